@@ -1,0 +1,39 @@
+# Development entry points. `make demo` and `make test` need nothing but python3 (3.11+) and make.
+PYTHON ?= python3
+VENV   := .venv
+BIN    := $(VENV)/bin
+STAMP  := $(VENV)/.installed
+
+.DEFAULT_GOAL := help
+.PHONY: help setup demo test lint lock clean
+
+help: ## list the targets
+	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 12
+
+setup: $(STAMP) ## make .venv with the service, the client and the development tools
+
+$(STAMP): constraints.txt pyproject.toml client/pyproject.toml deploy/setup.sh
+	@PYTHON="$(PYTHON)" VENV="$(VENV)" sh deploy/setup.sh
+	@touch $@
+
+demo: setup ## run the whole pipeline on real parts and print what it learned [TRACES=file] [ARGS=...]
+	@$(BIN)/headstart demo $(if $(TRACES),--traces $(TRACES)) $(ARGS)
+
+test: setup lint ## lint, types, import rules and every test
+	@$(BIN)/python -m pytest $(ARGS)
+
+lint: setup ## ruff, mypy and import-linter
+	@$(BIN)/ruff check .
+	@$(BIN)/ruff format --check .
+	@$(BIN)/mypy
+	@$(BIN)/lint-imports
+
+lock: ## resolve constraints.txt anew (needs uv: pip install uv)
+	@mkdir -p .lock && sed '/^  "headstart",$$/d' pyproject.toml > .lock/pyproject.toml
+	uv pip compile --quiet --universal --generate-hashes --no-header --no-annotate \
+	  --python-version 3.11 --all-extras .lock/pyproject.toml client/pyproject.toml \
+	  -o constraints.txt
+	@rm -r .lock
+
+clean: ## remove .venv and caches
+	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache

@@ -1,0 +1,1 @@
+"""The only place that knows Faust: apps, tables, one module per agent, explicit registration."""

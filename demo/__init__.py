@@ -1,0 +1,1 @@
+"""The workload that shows the whole pipeline."""

@@ -1,0 +1,1 @@
+"""How Headstart runs: the local stack here, images and manifests beside it."""

@@ -1,0 +1,1 @@
+"""The embedded local stack: broker, Postgres and Redis as child processes."""

@@ -1,0 +1,1 @@
+"""Pure threshold policies: (state, outcome) to state and thresholds. No I/O and no clock."""

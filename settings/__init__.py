@@ -1,0 +1,1 @@
+"""The one typed place for settings: flags, environment, the running local stack, defaults."""

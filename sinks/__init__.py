@@ -1,0 +1,1 @@
+"""A batch in, a database changed: episodes and history to Postgres, thresholds to Redis."""
