@@ -1,1 +1,1 @@
-"""What flows: the topic catalogue, schemas and golden examples, topic creation and the log epoch."""
+"""What flows: topic catalogue, schemas and golden examples, topic creation, the log epoch."""

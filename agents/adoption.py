@@ -1,0 +1,51 @@
+"""A new log epoch: the rows of the old one are written to the new changelog before offset 0.
+
+Until the partition's own row arrives, which is the last to be sent, the old epoch stands in the
+local store and the adoption begins again; every batch is idempotent.
+"""
+
+from __future__ import annotations
+
+import structlog
+
+from agents.producer import BatchProducer
+from agents.store import ContextStore
+from processing.rows import PARTITION_KEY, version, with_version
+from topics.catalogue import CHANGELOG
+
+log = structlog.get_logger()
+_ROWS_PER_BATCH = 4_000
+
+
+class LaterEpoch(RuntimeError):
+    """The local store has seen a later log epoch than the broker's."""
+
+    def __init__(self, found: int, epoch: int) -> None:
+        super().__init__(
+            f"the local store is of log epoch {found}, this broker's is {epoch}: the data "
+            "directory belongs to another broker. Name the right one with --data, or delete it"
+        )
+
+
+async def adopt_rows(
+    store: ContextStore, producer: BatchProducer, partition: int, epoch: int
+) -> None:
+    """Carry the rows of an older epoch over. Raises `LaterEpoch`."""
+    own = store.get_row(partition, PARTITION_KEY)
+    if own is None or version(own)[0] == epoch:
+        return
+    if version(own)[0] > epoch:
+        raise LaterEpoch(version(own)[0], epoch)
+    # Offsets begin again: in the new log nothing of these rows has been applied yet.
+    rows: list[tuple[bytes, bytes | None]] = [
+        (key, with_version(row, epoch, -1))
+        for key, row in store.scan(partition)
+        if key != PARTITION_KEY
+    ]
+    last = (PARTITION_KEY, with_version(own, epoch, -1))
+    for begin in range(0, len(rows), _ROWS_PER_BATCH):
+        chunk = rows[begin : begin + _ROWS_PER_BATCH]
+        await producer.send_rows(CHANGELOG.name, partition, chunk)
+    _first, end = await producer.send_rows(CHANGELOG.name, partition, [last])
+    store.write_rows(partition, [*rows, last], end)
+    log.info("thresholds.epoch.adopted", partition=partition, rows=len(rows), epoch=epoch)

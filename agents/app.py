@@ -1,0 +1,121 @@
+"""How every Faust app of ours is built: the record path, and settings that keep exactness.
+
+An app owns one `Runtime`, which is told of assignments and fed with batches.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+import faust
+from faust.types import TP
+
+from agents.lane import end_process
+from agents.record_path.transport import RecordBatchSchema, Transport
+from processing.records import RecordBatch
+
+
+@dataclass(frozen=True)
+class WorkerConfig:
+    """What a worker needs to know; read once at the edge and passed down."""
+
+    kafka: str
+    postgres: str
+    redis: str
+    data: Path
+    """This worker's own directory."""
+    learner: str
+    levels: tuple[str, ...]
+    instance: str
+    """Name of this worker within its group, for static membership."""
+
+
+class Runtime(Protocol):
+    """What an agent does with its partitions."""
+
+    async def positions(self, assigned: set[TP], committed: Mapping[TP, int]) -> Mapping[TP, int]:
+        """Take up the assigned partitions; return the offset at which each begins.
+
+        `committed`: the group's committed offsets, which are only hints.
+        """
+        ...
+
+    async def accept(self, tp: TP, generation: int, batch: RecordBatch) -> None:
+        """Take one batch; returns when there is room for the next."""
+        ...
+
+    async def drain(self) -> None:
+        """Finish what is in flight and drop what waits: partitions are being revoked."""
+        ...
+
+
+class App(faust.App):  # type: ignore[misc]
+    """A Faust app on the record path."""
+
+    source_topics: frozenset[str] = frozenset()
+    runtime: Runtime
+
+    def _new_transport(self) -> Transport:
+        return Transport(self.conf.broker_consumer, self)
+
+    async def positions(self, assigned: set[TP], committed: Mapping[TP, int]) -> Mapping[TP, int]:
+        """Return where to begin in each assigned partition."""
+        return await self.runtime.positions(assigned, committed)
+
+    async def drain_lanes(self) -> None:
+        """Let work in flight finish before partitions are given up."""
+        await self.runtime.drain()
+
+
+def new_app(group: str, config: WorkerConfig) -> App:
+    """Return an app of one consumer group. Settings that deviate from Faust's say why."""
+    app = App(
+        group,
+        broker=[f"kafka://{address}" for address in config.kafka.split(",")],
+        store="memory://",
+        datadir=config.data,
+        autodiscover=False,  # it swallows modules that fail to import
+        origin=None,
+        web_enabled=False,
+        topic_allow_declare=False,  # topics are created explicitly, with our settings
+        topic_disable_leader=True,
+        stream_wait_empty=False,
+        stream_recovery_delay=0.0,
+        stream_buffer_maxsize=16,  # counts fetches, not records
+        stream_publish_on_commit=False,
+        broker_commit_interval=1.0,
+        broker_session_timeout=10.0,
+        broker_heartbeat_interval=2.0,
+        broker_max_poll_interval=600.0,
+        consumer_auto_offset_reset="earliest",
+        consumer_max_fetch_size=4_194_304,
+        consumer_group_instance_id=f"{group}-{config.instance}",
+        producer_acks=-1,
+        worker_redirect_stdouts=False,
+    )
+    app.on_rebalance_complete.connect(_prepare_positions)
+    return app
+
+
+async def _prepare_positions(app: Any, **_kwargs: Any) -> None:
+    try:
+        await app.consumer.prepare_positions()
+    except Exception as error:  # Faust would stop, slowly, and exit with 0
+        end_process("positions", error)
+
+
+def register_agent(app: App, runtime: Runtime, topic: str) -> None:
+    """Feed `runtime` from `topic`. Registered here explicitly; a test names the expected set."""
+    app.source_topics = frozenset({topic})
+    app.runtime = runtime
+    source = app.topic(topic, schema=RecordBatchSchema(), key_type=bytes, value_type=bytes)
+
+    @app.agent(source, name=topic)  # type: ignore[untyped-decorator]
+    async def feed(stream: Any) -> None:
+        stream.enable_acks = False  # offsets are reported by the runtime when they took effect
+        async for event in stream.events():
+            message = event.message
+            await runtime.accept(message.tp, message.generation_id, event.value)

@@ -1,0 +1,71 @@
+"""A fetched partition drained into one `RecordBatch`, without a ConsumerRecord per record.
+
+Follows `aiokafka.consumer.fetcher.PartitionRecords._unpack_records` step by step: CRC, aborted
+transactions, control batches, holes left by compaction, and the position after them.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from aiokafka.consumer.fetcher import READ_COMMITTED
+from aiokafka.errors import CorruptRecordException
+
+from processing.records import RecordBatch
+
+
+def drain(fetched: Any) -> RecordBatch | None:
+    """Return everything left in an aiokafka `FetchResult` and move the consumer's position.
+
+    None where nothing may be returned (partition paused, revoked or sought elsewhere) or where
+    only holes were fetched. Raises `CorruptRecordException` on a CRC that does not match.
+    """
+    tp = fetched._topic_partition
+    if not fetched.check_assignment(tp) or not fetched.has_more():
+        return None
+    source = fetched._partition_records
+    begin = source.next_fetch_offset
+    batch = RecordBatch(tp.topic, tp.partition, begin, begin, [], [], [], [])
+    try:
+        _unpack(source, batch)
+    finally:
+        # Also after an error: what was unpacked before it must not be skipped nor fetched twice.
+        batch.end = source.next_fetch_offset
+        fetched._update_position()
+    fetched._partition_records = None
+    return batch if batch.offsets else None
+
+
+def _unpack(source: Any, batch: RecordBatch) -> None:
+    offsets, timestamps = batch.offsets.append, batch.timestamps.append
+    keys, values = batch.keys.append, batch.values.append
+    records = source._records
+    while records.has_next():
+        records_of = records.next_batch()
+        if source._check_crcs and not records_of.validate_crc():
+            if batch.offsets:
+                return  # hand over what is good; the fetch that begins here raises
+            raise CorruptRecordException(f"Invalid CRC - {source._tp}")
+        if _aborted(source, records_of) or records_of.is_control_batch:
+            source.next_fetch_offset = records_of.next_offset
+            continue
+        first = source.next_fetch_offset
+        for record in records_of:
+            offset = record.offset
+            if offset < first:
+                continue  # the fetch began within this batch
+            offsets(offset)
+            timestamps(record.timestamp)
+            keys(record.key)
+            values(record.value)
+        # Also past the records that compaction took from the end of the batch.
+        source.next_fetch_offset = records_of.next_offset
+
+
+def _aborted(source: Any, records_of: Any) -> bool:
+    if source._isolation_level != READ_COMMITTED or records_of.producer_id is None:
+        return False
+    source._consume_aborted_up_to(records_of.base_offset)
+    if records_of.is_control_batch and source._contains_abort_marker(records_of):
+        source._aborted_producers.discard(records_of.producer_id)
+    return bool(records_of.is_transactional and records_of.producer_id in source._aborted_producers)

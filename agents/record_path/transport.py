@@ -1,0 +1,126 @@
+"""Faust's consumer and transport on the record path.
+
+Offsets are not acknowledged message by message: whoever processes a partition reports the next
+offset with `Consumer.done`, and that is what is committed, as a hint (the truth is in our rows).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from typing import Any
+
+from aiokafka.errors import ConsumerStoppedError
+from faust.serializers.schemas import Schema
+from faust.transport.drivers.aiokafka import AIOKafkaConsumerThread
+from faust.transport.drivers.aiokafka import Consumer as StockConsumer
+from faust.transport.drivers.aiokafka import Transport as StockTransport
+from faust.types import TP, ConsumerMessage
+
+from agents.record_path.fetch import fetched_records
+from processing.records import RecordBatch
+
+
+class ConsumerThread(AIOKafkaConsumerThread):  # type: ignore[misc]
+    """Fetches source topics batch-wise."""
+
+    async def _fetch_records(
+        self,
+        consumer: Any,
+        active_partitions: set[TP],
+        timeout: float | None = None,  # noqa: ASYNC109 - Faust's signature
+        max_records: int | None = None,
+    ) -> dict[TP, list[Any]]:
+        if not self.consumer.flow_active:
+            return {}
+        fetcher = consumer._fetcher
+        if consumer._closed or fetcher._closed:
+            raise ConsumerStoppedError
+        with fetcher._subscriptions.fetch_context():
+            return await fetched_records(
+                fetcher, active_partitions, self.app.source_topics, timeout or 0.0, max_records
+            )
+
+
+class Consumer(StockConsumer):  # type: ignore[misc]
+    """A Faust consumer whose messages are fetches."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        self._done: dict[TP, int] = {}
+        self._positions: Mapping[TP, int] = {}
+        super().__init__(*args, **kwargs)
+
+    def _new_consumer_thread(self) -> ConsumerThread:
+        return ConsumerThread(self, loop=self.loop, beacon=self.beacon)
+
+    def _to_message(self, tp: TP, record: Any) -> ConsumerMessage:
+        if type(record) is not RecordBatch:
+            return super()._to_message(tp, record)
+        return ConsumerMessage(
+            record.topic,
+            record.partition,
+            record.offset,
+            record.timestamps[0] / 1000.0,
+            0,
+            [],
+            None,
+            record,
+            None,
+            -1,
+            -1,
+            tp,
+            generation_id=self.app.consumer_generation_id,
+        )
+
+    def done(self, tp: TP, end: int) -> None:
+        """Report that everything below offset `end` took effect and may be committed."""
+        self._done[tp] = end
+
+    def _filter_tps_with_pending_acks(self, topics: Any = None) -> Iterable[TP]:
+        return [tp for tp in self._done if topics is None or tp in topics or tp.topic in topics]
+
+    def _new_offset(self, tp: TP) -> int | None:
+        return self._done.get(tp)
+
+    async def _add_gap(self, tp: TP, offset_from: int, offset_to: int) -> None:
+        """Do nothing: holes are known from fetch positions, not from offsets seen."""
+
+    async def on_partitions_revoked(self, revoked: set[TP]) -> None:
+        """Let work in flight finish, then forget what was done under the old assignment."""
+        await self.app.drain_lanes()
+        await super().on_partitions_revoked(revoked)
+        self._done.clear()
+        self._positions = {}
+
+    async def prepare_positions(self) -> None:
+        """Ask the app where to begin, once tables are recovered and before anything flows."""
+        await super().perform_seek()
+        committed = {tp: offset or 0 for tp, offset in self._committed_offset.items()}
+        assigned = {tp for tp in self.assignment() if tp.topic in self.app.source_topics}
+        self._positions = await self.app.positions(assigned, committed)
+
+    async def perform_seek(self) -> None:
+        """Seek to where our own records say work stopped, not to the committed offsets."""
+        await super().perform_seek()
+        assigned = self.assignment()
+        positions = {tp: offset for tp, offset in self._positions.items() if tp in assigned}
+        if positions:
+            await self.seek_wait(positions)
+
+
+class Transport(StockTransport):  # type: ignore[misc]
+    """aiokafka transport with the consumer above."""
+
+    Consumer = Consumer
+
+
+class RecordBatchSchema(Schema):  # type: ignore[misc]
+    """Hands the batch over as it is: decoding, and its errors, are the agent's."""
+
+    def compile(self, app: Any, **_kwargs: Any) -> Callable[..., Awaitable[Any]]:
+        """Return Faust's decode function for a topic on the record path."""
+        create_event = app.create_event
+
+        async def decode(message: Any, **_propagate: bool) -> Any:
+            return create_event(None, message.value, message.headers, message)
+
+        return decode

@@ -1,0 +1,97 @@
+"""One worker process: wait until its services answer, build its app, run it until it ends."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import datetime
+import fcntl
+import logging
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import IO, Final
+
+import faust
+import structlog
+
+from agents.app import App, WorkerConfig
+from agents.sink import EPISODES, HISTORY, sink_app
+from agents.thresholds import thresholds_app
+from sinks.connections import connect_postgres
+from sinks.migrate import migrate
+from sinks.partitions import ensure_partitions
+from topics.admin import TopicsMissing
+from topics.epoch import Epoch, read_epoch
+
+log = structlog.get_logger()
+
+WORKERS: Final[dict[str, Callable[[WorkerConfig, Epoch], App]]] = {
+    "episodes": lambda config, epoch: sink_app(config, epoch, EPISODES),
+    "thresholds": thresholds_app,
+    "history": lambda config, epoch: sink_app(config, epoch, HISTORY),
+}
+"""Every worker by name, registered here and nowhere else."""
+
+_RETRY_S: Final = (0.5, 1.0, 2.0, 5.0, 10.0)
+
+
+class DataDirectoryTaken(RuntimeError):
+    """Another worker holds the data directory."""
+
+
+def run_worker(name: str, config: WorkerConfig) -> int:
+    """Run one worker until it is told to end; return its exit code."""
+    logging.basicConfig(stream=sys.stderr, level=logging.WARNING, format="%(name)s: %(message)s")
+    # Faust says at warning level that it may not create topics, which is as we want it.
+    logging.getLogger("faust.transport.drivers.aiokafka").setLevel(logging.ERROR)
+    config.data.mkdir(parents=True, exist_ok=True)
+    with contextlib.closing(_hold(config.data / "worker.lock")):
+        epoch = asyncio.run(_until_ready(name, config))
+        app = WORKERS[name](config, epoch)
+        worker = faust.Worker(
+            app, loglevel="WARNING", quiet=True, redirect_stdouts=False, override_logging=False
+        )
+        log.info("worker.starts", worker=name, instance=config.instance, epoch=epoch.number)
+        try:
+            worker.execute_from_commandline()
+        except SystemExit as ended:
+            return int(ended.code or 0)
+    return 0
+
+
+def _hold(path: Path) -> IO[str]:
+    """Hold the lock of a data directory for as long as the process lives."""
+    file = path.open("w")
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        file.close()
+        raise DataDirectoryTaken(
+            f"another worker runs on {path}; give this one its own --instance name"
+        ) from None
+    return file
+
+
+async def _until_ready(name: str, config: WorkerConfig) -> Epoch:
+    """Return the log epoch once broker and Postgres answer, saying each time what is missing."""
+    attempt = 0
+    while True:
+        try:
+            epoch = await read_epoch(config.kafka)
+            if name != "thresholds":  # learning needs no Postgres
+                await _prepare_postgres(name, config.postgres)
+            return epoch
+        except (ConnectionError, TopicsMissing) as error:
+            delay = _RETRY_S[min(attempt, len(_RETRY_S) - 1)]
+            log.warning("worker.waits", worker=name, reason=str(error), retry_s=delay)
+            await asyncio.sleep(delay)
+            attempt += 1
+
+
+async def _prepare_postgres(name: str, dsn: str) -> None:
+    await migrate(dsn)
+    if name != "episodes":
+        return
+    async with await connect_postgres(dsn) as connection:
+        await ensure_partitions(connection, datetime.datetime.now(datetime.UTC).date())

@@ -1,0 +1,64 @@
+"""Keys and context paths: which partition an event belongs to, and which thresholds answer for it.
+
+A path is nested, coarse to fine, of `key=value` parts, so that no two contexts share one:
+`workflow_type=refund/domain=retail/user_id=u7`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Final
+from urllib.parse import unquote
+
+SEPARATOR: Final = "\x1f"
+"""Between the parts of a Kafka key; no identifier may hold it."""
+
+DEFAULT_LEVELS: Final = ("domain", "user_id")
+"""Keys that refine a workflow type, in order, each level holding those before it (design §3)."""
+
+_ESCAPES = {ord(c): f"%{ord(c):02X}" for c in "%/="} | {n: f"%{n:02X}" for n in (*range(32), 127)}
+
+
+def event_key(tenant: str, workflow_type: str) -> bytes:
+    """Return the Kafka key of every event of one tenant and workflow type."""
+    return f"{tenant}{SEPARATOR}{workflow_type}".encode()
+
+
+def threshold_key(tenant: str, path: str) -> bytes:
+    """Return the key of a context in the compacted thresholds topic."""
+    return f"{tenant}{SEPARATOR}{path}".encode()
+
+
+def redis_key(tenant: str, workflow_type: str) -> str:
+    """Return the Redis hash that holds every context of one tenant and workflow type."""
+    return f"headstart:thresholds:{_redis_part(tenant)}:{_redis_part(workflow_type)}"
+
+
+def _redis_part(text: str) -> str:
+    return text.translate(_ESCAPES).replace(":", "%3A")
+
+
+def context_paths(
+    workflow_type: str, lookup: Callable[[str], object], levels: Sequence[str] = DEFAULT_LEVELS
+) -> tuple[str, ...]:
+    """Return the paths of one context, coarse to fine, beginning with its workflow type.
+
+    `lookup` gives a level's value (None where the context has none: that level is skipped).
+    Only strings, numbers and booleans name a context; anything else counts as missing.
+    """
+    path = f"workflow_type={workflow_type.translate(_ESCAPES)}"
+    paths = [path]
+    for level in levels:
+        value = lookup(level)
+        if isinstance(value, bool):
+            value = "true" if value else "false"
+        if value is None or not isinstance(value, str | int | float):
+            continue
+        path = f"{path}/{level.translate(_ESCAPES)}={str(value).translate(_ESCAPES)}"
+        paths.append(path)
+    return tuple(paths)
+
+
+def workflow_type_of(path: str) -> str:
+    """Return the workflow type that a path begins with."""
+    return unquote(path.partition("/")[0].removeprefix("workflow_type="))

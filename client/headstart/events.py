@@ -1,0 +1,183 @@
+"""The event record: its fields, its limits, and the one check that everybody runs.
+
+The types below are the single source of truth: the client validates with them, the service
+derives its decoder and the published JSON Schema from them. Nothing here sends or stores.
+"""
+
+# No `from __future__ import annotations` here: it would hide Required from TypedDict.
+import os
+import re
+import time
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal, NamedTuple, Required, TypedDict
+
+MAX_EVENT_BYTES = 262_144
+"""Largest event, in bytes of JSON."""
+MAX_DEPTH = 32
+"""Deepest nesting of arrays and objects, the event itself being depth 1."""
+MAX_IDENTIFIER = 256
+"""Longest identifier, in characters."""
+MAX_CLOCK_SKEW_MS = 3_600_000
+"""How far ahead of its record's Kafka timestamp an event's own timestamp may be."""
+
+EventType = Literal[
+    "speculation_start",
+    "task_complete",
+    "ail_decision",
+    "hil_decision",
+    "workflow_complete",
+    "user_feedback",
+]
+
+
+class Text(NamedTuple):
+    """Bounds of a string, in characters, and the pattern that it must match."""
+
+    min: int
+    max: int
+    pattern: str | None = None
+
+
+class Range(NamedTuple):
+    """Inclusive bounds of a number."""
+
+    min: float
+    max: float | None = None
+
+
+# \x1f separates the parts of keys, so no identifier may hold it.
+Identifier = Annotated[str, Text(1, MAX_IDENTIFIER, r"^[^\u0000\u001f]*$")]
+_HEX = "[0-9a-fA-F]"
+EventId = Annotated[
+    str, Text(32, 36, rf"^({_HEX}{{8}}-({_HEX}{{4}}-){{3}}{_HEX}{{12}}|{_HEX}{{32}})$")
+]
+Confidence = Annotated[float, Range(0.0, 1.0)]
+UnixMs = Annotated[int, Range(0, 253_402_300_799_999)]
+Milliseconds = Annotated[float, Range(0.0)]
+
+
+class Prediction(TypedDict, total=False):
+    """A guessed next tool call. Logged also when the executor declined to speculate."""
+
+    tool_id: Identifier
+    mode: Literal["speculative", "suggestion", "explicit"]
+    reasoning: str
+    was_correct: bool
+    speculated: bool
+
+
+class Result(TypedDict, total=False):
+    """What a task gave. `gain_ms`: latency a hit saves; `cost_ms`: what a miss wastes."""
+
+    output: Any
+    execution_time_ms: Milliseconds
+    gain_ms: Milliseconds
+    cost_ms: Milliseconds
+
+
+class Decision(TypedDict, total=False):
+    """An agent-in-the-loop or human-in-the-loop decision."""
+
+    type: str
+    action: str
+    reasoning: str
+    accepted: bool
+
+
+class Attachment(TypedDict, total=False):
+    """A pointer to bytes that live elsewhere; never the bytes."""
+
+    uri: Required[str]
+    type: str
+    hash: str
+
+
+class Data(TypedDict, total=False):
+    """The event's own content; unknown fields are kept."""
+
+    context: dict[str, Any]
+    query: str
+    query_hash: str
+    response: str
+    concepts: list[str]
+    domains: list[str]
+    plan: Any
+    agents_used: list[str]
+    insights: list[str]
+    attachments: list[Attachment]
+    prediction: Prediction
+    result: Result
+    decision: Decision
+    outcome: Literal["success", "failure", "partial", "aborted"]
+    target_id: str
+    accepted: bool
+    reward: float
+    source: Literal["user", "system"]
+
+
+class Event(TypedDict, total=False):
+    """One episodic event, as it travels (JSON object). Unknown fields survive the round trip.
+
+    `timestamp` is in Unix milliseconds. `origin` is [spool id, position]: transport only, never
+    stored. An optional field may be absent or null.
+    """
+
+    id: Required[EventId]
+    event_type: Required[EventType]
+    tenant: Required[Identifier]
+    workflow_type: Required[Identifier]
+    workflow_id: Required[Identifier]
+    timestamp: Required[UnixMs]
+    task_id: Identifier
+    user_id: Identifier
+    agent_id: Identifier
+    session_id: Identifier
+    tool_id: Identifier
+    success: bool
+    confidence: Confidence
+    data: Data
+    origin: list[Any]
+
+
+class InvalidEvent(ValueError):
+    """An event breaks its contract.
+
+    `field` is a dotted path ("data.prediction.mode"), `reason` says what is wrong with it.
+    """
+
+    def __init__(self, field: str, reason: str) -> None:
+        super().__init__(f"{field}: {reason}" if field else reason)
+        self.field = field
+        self.reason = reason
+
+
+def new_id(now_ms: int | None = None) -> str:
+    """Return a UUIDv7 (RFC 9562, section 5.7): 48 bits of Unix milliseconds, 74 random bits."""
+    milliseconds = time.time_ns() // 1_000_000 if now_ms is None else now_ms
+    bits = int.from_bytes(os.urandom(10), "big")
+    value = (milliseconds << 80) | (bits & ((1 << 80) - 1))
+    value = value & ~(0xF << 76) | (0x7 << 76)
+    value = value & ~(0x3 << 62) | (0x2 << 62)
+    text = f"{value:032x}"
+    return f"{text[:8]}-{text[8:12]}-{text[12:16]}-{text[16:20]}-{text[20:]}"
+
+
+def stamp(fields: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a copy of `fields` with `id`, `timestamp` and `tenant` filled in where missing."""
+    event = dict(fields)
+    if event.get("timestamp") is None:
+        event["timestamp"] = time.time_ns() // 1_000_000
+    if event.get("id") is None:
+        event["id"] = new_id()
+    if event.get("tenant") is None:
+        event["tenant"] = "default"
+    return event
+
+
+_NAMED = re.compile(r"\A[\w.-]{1,64}\Z")
+
+
+def field_name(parent: str, key: object) -> str:
+    """Return the dotted name of `key` below `parent`, safe to print."""
+    text = key if isinstance(key, str) and _NAMED.match(key) else repr(key)[:64]
+    return f"{parent}.{text}" if parent else str(text)

@@ -1,0 +1,51 @@
+"""Starts a Kafka producer that loses nothing and, where the broker can, repeats nothing."""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+from aiokafka import AIOKafkaProducer
+from aiokafka.errors import UnknownError
+
+log = logging.getLogger("headstart")
+
+_sender_log = logging.getLogger("aiokafka.producer.sender")
+
+
+async def start_producer(kafka: str, **settings: Any) -> AIOKafkaProducer:
+    """Return a started producer with acks=all, idempotent where the broker supports it.
+
+    The embedded broker (Tansu 0.6) answers the request for a producer id, in the version that
+    aiokafka speaks, with an unknown error. It holds its log in memory, so the connection losses
+    that idempotence protects from are its end anyway; there, and only there, do without.
+    Raises aiokafka's `KafkaError`, or `OSError`, where no broker answers.
+    """
+    settings = {"bootstrap_servers": kafka, "acks": "all", "linger_ms": 0, **settings}
+    producer = AIOKafkaProducer(enable_idempotence=True, **settings)
+    _sender_log.addFilter(_not_about_ids)
+    try:
+        await producer.start()
+    except UnknownError:
+        await producer.stop()
+        log.info("the broker at %s gives no producer ids: producing without idempotence", kafka)
+        producer = AIOKafkaProducer(**settings)
+        await _start(producer)
+    except BaseException:
+        await producer.stop()
+        raise
+    finally:
+        _sender_log.removeFilter(_not_about_ids)
+    return producer
+
+
+async def _start(producer: AIOKafkaProducer) -> None:
+    try:
+        await producer.start()
+    except BaseException:
+        await producer.stop()
+        raise
+
+
+def _not_about_ids(record: logging.LogRecord) -> bool:
+    return "InitProducerIdRequest" not in record.getMessage()

@@ -1,0 +1,240 @@
+"""One partition of the threshold agent, without its I/O: records in, commits out.
+
+State is a pure function of (epoch, prefix of the log): event time comes from the events, never
+from a clock, and no decision depends on where a batch ends.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+from learners.outcome import Outcome
+from learners.policy import Policy
+from processing.contexts import Contexts
+from processing.dead_letters import DeadLetter, dead_letter
+from processing.decode import Refusal, decode_record, event_bytes
+from processing.placement import owner
+from processing.records import RecordBatch
+from processing.rows import (
+    PARTITION_KEY,
+    START,
+    PartitionRow,
+    Start,
+    decode_partition,
+    decode_start,
+    encode_partition,
+    encode_start,
+    start_key,
+    version,
+)
+from topics.catalogue import THRESHOLDS_GROUP
+from topics.records import EventFields
+from topics.schema import Threshold
+
+START_LIFE_MS: Final = 3_600_000
+"""How long a start waits for its completion, in event time."""
+COMMIT_BYTES: Final = 7_000_000
+"""Estimated size at which a commit is cut, by offset; the changelog takes 10 MB."""
+_ROW_BYTES: Final = 1_500  # upper bound of one row with its key
+
+
+@dataclass
+class Commit:
+    """Everything that one step changes, to be delivered in this order.
+
+    `rows`: for the changelog (one record batch, the partition's row last) and then the local
+    store; None deletes. `thresholds`: every touched context, for Redis; `moved`: those whose
+    answer changed, for the compacted topic. `end`: the next offset to apply.
+    """
+
+    end: int
+    rows: list[tuple[bytes, bytes | None]]
+    thresholds: list[Threshold]
+    moved: list[Threshold]
+    dead_letters: list[DeadLetter] = field(default_factory=list)
+    events: int = 0
+
+
+class Partition:
+    """The state of one partition of `headstart.events` in one log epoch."""
+
+    def __init__(
+        self,
+        partition: int,
+        partitions: int,
+        epoch: int,
+        policy: Policy,
+        levels: Sequence[str],
+        load: Callable[[bytes], bytes | None],
+    ) -> None:
+        self._partition, self._partitions, self._epoch = partition, partitions, epoch
+        self._contexts = Contexts(policy, levels, epoch, load)
+        self._row = PartitionRow()
+        self._starts: dict[bytes, Start] = {}
+        self._expiry: list[tuple[int, bytes]] = []
+        self._changed: dict[bytes, bytes | None] = {}
+        self.watermark = -1
+
+    def restore(self, rows: Iterable[tuple[bytes, bytes]]) -> None:
+        """Take up the partition's own row and the open starts from the table."""
+        for key, raw in rows:
+            if key == PARTITION_KEY:
+                self._row = decode_partition(raw)
+                self.watermark = version(raw)[1]
+            elif key.startswith(START):
+                self._starts[key] = start = decode_start(raw)
+                self._expiry.append((start.timestamp, key))
+        heapq.heapify(self._expiry)
+
+    def apply(self, batch: RecordBatch, begin: int = 0) -> tuple[Commit, int]:
+        """Apply records from position `begin` on; return the commit and the next position.
+
+        Records at or below the watermark are skipped: they were applied before.
+        """
+        letters: list[DeadLetter] = []
+        events = position = 0
+        for position in range(begin, len(batch.offsets)):
+            offset = batch.offsets[position]
+            if offset <= self.watermark:
+                continue
+            decoded, refused = decode_record(batch.values[position], batch.timestamps[position])
+            for refusal in refused:
+                letters.append(dead_letter(batch, position, refusal, THRESHOLDS_GROUP))
+            for event in decoded:
+                reason = self._refuse(event) or self._event(event, offset)
+                if reason:
+                    letters.append(self._letter(batch, position, event, reason))
+            events += len(decoded)
+            self.watermark = offset
+            if (self._contexts.touched + len(self._changed)) * _ROW_BYTES > COMMIT_BYTES:
+                break
+        commit = self._commit()
+        commit.dead_letters, commit.events = letters, events
+        if position + 1 >= len(batch.offsets):
+            commit.end = max(commit.end, batch.end)
+        return commit, position + 1
+
+    def _letter(
+        self, batch: RecordBatch, position: int, event: EventFields, reason: str
+    ) -> DeadLetter:
+        raw = event_bytes(batch.values[position] or b"", event)
+        return dead_letter(batch, position, Refusal(raw, reason, None), THRESHOLDS_GROUP)
+
+    def _refuse(self, event: EventFields) -> str | None:
+        """Return why no state may come of this event here: two owners of a key would differ."""
+        right = owner(event.tenant, event.workflow_type, self._partitions)
+        if right != self._partition:
+            return f"its key belongs to partition {right}; produce with key tenant 0x1f workflow"
+        return None
+
+    def _event(self, event: EventFields, offset: int) -> str | None:
+        """Apply one event; return a reason where the rules of outcomes refuse it."""
+        if event.timestamp > self._row.clock:
+            self._row.clock = event.timestamp
+            if self._expiry and self._expiry[0][0] < event.timestamp - START_LIFE_MS:
+                self._expire()
+        if event.event_type == "task_complete":
+            return self._complete(event, offset)
+        if event.event_type == "speculation_start":
+            return self._open(event, offset)
+        return None
+
+    def _open(self, event: EventFields, offset: int) -> str | None:
+        if event.task_id is None:
+            return "task_id: is missing; a speculation_start is joined to its completion by it"
+        if event.confidence is None:
+            return "confidence: is missing; nothing can be learned from this speculation_start"
+        prediction = event.data.prediction if event.data else None
+        key = start_key(event.tenant, event.workflow_id, event.task_id)
+        start = Start(
+            event.timestamp,
+            event.confidence,
+            prediction.tool_id if prediction else None,
+            (prediction.mode if prediction else None) or "speculative",
+            bool(prediction and prediction.speculated),
+            self._contexts.levels_of(event),
+        )
+        if key in self._starts:
+            self._row.unresolved += 1
+        self._starts[key] = start
+        heapq.heappush(self._expiry, (start.timestamp, key))
+        self._changed[key] = encode_start(start, self._epoch, offset)
+        return None
+
+    def _complete(self, event: EventFields, offset: int) -> str | None:
+        start = self._close(event) if self._starts and event.task_id is not None else None
+        prediction = event.data.prediction if event.data else None
+        correct = prediction.was_correct if prediction else None
+        if event.confidence is not None and correct is not None:
+            mode = (prediction.mode if prediction else None) or "speculative"
+            speculated = bool(prediction and prediction.speculated)
+            levels = self._contexts.levels_of(event)
+            self._learn(event, levels, event.confidence, correct, mode, speculated, offset)
+        elif start is None:
+            self._row.unmatched += 1
+        else:
+            if correct is None:
+                if start.tool_id is None or event.tool_id is None:
+                    return (
+                        "data.prediction.was_correct: is missing, and without the guessed and "
+                        "the actual tool_id nobody can tell whether the prediction was right"
+                    )
+                correct = start.tool_id == event.tool_id
+            self._learn(
+                event, start.levels, start.confidence, correct, start.mode, start.speculated,
+                offset,
+            )  # fmt: skip
+        return None
+
+    def _learn(
+        self,
+        event: EventFields,
+        levels: tuple[str | None, ...],
+        confidence: float,
+        correct: bool,
+        mode: str,
+        speculated: bool,
+        offset: int,
+    ) -> None:
+        result = event.data.result if event.data else None
+        outcome = Outcome(
+            confidence=confidence,
+            correct=correct,
+            speculated=speculated,
+            mode=mode,
+            gain=(result.gain_ms if result else None) or 0.0,
+            cost=(result.cost_ms if result else None) or 0.0,
+            execution_ms=(result.execution_time_ms if result else None) or 0.0,
+            timestamp=event.timestamp,
+        )
+        self._row.outcomes += 1
+        self._contexts.learn(event.tenant, event.workflow_type, levels, outcome, offset)
+
+    def _close(self, event: EventFields) -> Start | None:
+        key = start_key(event.tenant, event.workflow_id, event.task_id or "")
+        start = self._starts.pop(key, None)
+        if start is not None:
+            self._changed[key] = None
+        return start
+
+    def _expire(self) -> None:
+        """Drop starts that waited an hour of event time; an entry may be of a replaced start."""
+        oldest = self._row.clock - START_LIFE_MS
+        while self._expiry and self._expiry[0][0] < oldest:
+            timestamp, key = heapq.heappop(self._expiry)
+            start = self._starts.get(key)
+            if start is not None and start.timestamp == timestamp:
+                del self._starts[key]
+                self._changed[key] = None
+                self._row.unresolved += 1
+
+    def _commit(self) -> Commit:
+        rows: list[tuple[bytes, bytes | None]] = list(self._changed.items())
+        self._changed.clear()
+        context_rows, thresholds, moved = self._contexts.drain()
+        rows.extend(context_rows)
+        rows.append((PARTITION_KEY, encode_partition(self._row, self._epoch, self.watermark)))
+        return Commit(self.watermark + 1, rows, thresholds, moved)

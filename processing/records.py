@@ -1,0 +1,30 @@
+"""What a fetch gives an agent: the records of one partition, raw, in one message."""
+
+from __future__ import annotations
+
+import msgspec
+
+
+class RecordBatch(msgspec.Struct, gc=False):
+    """Consecutive records of one partition, as parallel lists.
+
+    `begin` is the position that was fetched from and `end` the next one to fetch: between them
+    there may be holes (compaction, transaction markers), which are no loss.
+    """
+
+    topic: str
+    partition: int
+    begin: int
+    end: int
+    offsets: list[int]
+    timestamps: list[int]
+    keys: list[bytes | None]
+    values: list[bytes | None]
+
+    @property
+    def offset(self) -> int:
+        """Offset of the first record (Faust reads it as the message's)."""
+        return self.offsets[0]
+
+    def __len__(self) -> int:
+        return len(self.offsets)

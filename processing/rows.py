@@ -1,0 +1,124 @@
+"""Rows of the contexts table as bytes: the log epoch and the last offset applied come first.
+
+Keys: `c` tenant 0x1f path (a context), `s` tenant 0x1f workflow id 0x1f task id (an open start),
+`@partition` (the watermark). Every row is a pure function of a prefix of its partition's log.
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import Final, NamedTuple
+
+import msgspec
+
+from headstart.contexts import SEPARATOR
+
+PARTITION_KEY: Final = b"@partition"
+CONTEXT: Final = b"c"
+START: Final = b"s"
+
+_VERSION = struct.Struct("<Qq")
+_CONTEXT = struct.Struct("<QqqQQQHB")
+
+
+class ContextRow(NamedTuple):
+    """What is kept of one context. `at`: event time of its newest outcome, Unix ms."""
+
+    epoch: int
+    offset: int
+    at: int
+    outcomes: int
+    speculated: int
+    hits: int
+    policy_version: int
+    policy: str
+    state: tuple[float, ...]
+
+
+class Start(msgspec.Struct, gc=False, array_like=True):
+    """An open `speculation_start`, kept until its task completes or an hour of event time."""
+
+    timestamp: int
+    confidence: float
+    tool_id: str | None
+    mode: str
+    speculated: bool
+    levels: tuple[str | None, ...]
+
+
+class PartitionRow(msgspec.Struct, gc=False, array_like=True):
+    """The partition's own row. `clock`: largest event time seen, Unix ms."""
+
+    clock: int = 0
+    outcomes: int = 0
+    unresolved: int = 0
+    unmatched: int = 0
+
+
+_encode = msgspec.msgpack.Encoder().encode
+_decode_start = msgspec.msgpack.Decoder(Start).decode
+_decode_partition = msgspec.msgpack.Decoder(PartitionRow).decode
+
+
+def context_key(tenant: str, path: str) -> bytes:
+    """Return the key of a context's row."""
+    return CONTEXT + f"{tenant}{SEPARATOR}{path}".encode()
+
+
+def context_of(key: bytes) -> tuple[str, str]:
+    """Return (tenant, path) of a context's row key."""
+    tenant, _, path = key[1:].decode().partition(SEPARATOR)
+    return tenant, path
+
+
+def start_key(tenant: str, workflow_id: str, task_id: str) -> bytes:
+    """Return the key of an open start's row."""
+    return START + f"{tenant}{SEPARATOR}{workflow_id}{SEPARATOR}{task_id}".encode()
+
+
+def version(row: bytes) -> tuple[int, int]:
+    """Return (epoch, offset) of any row."""
+    epoch, offset = _VERSION.unpack_from(row)
+    return epoch, offset
+
+
+def with_version(row: bytes, epoch: int, offset: int) -> bytes:
+    """Return `row` as it stands at another place of the log (a new epoch adopts old rows)."""
+    return _VERSION.pack(epoch, offset) + row[_VERSION.size :]
+
+
+def encode_context(row: ContextRow) -> bytes:
+    """Return the bytes of a context's row."""
+    name = row.policy.encode()
+    head = _CONTEXT.pack(*row[:7], len(name))
+    return head + name + struct.pack(f"<{len(row.state)}d", *row.state)
+
+
+def decode_context(raw: bytes) -> ContextRow:
+    """Return a context's row from its bytes."""
+    head = _CONTEXT.unpack_from(raw)
+    body = _CONTEXT.size + head[7]
+    count = (len(raw) - body) // 8
+    name = raw[_CONTEXT.size : body].decode()
+    state = struct.unpack_from(f"<{count}d", raw, body)
+    return ContextRow._make((*head[:7], name, state))
+
+
+def encode_start(start: Start, epoch: int, offset: int) -> bytes:
+    """Return the bytes of an open start's row."""
+    return _VERSION.pack(epoch, offset) + _encode(start)
+
+
+def decode_start(raw: bytes) -> Start:
+    """Return an open start from its row."""
+    return _decode_start(raw[_VERSION.size :])
+
+
+def encode_partition(row: PartitionRow, epoch: int, offset: int) -> bytes:
+    """Return the bytes of the partition's row, `offset` being its watermark."""
+    return _VERSION.pack(epoch, offset) + _encode(row)
+
+
+def decode_partition(raw: bytes) -> PartitionRow:
+    """Return the partition's row from its bytes."""
+    return _decode_partition(raw[_VERSION.size :])

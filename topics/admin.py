@@ -1,0 +1,128 @@
+"""Topics on the broker: create, describe, offsets. Never auto-created, never altered silently."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Iterable, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+
+from aiokafka import AIOKafkaConsumer, TopicPartition
+from aiokafka.admin import AIOKafkaAdminClient, NewTopic
+from aiokafka.errors import KafkaError, TopicAlreadyExistsError, for_code
+
+from topics.catalogue import TOPICS, Topic
+
+
+class BrokerUnreachable(ConnectionError):
+    """No broker answered; the message names the address and the remedy."""
+
+    def __init__(self, kafka: str, cause: BaseException) -> None:
+        super().__init__(
+            f"no Kafka broker answers at {kafka} ({type(cause).__name__}). Start one with "
+            "`headstart up`, or name yours: --kafka HOST:PORT or HEADSTART_KAFKA"
+        )
+
+
+class TopicsMissing(LookupError):
+    """Topics that the service needs do not exist on this broker."""
+
+    def __init__(self, kafka: str, names: Iterable[str]) -> None:
+        super().__init__(
+            f"missing on the broker at {kafka}: {', '.join(sorted(names))}. "
+            "Create them with `headstart topics create`"
+        )
+
+
+@dataclass(frozen=True)
+class TopicState:
+    """What the broker says of a topic; offsets by partition, end exclusive."""
+
+    name: str
+    partitions: int
+    begin: Mapping[int, int]
+    end: Mapping[int, int]
+
+
+@asynccontextmanager
+async def admin_client(kafka: str) -> AsyncIterator[AIOKafkaAdminClient]:
+    """Yield a started admin client. Raises `BrokerUnreachable`."""
+    client = AIOKafkaAdminClient(bootstrap_servers=kafka, request_timeout_ms=10_000)
+    try:
+        await client.start()
+    except (KafkaError, OSError) as error:
+        await client.close()
+        raise BrokerUnreachable(kafka, error) from error
+    try:
+        yield client
+    finally:
+        await client.close()
+
+
+async def create_topics(
+    kafka: str, partitions: int, replication: int = 1, topics: Iterable[Topic] = TOPICS
+) -> list[str]:
+    """Create what is missing and return the names created.
+
+    Raises `BrokerUnreachable`, or `KafkaError` with the broker's reason.
+    """
+    created = []
+    async with admin_client(kafka) as client:
+        existing = set(await client.list_topics())
+        for topic in topics:
+            if topic.name in existing:
+                continue
+            new = NewTopic(
+                topic.name,
+                partitions if topic.partitioned else 1,
+                replication,
+                topic_configs=topic.configuration(),
+            )
+            response = await client.create_topics([new])
+            for _name, code, *reason in response.topic_errors:
+                error = for_code(code)
+                if code and error is not TopicAlreadyExistsError:
+                    raise error(f"{topic.name}: {reason[0] if reason else error.__name__}")
+            created.append(topic.name)
+    return created
+
+
+async def describe_topics(kafka: str, names: Iterable[str]) -> dict[str, TopicState]:
+    """Return the state of those of `names` that exist. Raises `BrokerUnreachable`."""
+    async with admin_client(kafka) as client:
+        existing = set(await client.list_topics())
+        wanted = [name for name in names if name in existing]
+        described = await client.describe_topics(wanted) if wanted else []
+    counts = {topic["topic"]: len(topic["partitions"]) for topic in described}
+    consumer = AIOKafkaConsumer(bootstrap_servers=kafka, enable_auto_commit=False)
+    await consumer.start()
+    try:
+        states = {}
+        for name, count in counts.items():
+            tps = [TopicPartition(name, partition) for partition in range(count)]
+            begin, end = await asyncio.gather(
+                consumer.beginning_offsets(tps), consumer.end_offsets(tps)
+            )
+            states[name] = TopicState(
+                name,
+                count,
+                {tp.partition: offset for tp, offset in begin.items()},
+                {tp.partition: offset for tp, offset in end.items()},
+            )
+        return states
+    finally:
+        await consumer.stop()
+
+
+async def committed_offsets(kafka: str, group: str, topic: str, partitions: int) -> dict[int, int]:
+    """Return a group's committed offset by partition, 0 where it has none."""
+    consumer = AIOKafkaConsumer(bootstrap_servers=kafka, group_id=group, enable_auto_commit=False)
+    await consumer.start()
+    try:
+        consumer.assign([TopicPartition(topic, partition) for partition in range(partitions)])
+        return {
+            partition: await consumer.committed(TopicPartition(topic, partition)) or 0
+            for partition in range(partitions)
+        }
+    finally:
+        await consumer.stop()

@@ -1,0 +1,89 @@
+"""Every topic, as reviewed data: name, key, partitions, retention, what it holds and for whom."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final, Literal
+
+DAY_MS: Final = 86_400_000
+
+
+@dataclass(frozen=True)
+class Topic:
+    """One topic's contract.
+
+    `partitioned`: it has as many partitions as `headstart.events` (else one). `retention_ms`
+    applies to topics cleaned by deletion; a compacted topic keeps the last record of each key.
+    """
+
+    name: str
+    holds: str
+    key: str
+    partitioned: bool
+    cleanup: Literal["delete", "compact"]
+    retention_ms: int = -1
+    max_record_bytes: int = 1_048_576
+    schema: str | None = None
+    internal: bool = False
+
+    def configuration(self) -> dict[str, str]:
+        """Return the broker's settings for this topic."""
+        settings = {
+            "cleanup.policy": self.cleanup,
+            "max.message.bytes": str(self.max_record_bytes),
+        }
+        if self.cleanup == "delete":
+            settings["retention.ms"] = str(self.retention_ms)
+        return settings
+
+
+EVENTS: Final = Topic(
+    name="headstart.events",
+    holds="frames of episodic events: a JSON array of the events of one key, or one JSON object",
+    key="tenant 0x1f workflow_type, placed by murmur2",
+    partitioned=True,
+    cleanup="delete",
+    retention_ms=7 * DAY_MS,
+    schema="event",
+)
+THRESHOLDS: Final = Topic(
+    name="headstart.thresholds",
+    holds="every change of a context's thresholds: the public contract for other languages",
+    key="tenant 0x1f context path",
+    partitioned=True,
+    cleanup="compact",
+    schema="threshold",
+)
+DEAD_LETTERS: Final = Topic(
+    name="headstart.dead-letters",
+    holds="what an agent refused: the original bytes; reason, origin and group in the headers",
+    key="key of the refused record",
+    partitioned=False,
+    cleanup="delete",
+    retention_ms=30 * DAY_MS,
+)
+EPOCHS: Final = Topic(
+    name="headstart.epochs",
+    holds="the log epoch of this broker and the partition count that belongs to it",
+    key="the word epoch",
+    partitioned=False,
+    cleanup="compact",
+    internal=True,
+)
+
+THRESHOLDS_GROUP: Final = "headstart-thresholds"
+EPISODES_GROUP: Final = "headstart-episodes"
+HISTORY_GROUP: Final = "headstart-history"
+CONTEXTS_TABLE: Final = "contexts"
+
+CHANGELOG: Final = Topic(
+    name=f"{THRESHOLDS_GROUP}-{CONTEXTS_TABLE}-changelog",
+    holds="the threshold agent's rows: contexts, open starts, the partition's watermark",
+    key="row key",
+    partitioned=True,
+    cleanup="compact",
+    max_record_bytes=10_485_760,  # a commit is one record batch, never cut by rows
+    internal=True,
+)
+
+TOPICS: Final = (EVENTS, THRESHOLDS, DEAD_LETTERS, EPOCHS, CHANGELOG)

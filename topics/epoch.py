@@ -1,0 +1,96 @@
+"""The log epoch: which life of the log an offset belongs to (design §3).
+
+A broker can forget, or a topic be recreated; offsets then begin again at 0. The epoch is minted
+when the topics are created, kept in a topic of that broker, and carried by every watermark, row,
+sink offset and published version.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable
+
+import msgspec
+from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
+from aiokafka.errors import KafkaError
+
+from topics.admin import BrokerUnreachable, TopicsMissing, create_topics, describe_topics
+from topics.catalogue import EPOCHS, EVENTS
+
+
+class Epoch(msgspec.Struct, frozen=True):
+    """One life of the log: its number, and the partition count that belongs to it."""
+
+    number: int
+    partitions: int
+
+
+class PartitionsChanged(RuntimeError):
+    """`headstart.events` no longer has the partitions its epoch was minted for."""
+
+    def __init__(self, expected: int, found: int) -> None:
+        super().__init__(
+            f"{EVENTS.name} has {found} partitions, its log epoch was minted for {expected}: keys "
+            "would change owners. Recreate the topics with the old count, or delete "
+            f"{EVENTS.name} and {EPOCHS.name} and run `headstart topics create`"
+        )
+
+
+async def read_epoch(kafka: str) -> Epoch:
+    """Return the broker's log epoch.
+
+    Raises `BrokerUnreachable`, `TopicsMissing` and `PartitionsChanged`.
+    """
+    states = await describe_topics(kafka, [EPOCHS.name, EVENTS.name])
+    missing = {EPOCHS.name, EVENTS.name} - states.keys()
+    epoch = None if missing else await _last_record(kafka, states[EPOCHS.name].end[0])
+    if missing or epoch is None:
+        raise TopicsMissing(kafka, missing or {EPOCHS.name})
+    found = states[EVENTS.name].partitions
+    if found != epoch.partitions:
+        raise PartitionsChanged(epoch.partitions, found)
+    return epoch
+
+
+async def _last_record(kafka: str, end: int) -> Epoch | None:
+    """Read the topic of epochs to its end; the last record counts."""
+    consumer = AIOKafkaConsumer(bootstrap_servers=kafka, enable_auto_commit=False)
+    tp = TopicPartition(EPOCHS.name, 0)
+    last = None
+    await consumer.start()
+    try:
+        consumer.assign([tp])
+        await consumer.seek_to_beginning(tp)
+        while await consumer.position(tp) < end:
+            for records in (await consumer.getmany(tp, timeout_ms=1000)).values():
+                last = msgspec.json.decode(records[-1].value, type=Epoch)
+    finally:
+        await consumer.stop()
+    return last
+
+
+async def ensure_topics(
+    kafka: str, *, partitions: int, replication: int = 1, known: Iterable[int] = ()
+) -> tuple[list[str], Epoch]:
+    """Create missing topics and mint a log epoch where the log is new.
+
+    `known`: epochs seen elsewhere (Redis, Postgres); the new one is larger than each, and at least
+    the Unix time in seconds, so that it also exceeds what only a worker's local store remembers.
+    Returns the names created and the epoch in force.
+    """
+    created = await create_topics(kafka, partitions, replication)
+    if EVENTS.name not in created and EPOCHS.name not in created:
+        return created, await read_epoch(kafka)
+    epoch = Epoch(number=max([int(time.time()), *(n + 1 for n in known)]), partitions=partitions)
+    if EVENTS.name not in created:
+        states = await describe_topics(kafka, [EVENTS.name])
+        epoch = Epoch(epoch.number, states[EVENTS.name].partitions)
+    producer = AIOKafkaProducer(bootstrap_servers=kafka, acks="all")
+    try:
+        await producer.start()
+        await producer.send_and_wait(EPOCHS.name, msgspec.json.encode(epoch), key=b"epoch")
+    except (KafkaError, OSError) as error:
+        raise BrokerUnreachable(kafka, error) from error
+    finally:
+        await producer.stop()
+    return created, epoch

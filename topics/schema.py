@@ -1,0 +1,65 @@
+"""The JSON Schema of what flows, generated from the client's record types.
+
+`python -m topics.schema` writes the files under topics/schemas/; a test keeps them true.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import orjson
+
+from headstart.events import Event
+from topics.records import derive
+
+FOLDER = Path(__file__).parent / "schemas"
+
+
+class Threshold(msgspec.Struct, kw_only=True):
+    """The thresholds of one context, as published to Redis and to `headstart.thresholds`.
+
+    A prediction whose confidence is at or above `speculate` is worth starting early, one at or
+    above `suggest` is worth showing. `epoch` and `offset` are the version: compare them as two
+    integers, the higher pair is the newer. `at`: event time of the newest outcome, Unix ms.
+    """
+
+    tenant: str
+    workflow_type: str
+    path: str
+    speculate: float
+    suggest: float
+    epoch: int
+    offset: int
+    outcomes: int
+    learner: str
+    at: int
+
+
+def schemas() -> dict[str, dict[str, Any]]:
+    """Return JSON Schema documents by file name."""
+    documented = {"event": derive(Event, documented=True), "threshold": Threshold}
+    return {
+        f"{name}.schema.json": {
+            "$schema": "https://json-schema.org/draft/2020-12/schema",
+            **msgspec.json.schema(kind),
+        }
+        for name, kind in documented.items()
+    }
+
+
+def render(document: dict[str, Any]) -> bytes:
+    """Return a schema document as it is kept in the repository."""
+    return orjson.dumps(document, option=orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE)
+
+
+def main() -> None:
+    """Write every schema file."""
+    FOLDER.mkdir(exist_ok=True)
+    for name, document in schemas().items():
+        (FOLDER / name).write_bytes(render(document))
+
+
+if __name__ == "__main__":
+    main()
