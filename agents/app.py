@@ -5,10 +5,11 @@ An app owns one `Runtime`, which is told of assignments and fed with batches.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Final, Protocol
 
 import faust
 from faust.types import TP
@@ -16,6 +17,9 @@ from faust.types import TP
 from agents.lane import end_process
 from agents.record_path.transport import RecordBatchSchema, Transport
 from processing.records import RecordBatch
+
+READY_FILE: Final = "ready"
+"""Holds the worker's process id once its partitions are assigned and its rows restored."""
 
 
 @dataclass(frozen=True)
@@ -49,6 +53,10 @@ class Runtime(Protocol):
 
     async def drain(self) -> None:
         """Finish what is in flight and drop what waits: partitions are being revoked."""
+        ...
+
+    async def close(self) -> None:
+        """Finish what is in flight and let go of every connection: the worker ends."""
         ...
 
 
@@ -97,6 +105,7 @@ def new_app(group: str, config: WorkerConfig) -> App:
         worker_redirect_stdouts=False,
     )
     app.on_rebalance_complete.connect(_prepare_positions)
+    app.on_before_shutdown.connect(_close)
     return app
 
 
@@ -105,6 +114,11 @@ async def _prepare_positions(app: Any, **_kwargs: Any) -> None:
         await app.consumer.prepare_positions()
     except Exception as error:  # Faust would stop, slowly, and exit with 0
         end_process("positions", error)
+    (app.conf.datadir / READY_FILE).write_text(str(os.getpid()))
+
+
+async def _close(app: Any, **_kwargs: Any) -> None:
+    await app.runtime.close()
 
 
 def register_agent(app: App, runtime: Runtime, topic: str) -> None:

@@ -12,7 +12,7 @@ import structlog
 from faust.types import TP
 
 from agents.app import App, WorkerConfig, new_app, register_agent
-from agents.lane import Lane, end_process
+from agents.lane import Lane
 from agents.producer import BatchProducer
 from processing.records import RecordBatch
 from processing.storing import Unpack, Unpacked, unpack_events, unpack_thresholds
@@ -20,7 +20,7 @@ from sinks.connections import PostgresUnreachable, connect_postgres
 from sinks.episodes import EpisodeSink
 from sinks.history import HistorySink
 from sinks.partitions import ensure_partitions
-from sinks.staging import Refusal, StagedSink
+from sinks.staging import OnRefused, Refusal, StagedSink
 from topics.catalogue import EPISODES_GROUP, EVENTS, HISTORY_GROUP, THRESHOLDS
 from topics.epoch import Epoch
 
@@ -55,6 +55,7 @@ class SinkRuntime:
         self._generation = -1
         self._expected: dict[TP, int] = {}
         self._started = False
+        self._partitions: asyncio.Task[None] | None = None
 
     async def positions(self, assigned: set[TP], _committed: Mapping[TP, int]) -> Mapping[TP, int]:
         """Begin where Postgres says that the last transaction ended."""
@@ -96,6 +97,15 @@ class SinkRuntime:
         if lane is not None:
             await lane.close()
 
+    async def close(self) -> None:
+        """Finish the transaction in flight and disconnect."""
+        await self.drain()
+        if self._started:
+            if self._partitions is not None:
+                self._partitions.cancel()
+            await self._producer.stop()
+        await self._close_sink()
+
     async def _handle(self, batches: list[tuple[TP, RecordBatch]]) -> None:
         group = self._plan.group
         unpacked = Unpacked()
@@ -113,7 +123,9 @@ class SinkRuntime:
         for tp, batch in batches:
             self._app.consumer.done(tp, batch.end)
 
-    async def _store(self, unpacked: Unpacked, offsets: Mapping[int, int], on_refused) -> None:  # type: ignore[no-untyped-def]
+    async def _store(
+        self, unpacked: Unpacked, offsets: Mapping[int, int], on_refused: OnRefused
+    ) -> None:
         """Store one batch; while Postgres is away, wait: the lane fills and fetching stops."""
         attempt = 0
         while True:
@@ -147,17 +159,14 @@ class SinkRuntime:
 
     async def _keep_partitions(self) -> None:
         """Create the daily partitions ahead of time, never while storing."""
-        try:
-            while True:
-                await asyncio.sleep(PARTITIONS_INTERVAL_S)
-                connection = await connect_postgres(self._config.postgres)
-                async with connection:
-                    today = datetime.datetime.now(datetime.UTC).date()
-                    await ensure_partitions(connection, today)
-        except (PostgresUnreachable, psycopg.OperationalError) as error:
-            log.warning("sink.partitions", error=str(error).strip())
-        except Exception as error:
-            end_process("sink.partitions", error)
+        while True:
+            await asyncio.sleep(PARTITIONS_INTERVAL_S)
+            try:
+                async with await connect_postgres(self._config.postgres) as connection:
+                    await ensure_partitions(connection, datetime.datetime.now(datetime.UTC).date())
+            except (PostgresUnreachable, psycopg.Error) as error:
+                # Their events go to the default partition until the next round.
+                log.warning("sink.partitions", error=str(error).strip())
 
 
 def sink_app(config: WorkerConfig, epoch: Epoch, plan: SinkPlan) -> App:

@@ -78,14 +78,13 @@ class ThresholdRuntime:
         self._publisher = ThresholdPublisher(config.redis)
         self._pending = PendingThresholds()
         self._lanes: dict[TP, ThresholdLane] = {}
-        self._started = False
+        self._retry: asyncio.Task[None] | None = None
 
     async def positions(self, assigned: set[TP], committed: Mapping[TP, int]) -> Mapping[TP, int]:
         """Open a lane per partition: rows restored, what may be unpublished published again."""
-        if not self._started:
+        if self._retry is None:
             await self.producer.start()
             self._retry = asyncio.create_task(self._publish_pending())
-            self._started = True
         await self.drain()
         generation = self.app.consumer_generation_id
         for tp in sorted(assigned):
@@ -148,6 +147,15 @@ class ThresholdRuntime:
         """Finish the steps in flight; forget the lanes."""
         lanes, self._lanes = self._lanes, {}
         await asyncio.gather(*(lane.lane.close() for lane in lanes.values()))
+
+    async def close(self) -> None:
+        """Finish the steps in flight, try once more what waits for Redis, disconnect."""
+        await self.drain()
+        if self._retry is not None:
+            self._retry.cancel()
+            await self.publish(self._pending.drain())
+            await self.producer.stop()
+        await self._publisher.close()
 
     async def publish(self, thresholds: list[Threshold]) -> None:
         """Publish to Redis. A failure never stops learning: what failed waits and is retried."""

@@ -52,6 +52,7 @@ def run_worker(name: str, config: WorkerConfig) -> int:
         worker = faust.Worker(
             app, loglevel="WARNING", quiet=True, redirect_stdouts=False, override_logging=False
         )
+        worker.spinner = None  # it writes to the terminal even where there is none
         log.info("worker.starts", worker=name, instance=config.instance, epoch=epoch.number)
         try:
             worker.execute_from_commandline()

@@ -1,1 +1,95 @@
-"""The one typed place for settings: flags, environment, the running local stack, defaults."""
+"""The one typed place for settings: flags, environment, the running local stack, defaults.
+
+Read once at the edge (cli, demo) and passed down as plain values. An address that neither a flag
+nor the environment gives is the one of the local stack that runs on the data directory.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+from pydantic import Field, ValidationError, field_validator
+from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
+
+from headstart.contexts import DEFAULT_LEVELS
+from learners.registry import DEFAULT, policy
+
+
+class SettingsError(ValueError):
+    """A setting has a value that it cannot have; the message names it."""
+
+
+class Settings(BaseSettings):
+    """Every setting; the environment gives it as HEADSTART_ and its name in capitals."""
+
+    model_config = SettingsConfigDict(env_prefix="HEADSTART_", extra="ignore", frozen=True)
+
+    data: Path = Field(Path(".headstart"), description="data directory")
+    kafka: str = Field("127.0.0.1:9092", description="broker, host:port[,host:port]")
+    postgres: str = Field("postgresql://127.0.0.1:5432/headstart", description="Postgres DSN")
+    redis: str = Field("redis://127.0.0.1:6379/0", description="Redis URL")
+    learner: str = Field(DEFAULT, description="threshold policy")
+    levels: Annotated[tuple[str, ...], NoDecode] = Field(
+        DEFAULT_LEVELS, description="context keys below the workflow type, coarse to fine"
+    )
+    partitions: int = Field(8, ge=1, le=10_000, description="partitions of new topics")
+    instance: str = Field("0", pattern=r"^[\w.-]{1,64}$", description="name of a worker")
+
+    @field_validator("levels", mode="before")
+    @classmethod
+    def _split(cls, value: Any) -> Any:
+        """Read `domain,user_id`, the way the environment gives a list."""
+        if isinstance(value, str):
+            return tuple(part.strip() for part in value.split(",") if part.strip())
+        return value
+
+    @field_validator("learner")
+    @classmethod
+    def _known(cls, value: str) -> str:
+        try:
+            return policy(value).name
+        except LookupError as error:
+            raise ValueError(str(error)) from None
+
+
+def read_settings(**flags: Any) -> Settings:
+    """Return the settings; a flag that is None was not given. Raises `SettingsError`."""
+    given = {name: value for name, value in flags.items() if value is not None}
+    try:
+        settings = Settings(**given)
+    except ValidationError as error:
+        first = error.errors()[0]
+        name = ".".join(str(part) for part in first["loc"])
+        reason = first["msg"].removeprefix("Value error, ")
+        raise SettingsError(f"setting {name}: {reason} (got {first['input']!r})") from None
+    addresses = _running_stack(settings.data)
+    found = {
+        name: value for name, value in addresses.items() if name not in settings.model_fields_set
+    }
+    return settings.model_copy(update=found)
+
+
+def _running_stack(data: Path) -> dict[str, str]:
+    from deploy.local import running  # lazily: most commands start faster without it
+
+    stack = running(data)
+    if stack is None or stack.addresses is None:
+        return {}
+    at = stack.addresses
+    return {"kafka": at.kafka, "postgres": at.postgres, "redis": at.redis}
+
+
+def environment(settings: Settings, *, addresses: bool = True) -> dict[str, str]:
+    """Return the settings as the environment of a child process."""
+    found = {
+        "HEADSTART_DATA": str(settings.data),
+        "HEADSTART_LEARNER": settings.learner,
+        "HEADSTART_LEVELS": ",".join(settings.levels),
+        "HEADSTART_PARTITIONS": str(settings.partitions),
+    }
+    if addresses:
+        found["HEADSTART_KAFKA"] = settings.kafka
+        found["HEADSTART_POSTGRES"] = settings.postgres
+        found["HEADSTART_REDIS"] = settings.redis
+    return found

@@ -1,0 +1,35 @@
+"""`headstart emit`: events from a JSONL file."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from cli.options import Data, Json, Kafka
+from cli.output import FAILURE, say, show_json
+
+
+def emit(
+    file: Annotated[str, typer.Argument(help="JSONL file, one event a line, or - for stdin.")],
+    kafka: Kafka = None,
+    data: Data = None,
+    json: Json = False,
+) -> None:
+    """Send events from a JSONL file, or from standard input.
+
+    Refused lines are named with their number; the rest flows on, and the exit code is 1.
+
+    Examples: headstart emit events.jsonl; cat events.jsonl | headstart emit -
+    """
+    from headstart.emission import emit_lines
+    from settings import read_settings
+
+    settings = read_settings(kafka=kafka, data=data)
+    report = emit_lines(file, settings.kafka, say)
+    if json:
+        show_json({"emitted": report.emitted, "refused": report.refused})
+    else:
+        say(f"{report.emitted} events sent, {report.refused} lines refused")
+    if report.refused:
+        raise typer.Exit(FAILURE)

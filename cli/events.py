@@ -1,0 +1,73 @@
+"""`headstart events`: the log, as it flows."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Annotated
+
+import orjson
+import typer
+
+from cli.options import Data, Json, Kafka, Limit
+from cli.output import show_json
+
+app = typer.Typer(help="The events on the log.", no_args_is_help=True)
+
+
+@app.callback()
+def events() -> None:
+    """The events on the log."""
+
+
+@app.command("tail")
+def tail(
+    limit: Limit = 10,
+    follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on until Ctrl-C.")] = False,
+    kafka: Kafka = None,
+    data: Data = None,
+    json: Json = False,
+) -> None:
+    """Print the newest records of headstart.events, one event a line.
+
+    Joins no group and commits nothing. With --json the events come in one object at the end.
+
+    Examples: headstart events tail --limit 3; headstart events tail -f | jq .event_type
+    """
+    from settings import read_settings
+
+    settings = read_settings(kafka=kafka, data=data)
+    if follow and json:
+        raise typer.BadParameter("--json prints one object at the end, --follow has no end")
+    shown = asyncio.run(_tail(settings.kafka, limit, follow, quiet=json))
+    if json:
+        show_json({"events": shown})
+
+
+async def _tail(kafka: str, limit: int, follow: bool, *, quiet: bool) -> list[object]:
+    from topics.catalogue import EVENTS
+    from topics.reading import read_records, topic_state
+
+    state = await topic_state(kafka, EVENTS.name)
+    begin = {p: max(state.begin[p], end - limit) for p, end in state.end.items()}
+    last = sorted(
+        [record async for record in read_records(kafka, EVENTS.name, begin, state.end)],
+        key=lambda record: (record.timestamp, record.partition, record.offset),
+    )
+    shown = [event for record in last for event in _events(record.value)][-limit:]
+    if quiet:
+        return shown
+    for event in shown:
+        print(orjson.dumps(event).decode(), flush=True)
+    if follow:
+        async for record in read_records(kafka, EVENTS.name, state.end):
+            for event in _events(record.value):
+                print(orjson.dumps(event).decode(), flush=True)
+    return shown
+
+
+def _events(value: bytes | None) -> list[object]:
+    try:
+        decoded = orjson.loads(value or b"null")
+    except orjson.JSONDecodeError:
+        return [{"undecodable": repr((value or b"")[:200])}]
+    return decoded if isinstance(decoded, list) else [decoded]

@@ -1,0 +1,39 @@
+"""The command line of the service, put together. Each command lives in a module of its name.
+
+Exit codes: 0 done, 1 failed (one line on stderr says why and what to do), 2 wrong usage,
+130 interrupted.
+"""
+
+from __future__ import annotations
+
+import typer
+
+from cli import events, memory, thresholds, topics
+from cli.demo import demo
+from cli.emit import emit
+from cli.output import report_errors
+from cli.up import up
+from cli.worker import worker
+
+app = typer.Typer(
+    name="headstart",
+    help="Learns how confident a guessed tool call must be before it is worth starting early.",
+    epilog="Example: headstart up, then headstart demo --help. HEADSTART_DEBUG=1 shows tracebacks.",
+    no_args_is_help=True,
+    add_completion=True,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+)
+app.command("up")(up)
+app.command("demo")(demo)
+app.command("worker")(worker)
+app.command("emit")(emit)
+app.add_typer(topics.app, name="topics")
+app.add_typer(thresholds.app, name="thresholds")
+app.add_typer(memory.app, name="memory")
+app.add_typer(events.app, name="events")
+
+
+def main() -> None:
+    """Run the command line."""
+    report_errors(app)

@@ -1,0 +1,54 @@
+"""`headstart memory`: what is remembered."""
+
+from __future__ import annotations
+
+import asyncio
+from datetime import UTC, datetime
+from typing import Annotated, Any
+
+import typer
+
+from cli.options import Data, Json, Limit, Postgres, Tenant
+from cli.output import show_json, show_table
+
+app = typer.Typer(help="The episodic memory.", no_args_is_help=True)
+
+
+@app.callback()
+def memory() -> None:
+    """The episodic memory."""
+
+
+@app.command("query")
+def query(
+    workflow_id: Annotated[str, typer.Option(help="The workflow whose events to show.")],
+    tenant: Tenant = "default",
+    limit: Limit = 100,
+    postgres: Postgres = None,
+    data: Data = None,
+    json: Json = False,
+) -> None:
+    """Show the events of one workflow, newest first.
+
+    Example: headstart memory query --workflow-id w1 --json
+    """
+    from settings import read_settings
+    from sinks.connections import connect_postgres
+    from sinks.queries import events_of_workflow
+
+    settings = read_settings(postgres=postgres, data=data)
+
+    async def run() -> list[dict[str, Any]]:
+        async with await connect_postgres(settings.postgres) as connection:
+            return await events_of_workflow(connection, tenant, workflow_id, limit)
+
+    events = asyncio.run(run())
+    if json:
+        show_json({"events": events})
+        return
+    columns = ("timestamp", "event_type", "task_id", "tool_id", "confidence", "success")
+    rows = []
+    for event in events:
+        at = datetime.fromtimestamp(event["timestamp"] / 1000, UTC).isoformat("T", "milliseconds")
+        rows.append([at, *(event.get(column) for column in columns[1:])])
+    show_table(columns, rows)

@@ -1,0 +1,21 @@
+"""Options that several commands share, and the settings they make."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+Part = Annotated[
+    str, typer.Option(help="embedded, or the address of one that runs; Kafka also: apache.")
+]
+Kafka = Annotated[str | None, typer.Option(help="Broker, host:port[,host:port].")]
+Postgres = Annotated[str | None, typer.Option(help="Postgres DSN.")]
+Redis = Annotated[str | None, typer.Option(help="Redis URL.")]
+Data = Annotated[Path | None, typer.Option(help="Data directory [default: .headstart].")]
+Learner = Annotated[str | None, typer.Option(help="Threshold policy: ema or td [default: td].")]
+Partitions = Annotated[int | None, typer.Option(help="Partitions of new topics [default: 8].")]
+Tenant = Annotated[str, typer.Option(help="Whose events and thresholds.")]
+Limit = Annotated[int, typer.Option(min=1, help="At most this many.")]
+Json = Annotated[bool, typer.Option("--json", help="One JSON object on the last line of stdout.")]

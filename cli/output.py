@@ -1,0 +1,53 @@
+"""What goes where: data on stdout, everything else on stderr; how errors end a command."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+import orjson
+
+FAILURE = 1
+
+_EXPECTED = (ConnectionError, TimeoutError, LookupError, ValueError, RuntimeError, OSError)
+
+
+def say(line: str) -> None:
+    """Print one line for people, on stderr."""
+    print(line, file=sys.stderr, flush=True)
+
+
+def show_json(value: Mapping[str, Any]) -> None:
+    """Print the one JSON object of a command, on one line of stdout."""
+    print(orjson.dumps(value, option=orjson.OPT_NON_STR_KEYS, default=str).decode(), flush=True)
+
+
+def show_table(columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
+    """Print rows under their column names, on stdout."""
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table(*columns, box=None, pad_edge=False, header_style="bold")
+    for row in rows:
+        table.add_row(*("" if cell is None else str(cell) for cell in row))
+    # Nobody can read a table that is cut to 80 columns because stdout is a file.
+    Console(width=None if sys.stdout.isatty() else 200).print(table)
+
+
+def report_errors(command: Callable[[], Any]) -> None:
+    """Run a command; end with one clear line and exit code 1 where it fails."""
+    try:
+        command()
+    except KeyboardInterrupt:
+        say("interrupted")
+        sys.exit(130)
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(FAILURE)
+    except _EXPECTED as error:
+        if os.environ.get("HEADSTART_DEBUG"):
+            raise
+        say(f"error: {error or type(error).__name__}")
+        sys.exit(FAILURE)

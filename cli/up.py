@@ -1,0 +1,75 @@
+"""`headstart up`: the whole system on this machine, until Ctrl-C."""
+
+from __future__ import annotations
+
+import signal
+import threading
+from dataclasses import asdict
+from typing import Annotated
+
+import typer
+
+from cli.options import Data, Json, Learner, Part, Partitions
+from cli.output import say, show_json
+
+Port = Annotated[int, typer.Option(help="Port of the embedded one; 0: a free one.")]
+
+
+def up(
+    data: Data = None,
+    kafka: Part = "embedded",
+    postgres: Part = "embedded",
+    redis: Part = "embedded",
+    kafka_port: Port = 0,
+    postgres_port: Port = 0,
+    redis_port: Port = 0,
+    partitions: Partitions = None,
+    learner: Learner = None,
+    workers: Annotated[bool, typer.Option(help="Run the workers too.")] = True,
+    json: Json = False,
+) -> None:
+    """Start broker, Postgres, Redis and the workers, and keep them running until Ctrl-C.
+
+    Other commands find them through the data directory. The embedded broker holds its log in
+    memory: at Ctrl-C everything emitted is taken in first (stop your executors before), and at
+    the next start a new log epoch begins; episodes, thresholds and learning go on.
+
+    Examples: headstart up; headstart up --kafka broker:9092 --postgres "$DSN"
+    """
+    from deploy.local import StackConfig
+    from deploy.system import System
+    from settings import environment, read_settings
+
+    settings = read_settings(data=data, partitions=partitions, learner=learner)
+    ended = threading.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: ended.set())
+    system = System(
+        StackConfig(
+            data=settings.data,
+            kafka=kafka,
+            postgres=postgres,
+            redis=redis,
+            kafka_port=kafka_port,
+            postgres_port=postgres_port,
+            redis_port=redis_port,
+        ),
+        partitions=settings.partitions,
+        environment=environment(settings, addresses=False),
+        workers=workers,
+        say=say,
+    )
+    addresses = system.start()
+    try:
+        ready = asdict(addresses) | {"epoch": system.epoch.number if system.epoch else None}
+        if json:
+            show_json(ready)
+        else:
+            for name, value in ready.items():
+                print(f"{name:9} {value}", flush=True)
+        say("running; Ctrl-C stops it")
+        while not ended.wait(0.5):
+            system.check()
+    finally:
+        system.stop()
+    say("stopped")

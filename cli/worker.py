@@ -1,0 +1,82 @@
+"""`headstart worker`: one worker in this process, or all of them supervised."""
+
+from __future__ import annotations
+
+import signal
+import threading
+from enum import StrEnum
+from typing import Annotated
+
+import typer
+
+from cli.options import Data, Kafka, Learner, Postgres, Redis
+from cli.output import say
+
+
+class Name(StrEnum):
+    """The workers there are."""
+
+    EPISODES = "episodes"
+    THRESHOLDS = "thresholds"
+    HISTORY = "history"
+    ALL = "all"
+
+
+def worker(
+    name: Annotated[Name, typer.Argument(help="Which worker; all: one supervised child each.")],
+    kafka: Kafka = None,
+    postgres: Postgres = None,
+    redis: Redis = None,
+    data: Data = None,
+    learner: Learner = None,
+    instance: Annotated[
+        str | None, typer.Option(help="Name within the group, one per process [default: 0].")
+    ] = None,
+) -> None:
+    """Run a worker: events to Postgres, outcomes to thresholds, thresholds to history.
+
+    It waits for its services with back-off and says what is missing. It ends on SIGTERM, having
+    committed what is done.
+
+    Examples: headstart worker thresholds --instance b; headstart worker all
+    """
+    from settings import read_settings
+
+    settings = read_settings(
+        kafka=kafka, postgres=postgres, redis=redis, data=data, learner=learner, instance=instance
+    )
+    if name is Name.ALL:
+        _supervise(settings)
+        return
+    from agents.app import WorkerConfig
+    from agents.worker import run_worker
+
+    config = WorkerConfig(
+        kafka=settings.kafka,
+        postgres=settings.postgres,
+        redis=settings.redis,
+        data=settings.data / "workers" / f"{name.value}-{settings.instance}",
+        learner=settings.learner,
+        levels=settings.levels,
+        instance=settings.instance,
+    )
+    raise typer.Exit(run_worker(name.value, config))
+
+
+def _supervise(settings: object) -> None:
+    from deploy.supervisor import Supervisor
+    from settings import Settings, environment
+
+    assert isinstance(settings, Settings)
+    ended = threading.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: ended.set())
+    supervisor = Supervisor(settings.data / "workers", environment(settings))
+    supervisor.start()
+    say(f"workers: {', '.join(f'{k} (pid {v})' for k, v in supervisor.pids.items())}")
+    try:
+        while not ended.wait(0.5):
+            for line in supervisor.check():
+                say(line)
+    finally:
+        supervisor.stop()

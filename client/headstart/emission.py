@@ -1,0 +1,77 @@
+"""Emits events from JSONL: one event a line; a bad line is named and the rest flows on."""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import BinaryIO
+
+import orjson
+
+from headstart.emitter import BufferFull, Emitter, NotDelivered
+from headstart.events import InvalidEvent
+
+_PROGRESS_EVERY_S = 2.0
+
+
+@dataclass
+class EmitReport:
+    """What became of the lines of one file."""
+
+    emitted: int = 0
+    refused: int = 0
+
+
+def emit_lines(
+    file: str, kafka: str, say: Callable[[str], None], timeout_s: float = 30.0
+) -> EmitReport:
+    """Emit every line of `file` (`-` is standard input) and wait for the acknowledgements.
+
+    Refused lines go to `say` with their number. Raises `OSError` where the file cannot be read
+    and `NotDelivered` where the broker does not take everything within `timeout_s` seconds.
+    """
+    report = EmitReport()
+    said = time.monotonic()
+    with _open(file) as lines:
+        emitter = Emitter(kafka)
+        for number, line in enumerate(lines, start=1):
+            if not line.strip():
+                continue
+            try:
+                _emit(emitter, orjson.loads(line), timeout_s)
+                report.emitted += 1
+            except (InvalidEvent, orjson.JSONDecodeError) as error:
+                report.refused += 1
+                say(f"{file}:{number}: {error}")
+            if time.monotonic() - said > _PROGRESS_EVERY_S:
+                said = time.monotonic()
+                say(f"{number} lines read, {emitter.stats()['acknowledged']} events acknowledged")
+        emitter.close(timeout_s)
+    return report
+
+
+def _emit(emitter: Emitter, event: object, timeout_s: float) -> None:
+    """Emit one event; wait while the buffer is full, which a file fills faster than a broker."""
+    if not isinstance(event, dict):
+        raise InvalidEvent("", "an event is a JSON object")
+    deadline = time.monotonic() + timeout_s
+    while True:
+        try:
+            emitter.emit(event)
+            return
+        except BufferFull as error:
+            if time.monotonic() > deadline:
+                raise NotDelivered(str(error)) from error
+            time.sleep(0.05)
+
+
+@contextlib.contextmanager
+def _open(file: str) -> Iterator[BinaryIO]:
+    if file == "-":
+        yield sys.stdin.buffer
+    else:
+        with open(file, "rb") as opened:
+            yield opened

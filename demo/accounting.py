@@ -1,0 +1,95 @@
+"""What judged predictions earned, and what other policies would have earned on the same ones.
+
+Every prediction is judged, speculated on or not (full feedback), so each policy's net gain is an
+exact sum over the same list. Not here: how a prediction was made, or where it was stored.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Final
+
+FIXED_THRESHOLD: Final = 0.92
+"""The constant that stands until anything is learned (design §3)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Judged:
+    """One prediction of a context and its truth; gain of a hit, cost of a miss in milliseconds.
+
+    `threshold` is the one the decision used, None where none was served.
+    """
+
+    path: str
+    confidence: float
+    threshold: float | None
+    speculated: bool
+    correct: bool
+    gain_ms: float
+    cost_ms: float
+
+
+Policy = Callable[[Judged], bool]
+"""Whether a prediction is speculated on."""
+
+
+def as_executed(prediction: Judged) -> bool:
+    """Speculate where the executor did."""
+    return prediction.speculated
+
+
+def always(_: Judged) -> bool:
+    """Speculate on every prediction."""
+    return True
+
+
+def never(_: Judged) -> bool:
+    """Speculate on no prediction."""
+    return False
+
+
+def fixed(prediction: Judged) -> bool:
+    """Speculate from `FIXED_THRESHOLD` on, whatever the context."""
+    return prediction.confidence >= FIXED_THRESHOLD
+
+
+@dataclass(frozen=True, slots=True)
+class Summary:
+    """Hits and misses of what was speculated, and the net gain of four policies in seconds.
+
+    `hit_rate` is hits / speculated, None when nothing was speculated.
+    """
+
+    predictions: int
+    hits: int
+    misses: int
+    hit_rate: float | None
+    net_gain_s: float
+    net_gain_always_s: float
+    net_gain_never_s: float
+    net_gain_fixed_s: float
+
+
+def net_gain(judged: Iterable[Judged], policy: Policy) -> float:
+    """Return the gain of the policy's hits minus the cost of its misses, in seconds."""
+    # fsum: the same figure in whichever order the executors' predictions were gathered.
+    return math.fsum(p.gain_ms if p.correct else -p.cost_ms for p in judged if policy(p)) / 1_000
+
+
+def summarise(judged: Iterable[Judged]) -> Summary:
+    """Return the summary of judged predictions."""
+    predictions = list(judged)
+    speculated = [p for p in predictions if p.speculated]
+    hits = sum(p.correct for p in speculated)
+    return Summary(
+        predictions=len(predictions),
+        hits=hits,
+        misses=len(speculated) - hits,
+        hit_rate=hits / len(speculated) if speculated else None,
+        net_gain_s=net_gain(predictions, as_executed),
+        net_gain_always_s=net_gain(predictions, always),
+        net_gain_never_s=net_gain(predictions, never),
+        net_gain_fixed_s=net_gain(predictions, fixed),
+    )

@@ -1,0 +1,206 @@
+"""The demo from start to summary: system, executors, drain, invariants."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import secrets
+import signal
+import statistics
+import sys
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from demo.accounting import summarise
+from demo.executor import Assignment
+from demo.invariants import Figures, check_invariants, gather
+from demo.traces import BrokenLine, read_runs
+from demo.watching import Watcher
+from deploy.local import Addresses
+from deploy.local.nursery import Nursery
+from deploy.local.process import Child, Ending
+from deploy.system import total_lag
+from headstart import Thresholds
+from topics.catalogue import EVENTS
+from topics.reading import topic_state
+
+READS = 3_000
+_ENDING = Ending(signal.SIGTERM, signal.SIGKILL, signal.SIGKILL)
+
+
+@dataclass(frozen=True)
+class DemoConfig:
+    """What to run. `events_per_s`: of all executors together."""
+
+    data: Path
+    executors: int = 4
+    seconds: float = 30.0
+    traces: Path | None = None
+    refuse_broken: bool = False
+    seed: int = 7
+    events_per_s: float = 500.0
+    cost_ratio: float = 0.6
+    levels: tuple[str, ...] = ("domain", "user_id")
+
+
+@dataclass(frozen=True)
+class DemoResult:
+    """The summary, and the invariants that broke."""
+
+    summary: dict[str, Any]
+    broken: list[str]
+
+
+def check_traces(config: DemoConfig, say: Callable[[str], None]) -> None:
+    """Read the trace file once: name its broken lines, or refuse them. Raises `TraceError`."""
+    if config.traces is None:
+        return
+
+    def name(broken: BrokenLine) -> None:
+        say(f"{config.traces}:{broken.line_number}: {broken.reason}; skipped")
+
+    calls = runs = 0
+    for run in read_runs(config.traces, None if config.refuse_broken else name):
+        runs, calls = runs + 1, calls + len(run.steps)
+    say(f"{config.traces}: {runs} runs, {calls} tool calls")
+
+
+def run_demo(
+    config: DemoConfig,
+    addresses: Addresses,
+    epoch: int,
+    check: Callable[[], None],
+    say: Callable[[str], None],
+) -> DemoResult:
+    """Run the workload on a running system. `check` raises when a part of it died."""
+    tenant = f"demo-{secrets.token_hex(4)}"
+    begun = time.monotonic()
+    begin = asyncio.run(topic_state(addresses.kafka, EVENTS.name))
+    with Watcher(addresses.redis, tenant) as watcher:
+        emitted = _run_executors(config, addresses, tenant, epoch, check, say)
+        say("executors are done; draining")
+        _drain(addresses, epoch, check)
+        end = asyncio.run(topic_state(addresses.kafka, EVENTS.name))
+    figures = asyncio.run(gather(addresses, tenant, config.levels, dict(begin.end), dict(end.end)))
+    latencies = watcher.latencies_ms(figures.log.completions)
+    summary = {
+        "tenant": tenant,
+        "events_emitted": emitted,
+        **_pipeline(figures, watcher.announced),
+        **_quantiles("event_to_threshold", latencies, "ms"),
+        **_quantiles("read", _read_latencies(addresses.redis, tenant, figures, config), "us"),
+        **asdict(summarise(figures.log.judged)),
+        "seconds": round(time.monotonic() - begun, 1),
+    }
+    return DemoResult(summary, check_invariants(emitted, figures))
+
+
+def _pipeline(figures: Figures, announced: int) -> dict[str, Any]:
+    distinct = len(figures.stored_ids)
+    return {
+        "events_stored": figures.stored_rows,
+        "events_missing": len(set(figures.log.ids) - figures.stored_ids),
+        "events_duplicated": figures.stored_rows - distinct,
+        "calls": figures.log.calls,
+        "outcomes": len(figures.log.judged),
+        "contexts": len(figures.served),
+        "thresholds_published": announced,
+        "dead_letters": figures.dead_letters,
+    }
+
+
+def _run_executors(
+    config: DemoConfig,
+    addresses: Addresses,
+    tenant: str,
+    epoch: int,
+    check: Callable[[], None],
+    say: Callable[[str], None],
+) -> int:
+    """Run the executors to their end; return how many events they emitted."""
+    nursery = Nursery(config.data.resolve())
+    try:
+        children = [
+            _spawn(nursery, config, addresses, tenant, number) for number in range(config.executors)
+        ]
+        nursery.launched()
+        said = last = 0.0
+        while any(child.alive for child in children):
+            time.sleep(0.2)
+            check()
+            if time.monotonic() - said >= 2.0:
+                emitted = sum(_progress(child)["emitted"] for child in children)
+                rate = max(0.0, (emitted - last) / (time.monotonic() - said)) if said else 0.0
+                said, last = time.monotonic(), emitted
+                lag = asyncio.run(total_lag(addresses, epoch))
+                say(f"{emitted} events emitted, {rate:.0f}/s, {lag} records waiting")
+        for child in children:
+            child.finish(1.0, "see its log")
+        return sum(_progress(child)["emitted"] for child in children)
+    finally:
+        nursery.close()
+
+
+def _spawn(
+    nursery: Nursery, config: DemoConfig, addresses: Addresses, tenant: str, number: int
+) -> Child:
+    work = Assignment(
+        kafka=addresses.kafka,
+        redis=addresses.redis,
+        tenant=tenant,
+        seed=config.seed,
+        executor=number,
+        executors=config.executors,
+        events_per_s=config.events_per_s / config.executors,
+        cost_ratio=config.cost_ratio,
+        seconds=config.seconds,
+        traces=None if config.traces is None else str(config.traces.resolve()),
+        levels=config.levels,
+    )
+    name = f"executor-{number}"
+    nursery.claim(name)
+    argv = [sys.executable, "-m", "demo.executor", json.dumps(asdict(work))]
+    return nursery.spawn(name, argv, _ENDING)
+
+
+def _progress(child: Child) -> dict[str, Any]:
+    """Return an executor's last line of progress."""
+    for line in reversed(child.tail()):
+        if line.startswith("{"):
+            found: dict[str, Any] = json.loads(line)
+            return found
+    return {"emitted": 0}
+
+
+def _drain(addresses: Addresses, epoch: int, check: Callable[[], None]) -> None:
+    deadline = time.monotonic() + 60.0
+    while (lag := asyncio.run(total_lag(addresses, epoch))) > 0:
+        if time.monotonic() > deadline:
+            raise TimeoutError(f"the workers did not take in {lag} records within 60 s")
+        check()
+        time.sleep(0.2)
+
+
+def _read_latencies(
+    redis_url: str, tenant: str, figures: Figures, config: DemoConfig
+) -> list[float]:
+    """Time reads of known contexts through the client, in microseconds."""
+    contexts = [dict(part.split("=") for part in path.split("/")) for path in figures.served]
+    found = []
+    with Thresholds(redis_url, levels=config.levels) as reader:
+        for number in range(READS):
+            context = {"tenant": tenant, **contexts[number % len(contexts)]}
+            begun = time.perf_counter()
+            reader.get(context)
+            found.append((time.perf_counter() - begun) * 1e6)
+    return found[100:]  # the first ones connect
+
+
+def _quantiles(name: str, values: Sequence[float], unit: str) -> dict[str, float | None]:
+    if len(values) < 2:
+        return {f"{name}_p50_{unit}": None, f"{name}_p99_{unit}": None}
+    cuts = statistics.quantiles(values, n=100)
+    return {f"{name}_p50_{unit}": round(cuts[49], 1), f"{name}_p99_{unit}": round(cuts[98], 1)}

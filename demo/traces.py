@@ -1,0 +1,143 @@
+"""Real agent runs, read from a JSONL file: one run a line, checked field by field.
+
+Here live the records of a run and the reader. Not here: where the file is (the caller passes its
+path), how long a call takes (`latency`), and which call is guessed next (`predictor`).
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from os import PathLike
+from typing import Final
+
+END: Final = "<end>"
+"""Stands for "no further call" wherever a next tool is counted or guessed; never a tool's name."""
+
+
+class TraceError(ValueError):
+    """A line of the file is not a run; the message names the file, the line and the reason."""
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One tool call; both times in Unix milliseconds, None where the source has none."""
+
+    tool: str
+    called_at: int | None = None
+    returned_at: int | None = None
+    error: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """One agent's run: who drove it, which task (and which repetition of it), and its calls."""
+
+    source: str
+    domain: str
+    agent_model: str
+    task_id: str
+    trial: int | None
+    steps: tuple[Step, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class BrokenLine:
+    """A line that was left out; `line_number` counts from 1."""
+
+    line_number: int
+    reason: str
+
+
+def read_runs(
+    path: str | PathLike[str], on_broken: Callable[[BrokenLine], object] | None = None
+) -> Iterator[Run]:
+    """Yield the runs of a JSONL file in its order; empty lines are passed over.
+
+    A broken line (not JSON, a field missing or of the wrong type) goes to `on_broken` and is left
+    out, for instance `read_runs(path, broken.append)`; without `on_broken` it raises `TraceError`.
+    There is no silent skip. A file that cannot be opened raises `OSError` at the first `next`.
+    """
+    # Bytes, because text mode gives up on the whole file at one wrong byte.
+    with open(path, "rb") as lines:
+        for number, line in enumerate(lines, start=1):
+            if not line.strip():
+                continue
+            try:
+                yield _run(line)
+            except _Broken as broken:
+                if on_broken is None:
+                    message = f"{path}, line {number}: {broken}; mend it or skip broken lines"
+                    raise TraceError(message) from broken
+                on_broken(BrokenLine(number, str(broken)))
+
+
+class _Broken(Exception):
+    """Why a line is not a run; of our own, so that no error of a caller is taken for it."""
+
+
+def _run(line: bytes) -> Run:
+    try:
+        record = json.loads(line.decode())
+    except (ValueError, RecursionError) as error:
+        raise _Broken(f"not JSON ({error})") from error
+    if not isinstance(record, dict):
+        raise _Broken(f"a run must be an object, not {type(record).__name__}")
+    return Run(
+        source=_text(record, "source"),
+        domain=_text(record, "domain"),
+        agent_model=_text(record, "agent_model"),
+        task_id=_text(record, "task_id"),
+        trial=_optional_int(record, "trial"),
+        steps=_steps(record),
+    )
+
+
+def _steps(record: Mapping[str, object]) -> tuple[Step, ...]:
+    steps = _field(record, "steps")
+    if not isinstance(steps, list):
+        raise _Broken(f"steps must be a list, not {type(steps).__name__}")
+    return tuple(_step(step, f"steps[{index}]") for index, step in enumerate(steps))
+
+
+def _step(step: object, where: str) -> Step:
+    if not isinstance(step, dict):
+        raise _Broken(f"{where} must be an object, not {type(step).__name__}")
+    tool = _text(step, "tool", where)
+    if tool == END:
+        raise _Broken(f"{where}.tool is {END!r}, which means the end of a run")
+    error = _field(step, "error", where)
+    if not isinstance(error, bool):
+        raise _Broken(f"{where}.error must be true or false, not {type(error).__name__}")
+    return Step(
+        tool=tool,
+        called_at=_optional_int(step, "called_at", where),
+        returned_at=_optional_int(step, "returned_at", where),
+        error=error,
+    )
+
+
+def _field(record: Mapping[str, object], name: str, where: str = "") -> object:
+    if name not in record:
+        raise _Broken(f"{_named(name, where)} is missing")
+    return record[name]
+
+
+def _text(record: Mapping[str, object], name: str, where: str = "") -> str:
+    value = _field(record, name, where)
+    if not isinstance(value, str) or not value:
+        raise _Broken(f"{_named(name, where)} must be a text that is not empty")
+    return value
+
+
+def _optional_int(record: Mapping[str, object], name: str, where: str = "") -> int | None:
+    value = _field(record, name, where)
+    # bool is an int to Python, and `true` is no time.
+    if value is not None and (not isinstance(value, int) or isinstance(value, bool)):
+        raise _Broken(f"{_named(name, where)} must be an integer or null")
+    return value
+
+
+def _named(name: str, where: str) -> str:
+    return f"{where}.{name}" if where else name

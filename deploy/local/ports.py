@@ -1,0 +1,78 @@
+"""Ports on 127.0.0.1: checked, chosen, kept free until the child has them, remembered."""
+
+import contextlib
+import json
+import socket
+import sys
+from pathlib import Path
+
+from deploy.local.errors import StackError
+
+HOST = "127.0.0.1"
+
+
+class Ports:
+    """The ports of one data directory. `ports.json` keeps them, since users keep their URLs."""
+
+    def __init__(self, data: Path) -> None:
+        self._path = data / "ports.json"
+        self._chosen: dict[str, int] = {}
+        self._reserved: list[socket.socket] = []
+        self._last = self._read()
+
+    def reserve(self, name: str, wanted: int = 0) -> int:
+        """`wanted` as it is, else the last one, else any free one."""
+        if wanted:
+            reserved = _bound(wanted)
+            if reserved is None:
+                raise StackError(
+                    f"{HOST}:{wanted} is taken, so {name} cannot listen there: end what uses it, "
+                    "name another port, or 0 for a free one"
+                )
+        else:
+            reserved = _bound(self._last.get(name, 0)) or _bound(0)
+            if reserved is None:
+                raise StackError(f"no port is free on {HOST} for {name}: end some programs")
+        port: int = reserved.getsockname()[1]
+        self._chosen[name] = port
+        if sys.platform == "linux":
+            # Two sockets may be bound alike while none listens: nobody is given this port by
+            # chance, neither as a free one nor as the near end of a connection, until the child
+            # listens there.
+            self._reserved.append(reserved)
+        else:
+            reserved.close()
+        return port
+
+    def release(self) -> None:
+        """The children listen, or will not."""
+        for reserved in self._reserved:
+            reserved.close()
+        self._reserved.clear()
+
+    def remember(self) -> None:
+        """Keep them for the next start."""
+        part = self._path.with_suffix(".json.part")
+        part.write_text(json.dumps(self._last | self._chosen))
+        part.replace(self._path)
+
+    def _read(self) -> dict[str, int]:
+        with contextlib.suppress(OSError, ValueError, AttributeError, TypeError):
+            found = json.loads(self._path.read_text())
+            return {str(name): int(port) for name, port in found.items()}
+        return {}
+
+
+def _bound(port: int) -> socket.socket | None:
+    candidate = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+    # As the servers do: connections in TIME_WAIT do not count.
+    candidate.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        candidate.bind((HOST, port))
+    except PermissionError as error:
+        candidate.close()
+        raise StackError(f"{HOST}:{port} needs more rights: name a port above 1023") from error
+    except (OSError, OverflowError):
+        candidate.close()
+        return None
+    return candidate

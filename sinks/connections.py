@@ -1,0 +1,99 @@
+"""Opens connections to Postgres and Redis, and says clearly when it cannot.
+
+An error names the address, never the password, and what to do. Nothing here retries.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import orjson
+import psycopg
+from psycopg import AsyncConnection
+from psycopg.conninfo import conninfo_to_dict
+from psycopg.types.json import set_json_loads
+from redis.asyncio import Redis
+from redis.asyncio.retry import Retry
+from redis.backoff import NoBackoff
+from redis.exceptions import ConnectionError as RedisConnectionError
+
+from headstart.thresholds import redis_address
+
+CONNECT_TIMEOUT_S = 5
+"""How long to wait for Postgres to accept a connection."""
+
+
+class PostgresUnreachable(ConnectionError):
+    """Postgres refused the connection or did not answer; start it, or name another."""
+
+    def __init__(self, dsn: str, reason: object) -> None:
+        super().__init__(
+            f"Postgres at {postgres_address(dsn)} is unreachable ({_one_line(reason, dsn)}); start "
+            "one with `headstart up`, or name yours: --postgres DSN or HEADSTART_POSTGRES"
+        )
+
+
+class RedisUnreachable(ConnectionError):
+    """Redis refused the connection, did not answer in time, or refused a command."""
+
+    def __init__(self, url: str, reason: object) -> None:
+        super().__init__(
+            f"Redis at {redis_address(url)} is unreachable ({_one_line(reason, '')}); start "
+            "one with `headstart up`, or name yours: --redis URL or HEADSTART_REDIS"
+        )
+
+
+def postgres_address(dsn: str) -> str:
+    """Return `host:port/dbname` of a connection string or URL, fit to be printed."""
+    try:
+        given = conninfo_to_dict(dsn)
+    except psycopg.ProgrammingError:
+        return "an address that is no connection string"
+    host = given.get("host") or given.get("hostaddr") or "localhost"
+    return f"{host}:{given.get('port') or 5432}/{given.get('dbname') or ''}"
+
+
+def _one_line(reason: object, dsn: str) -> str:
+    text = " ".join(str(reason).split()) or type(reason).__name__
+    try:
+        password = conninfo_to_dict(dsn).get("password")
+    except psycopg.ProgrammingError:
+        return "it cannot be parsed"  # libpq's message quotes the string, password and all
+    return text.replace(str(password), "***") if password else text
+
+
+async def connect_postgres(dsn: str) -> AsyncConnection[Any]:
+    """Return an open connection in autocommit mode: transactions are begun where they are meant.
+
+    JSON is decoded by orjson. Raises `PostgresUnreachable`.
+    """
+    defaults: dict[str, Any] = {
+        "connect_timeout": CONNECT_TIMEOUT_S,
+        "application_name": "headstart",
+    }
+    try:
+        given = conninfo_to_dict(dsn)
+        connection: AsyncConnection[Any] = await AsyncConnection.connect(
+            dsn,
+            autocommit=True,
+            client_encoding="UTF8",  # what the COPY blocks are written in
+            **{name: value for name, value in defaults.items() if name not in given},
+        )
+    except (psycopg.Error, OSError) as error:
+        raise PostgresUnreachable(dsn, error) from error
+    set_json_loads(orjson.loads, connection)
+    return connection
+
+
+def connect_redis(url: str, timeout_s: float = 2.0) -> Redis:
+    """Return a client that connects on its first command and gives up after `timeout_s`.
+
+    A connection that Redis has closed meanwhile is opened anew once; all else is the caller's.
+    """
+    client: Redis = Redis.from_url(
+        url,
+        socket_timeout=timeout_s,
+        socket_connect_timeout=timeout_s,
+        retry=Retry(NoBackoff(), 1, supported_errors=(RedisConnectionError,)),
+    )
+    return client

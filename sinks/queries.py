@@ -1,0 +1,66 @@
+"""The read side that the CLI and the demo's invariants need. Writes nothing.
+
+Every function takes an open connection (`sinks.connections.connect_postgres`).
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+from psycopg import AsyncConnection
+from psycopg.rows import dict_row
+
+from sinks.statements import load_statements
+
+_SQL = load_statements("queries")
+
+
+class EventCount(NamedTuple):
+    """Rows stored for a tenant, and how many different events they are."""
+
+    stored: int
+    distinct: int
+
+
+async def events_of_workflow(
+    connection: AsyncConnection[Any], tenant: str, workflow_id: str, limit: int = 100
+) -> list[dict[str, Any]]:
+    """Return the newest `limit` events of one workflow, newest first, as they were emitted.
+
+    Timestamps are Unix milliseconds, unknown fields are back at the top level, absent fields are
+    left out, and `confidence` has the precision of a 32-bit float.
+    """
+    which = {"tenant": tenant, "workflow_id": workflow_id, "limit": limit}
+    async with connection.cursor(row_factory=dict_row) as cursor:
+        await cursor.execute(_SQL["events_of_workflow"], which)
+        return [_event(row) for row in await cursor.fetchall()]
+
+
+def _event(row: dict[str, Any]) -> dict[str, Any]:
+    extra = row.pop("extra") or {}
+    return {key: value for key, value in row.items() if value is not None} | extra
+
+
+async def count_events(connection: AsyncConnection[Any], tenant: str) -> EventCount:
+    """Return how many events of a tenant are stored; unequal numbers mean one stored twice."""
+    row = await (await connection.execute(_SQL["count_events"], {"tenant": tenant})).fetchone()
+    return EventCount(*row) if row else EventCount(0, 0)
+
+
+async def event_ids(connection: AsyncConnection[Any], tenant: str) -> set[str]:
+    """Return the ids of a tenant's stored events, in lower case with hyphens."""
+    cursor = await connection.execute(_SQL["event_ids"], {"tenant": tenant})
+    return {row[0] for row in await cursor.fetchall()}
+
+
+async def history_of_context(
+    connection: AsyncConnection[Any], tenant: str, path: str, limit: int = 100
+) -> list[dict[str, Any]]:
+    """Return the newest `limit` thresholds of one context, newest version first.
+
+    Each has the fields of `topics.schema.Threshold`; `at` is Unix milliseconds.
+    """
+    which = {"tenant": tenant, "path": path, "limit": limit}
+    async with connection.cursor(row_factory=dict_row) as cursor:
+        await cursor.execute(_SQL["history_of_context"], which)
+        return await cursor.fetchall()

@@ -1,0 +1,37 @@
+"""What Redis serves, listed. Reading one context's threshold is the client's (`Thresholds`)."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from typing import Any
+from urllib.parse import unquote
+
+import orjson
+from redis.exceptions import RedisError
+
+from sinks.connections import RedisUnreachable, connect_redis
+
+_PATTERN = "headstart:thresholds:*"
+
+
+async def served_thresholds(
+    redis_url: str, tenant: str | None = None
+) -> AsyncIterator[dict[str, Any]]:
+    """Yield every served threshold, of one tenant where named. Raises `RedisUnreachable`."""
+    client: Any = connect_redis(redis_url)
+    try:
+        async for key in client.scan_iter(_PATTERN, count=500):
+            owner, workflow_type = key.decode().split(":")[2:4]
+            if tenant is not None and unquote(owner) != tenant:
+                continue
+            for path, value in (await client.hgetall(key)).items():
+                yield {
+                    "tenant": unquote(owner),
+                    "workflow_type": unquote(workflow_type),
+                    "path": path.decode(),
+                    **orjson.loads(value),
+                }
+    except (RedisError, OSError) as error:
+        raise RedisUnreachable(redis_url, error) from error
+    finally:
+        await client.aclose()

@@ -1,0 +1,29 @@
+-- What HistorySink runs. The column order of the stage is the order of encode_threshold.
+
+-- name: create_stage
+-- Where a batch of threshold changes lands before it is merged.
+CREATE TEMP TABLE IF NOT EXISTS stage_history (
+    tenant text, workflow_type text, path text, epoch bigint, "offset" bigint,
+    speculate double precision, suggest double precision, outcomes bigint, learner text,
+    at_ms bigint
+) ON COMMIT DELETE ROWS
+
+-- name: copy_stage
+-- NULL is the empty string, which the table then refuses where a value is needed.
+COPY stage_history FROM STDIN (FORMAT text, NULL '')
+
+-- name: clear_stage
+-- Forget the merged half of a batch that is being bisected.
+DELETE FROM stage_history
+
+-- name: merge_stage
+-- Store what is new; times are made as in episodes.sql.
+INSERT INTO threshold_history (
+    tenant, workflow_type, path, epoch, "offset", speculate, suggest, outcomes, learner, at
+)
+SELECT
+    tenant, workflow_type, path, epoch, "offset", speculate, suggest, outcomes, learner,
+    timestamptz 'epoch' + (at_ms / 86400000) * interval '24 hours'
+        + (at_ms % 86400000) * interval '1 millisecond'
+FROM stage_history
+ON CONFLICT (tenant, path, epoch, "offset") DO NOTHING

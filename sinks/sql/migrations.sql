@@ -1,0 +1,23 @@
+-- What the migration runner itself needs.
+
+-- name: lock
+-- One runner at a time, until its transaction ends.
+SELECT pg_advisory_xact_lock(hashtextextended('headstart migrations', 0))
+
+-- name: create_record
+-- What was applied, and the text it had.
+CREATE TABLE IF NOT EXISTS schema_migrations (
+    version    integer     PRIMARY KEY,
+    name       text        NOT NULL,
+    checksum   text        NOT NULL,
+    applied_at timestamptz NOT NULL DEFAULT now()
+)
+
+-- name: applied
+-- Everything applied, oldest first.
+SELECT version, name, checksum FROM schema_migrations ORDER BY version
+
+-- name: record
+-- Remember one migration.
+INSERT INTO schema_migrations (version, name, checksum)
+VALUES (%(version)s, %(name)s, %(checksum)s)

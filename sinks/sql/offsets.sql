@@ -1,0 +1,25 @@
+-- How far a consumer has come.
+
+-- name: next_offsets
+-- The first offset not yet stored, by partition.
+SELECT partition, next_offset FROM sink_offsets
+WHERE consumer = %(consumer)s AND topic = %(topic)s AND epoch = %(epoch)s
+
+-- name: advance
+-- Never backwards: a late writer repeats rows that are stored already. In partition order, so
+-- that two writers wait for each other and do not deadlock.
+INSERT INTO sink_offsets AS known (consumer, topic, epoch, partition, next_offset)
+SELECT %(consumer)s, %(topic)s, %(epoch)s, given.partition, given.next_offset
+FROM unnest(%(partitions)s::integer[], %(next_offsets)s::bigint[])
+    AS given (partition, next_offset)
+ORDER BY given.partition
+ON CONFLICT (consumer, topic, epoch, partition)
+DO UPDATE SET next_offset = greatest(known.next_offset, excluded.next_offset)
+
+-- name: has_offsets
+-- Whether the database has been migrated far enough to hold offsets.
+SELECT to_regclass('sink_offsets') IS NOT NULL
+
+-- name: largest_epoch
+-- The newest life of a log that anything was stored from; NULL before the first.
+SELECT max(epoch) FROM sink_offsets

@@ -1,0 +1,28 @@
+-- The read side of the CLI and of the demo's invariants.
+
+-- name: events_of_workflow
+-- The newest events of one workflow, newest first; uses idx_episodic_workflow_time.
+SELECT id::text, event_type, tenant, workflow_type, workflow_id, task_id, user_id, agent_id,
+    session_id, (extract(epoch FROM timestamp) * 1000)::bigint AS timestamp, tool_id, success,
+    confidence, data, extra
+FROM episodic_events
+WHERE workflow_id = %(workflow_id)s AND tenant = %(tenant)s
+ORDER BY timestamp DESC, id DESC
+LIMIT %(limit)s
+
+-- name: count_events
+-- Stored rows and distinct ids of one tenant: equal, or something was stored twice.
+SELECT count(*), count(DISTINCT id) FROM episodic_events WHERE tenant = %(tenant)s
+
+-- name: event_ids
+-- The ids of one tenant.
+SELECT DISTINCT id::text FROM episodic_events WHERE tenant = %(tenant)s
+
+-- name: history_of_context
+-- The newest changes of one context's thresholds, newest version first; uses the primary key.
+SELECT tenant, workflow_type, path, speculate, suggest, epoch, "offset", outcomes, learner,
+    (extract(epoch FROM at) * 1000)::bigint AS at
+FROM threshold_history
+WHERE tenant = %(tenant)s AND path = %(path)s
+ORDER BY epoch DESC, "offset" DESC
+LIMIT %(limit)s

@@ -1,0 +1,197 @@
+"""How a batch gets into Postgres: exactly once, fast, and past its bad rows.
+
+One transaction per batch: COPY a block of text into a temporary stage, merge the stage into the
+table (rows already there are left alone), let the caller deal with refused rows, advance the
+consumer's offsets, commit. Which table, and how a record becomes a line, is the subclass's.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import Any, ClassVar, Final, NamedTuple, Protocol, Self
+
+import psycopg
+from psycopg import AsyncConnection, errors
+
+from sinks.connections import connect_postgres
+from sinks.statements import load_statements
+
+Record = Mapping[str, Any]
+
+_OFFSETS = load_statements("offsets")
+
+_BAD_RECORD: Final = (KeyError, TypeError, ValueError, AttributeError)
+"""What encoding raises for a record that does not fit its table."""
+
+_BAD_ROW: Final = (
+    psycopg.DataError,  # text that is no uuid, a NUL in JSON, a number out of range
+    psycopg.IntegrityError,  # an unknown event type, a missing value
+    errors.ProgramLimitExceeded,  # too large for an index or for jsonb
+    errors.StatementTooComplex,  # nested too deep
+)
+"""What Postgres raises because of a row; anything else ends the batch."""
+
+
+class Refusal(NamedTuple):
+    """A record that cannot be stored: its place in the batch, from 0, and why."""
+
+    position: int
+    reason: str
+
+
+OnRefused = Callable[[Sequence[Refusal]], Awaitable[None]]
+
+
+class Sink(Protocol):
+    """What an agent needs of a sink, whichever table is behind it."""
+
+    async def next_offsets(self, topic: str, epoch: int) -> dict[int, int]:
+        """Return the first offset not yet stored, by partition."""
+        ...
+
+    async def store(
+        self,
+        records: Sequence[Record],
+        offsets: Mapping[int, int],
+        *,
+        topic: str,
+        epoch: int,
+        on_refused: OnRefused,
+    ) -> int:
+        """Store a batch and the offsets it reaches to; return how many rows are new."""
+        ...
+
+
+class StagedSink:
+    """Stores batches of records in one table; see the module for how.
+
+    One connection, one batch at a time: further calls of `store` wait. When the connection breaks,
+    psycopg's error reaches the caller and nothing of the batch is stored; open a new sink.
+    """
+
+    consumer: ClassVar[str]
+    """Under which name offsets are kept."""
+    sql: ClassVar[Mapping[str, bytes]]
+    """Statements `create_stage`, `copy_stage`, `clear_stage` and `merge_stage`."""
+
+    def __init__(self, connection: AsyncConnection[Any]) -> None:
+        self._connection = connection
+        self._one_at_a_time = asyncio.Lock()
+
+    @staticmethod
+    def encode(record: Record, /) -> bytes:
+        """Return a record as one line of COPY text; raise one of `_BAD_RECORD` if it has none."""
+        raise NotImplementedError
+
+    @classmethod
+    async def open(cls, dsn: str) -> Self:
+        """Connect to a migrated database. Raises `PostgresUnreachable`."""
+        connection = await connect_postgres(dsn)
+        try:
+            await connection.execute(cls.sql["create_stage"])
+        except BaseException:
+            await connection.close()
+            raise
+        return cls(connection)
+
+    async def close(self) -> None:
+        """Close the connection. Closing twice is fine."""
+        await self._connection.close()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
+    async def next_offsets(self, topic: str, epoch: int) -> dict[int, int]:
+        """Return the first offset not yet stored, by partition; empty for a new epoch."""
+        of = {"consumer": self.consumer, "topic": topic, "epoch": epoch}
+        async with self._one_at_a_time:
+            cursor = await self._connection.execute(_OFFSETS["next_offsets"], of)
+            return dict(await cursor.fetchall())
+
+    async def store(
+        self,
+        records: Sequence[Record],
+        offsets: Mapping[int, int],
+        *,
+        topic: str,
+        epoch: int,
+        on_refused: OnRefused,
+    ) -> int:
+        """Store `records` and `offsets` (next offset by partition) in one transaction.
+
+        Returns how many rows are new. `on_refused` is awaited before the commit, and only if
+        there are refusals, in the order of the batch; if it raises, nothing is stored.
+        """
+        rows, at, refused = self._encode_all(records)
+        async with self._one_at_a_time, self._connection.transaction():
+            inserted = await self._insert(rows, at, refused)
+            if refused:
+                await on_refused(sorted(refused))
+            await self._advance(offsets, topic, epoch)
+        return inserted
+
+    def _encode_all(
+        self, records: Sequence[Record]
+    ) -> tuple[list[bytes], Sequence[int], list[Refusal]]:
+        """Return lines of COPY text, the index of the record of each, and what has no line."""
+        encode = self.encode
+        try:
+            return [encode(record) for record in records], range(len(records)), []
+        except _BAD_RECORD:
+            pass  # rare; go through them again one by one
+        rows, at, refused = [], [], []
+        for index, record in enumerate(records):
+            try:
+                rows.append(encode(record))
+                at.append(index)
+            except _BAD_RECORD as error:
+                refused.append(Refusal(index, f"{type(error).__name__}: {error}"))
+        return rows, at, refused
+
+    async def _insert(self, rows: list[bytes], at: Sequence[int], refused: list[Refusal]) -> int:
+        """Merge `rows`, adding the bad ones to `refused`; return how many are new.
+
+        The stage is empty before. A bad row is found by halving, each try in its own savepoint.
+        """
+        if not rows:
+            return 0
+        try:
+            async with self._connection.transaction():
+                return await self._merge(rows)
+        except _BAD_ROW as error:
+            if len(rows) == 1:
+                refused.append(Refusal(at[0], _reason(error)))
+                return 0
+        half = len(rows) // 2
+        inserted = await self._insert(rows[:half], at[:half], refused)
+        await self._connection.execute(self.sql["clear_stage"])
+        return inserted + await self._insert(rows[half:], at[half:], refused)
+
+    async def _merge(self, rows: list[bytes]) -> int:
+        async with self._connection.cursor() as cursor:
+            async with cursor.copy(self.sql["copy_stage"]) as copy:
+                await copy.write(b"".join(rows))
+            await cursor.execute(self.sql["merge_stage"])
+            return cursor.rowcount
+
+    async def _advance(self, offsets: Mapping[int, int], topic: str, epoch: int) -> None:
+        if offsets:
+            reached = {
+                "consumer": self.consumer,
+                "topic": topic,
+                "epoch": epoch,
+                "partitions": list(offsets),
+                "next_offsets": list(offsets.values()),
+            }
+            await self._connection.execute(_OFFSETS["advance"], reached)
+
+
+def _reason(error: psycopg.Error) -> str:
+    """Return what Postgres says of a row: its message and, where it gives one, the detail."""
+    message = error.diag.message_primary or str(error)
+    detail = error.diag.message_detail
+    return " ".join(f"{message}: {detail}".split())[:500] if detail else message[:500]

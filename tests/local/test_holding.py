@@ -1,0 +1,110 @@
+"""One data directory, one stack; what a killed owner leaves behind."""
+
+import os
+import signal
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import psycopg
+import pytest
+from redis import Redis
+
+from deploy.local import AlreadyRunning, Stack, StackError, running
+
+MakeStack = Callable[..., Stack]
+Own = Callable[..., Any]
+Wait = Callable[..., None]
+
+
+def test_a_second_start_says_what_runs(make: MakeStack, tmp_path: Path) -> None:
+    data = tmp_path / "data"
+    assert running(data) is None
+    with make() as stack:
+        found = running(data)
+        assert found is not None
+        assert (found.pid, found.addresses) == (os.getpid(), stack.addresses)
+        assert found.children == stack.pids
+        with pytest.raises(AlreadyRunning) as caught:
+            make().start()
+        message = str(caught.value)
+        for part in (str(os.getpid()), stack.addresses.kafka, stack.addresses.postgres):
+            assert part in message
+        assert "\n" not in message
+        stack.check()
+    assert running(data) is None
+
+
+def test_children_end_with_a_killed_owner_and_the_next_start_works(
+    own: Own, make: MakeStack, wait_gone: Wait, tmp_path: Path
+) -> None:
+    owner = own("forking")
+    forked = owner.pids.pop("forked")
+    with psycopg.connect(owner.addresses.postgres, autocommit=True) as connection:
+        connection.execute("CREATE TABLE kept (value text)")
+    with Redis.from_url(owner.addresses.redis) as redis:
+        redis.set("kept", "yes")
+    owner.process.kill()
+    owner.process.wait()
+
+    with make() as stack:  # at once: the orphans may still be ending
+        try:
+            found = running(tmp_path / "data")
+            assert found is not None
+            assert found.pid == os.getpid()
+            wait_gone(owner.pids, 0)
+            with psycopg.connect(stack.addresses.postgres) as connection:
+                assert connection.execute("SELECT value FROM kept").fetchall() == []
+            with Redis.from_url(stack.addresses.redis) as redis:
+                assert redis.get("kept") == b"yes"
+        finally:
+            os.kill(forked, signal.SIGKILL)
+
+
+def test_children_end_with_a_killed_owner_by_themselves(
+    own: Own, wait_gone: Wait, tmp_path: Path
+) -> None:
+    owner = own()
+    with psycopg.connect(owner.addresses.postgres):  # a client does not delay the end
+        owner.process.kill()
+        owner.process.wait()
+        wait_gone(owner.pids)
+    assert running(tmp_path / "data") is None
+
+
+def test_the_lifeline_for_platforms_without_prctl(own: Own, wait_gone: Wait) -> None:
+    owner = own("watcher")
+    kept = owner.pids.pop("kept")
+    owner.process.kill()
+    owner.process.wait()
+    wait_gone(owner.pids)
+    os.kill(kept, signal.SIGKILL)  # raises if the watcher ended what was released
+
+
+def test_a_stopped_orphan_is_killed(own: Own, make: MakeStack, wait_gone: Wait) -> None:
+    owner = own()
+    os.kill(owner.pids["redis"], signal.SIGSTOP)  # deaf to the signal it gets from the kernel
+    owner.process.kill()
+    owner.process.wait()
+    with make() as stack:
+        stack.check()
+        wait_gone(owner.pids, 0)
+
+
+@pytest.mark.skipif(not hasattr(os, "pidfd_open"), reason="only Linux ties children to a thread")
+def test_a_thread_cannot_start_it(make: MakeStack, tmp_path: Path) -> None:
+    stack = make()
+    caught: list[BaseException] = []
+
+    def start() -> None:
+        try:
+            stack.start()
+        except StackError as error:
+            caught.append(error)
+
+    thread = threading.Thread(target=start)
+    thread.start()
+    thread.join()
+    assert "main thread" in str(caught[0])
+    assert running(tmp_path / "data") is None

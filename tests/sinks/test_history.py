@@ -1,0 +1,65 @@
+"""Threshold history: every version once, readable per context."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from sinks.connections import connect_postgres
+from sinks.history import HistorySink
+from sinks.queries import history_of_context
+from sinks.staging import Refusal
+
+pytestmark = pytest.mark.integration
+
+
+def change(tenant: str, offset: int, **fields: Any) -> dict[str, Any]:
+    return {
+        "tenant": tenant,
+        "workflow_type": "refund\t\\",
+        "path": "workflow_type=refund/domain=retail",
+        "speculate": 0.1 + 0.2,
+        "suggest": 0.7,
+        "epoch": 2**33,
+        "offset": offset,
+        "outcomes": 12,
+        "learner": "ema",
+        "at": 1_750_000_000_123,
+        **fields,
+    }
+
+
+def test_every_version_is_kept_once_and_comes_back_exactly(migrated: str, tenant: str) -> None:
+    changes = [change(tenant, offset) for offset in (5, 6, 2**52)]
+    refused: list[Refusal] = []
+
+    async def keep(found: Any) -> None:
+        refused.extend(found)
+
+    async def run() -> None:
+        async with await HistorySink.open(migrated) as sink:
+            bad = change(tenant, 9, speculate=None)
+            batch = [*changes, bad]
+            assert await sink.store(batch, {0: 9}, topic="h", epoch=1, on_refused=keep) == 3
+            assert await sink.store(changes, {0: 9}, topic="h", epoch=1, on_refused=keep) == 0
+            assert await sink.next_offsets("h", 1) == {0: 9}
+        async with await connect_postgres(migrated) as connection:
+            path = changes[0]["path"]
+            assert await history_of_context(connection, tenant, path) == changes[::-1]
+            assert await history_of_context(connection, tenant, path, limit=1) == changes[2:]
+
+    asyncio.run(run())
+    assert [refusal.position for refusal in refused] == [3]
+
+
+def test_sinks_keep_their_offsets_apart(migrated: str, tenant: str) -> None:
+    async def run() -> None:
+        async with await HistorySink.open(migrated) as sink:
+            await sink.store([], {0: 9}, topic="h", epoch=1, on_refused=None)  # type: ignore[arg-type]
+        async with await connect_postgres(migrated) as connection:
+            row = await (await connection.execute("SELECT * FROM sink_offsets")).fetchone()
+            assert row == ("headstart-history", "h", 1, 0, 9)
+
+    asyncio.run(run())

@@ -1,0 +1,76 @@
+"""Migrations: once each, all or nothing, and never over a schema that they do not know."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import psycopg
+import pytest
+
+from sinks.migrate import (
+    DatabaseNewer,
+    Migration,
+    MigrationChanged,
+    migrate,
+    read_migrations,
+)
+
+pytestmark = pytest.mark.integration
+
+ALL = ["0001_episodic_events", "0002_sink_offsets", "0003_threshold_history"]
+
+
+def test_migrating_twice_applies_once(database: str) -> None:
+    assert asyncio.run(migrate(database)) == ALL
+    assert asyncio.run(migrate(database)) == []
+
+
+def test_concurrent_runs_apply_once(database: str) -> None:
+    async def runs() -> list[list[str]]:
+        return await asyncio.gather(*(migrate(database) for _ in range(4)))
+
+    assert sorted(asyncio.run(runs())) == [[], [], [], ALL]
+
+
+def test_a_changed_migration_is_an_error(database: str) -> None:
+    asyncio.run(migrate(database))
+    first, *others = read_migrations()
+    edited = [first._replace(text=first.text + "\n-- edited"), *others]
+    with pytest.raises(MigrationChanged, match="0001_episodic_events has changed"):
+        asyncio.run(migrate(database, edited))
+
+
+def test_a_newer_database_is_an_error(database: str) -> None:
+    newer = [*read_migrations(), Migration(9000, "later", "SELECT 1")]
+    assert asyncio.run(migrate(database, newer)) == [*ALL, "9000_later"]
+    with pytest.raises(DatabaseNewer, match="9000_later is unknown here"):
+        asyncio.run(migrate(database))
+
+
+def test_a_failing_run_changes_nothing(database: str) -> None:
+    broken = [*read_migrations(), Migration(9000, "broken", "SELECT 1 / 0")]
+    with pytest.raises(psycopg.errors.DivisionByZero):
+        asyncio.run(migrate(database, broken))
+    assert asyncio.run(migrate(database)) == ALL
+
+
+def test_files_must_be_numbered(tmp_path: Path) -> None:
+    (tmp_path / "tables.sql").write_text("SELECT 1")
+    with pytest.raises(ValueError, match=r"is not named NNNN_name\.sql"):
+        read_migrations(tmp_path)
+
+
+def test_the_indexes_of_sources_000_and_001_exist(migrated: str) -> None:
+    with psycopg.connect(migrated) as connection:
+        found = connection.execute(
+            "SELECT indexname FROM pg_indexes WHERE tablename = 'episodic_events'"
+        ).fetchall()
+    assert {name for (name,) in found} == {
+        "episodic_events_pkey",
+        "idx_episodic_workflow_time",
+        "idx_episodic_tool_success",
+        "idx_episodic_data_context",
+        "idx_episodic_type_time",
+        "idx_episodic_timestamp",
+    }

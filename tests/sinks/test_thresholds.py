@@ -1,0 +1,173 @@
+"""Thresholds in Redis: only newer versions are written, and what is written is announced."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from typing import Any
+from uuid import uuid4
+
+import msgspec
+import pytest
+import redis
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from headstart.contexts import redis_key
+from sinks.connections import RedisUnreachable
+from sinks.pending import PendingThresholds
+from sinks.thresholds import MAX_CALL, ThresholdPublisher
+from topics.schema import Threshold
+
+versions = st.tuples(st.integers(0, 2**40), st.integers(0, 2**52)) | st.tuples(
+    st.sampled_from([1, 2**31 - 1, 2**31, 2**31 + 1]), st.sampled_from([0, 9, 10, 2**52])
+)
+
+
+def threshold(tenant: str, epoch: int = 1, offset: int = 1, **fields: Any) -> Threshold:
+    values = {
+        "tenant": tenant,
+        "workflow_type": "refund",
+        "path": "workflow_type=refund",
+        "speculate": 0.8,
+        "suggest": 0.6,
+        "epoch": epoch,
+        "offset": offset,
+        "outcomes": 3,
+        "learner": "ema",
+        "at": 1_750_000_000_000,
+    }
+    return Threshold(**{**values, **fields})
+
+
+async def publish(url: str, *batches: list[Threshold]) -> list[int]:
+    async with ThresholdPublisher(url) as publisher:
+        return [await publisher.publish(batch) for batch in batches]
+
+
+def stored(url: str, tenant: str, workflow_type: str = "refund") -> dict[str, Any]:
+    with redis.Redis.from_url(url, decode_responses=True) as client:
+        fields = client.hgetall(redis_key(tenant, workflow_type))
+    return {path: json.loads(value) for path, value in fields.items()}
+
+
+@pytest.mark.integration
+def test_a_lower_version_never_overwrites(redis_url: str) -> None:
+    @settings(max_examples=60, deadline=None)
+    @given(st.lists(st.lists(versions, min_size=1, max_size=4), min_size=1, max_size=5))
+    def law(batches: list[list[tuple[int, int]]]) -> None:
+        tenant, highest, expected = uuid4().hex, (-1, -1), []
+        for batch in batches:
+            higher = 0
+            for version in batch:
+                higher += version > highest
+                highest = max(highest, version)
+            expected.append(higher)
+        thresholds = [[threshold(tenant, *version) for version in batch] for batch in batches]
+        assert asyncio.run(publish(redis_url, *thresholds)) == expected
+        value = stored(redis_url, tenant)["workflow_type=refund"]
+        assert (value["epoch"], value["offset"]) == highest
+
+    law()
+
+
+@pytest.mark.integration
+def test_the_value_holds_what_key_and_field_do_not(redis_url: str, tenant: str) -> None:
+    assert asyncio.run(publish(redis_url, [threshold(tenant, 2**33, 2**52)])) == [1]
+    assert stored(redis_url, tenant) == {
+        "workflow_type=refund": {
+            "speculate": 0.8,
+            "suggest": 0.6,
+            "epoch": 2**33,
+            "offset": 2**52,
+            "outcomes": 3,
+            "learner": "ema",
+            "at": 1_750_000_000_000,
+        }
+    }
+
+
+@pytest.mark.integration
+def test_what_is_written_is_announced_on_the_key(redis_url: str, tenant: str) -> None:
+    path = 'workflow_type=refund/domain="é\\✓'
+    key = redis_key(tenant, "refund")
+    with redis.Redis.from_url(redis_url) as client, client.pubsub() as subscriber:
+        subscriber.subscribe(key)
+        assert subscriber.get_message(timeout=5)["type"] == "subscribe"
+        first = [threshold(tenant, 1, 5), threshold(tenant, 1, 5, path=path)]
+        second = [threshold(tenant, 1, 4), threshold(tenant, 1, 6, path=path)]
+        assert asyncio.run(publish(redis_url, first, first, second)) == [2, 0, 1]
+        messages = [subscriber.get_message(timeout=5) for _ in range(2)]
+        assert subscriber.get_message(timeout=0.05) is None
+    announced = [
+        [(r["path"], r["epoch"], r["offset"], r["speculate"]) for r in json.loads(m["data"])]
+        for m in messages
+    ]
+    assert announced == [
+        [("workflow_type=refund", 1, 5, 0.8), (path, 1, 5, 0.8)],
+        [(path, 1, 6, 0.8)],
+    ]
+
+
+@pytest.mark.integration
+@pytest.mark.parametrize("corrupt", ["", "no json", "[]", "5", '{"epoch":"x","offset":1}', "{}"])
+def test_a_corrupt_value_is_overwritten(redis_url: str, tenant: str, corrupt: str) -> None:
+    with redis.Redis.from_url(redis_url) as client:
+        client.hset(redis_key(tenant, "refund"), "workflow_type=refund", corrupt)
+    assert asyncio.run(publish(redis_url, [threshold(tenant)])) == [1]
+
+
+@pytest.mark.integration
+def test_many_contexts_of_many_owners_go_in_one_batch(redis_url: str, tenant: str) -> None:
+    batch = [
+        threshold(tenant, workflow_type=workflow_type, path=f"workflow_type={workflow_type}/n={n}")
+        for workflow_type in ("a", "b")
+        for n in range(MAX_CALL + 1)
+    ]
+    with redis.Redis.from_url(redis_url) as client:
+        client.script_flush()  # as after a restart: the script must be loaded again
+    assert asyncio.run(publish(redis_url, batch, [])) == [len(batch), 0]
+    assert len(stored(redis_url, tenant, "a")) == len(stored(redis_url, tenant, "b")) == 501
+
+
+@pytest.mark.integration
+def test_a_refused_command_is_an_error(redis_url: str, tenant: str) -> None:
+    with redis.Redis.from_url(redis_url) as client:
+        client.set(redis_key(tenant, "refund"), "not a hash")
+    with pytest.raises(RedisUnreachable, match="WRONGTYPE"):
+        asyncio.run(publish(redis_url, [threshold(tenant)]))
+
+
+def test_redis_away_is_one_clear_line_without_the_password() -> None:
+    with pytest.raises(RedisUnreachable) as caught:
+        asyncio.run(publish("redis://:secret@127.0.0.1:1/0", [threshold("t")]))
+    message = str(caught.value)
+    assert "127.0.0.1:1/0" in message
+    assert "headstart up" in message
+    assert "HEADSTART_REDIS" in message
+    assert "secret" not in message
+    assert "\n" not in message
+
+
+@given(st.lists(st.tuples(st.sampled_from("ab"), st.sampled_from("xy"), versions)))
+def test_the_newest_of_each_context_waits(arrivals: list[tuple[str, str, tuple[int, int]]]) -> None:
+    pending = PendingThresholds()
+    newest: dict[tuple[str, str], tuple[int, int]] = {}
+    for tenant, path, version in arrivals:
+        pending.add([threshold(tenant, *version, path=path)])
+        newest[tenant, path] = max(version, newest.get((tenant, path), version))
+    assert len(pending) == len(newest)
+    drained = pending.drain()
+    assert {(t.tenant, t.path): (t.epoch, t.offset) for t in drained} == newest
+    assert not pending
+    assert pending.drain() == []
+
+
+def test_what_is_put_back_does_not_overwrite_what_came_meanwhile() -> None:
+    pending = PendingThresholds()
+    old, new = threshold("t", 1, 1), threshold("t", 2, 0)
+    pending.add([old])
+    failed = pending.drain()
+    pending.add([new])
+    pending.add(failed)
+    assert [msgspec.to_builtins(t) for t in pending.drain()] == [msgspec.to_builtins(new)]

@@ -1,0 +1,60 @@
+"""Topics read back from outside any group: nothing is committed, nobody is disturbed."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Mapping
+from typing import Any
+
+from aiokafka import AIOKafkaConsumer, TopicPartition
+from aiokafka.errors import KafkaError
+
+from topics.admin import BrokerUnreachable, TopicsMissing, TopicState, describe_topics
+
+
+async def topic_state(kafka: str, topic: str) -> TopicState:
+    """Return a topic's partitions and offsets. Raises `BrokerUnreachable`, `TopicsMissing`."""
+    states = await describe_topics(kafka, [topic])
+    if topic not in states:
+        raise TopicsMissing(kafka, [topic])
+    return states[topic]
+
+
+async def read_records(
+    kafka: str,
+    topic: str,
+    begin: Mapping[int, int],
+    end: Mapping[int, int] | None = None,
+) -> AsyncIterator[Any]:
+    """Yield records (aiokafka's) from `begin` on, by partition: up to `end`, or without end.
+
+    Offsets in `end` are exclusive. Raises `BrokerUnreachable`.
+    """
+    wanted = {p for p in begin if end is None or begin[p] < end[p]}
+    if not wanted:
+        return
+    consumer = AIOKafkaConsumer(
+        bootstrap_servers=kafka, enable_auto_commit=False, fetch_max_wait_ms=200
+    )
+    try:
+        await consumer.start()
+    except (KafkaError, OSError) as error:
+        await consumer.stop()
+        raise BrokerUnreachable(kafka, error) from error
+    try:
+        consumer.assign([TopicPartition(topic, partition) for partition in wanted])
+        for partition in wanted:
+            consumer.seek(TopicPartition(topic, partition), begin[partition])
+        while wanted:
+            for tp, records in (await consumer.getmany(timeout_ms=500)).items():
+                for record in records:
+                    if end is None or record.offset < end[tp.partition]:
+                        yield record
+            if end is not None:
+                # Positions, not records: the last offsets may belong to no record.
+                for partition in list(wanted):
+                    tp = TopicPartition(topic, partition)
+                    if await consumer.position(tp) >= end[partition]:
+                        wanted.discard(partition)
+                        consumer.pause(tp)
+    finally:
+        await consumer.stop()
