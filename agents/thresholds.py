@@ -46,9 +46,9 @@ class ThresholdLane:
     async def _handle(self, batches: list[tuple[TP, RecordBatch]]) -> None:
         for _tp, batch in batches:
             position = 0
-            while position < len(batch):
-                commit, position = self.core.apply(batch, position)
-                await self._deliver(commit)
+            while (position := self.core.apply(batch, position)) < len(batch):
+                await self._deliver(self.core.commit())
+        await self._deliver(self.core.commit())
 
     async def _deliver(self, commit: Commit) -> None:
         runtime, partition = self._runtime, self._tp.partition

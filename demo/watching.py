@@ -21,7 +21,9 @@ class Watcher:
     def __init__(self, redis_url: str, tenant: str) -> None:
         self._client: Any = redis.Redis.from_url(redis_url)
         self._channel = redis_key(tenant, "") + "*"
-        self._pubsub: Any = self._client.pubsub(ignore_subscribe_messages=True)
+        self._pubsub: Any = self._client.pubsub(  # type: ignore[no-untyped-call]
+            ignore_subscribe_messages=True
+        )
         self._offsets: dict[str, list[int]] = {}
         self._arrivals: dict[str, list[float]] = {}
         self._ended = threading.Event()

@@ -10,7 +10,7 @@ from learners.policy import START, TARGET, State, Thresholds, clamp, with_sugges
 
 @dataclass(frozen=True)
 class Td:
-    """V(s) <- V(s) + alpha (r - V(s)) of source 000 (§9.1; Sutton & Barto, ch. 6), read by design §5.
+    """V(s) <- V(s) + alpha (r - V(s)): source 000 §9.1, Sutton & Barto ch. 6, read by design §5.
 
     Learns from outcomes at or above the threshold, r = 1 for a hit, 0 for a miss; then
     threshold += rate (target - V). Bounds as for EMA. State: (threshold, V).

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Final
 
 from learners.outcome import Outcome
@@ -54,8 +54,8 @@ class Commit:
     rows: list[tuple[bytes, bytes | None]]
     thresholds: list[Threshold]
     moved: list[Threshold]
-    dead_letters: list[DeadLetter] = field(default_factory=list)
-    events: int = 0
+    dead_letters: list[DeadLetter]
+    events: int
 
 
 class Partition:
@@ -76,6 +76,8 @@ class Partition:
         self._starts: dict[bytes, Start] = {}
         self._expiry: list[tuple[int, bytes]] = []
         self._changed: dict[bytes, bytes | None] = {}
+        self._letters: list[DeadLetter] = []
+        self._events = self._end = 0
         self.watermark = -1
 
     def restore(self, rows: Iterable[tuple[bytes, bytes]]) -> None:
@@ -89,33 +91,31 @@ class Partition:
                 self._expiry.append((start.timestamp, key))
         heapq.heapify(self._expiry)
 
-    def apply(self, batch: RecordBatch, begin: int = 0) -> tuple[Commit, int]:
-        """Apply records from position `begin` on; return the commit and the next position.
+    def apply(self, batch: RecordBatch, begin: int = 0) -> int:
+        """Apply records from position `begin` on; return the next position.
 
-        Records at or below the watermark are skipped: they were applied before.
+        Stops early, at a record, where what has gathered fills a commit: then take `commit` and
+        go on. Records at or below the watermark are skipped: they were applied before.
         """
-        letters: list[DeadLetter] = []
-        events = position = 0
+        position = begin
         for position in range(begin, len(batch.offsets)):
             offset = batch.offsets[position]
             if offset <= self.watermark:
                 continue
             decoded, refused = decode_record(batch.values[position], batch.timestamps[position])
             for refusal in refused:
-                letters.append(dead_letter(batch, position, refusal, THRESHOLDS_GROUP))
+                self._letters.append(dead_letter(batch, position, refusal, THRESHOLDS_GROUP))
             for event in decoded:
                 reason = self._refuse(event) or self._event(event, offset)
                 if reason:
-                    letters.append(self._letter(batch, position, event, reason))
-            events += len(decoded)
+                    self._letters.append(self._letter(batch, position, event, reason))
+            self._events += len(decoded)
             self.watermark = offset
             if (self._contexts.touched + len(self._changed)) * _ROW_BYTES > COMMIT_BYTES:
                 break
-        commit = self._commit()
-        commit.dead_letters, commit.events = letters, events
-        if position + 1 >= len(batch.offsets):
-            commit.end = max(commit.end, batch.end)
-        return commit, position + 1
+        # Past the last record of a fetch come its holes, which nobody will see again.
+        self._end = batch.end if position + 1 >= len(batch.offsets) else self.watermark + 1
+        return position + 1
 
     def _letter(
         self, batch: RecordBatch, position: int, event: EventFields, reason: str
@@ -231,10 +231,12 @@ class Partition:
                 self._changed[key] = None
                 self._row.unresolved += 1
 
-    def _commit(self) -> Commit:
+    def commit(self) -> Commit:
+        """Return what changed since the last commit."""
         rows: list[tuple[bytes, bytes | None]] = list(self._changed.items())
-        self._changed.clear()
         context_rows, thresholds, moved = self._contexts.drain()
         rows.extend(context_rows)
         rows.append((PARTITION_KEY, encode_partition(self._row, self._epoch, self.watermark)))
-        return Commit(self.watermark + 1, rows, thresholds, moved)
+        commit = Commit(self._end, rows, thresholds, moved, self._letters, self._events)
+        self._changed, self._letters, self._events = {}, [], 0
+        return commit

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Set as AbstractSet
-from typing import Any
+from typing import Any, Final
 
 from aiokafka.consumer.fetcher import FetchResult
 
 from agents.record_path.drain import drain
+
+HELD_BACK_S: Final = 0.02
 
 
 async def fetched_records(
@@ -31,6 +33,9 @@ async def fetched_records(
         remaining = deadline - loop.time()
         if drained or remaining <= 0:
             return drained
+        if fetcher._records:
+            # Held back for partitions under pressure, which may be over before anything arrives.
+            remaining = min(remaining, HELD_BACK_S)
         waiter = fetcher._create_fetch_waiter()
         done, _pending = await asyncio.wait([waiter], timeout=remaining)
         if not done or fetcher._closed:

