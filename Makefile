@@ -5,10 +5,10 @@ BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test lint lock clean
+.PHONY: help setup demo test test-apache lint lock clean
 
 help: ## list the targets
-	@grep -hE '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 12
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 14
 
 setup: $(STAMP) ## make .venv with the service, the client and the development tools
 
@@ -21,6 +21,9 @@ demo: setup ## run the whole pipeline on real parts and print what it learned [T
 
 test: setup lint ## lint, types, import rules and every test
 	@$(BIN)/python -m pytest $(ARGS)
+
+test-apache: setup ## the integration suite on Apache Kafka itself (needs Java 17 and Maven)
+	@HEADSTART_KAFKA=apache $(BIN)/python -m pytest tests/integration $(ARGS)
 
 lint: setup ## ruff, mypy and import-linter
 	@$(BIN)/ruff check .

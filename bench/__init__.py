@@ -1,1 +1,1 @@
-"""Benchmarks, each side by side with its anchor."""
+"""Benchmarks: each runs side by side with its anchor, on the same data, in one run."""

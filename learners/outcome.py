@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 
 
-class Outcome(msgspec.Struct, frozen=True, gc=False, kw_only=True):
+class Outcome(msgspec.Struct, frozen=True, gc=False):
     """One prediction whose truth is known, speculated on or not (full feedback).
 
     `confidence` in [0, 1]; `gain` (latency that a hit saves) and `cost` (what a miss wastes) in

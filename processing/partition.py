@@ -106,8 +106,11 @@ class Partition:
             for refusal in refused:
                 self._letters.append(dead_letter(batch, position, refusal, THRESHOLDS_GROUP))
             for event in decoded:
-                reason = self._refuse(event) or self._event(event, offset)
-                if reason:
+                if owner(event.tenant, event.workflow_type, self._partitions) == self._partition:
+                    reason = self._event(event, offset)
+                else:
+                    reason = self._foreign(event)
+                if reason is not None:
                     self._letters.append(self._letter(batch, position, event, reason))
             self._events += len(decoded)
             self.watermark = offset
@@ -123,12 +126,10 @@ class Partition:
         raw = event_bytes(batch.values[position] or b"", event)
         return dead_letter(batch, position, Refusal(raw, reason, None), THRESHOLDS_GROUP)
 
-    def _refuse(self, event: EventFields) -> str | None:
+    def _foreign(self, event: EventFields) -> str:
         """Return why no state may come of this event here: two owners of a key would differ."""
         right = owner(event.tenant, event.workflow_type, self._partitions)
-        if right != self._partition:
-            return f"its key belongs to partition {right}; produce with key tenant 0x1f workflow"
-        return None
+        return f"its key belongs to partition {right}; produce with key tenant 0x1f workflow"
 
     def _event(self, event: EventFields, offset: int) -> str | None:
         """Apply one event; return a reason where the rules of outcomes refuse it."""
@@ -200,15 +201,13 @@ class Partition:
         offset: int,
     ) -> None:
         result = event.data.result if event.data else None
+        if result is None:
+            gain = cost = execution = 0.0
+        else:
+            gain, cost = result.gain_ms or 0.0, result.cost_ms or 0.0
+            execution = result.execution_time_ms or 0.0
         outcome = Outcome(
-            confidence=confidence,
-            correct=correct,
-            speculated=speculated,
-            mode=mode,
-            gain=(result.gain_ms if result else None) or 0.0,
-            cost=(result.cost_ms if result else None) or 0.0,
-            execution_ms=(result.execution_time_ms if result else None) or 0.0,
-            timestamp=event.timestamp,
+            confidence, correct, speculated, gain, cost, execution, mode, event.timestamp
         )
         self._row.outcomes += 1
         self._contexts.learn(event.tenant, event.workflow_type, levels, outcome, offset)

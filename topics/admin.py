@@ -94,6 +94,8 @@ async def describe_topics(kafka: str, names: Iterable[str]) -> dict[str, TopicSt
         wanted = [name for name in names if name in existing]
         described = await client.describe_topics(wanted) if wanted else []
     counts = {topic["topic"]: len(topic["partitions"]) for topic in described}
+    if not counts:
+        return {}
     consumer = AIOKafkaConsumer(bootstrap_servers=kafka, enable_auto_commit=False)
     await consumer.start()
     try:

@@ -21,24 +21,22 @@ def drain(fetched: Any) -> RecordBatch | None:
     only holes were fetched. Raises `CorruptRecordException` on a CRC that does not match.
     """
     tp = fetched._topic_partition
-    if not fetched.check_assignment(tp) or not fetched.has_more():
+    if not fetched.has_more() or not fetched.check_assignment(tp):
         return None
     source = fetched._partition_records
     begin = source.next_fetch_offset
     batch = RecordBatch(tp.topic, tp.partition, begin, begin, [], [], [], [])
     try:
         _unpack(source, batch)
-    finally:
-        # Also after an error: what was unpacked before it must not be skipped nor fetched twice.
         batch.end = source.next_fetch_offset
         fetched._update_position()
-    fetched._partition_records = None
+    finally:
+        # Also after an error: the rest must not be taken without what could not be read.
+        fetched._partition_records = None
     return batch if batch.offsets else None
 
 
 def _unpack(source: Any, batch: RecordBatch) -> None:
-    offsets, timestamps = batch.offsets.append, batch.timestamps.append
-    keys, values = batch.keys.append, batch.values.append
     records = source._records
     while records.has_next():
         records_of = records.next_batch()
@@ -50,14 +48,13 @@ def _unpack(source: Any, batch: RecordBatch) -> None:
             source.next_fetch_offset = records_of.next_offset
             continue
         first = source.next_fetch_offset
-        for record in records_of:
-            offset = record.offset
-            if offset < first:
-                continue  # the fetch began within this batch
-            offsets(offset)
-            timestamps(record.timestamp)
-            keys(record.key)
-            values(record.value)
+        unpacked = list(records_of)
+        if unpacked and unpacked[0].offset < first:  # the fetch began within this batch
+            unpacked = [record for record in unpacked if record.offset >= first]
+        batch.offsets += [record.offset for record in unpacked]
+        batch.timestamps += [record.timestamp for record in unpacked]
+        batch.keys += [record.key for record in unpacked]
+        batch.values += [record.value for record in unpacked]
         # Also past the records that compaction took from the end of the batch.
         source.next_fetch_offset = records_of.next_offset
 

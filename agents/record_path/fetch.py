@@ -63,13 +63,15 @@ def _take(
             _forget(fetcher, tp)
             result.check_raise()
             continue
-        if tp.topic in sources:
-            batch = drain(result)
-            records = [] if batch is None else [batch]
-        else:
-            records = result.getall(max_records)
-        if not result.has_more():
-            _forget(fetcher, tp)
+        try:
+            if tp.topic in sources:
+                batch = drain(result)
+                records = [] if batch is None else [batch]
+            else:
+                records = result.getall(max_records)
+        finally:
+            if not result.has_more():
+                _forget(fetcher, tp)
         if records:
             drained[tp] = records
     return drained

@@ -1,0 +1,42 @@
+"""`python -m bench NAME [--json]`: runs one benchmark. Progress on stderr, figures on stdout."""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+from typing import Final
+
+import orjson
+
+from bench.measuring import say
+
+BENCHMARKS: Final = {
+    "process": "threshold agent on a drained backlog, next to a plain Faust agent",
+    "sink": "episode sink on a drained backlog, next to bare psycopg COPY through a stage",
+}
+
+
+def main() -> None:
+    """Run the benchmark that the command line names."""
+    parser = argparse.ArgumentParser(
+        prog="python -m bench",
+        description="Figures with their framing; ratios are of one run, side by side.",
+        epilog="example: python -m bench process --json --events 500000",
+    )
+    names = "; ".join(f"{name}: {what}" for name, what in BENCHMARKS.items())
+    parser.add_argument("name", choices=BENCHMARKS, metavar="NAME", help=names)
+    parser.add_argument("--json", action="store_true", help="one JSON object on the last line")
+    parser.add_argument("--events", type=int, help="length of the backlog")
+    parser.add_argument("--kafka", default="apache", help="apache (Java, Maven) or embedded")
+    arguments = parser.parse_args()
+    module = importlib.import_module(f"bench.{arguments.name}")
+    figures = module.run(arguments.kafka, *([arguments.events] if arguments.events else []))
+    if not arguments.json:
+        for name, value in figures.items():
+            say(f"{name:28} {value}")
+        return
+    print(orjson.dumps(figures).decode(), flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,169 @@
+"""What the benchmarks share: backlogs on the events topic, worker processes, rates from logs."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import random
+import signal
+import sys
+import time
+import uuid
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from types import TracebackType
+from typing import Any, Self
+
+import orjson
+from aiokafka import AIOKafkaProducer
+
+from deploy.local import Addresses, Stack, StackConfig
+from deploy.local.nursery import Nursery
+from deploy.local.process import Ending
+from deploy.system import prepare
+from headstart.contexts import event_key
+from headstart.frames import encode_frame
+from processing.placement import owner
+from topics.catalogue import EVENTS
+
+PARTITIONS = 8
+CONTEXTS = 200
+BATCH_BYTES = 900_000
+_ENDING = Ending(signal.SIGTERM, signal.SIGKILL, signal.SIGKILL)
+
+
+def say(line: str) -> None:
+    """Print progress on stderr."""
+    print(line, file=sys.stderr, flush=True)
+
+
+@contextmanager
+def fresh_stack(kafka: str) -> Iterator[tuple[Addresses, Path]]:
+    """Yield a prepared stack on an empty data directory."""
+    with TemporaryDirectory(prefix="headstart-bench-") as folder:
+        path = Path(folder)
+        with Stack(StackConfig(data=path / "stack", kafka=kafka)) as stack:
+            asyncio.run(prepare(stack.addresses, PARTITIONS))
+            yield stack.addresses, path
+
+
+def events(count: int) -> Iterator[tuple[int, bytes, bytes]]:
+    """Yield (partition, key, JSON) of `task_complete` events as our client sends them.
+
+    One context per workflow type, `CONTEXTS` of them, about 480 bytes an event.
+    """
+    draw = random.Random(7)
+    ids = [str(uuid.UUID(int=draw.getrandbits(128), version=4)) for _ in range(4096)]
+    names = [f"workflow-{number}" for number in range(CONTEXTS)]
+    places = [(owner("bench", name, PARTITIONS), event_key("bench", name)) for name in names]
+    start = time.time_ns() // 1_000_000
+    spool = str(uuid.uuid4())
+    for number in range(count):
+        context = number % CONTEXTS
+        partition, key = places[context]
+        unique = f"{number:08x}{ids[number % 4096][8:]}"
+        yield partition, key, orjson.dumps(
+            {
+                "id": unique,
+                "event_type": "task_complete",
+                "tenant": "bench",
+                "workflow_type": names[context],
+                "workflow_id": f"run-{number // 10}",
+                "task_id": str(number % 10),
+                "user_id": f"user-{number % 50}",
+                "timestamp": start + number // 100,
+                "tool_id": "search",
+                "success": True,
+                "confidence": draw.random(),
+                "data": {
+                    "context": {"domain": "retail", "complexity": 0.5},
+                    "prediction": {"was_correct": draw.random() < 0.8, "speculated": True},
+                    "result": {"execution_time_ms": 812.5, "gain_ms": 400.0, "cost_ms": 600.0},
+                },
+                "origin": [spool, number],
+            }
+        )  # fmt: skip
+
+
+def frames(count: int, per_frame: int) -> Iterator[tuple[int, bytes, bytes]]:
+    """Yield (partition, key, record value): single events, or frames of one key."""
+    if per_frame == 1:
+        yield from events(count)
+        return
+    waiting: dict[bytes, list[bytes]] = {}
+    for partition, key, event in events(count):
+        of_key = waiting.setdefault(key, [])
+        of_key.append(event)
+        if len(of_key) == per_frame:
+            yield partition, key, encode_frame(of_key)
+            of_key.clear()
+
+
+async def produce(kafka: str, records: Iterable[tuple[int, bytes, bytes]]) -> int:
+    """Put records on the events topic in well-filled record batches; return how many."""
+    producer = AIOKafkaProducer(
+        bootstrap_servers=kafka, acks=1, max_batch_size=BATCH_BYTES, max_request_size=1_048_576
+    )
+    await producer.start()
+    builders: dict[int, Any] = {}
+    count = 0
+    try:
+        for partition, key, value in records:
+            builder = builders.get(partition)
+            if builder is None:
+                builder = builders[partition] = producer.create_batch()
+            if builder.append(key=key, value=value, timestamp=None) is None:
+                await producer.send_batch(builder, EVENTS.name, partition=partition)
+                builder = builders[partition] = producer.create_batch()
+                builder.append(key=key, value=value, timestamp=None)
+            count += 1
+        for partition, builder in builders.items():
+            await producer.send_batch(builder, EVENTS.name, partition=partition)
+    finally:
+        await producer.stop()
+    return count
+
+
+def worker_environment(addresses: Addresses, data: Path, **more: str) -> Mapping[str, str]:
+    """Return the environment of a worker process."""
+    return {
+        "HEADSTART_KAFKA": addresses.kafka,
+        "HEADSTART_POSTGRES": addresses.postgres,
+        "HEADSTART_REDIS": addresses.redis,
+        "HEADSTART_DATA": str(data),
+        **more,
+    }
+
+
+class Running:
+    """A child process of a benchmark, from `with` until its end."""
+
+    def __init__(
+        self, folder: Path, name: str, argv: Sequence[str], environment: Mapping[str, str]
+    ) -> None:
+        self._nursery = Nursery(folder)
+        self._nursery.claim(name)
+        self._nursery.spawn(name, argv, _ENDING, env={**os.environ, **environment})
+        self._nursery.launched()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self._nursery.close()
+
+
+def wait_until(done: Callable[[], bool], patience_s: float = 300.0, every_s: float = 0.5) -> None:
+    """Look every so often whether something is done. Raises `TimeoutError`."""
+    deadline = time.monotonic() + patience_s
+    while not done():
+        if time.monotonic() > deadline:
+            raise TimeoutError(f"not done after {patience_s:.0f} s")
+        time.sleep(every_s)

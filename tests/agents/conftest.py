@@ -1,0 +1,22 @@
+"""What the agents' tests share: settings of a worker that never connects."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from agents.app import WorkerConfig
+
+
+@pytest.fixture
+def worker_config(tmp_path: Path) -> WorkerConfig:
+    return WorkerConfig(
+        kafka="127.0.0.1:1",
+        postgres="postgresql://127.0.0.1:1/headstart",
+        redis="redis://127.0.0.1:1/0",
+        data=tmp_path / "worker",
+        learner="td",
+        levels=("domain", "user_id"),
+        instance="0",
+    )

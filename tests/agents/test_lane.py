@@ -1,0 +1,166 @@
+"""A lane: one batch after the other, pressure back to the fetch loop, errors end the process."""
+
+from __future__ import annotations
+
+import asyncio
+import subprocess
+import sys
+from collections.abc import Coroutine
+from typing import Any
+
+import pytest
+from faust.types import TP
+
+from agents import lane as lanes
+from agents.lane import Lane
+from processing.records import RecordBatch
+
+AT = TP("source", 0)
+SOON_S = 5.0
+
+
+def batch(first: int, count: int = 1) -> RecordBatch:
+    offsets = list(range(first, first + count))
+    nothing: list[bytes | None] = [None] * count
+    return RecordBatch("source", 0, first, first + count, offsets, offsets, nothing, nothing)
+
+
+def run(body: Coroutine[Any, Any, None]) -> None:
+    asyncio.run(asyncio.wait_for(body, SOON_S))
+
+
+async def until(condition: Any) -> None:
+    while not condition():
+        await asyncio.sleep(0)
+
+
+def test_order_is_kept_and_steps_never_overlap(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(lanes, "MAX_STEP_RECORDS", 3)
+
+    async def body() -> None:
+        seen: list[int] = []
+        sizes: list[int] = []
+        busy = 0
+
+        async def handle(batches: list[tuple[TP, RecordBatch]]) -> None:
+            nonlocal busy
+            busy += 1
+            assert busy == 1
+            await asyncio.sleep(0)
+            seen.extend(batch.begin for _tp, batch in batches)
+            sizes.append(len(batches))
+            busy -= 1
+
+        lane = Lane("test", handle)
+        for number in range(20):
+            await lane.put(AT, batch(number))
+        await until(lambda: len(seen) == 20)
+        assert seen == list(range(20))
+        assert max(sizes) == 3, "a step holds the event loop no longer than that"
+        await lane.close()
+
+    run(body())
+
+
+def test_a_full_lane_makes_whoever_fetches_wait(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(lanes, "MAX_WAITING_RECORDS", 10)
+    monkeypatch.setattr(lanes, "MAX_STEP_RECORDS", 5)
+
+    async def body() -> None:
+        go_on, handled = asyncio.Semaphore(0), []
+
+        async def handle(batches: list[tuple[TP, RecordBatch]]) -> None:
+            await go_on.acquire()
+            handled.extend(batch.begin for _tp, batch in batches)
+
+        lane = Lane("test", handle)
+        await lane.put(AT, batch(0))
+        await until(lambda: not lane._waiting)  # the first step holds it
+        await lane.put(AT, batch(1, 5))
+        await lane.put(AT, batch(6, 5))
+        waiting = asyncio.create_task(lane.put(AT, batch(11)))
+        for _ in range(50):
+            await asyncio.sleep(0)
+        assert not waiting.done()
+        go_on.release()
+        go_on.release()
+        await waiting
+        go_on.release()
+        go_on.release()
+        await until(lambda: handled == [0, 1, 6, 11])
+        await lane.close()
+
+    run(body())
+
+
+def test_close_drops_what_waits_and_lets_the_step_in_flight_finish() -> None:
+    async def body() -> None:
+        go_on, begun, finished = asyncio.Event(), [], []
+
+        async def handle(batches: list[tuple[TP, RecordBatch]]) -> None:
+            begun.append(batches[0][1].begin)
+            await go_on.wait()
+            finished.append(batches[0][1].begin)
+
+        lane = Lane("test", handle)
+        await lane.put(AT, batch(0))
+        await until(lambda: begun == [0])
+        await lane.put(AT, batch(1))
+        closing = asyncio.create_task(lane.close())
+        for _ in range(50):
+            await asyncio.sleep(0)
+        assert not closing.done()
+        go_on.set()
+        await closing
+        assert (begun, finished) == ([0], [0])
+
+    run(body())
+
+
+def test_close_does_not_wait_for_ever() -> None:
+    async def body() -> None:
+        begun = asyncio.Event()
+
+        async def handle(_batches: list[tuple[TP, RecordBatch]]) -> None:
+            begun.set()
+            await asyncio.Event().wait()
+
+        lane = Lane("test", handle)
+        await lane.put(AT, batch(0))
+        await begun.wait()
+        await lane.close(timeout_s=0.05)
+        assert lane._task.cancelled()
+
+    run(body())
+
+
+FAILING = """
+import asyncio, atexit, sys
+from faust.types import TP
+from agents.lane import Lane
+from processing.records import RecordBatch
+
+async def main():
+    async def handle(_batches):
+        raise {error}
+    lane = Lane("failing", handle)
+    await lane.put(TP("source", 0), RecordBatch("source", 0, 0, 1, [0], [0], [None], [None]))
+    await asyncio.Event().wait()
+
+atexit.register(print, "cleaned up")
+asyncio.run(asyncio.wait_for(main(), 10))
+"""
+
+
+@pytest.mark.parametrize("error", ["RuntimeError('the table is gone')", "SystemExit(0)"])
+def test_an_error_ends_the_process_at_once(error: str) -> None:
+    program = FAILING.format(error=error)
+    ended = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=False
+    )
+    assert ended.returncode == 70, ended.stderr
+    said = ended.stdout + ended.stderr
+    assert "cleaned up" not in said, "clean-up could write"
+    assert "worker.ends" in said
+    assert error.partition("(")[0] in said
+    assert "failing" in said

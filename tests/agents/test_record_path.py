@@ -1,0 +1,314 @@
+"""The record path gives what aiokafka's own path gives, on random sequences of record batches."""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import struct
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import pytest
+from aiokafka.consumer.fetcher import (
+    READ_COMMITTED,
+    READ_UNCOMMITTED,
+    FetchResult,
+    PartitionRecords,
+)
+from aiokafka.consumer.subscription_state import Assignment
+from aiokafka.errors import CorruptRecordException
+from aiokafka.record.default_records import DefaultRecordBatchBuilder
+from aiokafka.record.memory_records import MemoryRecords
+from aiokafka.record.util import calc_crc32c
+from aiokafka.structs import TopicPartition
+from hypothesis import event, given, settings
+from hypothesis import strategies as st
+
+from agents.record_path.drain import drain
+
+TP = TopicPartition("source", 3)
+ABORT, COMMIT = struct.pack(">hh", 0, 0), struct.pack(">hh", 0, 1)
+NO_PRODUCER = -1
+
+CRC_AT, ATTRIBUTES_AT, LAST_DELTA_AT, HEADER_BYTES = 17, 21, 23, 61
+CONTROL = 0x20
+
+
+@dataclass(frozen=True)
+class Batch:
+    """One record batch: its records by offset delta, and how many offsets it takes."""
+
+    records: tuple[tuple[int, int, bytes | None, bytes | None], ...]
+    """(offset delta, timestamp, key, value)"""
+    last_delta: int
+    gap: int
+    """offsets that compaction took away before it"""
+    gzip: bool = False
+    producer: int = NO_PRODUCER
+    control: bool = False
+    wrong_crc: bool = False
+
+
+def encode(batch: Batch, base: int) -> bytes:
+    builder = DefaultRecordBatchBuilder(
+        magic=2,
+        compression_type=1 if batch.gzip else 0,
+        is_transactional=batch.producer != NO_PRODUCER,
+        producer_id=batch.producer,
+        producer_epoch=0,
+        base_sequence=0,
+        batch_size=1 << 20,
+    )
+    for delta, timestamp, key, value in batch.records:
+        assert builder.append(delta, timestamp, key, value, []) is not None
+    raw = bytearray(builder.build())
+    struct.pack_into(">q", raw, 0, base)
+    struct.pack_into(">i", raw, LAST_DELTA_AT, batch.last_delta)
+    if batch.control:
+        (attributes,) = struct.unpack_from(">h", raw, ATTRIBUTES_AT)
+        struct.pack_into(">h", raw, ATTRIBUTES_AT, attributes | CONTROL)
+    crc = calc_crc32c(bytes(raw[ATTRIBUTES_AT:]))
+    struct.pack_into(">I", raw, CRC_AT, crc ^ 0xFFFF if batch.wrong_crc else crc)
+    return bytes(raw)
+
+
+class Log(NamedTuple):
+    """Encoded batches, each with its first offset and the one after it; which are corrupt."""
+
+    batches: list[tuple[int, int, bytes]]
+    corrupt: list[tuple[int, int]]
+    transactions: list[tuple[int, int, int]]
+    """of those aborted: producer id, first offset, offset of the marker"""
+
+    def fetch(self, offset: int) -> bytes:
+        """What a broker sends: whole batches, from the one that holds `offset` on."""
+        return b"".join(raw for _base, end, raw in self.batches if end > offset)
+
+    def corrupt_after(self, offset: int) -> int:
+        """The first offset of the corrupt batch that a fetch from `offset` meets."""
+        return next(max(base, offset) for base, end in self.corrupt if end > offset)
+
+    def aborted(self, offset: int) -> list[tuple[int, int]]:
+        """What a broker lists beside that: the aborted transactions that reach past `offset`."""
+        return [(producer, at) for producer, at, marker in self.transactions if marker >= offset]
+
+    @property
+    def end(self) -> int:
+        return self.batches[-1][1] if self.batches else 0
+
+
+def write(batches: Sequence[Batch], first: int) -> Log:
+    offset, encoded, corrupt, aborted = first, [], [], []
+    open_since: dict[int, int] = {}
+    for batch in batches:
+        base = offset + batch.gap
+        offset = base + batch.last_delta + 1
+        encoded.append((base, offset, encode(batch, base)))
+        if batch.wrong_crc:
+            corrupt.append((base, offset))
+        if batch.producer == NO_PRODUCER:
+            continue
+        if not batch.control:
+            open_since.setdefault(batch.producer, base)
+            continue
+        begun = open_since.pop(batch.producer, None)
+        if begun is not None and batch.records[0][2] == ABORT:
+            aborted.append((batch.producer, begun, base))
+    return Log(encoded, corrupt, aborted)
+
+
+TEXT = st.one_of(st.none(), st.binary(max_size=6), st.just(b"x" * 300))
+PRODUCER = st.sampled_from([NO_PRODUCER, 7, 8])
+
+
+@st.composite
+def data_batches(draw: st.DrawFn) -> Batch:
+    deltas = sorted(draw(st.sets(st.integers(0, 12), max_size=8)))  # holes; none at all: emptied
+    last = deltas[-1] if deltas else 0
+    return Batch(
+        tuple((delta, draw(st.integers(0, 2**41)), draw(TEXT), draw(TEXT)) for delta in deltas),
+        last + draw(st.sampled_from([0, 0, 3])),
+        gap=draw(st.sampled_from([0, 0, 0, 5])),
+        gzip=draw(st.booleans()) and bool(deltas),
+        producer=draw(PRODUCER),
+        wrong_crc=draw(st.sampled_from([False] * 19 + [True])),
+    )
+
+
+@st.composite
+def markers(draw: st.DrawFn) -> Batch:
+    key = draw(st.sampled_from([ABORT, COMMIT]))
+    return Batch(
+        ((0, 1, key, b"\0" * 6),),
+        0,
+        gap=0,
+        producer=draw(st.sampled_from([7, 8])),
+        control=True,
+    )
+
+
+def in_loop(test: Callable[..., None]) -> Callable[..., None]:
+    """aiokafka's records of an assignment hold futures, so they are made where a loop runs."""
+
+    @functools.wraps(test)
+    def run(*args: Any, **kwargs: Any) -> None:
+        async def body() -> None:
+            test(*args, **kwargs)
+
+        asyncio.run(body())
+
+    return run
+
+
+def result(log: Log, position: int, isolation: int) -> tuple[FetchResult, Assignment]:
+    assignment = Assignment([TP])
+    state = assignment.state_value(TP)
+    state.await_reset(-2)
+    state.reset_to(position)
+    records = PartitionRecords(
+        TP,
+        MemoryRecords(log.fetch(position)),
+        log.aborted(position),
+        position,
+        None,
+        None,
+        True,
+        isolation,
+    )
+    return (
+        FetchResult(TP, assignment=assignment, partition_records=records, backoff=0),
+        assignment,
+    )
+
+
+Seen = tuple[list[tuple[int, int, bytes | None, bytes | None]], int, bool]
+"""Records (offset, timestamp, key, value), the position after them, whether a CRC was wrong."""
+
+
+def stock(log: Log, position: int, isolation: int) -> Seen:
+    """Consume record by record, as aiokafka's `getone` does."""
+    fetched, assignment = result(log, position, isolation)
+    records: list[Any] = []
+    try:
+        while fetched.has_more():
+            record = fetched.getone()
+            if record is not None:
+                records.append((record.offset, record.timestamp, record.key, record.value))
+    except CorruptRecordException:
+        return records, assignment.state_value(TP).position, True
+    return records, assignment.state_value(TP).position, False
+
+
+def ours(log: Log, position: int, isolation: int) -> Seen:
+    """Drain until nothing is left, fetching again from the position as the fetch loop does."""
+    records: list[Any] = []
+    while True:
+        fetched, assignment = result(log, position, isolation)
+        try:
+            batch = drain(fetched)
+        except CorruptRecordException:
+            assert not fetched.has_more(), "the rest would be taken without the corrupt batch"
+            return records, assignment.state_value(TP).position, True
+        assert not fetched.has_more()
+        begin, position = position, assignment.state_value(TP).position
+        if batch is not None:
+            assert (batch.topic, batch.partition) == TP
+            assert (batch.begin, batch.end) == (begin, position)
+            assert batch.offset == batch.offsets[0]
+            assert len(batch) == len(batch.values)
+            records.extend(
+                zip(batch.offsets, batch.timestamps, batch.keys, batch.values, strict=True)
+            )
+        if position in (begin, log.end):
+            return records, position, False
+
+
+@settings(max_examples=600, deadline=None)
+@given(
+    batches=st.lists(st.one_of(data_batches(), data_batches(), markers()), max_size=8),
+    first=st.integers(0, 2**40),
+    into=st.integers(0, 25),
+    isolation=st.sampled_from([READ_UNCOMMITTED, READ_COMMITTED]),
+)
+@in_loop
+def test_equal_to_the_stock_path(
+    batches: list[Batch], first: int, into: int, isolation: int
+) -> None:
+    log = write(batches, first)
+    position = first + into  # often within a batch
+    expected = stock(log, position, isolation)
+    event(f"records: {min(len(expected[0]), 3)}, corrupt: {expected[2]}")
+    found = ours(log, position, isolation)
+    if expected[2]:  # the holes before a corrupt batch may count as passed, or not yet
+        assert expected[1] <= found[1] <= log.corrupt_after(position)
+        expected = expected[0], found[1], True
+    assert found == expected
+
+
+def data(*deltas: int, **more: Any) -> Batch:
+    records = tuple((delta, 1_000 + delta, b"k", b"v%d" % delta) for delta in deltas)
+    return Batch(records, max(deltas, default=0), **{"gap": 0, **more})
+
+
+def offsets(log: Log, position: int = 0, isolation: int = READ_UNCOMMITTED) -> list[int]:
+    records, _position, _corrupt = ours(log, position, isolation)
+    return [offset for offset, *_ in records]
+
+
+@in_loop
+def test_holes_are_no_records() -> None:
+    log = write([data(0, 2, 5), data(1, gap=4), Batch((), 3, gap=0), data(0)], first=10)
+    assert offsets(log, 10) == [10, 12, 15, 21, 26]
+    assert ours(log, 10, READ_UNCOMMITTED)[1] == log.end == 27
+
+
+@in_loop
+def test_a_fetch_may_begin_within_a_batch() -> None:
+    assert offsets(write([data(0, 1, 2, 3, gzip=True), data(0)], first=0), 2) == [2, 3, 4]
+
+
+@in_loop
+def test_aborted_records_are_left_out_where_committed_ones_are_asked_for() -> None:
+    abort = Batch(((0, 1, ABORT, b"\0" * 6),), 0, gap=0, producer=7, control=True)
+    batches = [data(0, producer=7), data(0, producer=8), abort, data(0, producer=7)]
+    log = write(batches, first=5)
+    assert log.aborted(5) == [(7, 5)]
+    assert offsets(log, 5, READ_COMMITTED) == [6, 8]
+    assert offsets(log, 5) == [5, 6, 8]
+
+
+@in_loop
+def test_what_precedes_a_corrupt_batch_is_handed_over_first() -> None:
+    log = write([data(0, 1), data(0, wrong_crc=True), data(0)], first=0)
+    assert ours(log, 0, READ_UNCOMMITTED) == (
+        [(0, 1_000, b"k", b"v0"), (1, 1_001, b"k", b"v1")],
+        2,
+        True,
+    )
+
+
+@in_loop
+def test_a_corrupt_batch_is_never_passed_over() -> None:
+    fetched, assignment = result(write([data(0, wrong_crc=True), data(0)], 0), 0, 0)
+    with pytest.raises(CorruptRecordException):
+        drain(fetched)
+    assert drain(fetched) is None
+    assert assignment.state_value(TP).position == 0
+
+
+@pytest.mark.parametrize("why", ["sought", "paused", "revoked"])
+@in_loop
+def test_nothing_is_returned_of_a_partition_that_is_no_longer_meant(why: str) -> None:
+    fetched, assignment = result(write([data(0, 1)], 0), 0, READ_UNCOMMITTED)
+    state = assignment.state_value(TP)
+    if why == "sought":
+        state.seek(1)
+    elif why == "paused":
+        state.pause()
+    else:
+        assignment._unassign()
+    assert drain(fetched) is None
+    assert not fetched.has_more()
+    if why == "sought":
+        assert state.position == 1

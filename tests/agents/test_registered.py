@@ -1,0 +1,102 @@
+"""What is registered is what is expected, on the versions that the record path was written for."""
+
+from __future__ import annotations
+
+import importlib
+from importlib.metadata import version
+from typing import Any
+
+import pytest
+
+from agents.app import App, WorkerConfig
+from agents.record_path.transport import Consumer, RecordBatchSchema, Transport
+from agents.store import ContextTable
+from agents.worker import WORKERS
+from deploy.supervisor import WORKERS as SUPERVISED
+from topics.catalogue import CHANGELOG, CONTEXTS_TABLE
+from topics.epoch import Epoch
+
+EXPECTED = {
+    "episodes": ("headstart-episodes", "headstart.events"),
+    "thresholds": ("headstart-thresholds", "headstart.events"),
+    "history": ("headstart-history", "headstart.thresholds"),
+}
+
+
+@pytest.fixture(params=sorted(EXPECTED))
+def name(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+@pytest.fixture
+def app(name: str, worker_config: WorkerConfig) -> App:
+    return WORKERS[name](worker_config, Epoch(1_800_000_000, 4))
+
+
+def test_the_workers() -> None:
+    assert set(WORKERS) == set(EXPECTED)
+    assert set(SUPERVISED) == set(EXPECTED)
+
+
+def test_each_has_one_agent_on_one_topic_in_a_group_of_its_own(app: App, name: str) -> None:
+    group, topic = EXPECTED[name]
+    assert app.conf.id == group
+    assert app.source_topics == {topic}
+    (agent,) = app.agents.values()
+    assert list(agent.channel.topics) == [topic]
+    assert isinstance(agent.channel.schema, RecordBatchSchema)
+    assert agent.concurrency == 1
+
+
+def test_only_the_threshold_agent_has_a_table(app: App, name: str) -> None:
+    if name != "thresholds":
+        assert not app.tables
+        return
+    (table,) = app.tables.values()
+    assert type(table) is ContextTable
+    assert table.name == CONTEXTS_TABLE
+    assert table.changelog_topic.topics == [CHANGELOG.name]
+    assert table.partitions == 4
+    assert table.data.epoch == 1_800_000_000
+
+
+def test_they_are_on_the_record_path(app: App) -> None:
+    assert type(app.transport) is Transport
+    assert type(app.transport.create_consumer(lambda: None)) is Consumer
+
+
+def test_settings_that_exactness_rests_on(app: App, name: str, worker_config: WorkerConfig) -> None:
+    settings: Any = app.conf
+    assert settings.topic_allow_declare is False
+    assert settings.stream_wait_empty is False
+    assert settings.producer_acks == -1
+    assert settings.autodiscover is False
+    assert settings.web_enabled is False
+    assert settings.consumer_group_instance_id == f"headstart-{name}-0"
+    assert settings.datadir == worker_config.data
+    assert settings.consumer_auto_offset_reset == "earliest"
+
+
+@pytest.mark.parametrize("extension", ["conductor", "streams", "windows"])
+def test_fausts_extensions_are_loaded(extension: str) -> None:
+    module = importlib.import_module(f"faust._cython.{extension}")
+    assert module.__file__ is not None
+    assert module.__file__.endswith((".so", ".pyd"))
+
+
+def test_they_are_what_faust_uses() -> None:
+    streams: Any = importlib.import_module("faust.streams")
+    conductor: Any = importlib.import_module("faust.transport.conductor")
+    assert streams._CStreamIterator is not None
+    assert conductor.ConductorHandler is not None
+
+
+def test_aiokafkas_extensions_are_loaded() -> None:
+    records: Any = importlib.import_module("aiokafka.record.default_records")
+    assert records.DefaultRecordBatch is not records._DefaultRecordBatchPy
+
+
+def test_pinned_versions() -> None:
+    # The record path overrides private methods; look at each before you change these.
+    assert version("aiokafka") == "0.14.0"
+    assert version("faust-streaming") == "0.15.3"

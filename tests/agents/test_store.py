@@ -1,0 +1,116 @@
+"""The local store: rows and the changelog offset they came from, written together."""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import faust
+import pytest
+from faust.types import TP
+
+from agents.store import ContextStore, new_table
+from topics.catalogue import CHANGELOG, CONTEXTS_TABLE
+
+P = 2
+CHANGELOG_TP = TP(CHANGELOG.name, P)
+
+Open = Callable[..., ContextStore]
+
+
+@pytest.fixture
+def opened(tmp_path: Path) -> Open:
+    """Open the store of one data directory, as a worker does, in a given epoch."""
+
+    def make(epoch: int = 5) -> ContextStore:
+        gc.collect()  # an earlier one holds RocksDB's lock until it is gone
+        app = faust.App(
+            "headstart-thresholds", datadir=tmp_path, store="memory://", autodiscover=False
+        )
+        return new_table(app, CONTEXTS_TABLE, partitions=4, epoch=epoch).data
+
+    return make
+
+
+def recovered(key: bytes, value: bytes | None, offset: int, partition: int = P) -> Any:
+    message = SimpleNamespace(key=key, value=value, offset=offset, partition=partition)
+    return SimpleNamespace(message=message)
+
+
+def test_write_get_delete(opened: Open) -> None:
+    store = opened()
+    assert store.get_row(P, b"a") is None
+    store.write_rows(P, [(b"a", b"1"), (b"b", b"2")], 10)
+    assert (store.get_row(P, b"a"), store.get_row(P, b"b")) == (b"1", b"2")
+    assert store.get_row(P + 1, b"a") is None
+    store.write_rows(P, [(b"a", None), (b"b", b"3")], 12)
+    assert (store.get_row(P, b"a"), store.get_row(P, b"b")) == (None, b"3")
+
+
+def test_scan_shows_rows_and_nothing_of_its_own(opened: Open) -> None:
+    store = opened()
+    rows = [(b"%03d" % number, b"row %d" % number) for number in range(300)]
+    store.write_rows(P, rows, 299)
+    assert list(store.scan(P)) == rows
+    assert list(store.scan(P + 1)) == []
+
+
+def test_offsets_count_in_their_own_epoch(opened: Open) -> None:
+    store = opened(epoch=5)
+    assert store.persisted_offset(CHANGELOG_TP) is None
+    store.write_rows(P, [(b"a", b"1")], 41)
+    assert store.persisted_offset(CHANGELOG_TP) == 41
+    assert store.persisted_offset(TP(CHANGELOG.name, P + 1)) is None
+    store.epoch = 6
+    assert store.persisted_offset(CHANGELOG_TP) is None, "offsets begin again in a new epoch"
+    assert store.get_row(P, b"a") == b"1"
+    store.write_rows(P, [], 0)
+    assert store.persisted_offset(CHANGELOG_TP) == 0
+
+
+def test_the_offset_stays_where_somebody_else_wrote_in_between(opened: Open) -> None:
+    store = opened()
+    store.write_rows(P, [(b"a", b"1")], 10)
+    store.write_rows(P, [(b"a", b"2")], None)
+    assert store.persisted_offset(CHANGELOG_TP) == 10
+    assert store.get_row(P, b"a") == b"2"
+
+
+def test_faust_cannot_move_the_offset_without_rows(opened: Open) -> None:
+    store = opened()
+    store.write_rows(P, [(b"a", b"1")], 10)
+    store.set_persisted_offset(CHANGELOG_TP, 99)
+    assert store.persisted_offset(CHANGELOG_TP) == 10
+
+
+def test_it_survives_being_opened_again(opened: Open) -> None:
+    store = opened()
+    store.write_rows(P, [(b"a", b"1"), (b"gone", b"2")], 3)
+    store.write_rows(P, [(b"gone", None)], 4)
+    del store
+    again = opened()
+    assert list(again.scan(P)) == [(b"a", b"1")]
+    assert again.persisted_offset(CHANGELOG_TP) == 4
+
+
+def test_recovery_applies_changelog_records(opened: Open) -> None:
+    store = opened()
+    store.write_rows(P, [(b"old", b"1")], 6)
+    store.apply_changelog_batch(
+        [
+            recovered(b"a", b"1", 7),
+            recovered(b"x", b"9", 3, partition=P + 1),
+            recovered(b"a", b"2", 8),
+            recovered(b"old", None, 9),
+            recovered(b"b", b"3", 12),
+        ],
+        lambda key: key,
+        lambda value: value,
+    )
+    assert dict(store.scan(P)) == {b"a": b"2", b"b": b"3"}
+    assert dict(store.scan(P + 1)) == {b"x": b"9"}
+    assert store.persisted_offset(CHANGELOG_TP) == 12
+    assert store.persisted_offset(TP(CHANGELOG.name, P + 1)) == 3
