@@ -16,6 +16,7 @@ from faust.types import TP
 
 from agents.lane import end_process
 from agents.record_path.transport import RecordBatchSchema, Transport
+from agents.sweeper import sweep
 from processing.records import RecordBatch
 
 READY_FILE: Final = "ready"
@@ -49,6 +50,10 @@ class Runtime(Protocol):
 
     async def accept(self, tp: TP, generation: int, batch: RecordBatch) -> None:
         """Take one batch; returns when there is room for the next."""
+        ...
+
+    def idle(self) -> dict[TP, int]:
+        """Return the next offset of each partition that nothing waits or works for."""
         ...
 
     async def drain(self) -> None:
@@ -106,6 +111,7 @@ def new_app(group: str, config: WorkerConfig) -> App:
     )
     app.on_rebalance_complete.connect(_prepare_positions)
     app.on_before_shutdown.connect(_close)
+    app.task(sweep)
     return app
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+from collections import deque
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from typing import Final
@@ -13,10 +14,10 @@ from faust.types import TP
 
 from processing.records import RecordBatch
 
-MAX_WAITING_RECORDS: Final = 40_000
-"""Records that may wait in one lane before the fetch loop has to."""
-MAX_STEP_RECORDS: Final = 10_000
-"""Records handed over in one step: bounds how long the event loop is held."""
+MAX_WAITING_BYTES: Final = 32_000_000
+"""Record values that may wait in one lane before the fetch loop has to."""
+MAX_STEP_BYTES: Final = 4_000_000
+"""Record values handed over in one step: bounds how long the event loop is held."""
 
 log = structlog.get_logger()
 
@@ -29,32 +30,47 @@ class Lane:
     """
 
     def __init__(
-        self, name: str, handle: Callable[[list[tuple[TP, RecordBatch]]], Awaitable[None]]
+        self,
+        name: str,
+        handle: Callable[[list[tuple[TP, RecordBatch]]], Awaitable[None]],
+        linger_s: float = 0.0,
     ) -> None:
+        """`linger_s`: how long a step waits for more, unless it is full already."""
         self._name = name
         self._handle = handle
-        self._waiting: list[tuple[TP, RecordBatch]] = []
-        self._records = 0
+        self._linger_s = linger_s
+        self._waiting: deque[tuple[TP, RecordBatch]] = deque()
+        self._bytes = 0
         self._arrived = asyncio.Event()
         self._room = asyncio.Event()
         self._room.set()
         self._idle = asyncio.Event()
         self._idle.set()
+        self._closed = False
         self._task = asyncio.create_task(self._run(), name=name)
 
+    @property
+    def idle(self) -> bool:
+        """Whether nothing waits and nothing is in flight."""
+        return not self._waiting and self._idle.is_set()
+
     async def put(self, tp: TP, batch: RecordBatch) -> None:
-        """Append a batch; waits while the lane is full."""
+        """Append a batch; waits while the lane is full. A closed lane drops it."""
         await self._room.wait()
+        if self._closed:
+            return
         self._waiting.append((tp, batch))
-        self._records += len(batch)
+        self._bytes += batch.size
         self._arrived.set()
-        if self._records >= MAX_WAITING_RECORDS:
+        if self._bytes >= MAX_WAITING_BYTES:
             self._room.clear()
 
     async def close(self, timeout_s: float = 8.0) -> None:
         """Drop what waits, let the step in flight finish, end the task."""
+        self._closed = True
         self._waiting.clear()
-        self._records = 0
+        self._bytes = 0
+        self._arrived.clear()
         self._room.set()
         with suppress(TimeoutError):
             await asyncio.wait_for(self._idle.wait(), timeout_s)
@@ -63,12 +79,12 @@ class Lane:
             await self._task
 
     def _take(self) -> list[tuple[TP, RecordBatch]]:
-        taken, count = [], 0
-        while self._waiting and count < MAX_STEP_RECORDS:
-            taken.append(self._waiting.pop(0))
-            count += len(taken[-1][1])
-        self._records -= count
-        if self._records < MAX_WAITING_RECORDS:
+        taken, size = [], 0
+        while self._waiting and size < MAX_STEP_BYTES:
+            taken.append(self._waiting.popleft())
+            size += taken[-1][1].size
+        self._bytes -= size
+        if self._bytes < MAX_WAITING_BYTES:
             self._room.set()
         if not self._waiting:
             self._arrived.clear()
@@ -78,8 +94,11 @@ class Lane:
         while True:
             await self._arrived.wait()
             self._idle.clear()
+            if self._linger_s and self._bytes < MAX_STEP_BYTES:
+                await asyncio.sleep(self._linger_s)
             try:
-                await self._handle(self._take())
+                if taken := self._take():
+                    await self._handle(taken)
             except asyncio.CancelledError:
                 raise
             except BaseException as error:

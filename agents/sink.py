@@ -26,6 +26,8 @@ from topics.epoch import Epoch
 
 log = structlog.get_logger()
 
+LINGER_S = 0.05
+"""A batch is stored when it is full or this old: one transaction for many small fetches."""
 PARTITIONS_INTERVAL_S = 3600.0
 BACKOFF_S = (0.2, 0.5, 1.0, 2.0, 5.0)
 
@@ -69,7 +71,7 @@ class SinkRuntime:
         stored = await sink.next_offsets(self._plan.topic, self._epoch.number)
         self._expected = {tp: stored.get(tp.partition, 0) for tp in assigned}
         self._generation = self._app.consumer_generation_id
-        self._lane = Lane(self._plan.group, self._handle)
+        self._lane = Lane(self._plan.group, self._handle, LINGER_S)
         log.info("sink.opened", group=self._plan.group, partitions=len(assigned))
         return self._expected.copy()
 
@@ -90,6 +92,10 @@ class SinkRuntime:
         if batch.end > expected:
             self._expected[tp] = batch.end
             await self._lane.put(tp, batch)
+
+    def idle(self) -> dict[TP, int]:
+        """Return the next offset of each partition while nothing waits or works."""
+        return self._expected.copy() if self._lane is not None and self._lane.idle else {}
 
     async def drain(self) -> None:
         """Finish the transaction in flight; drop what waits."""

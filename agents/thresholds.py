@@ -103,11 +103,13 @@ class ThresholdRuntime:
         )
         rows = list(self.store.scan(tp.partition))
         core.restore(rows)
-        # Rows at or past the committed offset may have reached the table but not Redis.
+        # Rows at or past the committed offset may have reached the table but not Redis; so may
+        # all rows where nothing of this log epoch has been applied.
+        oldest = min(committed, core.watermark + 1) if core.watermark >= 0 else -1
         waiting = [
             stored_threshold(key, row, self._policy)
             for key, row in rows
-            if key.startswith(CONTEXT) and version(row)[1] >= min(committed, core.watermark + 1)
+            if key.startswith(CONTEXT) and version(row)[1] >= oldest
         ]
         await asyncio.gather(self.publish(waiting), self.announce(tp.partition, waiting))
         log.info(
@@ -142,6 +144,10 @@ class ThresholdRuntime:
         if begin > lane.expected:
             log.warning("thresholds.gap", partition=tp.partition, at=lane.expected, got=begin)
             await self.app.consumer.seek_wait({tp: lane.expected})
+
+    def idle(self) -> dict[TP, int]:
+        """Return the next offset of each partition that nothing waits or works for."""
+        return {tp: each.expected for tp, each in self._lanes.items() if each.lane.idle}
 
     async def drain(self) -> None:
         """Finish the steps in flight; forget the lanes."""

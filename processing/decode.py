@@ -100,7 +100,7 @@ def _one_by_one(value: bytes, timestamp_ms: int) -> Decoded:
     if value.lstrip()[:1] != b"[":
         return _gather([value], timestamp_ms, framed=False)
     try:
-        parts = [bytes(raw) for raw in _split(value)]
+        parts = split_frame(value)
     except _MALFORMED as error:
         return (), (Refusal(value, f"not JSON: {error}", None),)
     if len(parts) > MAX_FRAME_EVENTS:
@@ -146,8 +146,13 @@ def load_event(raw: bytes) -> dict[str, Any]:
 def event_bytes(value: bytes, event: EventFields) -> bytes:
     """Return the bytes of one decoded event within its record, unknown fields included."""
     if value.lstrip()[:1] == b"[":
-        for raw in map(bytes, _split(value)):
+        for raw in split_frame(value):
             with contextlib.suppress(*_MALFORMED):  # a neighbour may be no event at all
                 if msgspec.json.decode(raw, type=EVENT) == event:
                     return raw
     return value
+
+
+def split_frame(value: bytes) -> list[bytes]:
+    """Return the bytes of each element of a JSON array. Raises msgspec's `DecodeError`."""
+    return [bytes(raw) for raw in _split(value)]

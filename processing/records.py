@@ -22,6 +22,11 @@ class RecordBatch(msgspec.Struct, gc=False):
     values: list[bytes | None]
 
     @property
+    def size(self) -> int:
+        """Bytes of all values together."""
+        return sum(map(len, filter(None, self.values)))
+
+    @property
     def offset(self) -> int:
         """Offset of the first record (Faust reads it as the message's)."""
         return self.offsets[0]

@@ -9,8 +9,9 @@ from typing import Any
 import msgspec
 import orjson
 
+from headstart.events import InvalidEvent
 from processing.dead_letters import DeadLetter, dead_letter
-from processing.decode import Refusal, decode_record
+from processing.decode import Refusal, decode_record, load_event, split_frame
 from processing.records import RecordBatch
 from topics.schema import Threshold
 
@@ -41,7 +42,7 @@ class Unpacked:
     def refuse(self, index: int, reason: str, group: str) -> DeadLetter:
         """Return the dead letter of a record that the database would not take."""
         batch, position = self.sources[index]
-        raw = orjson.dumps(self.records[index])
+        raw = msgspec.json.encode(self.records[index])  # takes integers of any size
         return dead_letter(batch, position, Refusal(raw, reason, None), group)
 
 
@@ -54,12 +55,28 @@ def unpack_events(
         return (), refused
     try:
         loaded = orjson.loads(value)
-    except orjson.JSONDecodeError as error:  # stricter than the decoder about huge numbers
-        return (), (Refusal(value, f"not JSON: {error}", None),)
+    except orjson.JSONDecodeError:  # stricter than the decoder about huge numbers
+        return _load_each(value, refused)
     if not isinstance(loaded, list):
         return (loaded,), refused
     places = {refusal.place for refusal in refused}
     return [event for place, event in enumerate(loaded) if place not in places], refused
+
+
+def _load_each(
+    value: bytes, refused: Sequence[Refusal]
+) -> tuple[Sequence[Record], Sequence[Refusal]]:
+    """Load the decoded events of a record one by one; refuse those that cannot be stored."""
+    framed = value.lstrip()[:1] == b"["
+    places = {refusal.place for refusal in refused}
+    records, refusals = [], list(refused)
+    for place, raw in enumerate(split_frame(value) if framed else [value]):
+        if place not in places:
+            try:
+                records.append(load_event(raw))
+            except InvalidEvent as error:
+                refusals.append(Refusal(raw, str(error), place if framed else None))
+    return records, refusals
 
 
 _decode_threshold = msgspec.json.Decoder(Threshold).decode

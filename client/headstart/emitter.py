@@ -122,6 +122,11 @@ class Emitter:
                 self._changed.wait(timeout_s)
             return bool(self._waiting) or not self._closing
 
+    @property
+    def closing(self) -> bool:
+        """Whether `close()` has given up waiting, or has nothing left to wait for."""
+        return self._closing
+
     def acknowledge(self, count: int) -> None:
         """Note that the broker has `count` more events."""
         with self._lock:

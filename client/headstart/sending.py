@@ -48,6 +48,8 @@ async def _connect(emitter: Emitter) -> AIOKafkaProducer:
                 request_timeout_ms=30_000,
             )
         except (KafkaError, OSError) as error:
+            if emitter.closing:  # nobody waits for these events any more
+                raise
             if not warned:
                 log.warning(
                     "no Kafka broker answers at %s (%s); events wait in memory",
@@ -73,6 +75,8 @@ async def _send(
     while pending:
         pending = await _try(producer, emitter, pending)
         if pending:
+            if emitter.closing:
+                raise KafkaError("closed before the broker took every event")
             await asyncio.sleep(RETRY_S)
 
 

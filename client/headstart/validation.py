@@ -22,6 +22,8 @@ from headstart.events import (
 
 Check = Callable[[Any, str], None]
 
+_SURROGATE = re.compile("[\ud800-\udfff]")
+
 
 def validate(event: Any, *, now_ms: int | None = None) -> None:
     """Raise `InvalidEvent` where `event` breaks the contract; return None where it holds.
@@ -52,6 +54,8 @@ def _check_tree(value: Any, name: str, depth: int) -> None:
     if isinstance(value, str):
         if "\x00" in value:
             raise InvalidEvent(name, "holds a NUL byte, which Postgres cannot store")
+        if not value.isascii() and _SURROGATE.search(value):
+            raise InvalidEvent(name, "holds half of a surrogate pair, which UTF-8 does not have")
     elif isinstance(value, float):
         if not math.isfinite(value):
             raise InvalidEvent(name, f"is {value}, which JSON does not have")

@@ -17,12 +17,15 @@ from processing.records import RecordBatch
 
 AT = TP("source", 0)
 SOON_S = 5.0
+RECORD = 100
+"""Bytes of every record here."""
 
 
 def batch(first: int, count: int = 1) -> RecordBatch:
     offsets = list(range(first, first + count))
     nothing: list[bytes | None] = [None] * count
-    return RecordBatch("source", 0, first, first + count, offsets, offsets, nothing, nothing)
+    values: list[bytes | None] = [b"x"] * count
+    return RecordBatch("source", 0, first, first + count, offsets, offsets, nothing, values)
 
 
 def run(body: Coroutine[Any, Any, None]) -> None:
@@ -30,12 +33,12 @@ def run(body: Coroutine[Any, Any, None]) -> None:
 
 
 async def until(condition: Any) -> None:
-    while not condition():
+    while not condition():  # noqa: ASYNC110 - whoever changes it has nothing to tell
         await asyncio.sleep(0)
 
 
 def test_order_is_kept_and_steps_never_overlap(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(lanes, "MAX_STEP_RECORDS", 3)
+    monkeypatch.setattr(lanes, "MAX_STEP_BYTES", 3)
 
     async def body() -> None:
         seen: list[int] = []
@@ -63,8 +66,8 @@ def test_order_is_kept_and_steps_never_overlap(monkeypatch: pytest.MonkeyPatch) 
 
 
 def test_a_full_lane_makes_whoever_fetches_wait(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(lanes, "MAX_WAITING_RECORDS", 10)
-    monkeypatch.setattr(lanes, "MAX_STEP_RECORDS", 5)
+    monkeypatch.setattr(lanes, "MAX_WAITING_BYTES", 10)
+    monkeypatch.setattr(lanes, "MAX_STEP_BYTES", 5)
 
     async def body() -> None:
         go_on, handled = asyncio.Semaphore(0), []
@@ -113,6 +116,36 @@ def test_close_drops_what_waits_and_lets_the_step_in_flight_finish() -> None:
         go_on.set()
         await closing
         assert (begun, finished) == ([0], [0])
+
+    run(body())
+
+
+def test_a_put_that_waited_is_dropped_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(lanes, "MAX_WAITING_BYTES", 1)
+    monkeypatch.setattr(lanes, "MAX_STEP_BYTES", 1)
+
+    async def body() -> None:
+        go_on, begun, finished = asyncio.Event(), [], []
+
+        async def handle(batches: list[tuple[TP, RecordBatch]]) -> None:
+            begun.append([batch.begin for _tp, batch in batches])
+            await go_on.wait()
+            await asyncio.sleep(0)
+            finished.append([batch.begin for _tp, batch in batches])
+
+        lane = Lane("test", handle)
+        await lane.put(AT, batch(0))
+        await until(lambda: begun == [[0]])
+        await lane.put(AT, batch(1))
+        waiting = asyncio.create_task(lane.put(AT, batch(2)))
+        for _ in range(50):
+            await asyncio.sleep(0)
+        assert not waiting.done()
+        closing = asyncio.create_task(lane.close())
+        await waiting
+        go_on.set()
+        await closing
+        assert begun == finished == [[0]]
 
     run(body())
 

@@ -1,0 +1,305 @@
+"""The emitter on a real broker, and without one: nothing lost, order kept, the caller never waits."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import threading
+from collections import defaultdict
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Any
+
+import orjson
+import pytest
+
+from headstart import BufferFull, Emitter, InvalidEvent, NotDelivered
+from headstart.contexts import event_key
+from headstart.emitter import TOPIC
+from headstart.events import MAX_EVENT_BYTES
+from topics.epoch import ensure_topics
+from topics.reading import read_records, topic_state
+
+FIELDS: dict[str, Any] = {
+    "event_type": "task_complete",
+    "workflow_type": "refund",
+    "workflow_id": "w1",
+}
+PATIENT = 60.0  # seconds: a loaded machine must not look like a broker that is away
+
+
+@dataclass
+class Log:
+    """What reached the broker since this was made, of one tenant."""
+
+    kafka: str
+    tenant: str
+    begin: dict[int, int]
+
+    def frames(self) -> list[tuple[bytes, list[dict[str, Any]]]]:
+        return asyncio.run(self._read())
+
+    def events(self) -> list[dict[str, Any]]:
+        return [event for _key, frame in self.frames() for event in frame]
+
+    async def _read(self) -> list[tuple[bytes, list[dict[str, Any]]]]:
+        end = (await topic_state(self.kafka, TOPIC)).end
+        mine = self.tenant.encode() + b"\x1f"
+        return [
+            (record.key, orjson.loads(record.value))
+            async for record in read_records(self.kafka, TOPIC, self.begin, end)
+            if record.key is not None and record.key.startswith(mine)
+        ]
+
+
+@pytest.fixture
+def log(kafka: str, tenant: str) -> Log:
+    asyncio.run(ensure_topics(kafka, partitions=4))
+    begin = asyncio.run(topic_state(kafka, TOPIC)).end
+    return Log(kafka, tenant, dict(begin))
+
+
+@pytest.fixture
+def nowhere() -> Iterator[str]:
+    """An address that takes connections and never answers, as a broker behind a bad network."""
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        listener.listen()
+        yield f"127.0.0.1:{listener.getsockname()[1]}"
+
+
+@pytest.fixture
+def closed_port() -> str:
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        return f"127.0.0.1:{listener.getsockname()[1]}"
+
+
+def give_up(emitter: Emitter) -> None:
+    with pytest.raises(NotDelivered):
+        emitter.close(timeout_s=0.0)
+
+
+@pytest.mark.integration
+def test_every_event_arrives_once_and_in_order_per_key_from_several_threads(log: Log) -> None:
+    with Emitter(log.kafka) as emitter:
+
+        def run(thread: int) -> list[str]:
+            return [
+                emitter.emit(FIELDS, tenant=log.tenant, workflow_type=f"flow-{thread}", n=n)
+                for n in range(300)
+            ]
+
+        with ThreadPoolExecutor(4) as pool:
+            ids = [name for names in pool.map(run, range(4)) for name in names]
+    events = log.events()
+    assert sorted(event["id"] for event in events) == sorted(ids)
+    order = defaultdict(list)
+    for event in events:
+        order[event["workflow_type"]].append(event["n"])
+    assert order == {f"flow-{thread}": list(range(300)) for thread in range(4)}
+
+
+@pytest.mark.integration
+def test_order_within_one_key_is_the_order_of_emission_whoever_emits(log: Log) -> None:
+    with Emitter(log.kafka, linger_s=0.0) as emitter, ThreadPoolExecutor(4) as pool:
+        emit = lambda n: emitter.emit(FIELDS, tenant=log.tenant, n=n)  # noqa: E731
+        list(pool.map(emit, range(800)))
+    events = log.events()
+    assert {event["origin"][0] for event in events} == {emitter.spool_id}
+    assert [event["origin"][1] for event in events] == list(range(800))
+    assert sorted(event["n"] for event in events) == list(range(800))
+
+
+@pytest.mark.integration
+def test_a_frame_holds_one_key(log: Log) -> None:
+    with Emitter(log.kafka, linger_s=0.2) as emitter:
+        for n in range(300):
+            emitter.emit(FIELDS, tenant=log.tenant, workflow_type=f"flow-{n % 3}")
+    frames = log.frames()
+    for key, frame in frames:
+        assert {event_key(event["tenant"], event["workflow_type"]) for event in frame} == {key}
+    assert len(frames) < 300  # they were framed at all
+
+
+@pytest.mark.integration
+def test_from_asyncio(log: Log) -> None:
+    async def run() -> list[str]:
+        emitter = Emitter(log.kafka)
+
+        async def agent(name: int) -> list[str]:
+            ids = []
+            for n in range(50):
+                ids.append(emitter.emit(FIELDS, tenant=log.tenant, agent_id=str(name), n=n))
+                await asyncio.sleep(0)
+            return ids
+
+        ids = await asyncio.gather(*[agent(name) for name in range(4)])
+        await asyncio.to_thread(emitter.flush, PATIENT)
+        assert emitter.stats() == {"emitted": 200, "acknowledged": 200, "waiting": 0}
+        await asyncio.to_thread(emitter.close)
+        return [name for names in ids for name in names]
+
+    ids = asyncio.run(run())
+    events = log.events()
+    assert [event["id"] for event in sorted(events, key=lambda e: e["origin"][1])] == [
+        event["id"] for event in events
+    ]
+    assert sorted(event["id"] for event in events) == sorted(ids)
+
+
+@pytest.mark.integration
+def test_flush_waits_for_the_broker_and_the_emitter_goes_on(log: Log) -> None:
+    with Emitter(log.kafka) as emitter:
+        emitter.flush(PATIENT)  # nothing emitted: nothing to wait for
+        first = emitter.emit(FIELDS, tenant=log.tenant)
+        emitter.flush(PATIENT)
+        assert [event["id"] for event in log.events()] == [first]
+        second = emitter.emit(FIELDS, tenant=log.tenant)
+    assert [event["id"] for event in log.events()] == [first, second]
+
+
+@pytest.mark.integration
+def test_what_arrives_is_what_was_emitted(log: Log) -> None:
+    given = {
+        **FIELDS,
+        "tenant": log.tenant,
+        "confidence": 0.5,
+        "mine": {"é": [1, None, "𝄞"]},
+        "data": {"context": {"domain": "retail"}},
+    }
+    before = orjson.dumps(given)
+    with Emitter(log.kafka) as emitter:
+        name = emitter.emit(given, user_id="u7")
+    assert orjson.dumps(given) == before  # the caller's own is left alone
+    (event,) = log.events()
+    assert event.pop("id") == name
+    assert event.pop("origin") == [emitter.spool_id, 0]
+    assert isinstance(event.pop("timestamp"), int)
+    assert event == {**given, "user_id": "u7"}
+
+
+@pytest.mark.integration
+def test_the_end_of_the_with_block_delivers_and_ends_the_thread(log: Log) -> None:
+    with Emitter(log.kafka) as emitter:
+        emitter.emit(FIELDS, tenant=log.tenant)
+        thread = emitter._thread
+    assert emitter.stats()["waiting"] == 0
+    assert thread is not None
+    assert not thread.is_alive()
+    emitter.close()  # twice is harmless
+
+
+@pytest.mark.integration
+def test_an_event_of_the_largest_size_is_delivered_and_a_larger_one_refused(log: Log) -> None:
+    with Emitter(log.kafka) as emitter:
+        emitter.emit(FIELDS, tenant=log.tenant, mine="")
+        emitter.flush(PATIENT)
+        room = MAX_EVENT_BYTES - len(orjson.dumps(log.events()[0]))
+        with pytest.raises(InvalidEvent, match=f"has {MAX_EVENT_BYTES + 1} bytes, the limit is"):
+            emitter.emit(FIELDS, tenant=log.tenant, mine="x" * (room + 1))
+        emitter.emit(FIELDS, tenant=log.tenant, mine="x" * room)
+        assert emitter.stats()["emitted"] == 2
+    assert [len(event["mine"]) for event in log.events()] == [0, room]
+
+
+def test_a_full_buffer_refuses_and_nothing_waits_for_the_network(nowhere: str) -> None:
+    emitter = Emitter(nowhere, buffer=3)
+    outcome: list[BaseException] = []
+
+    def run() -> None:
+        for n in range(3):
+            emitter.emit(FIELDS, n=n)
+        try:
+            emitter.emit(FIELDS, n=3)
+        except BufferFull as error:
+            outcome.append(error)
+
+    caller = threading.Thread(target=run, daemon=True)
+    caller.start()
+    caller.join(PATIENT)  # the address never answers: whoever waited for it would be here for ever
+    assert not caller.is_alive()
+    assert nowhere in str(outcome[0])
+    assert "3 events" in str(outcome[0])
+    assert emitter.stats() == {"emitted": 3, "acknowledged": 0, "waiting": 3}
+    give_up(emitter)
+
+
+def test_flush_and_close_name_what_was_not_delivered(closed_port: str) -> None:
+    emitter = Emitter(closed_port)
+    emitter.emit(FIELDS)
+    emitter.emit(FIELDS)
+    with pytest.raises(NotDelivered, match=f"^2 events .* at {closed_port}$"):
+        emitter.flush(timeout_s=0.1)
+    assert emitter.stats()["waiting"] == 2
+    with pytest.raises(NotDelivered, match="^2 events"):
+        emitter.close(timeout_s=0.1)
+    assert emitter._thread is not None
+    emitter._thread.join(PATIENT)  # closed: it gives up at the next failure
+    assert not emitter._thread.is_alive()
+
+
+def test_leaving_the_with_block_without_a_broker_says_so(
+    closed_port: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    flush = Emitter.flush
+    monkeypatch.setattr(Emitter, "flush", lambda self, _timeout: flush(self, 0.1))
+    with pytest.raises(NotDelivered), Emitter(closed_port) as emitter:
+        emitter.emit(FIELDS)
+
+
+def test_emit_after_close_raises(closed_port: str) -> None:
+    emitter = Emitter(closed_port)
+    emitter.close()
+    with pytest.raises(RuntimeError, match="closed"):
+        emitter.emit(FIELDS)
+    assert emitter.stats()["emitted"] == 0
+
+
+def test_an_emitter_that_emits_nothing_starts_no_thread(closed_port: str) -> None:
+    with Emitter(closed_port) as emitter:
+        pass
+    assert emitter._thread is None
+
+
+@pytest.mark.parametrize(
+    ("fields", "field"),
+    [
+        ({"workflow_id": None}, "workflow_id"),
+        ({"confidence": 7}, "confidence"),
+        ({"confidence": float("nan")}, "confidence"),
+        ({"tenant": "a\x1fb"}, "tenant"),
+        ({"tenant": "\ud800"}, "tenant"),
+        ({"timestamp": 95_617_584_000_000}, "timestamp"),
+        ({"data": {"prediction": {"mode": "x"}}}, "data.prediction.mode"),
+        ({"id": "mine"}, "id"),
+    ],
+)
+def test_a_refused_event_is_named_and_leaves_no_trace(
+    closed_port: str, fields: dict[str, Any], field: str
+) -> None:
+    with Emitter(closed_port) as emitter:
+        with pytest.raises(InvalidEvent) as caught:
+            emitter.emit({**FIELDS, **fields})
+        assert caught.value.field == field
+        assert emitter.stats() == {"emitted": 0, "acknowledged": 0, "waiting": 0}
+
+
+@pytest.mark.parametrize("value", [object(), {1, 2}, b"bytes", 2**70])
+def test_a_value_that_json_cannot_hold_is_refused(closed_port: str, value: object) -> None:
+    with Emitter(closed_port) as emitter:
+        with pytest.raises(InvalidEvent, match="cannot be written as JSON: .+"):
+            emitter.emit(FIELDS, mine=value)
+        assert emitter.stats()["emitted"] == 0
+
+
+def test_a_refused_event_takes_no_position(closed_port: str) -> None:
+    emitter = Emitter(closed_port)
+    emitter.emit(FIELDS)
+    with pytest.raises(InvalidEvent):
+        emitter.emit(FIELDS, mine=object())
+    emitter.emit(FIELDS)
+    origins = [orjson.loads(value)["origin"] for _key, value in emitter.take(10)]
+    assert origins == [[emitter.spool_id, 0], [emitter.spool_id, 1]]
+    give_up(emitter)

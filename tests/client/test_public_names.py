@@ -1,0 +1,29 @@
+"""What executors import: a change here is a change of the public interface."""
+
+from __future__ import annotations
+
+import headstart
+
+
+def test_the_exported_names() -> None:
+    assert headstart.__all__ == [
+        "AsyncThresholds",
+        "BufferFull",
+        "Emitter",
+        "Event",
+        "InvalidEvent",
+        "NotDelivered",
+        "Threshold",
+        "Thresholds",
+        "validate",
+    ]
+
+
+def test_every_exported_name_is_there() -> None:
+    assert all(hasattr(headstart, name) for name in headstart.__all__)
+
+
+def test_the_errors_are_what_callers_already_catch() -> None:
+    assert issubclass(headstart.InvalidEvent, ValueError)
+    assert issubclass(headstart.NotDelivered, TimeoutError)
+    assert issubclass(headstart.BufferFull, RuntimeError)

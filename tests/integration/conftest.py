@@ -1,0 +1,268 @@
+"""One running system for the session, and what the tests do to it: emit, wait, look, run commands.
+
+Every test has a tenant of its own, so that they share the system.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import IO, Any, Protocol
+
+import psycopg
+import pytest
+from redis import Redis
+
+from deploy.local import StackConfig
+from deploy.system import System
+from headstart.contexts import redis_key
+from headstart.events import new_id
+
+PARTITIONS = 4
+
+Event = dict[str, Any]
+
+
+@pytest.fixture(scope="session")
+def broker(pytestconfig: pytest.Config) -> str:
+    """`embedded`, `apache`, or an address, as HEADSTART_KAFKA chose."""
+    for plugin in pytestconfig.pluginmanager.get_plugins():
+        if hasattr(plugin, "BROKER") and hasattr(plugin, "needs_apache"):
+            return str(plugin.BROKER)
+    raise AssertionError("tests/conftest.py chooses the broker")
+
+
+@pytest.fixture(scope="session")
+def said() -> list[str]:
+    """What the system had to say: restarts of workers among it."""
+    return []
+
+
+@pytest.fixture(scope="session")
+def system(
+    broker: str, said: list[str], tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[System]:
+    """Everything that `headstart up` runs, in this process."""
+    config = StackConfig(data=tmp_path_factory.mktemp("system"), kafka=broker)
+    with System(config, partitions=PARTITIONS, say=said.append) as running:
+        yield running
+
+
+class Stored:
+    """What Postgres and Redis hold of one tenant."""
+
+    def __init__(self, postgres: str, redis: str, tenant: str) -> None:
+        self._postgres, self._redis, self.tenant = postgres, redis, tenant
+
+    def query(self, statement: str, *parameters: object) -> list[tuple[Any, ...]]:
+        with psycopg.connect(self._postgres) as connection:
+            return connection.execute(statement.encode(), parameters).fetchall()
+
+    def ids(self) -> list[str]:
+        """The ids of all rows, so that one stored twice is there twice."""
+        found = self.query("SELECT id::text FROM episodic_events WHERE tenant = %s", self.tenant)
+        return sorted(row[0] for row in found)
+
+    def served(self, *workflow_types: str) -> dict[str, Event]:
+        """The values in Redis by context path."""
+        with Redis.from_url(self._redis) as redis:
+            return {
+                path.decode(): json.loads(value)
+                for workflow_type in workflow_types
+                for path, value in redis.hgetall(redis_key(self.tenant, workflow_type)).items()
+            }
+
+    def counted(self, *workflow_types: str) -> dict[str, int]:
+        """Outcomes by context path."""
+        return {path: value["outcomes"] for path, value in self.served(*workflow_types).items()}
+
+
+@pytest.fixture
+def stored(system: System, tenant: str) -> Stored:
+    at = system.addresses
+    return Stored(at.postgres, at.redis, tenant)
+
+
+@pytest.fixture
+def stored_at() -> Callable[[Mapping[str, Any], str], Stored]:
+    """The same of another system: its addresses as `up --json` prints them."""
+    return lambda at, tenant: Stored(at["postgres"], at["redis"], tenant)
+
+
+def judged(tenant: str, workflow_type: str = "refund", **more: Any) -> Event:
+    """A completion that is an outcome at once."""
+    event: Event = {
+        "id": new_id(),
+        "event_type": "task_complete",
+        "tenant": tenant,
+        "workflow_type": workflow_type,
+        "workflow_id": "w1",
+        "timestamp": time.time_ns() // 1_000_000,
+        "confidence": 0.95,
+        "data": {
+            "context": {"domain": "retail"},
+            "prediction": {"was_correct": True, "speculated": True},
+        },
+    }
+    return {**event, **more}
+
+
+@pytest.fixture(name="judged")
+def _judged() -> Callable[..., Event]:
+    return judged
+
+
+def paths_of(event: Mapping[str, Any]) -> list[str]:
+    """The oracle's own reading of context paths, coarse to fine."""
+    paths = [f"workflow_type={event['workflow_type']}"]
+    domain = event.get("data", {}).get("context", {}).get("domain")
+    for name, value in (("domain", domain), ("user_id", event.get("user_id"))):
+        if value is not None:
+            paths.append(f"{paths[-1]}/{name}={value}")
+    return paths
+
+
+@pytest.fixture(name="paths_of")
+def _paths_of() -> Callable[[Mapping[str, Any]], list[str]]:
+    return paths_of
+
+
+@pytest.fixture
+def counts() -> Callable[[Sequence[Event]], dict[str, int]]:
+    """How many outcomes each context must have, all `events` being judged completions."""
+    return lambda events: dict(Counter(path for event in events for path in paths_of(event)))
+
+
+# --- processes ---
+
+ENVIRONMENT = {name: value for name, value in os.environ.items() if "HEADSTART" not in name}
+
+
+class Headstart(Protocol):
+    def __call__(
+        self, *arguments: str | Path, stdin: str | None = None, seconds: float = 60
+    ) -> subprocess.CompletedProcess[str]: ...
+
+
+@pytest.fixture
+def headstart(tmp_path: Path) -> Headstart:
+    """Run a command to its end, where no data directory is found by chance."""
+
+    def run(
+        *arguments: str | Path, stdin: str | None = None, seconds: float = 60
+    ) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [sys.executable, "-m", "cli", *map(str, arguments)],
+            cwd=tmp_path,
+            env=ENVIRONMENT,
+            input=stdin,
+            capture_output=True,
+            text=True,
+            timeout=seconds,
+            check=False,
+        )
+
+    return run
+
+
+@dataclass
+class Running:
+    """A command that runs beside the test; its output goes to files."""
+
+    process: subprocess.Popen[bytes]
+    out: Path
+    err: Path
+    files: list[IO[bytes]] = field(default_factory=list)
+
+    def until(self, text: str, seconds: float = 60) -> str:
+        """Wait until it says `text` on either stream; return all of stdout."""
+        deadline = time.monotonic() + seconds
+        while text not in self.out.read_text() + self.err.read_text():
+            assert self.process.poll() is None, self.err.read_text()
+            assert time.monotonic() < deadline, f"no {text!r} in: {self.err.read_text()}"
+            time.sleep(0.05)
+        return self.out.read_text()
+
+    def end(self, number: signal.Signals, seconds: float = 10) -> int:
+        """Signal it; return its exit code, which must come in time."""
+        self.process.send_signal(number)
+        return self.process.wait(seconds)
+
+    def descendants(self) -> dict[str, int]:
+        """Process ids of its children, and theirs."""
+        shown = subprocess.run(
+            ["ps", "-eo", "pid=,ppid="], capture_output=True, text=True, check=True
+        )
+        parents = dict(tuple(map(int, line.split())) for line in shown.stdout.splitlines())
+        found, last = set(), {self.process.pid}
+        while last := {pid for pid, parent in parents.items() if parent in last}:
+            found |= last
+        return {str(pid): pid for pid in found}
+
+
+@pytest.fixture
+def launch(tmp_path: Path) -> Iterator[Callable[..., Running]]:
+    """Start a command beside the test; whatever happens, it is ended with it."""
+    started: list[Running] = []
+
+    def start(*arguments: str | Path) -> Running:
+        stem = tmp_path / f"launched-{len(started)}"
+        out, err = stem.with_suffix(".out"), stem.with_suffix(".err")
+        files = [out.open("wb"), err.open("wb")]
+        process = subprocess.Popen(
+            [sys.executable, "-m", "cli", *map(str, arguments)],
+            cwd=tmp_path,
+            env=ENVIRONMENT,
+            stdin=subprocess.DEVNULL,
+            stdout=files[0],
+            stderr=files[1],
+        )
+        started.append(Running(process, out, err, list(files)))
+        return started[-1]
+
+    yield start
+    for each in started:
+        each.process.kill()  # its children end with it
+        each.process.wait()
+        for file in each.files:
+            file.close()
+
+
+@pytest.fixture
+def wait_gone() -> Callable[..., None]:
+    return gone
+
+
+def gone(pids: Mapping[str, int], seconds: float = 10) -> None:
+    """Until none of the processes runs; one that nobody has reaped yet does not count."""
+    deadline = time.monotonic() + seconds
+    while left := [pid for pid in pids.values() if _runs(pid)]:
+        assert time.monotonic() < deadline, f"still running: {left}"
+        time.sleep(0.05)
+
+
+def _runs(pid: int) -> bool:
+    shown = subprocess.run(
+        ["ps", "-o", "stat=", "-p", str(pid)], capture_output=True, text=True, check=False
+    )
+    return bool(shown.stdout.strip()) and not shown.stdout.strip().startswith("Z")
+
+
+@pytest.fixture
+def write_events(tmp_path: Path) -> Callable[[Sequence[Event]], Path]:
+    """Write events to a JSONL file."""
+
+    def write(events: Sequence[Event]) -> Path:
+        path = tmp_path / f"{new_id()}.jsonl"
+        path.write_text("".join(json.dumps(event) + "\n" for event in events))
+        return path
+
+    return write

@@ -1,0 +1,38 @@
+"""The example that people copy: it is short, and it runs."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from deploy.system import System
+from headstart import Thresholds
+
+pytestmark = pytest.mark.integration
+
+EXAMPLE = Path(__file__).parents[2] / "examples" / "executor.py"
+
+
+def test_it_is_under_40_lines() -> None:
+    assert len(EXAMPLE.read_text().splitlines()) < 40
+
+
+def test_it_runs(system: System) -> None:
+    at = system.addresses
+    ran = subprocess.run(
+        [sys.executable, str(EXAMPLE), at.kafka, at.redis],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert (ran.returncode, ran.stderr) == (0, "")
+    assert ran.stdout == "120 events acknowledged\n"
+    assert system.drain(30)
+    with Thresholds(at.redis) as thresholds:
+        answer = thresholds.get(workflow_type="refund", domain="retail", user_id="u7")
+    assert answer.level == "workflow_type=refund/domain=retail/user_id=u7"
+    assert answer.outcomes >= 60

@@ -1,0 +1,156 @@
+"""From emit() in two processes to Postgres, Redis, the compacted topic and the history."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import random
+import subprocess
+import sys
+from collections import Counter, defaultdict
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from deploy.system import System
+from headstart import Thresholds
+from headstart.contexts import event_key, threshold_key
+from headstart.events import new_id
+from learners.outcome import Outcome
+from learners.td import Td
+from processing.placement import owner
+from topics.catalogue import EVENTS, THRESHOLDS
+from topics.reading import read_records, topic_state
+
+pytestmark = pytest.mark.integration
+
+Event = dict[str, Any]
+WORKFLOWS = ("refund", "booking", "shared")
+
+EMITTER = """
+import json, sys
+import headstart
+kafka, path = sys.argv[1:]
+with headstart.Emitter(kafka) as emitter:
+    for line in open(path):
+        emitter.emit(json.loads(line))
+"""
+
+
+def predictions(tenant: str, process: int, count: int) -> list[Event]:
+    """Starts and their completions, of which some are wrong; own and shared contexts."""
+    draw = random.Random(f"{process}")
+    events = []
+    for number in range(count):
+        workflow_type = draw.choice((WORKFLOWS[process], "shared"))
+        place = {
+            "tenant": tenant,
+            "workflow_type": workflow_type,
+            "workflow_id": f"{process}-{number // 10}",
+            "task_id": str(number),
+            "user_id": draw.choice(("u1", "u2")),
+        }
+        context = {"context": {"domain": draw.choice(("retail", "travel"))}}
+        confidence = draw.choice((0.5, 0.93, 0.97, 0.99))
+        guess = {"prediction": {"tool_id": "search", "speculated": confidence > 0.92}}
+        tool = "search" if draw.random() < 0.9 else "book"
+        events += [
+            {"event_type": "speculation_start", "confidence": confidence, **place}
+            | {"data": {**context, **guess}},
+            {"event_type": "task_complete", "tool_id": tool, **place, "data": context},
+        ]
+    return [{"id": new_id(), **event} for event in events]
+
+
+def emit_from_processes(kafka: str, files: Sequence[Path]) -> None:
+    started = [
+        subprocess.Popen([sys.executable, "-c", EMITTER, kafka, str(path)]) for path in files
+    ]
+    assert [process.wait(60) for process in started] == [0] * len(files)
+
+
+async def log_of(kafka: str, topic: str, tenant: str) -> list[Any]:
+    """The records of a tenant, each partition in its order."""
+    state = await topic_state(kafka, topic)
+    records = [record async for record in read_records(kafka, topic, state.begin, state.end)]
+    return [r for r in records if r.key is not None and r.key.startswith(tenant.encode())]
+
+
+def replay(
+    events: Sequence[Event], paths_of: Callable[[Event], list[str]]
+) -> tuple[Counter[str], dict[str, float]]:
+    """Join and learn again, plainly: outcomes and threshold by path."""
+    policy = Td()
+    states = defaultdict(policy.initial)
+    counted: Counter[str] = Counter()
+    starts: dict[tuple[str, str], Event] = {}
+    for event in events:
+        task = event["workflow_id"], event["task_id"]
+        if event["event_type"] == "speculation_start":
+            starts[task] = event
+            continue
+        start = starts.pop(task)
+        correct = event["tool_id"] == start["data"]["prediction"]["tool_id"]
+        outcome = Outcome(confidence=start["confidence"], correct=correct)
+        for path in paths_of(start):
+            counted[path] += 1
+            states[path] = policy.update(states[path], outcome)
+    return counted, {path: policy.thresholds(state).speculate for path, state in states.items()}
+
+
+def test_every_event_once_and_the_thresholds_of_a_plain_replay(
+    system: System,
+    stored: Any,
+    tenant: str,
+    write_events: Callable[[Sequence[Event]], Path],
+    paths_of: Callable[[Event], list[str]],
+) -> None:
+    kafka = system.addresses.kafka
+    emitted = [predictions(tenant, process, 400) for process in (0, 1)]
+    emit_from_processes(kafka, [write_events(events) for events in emitted])
+    assert system.drain(30)
+
+    ids = sorted(event["id"] for events in emitted for event in events)
+    assert stored.ids() == ids
+
+    records = asyncio.run(log_of(kafka, EVENTS.name, tenant))
+    events = [event for record in records for event in json.loads(record.value)]
+    assert sorted(event["id"] for event in events) == ids
+    for record in records:
+        workflow_type = json.loads(record.value)[0]["workflow_type"]
+        assert record.key == event_key(tenant, workflow_type)
+        assert record.partition == owner(tenant, workflow_type, 4)
+
+    counted, learned = replay(events, paths_of)
+    assert len(counted) == len(WORKFLOWS) * (1 + 2 + 4)
+    served = stored.served(*WORKFLOWS)
+    assert {path: value["outcomes"] for path, value in served.items()} == counted
+    assert {path: value["speculate"] for path, value in served.items()} == learned
+    assert len(set(learned.values())) > 10, "too little was learned to compare"
+
+    announced = asyncio.run(log_of(kafka, THRESHOLDS.name, tenant))
+    newest = {record.key: json.loads(record.value) for record in announced}
+    assert {key: value["speculate"] for key, value in newest.items()} == {
+        threshold_key(tenant, path): threshold for path, threshold in learned.items()
+    }
+    assert all(value["epoch"] == system.epoch.number for value in newest.values())
+
+    history = stored.query(
+        'SELECT path, epoch, "offset", speculate FROM threshold_history WHERE tenant = %s',
+        tenant,
+    )
+    versions = [json.loads(record.value) for record in announced]
+    assert sorted(history) == sorted(
+        (v["path"], v["epoch"], v["offset"], v["speculate"]) for v in versions
+    )
+    assert len(history) > 3 * len(learned)
+
+    with Thresholds(system.addresses.redis) as reader:
+        finest = "workflow_type=shared/domain=travel/user_id=u2"
+        answer = reader.get(tenant=tenant, workflow_type="shared", domain="travel", user_id="u2")
+        assert (answer.level, answer.speculate) == (finest, learned[finest])
+        coarse = reader.get(tenant=tenant, workflow_type="shared", domain="elsewhere")
+        assert coarse.level == "workflow_type=shared"
+        assert not reader.get(tenant=tenant, workflow_type="never seen").known

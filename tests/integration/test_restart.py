@@ -1,0 +1,113 @@
+"""Workers that are killed or asked to end in mid-stream: nothing lost, nothing double."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+
+from deploy.system import System
+from headstart import Emitter
+
+pytestmark = pytest.mark.integration
+
+Event = dict[str, Any]
+TYPES = [f"type-{number}" for number in range(8)]
+
+
+@contextmanager
+def stream(kafka: str, tenant: str, judged: Callable[..., Event]) -> Iterator[list[Event]]:
+    """Emit outcomes steadily from here to the end of the block."""
+    events: list[Event] = []
+    ended = threading.Event()
+    emitter = Emitter(kafka)
+
+    def run() -> None:
+        while not ended.wait(0.01):
+            for workflow_type in TYPES:
+                events.append(judged(tenant, workflow_type))
+                emitter.emit(events[-1])
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    try:
+        yield events
+    finally:
+        ended.set()
+        thread.join()
+        emitter.close()
+
+
+def until(system: System, condition: Callable[[], bool], seconds: float = 60) -> None:
+    """Watch over the system, which starts workers again, until the condition holds."""
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline
+        system.check()
+        time.sleep(0.05)
+
+
+def test_each_worker_killed_in_mid_stream(
+    system: System,
+    stored: Any,
+    tenant: str,
+    judged: Callable[..., Event],
+    counts: Callable[[Sequence[Event]], dict[str, int]],
+    said: list[str],
+) -> None:
+    assert system.supervisor is not None
+    before = dict(system.supervisor.pids)
+    restarts = system.supervisor.restarts
+    with stream(system.addresses.kafka, tenant, judged) as events:
+        for name, pid in before.items():
+            seen = len(events)
+            # Each is at work when it is killed: something of this stream has been taken in.
+            until(system, lambda: bool(stored.counted(*TYPES)) and bool(stored.ids()))
+            until(system, lambda seen=seen: len(events) >= seen + 400)
+            os.kill(pid, signal.SIGKILL)
+            until(system, lambda n=name: any(f"worker {n} was ended by SIGKILL" in s for s in said))
+        until(system, lambda: system.supervisor.restarts == restarts + 3)  # type: ignore[union-attr]
+        until(system, lambda: system.supervisor.ready)  # type: ignore[union-attr]
+    assert not set(before.values()) & set(system.supervisor.pids.values())
+    assert system.drain(60)
+    assert stored.ids() == sorted(event["id"] for event in events)
+    assert stored.counted(*TYPES) == counts(events)
+    history = stored.query(
+        'SELECT path, max("offset"), count(*) FROM threshold_history WHERE tenant = %s GROUP BY 1',
+        tenant,
+    )
+    served = stored.served(*TYPES)
+    assert {path for path, _offset, _count in history} == set(served)
+    assert all(offset <= served[path]["offset"] for path, offset, _count in history)
+
+
+def test_each_worker_ends_well_when_asked(
+    system: System,
+    stored: Any,
+    tenant: str,
+    judged: Callable[..., Event],
+    counts: Callable[[Sequence[Event]], dict[str, int]],
+    said: list[str],
+) -> None:
+    assert system.supervisor is not None
+    said.clear()
+    restarts = system.supervisor.restarts
+    with stream(system.addresses.kafka, tenant, judged) as events:
+        until(system, lambda: bool(stored.counted(*TYPES)) and bool(stored.ids()))
+        pids = dict(system.supervisor.pids)
+        for pid in pids.values():
+            os.kill(pid, signal.SIGTERM)
+        until(system, lambda: len(said) >= 3, seconds=10)
+        until(system, lambda: system.supervisor.restarts == restarts + 3)  # type: ignore[union-attr]
+        until(system, lambda: system.supervisor.ready)  # type: ignore[union-attr]
+    for name in pids:
+        assert any(f"worker {name} ended with exit code 0" in line for line in said), said
+    assert system.drain(60)
+    assert stored.ids() == sorted(event["id"] for event in events)
+    assert stored.counted(*TYPES) == counts(events)
