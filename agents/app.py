@@ -97,14 +97,14 @@ def new_app(group: str, config: WorkerConfig) -> App:
         topic_disable_leader=True,
         stream_wait_empty=False,
         stream_recovery_delay=0.0,
-        stream_buffer_maxsize=64,  # counts fetches, not records: 64 MB at the most
+        stream_buffer_maxsize=32,  # counts fetches, not records
         stream_publish_on_commit=False,
         broker_commit_interval=1.0,
         broker_session_timeout=10.0,
         broker_heartbeat_interval=2.0,
         broker_max_poll_interval=600.0,
         consumer_auto_offset_reset="earliest",
-        consumer_max_fetch_size=1_048_576,
+        consumer_max_fetch_size=4_194_304,
         consumer_group_instance_id=f"{group}-{config.instance}",
         producer_acks=-1,
         worker_redirect_stdouts=False,

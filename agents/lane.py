@@ -14,7 +14,7 @@ from faust.types import TP
 
 from processing.records import RecordBatch
 
-MAX_WAITING_BYTES: Final = 32_000_000
+MAX_WAITING_BYTES: Final = 8_000_000
 """Record values that may wait in one lane before the fetch loop has to."""
 MAX_STEP_BYTES: Final = 4_000_000
 """Record values handed over in one step: bounds how long the event loop is held."""

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import datetime
 import fcntl
+import gc
 import logging
 import sys
 from collections.abc import Callable
@@ -48,7 +49,9 @@ def run_worker(name: str, config: WorkerConfig) -> int:
     config.data.mkdir(parents=True, exist_ok=True)
     with contextlib.closing(_hold(config.data / "worker.lock")):
         epoch = asyncio.run(_until_ready(name, config))
+        logging.getLogger("aiokafka").setLevel(logging.WARNING)  # until now we said it ourselves
         app = WORKERS[name](config, epoch)
+        _tame_collector()
         worker = faust.Worker(
             app, loglevel="WARNING", quiet=True, redirect_stdouts=False, override_logging=False
         )
@@ -59,6 +62,13 @@ def run_worker(name: str, config: WorkerConfig) -> int:
         except SystemExit as ended:
             return int(ended.code or 0)
     return 0
+
+
+def _tame_collector() -> None:
+    """Collect rarely: what a worker makes per event has no cycles, what stays is loaded by now."""
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(50_000, 20, 20)
 
 
 def _hold(path: Path) -> IO[str]:
