@@ -34,12 +34,12 @@ class Context:
 
     __slots__ = (
         "at", "hits", "key", "offset", "outcomes", "path", "served", "speculated", "state",
-        "tenant", "workflow_type",
+        "tenant",
     )  # fmt: skip
 
-    def __init__(self, tenant: str, workflow_type: str, path: str, state: State) -> None:
+    def __init__(self, tenant: str, path: str, state: State) -> None:
         self.key = context_key(tenant, path)
-        self.tenant, self.workflow_type, self.path = tenant, workflow_type, path
+        self.tenant, self.path = tenant, path
         self.state = state
         self.outcomes = self.speculated = self.hits = self.at = 0
         self.offset = -1
@@ -99,17 +99,17 @@ class Contexts:
     ) -> tuple[Context, ...]:
         values = dict(zip(self._levels, levels, strict=True))
         chain = tuple(
-            self._context(tenant, workflow_type, path)
+            self._context(tenant, path)
             for path in context_paths(workflow_type, values.get, self._levels)
         )
         self._chains[(tenant, workflow_type, *levels)] = chain
         return chain
 
-    def _context(self, tenant: str, workflow_type: str, path: str) -> Context:
+    def _context(self, tenant: str, path: str) -> Context:
         key = context_key(tenant, path)
         context = self._contexts.get(key)
         if context is None:
-            context = Context(tenant, workflow_type, path, self._policy.initial())
+            context = Context(tenant, path, self._policy.initial())
             raw = self._load(key)
             if raw is not None:
                 self._restore(context, decode_context(raw))
@@ -133,9 +133,10 @@ class Contexts:
         """Return what changed: rows, their thresholds, and those thresholds that moved."""
         rows, thresholds, moved = [], [], []
         for context in self._touched.values():
-            rows.append((context.key, self._encode(context)))
+            row = self._row(context)
+            rows.append((context.key, encode_context(row)))
             served = self._policy.thresholds(context.state)
-            record = self._threshold(context, served)
+            record = _threshold(context.tenant, context.path, row, served)
             thresholds.append(record)
             if served != context.served:
                 context.served = served
@@ -146,27 +147,11 @@ class Contexts:
             self._chains.clear()
         return rows, thresholds, moved
 
-    def _encode(self, context: Context) -> bytes:
-        return encode_context(
-            ContextRow(
-                self._epoch, context.offset, context.at, context.outcomes, context.speculated,
-                context.hits, self._policy.version, self._policy.name, context.state,
-            )
+    def _row(self, context: Context) -> ContextRow:
+        return ContextRow(
+            self._epoch, context.offset, context.at, context.outcomes, context.speculated,
+            context.hits, self._policy.version, self._policy.name, context.state,
         )  # fmt: skip
-
-    def _threshold(self, context: Context, served: Thresholds) -> Threshold:
-        return Threshold(
-            tenant=context.tenant,
-            workflow_type=context.workflow_type,
-            path=context.path,
-            speculate=served.speculate,
-            suggest=served.suggest,
-            epoch=self._epoch,
-            offset=context.offset,
-            outcomes=context.outcomes,
-            learner=self._policy.name,
-            at=context.at,
-        )
 
 
 def _getter(level: str) -> Callable[[EventFields], str | None]:
@@ -189,10 +174,13 @@ def _getter(level: str) -> Callable[[EventFields], str | None]:
 
 def stored_threshold(key: bytes, raw: bytes, policy: Policy) -> Threshold:
     """Return what a context's row answers, as it is published."""
-    tenant, path = context_of(key)
     row = decode_context(raw)
     known = (row.policy, row.policy_version) == (policy.name, policy.version)
     served = policy.thresholds(row.state if known else policy.initial())
+    return _threshold(*context_of(key), row, served)
+
+
+def _threshold(tenant: str, path: str, row: ContextRow, served: Thresholds) -> Threshold:
     return Threshold(
         tenant=tenant,
         workflow_type=workflow_type_of(path),
@@ -202,6 +190,6 @@ def stored_threshold(key: bytes, raw: bytes, policy: Policy) -> Threshold:
         epoch=row.epoch,
         offset=row.offset,
         outcomes=row.outcomes,
-        learner=policy.name,
+        learner=row.policy,
         at=row.at,
     )

@@ -4,16 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final, Protocol
 
 from aiokafka import AIOKafkaProducer
 from aiokafka.errors import KafkaError
 
 from headstart.frames import cut_frames, encode_frame
 from headstart.producing import start_producer
-
-if TYPE_CHECKING:
-    from headstart.emitter import Emitter
 
 log = logging.getLogger("headstart")
 
@@ -23,37 +20,62 @@ RETRY_S: Final = 1.0
 POLL_S: Final = 0.2
 
 
-async def send_forever(emitter: Emitter) -> None:
-    """Send what the emitter holds until it is closed and empty."""
-    producer = await _connect(emitter)
+class Outbox(Protocol):
+    """What holds events until the broker has them (the emitter)."""
+
+    kafka: str
+    topic: str
+    linger_s: float
+
+    @property
+    def closing(self) -> bool:
+        """Whether nobody waits for these events any more."""
+        ...
+
+    def wait_for_events(self, timeout_s: float) -> bool:
+        """Wait for something to send; return False when there will be nothing more."""
+        ...
+
+    def take(self, limit: int) -> list[tuple[bytes, bytes]]:
+        """Return up to `limit` (key, event) pairs, oldest first."""
+        ...
+
+    def acknowledge(self, count: int) -> None:
+        """Note that the broker has `count` more events."""
+        ...
+
+
+async def send_forever(outbox: Outbox) -> None:
+    """Send what the outbox holds until it is closed and empty."""
+    producer = await _connect(outbox)
     try:
-        while await asyncio.to_thread(emitter.wait_for_events, POLL_S):
-            await asyncio.sleep(emitter.linger_s)  # lets a frame fill
-            events = emitter.take(TAKE)
+        while await asyncio.to_thread(outbox.wait_for_events, POLL_S):
+            await asyncio.sleep(outbox.linger_s)  # lets a frame fill
+            events = outbox.take(TAKE)
             if events:
-                await _send(producer, emitter, events)
+                await _send(producer, outbox, events)
     finally:
         await producer.stop()
 
 
-async def _connect(emitter: Emitter) -> AIOKafkaProducer:
+async def _connect(outbox: Outbox) -> AIOKafkaProducer:
     """Return a started producer; keeps trying, because events already wait."""
     warned = False
     while True:
         try:
             return await start_producer(
-                emitter.kafka,
+                outbox.kafka,
                 max_batch_size=1_000_000,
                 max_request_size=1_048_576,
                 request_timeout_ms=30_000,
             )
         except (KafkaError, OSError) as error:
-            if emitter.closing:  # nobody waits for these events any more
+            if outbox.closing:  # nobody waits for these events any more
                 raise
             if not warned:
                 log.warning(
                     "no Kafka broker answers at %s (%s); events wait in memory",
-                    emitter.kafka,
+                    outbox.kafka,
                     type(error).__name__,
                 )
                 warned = True
@@ -61,7 +83,7 @@ async def _connect(emitter: Emitter) -> AIOKafkaProducer:
 
 
 async def _send(
-    producer: AIOKafkaProducer, emitter: Emitter, events: list[tuple[bytes, bytes]]
+    producer: AIOKafkaProducer, outbox: Outbox, events: list[tuple[bytes, bytes]]
 ) -> None:
     """Send one round and wait for it: nothing newer of a key goes out before it is through."""
     by_key: dict[bytes, list[bytes]] = {}
@@ -73,21 +95,21 @@ async def _send(
         for index, frame in enumerate(cut_frames(values))
     }
     while pending:
-        pending = await _try(producer, emitter, pending)
+        pending = await _try(producer, outbox, pending)
         if pending:
-            if emitter.closing:
+            if outbox.closing:
                 raise KafkaError("closed before the broker took every event")
             await asyncio.sleep(RETRY_S)
 
 
 async def _try(
-    producer: AIOKafkaProducer, emitter: Emitter, frames: dict[Any, list[bytes]]
+    producer: AIOKafkaProducer, outbox: Outbox, frames: dict[Any, list[bytes]]
 ) -> dict[Any, list[bytes]]:
     """Send frames; return those that failed, to be sent again in the same order."""
     futures = {}
     for (key, index), frame in frames.items():
         try:
-            futures[key, index] = await producer.send(emitter.topic, encode_frame(frame), key=key)
+            futures[key, index] = await producer.send(outbox.topic, encode_frame(frame), key=key)
         except KafkaError as error:
             log.warning("events wait, sending failed: %s", error)
             break
@@ -98,5 +120,5 @@ async def _try(
         if future is None or future.exception() is not None:
             failed[place] = frame
         else:
-            emitter.acknowledge(len(frame))
+            outbox.acknowledge(len(frame))
     return failed
