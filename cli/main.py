@@ -6,6 +6,8 @@ Exit codes: 0 done, 1 failed (one line on stderr says why and what to do), 2 wro
 
 from __future__ import annotations
 
+import logging
+
 import typer
 
 from cli import events, memory, thresholds, topics
@@ -36,4 +38,7 @@ app.add_typer(events.app, name="events")
 
 def main() -> None:
     """Run the command line."""
+    # A command says itself, in one line, what does not answer.
+    logging.getLogger("aiokafka").setLevel(logging.CRITICAL)
+    logging.getLogger("headstart.thresholds").setLevel(logging.ERROR)
     report_errors(app)

@@ -6,12 +6,15 @@ import asyncio
 from collections.abc import AsyncIterator, Iterable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from typing import Final
 
 from aiokafka import AIOKafkaConsumer, TopicPartition
 from aiokafka.admin import AIOKafkaAdminClient, NewTopic
 from aiokafka.errors import KafkaError, TopicAlreadyExistsError, for_code
 
 from topics.catalogue import TOPICS, Topic
+
+FETCH_TIMEOUT_S: Final = 30.0
 
 
 class BrokerUnreachable(ConnectionError):
@@ -96,24 +99,43 @@ async def describe_topics(kafka: str, names: Iterable[str]) -> dict[str, TopicSt
     counts = {topic["topic"]: len(topic["partitions"]) for topic in described}
     if not counts:
         return {}
-    consumer = AIOKafkaConsumer(bootstrap_servers=kafka, enable_auto_commit=False)
+    consumer = AIOKafkaConsumer(
+        bootstrap_servers=kafka, enable_auto_commit=False, fetch_max_wait_ms=20
+    )
     await consumer.start()
     try:
-        states = {}
-        for name, count in counts.items():
-            tps = [TopicPartition(name, partition) for partition in range(count)]
-            begin, end = await asyncio.gather(
-                consumer.beginning_offsets(tps), consumer.end_offsets(tps)
-            )
-            states[name] = TopicState(
-                name,
-                count,
-                {tp.partition: offset for tp, offset in begin.items()},
-                {tp.partition: offset for tp, offset in end.items()},
-            )
-        return states
+        tps = [TopicPartition(name, n) for name, count in counts.items() for n in range(count)]
+        begin = await consumer.beginning_offsets(tps)
+        end = await _end_offsets(consumer, begin)
+        return {
+            name: TopicState(name, count, _of_topic(name, begin), _of_topic(name, end))
+            for name, count in counts.items()
+        }
     finally:
         await consumer.stop()
+
+
+def _of_topic(name: str, offsets: Mapping[TopicPartition, int]) -> dict[int, int]:
+    return {tp.partition: offset for tp, offset in offsets.items() if tp.topic == name}
+
+
+async def _end_offsets(
+    consumer: AIOKafkaConsumer, begin: Mapping[TopicPartition, int]
+) -> dict[TopicPartition, int]:
+    """Return the end of the partitions of `begin`, as the answer to a fetch has it.
+
+    Asked for its offsets, the embedded broker (Tansu 0.6) counts one record of the last batch only.
+    """
+    end: dict[TopicPartition, int] = await consumer.end_offsets(list(begin))
+    filled = [tp for tp in begin if end[tp] > begin[tp]]
+    if filled:
+        consumer.assign(filled)  # once: a second time, aiokafka's fetcher may not stop any more
+    for tp in filled:
+        consumer.seek(tp, end[tp] - 1)
+    async with asyncio.timeout(FETCH_TIMEOUT_S):
+        while unknown := [tp for tp in filled if consumer.highwater(tp) is None]:
+            await consumer.getmany(*unknown, timeout_ms=200)
+    return {**end, **{tp: max(end[tp], consumer.highwater(tp)) for tp in filled}}
 
 
 async def committed_offsets(kafka: str, group: str, topic: str, partitions: int) -> dict[int, int]:

@@ -11,13 +11,14 @@ from typing import Any, Final
 
 from aiokafka.errors import ConsumerStoppedError
 from faust.serializers.schemas import Schema
-from faust.transport.drivers.aiokafka import AIOKafkaConsumerThread
+from faust.transport.drivers.aiokafka import AIOKafkaConsumerThread, server_list
 from faust.transport.drivers.aiokafka import Consumer as StockConsumer
 from faust.transport.drivers.aiokafka import Transport as StockTransport
 from faust.types import TP, ConsumerMessage
 
 from agents.record_path.fetch import fetched_records
 from processing.records import RecordBatch
+from topics.admin import describe_topics
 
 FETCH_WAIT_MS: Final = 25
 """How long a broker may hold a fetch. Kafka answers at once when there is data, so this only costs
@@ -32,6 +33,12 @@ class ConsumerThread(AIOKafkaConsumerThread):  # type: ignore[misc]
         consumer = super()._create_worker_consumer(transport)
         consumer._fetch_max_wait_ms = FETCH_WAIT_MS
         return consumer
+
+    async def _highwaters(self, partitions: Iterable[TP]) -> Mapping[TP, int]:
+        """Return the true ends: the embedded broker's answer would cut the last commit in two."""
+        kafka = ",".join(server_list(self.transport.url, self.transport.default_port))
+        states = await describe_topics(kafka, {tp.topic for tp in partitions})
+        return {tp: states[tp.topic].end[tp.partition] for tp in partitions}
 
     async def _fetch_records(
         self,

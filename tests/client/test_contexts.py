@@ -42,9 +42,8 @@ def test_different_contexts_have_different_keys(one: Any, other: Any) -> None:
 
 
 # The same law where chance would seldom look: contexts that differ by one part moved elsewhere.
-ALIKE = (
-    "a b a/b a=b / = : % %2F a:b domain=a a/domain=b a%2Fdomain%3Db %253A user_id=a default".split()
-)
+ALIKE = ["a", "b", "a/b", "a=b", "/", "=", ":", "%", "%2F", "a:b", "domain=a", "a/domain=b",
+         "a%2Fdomain%3Db", "%253A", "user_id=a", "default"]  # fmt: skip
 parts = st.sampled_from(ALIKE)
 value_parts = st.none() | st.sampled_from([*ALIKE, "", "a\x1fb", "a%1Fb"])
 close = st.tuples(parts, parts, st.tuples(value_parts, value_parts))

@@ -1,4 +1,4 @@
-"""The emitter on a real broker, and without one: nothing lost, order kept, the caller never waits."""
+"""The emitter on a real broker and without one: nothing lost, order kept, nobody waits."""
 
 from __future__ import annotations
 
@@ -53,9 +53,13 @@ class Log:
         ]
 
 
-@pytest.fixture
-def log(kafka: str, tenant: str) -> Log:
+@pytest.fixture(scope="module")
+def topics(kafka: str) -> None:
     asyncio.run(ensure_topics(kafka, partitions=4))
+
+
+@pytest.fixture
+def log(kafka: str, tenant: str, topics: None) -> Log:
     begin = asyncio.run(topic_state(kafka, TOPIC)).end
     return Log(kafka, tenant, dict(begin))
 
@@ -104,8 +108,7 @@ def test_every_event_arrives_once_and_in_order_per_key_from_several_threads(log:
 @pytest.mark.integration
 def test_order_within_one_key_is_the_order_of_emission_whoever_emits(log: Log) -> None:
     with Emitter(log.kafka, linger_s=0.0) as emitter, ThreadPoolExecutor(4) as pool:
-        emit = lambda n: emitter.emit(FIELDS, tenant=log.tenant, n=n)  # noqa: E731
-        list(pool.map(emit, range(800)))
+        list(pool.map(lambda n: emitter.emit(FIELDS, tenant=log.tenant, n=n), range(800)))
     events = log.events()
     assert {event["origin"][0] for event in events} == {emitter.spool_id}
     assert [event["origin"][1] for event in events] == list(range(800))
@@ -233,7 +236,7 @@ def test_flush_and_close_name_what_was_not_delivered(closed_port: str) -> None:
     with pytest.raises(NotDelivered, match=f"^2 events .* at {closed_port}$"):
         emitter.flush(timeout_s=0.1)
     assert emitter.stats()["waiting"] == 2
-    with pytest.raises(NotDelivered, match="^2 events"):
+    with pytest.raises(NotDelivered, match=r"^2 events"):
         emitter.close(timeout_s=0.1)
     assert emitter._thread is not None
     emitter._thread.join(PATIENT)  # closed: it gives up at the next failure
@@ -289,7 +292,7 @@ def test_a_refused_event_is_named_and_leaves_no_trace(
 @pytest.mark.parametrize("value", [object(), {1, 2}, b"bytes", 2**70])
 def test_a_value_that_json_cannot_hold_is_refused(closed_port: str, value: object) -> None:
     with Emitter(closed_port) as emitter:
-        with pytest.raises(InvalidEvent, match="cannot be written as JSON: .+"):
+        with pytest.raises(InvalidEvent, match=r"cannot be written as JSON: .+"):
             emitter.emit(FIELDS, mine=value)
         assert emitter.stats()["emitted"] == 0
 

@@ -5,6 +5,7 @@ Every test has a tenant of its own, so that they share the system.
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import signal
@@ -25,6 +26,8 @@ from deploy.local import StackConfig
 from deploy.system import System
 from headstart.contexts import redis_key
 from headstart.events import new_id
+from sinks.epochs import REDIS_KEY
+from topics.reading import read_records, topic_state
 
 PARTITIONS = 4
 
@@ -56,6 +59,9 @@ def system(
         yield running
 
 
+_STATE = "SELECT consumer, epoch, partition, next_offset FROM sink_offsets"
+
+
 class Stored:
     """What Postgres and Redis hold of one tenant."""
 
@@ -83,6 +89,30 @@ class Stored:
     def counted(self, *workflow_types: str) -> dict[str, int]:
         """Outcomes by context path."""
         return {path: value["outcomes"] for path, value in self.served(*workflow_types).items()}
+
+    def remembered(self) -> int:
+        """The log epoch that Redis knows."""
+        with Redis.from_url(self._redis) as redis:
+            return int(redis.get(REDIS_KEY) or 0)
+
+    def until(self, condition: Callable[[], bool], seconds: float) -> None:
+        """Wait until it holds."""
+        deadline = time.monotonic() + seconds
+        while not condition():
+            assert time.monotonic() < deadline, (self.ids(), self.query(_STATE))
+            time.sleep(0.1)
+
+
+async def _read(kafka: str, topic: str, begin: Mapping[int, int] | None) -> list[Any]:
+    state = await topic_state(kafka, topic)
+    return [record async for record in read_records(kafka, topic, begin or state.begin, state.end)]
+
+
+@pytest.fixture
+def read_topic(system: System) -> Callable[..., list[Any]]:
+    """Read a topic to its end, each partition in its order."""
+    kafka = system.addresses.kafka
+    return lambda topic, begin=None: asyncio.run(_read(kafka, topic, begin))
 
 
 @pytest.fixture

@@ -15,7 +15,6 @@ from headstart.contexts import event_key
 from headstart.events import MAX_EVENT_BYTES
 from processing.placement import owner
 from topics.catalogue import DEAD_LETTERS, EPISODES_GROUP, EVENTS, THRESHOLDS_GROUP
-from topics.reading import read_records, topic_state
 
 pytestmark = pytest.mark.integration
 
@@ -46,22 +45,14 @@ async def send(kafka: str, partition: int, key: bytes, value: bytes | None) -> i
         return int(sent.offset)
 
 
-async def dead_letters(kafka: str, begin: dict[int, int]) -> list[tuple[bytes, dict[str, str]]]:
-    end = (await topic_state(kafka, DEAD_LETTERS.name)).end
-    return [
-        (record.value, {name: value.decode() for name, value in record.headers})
-        async for record in read_records(kafka, DEAD_LETTERS.name, begin, end)
-    ]
-
-
 class Door:
     """Produces raw records to the right partition, and tells what was refused of them."""
 
-    def __init__(self, system: System, tenant: str) -> None:
-        self._system, self._kafka = system, system.addresses.kafka
+    def __init__(self, system: System, tenant: str, read: Callable[[str], list[Any]]) -> None:
+        self._system, self._kafka, self._read = system, system.addresses.kafka, read
         self.key = event_key(tenant, "refund")
         self.partition = owner(tenant, "refund", 4)
-        self._begin = dict(asyncio.run(topic_state(self._kafka, DEAD_LETTERS.name)).end)
+        self._known = len(read(DEAD_LETTERS.name))
 
     def send(self, value: bytes | None, partition: int | None = None) -> int:
         where = self.partition if partition is None else partition
@@ -69,12 +60,15 @@ class Door:
 
     def refused(self) -> list[tuple[bytes, dict[str, str]]]:
         assert self._system.drain(30)
-        return asyncio.run(dead_letters(self._kafka, self._begin))
+        return [
+            (record.value, {name: value.decode() for name, value in record.headers})
+            for record in self._read(DEAD_LETTERS.name)[self._known :]
+        ]
 
 
 @pytest.fixture
-def door(system: System, tenant: str) -> Door:
-    return Door(system, tenant)
+def door(system: System, tenant: str, read_topic: Callable[[str], list[Any]]) -> Door:
+    return Door(system, tenant, read_topic)
 
 
 def frame(*events: Event) -> bytes:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import random
 import subprocess
@@ -22,7 +21,6 @@ from learners.outcome import Outcome
 from learners.td import Td
 from processing.placement import owner
 from topics.catalogue import EVENTS, THRESHOLDS
-from topics.reading import read_records, topic_state
 
 pytestmark = pytest.mark.integration
 
@@ -71,13 +69,6 @@ def emit_from_processes(kafka: str, files: Sequence[Path]) -> None:
     assert [process.wait(60) for process in started] == [0] * len(files)
 
 
-async def log_of(kafka: str, topic: str, tenant: str) -> list[Any]:
-    """The records of a tenant, each partition in its order."""
-    state = await topic_state(kafka, topic)
-    records = [record async for record in read_records(kafka, topic, state.begin, state.end)]
-    return [r for r in records if r.key is not None and r.key.startswith(tenant.encode())]
-
-
 def replay(
     events: Sequence[Event], paths_of: Callable[[Event], list[str]]
 ) -> tuple[Counter[str], dict[str, float]]:
@@ -106,16 +97,18 @@ def test_every_event_once_and_the_thresholds_of_a_plain_replay(
     tenant: str,
     write_events: Callable[[Sequence[Event]], Path],
     paths_of: Callable[[Event], list[str]],
+    read_topic: Callable[[str], list[Any]],
 ) -> None:
     kafka = system.addresses.kafka
     emitted = [predictions(tenant, process, 400) for process in (0, 1)]
-    emit_from_processes(kafka, [write_events(events) for events in emitted])
-    assert system.drain(30)
+    for wave in (slice(400), slice(400, None)):
+        emit_from_processes(kafka, [write_events(events[wave]) for events in emitted])
+        assert system.drain(30)
 
     ids = sorted(event["id"] for events in emitted for event in events)
     assert stored.ids() == ids
 
-    records = asyncio.run(log_of(kafka, EVENTS.name, tenant))
+    records = [r for r in read_topic(EVENTS.name) if r.key.startswith(tenant.encode())]
     events = [event for record in records for event in json.loads(record.value)]
     assert sorted(event["id"] for event in events) == ids
     for record in records:
@@ -130,7 +123,7 @@ def test_every_event_once_and_the_thresholds_of_a_plain_replay(
     assert {path: value["speculate"] for path, value in served.items()} == learned
     assert len(set(learned.values())) > 10, "too little was learned to compare"
 
-    announced = asyncio.run(log_of(kafka, THRESHOLDS.name, tenant))
+    announced = [r for r in read_topic(THRESHOLDS.name) if r.key.startswith(tenant.encode())]
     newest = {record.key: json.loads(record.value) for record in announced}
     assert {key: value["speculate"] for key, value in newest.items()} == {
         threshold_key(tenant, path): threshold for path, threshold in learned.items()
@@ -145,7 +138,7 @@ def test_every_event_once_and_the_thresholds_of_a_plain_replay(
     assert sorted(history) == sorted(
         (v["path"], v["epoch"], v["offset"], v["speculate"]) for v in versions
     )
-    assert len(history) > 3 * len(learned)
+    assert len(history) > len(learned), "each wave moved most of them"
 
     with Thresholds(system.addresses.redis) as reader:
         finest = "workflow_type=shared/domain=travel/user_id=u2"

@@ -1,0 +1,119 @@
+"""A service that does not answer: one line with its address and the remedy, or patience."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+Run = Callable[..., subprocess.CompletedProcess[str]]
+
+BROKER = "start one with `headstart up`, or name yours: --kafka host:port or headstart_kafka"
+POSTGRES = "start one with `headstart up`, or name yours: --postgres dsn or headstart_postgres"
+REDIS = "start one with `headstart up`, or name yours: --redis url or headstart_redis"
+
+
+def one_line(ended: subprocess.CompletedProcess[str], *parts: str) -> None:
+    assert (ended.returncode, ended.stdout) == (1, ""), ended.stderr
+    (line,) = ended.stderr.splitlines()
+    for part in parts:
+        assert part.lower() in line.lower()
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ("topics", "list"),
+        ("topics", "describe", "headstart.events"),
+        ("events", "tail"),
+        ("events", "tail", "--json"),
+    ],
+    ids=" ".join,
+)
+def test_the_broker(run: Run, closed: str, command: tuple[str, ...]) -> None:
+    one_line(run(*command, "--kafka", closed), closed, BROKER)
+
+
+def test_postgres(run: Run, closed: str) -> None:
+    dsn = f"postgresql://somebody:hush@{closed}/headstart"
+    ended = run("memory", "query", "--workflow-id", "w1", "--postgres", dsn)
+    one_line(ended, closed, POSTGRES)
+    assert "hush" not in ended.stderr
+
+
+@pytest.mark.parametrize(
+    "command",
+    [("thresholds", "list"), ("thresholds", "show", "--workflow-type", "refund")],
+    ids=" ".join,
+)
+def test_redis(run: Run, closed: str, command: tuple[str, ...]) -> None:
+    ended = run(*command, "--redis", f"redis://:hush@{closed}/0")
+    one_line(ended, closed, REDIS)
+    assert "hush" not in ended.stderr
+
+
+def test_topics_create_needs_to_know_the_epochs_first(run: Run, closed: str) -> None:
+    ended = run("topics", "create", "--kafka", closed, "--postgres", f"postgresql://{closed}/x")
+    one_line(ended, closed, POSTGRES)
+
+
+@pytest.mark.parametrize("part", ["kafka", "postgres", "redis"])
+def test_up_on_a_service_that_is_not_there(
+    run: Run, closed: str, part: str, tmp_path: Path
+) -> None:
+    schemes = {"kafka": "", "postgres": "postgresql://", "redis": "redis://"}
+    given = {name: f"{scheme}{closed}" for name, scheme in schemes.items()}
+    options = [text for name, value in given.items() for text in (f"--{name}", value)]
+    ended = run("up", *options, "--data", str(tmp_path / "data"))
+    assert (ended.returncode, ended.stdout) == (1, "")
+    said = ended.stderr.splitlines()
+    assert said[0] == "starting broker, Postgres and Redis"
+    assert len(said) == 2, ended.stderr
+    assert closed in said[1]
+    assert "start it" in said[1]
+
+
+@pytest.mark.parametrize("name", ["thresholds", "episodes"])
+def test_a_worker_waits_with_back_off(closed: str, name: str, tmp_path: Path) -> None:
+    """It says each time what is missing, waits longer and longer, and ends when it is asked."""
+    log = tmp_path / "log"
+    argv = [sys.executable, "-m", "cli", "worker", name, "--kafka", closed]
+    environment = {n: value for n, value in os.environ.items() if "HEADSTART" not in n}
+    with log.open("wb") as output:
+        process = subprocess.Popen(
+            argv, cwd=tmp_path, env=environment, stdout=output, stderr=output
+        )
+    try:
+        deadline = time.monotonic() + 30
+        while log.read_text().count("worker.waits") < 3:
+            assert process.poll() is None, log.read_text()
+            assert time.monotonic() < deadline, log.read_text()
+            time.sleep(0.05)
+        said = [line for line in log.read_text().splitlines() if "worker.waits" in line]
+        for line, pause in zip(said, ("0.5", "1.0", "2.0"), strict=False):
+            assert closed in line
+            assert BROKER in line.lower()
+            assert f"retry_s={pause}" in line
+        assert "Traceback" not in log.read_text()
+        process.send_signal(signal.SIGTERM)
+        process.wait(10)
+    finally:
+        process.kill()
+        process.wait()
+
+
+def test_a_second_worker_on_the_same_directory(run: Run, closed: str, tmp_path: Path) -> None:
+    taken = tmp_path / "data" / "workers" / "history-0"
+    taken.mkdir(parents=True)
+    with (taken / "worker.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        data = str(tmp_path / "data")
+        ended = run("worker", "history", "--kafka", closed, "--data", data)
+    one_line(ended, str(taken), "--instance")

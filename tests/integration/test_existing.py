@@ -1,0 +1,94 @@
+"""`headstart up` beside services that run already: each of them on its own."""
+
+from __future__ import annotations
+
+import json
+import signal
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from deploy.local import Addresses, Stack, StackConfig
+
+pytestmark = pytest.mark.integration
+
+Event = dict[str, Any]
+PARTS = ("kafka", "postgres", "redis")
+
+
+@pytest.fixture
+def existing(broker: str, tmp_path: Path) -> Iterator[Addresses]:
+    """Services of somebody else."""
+    with Stack(StackConfig(data=tmp_path / "existing", kafka=broker)) as stack:
+        yield stack.addresses
+
+
+Up = Callable[..., tuple[Any, dict[str, Any]]]
+
+
+@pytest.fixture
+def up(launch: Callable[..., Any], existing: Addresses, tmp_path: Path) -> Up:
+    """Start `headstart up` with one part given; return it and where its parts are."""
+
+    def start(part: str, *options: str) -> tuple[Any, dict[str, Any]]:
+        given = getattr(existing, part)
+        where = ("--data", tmp_path / part, "--partitions", "2", "--json")
+        running = launch("up", f"--{part}", given, *where, *options)
+        at = json.loads(running.until('"epoch"', 90).splitlines()[-1])
+        assert [name for name in PARTS if at[name] == getattr(existing, name)] == [part]
+        return running, at
+
+    return start
+
+
+def end(running: Any, wait_gone: Callable[..., None], least: int) -> None:
+    children = running.descendants()
+    assert len(children) >= least
+    assert running.end(signal.SIGTERM) == 0
+    wait_gone(children, 0)
+
+
+def test_a_broker(
+    up: Up,
+    existing: Addresses,
+    headstart: Any,
+    judged: Callable[..., Event],
+    write_events: Callable[[Sequence[Event]], Path],
+    stored_at: Callable[[dict[str, Any], str], Any],
+    wait_gone: Callable[..., None],
+    tenant: str,
+) -> None:
+    running, at = up("kafka")
+    event = judged(tenant)
+    ended = headstart("emit", write_events([event]), "--kafka", existing.kafka)
+    assert ended.returncode == 0, ended.stderr
+    stored = stored_at(at, tenant)
+    stored.until(lambda: stored.ids() == [event["id"]], 30)
+    stored.until(lambda: stored.counted("refund").get("workflow_type=refund") == 1, 30)
+    end(running, wait_gone, 5)
+    shown = headstart("events", "tail", "--kafka", existing.kafka, "--json")
+    assert [each["id"] for each in json.loads(shown.stdout)["events"]] == [event["id"]]
+
+
+def test_a_postgres_and_a_redis(
+    up: Up,
+    existing: Addresses,
+    headstart: Any,
+    judged: Callable[..., Event],
+    write_events: Callable[[Sequence[Event]], Path],
+    stored_at: Callable[[dict[str, Any], str], Any],
+    wait_gone: Callable[..., None],
+    tenant: str,
+) -> None:
+    """Both run at once, each beside its own broker: most of their start is waiting for it."""
+    running = {part: up(part, "--no-workers") for part in ("postgres", "redis")}
+    stored = stored_at(vars(existing), tenant)
+    assert stored.query("SELECT count(*) FROM episodic_events") == [(0,)], "it was migrated"
+    _, at = running["redis"]
+    assert stored.remembered() == at["epoch"]
+    assert at["epoch"] >= running["postgres"][1]["epoch"]
+    for each, _at in running.values():
+        end(each, wait_gone, 2)
+    assert stored.remembered() == at["epoch"], "it goes on, and keeps what was ours"

@@ -1,0 +1,158 @@
+"""Records by hand: limits, places and reasons of what is refused."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import orjson
+import pytest
+
+from headstart.events import MAX_CLOCK_SKEW_MS, MAX_DEPTH, MAX_EVENT_BYTES, Event, new_id
+from headstart.frames import MAX_FRAME_BYTES, MAX_FRAME_EVENTS, encode_frame
+from processing.decode import decode_record, event_bytes, split_frame
+
+NOW = 1_760_000_000_000
+BASE: dict[str, Any] = {
+    "id": "0199c82c-c000-7abc-8def-0123456789ab",
+    "event_type": "task_complete",
+    "tenant": "acme",
+    "workflow_type": "refund",
+    "workflow_id": "w1",
+    "timestamp": NOW,
+}
+
+
+def nested(levels: int, left: str, right: str) -> str:
+    return left * levels + "1" + right * levels
+
+
+def event_json(**fields: Any) -> bytes:
+    return orjson.dumps({**BASE, **fields})
+
+
+def test_a_bad_event_is_refused_alone_with_its_place() -> None:
+    parts = [event_json(n=0), event_json(confidence=7), b'"text"', b"null", event_json(n=4)]
+    events, refused = decode_record(encode_frame(parts), NOW)
+    assert len(events) == 2
+    assert [(refusal.place, refusal.raw) for refusal in refused] == [
+        (1, parts[1]), (2, parts[2]), (3, parts[3]),
+    ]  # fmt: skip
+    assert refused[0].reason == "confidence: must be at least 0 and at most 1, not 7"
+    assert refused[1].reason == "an event is a JSON object"
+
+
+@pytest.mark.parametrize("value", [None, b""])
+def test_a_record_without_a_value(value: bytes | None) -> None:
+    events, (refusal,) = decode_record(value, NOW)
+    assert not events
+    assert refusal == (b"", "the record has no value", None)
+
+
+@pytest.mark.parametrize(
+    "value", [b"{", b"[", b"nonsense", b"\xff", b"[1,", b"[{}}", b"  ", b'{"id":1} x', b"[[}"]
+)
+def test_what_is_not_json_is_refused_whole(value: bytes) -> None:
+    events, (refusal,) = decode_record(value, NOW)
+    assert not events
+    assert refusal.raw == value
+    assert refusal.place is None
+    assert refusal.reason.startswith("not JSON: ")
+
+
+@pytest.mark.parametrize("value", [b"1", b'"x"', b"null", b"true"])
+def test_json_that_is_no_object_is_refused(value: bytes) -> None:
+    assert decode_record(value, NOW)[1] == [(value, "an event is a JSON object", None)]
+
+
+def test_an_empty_frame_is_nothing() -> None:
+    events, refused = decode_record(b" [ ] ", NOW)
+    assert (list(events), list(refused)) == ([], [])
+
+
+def test_the_timestamp_is_held_against_that_of_the_record() -> None:
+    late = event_json(timestamp=NOW + MAX_CLOCK_SKEW_MS + 1)
+    assert len(decode_record(late, NOW + 1)[0]) == 1
+    events, (refusal,) = decode_record(encode_frame([late, event_json()]), NOW)
+    assert len(events) == 1
+    assert refusal.place == 0
+    assert refusal.reason.startswith("timestamp: is 1.0 hours ahead")
+
+
+def test_an_event_of_the_largest_size_and_a_larger_one() -> None:
+    room = MAX_EVENT_BYTES - len(event_json(mine=""))
+    largest, larger = event_json(mine="x" * room), event_json(mine="x" * (room + 1))
+    assert len(decode_record(largest, NOW)[0]) == 1
+    assert decode_record(larger, NOW)[1][0].reason.startswith(f"the event has {len(larger)} bytes")
+    events, (refusal,) = decode_record(encode_frame([larger, largest]), NOW)
+    assert (len(events), refusal.place, refusal.raw) == (1, 0, larger)
+
+
+def test_a_frame_of_the_most_events_and_one_of_more() -> None:
+    most = [event_json(n=n) for n in range(MAX_FRAME_EVENTS)]
+    assert len(decode_record(encode_frame(most), NOW)[0]) == MAX_FRAME_EVENTS
+    value = encode_frame([*most, event_json()])
+    events, (refusal,) = decode_record(value, NOW)
+    assert not events
+    assert (refusal.raw, refusal.place) == (value, None)
+    assert refusal.reason == "the frame has 1001 events, the limit is 1000"
+
+
+def test_a_frame_of_the_most_bytes_and_one_of_more() -> None:
+    part = event_json(mine="x" * 200_000)
+    room = MAX_FRAME_BYTES - len(encode_frame([part] * 4 + [event_json(mine="")]))
+    largest = encode_frame([part] * 4 + [event_json(mine="x" * room)])
+    assert len(largest) == MAX_FRAME_BYTES
+    assert len(decode_record(largest, NOW)[0]) == 5
+    larger = largest + b" "
+    events, (refusal,) = decode_record(larger, NOW)
+    assert not events
+    assert refusal == (larger, "the frame has 900001 bytes, the limit is 900000", None)
+
+
+@pytest.mark.parametrize("framed", [True, False])
+@pytest.mark.parametrize(("left", "right"), [("[", "]"), ('{"a":', "}"), ('["]",', ',"["]')])
+def test_depth_is_counted_within_the_event(framed: bool, left: str, right: str) -> None:
+    def attempt(levels: int) -> int:
+        raw = event_json(mine="@").replace(b'"@"', nested(levels, left, right).encode())
+        return len(decode_record(encode_frame([raw]) if framed else raw, NOW)[0])
+
+    assert attempt(MAX_DEPTH - 1) == 1
+    assert attempt(MAX_DEPTH) == 0
+
+
+def test_invalid_utf_8_is_refused_in_a_field_that_nobody_reads() -> None:
+    raw = event_json(mine="@").replace(b"@", b"\xff")
+    assert len(decode_record(raw, NOW)[1]) == 1
+
+
+def test_a_number_beyond_a_double_in_a_field_that_nobody_reads_is_left_to_the_sinks() -> None:
+    raw = event_json(mine=0)[:-2] + b"1e400}"
+    assert len(decode_record(raw, NOW)[0]) == 1
+    with pytest.raises(orjson.JSONDecodeError, match="infinity"):
+        orjson.loads(raw)
+
+
+def test_event_bytes_are_the_original_ones() -> None:
+    spaced = b'{ "mine": 1e1, ' + event_json(id=new_id())[1:]
+    neighbours = [b'"no event"', b"{}", b'{"id":7}', event_json(confidence=7)]
+    value = encode_frame([event_json(n=1), *neighbours, spaced])
+    events, _refused = decode_record(value, NOW)
+    assert event_bytes(value, events[1]) == spaced
+    assert event_bytes(value, events[0]) == event_json(n=1)
+    assert event_bytes(spaced, decode_record(spaced, NOW)[0][0]) == spaced
+
+
+def test_event_bytes_tell_events_of_one_id_apart() -> None:
+    parts = [event_json(task_id="a"), event_json(task_id="b")]
+    value = encode_frame(parts)
+    assert [event_bytes(value, event) for event in decode_record(value, NOW)[0]] == parts
+
+
+def test_a_frame_is_split_without_touching_its_parts() -> None:
+    parts = [b'{"a" : 1.50}', b"[ ]", b"null"]
+    assert split_frame(encode_frame(parts)) == parts
+
+
+def test_the_decoder_knows_every_field_of_the_contract() -> None:
+    (event,), _refused = decode_record(event_json(), NOW)
+    assert set(event.__struct_fields__) == set(Event.__annotations__)  # type: ignore[attr-defined]

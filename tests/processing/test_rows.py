@@ -1,0 +1,104 @@
+"""Rows as bytes: what goes in comes out, and the version can be read and replaced."""
+
+from __future__ import annotations
+
+import struct
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from processing.rows import (
+    PARTITION_KEY,
+    ContextRow,
+    PartitionRow,
+    Start,
+    context_key,
+    context_of,
+    decode_context,
+    decode_partition,
+    decode_start,
+    encode_context,
+    encode_partition,
+    encode_start,
+    start_key,
+    version,
+    with_version,
+)
+
+unsigned = st.integers(0, 2**64 - 1)
+signed = st.integers(-(2**63), 2**63 - 1)
+text = st.text(st.characters(exclude_categories=["Cs"]), max_size=20)
+name = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\x00\x1f"), min_size=1)
+state = st.lists(st.floats(allow_nan=False), max_size=8).map(tuple)
+contexts = st.builds(
+    ContextRow,
+    epoch=unsigned, offset=signed, at=signed, outcomes=unsigned, speculated=unsigned,
+    hits=unsigned, policy_version=st.integers(0, 2**16 - 1), policy=text, state=state,
+)  # fmt: skip
+starts = st.builds(
+    Start,
+    timestamp=signed, confidence=st.floats(0, 1), tool_id=st.none() | text, mode=text,
+    speculated=st.booleans(), levels=st.lists(st.none() | text, max_size=4).map(tuple),
+)  # fmt: skip
+partitions = st.builds(
+    PartitionRow, clock=signed, outcomes=unsigned, unresolved=unsigned, unmatched=unsigned
+)
+
+
+@given(contexts)
+def test_a_context_comes_back(row: ContextRow) -> None:
+    raw = encode_context(row)
+    assert decode_context(raw) == row
+    assert version(raw) == (row.epoch, row.offset)
+
+
+def test_a_state_comes_back_to_the_bit() -> None:
+    odd = (0.1 + 0.2, -0.0, 5e-324, float("inf"), 1 / 3)
+    row = ContextRow(1, 2, 3, 4, 5, 6, 7, "é", odd)
+    again = decode_context(encode_context(row))
+    assert struct.pack("<5d", *again.state) == struct.pack("<5d", *odd)
+    assert encode_context(again) == encode_context(row)
+
+
+@given(starts, unsigned, signed)
+def test_a_start_comes_back(start: Start, epoch: int, offset: int) -> None:
+    raw = encode_start(start, epoch, offset)
+    assert decode_start(raw) == start
+    assert version(raw) == (epoch, offset)
+
+
+@given(partitions, unsigned, signed)
+def test_the_partitions_row_comes_back(row: PartitionRow, epoch: int, offset: int) -> None:
+    raw = encode_partition(row, epoch, offset)
+    assert decode_partition(raw) == row
+    assert version(raw) == (epoch, offset)
+
+
+@given(contexts, starts, partitions, unsigned, signed)
+def test_a_row_of_another_version_says_the_same(
+    context: ContextRow, start: Start, partition: PartitionRow, epoch: int, offset: int
+) -> None:
+    moved = with_version(encode_context(context), epoch, offset)
+    assert decode_context(moved) == context._replace(epoch=epoch, offset=offset)
+    assert with_version(encode_start(start, 1, 2), epoch, offset) == (
+        encode_start(start, epoch, offset)
+    )
+    assert with_version(encode_partition(partition, 1, 2), epoch, offset) == (
+        encode_partition(partition, epoch, offset)
+    )
+
+
+@given(name, name)
+def test_the_key_of_a_context_tells_which(tenant: str, path: str) -> None:
+    assert context_of(context_key(tenant, path)) == (tenant, path)
+
+
+@given(st.tuples(name, name, name), st.tuples(name, name, name))
+def test_starts_have_keys_of_their_own(one: tuple[str, ...], other: tuple[str, ...]) -> None:
+    assert (start_key(*one) == start_key(*other)) == (one == other)
+
+
+@given(name, name, name)
+def test_keys_of_different_kinds_never_meet(tenant: str, other: str, task: str) -> None:
+    keys = {context_key(tenant, other), start_key(tenant, other, task), PARTITION_KEY}
+    assert len({key[:1] for key in keys}) == 3

@@ -1,0 +1,135 @@
+"""Where a setting comes from: a flag, the environment, the running local stack, its default."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from deploy.local.config import Addresses
+from deploy.local.hold import Hold
+from settings import Settings, SettingsError, environment, read_settings
+
+STACK = Addresses("127.0.0.1:11", "postgresql://127.0.0.1:12/headstart", "redis://127.0.0.1:13/0")
+
+
+@pytest.fixture(autouse=True)
+def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No data directory is found by chance."""
+    monkeypatch.chdir(tmp_path)
+
+
+@pytest.fixture
+def running(tmp_path: Path) -> Iterator[Path]:
+    """A data directory on which a stack runs."""
+    hold = Hold.acquire(tmp_path / "data")
+    hold.announce(STACK, {})
+    yield tmp_path / "data"
+    hold.release()
+
+
+def test_defaults() -> None:
+    found = read_settings()
+    assert found == Settings()
+    assert found.data == Path(".headstart")
+    assert found.kafka == "127.0.0.1:9092"
+    assert found.postgres == "postgresql://127.0.0.1:5432/headstart"
+    assert found.redis == "redis://127.0.0.1:6379/0"
+    assert (found.learner, found.levels) == ("td", ("domain", "user_id"))
+    assert (found.partitions, found.instance) == (8, "0")
+
+
+@pytest.mark.parametrize("name", ["kafka", "postgres", "redis"])
+def test_precedence_of_an_address(
+    name: str, running: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def read(**flags: Any) -> str:
+        return str(getattr(read_settings(**flags), name))
+
+    default = str(getattr(Settings(), name))
+    assert read() == default, "another directory's stack is nobody's"
+    assert read(data=running) == getattr(STACK, name)
+    monkeypatch.setenv(f"HEADSTART_{name.upper()}", "from-environment:1")
+    assert read(data=running) == "from-environment:1"
+    assert read(data=running, **{name: "from-flag:1"}) == "from-flag:1"
+    assert read(**{name: None}) == "from-environment:1", "None: the flag was not given"
+
+
+def test_each_address_has_its_own_source(running: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HEADSTART_REDIS", "redis://elsewhere:1/0")
+    found = read_settings(data=running, postgres="postgresql://flag/db")
+    assert found.kafka == STACK.kafka
+    assert found.postgres == "postgresql://flag/db"
+    assert found.redis == "redis://elsewhere:1/0"
+
+
+def test_an_address_that_equals_the_default_was_given_all_the_same(running: Path) -> None:
+    assert read_settings(data=running, kafka="127.0.0.1:9092").kafka == "127.0.0.1:9092"
+
+
+def test_the_data_directory_may_come_from_the_environment(
+    running: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HEADSTART_DATA", str(running))
+    assert read_settings().kafka == STACK.kafka
+
+
+def test_a_stack_that_has_ended_is_not_found(tmp_path: Path) -> None:
+    hold = Hold.acquire(tmp_path / "data")
+    hold.announce(STACK, {})
+    hold.release()
+    assert read_settings(data=tmp_path / "data").kafka == "127.0.0.1:9092"
+
+
+def test_flag_before_environment_for_the_rest(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HEADSTART_LEARNER", "ema")
+    monkeypatch.setenv("HEADSTART_PARTITIONS", "3")
+    monkeypatch.setenv("HEADSTART_LEVELS", "region, domain")
+    monkeypatch.setenv("HEADSTART_UNHEARD_OF", "1")
+    found = read_settings(partitions=5)
+    assert (found.learner, found.partitions, found.levels) == ("ema", 5, ("region", "domain"))
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "why"),
+    [
+        ("partitions", "0", "greater than or equal to 1"),
+        ("partitions", "many", "integer"),
+        ("learner", "guess", "choose one of ema, td"),
+        ("instance", "a/b", "match pattern"),
+    ],
+)
+def test_a_bad_value_names_its_setting(
+    name: str, value: str, why: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with pytest.raises(SettingsError) as from_flag:
+        read_settings(**{name: value})
+    monkeypatch.setenv(f"HEADSTART_{name.upper()}", value)
+    with pytest.raises(SettingsError) as from_environment:
+        read_settings()
+    for caught in (from_flag, from_environment):
+        message = str(caught.value)
+        assert message.startswith(f"setting {name}: ")
+        assert why in message
+        assert repr(value) in message
+        assert "\n" not in message
+
+
+def test_a_child_process_gets_the_same_settings(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    given = read_settings(
+        data=tmp_path,
+        kafka="a:1",
+        postgres="postgresql://b/c",
+        redis="redis://d:1/0",
+        learner="ema",
+        levels=("region",),
+        partitions=3,
+    )
+    for name, value in environment(given).items():
+        monkeypatch.setenv(name, value)
+    assert read_settings() == given
+    assert not {"HEADSTART_KAFKA", "HEADSTART_REDIS"} & environment(given, addresses=False).keys()

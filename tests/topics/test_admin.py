@@ -1,0 +1,191 @@
+"""Topics on a real broker: made once, described truly, read back within bounds."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections.abc import Mapping
+from typing import Any
+from uuid import uuid4
+
+import pytest
+
+from headstart.producing import start_producer
+from topics.admin import (
+    BrokerUnreachable,
+    TopicsMissing,
+    admin_client,
+    committed_offsets,
+    create_topics,
+    describe_topics,
+)
+from topics.catalogue import Topic
+from topics.reading import read_records, topic_state
+
+pytestmark = pytest.mark.integration
+
+
+@pytest.fixture
+def topic() -> Topic:
+    """A topic of this test's own."""
+    return Topic(
+        name=f"test.{uuid4().hex}", holds="", key="", partitioned=True, cleanup="delete",
+        retention_ms=86_400_000,
+    )  # fmt: skip
+
+
+@pytest.fixture
+def closed_port() -> str:
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        return f"127.0.0.1:{listener.getsockname()[1]}"
+
+
+async def produce(kafka: str, topic: str, partition: int, *values: bytes) -> None:
+    """Write one record batch."""
+    producer = await start_producer(kafka)
+    try:
+        batch = producer.create_batch()
+        for value in values:
+            batch.append(key=b"k", value=value, timestamp=None)
+        batch.close()
+        await (await producer.send_batch(batch, topic, partition=partition))
+    finally:
+        await producer.stop()
+
+
+async def read(
+    kafka: str, topic: str, begin: Mapping[int, int], end: Mapping[int, int]
+) -> dict[int, list[tuple[int, bytes]]]:
+    found: dict[int, list[tuple[int, bytes]]] = {}
+    async for record in read_records(kafka, topic, begin, end):
+        found.setdefault(record.partition, []).append((record.offset, record.value))
+    return found
+
+
+def test_creating_twice_creates_once(kafka: str, topic: Topic) -> None:
+    single = Topic(topic.name + ".single", "", "", partitioned=False, cleanup="compact")
+
+    async def run() -> None:
+        wanted = (topic, single)
+        assert await create_topics(kafka, 3, topics=wanted) == [topic.name, single.name]
+        assert await create_topics(kafka, 3, topics=wanted) == []
+        states = await describe_topics(kafka, [topic.name, single.name, "test.no-such-topic"])
+        assert {name: state.partitions for name, state in states.items()} == {
+            topic.name: 3,
+            single.name: 1,
+        }
+
+    asyncio.run(run())
+
+
+def test_creating_again_never_alters_what_is_there(kafka: str, topic: Topic) -> None:
+    async def run() -> None:
+        await create_topics(kafka, 3, topics=[topic])
+        assert await create_topics(kafka, 5, topics=[topic]) == []
+        assert (await topic_state(kafka, topic.name)).partitions == 3
+
+    asyncio.run(run())
+
+
+def test_looking_at_a_topic_does_not_create_it(kafka: str, topic: Topic) -> None:
+    async def run() -> list[str]:
+        assert await describe_topics(kafka, [topic.name]) == {}
+        with pytest.raises(TopicsMissing, match=topic.name):
+            await topic_state(kafka, topic.name)
+        async with admin_client(kafka) as client:
+            return list(await client.list_topics())
+
+    assert topic.name not in asyncio.run(run())
+
+
+def test_the_message_of_missing_topics_names_them_and_the_remedy() -> None:
+    message = str(TopicsMissing("broker:9092", ["b", "a"]))
+    assert message.startswith("missing on the broker at broker:9092: a, b.")
+    assert "`headstart topics create`" in message
+
+
+def test_offsets_are_those_of_every_record_also_of_a_batch_of_several(
+    kafka: str, topic: Topic
+) -> None:
+    async def run() -> None:
+        await create_topics(kafka, 2, topics=[topic])
+        empty = await topic_state(kafka, topic.name)
+        assert (empty.begin, empty.end) == ({0: 0, 1: 0}, {0: 0, 1: 0})
+        await produce(kafka, topic.name, 1, b"a", b"b", b"c")
+        assert (await topic_state(kafka, topic.name)).end == {0: 0, 1: 3}
+        await produce(kafka, topic.name, 1, b"d", b"e")
+        state = await topic_state(kafka, topic.name)
+        assert (state.begin, state.end) == ({0: 0, 1: 0}, {0: 0, 1: 5})
+
+    asyncio.run(run())
+
+
+def test_reading_is_bounded_on_both_sides(kafka: str, topic: Topic) -> None:
+    async def run() -> None:
+        await create_topics(kafka, 3, topics=[topic])
+        await produce(kafka, topic.name, 0, *[b"a%d" % n for n in range(5)])
+        await produce(kafka, topic.name, 2, *[b"c%d" % n for n in range(4)])
+        everything = await read(kafka, topic.name, {0: 0, 1: 0, 2: 0}, {0: 5, 1: 0, 2: 4})
+        assert everything == {
+            0: [(n, b"a%d" % n) for n in range(5)],
+            2: [(n, b"c%d" % n) for n in range(4)],
+        }
+        some = await read(kafka, topic.name, {0: 1, 2: 3}, {0: 3, 2: 4})
+        assert some == {0: [(1, b"a1"), (2, b"a2")], 2: [(3, b"c3")]}
+
+    asyncio.run(run())
+
+
+@pytest.mark.parametrize(
+    ("begin", "end"), [({}, {}), ({0: 0}, {0: 0}), ({0: 7}, {0: 7}), ({0: 9}, {0: 7})]
+)
+def test_reading_an_empty_range_asks_nobody(
+    begin: dict[int, int], end: dict[int, int], closed_port: str
+) -> None:
+    assert asyncio.run(read(closed_port, "any", begin, end)) == {}
+
+
+def test_reading_without_an_end_goes_on(kafka: str, topic: Topic) -> None:
+    async def run() -> list[bytes]:
+        await create_topics(kafka, 1, topics=[topic])
+        await produce(kafka, topic.name, 0, b"a")
+        values: list[bytes] = []
+        records: Any = read_records(kafka, topic.name, {0: 0})
+        async for record in records:
+            values.append(record.value)
+            if len(values) == 2:
+                break
+            await produce(kafka, topic.name, 0, b"b")
+        await records.aclose()
+        return values
+
+    assert asyncio.run(run()) == [b"a", b"b"]
+
+
+def test_a_group_without_offsets_has_committed_nothing(kafka: str, topic: Topic) -> None:
+    async def run() -> dict[int, int]:
+        await create_topics(kafka, 2, topics=[topic])
+        return await committed_offsets(kafka, f"group-{uuid4().hex}", topic.name, 2)
+
+    assert asyncio.run(run()) == {0: 0, 1: 0}
+
+
+@pytest.mark.parametrize(
+    "ask",
+    [
+        lambda kafka: create_topics(kafka, 1, topics=[]),
+        lambda kafka: describe_topics(kafka, ["any"]),
+        lambda kafka: topic_state(kafka, "any"),
+        lambda kafka: read(kafka, "any", {0: 0}, {0: 1}),
+    ],
+    ids=["create", "describe", "state", "read"],
+)
+def test_no_broker_is_named_with_its_address_and_the_remedy(ask: Any, closed_port: str) -> None:
+    with pytest.raises(BrokerUnreachable) as caught:
+        asyncio.run(ask(closed_port))
+    message = str(caught.value)
+    assert closed_port in message
+    assert "`headstart up`" in message
+    assert "HEADSTART_KAFKA" in message
+    assert "\n" not in message

@@ -1,0 +1,63 @@
+"""The catalogue: names, keys and settings are what other languages and tools rely on."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from topics import catalogue
+from topics.catalogue import CHANGELOG, CONTEXTS_TABLE, THRESHOLDS_GROUP, TOPICS, Topic
+
+PUBLIC = [topic for topic in TOPICS if not topic.internal]
+
+
+def test_the_names() -> None:
+    assert [topic.name for topic in TOPICS] == [
+        "headstart.events",
+        "headstart.thresholds",
+        "headstart.dead-letters",
+        "headstart.epochs",
+        "headstart-thresholds-contexts-changelog",
+    ]
+
+
+@pytest.mark.parametrize("topic", TOPICS, ids=lambda topic: topic.name)
+def test_every_topic_is_described(topic: Topic) -> None:
+    assert re.fullmatch(r"[a-z0-9.-]{1,249}", topic.name)
+    assert topic.holds
+    assert topic.key
+
+
+@pytest.mark.parametrize("topic", PUBLIC, ids=lambda topic: topic.name)
+def test_public_names_are_lower_case_with_dots(topic: Topic) -> None:
+    assert re.fullmatch(r"headstart\.[a-z]+(-[a-z]+)*", topic.name)
+
+
+def test_the_changelog_has_the_name_that_faust_gives_it() -> None:
+    # faust.tables.base.Collection._changelog_topic_name: "{app.conf.id}-{table.name}-changelog"
+    assert f"{THRESHOLDS_GROUP}-{CONTEXTS_TABLE}-changelog" == CHANGELOG.name
+    assert CHANGELOG.cleanup == "compact"
+    assert CHANGELOG.partitioned
+
+
+def test_groups_are_different() -> None:
+    groups = [catalogue.THRESHOLDS_GROUP, catalogue.EPISODES_GROUP, catalogue.HISTORY_GROUP]
+    assert len(set(groups)) == 3
+
+
+@pytest.mark.parametrize("topic", TOPICS, ids=lambda topic: topic.name)
+def test_the_settings_that_the_broker_gets(topic: Topic) -> None:
+    settings = topic.configuration()
+    assert settings["cleanup.policy"] == topic.cleanup
+    assert int(settings["max.message.bytes"]) >= 1_048_576
+    if topic.cleanup == "delete":
+        assert int(settings["retention.ms"]) >= 86_400_000
+    else:
+        assert "retention.ms" not in settings
+    assert all(isinstance(value, str) for value in settings.values())
+
+
+def test_what_must_be_kept_for_ever_is_compacted() -> None:
+    kept = {topic.name for topic in TOPICS if topic.cleanup == "compact"}
+    assert kept == {"headstart.thresholds", "headstart.epochs", CHANGELOG.name}

@@ -1,0 +1,125 @@
+"""The log epoch: minted once per life of the log, larger than any that somebody remembers."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import time
+from functools import partial
+from uuid import uuid4
+
+import msgspec
+import pytest
+
+from headstart.producing import start_producer
+from topics import epoch as epoch_module
+from topics.admin import BrokerUnreachable, TopicsMissing, create_topics
+from topics.catalogue import Topic
+from topics.epoch import Epoch, PartitionsChanged, ensure_topics, read_epoch
+
+pytestmark = pytest.mark.integration
+
+
+@pytest.fixture
+def own(monkeypatch: pytest.MonkeyPatch) -> tuple[Topic, Topic]:
+    """Topics of this test's own in the place of the catalogue's, which the session shares."""
+    name = uuid4().hex
+    events = Topic(f"test.{name}.events", "", "", partitioned=True, cleanup="compact")
+    epochs = Topic(f"test.{name}.epochs", "", "", partitioned=False, cleanup="compact")
+    monkeypatch.setattr(epoch_module, "EVENTS", events)
+    monkeypatch.setattr(epoch_module, "EPOCHS", epochs)
+    monkeypatch.setattr(
+        epoch_module, "create_topics", partial(create_topics, topics=(events, epochs))
+    )
+    return events, epochs
+
+
+async def write(kafka: str, topic: Topic, *epochs: Epoch) -> None:
+    producer = await start_producer(kafka)
+    try:
+        for epoch in epochs:
+            await producer.send_and_wait(topic.name, msgspec.json.encode(epoch), key=b"epoch")
+    finally:
+        await producer.stop()
+
+
+def test_the_first_run_mints_and_the_second_keeps(kafka: str, own: tuple[Topic, Topic]) -> None:
+    async def run() -> None:
+        created, epoch = await ensure_topics(kafka, partitions=3)
+        assert created == [topic.name for topic in own]
+        assert epoch.partitions == 3
+        assert epoch.number >= time.time() - 60
+        assert await read_epoch(kafka) == epoch
+        beyond = epoch.number + 1_000_000
+        assert await ensure_topics(kafka, partitions=3, known=[beyond]) == ([], epoch)
+
+    asyncio.run(run())
+
+
+def test_a_new_epoch_is_larger_than_every_known_one(kafka: str, own: tuple[Topic, Topic]) -> None:
+    known = int(time.time()) + 5_000_000
+    _created, epoch = asyncio.run(ensure_topics(kafka, partitions=1, known=[3, known, 0]))
+    assert epoch.number == known + 1
+
+
+def test_recreated_events_begin_a_new_epoch_and_the_last_record_counts(
+    kafka: str, own: tuple[Topic, Topic]
+) -> None:
+    events, epochs = own
+
+    async def run() -> None:
+        await create_topics(kafka, 2, topics=[epochs])  # as if `events` had been deleted
+        old = Epoch(number=7, partitions=2)
+        await write(kafka, epochs, Epoch(number=6, partitions=1), old)
+        created, epoch = await ensure_topics(kafka, partitions=2, known=[])
+        assert created == [events.name]
+        assert epoch.number > old.number
+        assert await read_epoch(kafka) == epoch
+
+    asyncio.run(run())
+
+
+def test_an_interrupted_creation_is_mended(kafka: str, own: tuple[Topic, Topic]) -> None:
+    async def run() -> None:
+        await create_topics(kafka, 3, topics=own)  # and then it was killed
+        with pytest.raises(TopicsMissing):
+            await read_epoch(kafka)
+        created, epoch = await ensure_topics(kafka, partitions=5)
+        assert (created, epoch.partitions) == ([], 3)  # of the events that there are
+        assert await read_epoch(kafka) == epoch
+
+    asyncio.run(run())
+
+
+def test_another_number_of_partitions_is_refused(kafka: str, own: tuple[Topic, Topic]) -> None:
+    events, epochs = own
+
+    async def run() -> None:
+        await create_topics(kafka, 3, topics=own)
+        await write(kafka, epochs, Epoch(number=9, partitions=4))
+        for ask in (read_epoch(kafka), ensure_topics(kafka, partitions=3)):
+            with pytest.raises(PartitionsChanged) as caught:
+                await ask
+            message = str(caught.value)
+            assert f"{events.name} has 3 partitions" in message
+            assert "minted for 4" in message
+            assert "`headstart topics create`" in message
+
+    asyncio.run(run())
+
+
+def test_missing_topics_are_named(kafka: str, own: tuple[Topic, Topic]) -> None:
+    events, epochs = own
+    with pytest.raises(TopicsMissing) as caught:
+        asyncio.run(read_epoch(kafka))
+    assert events.name in str(caught.value)
+    assert epochs.name in str(caught.value)
+
+
+def test_no_broker_is_named_with_its_address() -> None:
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        closed = f"127.0.0.1:{listener.getsockname()[1]}"
+    for ask in (read_epoch(closed), ensure_topics(closed, partitions=1)):
+        with pytest.raises(BrokerUnreachable, match=closed):
+            asyncio.run(ask)
