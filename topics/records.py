@@ -62,16 +62,20 @@ class EventFields(Protocol):
     origin: list[Any] | None
 
 
-def derive(record: Any, *, documented: bool) -> Any:
+Scalar = str | int | float | bool | None
+
+
+def derive(record: Any, *, documented: bool, closed: bool = False) -> Any:
     """Return a msgspec struct type for a TypedDict of the client.
 
     `documented`: keep patterns and plain text ids, for the JSON Schema; otherwise leave patterns
-    to the guard and parse ids in C, for speed.
+    to the guard and parse ids in C, for speed. `closed`: refuse unknown fields, and nesting where
+    anything is allowed, so that nothing of an event goes unseen.
     """
     fields: list[Any] = []
     hints = get_type_hints(record, include_extras=True)
     for name in sorted(hints, key=lambda field: field not in record.__required_keys__):
-        kind = _field(hints[name], documented)
+        kind = _field(hints[name], documented, closed)
         required = name in record.__required_keys__
         fields.append((name, kind) if required else (name, kind | None, None))
     return msgspec.defstruct(
@@ -79,25 +83,30 @@ def derive(record: Any, *, documented: bool) -> Any:
         fields,
         gc=False,
         kw_only=True,
+        forbid_unknown_fields=closed,
         namespace={"__doc__": inspect.getdoc(record)},
     )
 
 
-def _field(hint: Any, documented: bool) -> Any:
+def _field(hint: Any, documented: bool, closed: bool) -> Any:
     origin = get_origin(hint)
     if origin is Required:
-        return _field(get_args(hint)[0], documented)
+        return _field(get_args(hint)[0], documented, closed)
     if hint == EventId and not documented:
         return uuid.UUID
     if origin is Annotated:
         base, bound = get_args(hint)
         return Annotated[base, _meta(bound, documented)]
-    if origin is Literal or hint is Any:
+    if hint is Any:
+        return Scalar if closed else Any
+    if origin is Literal:
         return hint
+    if origin is dict:
+        return dict[str, _field(get_args(hint)[1], documented, closed)]  # type: ignore[misc]
     if origin is list:
-        return list[_field(get_args(hint)[0], documented)]  # type: ignore[misc]
+        return list[_field(get_args(hint)[0], documented, closed)]  # type: ignore[misc]
     if hasattr(hint, "__required_keys__"):
-        return derive(hint, documented=documented)
+        return derive(hint, documented=documented, closed=closed)
     return hint
 
 
@@ -111,5 +120,7 @@ def _meta(bound: Text | Range, documented: bool) -> msgspec.Meta:
     )
 
 
+CLOSED_EVENT: Any = derive(Event, documented=False, closed=True)
+"""What nearly every event decodes into: nothing unknown in it, nothing nested freely."""
 EVENT: Any = derive(Event, documented=False)
 """The struct that agents decode into; instances satisfy `EventFields`."""

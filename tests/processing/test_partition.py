@@ -258,6 +258,11 @@ def test_other_events_are_no_outcomes(kind: str) -> None:
     assert counts(table).clock == NOW
 
 
+def test_a_context_keeps_the_newest_time() -> None:
+    table, _commit = run(judged(), judged(timestamp=NOW - 5))
+    assert (context(table).at, counts(table).clock) == (NOW, NOW)
+
+
 def test_levels_of_an_event() -> None:
     odd = {"context": {"domain": True}, "prediction": {"was_correct": True}}
     table, _commit = run(
