@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Annotated
 
 import typer
@@ -23,10 +24,13 @@ def emit(
     Examples: headstart emit events.jsonl; cat events.jsonl | headstart emit -
     """
     from headstart.emission import emit_lines
+    from headstart.producing import require_broker
     from settings import read_settings
 
     settings = read_settings(kafka=kafka, data=data)
-    report = emit_lines(file, settings.kafka, say)
+    report = emit_lines(
+        file, settings.kafka, say, check=lambda: asyncio.run(require_broker(settings.kafka))
+    )
     if json:
         show_json({"emitted": report.emitted, "refused": report.refused})
     else:

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from operator import attrgetter
-from typing import Any, Final
+from typing import Final
 
-from headstart.contexts import context_paths, workflow_type_of
+from headstart.contexts import context_paths, level_value, workflow_type_of
 from learners.outcome import Outcome
 from learners.policy import Policy, State, Thresholds
 from processing.rows import (
@@ -25,6 +25,9 @@ from topics.schema import Threshold
 
 CACHE_LIMIT: Final = 200_000
 """Most contexts kept in memory, about 700 bytes each."""
+
+_ROW_BYTES: Final = 256
+"""Bytes of a row without its key, at the most, and what a record batch adds to it."""
 
 _TOP_LEVEL: Final = {"user_id", "agent_id", "session_id", "tool_id"}
 
@@ -64,6 +67,7 @@ class Contexts:
         self._chains: dict[tuple[str | None, ...], tuple[Context, ...]] = {}
         self._contexts: dict[bytes, Context] = {}
         self._touched: dict[bytes, Context] = {}
+        self._longest_key = 0
 
     def levels_of(self, event: EventFields) -> tuple[str | None, ...]:
         """Return the values that place an event's context below its workflow type."""
@@ -114,6 +118,7 @@ class Contexts:
             if raw is not None:
                 self._restore(context, decode_context(raw))
             self._contexts[key] = context
+            self._longest_key = max(self._longest_key, len(key))
         return context
 
     def _restore(self, context: Context, row: ContextRow) -> None:
@@ -125,9 +130,9 @@ class Contexts:
             context.served = self._policy.thresholds(row.state)
 
     @property
-    def touched(self) -> int:
-        """How many contexts changed since the last `drain`."""
-        return len(self._touched)
+    def touched_bytes(self) -> int:
+        """Bytes, at the most, of the rows that changed since the last `drain`."""
+        return len(self._touched) * (self._longest_key + _ROW_BYTES)
 
     def drain(self) -> tuple[list[tuple[bytes, bytes]], list[Threshold], list[Threshold]]:
         """Return what changed: rows, their thresholds, and those thresholds that moved."""
@@ -162,12 +167,7 @@ def _getter(level: str) -> Callable[[EventFields], str | None]:
     def read(event: EventFields) -> str | None:
         data = event.data
         context = data.context if data is not None else None
-        value: Any = context.get(level) if context else None
-        if value is None or type(value) is str:
-            return value
-        if isinstance(value, bool):
-            return "true" if value else "false"
-        return str(value) if isinstance(value, int | float) else None
+        return level_value(context.get(level)) if context else None
 
     return read
 

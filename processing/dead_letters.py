@@ -5,11 +5,15 @@ Headers follow Kafka Connect's dialect, so that its tools read them.
 
 from __future__ import annotations
 
+import hashlib
 from typing import NamedTuple
 
 from headstart.frames import MAX_FRAME_BYTES
 from processing.decode import Refusal
 from processing.records import RecordBatch
+
+MAX_KEY_BYTES = 4_096
+"""A longer key is cut, so that a dead letter always fits a record."""
 
 
 class DeadLetter(NamedTuple):
@@ -35,7 +39,8 @@ def dead_letter(batch: RecordBatch, position: int, refusal: Refusal, group: str)
         headers["headstart.frame.place"] = refusal.place
     if len(value) > MAX_FRAME_BYTES:
         headers["headstart.truncated.from"] = len(value)
+        headers["headstart.truncated.sha256"] = hashlib.sha256(value).hexdigest()
         value = value[:MAX_FRAME_BYTES]
-    return DeadLetter(
-        batch.keys[position], value, [(name, str(text).encode()) for name, text in headers.items()]
-    )
+    key = batch.keys[position]
+    encoded = [(name, str(text).encode()) for name, text in headers.items()]
+    return DeadLetter(key and key[:MAX_KEY_BYTES], value, encoded)

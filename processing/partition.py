@@ -36,9 +36,10 @@ from topics.schema import Threshold
 
 START_LIFE_MS: Final = 3_600_000
 """How long a start waits for its completion, in event time."""
-COMMIT_BYTES: Final = 7_000_000
-"""Estimated size at which a commit is cut, by offset; the changelog takes 10 MB."""
-_ROW_BYTES: Final = 1_500  # upper bound of one row with its key
+COMMIT_BYTES: Final = 4_000_000
+"""Size at which a commit is cut, by offset. The changelog takes 10 MB, and one record more, of at
+most 900 kB of which each identifier may stand in the key of three levels, adds less than 6 MB."""
+_ROW_EXTRA: Final = 64  # what a record batch adds to a row
 
 
 @dataclass
@@ -77,7 +78,7 @@ class Partition:
         self._expiry: list[tuple[int, bytes]] = []
         self._changed: dict[bytes, bytes | None] = {}
         self._letters: list[DeadLetter] = []
-        self._events = self._end = 0
+        self._events = self._end = self._changed_bytes = 0
         self.watermark = -1
 
     def restore(self, rows: Iterable[tuple[bytes, bytes]]) -> None:
@@ -114,7 +115,7 @@ class Partition:
                     self._letters.append(self._letter(batch, position, event, reason))
             self._events += len(decoded)
             self.watermark = offset
-            if (self._contexts.touched + len(self._changed)) * _ROW_BYTES > COMMIT_BYTES:
+            if self._contexts.touched_bytes + self._changed_bytes > COMMIT_BYTES:
                 break
         # Past the last record of a fetch come its holes, which nobody will see again.
         self._end = batch.end if position + 1 >= len(batch.offsets) else self.watermark + 1
@@ -162,7 +163,7 @@ class Partition:
             self._row.unresolved += 1
         self._starts[key] = start
         heapq.heappush(self._expiry, (start.timestamp, key))
-        self._changed[key] = encode_start(start, self._epoch, offset)
+        self._change(key, encode_start(start, self._epoch, offset))
         return None
 
     def _complete(self, event: EventFields, offset: int) -> str | None:
@@ -216,8 +217,12 @@ class Partition:
         key = start_key(event.tenant, event.workflow_id, event.task_id or "")
         start = self._starts.pop(key, None)
         if start is not None:
-            self._changed[key] = None
+            self._change(key, None)
         return start
+
+    def _change(self, key: bytes, row: bytes | None) -> None:
+        self._changed[key] = row
+        self._changed_bytes += len(key) + len(row or b"") + _ROW_EXTRA
 
     def _expire(self) -> None:
         """Drop starts that waited an hour of event time; an entry may be of a replaced start."""
@@ -227,7 +232,7 @@ class Partition:
             start = self._starts.get(key)
             if start is not None and start.timestamp == timestamp:
                 del self._starts[key]
-                self._changed[key] = None
+                self._change(key, None)
                 self._row.unresolved += 1
 
     def commit(self) -> Commit:
@@ -237,5 +242,6 @@ class Partition:
         rows.extend(context_rows)
         rows.append((PARTITION_KEY, encode_partition(self._row, self._epoch, self.watermark)))
         commit = Commit(self._end, rows, thresholds, moved, self._letters, self._events)
-        self._changed, self._letters, self._events = {}, [], 0
+        self._changed, self._letters = {}, []
+        self._events = self._changed_bytes = 0
         return commit

@@ -12,19 +12,10 @@ from aiokafka import AIOKafkaConsumer, TopicPartition
 from aiokafka.admin import AIOKafkaAdminClient, NewTopic
 from aiokafka.errors import KafkaError, TopicAlreadyExistsError, for_code
 
+from headstart.producing import BrokerUnreachable
 from topics.catalogue import TOPICS, Topic
 
 FETCH_TIMEOUT_S: Final = 30.0
-
-
-class BrokerUnreachable(ConnectionError):
-    """No broker answered; the message names the address and the remedy."""
-
-    def __init__(self, kafka: str, cause: BaseException) -> None:
-        super().__init__(
-            f"no Kafka broker answers at {kafka} ({type(cause).__name__}). Start one with "
-            "`headstart up`, or name yours: --kafka HOST:PORT or HEADSTART_KAFKA"
-        )
 
 
 class TopicsMissing(LookupError):

@@ -15,7 +15,8 @@ import msgspec
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
 from aiokafka.errors import KafkaError
 
-from topics.admin import BrokerUnreachable, TopicsMissing, create_topics, describe_topics
+from headstart.producing import BrokerUnreachable
+from topics.admin import TopicsMissing, create_topics, describe_topics
 from topics.catalogue import EPOCHS, EVENTS
 
 

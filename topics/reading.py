@@ -8,7 +8,8 @@ from typing import Any
 from aiokafka import AIOKafkaConsumer, TopicPartition
 from aiokafka.errors import KafkaError
 
-from topics.admin import BrokerUnreachable, TopicsMissing, TopicState, describe_topics
+from headstart.producing import BrokerUnreachable
+from topics.admin import TopicsMissing, TopicState, describe_topics
 
 
 async def topic_state(kafka: str, topic: str) -> TopicState:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import argparse
+import asyncio
 import sys
 from importlib.metadata import entry_points
 
 from headstart.emission import emit_lines
+from headstart.producing import require_broker
 
 
 def main() -> None:
@@ -24,6 +26,14 @@ def main() -> None:
     emit.add_argument("file", help="JSONL file, one event a line, or - for standard input")
     emit.add_argument("--kafka", default="127.0.0.1:9092", help="broker, host:port")
     arguments = parser.parse_args()
-    report = emit_lines(arguments.file, arguments.kafka, lambda line: print(line, file=sys.stderr))
+    try:
+        report = emit_lines(
+            arguments.file,
+            arguments.kafka,
+            lambda line: print(line, file=sys.stderr),
+            check=lambda: asyncio.run(require_broker(arguments.kafka)),
+        )
+    except OSError as error:  # a broker or a file that is not there, or time that ran out
+        sys.exit(f"error: {error}")
     print(f"{report.emitted} events sent, {report.refused} lines refused", file=sys.stderr)
     sys.exit(1 if report.refused else 0)

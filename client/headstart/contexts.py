@@ -10,6 +10,8 @@ from collections.abc import Callable, Sequence
 from typing import Final
 from urllib.parse import unquote
 
+from headstart.events import MAX_IDENTIFIER
+
 SEPARATOR: Final = "\x1f"
 """Between the parts of a Kafka key; no identifier may hold it."""
 
@@ -44,19 +46,29 @@ def context_paths(
     """Return the paths of one context, coarse to fine, beginning with its workflow type.
 
     `lookup` gives a level's value (None where the context has none: that level is skipped).
-    Only strings, numbers and booleans name a context; anything else counts as missing.
+    What `level_value` refuses counts as missing.
     """
     path = f"workflow_type={workflow_type.translate(_ESCAPES)}"
     paths = [path]
     for level in levels:
-        value = lookup(level)
-        if isinstance(value, bool):
-            value = "true" if value else "false"
-        if value is None or not isinstance(value, str | int | float):
+        value = level_value(lookup(level))
+        if value is None:
             continue
-        path = f"{path}/{level.translate(_ESCAPES)}={str(value).translate(_ESCAPES)}"
+        path = f"{path}/{level.translate(_ESCAPES)}={value.translate(_ESCAPES)}"
         paths.append(path)
     return tuple(paths)
+
+
+def level_value(value: object) -> str | None:
+    """Return a level's value as text; None where it names no context.
+
+    That is where it is missing, no string, number or boolean, or longer than an identifier.
+    """
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, int | float):
+        value = str(value)
+    return value if isinstance(value, str) and len(value) <= MAX_IDENTIFIER else None
 
 
 def workflow_type_of(path: str) -> str:

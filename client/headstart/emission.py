@@ -26,9 +26,15 @@ class EmitReport:
 
 
 def emit_lines(
-    file: str, kafka: str, say: Callable[[str], None], timeout_s: float = 30.0
+    file: str,
+    kafka: str,
+    say: Callable[[str], None],
+    timeout_s: float = 30.0,
+    check: Callable[[], None] = lambda: None,
 ) -> EmitReport:
     """Emit every line of `file` (`-` is standard input) and wait for the acknowledgements.
+
+    `check` is called once the file is open, before anything is sent; what it raises ends it.
 
     Refused lines go to `say` with their number. Raises `OSError` where the file cannot be read
     and `NotDelivered` where the broker does not take everything within `timeout_s` seconds.
@@ -36,6 +42,7 @@ def emit_lines(
     report = EmitReport()
     said = time.monotonic()
     with _open(file) as lines:
+        check()
         emitter = Emitter(kafka)
         for number, line in enumerate(lines, start=1):
             if not line.strip():

@@ -6,11 +6,36 @@ import logging
 from typing import Any
 
 from aiokafka import AIOKafkaProducer
-from aiokafka.errors import UnknownError
+from aiokafka.errors import KafkaError, UnknownError
 
 log = logging.getLogger("headstart")
 
 _sender_log = logging.getLogger("aiokafka.producer.sender")
+
+
+class BrokerUnreachable(ConnectionError):
+    """No broker answered; the message names the address and the remedy."""
+
+    def __init__(self, kafka: str, cause: BaseException) -> None:
+        super().__init__(
+            f"no Kafka broker answers at {kafka} ({type(cause).__name__}). Start one with "
+            "`headstart up`, or name yours: --kafka HOST:PORT or HEADSTART_KAFKA"
+        )
+
+
+async def require_broker(kafka: str) -> None:
+    """Return where a broker answers; raise `BrokerUnreachable` where none does."""
+    producer = AIOKafkaProducer(bootstrap_servers=kafka)
+    bootstrap = logging.getLogger("aiokafka")
+    level = bootstrap.level
+    bootstrap.setLevel(logging.CRITICAL)  # the error below says it, with the remedy
+    try:
+        await producer.start()
+    except (KafkaError, OSError) as error:
+        raise BrokerUnreachable(kafka, error) from error
+    finally:
+        await producer.stop()
+        bootstrap.setLevel(level)
 
 
 async def start_producer(kafka: str, **settings: Any) -> AIOKafkaProducer:

@@ -41,6 +41,12 @@ def test_the_broker(run: Run, closed: str, command: tuple[str, ...]) -> None:
     one_line(run(*command, "--kafka", closed), closed, BROKER)
 
 
+def test_the_broker_of_emit(run: Run, closed: str, tmp_path: Path) -> None:
+    file = tmp_path / "events.jsonl"
+    file.write_text("{}\n")
+    one_line(run("emit", str(file), "--kafka", closed), closed, BROKER)
+
+
 def test_postgres(run: Run, closed: str) -> None:
     dsn = f"postgresql://somebody:hush@{closed}/headstart"
     ended = run("memory", "query", "--workflow-id", "w1", "--postgres", dsn)

@@ -10,10 +10,11 @@ import pytest
 
 from headstart.contexts import DEFAULT_LEVELS
 from headstart.events import new_id
-from headstart.frames import encode_frame
+from headstart.frames import MAX_FRAME_BYTES, encode_frame
 from learners.outcome import Outcome
 from learners.policy import Policy
 from learners.registry import POLICIES
+from processing import contexts as contexts_module
 from processing import partition as partition_module
 from processing.partition import START_LIFE_MS, Commit, Partition
 from processing.placement import owner
@@ -23,11 +24,13 @@ from processing.rows import (
     ContextRow,
     PartitionRow,
     context_key,
+    context_of,
     decode_context,
     decode_partition,
     start_key,
     version,
 )
+from topics.catalogue import CHANGELOG
 
 NOW = 1_760_000_000_000
 EPOCH = 9
@@ -191,8 +194,9 @@ def test_a_completion_without_a_start_is_counted_and_nothing_else() -> None:
 
 
 def test_two_completions_of_different_ids_are_two_outcomes() -> None:
-    table, _commit = run(judged(task_id="t1"), judged(task_id="t1"))
+    table, _commit = run(judged(task_id="t1"), judged(task_id="t1", timestamp=NOW - 5))
     assert counts(table).outcomes == context(table).outcomes == 2
+    assert counts(table).clock == context(table).at == NOW  # the newest time of both
 
 
 def test_a_start_is_joined_once() -> None:
@@ -258,11 +262,6 @@ def test_other_events_are_no_outcomes(kind: str) -> None:
     assert counts(table).clock == NOW
 
 
-def test_a_context_keeps_the_newest_time() -> None:
-    table, _commit = run(judged(), judged(timestamp=NOW - 5))
-    assert (context(table).at, counts(table).clock) == (NOW, NOW)
-
-
 def test_levels_of_an_event() -> None:
     odd = {"context": {"domain": True}, "prediction": {"was_correct": True}}
     table, _commit = run(
@@ -305,7 +304,9 @@ def test_the_end_of_a_commit_covers_the_holes_after_the_last_record() -> None:
 
 
 def test_a_commit_is_cut_by_offset_where_it_is_full(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(partition_module, "COMMIT_BYTES", 7 * partition_module._ROW_BYTES)
+    longest = context_key("acme", "workflow_type=refund/domain=retail/user_id=u0")
+    row_bytes = len(longest) + contexts_module._ROW_BYTES
+    monkeypatch.setattr(partition_module, "COMMIT_BYTES", 7 * row_bytes)
     records = [[judged(user_id=f"u{n}"), judged(user_id=f"v{n}")] for n in range(6)]
     batch = fetch(*records, offsets=[0, 1, 2, 3, 5, 8], end=11)
     partition, table, position, ends = make(), {}, 0, []
@@ -319,6 +320,39 @@ def test_a_commit_is_cut_by_offset_where_it_is_full(monkeypatch: pytest.MonkeyPa
     # two contexts at every record, besides the two that all share: full at the third
     assert ends == [3, 11]
     assert counts(table).outcomes == 12
+
+
+def test_the_worst_records_still_fit_one_record_batch_of_the_changelog() -> None:
+    partition, position, commits = make(partitions=1), 0, 0
+    wide = "%" * 252  # three bytes each in a path, one in the frame
+    records = [
+        [
+            judged(
+                workflow_type=f"{wide}{n:04}",
+                user_id=f"{wide}{n:04}",
+                data={"context": {"domain": f"{wide}{n:04}"}, "prediction": {"was_correct": True}},
+            )
+            for n in range(700 * record, 700 * record + 700)
+        ]
+        for record in range(4)
+    ]
+    batch = fetch(*records)
+    assert all(value and 700_000 < len(value) <= MAX_FRAME_BYTES for value in batch.values)
+    while position < len(batch):
+        position = partition.apply(batch, position)
+        commit = partition.commit()
+        assert not commit.dead_letters
+        written = sum(len(key) + len(row or b"") + 64 for key, row in commit.rows)
+        assert written < CHANGELOG.max_record_bytes - 65_536
+        commits += 1
+    assert commits > 1
+
+
+def test_a_level_longer_than_an_identifier_names_no_context() -> None:
+    long = {"context": {"domain": "x" * 257}, "prediction": {"was_correct": True}}
+    table, _commit = run(judged(data=long))
+    paths = [context_of(key)[1] for key in table if key.startswith(b"c")]
+    assert paths == ["workflow_type=refund"]
 
 
 def test_a_commit_holds_each_row_once_and_the_partitions_row_last() -> None:

@@ -165,7 +165,7 @@ def test_the_rows_are_the_same_however_soon_a_commit_is_full(
     log: list[Record], plan: list[tuple[int, int, str]], full: int
 ) -> None:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(partition_module, "COMMIT_BYTES", full * partition_module._ROW_BYTES)
+        patch.setattr(partition_module, "COMMIT_BYTES", full * 320)
         table = eventfully(log, plan, "td")
     assert table == plainly(log, "td")[0]
 
