@@ -39,6 +39,11 @@ class BatchProducer:
             request_timeout_ms=120_000,
         )
 
+    @property
+    def idempotent(self) -> bool:
+        """Whether the broker gives producer ids, which the embedded one does not."""
+        return self._producer is not None and self._producer._txn_manager is not None
+
     async def stop(self) -> None:
         """Flush and disconnect."""
         if self._producer is not None:

@@ -12,6 +12,7 @@ import structlog
 from faust.types import TP
 
 from agents.app import App, WorkerConfig, new_app, register_agent
+from agents.holes import WAIT_S, Holes
 from agents.lane import Lane
 from agents.producer import BatchProducer
 from processing.records import RecordBatch
@@ -52,6 +53,7 @@ class SinkRuntime:
     def __init__(self, app: App, config: WorkerConfig, epoch: Epoch, plan: SinkPlan) -> None:
         self._app, self._config, self._epoch, self._plan = app, config, epoch, plan
         self._producer = BatchProducer(config.kafka)
+        self._holes = Holes()
         self._sink: StagedSink | None = None
         self._lane: Lane | None = None
         self._generation = -1
@@ -89,6 +91,10 @@ class SinkRuntime:
                 log.warning("sink.gap", partition=tp.partition, at=expected, got=batch.begin)
                 await self._app.consumer.seek_wait({tp: expected})
                 return
+        if not self._producer.idempotent and self._holes.doubtful(tp, batch):
+            await asyncio.sleep(WAIT_S)
+            await self._app.consumer.seek_wait({tp: expected})
+            return
         if batch.end > expected:
             self._expected[tp] = batch.end
             await self._lane.put(tp, batch)

@@ -12,6 +12,7 @@ from faust.types import TP
 
 from agents.adoption import adopt_rows
 from agents.app import App, WorkerConfig, new_app, register_agent
+from agents.holes import WAIT_S, Holes
 from agents.lane import Lane, end_process
 from agents.producer import BatchProducer
 from agents.store import ContextStore, new_table
@@ -77,6 +78,7 @@ class ThresholdRuntime:
         self._policy = policy(config.learner)
         self._publisher = ThresholdPublisher(config.redis)
         self._pending = PendingThresholds()
+        self._holes = Holes()
         self._lanes: dict[TP, ThresholdLane] = {}
         self._retry: asyncio.Task[None] | None = None
 
@@ -131,6 +133,10 @@ class ThresholdRuntime:
             if batch.begin > lane.expected:
                 return
         if batch.end <= lane.expected:
+            return
+        if not self.producer.idempotent and self._holes.doubtful(tp, batch):
+            await asyncio.sleep(WAIT_S)
+            await self.app.consumer.seek_wait({tp: lane.expected})
             return
         lane.expected = batch.end
         await lane.lane.put(tp, batch)
