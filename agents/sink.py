@@ -5,15 +5,17 @@ from __future__ import annotations
 import asyncio
 import datetime
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
+from typing import Final
 
 import psycopg
 import structlog
 from faust.types import TP
 
 from agents.app import App, WorkerConfig, new_app, register_agent
-from agents.holes import WAIT_S, Holes
-from agents.lane import Lane
+from agents.intake import Intake
+from agents.lane import Lane, end_process
 from agents.producer import BatchProducer
 from processing.records import RecordBatch
 from processing.storing import Unpack, Unpacked, unpack_events, unpack_thresholds
@@ -27,10 +29,14 @@ from topics.epoch import Epoch
 
 log = structlog.get_logger()
 
-LINGER_S = 0.05
+LINGER_S: Final = 0.05
 """A batch is stored when it is full or this old: one transaction for many small fetches."""
-PARTITIONS_INTERVAL_S = 3600.0
-BACKOFF_S = (0.2, 0.5, 1.0, 2.0, 5.0)
+SLICE: Final = 128
+"""Records unpacked at a time; in between Postgres is served."""
+DRAIN_S: Final = 8.0
+"""How long the transaction in flight may take when partitions are given up."""
+PARTITIONS_INTERVAL_S: Final = 3600.0
+BACKOFF_S: Final = (0.2, 0.5, 1.0, 2.0, 5.0)
 
 
 @dataclass(frozen=True)
@@ -48,16 +54,18 @@ HISTORY = SinkPlan(HISTORY_GROUP, THRESHOLDS.name, HistorySink, unpack_threshold
 
 
 class SinkRuntime:
-    """All partitions of this worker in one lane: one transaction takes from several."""
+    """All partitions of this worker in one lane: one transaction takes from several.
+
+    While Postgres takes one batch, the next is unpacked; transactions stay one after the other.
+    """
 
     def __init__(self, app: App, config: WorkerConfig, epoch: Epoch, plan: SinkPlan) -> None:
         self._app, self._config, self._epoch, self._plan = app, config, epoch, plan
         self._producer = BatchProducer(config.kafka)
-        self._holes = Holes()
         self._sink: StagedSink | None = None
         self._lane: Lane | None = None
-        self._generation = -1
-        self._expected: dict[TP, int] = {}
+        self._intake: Intake | None = None
+        self._storing: asyncio.Task[None] | None = None
         self._started = False
         self._partitions: asyncio.Task[None] | None = None
 
@@ -69,45 +77,36 @@ class SinkRuntime:
                 self._partitions = asyncio.create_task(self._keep_partitions())
             self._started = True
         await self.drain()
+        group, real = self._plan.group, self._producer.idempotent
         sink = await self._open_sink()
         stored = await sink.next_offsets(self._plan.topic, self._epoch.number)
-        self._expected = {tp: stored.get(tp.partition, 0) for tp in assigned}
-        self._generation = self._app.consumer_generation_id
-        self._lane = Lane(self._plan.group, self._handle, LINGER_S)
-        log.info("sink.opened", group=self._plan.group, partitions=len(assigned))
-        return self._expected.copy()
+        begin = {tp: stored.get(tp.partition, 0) for tp in assigned}
+        self._intake = Intake(self._app, group, begin, holes_are_real=real)
+        self._lane = Lane(group, self._handle, LINGER_S)
+        log.info("sink.opened", group=group, partitions=len(assigned))
+        return begin
 
     async def accept(self, tp: TP, generation: int, batch: RecordBatch) -> None:
-        """Queue a batch; drop it where it is of an older assignment, seek back over a gap."""
-        if self._lane is None or generation != self._generation or tp not in self._expected:
-            return
-        expected = self._expected[tp]
-        if batch.begin > expected:
-            earliest = (await self._app.consumer.earliest_offsets(tp))[tp]
-            if earliest > expected:
-                log.error("sink.lost", partition=tp.partition, begin=expected, end=earliest)
-                self._expected[tp] = expected = earliest
-            if batch.begin > expected:
-                log.warning("sink.gap", partition=tp.partition, at=expected, got=batch.begin)
-                await self._app.consumer.seek_wait({tp: expected})
-                return
-        if not self._producer.idempotent and self._holes.doubtful(tp, batch):
-            await asyncio.sleep(WAIT_S)
-            await self._app.consumer.seek_wait({tp: expected})
-            return
-        if batch.end > expected:
-            self._expected[tp] = batch.end
-            await self._lane.put(tp, batch)
+        """Queue a batch if it is the next one of its partition."""
+        lane, intake = self._lane, self._intake
+        if lane is not None and intake is not None and await intake.admit(tp, generation, batch):
+            await lane.put(tp, batch)
 
     def idle(self) -> dict[TP, int]:
         """Return the next offset of each partition while nothing waits or works."""
-        return self._expected.copy() if self._lane is not None and self._lane.idle else {}
+        if self._lane is None or self._intake is None or not self._lane.idle:
+            return {}
+        stored = self._storing is None or self._storing.done()
+        return self._intake.positions.copy() if stored else {}
 
     async def drain(self) -> None:
         """Finish the transaction in flight; drop what waits."""
         lane, self._lane = self._lane, None
         if lane is not None:
             await lane.close()
+        with suppress(TimeoutError):
+            await asyncio.wait_for(self._stored(), DRAIN_S)  # else it is rolled back
+        self._storing = None
 
     async def close(self) -> None:
         """Finish the transaction in flight and disconnect."""
@@ -119,24 +118,41 @@ class SinkRuntime:
         await self._close_sink()
 
     async def _handle(self, batches: list[tuple[TP, RecordBatch]]) -> None:
+        unpacked = await self._unpack(batches)
+        await self._stored()
+        self._storing = asyncio.create_task(self._finish(unpacked, batches))
+        self._storing.add_done_callback(_end_on_error)
+
+    async def _unpack(self, batches: list[tuple[TP, RecordBatch]]) -> Unpacked:
+        plan, unpacked = self._plan, Unpacked()
+        for _tp, batch in batches:
+            for position in range(len(batch)):
+                unpacked.add(batch, position, plan.unpack, plan.sink.encode, plan.group)
+                if position % SLICE == SLICE - 1:
+                    await asyncio.sleep(0)
+        return unpacked
+
+    async def _stored(self) -> None:
+        """Wait for the transaction in flight."""
+        if self._storing is not None:
+            await self._storing
+
+    async def _finish(self, unpacked: Unpacked, batches: list[tuple[TP, RecordBatch]]) -> None:
+        """Store a batch: dead letters first, then the transaction, then the committed offsets."""
         group = self._plan.group
-        unpacked = Unpacked()
-        offsets: dict[int, int] = {}
-        for tp, batch in batches:
-            unpacked.add(batch, offsets.get(tp.partition, batch.begin), self._plan.unpack, group)
-            offsets[tp.partition] = batch.end
         await self._producer.send_dead_letters(unpacked.dead_letters)
 
         async def on_refused(refused: Sequence[Refusal]) -> None:
             letters = [unpacked.refuse(index, reason, group) for index, reason in refused]
             await self._producer.send_dead_letters(letters)
 
-        await self._store(unpacked, offsets, on_refused)
+        offsets = {tp.partition: batch.end for tp, batch in batches}
+        await self._store(unpacked.lines, offsets, on_refused)
         for tp, batch in batches:
             self._app.consumer.done(tp, batch.end)
 
     async def _store(
-        self, unpacked: Unpacked, offsets: Mapping[int, int], on_refused: OnRefused
+        self, lines: Sequence[bytes], offsets: Mapping[int, int], on_refused: OnRefused
     ) -> None:
         """Store one batch; while Postgres is away, wait: the lane fills and fetching stops."""
         attempt = 0
@@ -144,7 +160,7 @@ class SinkRuntime:
             try:
                 sink = await self._open_sink()
                 await sink.store(
-                    unpacked.records,
+                    lines,
                     offsets,
                     topic=self._plan.topic,
                     epoch=self._epoch.number,
@@ -179,6 +195,11 @@ class SinkRuntime:
             except (PostgresUnreachable, psycopg.Error) as error:
                 # Their events go to the default partition until the next round.
                 log.warning("sink.partitions", error=str(error).strip())
+
+
+def _end_on_error(task: asyncio.Task[None]) -> None:
+    if not task.cancelled() and (error := task.exception()) is not None:
+        end_process("sink", error)
 
 
 def sink_app(config: WorkerConfig, epoch: Epoch, plan: SinkPlan) -> App:

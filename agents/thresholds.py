@@ -12,7 +12,7 @@ from faust.types import TP
 
 from agents.adoption import adopt_rows
 from agents.app import App, WorkerConfig, new_app, register_agent
-from agents.holes import WAIT_S, Holes
+from agents.intake import Intake
 from agents.lane import Lane, end_process
 from agents.producer import BatchProducer
 from agents.store import ContextStore, new_table
@@ -36,9 +36,8 @@ class ThresholdLane:
     """One partition under one assignment."""
 
     def __init__(self, tp: TP, generation: int, core: Partition, runtime: ThresholdRuntime) -> None:
-        self.generation = generation
         self.core = core
-        self.expected = core.watermark + 1
+        self._generation = generation
         self._tp, self._runtime = tp, runtime
         held = runtime.store.persisted_offset(TP(CHANGELOG.name, tp.partition))
         self._next_changelog = 0 if held is None else held + 1
@@ -56,7 +55,7 @@ class ThresholdLane:
         if commit.dead_letters:
             await runtime.producer.send_dead_letters(commit.dead_letters)
         first, last = await runtime.producer.send_rows(CHANGELOG.name, partition, commit.rows)
-        if self.generation != runtime.app.consumer_generation_id:
+        if self._generation != runtime.app.consumer_generation_id:
             return  # the next owner recovers these rows from the changelog
         contiguous = first == self._next_changelog
         runtime.store.write_rows(partition, commit.rows, last if contiguous else None)
@@ -78,8 +77,8 @@ class ThresholdRuntime:
         self._policy = policy(config.learner)
         self._publisher = ThresholdPublisher(config.redis)
         self._pending = PendingThresholds()
-        self._holes = Holes()
         self._lanes: dict[TP, ThresholdLane] = {}
+        self._intake: Intake | None = None
         self._retry: asyncio.Task[None] | None = None
 
     async def positions(self, assigned: set[TP], committed: Mapping[TP, int]) -> Mapping[TP, int]:
@@ -91,7 +90,10 @@ class ThresholdRuntime:
         generation = self.app.consumer_generation_id
         for tp in sorted(assigned):
             self._lanes[tp] = await self._open(tp, generation, committed.get(tp, 0))
-        return {tp: lane.expected for tp, lane in self._lanes.items()}
+        begin = {tp: lane.core.watermark + 1 for tp, lane in self._lanes.items()}
+        real = self.producer.idempotent
+        self._intake = Intake(self.app, THRESHOLDS_GROUP, begin, holes_are_real=real)
+        return begin
 
     async def _open(self, tp: TP, generation: int, committed: int) -> ThresholdLane:
         await adopt_rows(self.store, self.producer, tp.partition, self.epoch.number)
@@ -124,36 +126,17 @@ class ThresholdRuntime:
         return ThresholdLane(tp, generation, core, self)
 
     async def accept(self, tp: TP, generation: int, batch: RecordBatch) -> None:
-        """Queue a batch; drop it where it is of an older assignment, seek back over a gap."""
-        lane = self._lanes.get(tp)
-        if lane is None or generation != lane.generation:
-            return
-        if batch.begin > lane.expected:
-            await self._seek_back(tp, lane, batch.begin)
-            if batch.begin > lane.expected:
-                return
-        if batch.end <= lane.expected:
-            return
-        if not self.producer.idempotent and self._holes.doubtful(tp, batch):
-            await asyncio.sleep(WAIT_S)
-            await self.app.consumer.seek_wait({tp: lane.expected})
-            return
-        lane.expected = batch.end
-        await lane.lane.put(tp, batch)
-
-    async def _seek_back(self, tp: TP, lane: ThresholdLane, begin: int) -> None:
-        """Fetch again what was skipped, or say what retention has taken."""
-        earliest = (await self.app.consumer.earliest_offsets(tp))[tp]
-        if earliest > lane.expected:
-            log.error("thresholds.lost", partition=tp.partition, begin=lane.expected, end=earliest)
-            lane.expected = earliest
-        if begin > lane.expected:
-            log.warning("thresholds.gap", partition=tp.partition, at=lane.expected, got=begin)
-            await self.app.consumer.seek_wait({tp: lane.expected})
+        """Queue a batch if it is the next one of its partition."""
+        lane, intake = self._lanes.get(tp), self._intake
+        if lane is not None and intake is not None and await intake.admit(tp, generation, batch):
+            await lane.lane.put(tp, batch)
 
     def idle(self) -> dict[TP, int]:
         """Return the next offset of each partition that nothing waits or works for."""
-        return {tp: each.expected for tp, each in self._lanes.items() if each.lane.idle}
+        if self._intake is None:
+            return {}
+        positions = self._intake.positions
+        return {tp: positions[tp] for tp, each in self._lanes.items() if each.lane.idle}
 
     async def drain(self) -> None:
         """Finish the steps in flight; forget the lanes."""

@@ -23,12 +23,13 @@ from demo.watching import Watcher
 from deploy.local import Addresses
 from deploy.local.nursery import Nursery
 from deploy.local.process import Child, Ending
-from deploy.system import total_lag
+from deploy.system import total_lag, wait_drained
 from headstart import Thresholds
 from topics.catalogue import EVENTS
 from topics.reading import topic_state
 
 READS = 3_000
+DRAIN_S = 60.0
 _ENDING = Ending(signal.SIGTERM, signal.SIGKILL, signal.SIGKILL)
 
 
@@ -83,7 +84,8 @@ def run_demo(
     with Watcher(addresses.redis, tenant) as watcher:
         emitted = _run_executors(config, addresses, tenant, epoch, check, say)
         say("executors are done; draining")
-        _drain(addresses, epoch, check)
+        if lag := wait_drained(addresses, epoch, check, DRAIN_S):
+            raise TimeoutError(f"the workers did not take in {lag} records within {DRAIN_S:.0f} s")
         end = asyncio.run(topic_state(addresses.kafka, EVENTS.name))
     figures = asyncio.run(gather(addresses, tenant, config.levels, dict(begin.end), dict(end.end)))
     latencies = watcher.latencies_ms(figures.log.completions)
@@ -174,15 +176,6 @@ def _progress(child: Child) -> dict[str, Any]:
             found: dict[str, Any] = json.loads(line)
             return found
     return {"emitted": 0}
-
-
-def _drain(addresses: Addresses, epoch: int, check: Callable[[], None]) -> None:
-    deadline = time.monotonic() + 60.0
-    while (lag := asyncio.run(total_lag(addresses, epoch))) > 0:
-        if time.monotonic() > deadline:
-            raise TimeoutError(f"the workers did not take in {lag} records within 60 s")
-        check()
-        time.sleep(0.2)
 
 
 def _read_latencies(

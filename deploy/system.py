@@ -95,17 +95,10 @@ class System:
     def drain(self, timeout_s: float) -> bool:
         """Wait until the workers have taken in everything; return whether they have."""
         assert self.epoch is not None
-        epoch = self.epoch.number
-        deadline = time.monotonic() + timeout_s
-        while True:
-            lag = asyncio.run(total_lag(self.addresses, epoch))
-            if lag == 0:
-                return True
-            if time.monotonic() > deadline:
-                self._say(f"not drained: {lag} records are not yet taken in")
-                return False
-            self.check()
-            time.sleep(0.2)
+        lag = wait_drained(self.addresses, self.epoch.number, self.check, timeout_s)
+        if lag:
+            self._say(f"not drained: {lag} records are not yet taken in")
+        return lag == 0
 
     def stop(self, *, drain: bool = True, drain_s: float = 6.0) -> None:
         """Stop everything; drain first where the broker's log ends with it."""
@@ -139,6 +132,20 @@ async def prepare(addresses: Addresses, partitions: int) -> Epoch:
     _created, epoch = await ensure_topics(addresses.kafka, partitions=partitions, known=known)
     await remember_epoch(addresses.redis, epoch.number)
     return epoch
+
+
+def wait_drained(
+    addresses: Addresses, epoch: int, check: Callable[[], None], timeout_s: float
+) -> int:
+    """Wait until the workers have taken in everything; return how many records are left.
+
+    `check` is called in between; what it raises ends the waiting.
+    """
+    deadline = time.monotonic() + timeout_s
+    while (lag := asyncio.run(total_lag(addresses, epoch))) > 0 and time.monotonic() < deadline:
+        check()
+        time.sleep(0.2)
+    return lag
 
 
 async def total_lag(addresses: Addresses, epoch: int) -> int:

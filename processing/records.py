@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
+
 import msgspec
 
 
@@ -30,6 +32,13 @@ class RecordBatch(msgspec.Struct, gc=False):
     def offset(self) -> int:
         """Offset of the first record (Faust reads it as the message's)."""
         return self.offsets[0]
+
+    def drop_before(self, offset: int) -> None:
+        """Forget the records below `offset`."""
+        count = bisect_left(self.offsets, offset)
+        for of_each in (self.offsets, self.timestamps, self.keys, self.values):
+            del of_each[:count]
+        self.begin = max(self.begin, offset)
 
     def __len__(self) -> int:
         return len(self.offsets)

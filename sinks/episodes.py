@@ -1,62 +1,102 @@
 """Episodes to Postgres: the sink of `headstart.events`.
 
-Takes events that were decoded and validated; stores each once, whatever is delivered again.
+Takes the JSON of events that were validated; stores each once, whatever is delivered again.
 """
 
 from __future__ import annotations
 
 from typing import ClassVar, Final
 
+import msgspec
+
 from sinks.copytext import encode_columns, encode_json
-from sinks.staging import Record, StagedSink
+from sinks.staging import StagedSink
 from sinks.statements import load_statements
 from topics.catalogue import EPISODES_GROUP
 
-_COLUMNS: Final = frozenset(
-    (
-        *("id", "event_type", "tenant", "workflow_type", "workflow_id", "timestamp"),
-        *("task_id", "user_id", "agent_id", "session_id"),
-        *("tool_id", "success", "confidence", "data"),
-    )
-)
-_NOT_EXTRA: Final = _COLUMNS | {"origin"}  # origin is transport only, never stored
-
+_ABSENT: Final = msgspec.Raw()
+_EMPTY: Final = (b"", b"null")
 _BOOLEAN: Final = {True: "t", False: "f", None: ""}
 
 
-def encode_event(event: Record, /) -> bytes:
-    """Return an event as one line of COPY text, in the column order of the stage."""
-    get = event.get
-    confidence = get("confidence")
+class _Columns(msgspec.Struct, gc=False):
+    """An event as its table sees it; `data` stays the text that it is."""
+
+    id: str
+    tenant: str
+    event_type: str
+    workflow_type: str
+    workflow_id: str
+    timestamp: int
+    task_id: str | None = None
+    user_id: str | None = None
+    agent_id: str | None = None
+    session_id: str | None = None
+    tool_id: str | None = None
+    success: bool | None = None
+    confidence: float | None = None
+    data: msgspec.Raw = _ABSENT
+    origin: msgspec.Raw = _ABSENT
+    """Transport only, never stored."""
+
+
+class _OnlyColumns(_Columns, gc=False, forbid_unknown_fields=True):
+    pass
+
+
+_KNOWN: Final = frozenset(_Columns.__struct_fields__)
+_decode_only = msgspec.json.Decoder(_OnlyColumns).decode
+_decode_known = msgspec.json.Decoder(_Columns).decode
+_decode_fields = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
+
+
+def encode_event(raw: bytes, /) -> bytes:
+    """Return an event's JSON as one line of COPY text, in the column order of the stage.
+
+    Unknown top-level fields make the last column. Raises `ValueError`.
+    """
+    extra = b""
+    try:
+        event: _Columns = _decode_only(raw)
+    except msgspec.ValidationError:
+        event, extra = _decode_with_extra(raw)
+    confidence = event.confidence
     head = encode_columns(
         (
-            event["id"],
-            event["tenant"],
-            event["event_type"],
-            event["workflow_type"],
-            event["workflow_id"],
-            get("task_id") or "",
-            get("user_id") or "",
-            get("agent_id") or "",
-            get("session_id") or "",
-            str(event["timestamp"]),
-            get("tool_id") or "",
-            _BOOLEAN[get("success")],
+            event.id,
+            event.tenant,
+            event.event_type,
+            event.workflow_type,
+            event.workflow_id,
+            event.task_id or "",
+            event.user_id or "",
+            event.agent_id or "",
+            event.session_id or "",
+            str(event.timestamp),
+            event.tool_id or "",
+            _BOOLEAN[event.success],
             "" if confidence is None else str(confidence),
         )
     )
-    data = get("data")
-    extra = b""
-    if not event.keys() <= _NOT_EXTRA:
-        extra = encode_json({key: event[key] for key in event.keys() - _NOT_EXTRA})
-    return b"%b\t%b\t%b\n" % (head, b"{}" if data is None else encode_json(data), extra)
+    data = bytes(event.data)
+    return b"%b\t%b\t%b\n" % (head, b"{}" if data in _EMPTY else encode_json(data), extra)
+
+
+def _decode_with_extra(raw: bytes) -> tuple[_Columns, bytes]:
+    """Return an event and its unknown fields as a column of JSON."""
+    try:
+        event, fields = _decode_known(raw), _decode_fields(raw)
+    except msgspec.MsgspecError as error:
+        raise ValueError(f"not an event: {error}") from error
+    unknown = {name: value for name, value in fields.items() if name not in _KNOWN}
+    return event, encode_json(msgspec.json.encode(unknown)) if unknown else b""
 
 
 class EpisodeSink(StagedSink):
     """Stores validated events in `episodic_events`; unknown top-level fields go to `extra`.
 
-    Use: `sink = await EpisodeSink.open(dsn)`, then `await sink.store(events, {partition: next
-    offset}, topic=..., epoch=..., on_refused=...)`.
+    Use: `sink = await EpisodeSink.open(dsn)`, then `await sink.store(lines, {partition: next
+    offset}, topic=..., epoch=..., on_refused=...)`, lines being what `encode` returns.
     """
 
     consumer: ClassVar = EPISODES_GROUP

@@ -1,32 +1,44 @@
 """Threshold history to Postgres: the sink of `headstart.thresholds`.
 
-Takes decoded records in the shape of `topics.schema.Threshold`; the caller leaves tombstones out.
+Takes the values of that topic's records; the caller leaves tombstones out.
 """
 
 from __future__ import annotations
 
 from typing import ClassVar
 
+import msgspec
+
 from sinks.copytext import encode_columns
-from sinks.staging import Record, StagedSink
+from sinks.staging import StagedSink
 from sinks.statements import load_statements
 from topics.catalogue import HISTORY_GROUP
+from topics.schema import Threshold
+
+_decode = msgspec.json.Decoder(Threshold).decode
 
 
-def encode_threshold(record: Record, /) -> bytes:
-    """Return a threshold as one line of COPY text, in the column order of the stage."""
+def encode_threshold(raw: bytes, /) -> bytes:
+    """Return a threshold as one line of COPY text, in the column order of the stage.
+
+    Raises `ValueError` for what is no threshold.
+    """
+    try:
+        threshold = _decode(raw)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+        raise ValueError(f"not a threshold: {error}") from error
     return b"%b\n" % encode_columns(
         (
-            record["tenant"],
-            record["workflow_type"],
-            record["path"],
-            str(record["epoch"]),
-            str(record["offset"]),
-            str(record["speculate"]),
-            str(record["suggest"]),
-            str(record["outcomes"]),
-            record["learner"],
-            str(record["at"]),
+            threshold.tenant,
+            threshold.workflow_type,
+            threshold.path,
+            str(threshold.epoch),
+            str(threshold.offset),
+            str(threshold.speculate),
+            str(threshold.suggest),
+            str(threshold.outcomes),
+            threshold.learner,
+            str(threshold.at),
         )
     )
 

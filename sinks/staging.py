@@ -17,12 +17,7 @@ from psycopg import AsyncConnection, errors
 from sinks.connections import connect_postgres
 from sinks.statements import load_statements
 
-Record = Mapping[str, Any]
-
 _OFFSETS = load_statements("offsets")
-
-_BAD_RECORD: Final = (KeyError, TypeError, ValueError, AttributeError)
-"""What encoding raises for a record that does not fit its table."""
 
 _BAD_ROW: Final = (
     psycopg.DataError,  # text that is no uuid, a NUL in JSON, a number out of range
@@ -34,7 +29,7 @@ _BAD_ROW: Final = (
 
 
 class Refusal(NamedTuple):
-    """A record that cannot be stored: its place in the batch, from 0, and why."""
+    """A line that cannot be stored: its place in the batch, from 0, and why."""
 
     position: int
     reason: str
@@ -52,19 +47,19 @@ class Sink(Protocol):
 
     async def store(
         self,
-        records: Sequence[Record],
+        lines: Sequence[bytes],
         offsets: Mapping[int, int],
         *,
         topic: str,
         epoch: int,
         on_refused: OnRefused,
     ) -> int:
-        """Store a batch and the offsets it reaches to; return how many rows are new."""
+        """Store lines of COPY text and the offsets reached; return how many rows are new."""
         ...
 
 
 class StagedSink:
-    """Stores batches of records in one table; see the module for how.
+    """Stores batches of lines of COPY text in one table; see the module for how.
 
     One connection, one batch at a time: further calls of `store` wait. When the connection breaks,
     psycopg's error reaches the caller and nothing of the batch is stored; open a new sink.
@@ -80,8 +75,8 @@ class StagedSink:
         self._one_at_a_time = asyncio.Lock()
 
     @staticmethod
-    def encode(record: Record, /) -> bytes:
-        """Return a record as one line of COPY text; raise one of `_BAD_RECORD` if it has none."""
+    def encode(raw: bytes, /) -> bytes:
+        """Return a record's JSON as one line of COPY text. Raises `ValueError` if it has none."""
         raise NotImplementedError
 
     @classmethod
@@ -114,67 +109,50 @@ class StagedSink:
 
     async def store(
         self,
-        records: Sequence[Record],
+        lines: Sequence[bytes],
         offsets: Mapping[int, int],
         *,
         topic: str,
         epoch: int,
         on_refused: OnRefused,
     ) -> int:
-        """Store `records` and `offsets` (next offset by partition) in one transaction.
+        """Store `lines` and `offsets` (next offset by partition) in one transaction.
 
         Returns how many rows are new. `on_refused` is awaited before the commit, and only if
         there are refusals, in the order of the batch; if it raises, nothing is stored.
         """
-        rows, at, refused = self._encode_all(records)
+        refused: list[Refusal] = []
         async with self._one_at_a_time, self._connection.transaction():
-            inserted = await self._insert(rows, at, refused)
+            inserted = await self._insert(lines, 0, refused)
             if refused:
-                await on_refused(sorted(refused))
+                await on_refused(refused)
             await self._advance(offsets, topic, epoch)
         return inserted
 
-    def _encode_all(
-        self, records: Sequence[Record]
-    ) -> tuple[list[bytes], Sequence[int], list[Refusal]]:
-        """Return lines of COPY text, the index of the record of each, and what has no line."""
-        encode = self.encode
-        try:
-            return [encode(record) for record in records], range(len(records)), []
-        except _BAD_RECORD:
-            pass  # rare; go through them again one by one
-        rows, at, refused = [], [], []
-        for index, record in enumerate(records):
-            try:
-                rows.append(encode(record))
-                at.append(index)
-            except _BAD_RECORD as error:
-                refused.append(Refusal(index, f"{type(error).__name__}: {error}"))
-        return rows, at, refused
+    async def _insert(self, lines: Sequence[bytes], at: int, refused: list[Refusal]) -> int:
+        """Merge `lines`, the first being number `at` of its batch; return how many rows are new.
 
-    async def _insert(self, rows: list[bytes], at: Sequence[int], refused: list[Refusal]) -> int:
-        """Merge `rows`, adding the bad ones to `refused`; return how many are new.
-
-        The stage is empty before. A bad row is found by halving, each try in its own savepoint.
+        The stage is empty before. A bad line is found by halving, each try in its own savepoint,
+        and added to `refused`.
         """
-        if not rows:
+        if not lines:
             return 0
         try:
             async with self._connection.transaction():
-                return await self._merge(rows)
+                return await self._merge(lines)
         except _BAD_ROW as error:
-            if len(rows) == 1:
-                refused.append(Refusal(at[0], _reason(error)))
+            if len(lines) == 1:
+                refused.append(Refusal(at, _reason(error)))
                 return 0
-        half = len(rows) // 2
-        inserted = await self._insert(rows[:half], at[:half], refused)
+        half = len(lines) // 2
+        inserted = await self._insert(lines[:half], at, refused)
         await self._connection.execute(self.sql["clear_stage"])
-        return inserted + await self._insert(rows[half:], at[half:], refused)
+        return inserted + await self._insert(lines[half:], at + half, refused)
 
-    async def _merge(self, rows: list[bytes]) -> int:
+    async def _merge(self, lines: Sequence[bytes]) -> int:
         async with self._connection.cursor() as cursor:
             async with cursor.copy(self.sql["copy_stage"]) as copy:
-                await copy.write(b"".join(rows))
+                await copy.write(b"".join(lines))
             await cursor.execute(self.sql["merge_stage"])
             return cursor.rowcount
 

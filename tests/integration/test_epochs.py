@@ -13,59 +13,92 @@ import pytest
 pytestmark = pytest.mark.integration
 
 Event = dict[str, Any]
+TYPES = ["type-0", "type-1", "type-2"]
 
 
-def test_stop_and_start_kill_and_start(  # noqa: PLR0917
-    broker: str,
-    launch: Callable[..., Any],
-    headstart: Any,
-    judged: Callable[..., Event],
-    counts: Callable[[Sequence[Event]], dict[str, int]],
-    write_events: Callable[[Sequence[Event]], Path],
-    stored_at: Callable[[dict[str, Any], str], Any],
-    wait_gone: Callable[..., None],
-    tenant: str,
-    tmp_path: Path,
-) -> None:
-    if broker not in ("embedded", "apache"):
-        pytest.skip("a broker that runs already is not started anew")
-    data = tmp_path / "data"
-    emitted: list[Event] = []
-    epochs: list[int] = []
+class Lives:
+    """One data directory and the systems that run on it one after the other."""
 
-    def up() -> tuple[Any, dict[str, Any]]:
-        running = launch("up", "--data", data, "--kafka", broker, "--partitions", "2", "--json")
+    def __init__(self, data: Path, broker: str, launch: Callable[..., Any], headstart: Any) -> None:
+        self.data, self._broker = data, broker
+        self._launch, self.headstart = launch, headstart
+        self.emitted: list[Event] = []
+        self.epochs: list[int] = []
+
+    def up(self) -> tuple[Any, dict[str, Any]]:
+        options = ["--data", self.data, "--kafka", self._broker, "--partitions", "2", "--json"]
+        running = self._launch("up", *options)
         ready = json.loads(running.until('"epoch"').splitlines()[-1])
-        epochs.append(ready["epoch"])
+        self.epochs.append(ready["epoch"])
         return running, ready
 
-    def emit(number: int) -> None:
-        events = [judged(tenant, f"type-{place % 3}") for place in range(number)]
-        ended = headstart("emit", write_events(events), "--data", data, "--json")
-        assert json.loads(ended.stdout) == {"emitted": number, "refused": 0}, ended.stderr
-        emitted.extend(events)
+    def emit(self, events: Sequence[Event], file: Path) -> None:
+        ended = self.headstart("emit", file, "--data", self.data, "--json")
+        assert json.loads(ended.stdout) == {"emitted": len(events), "refused": 0}, ended.stderr
+        self.emitted.extend(events)
 
-    def check(at: dict[str, Any], seconds: float = 0.0) -> None:
+
+@pytest.fixture
+def lives(broker: str, launch: Callable[..., Any], headstart: Any, tmp_path: Path) -> Lives:
+    if broker not in ("embedded", "apache"):
+        pytest.skip("a broker that runs already is not started anew")
+    return Lives(tmp_path / "data", broker, launch, headstart)
+
+
+@pytest.fixture
+def emit(
+    lives: Lives,
+    judged: Callable[..., Event],
+    write_events: Callable[[Sequence[Event]], Path],
+    tenant: str,
+) -> Callable[[int], None]:
+    def emit(number: int) -> None:
+        events = [judged(tenant, TYPES[place % 3]) for place in range(number)]
+        lives.emit(events, write_events(events))
+
+    return emit
+
+
+@pytest.fixture
+def check(
+    lives: Lives,
+    counts: Callable[[Sequence[Event]], dict[str, int]],
+    stored_at: Callable[[dict[str, Any], str], Any],
+    tenant: str,
+) -> Callable[[dict[str, Any]], None]:
+    """Nothing lost, nothing double, and what is served is of the log epoch in force."""
+
+    def check(at: dict[str, Any]) -> None:
         stored = stored_at(at, tenant)
-        types = ["type-0", "type-1", "type-2"]
         stored.until(
             lambda: (
-                stored.ids() == sorted(event["id"] for event in emitted)
-                and stored.counted(*types) == counts(emitted)
+                stored.ids() == sorted(event["id"] for event in lives.emitted)
+                and stored.counted(*TYPES) == counts(lives.emitted)
             ),
-            seconds,
+            30,
         )
-        assert {value["epoch"] for value in stored.served(*types).values()} == {epochs[-1]}
+        served = {value["epoch"] for value in stored.served(*TYPES).values()}
+        assert served == {lives.epochs[-1]}
 
+    return check
+
+
+def test_stop_and_start_kill_and_start(
+    broker: str,
+    lives: Lives,
+    emit: Callable[[int], None],
+    check: Callable[[dict[str, Any]], None],
+    wait_gone: Callable[..., None],
+) -> None:
     # Stopped well: what was emitted is taken in before the broker forgets it.
-    running, _ = up()
+    running, _ = lives.up()
     emit(300)
     assert running.end(signal.SIGINT) == 0
-    running, at = up()
+    running, at = lives.up()
     emit(200)
-    check(at, seconds=30)
+    check(at)
 
-    again = headstart("up", "--data", data)
+    again = lives.headstart("up", "--data", lives.data)
     assert again.returncode == 1
     assert f"{at['kafka']}" in again.stderr
     assert len(again.stderr.strip().splitlines()) <= 2
@@ -75,13 +108,13 @@ def test_stop_and_start_kill_and_start(  # noqa: PLR0917
     assert len(children) >= 6, "broker, Postgres, Redis and three workers"
     running.end(signal.SIGKILL)
     wait_gone(children)
-    running, at = up()
+    running, at = lives.up()
     emit(100)
-    check(at, seconds=30)
+    check(at)
     children = running.descendants()
     assert running.end(signal.SIGTERM) == 0
     wait_gone(children, 0)
 
     forgets = broker == "embedded"
-    assert sorted(epochs) == epochs
-    assert len(set(epochs)) == (3 if forgets else 1)
+    assert sorted(lives.epochs) == lives.epochs
+    assert len(set(lives.epochs)) == (3 if forgets else 1)

@@ -6,12 +6,13 @@ import asyncio
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import orjson
 import psycopg
 import pytest
 
 from headstart.events import new_id
 from sinks.connections import connect_postgres
-from sinks.episodes import EpisodeSink
+from sinks.episodes import EpisodeSink, encode_event
 from sinks.queries import count_events, event_ids, events_of_workflow
 from sinks.staging import Refusal, Sink
 
@@ -34,6 +35,10 @@ def make_event(tenant: str, **fields: Any) -> dict[str, Any]:
     }
 
 
+def lines(events: Sequence[Mapping[str, Any]]) -> list[bytes]:
+    return [encode_event(orjson.dumps(event)) for event in events]
+
+
 async def accept_none(refused: Sequence[Refusal]) -> None:
     raise AssertionError(f"refused: {refused}")
 
@@ -45,7 +50,8 @@ async def store(
     on_refused: Any = accept_none,
 ) -> int:
     async with await EpisodeSink.open(dsn) as sink:
-        return await sink.store(events, offsets or {}, topic=TOPIC, epoch=7, on_refused=on_refused)
+        rows = lines(events)
+        return await sink.store(rows, offsets or {}, topic=TOPIC, epoch=7, on_refused=on_refused)
 
 
 async def next_offsets(dsn: str, epoch: int = 7) -> dict[int, int]:
@@ -65,7 +71,8 @@ def test_a_batch_delivered_twice_is_stored_once(migrated: str, tenant: str) -> N
         async with await EpisodeSink.open(migrated) as episodes:
             sink: Sink = episodes
             for expected in (50, 0):
-                stored = await sink.store(events, {}, topic=TOPIC, epoch=7, on_refused=accept_none)
+                rows = lines(events)
+                stored = await sink.store(rows, {}, topic=TOPIC, epoch=7, on_refused=accept_none)
                 assert stored == expected
         async with await connect_postgres(migrated) as connection:
             assert await count_events(connection, tenant) == (50, 50)
@@ -117,11 +124,7 @@ def test_nothing_is_stored_when_the_dead_letters_cannot_be_sent(migrated: str, t
         ({"data": {"note": "a\x00b"}}, "unsupported Unicode escape sequence"),
         ({"user_id": "a\x00b"}, "invalid byte sequence"),
         ({"workflow_id": "".join(chr(40 + i * 7919 % 50000) for i in range(9000))}, "index row"),
-        ({"timestamp": 1.5}, "invalid input syntax for type bigint"),
         ({"timestamp": 10**17}, "interval out of range"),
-        ({"tenant": None}, "TypeError"),
-        ({"data": {"note": "\ud800"}}, "surrogates"),
-        ({"data": {"big": 2**70}}, "64-bit"),
         ({"confidence": 1e300}, "out of range"),
     ],
 )
@@ -145,7 +148,7 @@ def test_many_bad_rows_in_a_large_batch_are_named_in_order(migrated: str, tenant
     events = [make_event(tenant, data={"query": "q" * 500}) for _ in range(3000)]
     bad = [0, 1, 700, 1500, 2999]
     for place, index in enumerate(bad):
-        events[index].update({"id": "no uuid"} if place % 2 else {"tenant": 5})
+        events[index].update({"id": "no uuid"} if place % 2 else {"event_type": "unheard_of"})
     refused: list[Refusal] = []
 
     async def keep(found: Sequence[Refusal]) -> None:
@@ -163,7 +166,8 @@ def test_the_sink_goes_on_after_a_bad_batch(migrated: str, tenant: str) -> None:
         async with await EpisodeSink.open(migrated) as sink:
             for epoch in range(8):
                 events = [make_event(tenant), make_event(tenant, id="no uuid")]
-                stored = await sink.store(events, {}, topic=TOPIC, epoch=epoch, on_refused=keep)
+                rows = lines(events)
+                stored = await sink.store(rows, {}, topic=TOPIC, epoch=epoch, on_refused=keep)
                 assert stored == 1
 
     asyncio.run(batches())
@@ -175,7 +179,7 @@ def test_concurrent_stores_on_one_sink_do_not_mix(migrated: str, tenant: str) ->
             batches = [[make_event(tenant) for _ in range(20)] for _ in range(5)]
             stored = await asyncio.gather(
                 *(
-                    sink.store(batch, {n: 1}, topic=TOPIC, epoch=7, on_refused=accept_none)
+                    sink.store(lines(batch), {n: 1}, topic=TOPIC, epoch=7, on_refused=accept_none)
                     for n, batch in enumerate(batches)
                 )
             )
@@ -198,9 +202,37 @@ def test_a_cut_connection_stores_nothing_and_says_so(migrated: str, tenant: str)
 
         events = [make_event(tenant), make_event(tenant, id="no uuid")]
         with pytest.raises(psycopg.OperationalError):
-            await sink.store(events, {0: 2}, topic=TOPIC, epoch=7, on_refused=kill)
+            await sink.store(lines(events), {0: 2}, topic=TOPIC, epoch=7, on_refused=kill)
         await sink.close()
         assert await next_offsets(migrated) == {}
         assert await read(migrated, tenant) == []
 
     asyncio.run(cut())
+
+
+@pytest.mark.parametrize(
+    ("good", "bad"),
+    [(b'"t"', b"null"), (b'"t"', b"5"), (b":1", b":1.5"), (b'"tenant":"t",', b""), (b"{", b"[")],
+)
+def test_what_is_no_event_has_no_line(good: bytes, bad: bytes) -> None:
+    raw = orjson.dumps(make_event("t", timestamp=1)).replace(good, bad, 1)
+    with pytest.raises(ValueError, match="not an event"):
+        encode_event(raw)
+
+
+def test_a_number_that_no_double_holds_is_kept(migrated: str, tenant: str) -> None:
+    raw = orjson.dumps(make_event(tenant, data="@", more="@")).replace(b'"@"', b'{"n": 1e400}')
+
+    async def run() -> list[tuple[Any, ...]]:
+        async with await EpisodeSink.open(migrated) as sink:
+            stored = await sink.store(
+                [encode_event(raw)], {}, topic=TOPIC, epoch=7, on_refused=accept_none
+            )
+            assert stored == 1
+        query = "SELECT (data->>'n')::numeric = 1e400, (extra->'more'->>'n')::numeric = 1e400"
+        async with await connect_postgres(migrated) as connection:
+            return await (
+                await connection.execute(query + " FROM episodic_events")  # type: ignore[arg-type]
+            ).fetchall()
+
+    assert asyncio.run(run()) == [(True, True)]

@@ -5,10 +5,11 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
+import orjson
 import pytest
 
 from sinks.connections import connect_postgres
-from sinks.history import HistorySink
+from sinks.history import HistorySink, encode_threshold
 from sinks.queries import history_of_context
 from sinks.staging import Refusal
 
@@ -40,10 +41,12 @@ def test_every_version_is_kept_once_and_comes_back_exactly(migrated: str, tenant
 
     async def run() -> None:
         async with await HistorySink.open(migrated) as sink:
-            bad = change(tenant, 9, speculate=None)
-            batch = [*changes, bad]
-            assert await sink.store(batch, {0: 9}, topic="h", epoch=1, on_refused=keep) == 3
-            assert await sink.store(changes, {0: 9}, topic="h", epoch=1, on_refused=keep) == 0
+            batch = [encode_threshold(orjson.dumps(each)) for each in changes]
+            beyond = encode_threshold(orjson.dumps(changes[0]).replace(b":5,", b":%d," % 2**70))
+            assert (
+                await sink.store([*batch, beyond], {0: 9}, topic="h", epoch=1, on_refused=keep) == 3
+            )
+            assert await sink.store(batch, {0: 9}, topic="h", epoch=1, on_refused=keep) == 0
             assert await sink.next_offsets("h", 1) == {0: 9}
         async with await connect_postgres(migrated) as connection:
             path = changes[0]["path"]
@@ -63,3 +66,14 @@ def test_sinks_keep_their_offsets_apart(migrated: str, tenant: str) -> None:
             assert row == ("headstart-history", "h", 1, 0, 9)
 
     asyncio.run(run())
+
+
+@pytest.mark.parametrize(
+    "value",
+    [b"", b"x", b"{}", b"[]", b"\xff", b'"\xff"', b"[" * 100_000,
+     orjson.dumps(change("t", 1, speculate="0.9")), orjson.dumps(change("t", 1, at=None))],
+    ids=lambda value: str(value[:12]),
+)  # fmt: skip
+def test_what_is_no_threshold_is_refused(value: bytes) -> None:
+    with pytest.raises(ValueError, match="not a threshold"):
+        encode_threshold(value)

@@ -6,12 +6,13 @@ import asyncio
 from datetime import UTC, date, datetime
 from typing import Any
 
+import orjson
 import psycopg
 import pytest
 
 from headstart.events import new_id
 from sinks.connections import connect_postgres
-from sinks.episodes import EpisodeSink
+from sinks.episodes import EpisodeSink, encode_event
 from sinks.partitions import ensure_partitions, partition_name
 
 pytestmark = pytest.mark.integration
@@ -36,7 +37,8 @@ def event(timestamp: int) -> dict[str, Any]:
 
 async def store(dsn: str, events: list[dict[str, Any]]) -> int:
     async with await EpisodeSink.open(dsn) as sink:
-        return await sink.store(events, {}, topic="t", epoch=1, on_refused=None)  # type: ignore[arg-type]
+        lines = [encode_event(orjson.dumps(event)) for event in events]
+        return await sink.store(lines, {}, topic="t", epoch=1, on_refused=None)  # type: ignore[arg-type]
 
 
 async def ensure(dsn: str, back: int, ahead: int) -> list[str]:

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from typing import Any
 from uuid import uuid4
 
+import orjson
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -15,7 +16,7 @@ from hypothesis import strategies as st
 from headstart.events import new_id
 from sinks.connections import connect_postgres
 from sinks.copytext import encode_columns, encode_json
-from sinks.episodes import EpisodeSink
+from sinks.episodes import EpisodeSink, encode_event
 from sinks.queries import events_of_workflow
 from sinks.staging import Refusal
 
@@ -62,7 +63,8 @@ async def round_trip(dsn: str, batch: list[dict[str, Any]]) -> list[dict[str, An
     sent = [{**event, "tenant": tenant} for event in batch]
     async with await EpisodeSink.open(dsn) as sink:
         with_origin = [{**event, "origin": ["spool", 1]} for event in sent]
-        stored = await sink.store(with_origin, {}, topic="t", epoch=1, on_refused=refuse_none)
+        lines = [encode_event(orjson.dumps(event)) for event in with_origin]
+        stored = await sink.store(lines, {}, topic="t", epoch=1, on_refused=refuse_none)
         assert stored == len(batch)
     async with await connect_postgres(dsn) as connection:
         back = await events_of_workflow(connection, tenant, "w1")
@@ -112,7 +114,7 @@ def test_a_confidence_too_small_for_real_is_stored_as_zero(migrated: str) -> Non
 def test_text_columns_are_escaped() -> None:
     assert encode_columns(("a", "", "c")) == b"a\t\tc"
     assert encode_columns(("a\tb", "c\\d", "e\nf\rg")) == b"a\\tb\tc\\\\d\te\\nf\\rg"
-    assert encode_json({"a": "\t\\"}) == rb'{"a":"\\t\\\\"}'
+    assert encode_json(b'{"a":\r\n\t"\\t\\\\"}') == rb'{"a":   "\\t\\\\"}'
 
 
 def test_a_column_that_is_no_text_is_an_error() -> None:

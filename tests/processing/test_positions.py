@@ -1,0 +1,86 @@
+"""Which fetch comes next: nothing twice, nothing left out, whatever is delivered."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from processing.positions import MOST_TRIES, Positions, Verdict
+from processing.records import RecordBatch
+
+AT = "a partition"
+
+
+def batch(begin: int, end: int, offsets: Sequence[int] | None = None) -> RecordBatch:
+    places = list(range(begin, end) if offsets is None else offsets)
+    nothing: list[bytes | None] = [None] * len(places)
+    return RecordBatch("t", 0, begin, end, places, places[:], nothing, nothing[:])
+
+
+def positions(begin: int = 0, *, holes_are_real: bool = True) -> Positions[str]:
+    return Positions({AT: begin}, holes_are_real=holes_are_real)
+
+
+@given(st.lists(st.tuples(st.integers(0, 30), st.integers(1, 10)), max_size=60))
+def test_what_is_taken_is_the_log_in_order_and_each_record_once(
+    fetches: list[tuple[int, int]],
+) -> None:
+    at, taken = positions(), []
+    for begin, count in fetches:
+        fetched = batch(begin, begin + count)
+        expected = at[AT]
+        verdict = at.judge(AT, fetched)
+        assert verdict is (
+            Verdict.GAP if begin > expected else Verdict.OLD if begin + count <= expected
+            else Verdict.TAKE
+        )  # fmt: skip
+        if verdict is Verdict.TAKE:
+            taken += fetched.offsets
+            assert len(fetched.values) == len(fetched.keys) == len(fetched.timestamps)
+    assert taken == list(range(at[AT]))
+
+
+def test_what_retention_took_is_counted_and_passed_over() -> None:
+    at = positions(5)
+    assert at.judge(AT, batch(9, 12)) is Verdict.GAP
+    assert at.skip_lost(AT, 3) == 0
+    assert at[AT] == 5
+    assert at.skip_lost(AT, 9) == 4
+    assert at.judge(AT, batch(9, 12)) is Verdict.TAKE
+
+
+def test_real_holes_are_taken_at_once() -> None:
+    at = positions()
+    assert at.judge(AT, batch(0, 10, [0, 1, 7])) is Verdict.TAKE
+    assert at[AT] == 10
+
+
+def test_doubtful_holes_are_fetched_again_until_they_fill() -> None:
+    at = positions(holes_are_real=False)
+    assert at.judge(AT, batch(0, 10, [0, 1, 7])) is Verdict.HOLE
+    assert at[AT] == 0
+    assert at.judge(AT, batch(0, 10)) is Verdict.TAKE
+
+
+def test_doubtful_holes_that_stay_are_taken_for_real() -> None:
+    at = positions(holes_are_real=False)
+    verdicts = [at.judge(AT, batch(0, 10, [0, 1, 7])) for _ in range(MOST_TRIES + 1)]
+    assert verdicts == [Verdict.HOLE] * MOST_TRIES + [Verdict.TAKE]
+
+
+def test_each_hole_has_tries_of_its_own() -> None:
+    at = positions(holes_are_real=False)
+    for begin in range(0, 1000, 10):
+        assert at.judge(AT, batch(begin, begin + 10, [begin])) is Verdict.HOLE
+        assert at.judge(AT, batch(begin, begin + 10)) is Verdict.TAKE
+
+
+def test_a_partition_of_others_is_not_known() -> None:
+    at = positions()
+    assert AT in at
+    assert "another" not in at
+    with pytest.raises(KeyError):
+        at.judge("another", batch(0, 1))
