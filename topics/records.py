@@ -59,7 +59,7 @@ class EventFields(Protocol):
     success: bool | None
     confidence: float | None
     data: DataFields | None
-    origin: list[Any] | None
+    origin: tuple[str, int] | None
 
 
 Scalar = str | int | float | bool | None
@@ -105,6 +105,8 @@ def _field(hint: Any, documented: bool, closed: bool) -> Any:
         return dict[str, _field(get_args(hint)[1], documented, closed)]  # type: ignore[misc]
     if origin is list:
         return list[_field(get_args(hint)[0], documented, closed)]  # type: ignore[misc]
+    if origin is tuple:
+        return tuple[tuple(_field(item, documented, closed) for item in get_args(hint))]  # type: ignore[misc]
     if hasattr(hint, "__required_keys__"):
         return derive(hint, documented=documented, closed=closed)
     return hint

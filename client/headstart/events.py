@@ -54,6 +54,8 @@ EventId = Annotated[
 Confidence = Annotated[float, Range(0.0, 1.0)]
 UnixMs = Annotated[int, Range(0, 253_402_300_799_999)]
 Milliseconds = Annotated[float, Range(0.0)]
+SpoolId = Annotated[str, Text(1, 64, r"^[^\u0000\u001f]*$")]
+Position = Annotated[int, Range(0, 2**63 - 1)]
 
 
 class Prediction(TypedDict, total=False):
@@ -119,7 +121,7 @@ class Event(TypedDict, total=False):
     """One episodic event, as it travels (JSON object). Unknown fields survive the round trip.
 
     `timestamp` is in Unix milliseconds. `origin` is [spool id, position]: transport only, never
-    stored. An optional field may be absent or null.
+    stored; positions of one spool and key only grow, and one that does not is a duplicate. An optional field may be absent or null.
     """
 
     id: Required[EventId]
@@ -136,7 +138,7 @@ class Event(TypedDict, total=False):
     success: bool
     confidence: Confidence
     data: Data
-    origin: list[Any]
+    origin: tuple[SpoolId, Position]
 
 
 class InvalidEvent(ValueError):

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Annotated, Any, Literal, Required, get_args, get_origin, get_type_hints
 
 from headstart.events import (
@@ -82,6 +82,8 @@ def _compile(hint: Any) -> Check:
         return _choice(get_args(hint))
     if origin is list:
         return _array(_compile(get_args(hint)[0]))
+    if origin is tuple:
+        return _tuple([_compile(item) for item in get_args(hint)])
     if origin is dict:
         return _object({}, frozenset())
     if hasattr(hint, "__required_keys__"):
@@ -149,6 +151,16 @@ def _array(item: Check) -> Check:
         if not isinstance(value, list):
             raise InvalidEvent(name, f"must be an array, not {_kind(value)}")
         for index, element in enumerate(value):
+            item(element, field_name(name, index))
+
+    return check
+
+
+def _tuple(items: Sequence[Check]) -> Check:
+    def check(value: Any, name: str) -> None:
+        if not isinstance(value, list | tuple) or len(value) != len(items):
+            raise InvalidEvent(name, f"must be an array of {len(items)}")
+        for index, (item, element) in enumerate(zip(items, value, strict=True)):
             item(element, field_name(name, index))
 
     return check
