@@ -6,7 +6,6 @@ from a clock, and no decision depends on where a batch ends.
 
 from __future__ import annotations
 
-import heapq
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final
@@ -20,26 +19,36 @@ from processing.placement import owner
 from processing.records import RecordBatch
 from processing.rows import (
     PARTITION_KEY,
+    SPOOL,
     START,
     PartitionRow,
     Start,
     decode_partition,
-    decode_start,
     encode_partition,
-    encode_start,
+    is_deleted,
     start_key,
     version,
 )
+from processing.spools import Spools
+from processing.starts import Starts
 from topics.catalogue import THRESHOLDS_GROUP
 from topics.records import EventFields
 from topics.schema import Threshold
 
-START_LIFE_MS: Final = 3_600_000
-"""How long a start waits for its completion, in event time."""
 COMMIT_BYTES: Final = 4_000_000
 """Size at which a commit is cut, by offset. The changelog takes 10 MB, and one record more, of at
 most 900 kB of which each identifier may stand in the key of three levels, adds less than 6 MB."""
-_ROW_EXTRA: Final = 64  # what a record batch adds to a row
+
+
+class RowAhead(RuntimeError):
+    """A row is of a later offset than the partition's watermark: part of a commit is missing."""
+
+    def __init__(self, partition: int, key: bytes, offset: int, watermark: int) -> None:
+        super().__init__(
+            f"partition {partition}: the row {key!r} is of offset {offset}, the watermark is "
+            f"{watermark}: the changelog or the local store has lost part of a commit. Delete this "
+            "worker's data directory to restore it from the changelog"
+        )
 
 
 @dataclass
@@ -47,12 +56,12 @@ class Commit:
     """Everything that one step changes, to be delivered in this order.
 
     `rows`: for the changelog (one record batch, the partition's row last) and then the local
-    store; None deletes. `thresholds`: every touched context, for Redis; `moved`: those whose
+    store. `thresholds`: every touched context, for Redis; `moved`: those whose
     answer changed, for the compacted topic. `end`: the next offset to apply.
     """
 
     end: int
-    rows: list[tuple[bytes, bytes | None]]
+    rows: list[tuple[bytes, bytes]]
     thresholds: list[Threshold]
     moved: list[Threshold]
     dead_letters: list[DeadLetter]
@@ -73,24 +82,33 @@ class Partition:
     ) -> None:
         self._partition, self._partitions, self._epoch = partition, partitions, epoch
         self._contexts = Contexts(policy, levels, epoch, load)
+        self._spools = Spools(epoch, load)
         self._row = PartitionRow()
-        self._starts: dict[bytes, Start] = {}
-        self._expiry: list[tuple[int, bytes]] = []
-        self._changed: dict[bytes, bytes | None] = {}
+        self._starts = Starts(epoch)
         self._letters: list[DeadLetter] = []
-        self._events = self._end = self._changed_bytes = 0
+        self._events = self._end = 0
         self.watermark = -1
 
     def restore(self, rows: Iterable[tuple[bytes, bytes]]) -> None:
-        """Take up the partition's own row and the open starts from the table."""
+        """Take up the partition's own row, open starts and positions from the table.
+
+        Raises `RowAhead`.
+        """
+        newest, key_of_newest = -1, b""
         for key, raw in rows:
+            epoch, offset = version(raw)
             if key == PARTITION_KEY:
-                self._row = decode_partition(raw)
-                self.watermark = version(raw)[1]
-            elif key.startswith(START):
-                self._starts[key] = start = decode_start(raw)
-                self._expiry.append((start.timestamp, key))
-        heapq.heapify(self._expiry)
+                self._row, self.watermark = decode_partition(raw), offset
+            elif epoch == self._epoch and offset > newest:
+                newest, key_of_newest = offset, key
+            if is_deleted(raw):
+                continue
+            if key.startswith(START):
+                self._starts.restore(key, raw)
+            elif key.startswith(SPOOL):
+                self._spools.restore(key, raw)
+        if newest > self.watermark:
+            raise RowAhead(self._partition, key_of_newest, newest, self.watermark)
 
     def apply(self, batch: RecordBatch, begin: int = 0) -> int:
         """Apply records from position `begin` on; return the next position.
@@ -115,11 +133,17 @@ class Partition:
                     self._letters.append(self._letter(batch, position, event, reason))
             self._events += len(decoded)
             self.watermark = offset
-            if self._contexts.touched_bytes + self._changed_bytes > COMMIT_BYTES:
+            if self._gathered_bytes() > COMMIT_BYTES:
                 break
         # Past the last record of a fetch come its holes, which nobody will see again.
         self._end = batch.end if position + 1 >= len(batch.offsets) else self.watermark + 1
         return position + 1
+
+    def _gathered_bytes(self) -> int:
+        """Return the bytes, at the most, of the rows that changed since the last commit."""
+        return (
+            self._contexts.touched_bytes + self._spools.touched_bytes + self._starts.touched_bytes
+        )
 
     def _letter(
         self, batch: RecordBatch, position: int, event: EventFields, reason: str
@@ -136,8 +160,13 @@ class Partition:
         """Apply one event; return a reason where the rules of outcomes refuse it."""
         if event.timestamp > self._row.clock:
             self._row.clock = event.timestamp
-            if self._expiry and self._expiry[0][0] < event.timestamp - START_LIFE_MS:
-                self._expire()
+            self._row.unresolved += self._starts.expire(event.timestamp, offset)
+            self._spools.expire(event.timestamp, offset)
+        if event.origin is not None and self._spools.duplicate(
+            event.tenant, event.workflow_type, event.origin, self._row.clock, offset
+        ):
+            self._row.duplicates += 1
+            return None
         if event.event_type == "task_complete":
             return self._complete(event, offset)
         if event.event_type == "speculation_start":
@@ -159,15 +188,14 @@ class Partition:
             bool(prediction and prediction.speculated),
             self._contexts.levels_of(event),
         )
-        if key in self._starts:
-            self._row.unresolved += 1
-        self._starts[key] = start
-        heapq.heappush(self._expiry, (start.timestamp, key))
-        self._change(key, encode_start(start, self._epoch, offset))
+        self._row.unresolved += self._starts.open(key, start, offset)
         return None
 
     def _complete(self, event: EventFields, offset: int) -> str | None:
-        start = self._close(event) if self._starts and event.task_id is not None else None
+        start = None
+        if self._starts and event.task_id is not None:
+            key = start_key(event.tenant, event.workflow_id, event.task_id)
+            start = self._starts.close(key, offset)
         prediction = event.data.prediction if event.data else None
         correct = prediction.was_correct if prediction else None
         if event.confidence is not None and correct is not None:
@@ -213,35 +241,12 @@ class Partition:
         self._row.outcomes += 1
         self._contexts.learn(event.tenant, event.workflow_type, levels, outcome, offset)
 
-    def _close(self, event: EventFields) -> Start | None:
-        key = start_key(event.tenant, event.workflow_id, event.task_id or "")
-        start = self._starts.pop(key, None)
-        if start is not None:
-            self._change(key, None)
-        return start
-
-    def _change(self, key: bytes, row: bytes | None) -> None:
-        self._changed[key] = row
-        self._changed_bytes += len(key) + len(row or b"") + _ROW_EXTRA
-
-    def _expire(self) -> None:
-        """Drop starts that waited an hour of event time; an entry may be of a replaced start."""
-        oldest = self._row.clock - START_LIFE_MS
-        while self._expiry and self._expiry[0][0] < oldest:
-            timestamp, key = heapq.heappop(self._expiry)
-            start = self._starts.get(key)
-            if start is not None and start.timestamp == timestamp:
-                del self._starts[key]
-                self._change(key, None)
-                self._row.unresolved += 1
-
     def commit(self) -> Commit:
         """Return what changed since the last commit."""
-        rows: list[tuple[bytes, bytes | None]] = list(self._changed.items())
-        context_rows, thresholds, moved = self._contexts.drain()
-        rows.extend(context_rows)
+        rows, thresholds, moved = self._contexts.drain()
+        rows += self._starts.drain()
+        rows += self._spools.drain()
         rows.append((PARTITION_KEY, encode_partition(self._row, self._epoch, self.watermark)))
         commit = Commit(self._end, rows, thresholds, moved, self._letters, self._events)
-        self._changed, self._letters = {}, []
-        self._events = self._changed_bytes = 0
+        self._letters, self._events = [], 0
         return commit

@@ -1,7 +1,11 @@
 """Rows of the contexts table as bytes: the log epoch and the last offset applied come first.
 
 Keys: `c` tenant 0x1f path (a context), `s` tenant 0x1f workflow id 0x1f task id (an open start),
+`o` tenant 0x1f workflow type 0x1f spool id (how far a spool's events of a key were seen),
 `@partition` (the watermark). Every row is a pure function of a prefix of its partition's log.
+
+A row is deleted by a row that holds its version and nothing else: a tombstone has no version, and
+a late writer would bring the row back. The tombstone follows when no late writer can be left.
 """
 
 from __future__ import annotations
@@ -16,9 +20,11 @@ from headstart.contexts import SEPARATOR
 PARTITION_KEY: Final = b"@partition"
 CONTEXT: Final = b"c"
 START: Final = b"s"
+SPOOL: Final = b"o"
 
 _VERSION = struct.Struct("<Qq")
 _CONTEXT = struct.Struct("<QqqQQQHB")
+_SPOOL = struct.Struct("<QqQq")
 
 
 class ContextRow(NamedTuple):
@@ -53,6 +59,14 @@ class PartitionRow(msgspec.Struct, gc=False, array_like=True):
     outcomes: int = 0
     unresolved: int = 0
     unmatched: int = 0
+    duplicates: int = 0
+
+
+class SpoolRow(NamedTuple):
+    """The last position seen of a spool and key. `at`: the partition's clock then, Unix ms."""
+
+    position: int
+    at: int
 
 
 _encode = msgspec.msgpack.Encoder().encode
@@ -76,6 +90,11 @@ def start_key(tenant: str, workflow_id: str, task_id: str) -> bytes:
     return START + f"{tenant}{SEPARATOR}{workflow_id}{SEPARATOR}{task_id}".encode()
 
 
+def spool_key(tenant: str, workflow_type: str, spool: str) -> bytes:
+    """Return the key of the row of a spool and key."""
+    return SPOOL + f"{tenant}{SEPARATOR}{workflow_type}{SEPARATOR}{spool}".encode()
+
+
 def version(row: bytes) -> tuple[int, int]:
     """Return (epoch, offset) of any row."""
     epoch, offset = _VERSION.unpack_from(row)
@@ -85,6 +104,16 @@ def version(row: bytes) -> tuple[int, int]:
 def with_version(row: bytes, epoch: int, offset: int) -> bytes:
     """Return `row` as it stands at another place of the log (a new epoch adopts old rows)."""
     return _VERSION.pack(epoch, offset) + row[_VERSION.size :]
+
+
+def deleted(epoch: int, offset: int) -> bytes:
+    """Return the row that deletes a row at an offset."""
+    return _VERSION.pack(epoch, offset)
+
+
+def is_deleted(row: bytes) -> bool:
+    """Return whether a row only says that there is none any more."""
+    return len(row) == _VERSION.size
 
 
 def encode_context(row: ContextRow) -> bytes:
@@ -122,3 +151,13 @@ def encode_partition(row: PartitionRow, epoch: int, offset: int) -> bytes:
 def decode_partition(raw: bytes) -> PartitionRow:
     """Return the partition's row from its bytes."""
     return _decode_partition(raw[_VERSION.size :])
+
+
+def encode_spool(row: SpoolRow, epoch: int, offset: int) -> bytes:
+    """Return the bytes of the row of a spool and key."""
+    return _SPOOL.pack(epoch, offset, row.position, row.at)
+
+
+def decode_spool(raw: bytes) -> SpoolRow:
+    """Return the row of a spool and key from its bytes."""
+    return SpoolRow._make(_SPOOL.unpack(raw)[2:])

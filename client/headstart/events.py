@@ -121,7 +121,8 @@ class Event(TypedDict, total=False):
     """One episodic event, as it travels (JSON object). Unknown fields survive the round trip.
 
     `timestamp` is in Unix milliseconds. `origin` is [spool id, position]: transport only, never
-    stored; positions of one spool and key only grow, and one that does not is a duplicate. An optional field may be absent or null.
+    stored; positions of one spool and key only grow, and one that does not is a duplicate.
+    An optional field may be absent or null.
     """
 
     id: Required[EventId]

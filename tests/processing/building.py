@@ -21,6 +21,7 @@ from processing.rows import (
     context_key,
     decode_context,
     decode_partition,
+    is_deleted,
 )
 
 NOW = 1_760_000_000_000
@@ -80,11 +81,12 @@ def make(table: Table | None = None, policy: Policy = TD, partitions: int = 1) -
 
 
 def store(table: Table, commit: Commit) -> None:
-    for key, row in commit.rows:
-        if row is None:
-            table.pop(key, None)
-        else:
-            table[key] = row
+    table.update(commit.rows)
+
+
+def live(table: Table) -> Table:
+    """Return the rows that are not deleted."""
+    return {key: row for key, row in table.items() if not is_deleted(row)}
 
 
 def run(*records: Any, table: Table | None = None, policy: Policy = TD) -> tuple[Table, Commit]:

@@ -7,7 +7,6 @@ import pytest
 
 from headstart.events import new_id
 from learners.outcome import Outcome
-from processing.partition import START_LIFE_MS
 from processing.rows import (
     PARTITION_KEY,
     ContextRow,
@@ -16,6 +15,7 @@ from processing.rows import (
     start_key,
     version,
 )
+from processing.starts import START_LIFE_MS
 from tests.processing.building import (
     EPOCH,
     NOW,
@@ -25,6 +25,7 @@ from tests.processing.building import (
     counts,
     event,
     judged,
+    live,
     reasons,
     run,
     start,
@@ -48,11 +49,11 @@ def test_start_and_completion_are_joined() -> None:
     assert version(table[key]) == (EPOCH, 0)
     assert counts(table).outcomes == 0
     run(event(task_id="t1", tool_id="search", user_id="u9"), table=table)
-    assert key not in table
+    assert key not in live(table)
     row = context(table, "workflow_type=refund/domain=retail")  # the context of the start
     assert (row.outcomes, row.speculated, row.hits) == (1, 1, 1)
     assert row.state == TD.update(TD.initial(), Outcome(confidence=0.95, correct=True))
-    assert not any(b"user_id" in key for key in table)
+    assert not any(b"user_id" in key for key in live(table))
 
 
 @pytest.mark.parametrize(
@@ -84,7 +85,7 @@ def test_the_confidence_of_the_start_counts_where_the_completion_is_not_whole() 
 def test_a_whole_completion_ends_its_start_too() -> None:
     table, commit = run(start(confidence=0.3), judged(task_id="t1", correct=False))
     assert counts(table) == PartitionRow(clock=NOW, outcomes=1)
-    assert start_key("acme", "w1", "t1") not in table
+    assert start_key("acme", "w1", "t1") not in live(table)
     assert context(table).speculated == 0  # its own prediction counts, not that of the start
     assert commit.dead_letters == []
 
@@ -136,7 +137,7 @@ def test_a_start_expires_after_an_hour_of_event_time(waited: int, unresolved: in
     run(start(timestamp=begun), table=table)
     run(event("hil_decision", timestamp=begun + waited), table=table)
     assert counts(table).unresolved == unresolved
-    assert (start_key("acme", "w1", "t1") in table) == (not unresolved)
+    assert (start_key("acme", "w1", "t1") in live(table)) == (not unresolved)
     run(event(task_id="t1", tool_id="search", timestamp=begun), table=table)
     assert counts(table).outcomes == 1 - unresolved
     assert counts(table).unmatched == unresolved
@@ -147,9 +148,9 @@ def test_a_start_replaced_by_a_later_one_expires_with_the_later_one() -> None:
     begun = NOW - START_LIFE_MS
     both = [start(timestamp=begun), start(timestamp=begun + 500)]
     table, _commit = run(*both, event(timestamp=begun + 500 + START_LIFE_MS))
-    assert start_key("acme", "w1", "t1") in table
+    assert start_key("acme", "w1", "t1") in live(table)
     run(event(timestamp=begun + 501 + START_LIFE_MS), table=table)
-    assert start_key("acme", "w1", "t1") not in table
+    assert start_key("acme", "w1", "t1") not in live(table)
     assert counts(table).unresolved == 2
 
 

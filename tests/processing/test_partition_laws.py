@@ -19,9 +19,11 @@ from headstart.contexts import DEFAULT_LEVELS
 from headstart.frames import encode_frame
 from learners.registry import POLICIES
 from processing import partition as partition_module
-from processing.partition import START_LIFE_MS, Commit, Partition
+from processing.partition import Commit, Partition
 from processing.records import RecordBatch
 from processing.rows import PARTITION_KEY, decode_context, decode_partition, version
+from processing.spools import SPOOL_LIFE_MS
+from processing.starts import START_LIFE_MS
 
 NOW = 1_760_000_000_000
 EPOCH = 3
@@ -31,7 +33,9 @@ Record = tuple[int, bytes | None]
 
 moments = st.builds(
     int.__add__,
-    st.sampled_from([0, 1_000, START_LIFE_MS // 2, START_LIFE_MS, 2 * START_LIFE_MS]),
+    st.sampled_from(
+        [0, 0, 1_000, START_LIFE_MS // 2, START_LIFE_MS, 2 * START_LIFE_MS, SPOOL_LIFE_MS]
+    ),
     st.integers(0, 3),
 )
 tools = st.sampled_from([None, "search", "cancel"])
@@ -46,13 +50,14 @@ events = st.fixed_dictionaries(
         "tenant": st.sampled_from(["a", "b"]),
         "workflow_type": st.sampled_from(["refund", "a/b"]),
         "workflow_id": st.just("w1"),
-        "timestamp": moments.map(lambda moment: NOW - 3 * START_LIFE_MS + moment),
+        "timestamp": moments.map(lambda moment: NOW - SPOOL_LIFE_MS - 3 * START_LIFE_MS + moment),
         "task_id": st.sampled_from([None, "t1", "t1", "t2", "t3"]),
         "tool_id": tools,
         "confidence": st.none() | st.floats(0, 1) | st.floats(0.9, 1) | st.just(7),
     },
     optional={
         "user_id": st.sampled_from(["u1", "u2"]),
+        "origin": st.tuples(st.sampled_from(["s1", "s2"]), st.integers(0, 4)),
         "data": st.fixed_dictionaries(
             {"prediction": st.fixed_dictionaries({"tool_id": tools, "was_correct": judgement})},
             optional={
@@ -104,11 +109,7 @@ def make(table: Table, policy: str) -> Partition:
 
 
 def store(table: Table, commit: Commit) -> None:
-    for key, row in commit.rows:
-        if row is None:
-            table.pop(key, None)
-        else:
-            table[key] = row
+    table.update(commit.rows)
 
 
 def apply(partition: Partition, batch: RecordBatch, write: Callable[[Commit], None]) -> None:

@@ -1,0 +1,124 @@
+"""How far each spool was seen, per key: what tells an event sent twice from a new one.
+
+Positions of one spool and key only grow (the client sees to that, also across retries and
+successors), so one at or below the last seen is a duplicate, however it was framed this time.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Callable
+from typing import Final
+
+from headstart.contexts import SEPARATOR
+from processing.rows import SpoolRow, decode_spool, deleted, encode_spool, is_deleted, spool_key
+
+SPOOL_LIFE_MS: Final = 14 * 86_400_000
+"""How long a position is kept after the spool's last event, in event time: well beyond the life of
+a spool, which its owner sets aside after days."""
+CACHE_LIMIT: Final = 200_000
+"""Most positions kept in memory, about 400 bytes each."""
+_ROW_BYTES: Final = 128
+"""Bytes of a row without its key, at the most, and what a record batch adds to it."""
+
+Place = tuple[str, str, str]
+"""Tenant, workflow type, spool id."""
+
+
+class _Seen:
+    """The last position, the partition's clock then, and the offset of its event."""
+
+    __slots__ = ("at", "offset", "position")
+
+    def __init__(self, row: SpoolRow) -> None:
+        self.position, self.at = row
+        self.offset = -1
+
+
+class Spools:
+    """The positions of one partition: a cache over the table's rows.
+
+    What `drain` returned has to be in the table before anything else is asked.
+    """
+
+    def __init__(self, epoch: int, load: Callable[[bytes], bytes | None]) -> None:
+        self._epoch, self._load = epoch, load
+        self._seen: dict[Place, _Seen] = {}
+        self._touched: dict[Place, _Seen | int] = {}
+        self._expiry: list[tuple[int, Place]] = []
+        self.touched_bytes = 0
+
+    def restore(self, key: bytes, raw: bytes) -> None:
+        """Take up one row of the table, so that it expires."""
+        heapq.heappush(self._expiry, (decode_spool(raw).at, _place(key)))
+
+    def duplicate(
+        self, tenant: str, workflow_type: str, origin: tuple[str, int], clock: int, offset: int
+    ) -> bool:
+        """Return whether this event was seen before; note its position where it was not."""
+        place = (tenant, workflow_type, origin[0])
+        seen = self._seen.get(place) or self._find(place, clock)
+        if origin[1] <= seen.position:
+            return True
+        seen.position, seen.at, seen.offset = origin[1], clock, offset
+        if place not in self._touched:
+            self._touch(place)
+        self._touched[place] = seen
+        return False
+
+    def _find(self, place: Place, clock: int) -> _Seen:
+        row = self._row(place)
+        if row is None:
+            row = SpoolRow(-1, clock)
+            heapq.heappush(self._expiry, (clock, place))
+        seen = self._seen[place] = _Seen(row)
+        return seen
+
+    def _row(self, place: Place) -> SpoolRow | None:
+        """Return the row in the table, unless it was deleted since."""
+        if isinstance(self._touched.get(place), int):
+            return None
+        raw = self._load(spool_key(*place))
+        return None if raw is None or is_deleted(raw) else decode_spool(raw)
+
+    def expire(self, clock: int, offset: int) -> None:
+        """Delete the positions of spools that were not heard of for `SPOOL_LIFE_MS`."""
+        oldest = clock - SPOOL_LIFE_MS
+        while self._expiry and self._expiry[0][0] < oldest:
+            _earlier, place = heapq.heappop(self._expiry)
+            seen = self._seen.get(place) or self._row(place)
+            if seen is None:
+                continue
+            if seen.at >= oldest:
+                heapq.heappush(self._expiry, (seen.at, place))
+                continue
+            self._seen.pop(place, None)
+            self._touch(place)
+            self._touched[place] = offset
+
+    def _touch(self, place: Place) -> None:
+        # Keys are UTF-8, whose characters have four bytes at the most.
+        self.touched_bytes += 4 * (len(place[0]) + len(place[1]) + len(place[2])) + _ROW_BYTES
+
+    def drain(self) -> list[tuple[bytes, bytes]]:
+        """Return the rows that changed since the last call."""
+        epoch = self._epoch
+        rows = [
+            (
+                spool_key(*place),
+                deleted(epoch, seen)
+                if isinstance(seen, int)
+                else encode_spool(SpoolRow(seen.position, seen.at), epoch, seen.offset),
+            )
+            for place, seen in self._touched.items()
+        ]
+        self._touched.clear()
+        self.touched_bytes = 0
+        if len(self._seen) > CACHE_LIMIT:
+            self._seen.clear()
+        return rows
+
+
+def _place(key: bytes) -> Place:
+    tenant, workflow_type, spool = key[1:].decode().split(SEPARATOR)
+    return tenant, workflow_type, spool

@@ -1,0 +1,71 @@
+"""The open starts of one partition: `speculation_start`s that wait for their completion.
+
+State exists only for open ones: one without an end expires after an hour of event time.
+"""
+
+from __future__ import annotations
+
+import heapq
+from typing import Final
+
+from processing.rows import Start, decode_start, deleted, encode_start
+
+START_LIFE_MS: Final = 3_600_000
+"""How long a start waits for its completion, in event time."""
+_ROW_EXTRA: Final = 64  # what a record batch adds to a row
+
+
+class Starts:
+    """Open starts by row key, all in memory."""
+
+    def __init__(self, epoch: int) -> None:
+        self._epoch = epoch
+        self._open: dict[bytes, Start] = {}
+        self._expiry: list[tuple[int, bytes]] = []
+        self._touched: dict[bytes, bytes] = {}
+        self.touched_bytes = 0
+
+    def __bool__(self) -> bool:
+        return bool(self._open)
+
+    def restore(self, key: bytes, raw: bytes) -> None:
+        """Take up one row of the table."""
+        self._open[key] = start = decode_start(raw)
+        heapq.heappush(self._expiry, (start.timestamp, key))
+
+    def open(self, key: bytes, start: Start, offset: int) -> bool:
+        """Add a start; return whether it replaces one that was still open."""
+        replaces = key in self._open
+        self._open[key] = start
+        heapq.heappush(self._expiry, (start.timestamp, key))
+        self._touch(key, encode_start(start, self._epoch, offset))
+        return replaces
+
+    def close(self, key: bytes, offset: int) -> Start | None:
+        """Return the open start and forget it; None where there is none."""
+        start = self._open.pop(key, None)
+        if start is not None:
+            self._touch(key, deleted(self._epoch, offset))
+        return start
+
+    def expire(self, clock: int, offset: int) -> int:
+        """Forget starts that waited for `START_LIFE_MS`; return how many."""
+        oldest, expired = clock - START_LIFE_MS, 0
+        while self._expiry and self._expiry[0][0] < oldest:
+            timestamp, key = heapq.heappop(self._expiry)
+            start = self._open.get(key)
+            if start is not None and start.timestamp == timestamp:  # it may have been replaced
+                self.close(key, offset)
+                expired += 1
+        return expired
+
+    def _touch(self, key: bytes, row: bytes) -> None:
+        self._touched[key] = row
+        self.touched_bytes += len(key) + len(row) + _ROW_EXTRA
+
+    def drain(self) -> list[tuple[bytes, bytes]]:
+        """Return the rows that changed since the last call."""
+        rows = list(self._touched.items())
+        self._touched.clear()
+        self.touched_bytes = 0
+        return rows
