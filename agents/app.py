@@ -14,6 +14,7 @@ from typing import Any, Final, Protocol
 import faust
 from faust.types import TP
 
+from agents.alive import HEARTBEAT_S, SESSION_TIMEOUT_S
 from agents.lane import end_process
 from agents.record_path.transport import RecordBatchSchema, Transport
 from agents.sweeper import sweep
@@ -100,8 +101,8 @@ def new_app(group: str, config: WorkerConfig) -> App:
         stream_buffer_maxsize=32,  # counts fetches, not records
         stream_publish_on_commit=False,
         broker_commit_interval=1.0,
-        broker_session_timeout=10.0,
-        broker_heartbeat_interval=2.0,
+        broker_session_timeout=SESSION_TIMEOUT_S,
+        broker_heartbeat_interval=HEARTBEAT_S,
         broker_max_poll_interval=600.0,
         consumer_auto_offset_reset="earliest",
         consumer_max_fetch_size=4_194_304,

@@ -14,16 +14,19 @@ import structlog
 from faust.types import TP
 
 from agents.app import App, WorkerConfig, new_app, register_agent
-from agents.intake import Intake
 from agents.lane import Lane, end_process
 from agents.producer import BatchProducer
+from agents.source import GroupSource
+from delivery.batches import store_batches
+from delivery.intake import Intake
+from processing.dead_letters import DeadLetter
 from processing.records import RecordBatch
 from processing.storing import Unpack, Unpacked, unpack_events, unpack_thresholds
 from sinks.connections import PostgresUnreachable, connect_postgres
 from sinks.episodes import EpisodeSink
 from sinks.history import HistorySink
 from sinks.partitions import ensure_partitions
-from sinks.staging import OnRefused, Refusal, StagedSink
+from sinks.staging import OnRefused, StagedSink
 from topics.catalogue import EPISODES_GROUP, EVENTS, HISTORY_GROUP, THRESHOLDS
 from topics.epoch import Epoch
 
@@ -64,7 +67,8 @@ class SinkRuntime:
         self._producer = BatchProducer(config.kafka)
         self._sink: StagedSink | None = None
         self._lane: Lane | None = None
-        self._intake: Intake | None = None
+        self._intake: Intake[TP] | None = None
+        self._generation = -1
         self._storing: asyncio.Task[None] | None = None
         self._started = False
         self._partitions: asyncio.Task[None] | None = None
@@ -81,7 +85,8 @@ class SinkRuntime:
         sink = await self._open_sink()
         stored = await sink.next_offsets(self._plan.topic, self._epoch.number)
         begin = {tp: stored.get(tp.partition, 0) for tp in assigned}
-        self._intake = Intake(self._app, group, begin, holes_are_real=real)
+        self._intake = Intake(GroupSource(self._app), group, begin, holes_are_real=real)
+        self._generation = self._app.consumer_generation_id
         self._lane = Lane(group, self._handle, LINGER_S)
         log.info("sink.opened", group=group, partitions=len(assigned))
         return begin
@@ -89,7 +94,9 @@ class SinkRuntime:
     async def accept(self, tp: TP, generation: int, batch: RecordBatch) -> None:
         """Queue a batch if it is the next one of its partition."""
         lane, intake = self._lane, self._intake
-        if lane is not None and intake is not None and await intake.admit(tp, generation, batch):
+        if lane is None or intake is None or generation != self._generation:
+            return
+        if await intake.admit(tp, batch):
             await lane.put(tp, batch)
 
     def idle(self) -> dict[TP, int]:
@@ -120,7 +127,8 @@ class SinkRuntime:
     async def _handle(self, batches: list[tuple[TP, RecordBatch]]) -> None:
         unpacked = await self._unpack(batches)
         await self._stored()
-        self._storing = asyncio.create_task(self._finish(unpacked, batches))
+        work = store_batches([batch for _tp, batch in batches], unpacked, self._plan.group, self)
+        self._storing = asyncio.create_task(work)
         self._storing.add_done_callback(_end_on_error)
 
     async def _unpack(self, batches: list[tuple[TP, RecordBatch]]) -> Unpacked:
@@ -137,21 +145,15 @@ class SinkRuntime:
         if self._storing is not None:
             await self._storing
 
-    async def _finish(self, unpacked: Unpacked, batches: list[tuple[TP, RecordBatch]]) -> None:
-        """Store a batch: dead letters first, then the transaction, then the committed offsets."""
-        group = self._plan.group
-        await self._producer.send_dead_letters(unpacked.dead_letters)
+    async def send_dead_letters(self, letters: Sequence[DeadLetter]) -> None:
+        """Send dead letters; see `StoreOutlets`."""
+        await self._producer.send_dead_letters(letters)
 
-        async def on_refused(refused: Sequence[Refusal]) -> None:
-            letters = [unpacked.refuse(index, reason, group) for index, reason in refused]
-            await self._producer.send_dead_letters(letters)
+    def done(self, partition: int, end: int) -> None:
+        """Report what took effect; see `StoreOutlets`."""
+        self._app.consumer.done(TP(self._plan.topic, partition), end)
 
-        offsets = {tp.partition: batch.end for tp, batch in batches}
-        await self._store(unpacked.lines, offsets, on_refused)
-        for tp, batch in batches:
-            self._app.consumer.done(tp, batch.end)
-
-    async def _store(
+    async def store(
         self, lines: Sequence[bytes], offsets: Mapping[int, int], on_refused: OnRefused
     ) -> None:
         """Store one batch; while Postgres is away, wait: the lane fills and fetching stops."""

@@ -1,7 +1,8 @@
 """The contexts table's local store: RocksDB, written only after the changelog acknowledged.
 
 A row and the changelog offset it came from are written in one WriteBatch, so the local store is
-always a prefix of the changelog, never ahead of it.
+always a prefix of the changelog, never ahead of it. Recovery keeps the row of the higher offset:
+a worker that was stopped and woke up may have appended old rows.
 """
 
 from __future__ import annotations
@@ -14,6 +15,8 @@ import faust
 import rocksdict
 from faust.stores.rocksdb import Store
 from faust.types import TP
+
+from processing.rows import stale
 
 CHANGELOG_OFFSET: Final = b"@changelog"
 _OFFSET = struct.Struct("<Qq")
@@ -30,6 +33,14 @@ class ContextStore(Store):  # type: ignore[misc]
     """RocksDB store of one table, in one log epoch."""
 
     epoch: int
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self._overtaken: dict[int, set[bytes]] = {}
+
+    def take_overtaken(self, partition: int) -> set[bytes]:
+        """Return the keys whose last row in the changelog, as recovered, is not the right one."""
+        return self._overtaken.pop(partition, set())
 
     def get_row(self, partition: int, key: bytes) -> bytes | None:
         """Return a row, or None."""
@@ -75,14 +86,26 @@ class ContextStore(Store):  # type: ignore[misc]
 
     def apply_changelog_batch(self, batch: Iterable[Any], *_codecs: Any, **_more: Any) -> None:
         """Apply recovered changelog records (Faust's recovery calls this)."""
-        rows: dict[int, list[tuple[bytes, bytes | None]]] = {}
+        rows: dict[int, dict[bytes, bytes | None]] = {}
         offsets: dict[int, int] = {}
         for event in batch:
             message = event.message
-            rows.setdefault(message.partition, []).append((message.key, message.value))
+            changed = rows.setdefault(message.partition, {})
+            self._recover(message.partition, changed, message.key, message.value)
             offsets[message.partition] = message.offset
         for partition, changed in rows.items():
-            self.write_rows(partition, changed, offsets[partition])
+            self.write_rows(partition, changed.items(), offsets[partition])
+
+    def _recover(
+        self, partition: int, changed: dict[bytes, bytes | None], key: bytes, row: bytes | None
+    ) -> None:
+        ours = changed[key] if key in changed else self.get_row(partition, key)
+        overtaken = self._overtaken.setdefault(partition, set())
+        if stale(ours, row):
+            overtaken.add(key)
+        else:
+            overtaken.discard(key)
+            changed[key] = row
 
 
 class ContextTable(faust.Table):  # type: ignore[misc]

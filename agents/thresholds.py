@@ -3,99 +3,79 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
 
-import msgspec
 import structlog
 from faust.types import TP
 
 from agents.adoption import adopt_rows
+from agents.alive import Alive
 from agents.app import App, WorkerConfig, new_app, register_agent
-from agents.intake import Intake
-from agents.lane import Lane, end_process
+from agents.lane import end_process
+from agents.ownership import Ownership
 from agents.producer import BatchProducer
+from agents.source import GroupSource
 from agents.store import ContextStore, new_table
-from headstart.contexts import threshold_key
+from delivery.intake import Intake
 from learners.registry import policy
 from processing.contexts import stored_threshold
-from processing.partition import Commit, Partition
+from processing.partition import Partition
 from processing.records import RecordBatch
-from processing.rows import CONTEXT, version
+from processing.rows import CONTEXT, is_deleted, version
 from sinks.pending import PendingThresholds
+from sinks.published import Published
 from sinks.thresholds import ThresholdPublisher
-from topics.catalogue import CHANGELOG, CONTEXTS_TABLE, EVENTS, THRESHOLDS, THRESHOLDS_GROUP
+from topics.catalogue import CHANGELOG, CONTEXTS_TABLE, EVENTS, THRESHOLDS_GROUP
 from topics.epoch import Epoch
+from topics.reading import topic_state
 from topics.schema import Threshold
 
 log = structlog.get_logger()
-_encode = msgspec.json.Encoder().encode
 
-
-class ThresholdLane:
-    """One partition under one assignment."""
-
-    def __init__(self, tp: TP, generation: int, core: Partition, runtime: ThresholdRuntime) -> None:
-        self.core = core
-        self._generation = generation
-        self._tp, self._runtime = tp, runtime
-        held = runtime.store.persisted_offset(TP(CHANGELOG.name, tp.partition))
-        self._next_changelog = 0 if held is None else held + 1
-        self.lane = Lane(f"thresholds-{tp.partition}", self._handle)
-
-    async def _handle(self, batches: list[tuple[TP, RecordBatch]]) -> None:
-        for _tp, batch in batches:
-            position = 0
-            while (position := self.core.apply(batch, position)) < len(batch):
-                await self._deliver(self.core.commit())
-        await self._deliver(self.core.commit())
-
-    async def _deliver(self, commit: Commit) -> None:
-        runtime, partition = self._runtime, self._tp.partition
-        if commit.dead_letters:
-            await runtime.producer.send_dead_letters(commit.dead_letters)
-        first, last = await runtime.producer.send_rows(CHANGELOG.name, partition, commit.rows)
-        if self._generation != runtime.app.consumer_generation_id:
-            return  # the next owner recovers these rows from the changelog
-        contiguous = first == self._next_changelog
-        runtime.store.write_rows(partition, commit.rows, last if contiguous else None)
-        if contiguous:
-            self._next_changelog = last + 1
-        await asyncio.gather(
-            runtime.publish(commit.thresholds), runtime.announce(partition, commit.moved)
-        )
-        runtime.app.consumer.done(self._tp, commit.end)
+REDIS_INTERVAL_S: Final = 1.0
+"""How soon what waits for Redis is tried again, and a Redis that forgot is noticed."""
+TIDY_INTERVAL_S: Final = 30.0
+"""How often the changelog is looked at where nothing happens: well inside its compaction lag."""
+PUBLISHED_AT_ONCE: Final = 5_000
 
 
 class ThresholdRuntime:
     """Every partition of this worker."""
 
     def __init__(self, app: App, config: WorkerConfig, epoch: Epoch, store: ContextStore) -> None:
-        self.app, self.store, self.epoch = app, store, epoch
+        self.app, self.store, self.epoch, self.kafka = app, store, epoch, config.kafka
         self.producer = BatchProducer(config.kafka)
+        self.alive = Alive()
         self._config = config
         self._policy = policy(config.learner)
         self._publisher = ThresholdPublisher(config.redis)
+        self._published = Published(config.redis)
         self._pending = PendingThresholds()
-        self._lanes: dict[TP, ThresholdLane] = {}
-        self._intake: Intake | None = None
-        self._retry: asyncio.Task[None] | None = None
+        self._owned: dict[TP, Ownership] = {}
+        self._intake: Intake[TP] | None = None
+        self._generation = -1
+        self._tasks: list[asyncio.Task[None]] = []
 
     async def positions(self, assigned: set[TP], committed: Mapping[TP, int]) -> Mapping[TP, int]:
-        """Open a lane per partition: rows restored, what may be unpublished published again."""
-        if self._retry is None:
+        """Take up each partition: rows restored, what may be unpublished published again."""
+        if not self._tasks:
             await self.producer.start()
-            self._retry = asyncio.create_task(self._publish_pending())
+            self._tasks = [
+                self.alive.start(),
+                asyncio.create_task(self._keep(self._watch_redis, REDIS_INTERVAL_S)),
+                asyncio.create_task(self._keep(self._tidy, TIDY_INTERVAL_S)),
+            ]
         await self.drain()
         generation = self.app.consumer_generation_id
-        for tp in sorted(assigned):
-            self._lanes[tp] = await self._open(tp, generation, committed.get(tp, 0))
-        begin = {tp: lane.core.watermark + 1 for tp, lane in self._lanes.items()}
+        owned = {tp: await self._open(tp, committed.get(tp, 0)) for tp in sorted(assigned)}
+        begin = {tp: each.core.watermark + 1 for tp, each in owned.items()}
         real = self.producer.idempotent
-        self._intake = Intake(self.app, THRESHOLDS_GROUP, begin, holes_are_real=real)
+        self._intake = Intake(GroupSource(self.app), THRESHOLDS_GROUP, begin, holes_are_real=real)
+        self._owned, self._generation = owned, generation
         return begin
 
-    async def _open(self, tp: TP, generation: int, committed: int) -> ThresholdLane:
+    async def _open(self, tp: TP, committed: int) -> Ownership:
         await adopt_rows(self.store, self.producer, tp.partition, self.epoch.number)
         core = Partition(
             tp.partition,
@@ -105,54 +85,62 @@ class ThresholdRuntime:
             self._config.levels,
             lambda key: self.store.get_row(tp.partition, key),
         )
-        rows = list(self.store.scan(tp.partition))
-        core.restore(rows)
+        core.restore(self.store.scan(tp.partition))
+        owned = Ownership(tp, core, self)
+        await owned.delivery.mend(self.store.take_overtaken(tp.partition))
         # Rows at or past the committed offset may have reached the table but not Redis; so may
         # all rows where nothing of this log epoch has been applied.
         oldest = min(committed, core.watermark + 1) if core.watermark >= 0 else -1
-        waiting = [
-            stored_threshold(key, row, self._policy)
-            for key, row in rows
-            if key.startswith(CONTEXT) and version(row)[1] >= oldest
-        ]
-        await asyncio.gather(self.publish(waiting), self.announce(tp.partition, waiting))
+        waiting = self._stored(tp.partition, oldest)
+        await asyncio.gather(self.publish(waiting), owned.announce(waiting))
         log.info(
             "thresholds.partition.opened",
             partition=tp.partition,
             watermark=core.watermark,
-            rows=len(rows),
             published=len(waiting),
         )
-        return ThresholdLane(tp, generation, core, self)
+        return owned
+
+    def _stored(self, partition: int, oldest: int = -1) -> list[Threshold]:
+        """Return what the rows of a partition answer, those from offset `oldest` on."""
+        return [
+            stored_threshold(key, row, self._policy)
+            for key, row in self.store.scan(partition)
+            if key.startswith(CONTEXT) and not is_deleted(row) and version(row)[1] >= oldest
+        ]
 
     async def accept(self, tp: TP, generation: int, batch: RecordBatch) -> None:
         """Queue a batch if it is the next one of its partition."""
-        lane, intake = self._lanes.get(tp), self._intake
-        if lane is not None and intake is not None and await intake.admit(tp, generation, batch):
-            await lane.lane.put(tp, batch)
+        owned, intake = self._owned.get(tp), self._intake
+        if owned is None or intake is None or generation != self._generation:
+            return
+        if await intake.admit(tp, batch):
+            await owned.lane.put(tp, batch)
 
     def idle(self) -> dict[TP, int]:
         """Return the next offset of each partition that nothing waits or works for."""
         if self._intake is None:
             return {}
         positions = self._intake.positions
-        return {tp: positions[tp] for tp, each in self._lanes.items() if each.lane.idle}
+        return {tp: positions[tp] for tp, each in self._owned.items() if each.lane.idle}
 
     async def drain(self) -> None:
-        """Finish the steps in flight; forget the lanes."""
-        lanes, self._lanes = self._lanes, {}
-        await asyncio.gather(*(lane.lane.close() for lane in lanes.values()))
+        """Finish the steps in flight; let go of the partitions."""
+        owned, self._owned = self._owned, {}
+        await asyncio.gather(*(each.lane.close() for each in owned.values()))
 
     async def close(self) -> None:
         """Finish the steps in flight, try once more what waits for Redis, disconnect."""
         await self.drain()
-        if self._retry is not None:
-            self._retry.cancel()
+        for task in self._tasks:
+            task.cancel()
+        if self._tasks:
             await self.publish(self._pending.drain())
             await self.producer.stop()
         await self._publisher.close()
+        await self._published.close()
 
-    async def publish(self, thresholds: list[Threshold]) -> None:
+    async def publish(self, thresholds: Sequence[Threshold]) -> None:
         """Publish to Redis. A failure never stops learning: what failed waits and is retried."""
         if not thresholds:
             return
@@ -163,20 +151,44 @@ class ThresholdRuntime:
                 log.warning("redis.away", error=str(error))
             self._pending.add(thresholds)
 
-    async def announce(self, partition: int, moved: list[Threshold]) -> None:
-        """Append changed thresholds to the compacted topic, in the partition of their events."""
-        rows = [(threshold_key(t.tenant, t.path), _encode(t)) for t in moved]
-        for begin in range(0, len(rows), 1000):  # stays below the topic's record batch limit
-            await self.producer.send_rows(THRESHOLDS.name, partition, rows[begin : begin + 1000])
-
-    async def _publish_pending(self) -> None:
+    async def _keep(self, work: Any, interval_s: float) -> None:
+        """Do `work` every so often; an error in it ends the process."""
         try:
             while True:
-                await asyncio.sleep(1.0)
-                if self._pending:
-                    await self.publish(self._pending.drain())
+                await asyncio.sleep(interval_s)
+                await work()
         except Exception as error:
-            end_process("thresholds.publish", error)
+            end_process(work.__name__, error)
+
+    async def _watch_redis(self) -> None:
+        """Publish what waits; publish everything where Redis has forgotten."""
+        if self._pending:
+            await self.publish(self._pending.drain())
+        if self._pending:
+            return
+        try:
+            if partitions := [tp.partition for tp in self._owned]:
+                run, forgotten = await self._published.forgotten(partitions)
+                for partition in forgotten:
+                    await self._publish_again(partition, run)
+        except ConnectionError:
+            return  # what is to be published says so
+
+    async def _publish_again(self, partition: int, run: bytes) -> None:
+        thresholds = self._stored(partition)
+        for begin in range(0, len(thresholds), PUBLISHED_AT_ONCE):
+            await self._publisher.publish(thresholds[begin : begin + PUBLISHED_AT_ONCE])
+        await self._published.remember(partition, run)
+        log.info("thresholds.published.again", partition=partition, thresholds=len(thresholds))
+
+    async def _tidy(self) -> None:
+        """Look after what needs no hurry; a broker that does not answer now will later."""
+        try:
+            ends = (await topic_state(self.kafka, CHANGELOG.name)).end
+            for tp, owned in list(self._owned.items()):
+                await owned.tidy(ends[tp.partition])
+        except ConnectionError as error:
+            log.warning("thresholds.tidy", error=str(error))
 
 
 def thresholds_app(config: WorkerConfig, epoch: Epoch) -> App:

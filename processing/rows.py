@@ -116,6 +116,15 @@ def is_deleted(row: bytes) -> bool:
     return len(row) == _VERSION.size
 
 
+def stale(ours: bytes | None, theirs: bytes | None) -> bool:
+    """Return whether `theirs` must not replace `ours`: an older row, or a tombstone over a row."""
+    if ours is None:
+        return False
+    if theirs is None:
+        return not is_deleted(ours)
+    return version(theirs) < version(ours)
+
+
 def encode_context(row: ContextRow) -> bytes:
     """Return the bytes of a context's row."""
     name = row.policy.encode()

@@ -13,6 +13,7 @@ import pytest
 from faust.types import TP
 
 from agents.store import ContextStore, new_table
+from processing.rows import deleted, with_version
 from topics.catalogue import CHANGELOG, CONTEXTS_TABLE
 
 P = 2
@@ -96,21 +97,56 @@ def test_it_survives_being_opened_again(opened: Open) -> None:
     assert again.persisted_offset(CHANGELOG_TP) == 4
 
 
+def row(offset: int, body: bytes = b"body", epoch: int = 5) -> bytes:
+    return with_version(deleted(0, 0) + body, epoch, offset)
+
+
+def recover(store: ContextStore, *records: Any) -> None:
+    store.apply_changelog_batch(list(records), lambda key: key, lambda value: value)
+
+
 def test_recovery_applies_changelog_records(opened: Open) -> None:
     store = opened()
-    store.write_rows(P, [(b"old", b"1")], 6)
-    store.apply_changelog_batch(
-        [
-            recovered(b"a", b"1", 7),
-            recovered(b"x", b"9", 3, partition=P + 1),
-            recovered(b"a", b"2", 8),
-            recovered(b"old", None, 9),
-            recovered(b"b", b"3", 12),
-        ],
-        lambda key: key,
-        lambda value: value,
+    store.write_rows(P, [(b"old", deleted(5, 1))], 6)
+    recover(
+        store,
+        recovered(b"a", row(1), 7),
+        recovered(b"x", row(9), 3, partition=P + 1),
+        recovered(b"a", row(2), 8),
+        recovered(b"old", None, 9),
+        recovered(b"b", row(3), 12),
     )
-    assert dict(store.scan(P)) == {b"a": b"2", b"b": b"3"}
-    assert dict(store.scan(P + 1)) == {b"x": b"9"}
+    assert dict(store.scan(P)) == {b"a": row(2), b"b": row(3)}
+    assert dict(store.scan(P + 1)) == {b"x": row(9)}
     assert store.persisted_offset(CHANGELOG_TP) == 12
     assert store.persisted_offset(TP(CHANGELOG.name, P + 1)) == 3
+    assert store.take_overtaken(P) == set()
+
+
+@pytest.mark.parametrize("at_once", [True, False])
+def test_recovery_keeps_the_row_of_the_higher_offset(opened: Open, at_once: bool) -> None:
+    store = opened()
+    store.write_rows(P, [(b"local", row(20))], 6)
+    records = [
+        recovered(b"local", row(19), 7),
+        recovered(b"a", row(30), 8),
+        recovered(b"a", row(10), 9),
+        recovered(b"epoch", row(1, epoch=6), 10),
+        recovered(b"epoch", row(90), 11),
+        recovered(b"alive", row(4), 12),
+        recovered(b"alive", None, 13),
+        recovered(b"good again", row(4), 14),
+        recovered(b"good again", row(3), 15),
+        recovered(b"good again", row(4), 16),
+    ]
+    if at_once:
+        recover(store, *records)
+    else:
+        for record in records:
+            recover(store, record)
+    assert dict(store.scan(P)) == {
+        b"local": row(20), b"a": row(30), b"epoch": row(1, epoch=6), b"alive": row(4),
+        b"good again": row(4),
+    }  # fmt: skip
+    assert store.take_overtaken(P) == {b"local", b"a", b"epoch", b"alive"}
+    assert store.take_overtaken(P) == set(), "answered once"

@@ -1,0 +1,56 @@
+"""Ends a process that stood still for so long that others may own its partitions by now.
+
+A worker that was stopped (SIGSTOP, a frozen machine) and wakes up must not write: its group has
+gone on without it. Kafka fences its commits, not its produces.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import time
+from typing import Final
+
+from agents.lane import end_process
+
+SESSION_TIMEOUT_S: Final = 10.0
+"""How long the group waits for a heartbeat before it gives a member's partitions away."""
+HEARTBEAT_S: Final = 2.0
+LONGEST_STALL_S: Final = SESSION_TIMEOUT_S - HEARTBEAT_S - 1.0
+"""The last heartbeat may have been sent one interval before the stall."""
+_BEAT_S: Final = 0.25
+
+
+class StoodStill(RuntimeError):
+    """The process stood still beyond the session timeout."""
+
+
+class Alive:
+    """Notices, before anything else runs, that the event loop stood still."""
+
+    def __init__(self) -> None:
+        self._last = _now()
+
+    def start(self) -> asyncio.Task[None]:
+        """Beat for as long as the loop runs. Call from the main thread."""
+        # Python runs a signal's handler before any callback of the loop.
+        signal.signal(signal.SIGCONT, lambda *_: self.check())
+        self._last = _now()
+        return asyncio.create_task(self._beat())
+
+    def check(self) -> None:
+        """End the process if the loop did not run for `LONGEST_STALL_S`; call before writing."""
+        stalled = _now() - self._last
+        if stalled > LONGEST_STALL_S:
+            end_process("loop", StoodStill(f"the event loop stood still for {stalled:.1f} s"))
+
+    async def _beat(self) -> None:
+        while True:
+            self.check()
+            self._last = _now()
+            await asyncio.sleep(_BEAT_S)
+
+
+def _now() -> float:
+    """Return a clock that also runs while the machine sleeps, in seconds."""
+    return time.clock_gettime(getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC))

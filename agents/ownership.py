@@ -1,0 +1,103 @@
+"""One partition under one assignment: the core, and where its commits go."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import msgspec
+from faust.types import TP
+
+from agents.lane import Lane
+from delivery.commits import Delivery, Row
+from headstart.contexts import threshold_key
+from processing.dead_letters import DeadLetter
+from processing.partition import Partition
+from processing.records import RecordBatch
+from processing.tombstones import Tombstones
+from topics.catalogue import CHANGELOG, THRESHOLDS
+from topics.reading import read_records
+from topics.schema import Threshold
+
+if TYPE_CHECKING:
+    from agents.thresholds import ThresholdRuntime
+
+ANNOUNCED_AT_ONCE = 1_000
+"""Keeps a batch of thresholds below the topic's record batch limit."""
+_encode = msgspec.json.Encoder().encode
+
+
+class Ownership:
+    """Applies batches, in order, and delivers what comes of them; the `Outlets` of its commits."""
+
+    def __init__(self, tp: TP, core: Partition, runtime: ThresholdRuntime) -> None:
+        self.core = core
+        self._tp, self._runtime, self._store = tp, runtime, runtime.store
+        self._generation = runtime.app.consumer_generation_id
+        held = self._store.persisted_offset(TP(CHANGELOG.name, tp.partition))
+        self.delivery = Delivery(self, 0 if held is None else held + 1)
+        self._tombstones = Tombstones()
+        self._tombstones.add(self._store.scan(tp.partition), time.monotonic())
+        self.lane = Lane(f"thresholds-{tp.partition}", self._handle)
+
+    async def _handle(self, batches: list[tuple[TP, RecordBatch]]) -> None:
+        for _tp, batch in batches:
+            position = 0
+            while (position := self.core.apply(batch, position)) < len(batch):
+                await self._deliver()
+        await self._deliver()
+
+    async def _deliver(self) -> None:
+        commit = self.core.commit()
+        await self.delivery.deliver(commit)
+        self._tombstones.add(commit.rows, time.monotonic())
+
+    async def tidy(self, changelog_end: int) -> None:
+        """Answer what others appended to the changelog; bury rows deleted long ago."""
+        await self.delivery.check_changelog(changelog_end)
+        if due := self._tombstones.due(time.monotonic()):
+            await self.delivery.bury(due)
+
+    def current(self) -> bool:
+        """Return whether this process may still write; see `Outlets` for this and the rest."""
+        self._runtime.alive.check()
+        return bool(self._generation == self._runtime.app.consumer_generation_id)
+
+    async def send_dead_letters(self, letters: Sequence[DeadLetter]) -> None:
+        """Send dead letters."""
+        await self._runtime.producer.send_dead_letters(letters)
+
+    async def send_rows(self, rows: Sequence[Row]) -> tuple[int, int]:
+        """Append rows to the changelog as one record batch."""
+        return await self._runtime.producer.send_rows(CHANGELOG.name, self._tp.partition, rows)
+
+    async def changelog(self, begin: int, end: int) -> Sequence[Row]:
+        """Read rows back from the changelog."""
+        place = self._tp.partition
+        kafka = self._runtime.kafka
+        found = read_records(kafka, CHANGELOG.name, {place: begin}, {place: end})
+        return [(record.key, record.value) async for record in found]
+
+    def get_row(self, key: bytes) -> bytes | None:
+        """Return a row of the local store."""
+        return self._store.get_row(self._tp.partition, key)
+
+    def write_rows(self, rows: Sequence[Row], changelog_offset: int | None) -> None:
+        """Write rows to the local store."""
+        self._store.write_rows(self._tp.partition, rows, changelog_offset)
+
+    async def publish(self, thresholds: Sequence[Threshold]) -> None:
+        """Publish to Redis, now or later."""
+        await self._runtime.publish(thresholds)
+
+    async def announce(self, moved: Sequence[Threshold]) -> None:
+        """Append changed thresholds to the compacted topic, in the partition of their events."""
+        rows = [(threshold_key(t.tenant, t.path), _encode(t)) for t in moved]
+        for begin in range(0, len(rows), ANNOUNCED_AT_ONCE):
+            chunk = rows[begin : begin + ANNOUNCED_AT_ONCE]
+            await self._runtime.producer.send_rows(THRESHOLDS.name, self._tp.partition, chunk)
+
+    def done(self, end: int) -> None:
+        """Let `end` be committed."""
+        self._runtime.app.consumer.done(self._tp, end)

@@ -1,0 +1,1 @@
+"""How what the core decides takes effect: in which order, over ports; no Faust, no clients."""

@@ -1,0 +1,169 @@
+"""How a commit of the threshold agent takes effect: in one order, and never ahead of its log.
+
+Knows neither Faust nor a database; the places that a commit goes to are the `Outlets`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable, Sequence
+from typing import Final, Protocol
+
+import structlog
+
+from processing.dead_letters import DeadLetter
+from processing.partition import Commit
+from processing.rows import PARTITION_KEY, deleted, is_deleted, stale, version
+from topics.schema import Threshold
+
+log = structlog.get_logger()
+
+Row = tuple[bytes, bytes | None]
+"""(key, row); None is a tombstone."""
+ROWS_AT_ONCE: Final = 2_000
+"""Rows of one record batch when rows are appended again, which need not be whole commits."""
+
+
+class Outlets(Protocol):
+    """Where the commits of one partition go, under one assignment."""
+
+    def current(self) -> bool:
+        """Return whether the partition is still assigned to this process."""
+        ...
+
+    async def send_dead_letters(self, letters: Sequence[DeadLetter], /) -> None:
+        """Return when the broker has them."""
+        ...
+
+    async def send_rows(self, rows: Sequence[Row], /) -> tuple[int, int]:
+        """Append rows to the changelog as one record batch; return its first and last offset."""
+        ...
+
+    async def changelog(self, begin: int, end: int, /) -> Sequence[Row]:
+        """Return the rows of the changelog from offset `begin` up to, not including, `end`."""
+        ...
+
+    def get_row(self, key: bytes, /) -> bytes | None:
+        """Return a row of the local store."""
+        ...
+
+    def write_rows(self, rows: Sequence[Row], changelog_offset: int | None, /) -> None:
+        """Write rows to the local store, in one step with the changelog offset it then holds."""
+        ...
+
+    async def publish(self, thresholds: Sequence[Threshold], /) -> None:
+        """Publish to Redis, now or as soon as it is there."""
+        ...
+
+    async def announce(self, moved: Sequence[Threshold], /) -> None:
+        """Append to the compacted topic of thresholds."""
+        ...
+
+    def done(self, end: int, /) -> None:
+        """Let `end` be committed as the group's next offset."""
+        ...
+
+
+class Delivery:
+    """Delivers the commits of one partition under one assignment, one step after the other."""
+
+    def __init__(self, outlets: Outlets, next_changelog: int) -> None:
+        """`next_changelog`: the changelog offset that follows what the local store holds."""
+        self._outlets = outlets
+        self._next = next_changelog
+        self._one_at_a_time = asyncio.Lock()
+
+    async def deliver(self, commit: Commit) -> None:
+        """Make a commit take effect. An exception leaves it to the next owner, whole."""
+        outlets = self._outlets
+        async with self._one_at_a_time:
+            if commit.dead_letters:
+                await outlets.send_dead_letters(commit.dead_letters)
+            if not await self._append(commit.rows):
+                return  # the next owner recovers these rows from the changelog
+            await asyncio.gather(outlets.publish(commit.thresholds), outlets.announce(commit.moved))
+            outlets.done(commit.end)
+
+    async def mend(self, keys: Iterable[bytes]) -> None:
+        """Append our rows of `keys` again: stale ones were found after them in the changelog."""
+        async with self._one_at_a_time:
+            ours = [(key, row) for key in keys if (row := self._outlets.get_row(key)) is not None]
+            await self._append_again(ours)
+
+    async def check_changelog(self, end: int) -> None:
+        """Look at what others appended since our last step, `end` being the changelog's end."""
+        async with self._one_at_a_time:
+            if end <= self._next:
+                return
+            begin, self._next = self._next, end
+            better = await self._better(begin, end)
+            if self._outlets.current() and await self._append_again(better):
+                self._outlets.write_rows((), self._next - 1)
+
+    async def bury(self, markers: Iterable[tuple[bytes, bytes]]) -> None:
+        """Append tombstones for rows that were deleted long ago, where they still are."""
+        async with self._one_at_a_time:
+            still = [(key, None) for key, row in markers if self._outlets.get_row(key) == row]
+            await self._append_again(still)
+
+    async def _append_again(self, rows: Sequence[Row]) -> bool:
+        """Append rows that are no commit, bit by bit; return whether all are in."""
+        for begin in range(0, len(rows), ROWS_AT_ONCE):
+            if not await self._append(rows[begin : begin + ROWS_AT_ONCE]):
+                return False
+        return True
+
+    async def _append(self, rows: Sequence[Row]) -> bool:
+        """Append rows to the changelog, then to the local store; return whether they are in both.
+
+        The local store is never ahead of the changelog, and the offset that it remembers never
+        passes over foreign rows that were not looked at.
+        """
+        outlets = self._outlets
+        if not outlets.current():
+            return False
+        first, last = await outlets.send_rows(rows)
+        if not outlets.current():
+            return False
+        begin, self._next = self._next, last + 1
+        if first == begin:
+            outlets.write_rows(rows, last)
+            return True
+        outlets.write_rows(rows, None)
+        if not await self._append_again(await self._better(begin, first)):
+            return False
+        outlets.write_rows((), self._next - 1)
+        return True
+
+    async def _better(self, begin: int, end: int) -> list[Row]:
+        """Return our rows that stale ones followed between two offsets of the changelog.
+
+        A stale row must not stay the last one of its key: compaction would take the good one.
+        """
+        outlets = self._outlets
+        theirs = dict(await outlets.changelog(begin, end))
+        partition = outlets.get_row(PARTITION_KEY)
+        reached = (-1, -1) if partition is None else version(partition)
+        rows: list[Row] = []
+        for key, row in theirs.items():
+            ours = answer(outlets.get_row(key), row, reached)
+            if ours is not None:
+                rows.append((key, ours))
+        log.warning("changelog.foreign", begin=begin, end=end, mended=len(rows))
+        return rows
+
+
+def answer(ours: bytes | None, theirs: bytes | None, reached: tuple[int, int]) -> bytes | None:
+    """Return the row to append after another process's row of the same key; None where it is right.
+
+    `reached`: (epoch, watermark) of our rows. A tombstone is right where nothing is. A row of ours
+    that is gone was deleted, marked, and buried since; that is said again.
+    """
+    if ours is not None:
+        return ours if stale(ours, theirs) else None
+    if theirs is None:
+        return None
+    epoch, offset = version(theirs)
+    if (epoch, offset) > reached or is_deleted(theirs):
+        return None
+    return deleted(epoch, offset + 1)
