@@ -1,0 +1,228 @@
+"""Commits take effect in order; what others appended is answered where ours is newer."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine, Sequence
+from typing import Any
+
+import pytest
+
+from delivery.commits import Delivery, Row, answer
+from processing.dead_letters import DeadLetter
+from processing.partition import Commit
+from processing.rows import PARTITION_KEY, deleted, stale, with_version
+from topics.schema import Threshold
+
+EPOCH = 3
+
+
+def row(offset: int, body: bytes = b"body", epoch: int = EPOCH) -> bytes:
+    return with_version(deleted(0, 0) + body, epoch, offset)
+
+
+def commit(end: int, **rows: bytes) -> Commit:
+    changed = [(key.encode(), value) for key, value in rows.items()]
+    letter = DeadLetter(None, b"bad", [])
+    return Commit(end, [*changed, (PARTITION_KEY, row(end - 1))], [], [], [letter], 1)
+
+
+class World:
+    """A changelog, a store, and a list of what happened; the outlets of one owner."""
+
+    def __init__(self) -> None:
+        self.log: list[Row] = []
+        self.table: dict[bytes, bytes] = {}
+        self.held: int | None = None
+        self.happened: list[str] = []
+        self.owned = True
+        self.before_send: Callable[[], None] = lambda: None
+        self.after_send: Callable[[], None] = lambda: None
+
+    def current(self) -> bool:
+        return self.owned
+
+    async def send_dead_letters(self, _letters: Sequence[DeadLetter]) -> None:
+        self.happened.append("dead letters")
+
+    async def send_rows(self, rows: Sequence[Row]) -> tuple[int, int]:
+        self.before_send()
+        first = len(self.log)
+        self.log.extend(rows)
+        self.happened.append("changelog")
+        self.after_send()
+        return first, len(self.log) - 1
+
+    async def changelog(self, begin: int, end: int) -> Sequence[Row]:
+        return self.log[begin:end]
+
+    def get_row(self, key: bytes) -> bytes | None:
+        return self.table.get(key)
+
+    def write_rows(self, rows: Sequence[Row], changelog_offset: int | None) -> None:
+        for key, value in rows:
+            if value is None:
+                self.table.pop(key, None)
+            else:
+                self.table[key] = value
+        if changelog_offset is not None:
+            self.held = changelog_offset
+        self.happened.append("store")
+
+    async def publish(self, _thresholds: Sequence[Threshold]) -> None:
+        self.happened.append("redis")
+
+    async def announce(self, _moved: Sequence[Threshold]) -> None:
+        self.happened.append("topic")
+
+    def done(self, end: int) -> None:
+        self.happened.append(f"done {end}")
+
+    def last_rows(self) -> dict[bytes, bytes | None]:
+        """What compaction would keep."""
+        return dict(self.log)
+
+
+def run(body: Coroutine[Any, Any, Any]) -> None:
+    asyncio.run(asyncio.wait_for(body, 5.0))
+
+
+def test_the_order_of_effects() -> None:
+    world = World()
+    run(Delivery(world, 0).deliver(commit(4, a=row(3))))
+    assert world.happened == ["dead letters", "changelog", "store", "redis", "topic", "done 4"]
+    assert (world.table[b"a"], world.held) == (row(3), 1)
+
+
+def test_nothing_is_appended_by_who_lost_the_partition() -> None:
+    world = World()
+    world.owned = False
+    run(Delivery(world, 0).deliver(commit(4, a=row(3))))
+    assert (world.log, world.table, world.held) == ([], {}, None)
+
+
+def test_who_lost_the_partition_meanwhile_leaves_the_rest_to_the_next_owner() -> None:
+    world = World()
+    world.after_send = lambda: setattr(world, "owned", False)
+    run(Delivery(world, 0).deliver(commit(4, a=row(3))))
+    assert world.happened == ["dead letters", "changelog"]
+    assert (world.table, world.held) == ({}, None)
+
+
+def test_a_failed_send_leaves_everything_as_it_was() -> None:
+    world = World()
+
+    def fail() -> None:
+        raise RuntimeError("broker away")
+
+    world.before_send = fail
+    with pytest.raises(RuntimeError, match="broker away"):
+        run(Delivery(world, 0).deliver(commit(4, a=row(3))))
+    assert (world.table, world.held, world.happened) == ({}, None, ["dead letters"])
+
+
+def test_a_stale_row_in_between_is_answered_with_ours() -> None:
+    world = World()
+    delivery = Delivery(world, 0)
+    run(delivery.deliver(commit(10, a=row(9), b=row(5), gone=deleted(EPOCH, 7))))
+    world.log += [(b"a", row(2)), (b"gone", row(1)), (b"b", row(5)), (b"ahead", row(40))]
+    run(delivery.deliver(commit(12, c=row(11))))
+    kept = world.last_rows()
+    assert (kept[b"a"], kept[b"b"], kept[b"c"]) == (row(9), row(5), row(11))
+    assert kept[b"gone"] == deleted(EPOCH, 7)
+    assert kept[b"ahead"] == row(40), "of an owner that was ahead of us: we shall get there"
+    assert b"ahead" not in world.table
+    assert world.held == len(world.log) - 1
+
+
+def test_a_stale_row_at_the_end_is_found_without_another_commit() -> None:
+    world = World()
+    delivery = Delivery(world, 0)
+    run(delivery.deliver(commit(10, a=row(9))))
+    world.log.append((b"a", row(2)))
+    run(delivery.check_changelog(len(world.log)))
+    assert world.last_rows()[b"a"] == row(9)
+    assert world.held == len(world.log) - 1
+    before = len(world.log)
+    run(delivery.check_changelog(before))
+    assert len(world.log) == before, "looked at once"
+
+
+def test_stale_rows_that_keep_coming_are_all_answered() -> None:
+    world = World()
+    delivery = Delivery(world, 0)
+    run(delivery.deliver(commit(10, a=row(9))))
+    left = [1, 2, 3]
+
+    def zombie() -> None:
+        if left:
+            world.log.append((b"a", row(left.pop())))
+
+    world.before_send = zombie
+    run(delivery.deliver(commit(12, c=row(11))))
+    assert left == []
+    assert world.last_rows()[b"a"] == row(9)
+    assert world.held == len(world.log) - 1
+
+
+def test_the_offset_held_never_passes_over_rows_that_were_not_looked_at() -> None:
+    world = World()
+    delivery = Delivery(world, 0)
+    run(delivery.deliver(commit(10, a=row(9))))
+    world.log.append((b"a", row(2)))
+
+    def lose() -> None:
+        world.owned = world.happened.count("changelog") < 2
+
+    world.after_send = lose
+    held = world.held
+    run(delivery.deliver(commit(12, c=row(11))))
+    assert world.held == held, "whoever recovers from here sees the stale row and answers it"
+
+
+def test_mending_appends_our_rows_again() -> None:
+    world = World()
+    delivery = Delivery(world, 0)
+    run(delivery.deliver(commit(10, a=row(9), b=row(8))))
+    run(delivery.mend([b"a", b"unknown"]))
+    assert world.log[-1] == (b"a", row(9))
+    assert world.held == len(world.log) - 1
+
+
+def test_only_markers_that_still_stand_are_buried() -> None:
+    world = World()
+    delivery = Delivery(world, 0)
+    old = deleted(EPOCH, 5)
+    run(delivery.deliver(commit(10, gone=old, back=row(9))))
+    run(delivery.bury([(b"gone", old), (b"back", old)]))
+    assert world.log[-1] == (b"gone", None)
+    assert b"gone" not in world.table
+    assert world.table[b"back"] == row(9)
+
+
+MARK = deleted(EPOCH, 5)
+
+
+@pytest.mark.parametrize(
+    ("ours", "theirs", "expected"),
+    [
+        (row(9), row(8), row(9)),
+        (row(9), row(9), None),
+        (row(9), row(10), None),
+        (row(1, epoch=4), row(9), row(1, epoch=4)),
+        (row(9), None, row(9)),
+        (MARK, None, None),
+        (MARK, row(4), MARK),
+        (None, None, None),
+        (None, row(7), deleted(EPOCH, 8)),  # deleted, marked and buried since
+        (None, row(21), None),  # ahead of us
+        (None, MARK, None),
+    ],
+)
+def test_what_answers_a_row_of_another(
+    ours: bytes | None, theirs: bytes | None, expected: bytes | None
+) -> None:
+    found = answer(ours, theirs, (EPOCH, 20))
+    assert found == expected
+    if found is not None:
+        assert not stale(theirs, found), "the answer wins in a recovery"
