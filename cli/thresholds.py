@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import asdict
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-from cli.options import Data, Json, Limit, Redis, Tenant
-from cli.output import show_json, show_table
+from cli.options import Data, Json, Kafka, Limit, Redis, Tenant
+from cli.output import say, show_json, show_table
 
-app = typer.Typer(help="The thresholds that are served: list, show.", no_args_is_help=True)
+app = typer.Typer(
+    help="The thresholds that are served: list, show, snapshot.", no_args_is_help=True
+)
 
 
 @app.command("list")
@@ -76,6 +79,37 @@ def show(
         show_json(answer)
     else:
         show_table(("field", "value"), [(key, _cell(value)) for key, value in answer.items()])
+
+
+@app.command("snapshot")
+def snapshot(
+    file: Annotated[Path, typer.Argument(help="Where to write it.")],
+    kafka: Kafka = None,
+    data: Data = None,
+    json: Json = False,
+) -> None:
+    """Write the learned state with its offsets to FILE, for `headstart verify --snapshot FILE`.
+
+    Example: headstart thresholds snapshot nightly.gz
+    """
+    from replay.snapshots import Snapshot, write_snapshot
+    from replay.table import read_whole_table
+    from settings import read_settings
+    from topics.epoch import read_epoch
+
+    settings = read_settings(kafka=kafka, data=data)
+
+    async def run() -> Snapshot:
+        epoch = await read_epoch(settings.kafka)
+        partitions = await read_whole_table(settings.kafka, epoch)
+        rows = {number: each.rows for number, each in partitions.items()}
+        return Snapshot(epoch.number, settings.learner, rows)
+
+    rows = write_snapshot(file, asyncio.run(run()))
+    if json:
+        show_json({"file": str(file), "rows": rows})
+    else:
+        say(f"{rows} rows written to {file}")
 
 
 def _cell(value: Any) -> Any:

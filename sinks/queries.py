@@ -5,6 +5,7 @@ Every function takes an open connection (`sinks.connections.connect_postgres`).
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 from psycopg import AsyncConnection
@@ -51,6 +52,17 @@ async def event_ids(connection: AsyncConnection[Any], tenant: str) -> set[str]:
     """Return the ids of a tenant's stored events, in lower case with hyphens."""
     cursor = await connection.execute(_SQL["event_ids"], {"tenant": tenant})
     return {row[0] for row in await cursor.fetchall()}
+
+
+async def events_not_stored(
+    connection: AsyncConnection[Any], events: Iterable[tuple[str, str, int]]
+) -> list[str]:
+    """Return the ids of those events, given as (id, tenant, Unix ms), that have no row."""
+    ids, tenants, timestamps = zip(*events, strict=True)
+    which = {"ids": list(ids), "tenants": list(tenants), "timestamps": list(timestamps)}
+    return [
+        row[0] for row in await (await connection.execute(_SQL["not_stored"], which)).fetchall()
+    ]
 
 
 async def history_of_context(

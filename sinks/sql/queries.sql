@@ -26,3 +26,15 @@ FROM threshold_history
 WHERE tenant = %(tenant)s AND path = %(path)s
 ORDER BY epoch DESC, "offset" DESC
 LIMIT %(limit)s
+
+-- name: not_stored
+-- Which of these events have no row; uses the unique key. Times as in merge_stage.
+SELECT wanted.id::text
+FROM unnest(%(ids)s::uuid[], %(tenants)s::text[], %(timestamps)s::bigint[])
+    AS wanted (id, tenant, at_ms)
+WHERE NOT EXISTS (
+    SELECT FROM episodic_events AS e
+    WHERE e.timestamp = timestamptz 'epoch' + (at_ms / 86400000) * interval '24 hours'
+            + (at_ms %% 86400000) * interval '1 millisecond'
+        AND e.tenant = wanted.tenant AND e.id = wanted.id
+)

@@ -1,0 +1,86 @@
+"""The log replayed through the same core that the threshold agent runs."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable, Sequence
+from typing import Any, Final
+
+from learners.policy import Policy
+from processing.partition import Partition
+from processing.records import RecordBatch
+from processing.rows import PARTITION_KEY, version
+from replay.table import Rows
+from topics.catalogue import EVENTS
+from topics.epoch import Epoch
+from topics.reading import read_records
+
+RECORDS_AT_ONCE: Final = 2_000
+
+
+class LogCut(LookupError):
+    """The log no longer has what has to be replayed."""
+
+    def __init__(self, partition: int, needed: int, begin: int) -> None:
+        super().__init__(
+            f"partition {partition} begins at offset {begin}, {needed} is needed: retention has "
+            "taken the beginning. Start from a snapshot: --snapshot FILE, written in time by "
+            "`headstart thresholds snapshot FILE`"
+        )
+
+
+async def replay_partition(
+    kafka: str,
+    partition: int,
+    epoch: Epoch,
+    policy: Policy,
+    levels: Sequence[str],
+    rows: Rows,
+    log: range,
+    seen: Callable[[RecordBatch], Any],
+) -> Rows:
+    """Return the rows after the last offset of `log`, deleted ones included.
+
+    `rows`: what to begin with, the state at some offset of this epoch or before. `log`: the offsets
+    that the broker has and that are to be applied. `seen` is awaited for every batch read.
+    Raises `LogCut` where `rows` end before `log` begins.
+    """
+    table = dict(rows)
+    core = Partition(partition, epoch.partitions, epoch.number, policy, levels, table.get)
+    core.restore(list(table.items()))
+    begin = core.watermark + 1
+    if begin < log.start and log.start < log.stop:
+        raise LogCut(partition, begin, log.start)
+    async for batch in read_batches(kafka, partition, range(begin, log.stop)):
+        position = 0
+        while position < len(batch):
+            position = core.apply(batch, position)
+            table.update(core.commit().rows)
+        await seen(batch)
+    return table
+
+
+async def read_batches(kafka: str, partition: int, log: range) -> AsyncIterator[RecordBatch]:
+    """Yield the records of one partition of `headstart.events` in batches."""
+    batch = _empty(partition, log.start)
+    records = read_records(kafka, EVENTS.name, {partition: log.start}, {partition: log.stop})
+    async for record in records:
+        batch.offsets.append(record.offset)
+        batch.timestamps.append(record.timestamp)
+        batch.keys.append(record.key)
+        batch.values.append(record.value)
+        batch.end = record.offset + 1
+        if len(batch) >= RECORDS_AT_ONCE:
+            yield batch
+            batch = _empty(partition, batch.end)
+    if len(batch):
+        yield batch
+
+
+def _empty(partition: int, begin: int) -> RecordBatch:
+    return RecordBatch(EVENTS.name, partition, begin, begin, [], [], [], [])
+
+
+def reached(rows: Rows) -> int:
+    """Return the watermark of rows, -1 where there is none."""
+    row = rows.get(PARTITION_KEY)
+    return -1 if row is None else version(row)[1]

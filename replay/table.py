@@ -1,0 +1,62 @@
+"""The contexts table as the changelog has it: the threshold agent's state, seen from outside.
+
+Reading the topic disturbs nobody and needs no worker to run.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from processing.rows import PARTITION_KEY, is_deleted, stale, version
+from topics.admin import TopicState
+from topics.catalogue import CHANGELOG
+from topics.epoch import Epoch
+from topics.reading import read_records, topic_state
+
+Rows = dict[bytes, bytes]
+
+
+@dataclass
+class TablePartition:
+    """The rows of one partition. `begin`: rows as they stood before offset 0 of this log epoch."""
+
+    rows: Rows = field(default_factory=dict)
+    begin: Rows = field(default_factory=dict)
+
+    @property
+    def watermark(self) -> int:
+        """The last offset applied; -1 where nothing is."""
+        row = self.rows.get(PARTITION_KEY)
+        return -1 if row is None else version(row)[1]
+
+
+async def read_table(kafka: str, state: TopicState, partition: int, epoch: int) -> TablePartition:
+    """Return one partition of the table in a log epoch, by the rule of recovery.
+
+    `state`: of the changelog. Raises `BrokerUnreachable`.
+    """
+    found = TablePartition()
+    begin, end = {partition: state.begin[partition]}, {partition: state.end[partition]}
+    async for record in read_records(kafka, CHANGELOG.name, begin, end):
+        key, row = record.key, record.value
+        if stale(found.rows.get(key), row):
+            continue
+        if row is None:
+            found.rows.pop(key, None)
+        else:
+            found.rows[key] = row
+            if version(row) == (epoch, -1):
+                found.begin[key] = row
+    found.rows = live(found.rows)
+    return found
+
+
+async def read_whole_table(kafka: str, epoch: Epoch) -> dict[int, TablePartition]:
+    """Return every partition of the table. Raises `BrokerUnreachable` and `TopicsMissing`."""
+    state = await topic_state(kafka, CHANGELOG.name)
+    return {n: await read_table(kafka, state, n, epoch.number) for n in range(epoch.partitions)}
+
+
+def live(rows: Rows) -> Rows:
+    """Return the rows that are not deleted."""
+    return {key: row for key, row in rows.items() if not is_deleted(row)}

@@ -1,0 +1,205 @@
+"""Verify: the log once more through the same learner, compared with table, Redis and Postgres."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import orjson
+from psycopg import AsyncConnection
+
+from learners.policy import Policy
+from processing.contexts import stored_threshold
+from processing.decode import decode_record
+from processing.records import RecordBatch
+from processing.rows import CONTEXT, decode_context
+from replay.findings import Findings, compare_rows
+from replay.learning import reached, replay_partition
+from replay.snapshots import Snapshot
+from replay.table import Rows, live, read_table
+from sinks.connections import connect_postgres
+from sinks.progress import stored_offsets
+from sinks.queries import events_not_stored
+from sinks.served import served_thresholds
+from sinks.thresholds import encode_value
+from topics.admin import TopicState, describe_topics
+from topics.catalogue import CHANGELOG, DEAD_LETTERS, EPISODES_GROUP, EVENTS
+from topics.epoch import Epoch, read_epoch
+from topics.reading import read_records, topic_state
+from topics.schema import Threshold
+
+REDIS_PATIENCE_S: Final = 5.0
+"""How long a threshold may be on its way to Redis."""
+
+
+class AnotherLearner(ValueError):
+    """The table was learned by another policy than the one to verify with."""
+
+    def __init__(self, found: str, given: str) -> None:
+        super().__init__(f"the table was learned by {found}, not {given}: give --learner {found}")
+
+
+@dataclass(frozen=True)
+class VerifyConfig:
+    """What to verify. `snapshot`: what to begin with where the log is cut."""
+
+    kafka: str
+    postgres: str
+    redis: str
+    policy: Policy
+    levels: Sequence[str]
+    snapshot: Snapshot | None = None
+
+
+@dataclass
+class Verified:
+    """What was compared, and what was found."""
+
+    findings: Findings = field(default_factory=Findings)
+    partitions: int = 0
+    records: int = 0
+    events: int = 0
+    rows: int = 0
+
+
+async def verify(config: VerifyConfig, say: Callable[[str], None]) -> Verified:
+    """Return what was found. `say` is told of progress.
+
+    Raises `BrokerUnreachable`, `TopicsMissing`, `PostgresUnreachable`, `RedisUnreachable`, `LogCut`
+    and `RowAhead`.
+    """
+    epoch = await read_epoch(config.kafka)
+    found = Verified()
+    states = await describe_topics(config.kafka, [EVENTS.name, CHANGELOG.name])
+    refused = await _refused(config.kafka)
+    async with await connect_postgres(config.postgres) as connection:
+        stored = await stored_offsets(connection, EPISODES_GROUP, EVENTS.name, epoch.number)
+        episodes = _Episodes(connection, stored, refused, found)
+        thresholds: dict[tuple[str, str], Threshold] = {}
+        for partition in range(epoch.partitions):
+            rows = await _partition(config, states, partition, epoch, episodes, found)
+            thresholds.update(_thresholds(rows, config.policy))
+            say(
+                f"partition {partition + 1} of {epoch.partitions}: {found.events} events, "
+                f"{found.rows} rows so far, {found.findings.counts.total()} findings"
+            )
+    await _redis(config.redis, thresholds, found.findings)
+    return found
+
+
+async def _partition(
+    config: VerifyConfig,
+    states: Mapping[str, TopicState],
+    partition: int,
+    epoch: Epoch,
+    episodes: _Episodes,
+    found: Verified,
+) -> Rows:
+    """Replay one partition up to where the table is; return the table's rows."""
+    table = await read_table(config.kafka, states[CHANGELOG.name], partition, epoch.number)
+    begin = table.begin
+    if config.snapshot is not None:
+        begin = config.snapshot.of_epoch(epoch.number).get(partition, begin)
+    events = states[EVENTS.name]
+    log = range(events.begin[partition], max(events.begin[partition], table.watermark + 1))
+    replayed = await replay_partition(
+        config.kafka, partition, epoch, config.policy, config.levels, begin, log, episodes.check
+    )
+    if table.watermark != reached(replayed):
+        found.findings.add(
+            "watermark", partition=partition, table=table.watermark, log=reached(replayed)
+        )
+    compare_rows(found.findings, partition, table.rows, live(replayed))
+    found.partitions += 1
+    found.rows += len(table.rows)
+    return table.rows
+
+
+class _Episodes:
+    """Looks for every event of the log in Postgres, as far as the episode sink says it is."""
+
+    def __init__(
+        self,
+        connection: AsyncConnection[Any],
+        stored: Mapping[int, int],
+        refused: set[str],
+        found: Verified,
+    ) -> None:
+        self._connection, self._stored = connection, stored
+        self._refused, self._found = refused, found
+
+    async def check(self, batch: RecordBatch) -> None:
+        self._found.records += len(batch)
+        reached = self._stored.get(batch.partition, 0)
+        wanted = []
+        for position, offset in enumerate(batch.offsets):
+            events, _refused = decode_record(batch.values[position], batch.timestamps[position])
+            self._found.events += len(events)
+            if offset < reached:
+                wanted += [(str(each.id), each.tenant, each.timestamp) for each in events]
+        if wanted:
+            for missing in await events_not_stored(self._connection, wanted):
+                if missing not in self._refused:
+                    partition = batch.partition
+                    self._found.findings.add("episode_missing", partition=partition, id=missing)
+
+
+async def _refused(kafka: str) -> set[str]:
+    """Return the ids of the events that the episode sink's database refused."""
+    state = await topic_state(kafka, DEAD_LETTERS.name)
+    ids = set()
+    async for record in read_records(kafka, DEAD_LETTERS.name, state.begin, state.end):
+        if dict(record.headers).get("headstart.group") == EPISODES_GROUP.encode():
+            try:
+                ids.add(str(orjson.loads(record.value)["id"]))
+            except (orjson.JSONDecodeError, TypeError, KeyError):
+                continue  # no event, so nobody looks for it
+    return ids
+
+
+def _thresholds(rows: Rows, policy: Policy) -> dict[tuple[str, str], Threshold]:
+    """Return what rows answer, by (tenant, path). Raises `AnotherLearner`."""
+    found = {}
+    for key, row in rows.items():
+        if key.startswith(CONTEXT):
+            if (learner := decode_context(row).policy) != policy.name:
+                raise AnotherLearner(learner, policy.name)
+            threshold = stored_threshold(key, row, policy)
+            found[threshold.tenant, threshold.path] = threshold
+    return found
+
+
+async def _redis(
+    url: str, expected: Mapping[tuple[str, str], Threshold], findings: Findings
+) -> None:
+    """Compare what Redis serves with the table; what is on its way gets time."""
+    deadline = asyncio.get_running_loop().time() + REDIS_PATIENCE_S
+    while True:
+        served = {(each["tenant"], each["path"]): each async for each in served_thresholds(url)}
+        wrong = Findings()
+        for place, threshold in expected.items():
+            _served(wrong, served.get(place), orjson.loads(encode_value(threshold)), place)
+        if wrong.ok or asyncio.get_running_loop().time() > deadline:
+            break
+        await asyncio.sleep(0.5)
+    findings.counts.update(wrong.counts)
+    findings.named += wrong.named
+
+
+def _served(
+    wrong: Findings,
+    served: Mapping[str, Any] | None,
+    expected: Mapping[str, Any],
+    place: tuple[str, str],
+) -> None:
+    tenant, path = place
+    if served is None:
+        wrong.add("redis_missing", tenant=tenant, path=path)
+        return
+    version, right = ((each["epoch"], each["offset"]) for each in (served, expected))
+    if version < right:
+        wrong.add("redis_behind", tenant=tenant, path=path, served=version, table=right)
+    elif version == right and any(served.get(name) != value for name, value in expected.items()):
+        wrong.add("redis_differing", tenant=tenant, path=path)
