@@ -13,6 +13,7 @@ from typing import Final
 
 from learners.outcome import Outcome
 from learners.policy import Policy
+from processing.addressing import meant_for
 from processing.contexts import Contexts
 from processing.dead_letters import DeadLetter, dead_letter
 from processing.decode import Refusal, decode_record, event_bytes
@@ -102,6 +103,9 @@ class Partition:
         for position in range(begin, len(batch.offsets)):
             offset = batch.offsets[position]
             if offset <= self.watermark:
+                continue
+            if batch.headers and not meant_for(batch.headers.get(position), THRESHOLDS_GROUP):
+                self.watermark = offset
                 continue
             decoded, refused = decode_record(batch.values[position], batch.timestamps[position])
             for refusal in refused:

@@ -10,6 +10,7 @@ import msgspec
 import orjson
 
 from headstart.events import InvalidEvent
+from processing.addressing import meant_for
 from processing.dead_letters import DeadLetter, dead_letter
 from processing.decode import Refusal, decode_record, load_event, split_frame
 from processing.records import RecordBatch
@@ -32,6 +33,8 @@ class Unpacked:
         """Unpack the records of `batch` from offset `begin` on."""
         for position, offset in enumerate(batch.offsets):
             if offset < begin:
+                continue
+            if batch.headers and not meant_for(batch.headers.get(position), group):
                 continue
             records, refused = unpack(batch.values[position], batch.timestamps[position])
             self.records.extend(records)
