@@ -6,9 +6,9 @@ processing/dead_letters.py, how they are read and marked in topics/letter_log.py
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 TOPIC_HEADER: Final = "__connect.errors.topic"
 PARTITION_HEADER: Final = "__connect.errors.partition"
@@ -118,3 +118,12 @@ class Wanted:
             and (self.reason is None or self.reason.casefold() in letter.reason.casefold())
             and (self.since is None or letter.refused_at >= self.since)
         )
+
+
+class Outgoing(NamedTuple):
+    """A record to be sent."""
+
+    partition: int
+    key: bytes
+    value: bytes
+    headers: Sequence[tuple[str, bytes]]
