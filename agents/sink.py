@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import datetime
+from bisect import bisect_left
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -15,7 +16,9 @@ from agents.app import App, WorkerConfig, new_app, register_agent
 from agents.holes import WAIT_S, Holes
 from agents.lane import Lane
 from agents.producer import BatchProducer
+from agents.refusals import RefusalGuard
 from processing.records import RecordBatch
+from processing.refusals import Slice
 from processing.storing import Unpack, Unpacked, unpack_events, unpack_thresholds
 from sinks.connections import PostgresUnreachable, connect_postgres
 from sinks.episodes import EpisodeSink
@@ -54,6 +57,7 @@ class SinkRuntime:
         self._app, self._config, self._epoch, self._plan = app, config, epoch, plan
         self._producer = BatchProducer(config.kafka)
         self._holes = Holes()
+        self._guard = RefusalGuard(config.limits, config.data, epoch.number)
         self._sink: StagedSink | None = None
         self._lane: Lane | None = None
         self._generation = -1
@@ -72,6 +76,8 @@ class SinkRuntime:
         sink = await self._open_sink()
         stored = await sink.next_offsets(self._plan.topic, self._epoch.number)
         self._expected = {tp: stored.get(tp.partition, 0) for tp in assigned}
+        for tp, begin in self._expected.items():
+            self._guard.open(tp, begin)
         self._generation = self._app.consumer_generation_id
         self._lane = Lane(self._plan.group, self._handle, LINGER_S)
         log.info("sink.opened", group=self._plan.group, partitions=len(assigned))
@@ -122,16 +128,23 @@ class SinkRuntime:
         group = self._plan.group
         unpacked = Unpacked()
         offsets: dict[int, int] = {}
+        parts = []
         for tp, batch in batches:
-            unpacked.add(batch, offsets.get(tp.partition, batch.begin), self._plan.unpack, group)
+            begin = offsets.get(tp.partition, batch.begin)
+            unpacked.add(batch, begin, self._plan.unpack, group)
+            parts.append(Slice(batch, bisect_left(batch.offsets, begin), len(batch)))
             offsets[tp.partition] = batch.end
+        checked = self._guard.check(parts, unpacked.dead_letters)
         await self._producer.send_dead_letters(unpacked.dead_letters)
 
         async def on_refused(refused: Sequence[Refusal]) -> None:
+            nonlocal checked
             letters = [unpacked.refuse(index, reason, group) for index, reason in refused]
+            checked = self._guard.check(parts, [*unpacked.dead_letters, *letters])
             await self._producer.send_dead_letters(letters)
 
         await self._store(unpacked, offsets, on_refused)
+        self._guard.passed(checked)
         for tp, batch in batches:
             self._app.consumer.done(tp, batch.end)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -15,12 +15,14 @@ from agents.app import App, WorkerConfig, new_app, register_agent
 from agents.holes import WAIT_S, Holes
 from agents.lane import Lane, end_process
 from agents.producer import BatchProducer
+from agents.refusals import RefusalGuard
 from agents.store import ContextStore, new_table
 from headstart.contexts import threshold_key
 from learners.registry import policy
 from processing.contexts import stored_threshold
 from processing.partition import Commit, Partition
 from processing.records import RecordBatch
+from processing.refusals import Slice
 from processing.rows import CONTEXT, version
 from sinks.pending import PendingThresholds
 from sinks.thresholds import ThresholdPublisher
@@ -45,14 +47,21 @@ class ThresholdLane:
         self.lane = Lane(f"thresholds-{tp.partition}", self._handle)
 
     async def _handle(self, batches: list[tuple[TP, RecordBatch]]) -> None:
+        parts: list[Slice] = []
         for _tp, batch in batches:
             position = 0
-            while (position := self.core.apply(batch, position)) < len(batch):
-                await self._deliver(self.core.commit())
-        await self._deliver(self.core.commit())
+            while True:
+                begin, position = position, self.core.apply(batch, position)
+                parts.append(Slice(batch, begin, position))
+                if position >= len(batch):
+                    break
+                await self._deliver(self.core.commit(), parts)
+                parts = []
+        await self._deliver(self.core.commit(), parts)
 
-    async def _deliver(self, commit: Commit) -> None:
+    async def _deliver(self, commit: Commit, parts: Sequence[Slice]) -> None:
         runtime, partition = self._runtime, self._tp.partition
+        checked = runtime.guard.check(parts, commit.dead_letters)
         if commit.dead_letters:
             await runtime.producer.send_dead_letters(commit.dead_letters)
         first, last = await runtime.producer.send_rows(CHANGELOG.name, partition, commit.rows)
@@ -65,6 +74,7 @@ class ThresholdLane:
         await asyncio.gather(
             runtime.publish(commit.thresholds), runtime.announce(partition, commit.moved)
         )
+        runtime.guard.passed(checked)
         runtime.app.consumer.done(self._tp, commit.end)
 
 
@@ -74,6 +84,7 @@ class ThresholdRuntime:
     def __init__(self, app: App, config: WorkerConfig, epoch: Epoch, store: ContextStore) -> None:
         self.app, self.store, self.epoch = app, store, epoch
         self.producer = BatchProducer(config.kafka)
+        self.guard = RefusalGuard(config.limits, config.data, epoch.number)
         self._config = config
         self._policy = policy(config.learner)
         self._publisher = ThresholdPublisher(config.redis)
@@ -105,6 +116,7 @@ class ThresholdRuntime:
         )
         rows = list(self.store.scan(tp.partition))
         core.restore(rows)
+        self.guard.open(tp, core.watermark + 1)
         # Rows at or past the committed offset may have reached the table but not Redis; so may
         # all rows where nothing of this log epoch has been applied.
         oldest = min(committed, core.watermark + 1) if core.watermark >= 0 else -1

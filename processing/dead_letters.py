@@ -28,11 +28,14 @@ MAX_KEY_BYTES = 4_096
 
 
 class DeadLetter(NamedTuple):
-    """One refused event or record: its original bytes, and where it came from."""
+    """One refused event or record: its original bytes, where it came from, and why."""
 
     key: bytes | None
     value: bytes
     headers: list[tuple[str, bytes]]
+    partition: int
+    offset: int
+    reason: str
 
 
 def dead_letter(batch: RecordBatch, position: int, refusal: Refusal, group: str) -> DeadLetter:
@@ -54,4 +57,5 @@ def dead_letter(batch: RecordBatch, position: int, refusal: Refusal, group: str)
         value = value[:MAX_FRAME_BYTES]
     key = batch.keys[position]
     encoded = [(name, str(text).encode()) for name, text in headers.items()]
-    return DeadLetter(key and key[:MAX_KEY_BYTES], value, encoded)
+    key = key and key[:MAX_KEY_BYTES]
+    return DeadLetter(key, value, encoded, batch.partition, batch.offsets[position], refusal.reason)
