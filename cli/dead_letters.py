@@ -151,7 +151,7 @@ def replay(
     settings = read_settings(kafka=kafka, data=data)
     log, count = asyncio.run(_look(settings.kafka, chosen, corrected is not None))
     if count:
-        confirm(f"replay {count} dead letters?", yes)
+        confirm(_question("replay", count), yes)
     left = asyncio.run(_replay(settings.kafka, log, chosen, corrected)) if count else []
     for at, why in left:
         say(f"{at} is not replayed: {why}")
@@ -189,12 +189,16 @@ def drop(
     settings = read_settings(kafka=kafka, data=data)
     log, count = asyncio.run(_look(settings.kafka, chosen, one_event=False))
     if count:
-        confirm(f"drop {count} dead letters?", yes)
+        confirm(_question("drop", count), yes)
         asyncio.run(_drop(settings.kafka, log, chosen))
     if json:
         show_json({"dropped": count})
     else:
         say(f"{count} dropped")
+
+
+def _question(do: str, count: int) -> str:
+    return f"{do} {count} dead letter{'' if count == 1 else 's'}?"
 
 
 async def _look(kafka: str, chosen: Choice, one_event: bool) -> tuple[LetterLog, int]:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from headstart.contexts import event_key
+from headstart.contexts import DEFAULT_LEVELS, event_key
+from learners.registry import DEFAULT, policy
 from processing.decode import decode_record
+from processing.partition import Partition
 from processing.placement import owner
-from topics.catalogue import EVENTS
+from processing.records import RecordBatch
+from topics.catalogue import EVENTS, THRESHOLDS_GROUP
 from topics.letters import GROUP_HEADER, ORIGIN_HEADER, Letter, Outgoing
 
 
@@ -37,6 +40,8 @@ def replay_of(
         )
     value = letter.value if corrected is None else corrected
     key, partition = _place(value, partitions, now_ms)
+    if letter.group == THRESHOLDS_GROUP:
+        _learn(RecordBatch(EVENTS.name, partition, 0, 1, [0], [now_ms], [key], [value]), partitions)
     lane = f"dead-letters/{epoch}/{letter.partition}/{letter.offset}:0"
     headers = ((GROUP_HEADER, letter.group.encode()), (ORIGIN_HEADER, lane.encode()))
     return Outgoing(partition, key, value, headers)
@@ -46,12 +51,25 @@ def _place(value: bytes, partitions: int, now_ms: int) -> tuple[bytes, int]:
     """Return the key of a record's events and the partition that owns it."""
     events, refused = decode_record(value, now_ms)
     if refused:
-        raise NotReplayable(
-            f"it would be refused again: {refused[0].reason}. Give corrected bytes with --file"
-        )
+        raise _again(refused[0].reason)
     owners = {(event.tenant, event.workflow_type) for event in events}
     if len(owners) != 1:
         what = "holds no event" if not owners else "holds events of several keys"
         raise NotReplayable(f"it {what}; give one event, or a frame of one key, with --file")
     ((tenant, workflow_type),) = owners
     return event_key(tenant, workflow_type), owner(tenant, workflow_type, partitions)
+
+
+def _learn(batch: RecordBatch, partitions: int) -> None:
+    """Apply a record to a partition that holds nothing yet; raise where its rules refuse it."""
+    nothing: dict[bytes, bytes] = {}
+    scratch = Partition(
+        batch.partition, partitions, 0, policy(DEFAULT), DEFAULT_LEVELS, nothing.get
+    )
+    scratch.apply(batch)
+    for letter in scratch.commit().dead_letters:
+        raise _again(letter.reason)
+
+
+def _again(reason: str) -> NotReplayable:
+    return NotReplayable(f"it would be refused again: {reason}. Give corrected bytes with --file")

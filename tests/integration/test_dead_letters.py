@@ -205,7 +205,7 @@ def test_what_is_dropped_is_hidden(
     assert "\x1b" not in desk.run("list").stdout + desk.run("show", episodes["at"]).stdout
     refused = desk.run("drop", episodes["at"], stdin="n\n")
     assert refused.returncode == 1
-    assert "drop 1 dead letters?" in refused.stderr
+    assert "drop 1 dead letter?" in refused.stderr
     assert len(desk.listed(offset)) == 2
     assert desk.run("drop", episodes["at"], stdin="y\n").returncode == 0
     assert [each["at"] for each in desk.listed(offset)] == [thresholds["at"]]

@@ -84,6 +84,15 @@ def test_what_cannot_be_replayed_says_why(dead: Letter, corrected: bytes | None,
         replay(dead, corrected)
 
 
+def test_the_rules_of_outcomes_are_foreseen_for_the_group_that_has_them() -> None:
+    start = orjson.dumps(event("speculation_start", confidence=0.7))
+    with pytest.raises(NotReplayable, match="would be refused again: task_id: is missing"):
+        replay(letter(start, group=THRESHOLDS_GROUP))
+    assert replay(letter(start, group=EPISODES_GROUP)).value == start
+    learned = orjson.dumps(event("speculation_start", confidence=0.7, task_id="t1"))
+    assert replay(letter(learned, group=THRESHOLDS_GROUP)).value == learned
+
+
 def test_an_event_from_the_future_is_replayed_when_its_time_has_come() -> None:
     tomorrow = letter(orjson.dumps(event(timestamp=NOW + 86_400_000)))
     with pytest.raises(NotReplayable, match="timestamp"):
