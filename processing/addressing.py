@@ -5,13 +5,14 @@ A replayed dead letter (topics/letters.py) is for the one group that refused it.
 
 from __future__ import annotations
 
+import re
 from typing import Final
 
 from processing.records import Headers
 from topics.letters import GROUP_HEADER, ORIGIN_HEADER
 
-MAX_POSITION_DIGITS: Final = 18
-"""So that a position fits a signed 64-bit integer."""
+_LANE: Final = re.compile(r"([^\x00\x1f]{1,64}):([0-9]{1,18})")
+"""A spool id by the rules of the event's `origin`, and a position that fits 64 bits, signed."""
 
 
 def meant_for(headers: Headers | None, group: str) -> bool:
@@ -21,18 +22,14 @@ def meant_for(headers: Headers | None, group: str) -> bool:
 
 
 def lane_of(headers: Headers | None) -> tuple[str, int] | None:
-    """Return the (spool id, position) that a record came by as a whole, None where it has none.
+    """Return the (spool id, position) of a record's first event; None where its headers name none.
 
-    Positions of one lane only grow, so a record at or below the last one seen is a repetition.
+    It takes the place of what the events say of their own origin, whose position a replay is long
+    behind; each further event of the record has the next position.
     """
     said = _last(headers, ORIGIN_HEADER)
-    if said is None:
-        return None
-    spool, colon, position = said.decode(errors="backslashreplace").rpartition(":")
-    # isdecimal alone takes digits of every script, and int a number of any length.
-    if not (spool and colon and position.isascii() and position.isdecimal()):
-        return None
-    return (spool, int(position)) if len(position) <= MAX_POSITION_DIGITS else None
+    found = None if said is None else _LANE.fullmatch(said.decode(errors="backslashreplace"))
+    return None if found is None else (found[1], int(found[2]))
 
 
 def _last(headers: Headers | None, name: str) -> bytes | None:

@@ -104,7 +104,7 @@ class Partition:
             offset = batch.offsets[position]
             if offset <= self.watermark:
                 continue
-            if batch.headers and not meant_for(batch.headers.get(position), THRESHOLDS_GROUP):
+            if batch.headers and not meant_for(batch.headers.get(offset), THRESHOLDS_GROUP):
                 self.watermark = offset
                 continue
             decoded, refused = decode_record(batch.values[position], batch.timestamps[position])

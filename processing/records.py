@@ -15,7 +15,7 @@ class RecordBatch(msgspec.Struct, gc=False):
 
     `begin` is the position that was fetched from and `end` the next one to fetch: between them
     there may be holes (compaction, transaction markers), which are no loss. `headers` holds, by
-    place in the lists, those of the few records that have any.
+    offset, those of the few records that have any.
     """
 
     topic: str

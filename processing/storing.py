@@ -34,7 +34,7 @@ class Unpacked:
         for position, offset in enumerate(batch.offsets):
             if offset < begin:
                 continue
-            if batch.headers and not meant_for(batch.headers.get(position), group):
+            if batch.headers and not meant_for(batch.headers.get(offset), group):
                 continue
             records, refused = unpack(batch.values[position], batch.timestamps[position])
             self.records.extend(records)

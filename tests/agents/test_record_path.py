@@ -228,7 +228,7 @@ def ours(log: Log, position: int, isolation: int) -> Seen:
             assert batch.offset == batch.offsets[0]
             assert len(batch) == len(batch.values)
             assert all(batch.headers.values()), "only records that have headers are listed"
-            headers = [tuple(batch.headers.get(place, ())) for place in range(len(batch))]
+            headers = [tuple(batch.headers.get(offset, ())) for offset in batch.offsets]
             records.extend(
                 zip(batch.offsets, batch.timestamps, batch.keys, batch.values, headers, strict=True)
             )
