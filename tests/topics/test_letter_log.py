@@ -25,7 +25,7 @@ def own(monkeypatch: pytest.MonkeyPatch) -> Topics:
     made = {}
     for name in ("EVENTS", "DEAD_LETTERS", "HANDLED"):
         made[name] = Topic(
-            f"test.{uuid4().hex}.{name}", "", "", partitioned=False, cleanup="compact"
+            f"test.{uuid4().hex}.{name}", "", "", partitioned=False, cleanup="delete"
         )
         monkeypatch.setattr(module, name, made[name])
     return made
