@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, Protocol
 
@@ -19,6 +19,7 @@ from agents.lane import end_process
 from agents.record_path.transport import RecordBatchSchema, Transport
 from agents.sweeper import sweep
 from processing.records import RecordBatch
+from processing.refusals import RefusalLimits
 
 READY_FILE: Final = "ready"
 """Holds the worker's process id once its partitions are assigned and its rows restored."""
@@ -37,6 +38,7 @@ class WorkerConfig:
     levels: tuple[str, ...]
     instance: str
     """Name of this worker within its group, for static membership."""
+    limits: RefusalLimits = field(default_factory=RefusalLimits)
 
 
 class Runtime(Protocol):

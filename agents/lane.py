@@ -13,6 +13,7 @@ import structlog
 from faust.types import TP
 
 from processing.records import RecordBatch
+from processing.refusals import EXIT_CODE, RefusalLimitExceeded
 
 MAX_WAITING_BYTES: Final = 8_000_000
 """Record values that may wait in one lane before the fetch loop has to."""
@@ -109,5 +110,8 @@ class Lane:
 
 def end_process(where: str, error: BaseException) -> None:
     """Log an error and end the process at once, without any clean-up that could write."""
+    if isinstance(error, RefusalLimitExceeded):
+        log.error("worker.stops", where=where, reason=str(error))
+        os._exit(EXIT_CODE)
     log.error("worker.ends", where=where, error=repr(error), exc_info=error)
     os._exit(70)  # EX_SOFTWARE

@@ -15,6 +15,7 @@ from headstart.contexts import threshold_key
 from processing.dead_letters import DeadLetter
 from processing.partition import Partition
 from processing.records import RecordBatch
+from processing.refusals import Slice
 from processing.tombstones import Tombstones
 from topics.catalogue import CHANGELOG, THRESHOLDS
 from topics.reading import read_records
@@ -42,15 +43,24 @@ class Ownership:
         self.lane = Lane(f"thresholds-{tp.partition}", self._handle)
 
     async def _handle(self, batches: list[tuple[TP, RecordBatch]]) -> None:
+        parts: list[Slice] = []
         for _tp, batch in batches:
             position = 0
-            while (position := self.core.apply(batch, position)) < len(batch):
-                await self._deliver()
-        await self._deliver()
+            while True:
+                begin, position = position, self.core.apply(batch, position)
+                parts.append(Slice(batch, begin, position))
+                if position >= len(batch):
+                    break
+                await self._deliver(parts)
+                parts = []
+        await self._deliver(parts)
 
-    async def _deliver(self) -> None:
-        commit = self.core.commit()
+    async def _deliver(self, parts: Sequence[Slice]) -> None:
+        """Deliver what came of `parts`, unless too much of them is refused."""
+        commit, guard = self.core.commit(), self._runtime.guard
+        checked = guard.check(parts, commit.dead_letters)
         await self.delivery.deliver(commit)
+        guard.passed(checked)
         self._tombstones.add(commit.rows, time.monotonic())
 
     async def tidy(self, changelog_end: int) -> None:

@@ -16,11 +16,13 @@ from faust.types import TP
 from agents.app import App, WorkerConfig, new_app, register_agent
 from agents.lane import Lane, end_process
 from agents.producer import BatchProducer
+from agents.refusals import RefusalGuard
 from agents.source import GroupSource
 from delivery.batches import store_batches
 from delivery.intake import Intake
 from processing.dead_letters import DeadLetter
 from processing.records import RecordBatch
+from processing.refusals import RefusalState, Slice
 from processing.storing import Unpack, Unpacked, unpack_events, unpack_thresholds
 from sinks.connections import PostgresUnreachable, connect_postgres
 from sinks.episodes import EpisodeSink
@@ -34,7 +36,7 @@ log = structlog.get_logger()
 
 LINGER_S: Final = 0.05
 """A batch is stored when it is full or this old: one transaction for many small fetches."""
-SLICE: Final = 128
+UNPACK_AT_ONCE: Final = 128
 """Records unpacked at a time; in between Postgres is served."""
 DRAIN_S: Final = 8.0
 """How long the transaction in flight may take when partitions are given up."""
@@ -65,11 +67,15 @@ class SinkRuntime:
     def __init__(self, app: App, config: WorkerConfig, epoch: Epoch, plan: SinkPlan) -> None:
         self._app, self._config, self._epoch, self._plan = app, config, epoch, plan
         self._producer = BatchProducer(config.kafka)
+        self._guard = RefusalGuard(config.limits, config.data, epoch.number)
         self._sink: StagedSink | None = None
         self._lane: Lane | None = None
         self._intake: Intake[TP] | None = None
         self._generation = -1
         self._storing: asyncio.Task[None] | None = None
+        self._parts: list[Slice] = []
+        self._letters: list[DeadLetter] = []
+        self._checked: Mapping[int, RefusalState] = {}
         self._started = False
         self._partitions: asyncio.Task[None] | None = None
 
@@ -86,6 +92,8 @@ class SinkRuntime:
         stored = await sink.next_offsets(self._plan.topic, self._epoch.number)
         begin = {tp: stored.get(tp.partition, 0) for tp in assigned}
         self._intake = Intake(GroupSource(self._app), group, begin, holes_are_real=real)
+        for tp, offset in begin.items():
+            self._guard.open(tp, offset)
         self._generation = self._app.consumer_generation_id
         self._lane = Lane(group, self._handle, LINGER_S)
         log.info("sink.opened", group=group, partitions=len(assigned))
@@ -127,8 +135,8 @@ class SinkRuntime:
     async def _handle(self, batches: list[tuple[TP, RecordBatch]]) -> None:
         unpacked = await self._unpack(batches)
         await self._stored()
-        work = store_batches([batch for _tp, batch in batches], unpacked, self._plan.group, self)
-        self._storing = asyncio.create_task(work)
+        store = self._store([batch for _tp, batch in batches], unpacked)
+        self._storing = asyncio.create_task(store)
         self._storing.add_done_callback(_end_on_error)
 
     async def _unpack(self, batches: list[tuple[TP, RecordBatch]]) -> Unpacked:
@@ -136,7 +144,7 @@ class SinkRuntime:
         for _tp, batch in batches:
             for position in range(len(batch)):
                 unpacked.add(batch, position, plan.unpack, plan.sink.encode, plan.group)
-                if position % SLICE == SLICE - 1:
+                if position % UNPACK_AT_ONCE == UNPACK_AT_ONCE - 1:
                     await asyncio.sleep(0)
         return unpacked
 
@@ -145,8 +153,17 @@ class SinkRuntime:
         if self._storing is not None:
             await self._storing
 
+    async def _store(self, batches: Sequence[RecordBatch], unpacked: Unpacked) -> None:
+        parts = [Slice(batch, 0, len(batch)) for batch in batches]
+        self._checked = self._guard.check(parts, ())
+        self._parts, self._letters = parts, []
+        await store_batches(batches, unpacked, self._plan.group, self)
+        self._guard.passed(self._checked)
+
     async def send_dead_letters(self, letters: Sequence[DeadLetter]) -> None:
-        """Send dead letters; see `StoreOutlets`."""
+        """Send dead letters, unless too much is refused; see `StoreOutlets`."""
+        self._letters += letters
+        self._checked = self._guard.check(self._parts, self._letters)
         await self._producer.send_dead_letters(letters)
 
     def done(self, partition: int, end: int) -> None:

@@ -15,6 +15,7 @@ from agents.app import App, WorkerConfig, new_app, register_agent
 from agents.lane import end_process
 from agents.ownership import Ownership
 from agents.producer import BatchProducer
+from agents.refusals import RefusalGuard
 from agents.source import GroupSource
 from agents.store import ContextStore, new_table
 from delivery.intake import Intake
@@ -47,6 +48,7 @@ class ThresholdRuntime:
         self.app, self.store, self.epoch, self.kafka = app, store, epoch, config.kafka
         self.producer = BatchProducer(config.kafka)
         self.alive = Alive()
+        self.guard = RefusalGuard(config.limits, config.data, epoch.number)
         self._config = config
         self._policy = policy(config.learner)
         self._publisher = ThresholdPublisher(config.redis)
@@ -86,6 +88,7 @@ class ThresholdRuntime:
             lambda key: self.store.get_row(tp.partition, key),
         )
         core.restore(self.store.scan(tp.partition))
+        self.guard.open(tp, core.watermark + 1)
         owned = Ownership(tp, core, self)
         await owned.delivery.mend(self.store.take_overtaken(tp.partition))
         # Rows at or past the committed offset may have reached the table but not Redis; so may

@@ -10,7 +10,7 @@ import logging
 
 import typer
 
-from cli import events, memory, thresholds, topics
+from cli import dead_letters, events, memory, thresholds, topics
 from cli.demo import demo
 from cli.emit import emit
 from cli.output import report_errors
@@ -36,6 +36,7 @@ app.add_typer(topics.app, name="topics")
 app.add_typer(thresholds.app, name="thresholds")
 app.add_typer(memory.app, name="memory")
 app.add_typer(events.app, name="events")
+app.add_typer(dead_letters.app, name="dead-letters")
 
 
 def main() -> None:

@@ -28,10 +28,12 @@ def show_table(columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
     """Print rows under their column names, on stdout."""
     from rich.console import Console
     from rich.table import Table
+    from rich.text import Text
 
     table = Table(*columns, box=None, pad_edge=False, header_style="bold")
     for row in rows:
-        table.add_row(*("" if cell is None else str(cell) for cell in row))
+        # Text, or brackets in what came from elsewhere would be taken for markup.
+        table.add_row(*(Text("" if cell is None else str(cell)) for cell in row))
     # Nobody can read a table that is cut to 80 columns because stdout is a file.
     Console(width=None if sys.stdout.isatty() else 200).print(table)
 

@@ -50,6 +50,7 @@ def worker(
         return
     from agents.app import WorkerConfig
     from agents.worker import run_worker
+    from processing.refusals import RefusalLimits
 
     config = WorkerConfig(
         kafka=settings.kafka,
@@ -59,6 +60,7 @@ def worker(
         learner=settings.learner,
         levels=settings.levels,
         instance=settings.instance,
+        limits=RefusalLimits(settings.refused_ratio, settings.refused_window, settings.refused_run),
     )
     raise typer.Exit(run_worker(name.value, config))
 

@@ -16,6 +16,7 @@ from typing import Final
 
 from deploy.local.nursery import Nursery
 from deploy.local.process import Child, Ending
+from processing.refusals import EXIT_CODE
 
 WORKERS: Final = ("episodes", "thresholds", "history")
 
@@ -72,8 +73,9 @@ class Supervisor:
                 if now - worker.started > _HEALTHY_AFTER_S:
                     worker.delay_s = _FIRST_DELAY_S
                 worker.again_at = now + worker.delay_s
+                why = " (too much is refused)" if worker.child.process.poll() == EXIT_CODE else ""
                 said.append(
-                    f"worker {worker.name} {worker.child.outcome}; starting it again in "
+                    f"worker {worker.name} {worker.child.outcome}{why}; starting it again in "
                     f"{worker.delay_s:.1f} s (log: {worker.child.log})"
                 )
                 worker.delay_s = min(worker.delay_s * 2, _LONGEST_DELAY_S)

@@ -33,7 +33,7 @@ Decoded = tuple[Sequence[EventFields], Sequence[Refusal]]
 _decode = msgspec.json.Decoder(EVENT | list[EVENT]).decode
 _decode_closed = msgspec.json.Decoder(CLOSED_EVENT | list[CLOSED_EVENT]).decode
 _split = msgspec.json.Decoder(list[msgspec.Raw]).decode
-_MALFORMED = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
+MALFORMED = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
 _SQUARE = bytes.maketrans(b"{}", b"[]")
 _NOT_MARKS = bytes(set(range(256)) - set(b'{}[]"'))
 _STRING = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"', re.DOTALL)
@@ -67,10 +67,10 @@ def _decode_fast(value: bytes) -> Sequence[EventFields] | None:
     """
     decoded = None
     if value.find(b"\\") < 0:
-        with contextlib.suppress(*_MALFORMED):
+        with contextlib.suppress(*MALFORMED):
             decoded = _decode_closed(value)
     if decoded is None and _looks_harmless(value):
-        with contextlib.suppress(*_MALFORMED):
+        with contextlib.suppress(*MALFORMED):
             decoded = _decode(value)
     return decoded if decoded is None or type(decoded) is list else (decoded,)
 
@@ -112,7 +112,7 @@ def _one_by_one(value: bytes, timestamp_ms: int) -> Decoded:
         return _gather([value], timestamp_ms, framed=False)
     try:
         parts = split_frame(value)
-    except _MALFORMED as error:
+    except MALFORMED as error:
         return (), (Refusal(value, f"not JSON: {error}", None),)
     if len(parts) > MAX_FRAME_EVENTS:
         reason = f"the frame has {len(parts)} events, the limit is {MAX_FRAME_EVENTS}"
@@ -138,7 +138,7 @@ def _decode_exactly(raw: bytes, timestamp_ms: int) -> EventFields:
     validate(event, now_ms=timestamp_ms)
     try:
         decoded: EventFields = msgspec.json.decode(raw, type=EVENT)
-    except _MALFORMED as error:
+    except MALFORMED as error:
         raise InvalidEvent("", f"not an event: {error}") from error
     return decoded
 
@@ -158,7 +158,7 @@ def event_bytes(value: bytes, event: EventFields) -> bytes:
     """Return the bytes of one decoded event within its record, unknown fields included."""
     if value.lstrip()[:1] == b"[":
         for raw in split_frame(value):
-            with contextlib.suppress(*_MALFORMED):  # a neighbour may be no event at all
+            with contextlib.suppress(*MALFORMED):  # a neighbour may be no event at all
                 if msgspec.json.decode(raw, type=type(event)) == event:
                     return raw
     return value

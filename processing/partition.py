@@ -12,6 +12,7 @@ from typing import Final
 
 from learners.outcome import Outcome
 from learners.policy import Policy
+from processing.addressing import lane_of, meant_for
 from processing.contexts import Contexts
 from processing.dead_letters import DeadLetter, dead_letter
 from processing.decode import Refusal, decode_record, event_bytes
@@ -121,23 +122,33 @@ class Partition:
             offset = batch.offsets[position]
             if offset <= self.watermark:
                 continue
-            decoded, refused = decode_record(batch.values[position], batch.timestamps[position])
-            for refusal in refused:
-                self._letters.append(dead_letter(batch, position, refusal, THRESHOLDS_GROUP))
-            for event in decoded:
-                if owner(event.tenant, event.workflow_type, self._partitions) == self._partition:
-                    reason = self._event(event, offset)
-                else:
-                    reason = self._foreign(event)
-                if reason is not None:
-                    self._letters.append(self._letter(batch, position, event, reason))
-            self._events += len(decoded)
+            self._record(batch, position, offset)
             self.watermark = offset
             if self._gathered_bytes() > COMMIT_BYTES:
                 break
         # Past the last record of a fetch come its holes, which nobody will see again.
         self._end = batch.end if position + 1 >= len(batch.offsets) else self.watermark + 1
         return position + 1
+
+    def _record(self, batch: RecordBatch, position: int, offset: int) -> None:
+        """Apply the events of one record."""
+        lane = None
+        if batch.headers and (headers := batch.headers.get(offset)):
+            if not meant_for(headers, THRESHOLDS_GROUP):
+                return
+            lane = lane_of(headers)
+        decoded, refused = decode_record(batch.values[position], batch.timestamps[position])
+        for refusal in refused:
+            self._letters.append(dead_letter(batch, position, refusal, THRESHOLDS_GROUP))
+        for place, event in enumerate(decoded):
+            origin = event.origin if lane is None else (lane[0], lane[1] + place)
+            if owner(event.tenant, event.workflow_type, self._partitions) == self._partition:
+                reason = self._event(event, origin, offset)
+            else:
+                reason = self._foreign(event)
+            if reason is not None:
+                self._letters.append(self._letter(batch, position, event, reason))
+        self._events += len(decoded)
 
     def _gathered_bytes(self) -> int:
         """Return the bytes, at the most, of the rows that changed since the last commit."""
@@ -156,14 +167,14 @@ class Partition:
         right = owner(event.tenant, event.workflow_type, self._partitions)
         return f"its key belongs to partition {right}; produce with key tenant 0x1f workflow"
 
-    def _event(self, event: EventFields, offset: int) -> str | None:
+    def _event(self, event: EventFields, origin: tuple[str, int] | None, offset: int) -> str | None:
         """Apply one event; return a reason where the rules of outcomes refuse it."""
         if event.timestamp > self._row.clock:
             self._row.clock = event.timestamp
             self._row.unresolved += self._starts.expire(event.timestamp, offset)
             self._spools.expire(event.timestamp, offset)
-        if event.origin is not None and self._spools.duplicate(
-            event.tenant, event.workflow_type, event.origin, self._row.clock, offset
+        if origin is not None and self._spools.duplicate(
+            event.tenant, event.workflow_type, origin, self._row.clock, offset
         ):
             self._row.duplicates += 1
             return None

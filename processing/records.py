@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 from bisect import bisect_left
+from collections.abc import Sequence
 
 import msgspec
+
+Headers = Sequence[tuple[str, bytes | None]]
+"""A record's headers in order; a name may come several times."""
 
 
 class RecordBatch(msgspec.Struct, gc=False):
     """Consecutive records of one partition, as parallel lists.
 
     `begin` is the position that was fetched from and `end` the next one to fetch: between them
-    there may be holes (compaction, transaction markers), which are no loss.
+    there may be holes (compaction, transaction markers), which are no loss. `headers` holds, by
+    offset, those of the few records that have any.
     """
 
     topic: str
@@ -22,6 +27,7 @@ class RecordBatch(msgspec.Struct, gc=False):
     timestamps: list[int]
     keys: list[bytes | None]
     values: list[bytes | None]
+    headers: dict[int, Headers] = msgspec.field(default_factory=dict)
 
     @property
     def size(self) -> int:

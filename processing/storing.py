@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
+from processing.addressing import meant_for
 from processing.dead_letters import DeadLetter, dead_letter
 from processing.decode import Refusal, decode_record, split_frame
 from processing.records import RecordBatch
@@ -28,7 +29,9 @@ class Unpacked:
     def add(
         self, batch: RecordBatch, position: int, unpack: Unpack, encode: Encode, group: str
     ) -> None:
-        """Unpack and encode the record at `position` of `batch`."""
+        """Unpack and encode the record at `position` of `batch`, if it is for `group`."""
+        if batch.headers and not meant_for(batch.headers.get(batch.offsets[position]), group):
+            return
         records, refused = unpack(batch.values[position], batch.timestamps[position])
         for record in records:
             try:

@@ -68,6 +68,8 @@ async def read_batches(kafka: str, partition: int, log: range) -> AsyncIterator[
         batch.timestamps.append(record.timestamp)
         batch.keys.append(record.key)
         batch.values.append(record.value)
+        if record.headers:
+            batch.headers[record.offset] = record.headers
         batch.end = record.offset + 1
         if len(batch) >= RECORDS_AT_ONCE:
             yield batch

@@ -14,6 +14,9 @@ from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
 from headstart.contexts import DEFAULT_LEVELS
 from learners.registry import DEFAULT, policy
+from processing.refusals import RefusalLimits
+
+LIMITS = RefusalLimits()
 
 
 class SettingsError(ValueError):
@@ -35,6 +38,16 @@ class Settings(BaseSettings):
     )
     partitions: int = Field(8, ge=1, le=10_000, description="partitions of new topics")
     instance: str = Field("0", pattern=r"^[\w.-]{1,64}$", description="name of a worker")
+
+    refused_ratio: float = Field(
+        LIMITS.ratio, ge=0, le=1, description="share of records that may be refused; 0: any"
+    )
+    refused_window: int = Field(
+        LIMITS.window, ge=1, le=100_000, description="of how many records that is the share"
+    )
+    refused_run: int = Field(
+        LIMITS.run, ge=0, description="records that may be refused in a row; 0: any"
+    )
 
     @field_validator("levels", mode="before")
     @classmethod
@@ -87,6 +100,9 @@ def environment(settings: Settings, *, addresses: bool = True) -> dict[str, str]
         "HEADSTART_LEARNER": settings.learner,
         "HEADSTART_LEVELS": ",".join(settings.levels),
         "HEADSTART_PARTITIONS": str(settings.partitions),
+        "HEADSTART_REFUSED_RATIO": str(settings.refused_ratio),
+        "HEADSTART_REFUSED_WINDOW": str(settings.refused_window),
+        "HEADSTART_REFUSED_RUN": str(settings.refused_run),
     }
     if addresses:
         found["HEADSTART_KAFKA"] = settings.kafka

@@ -62,6 +62,15 @@ DEAD_LETTERS: Final = Topic(
     cleanup="delete",
     retention_ms=30 * DAY_MS,
 )
+HANDLED: Final = Topic(
+    name="headstart.dead-letters-handled",
+    holds="which dead letters were replayed or dropped, so that they are not listed any more",
+    key="PARTITION:OFFSET@TIMESTAMP of the dead letter",
+    partitioned=False,
+    cleanup="delete",
+    retention_ms=90 * DAY_MS,  # outlives the dead letters, which is all that it has to
+    internal=True,
+)
 EPOCHS: Final = Topic(
     name="headstart.epochs",
     holds="the log epoch of this broker and the partition count that belongs to it",
@@ -86,4 +95,4 @@ CHANGELOG: Final = Topic(
     internal=True,
 )
 
-TOPICS: Final = (EVENTS, THRESHOLDS, DEAD_LETTERS, EPOCHS, CHANGELOG)
+TOPICS: Final = (EVENTS, THRESHOLDS, DEAD_LETTERS, HANDLED, EPOCHS, CHANGELOG)

@@ -51,6 +51,7 @@ def _unpack(source: Any, batch: RecordBatch) -> None:
         unpacked = list(records_of)
         if unpacked and unpacked[0].offset < first:  # the fetch began within this batch
             unpacked = [record for record in unpacked if record.offset >= first]
+        batch.headers |= {record.offset: record.headers for record in unpacked if record.headers}
         batch.offsets += [record.offset for record in unpacked]
         batch.timestamps += [record.timestamp for record in unpacked]
         batch.keys += [record.key for record in unpacked]

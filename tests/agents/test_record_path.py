@@ -39,8 +39,8 @@ CONTROL = 0x20
 class Batch:
     """One record batch: its records by offset delta, and how many offsets it takes."""
 
-    records: tuple[tuple[int, int, bytes | None, bytes | None], ...]
-    """(offset delta, timestamp, key, value)"""
+    records: tuple[tuple[Any, ...], ...]
+    """(offset delta, timestamp, key, value) and, where it has any, headers"""
     last_delta: int
     gap: int
     """offsets that compaction took away before it"""
@@ -60,8 +60,8 @@ def encode(batch: Batch, base: int) -> bytes:
         base_sequence=0,
         batch_size=1 << 20,
     )
-    for delta, timestamp, key, value in batch.records:
-        assert builder.append(delta, timestamp, key, value, []) is not None
+    for delta, timestamp, key, value, *headers in batch.records:
+        assert builder.append(delta, timestamp, key, value, list(*headers)) is not None
     raw = bytearray(builder.build())
     struct.pack_into(">q", raw, 0, base)
     struct.pack_into(">i", raw, LAST_DELTA_AT, batch.last_delta)
@@ -119,6 +119,10 @@ def write(batches: Sequence[Batch], first: int) -> Log:
 
 
 TEXT = st.one_of(st.none(), st.binary(max_size=6), st.just(b"x" * 300))
+HEADERS = st.lists(
+    st.tuples(st.sampled_from(["headstart.group", "a", ""]), st.none() | st.binary(max_size=4)),
+    max_size=3,
+)
 PRODUCER = st.sampled_from([NO_PRODUCER, 7, 8])
 
 
@@ -127,7 +131,10 @@ def data_batches(draw: st.DrawFn) -> Batch:
     deltas = sorted(draw(st.sets(st.integers(0, 12), max_size=8)))  # holes; none at all: emptied
     last = deltas[-1] if deltas else 0
     return Batch(
-        tuple((delta, draw(st.integers(0, 2**41)), draw(TEXT), draw(TEXT)) for delta in deltas),
+        tuple(
+            (delta, draw(st.integers(0, 2**41)), draw(TEXT), draw(TEXT), draw(HEADERS))
+            for delta in deltas
+        ),
         last + draw(st.sampled_from([0, 0, 3])),
         gap=draw(st.sampled_from([0, 0, 0, 5])),
         gzip=draw(st.booleans()) and bool(deltas),
@@ -182,8 +189,9 @@ def result(log: Log, position: int, isolation: int) -> tuple[FetchResult, Assign
     )
 
 
-Seen = tuple[list[tuple[int, int, bytes | None, bytes | None]], int, bool]
-"""Records (offset, timestamp, key, value), the position after them, whether a CRC was wrong."""
+Seen = tuple[list[tuple[Any, ...]], int, bool]
+"""Records (offset, timestamp, key, value, headers), the position after them, whether a CRC was
+wrong."""
 
 
 def stock(log: Log, position: int, isolation: int) -> Seen:
@@ -194,7 +202,9 @@ def stock(log: Log, position: int, isolation: int) -> Seen:
         while fetched.has_more():
             record = fetched.getone()
             if record is not None:
-                records.append((record.offset, record.timestamp, record.key, record.value))
+                records.append(
+                    (record.offset, record.timestamp, record.key, record.value, record.headers)
+                )
     except CorruptRecordException:
         return records, assignment.state_value(TP).position, True
     return records, assignment.state_value(TP).position, False
@@ -217,8 +227,10 @@ def ours(log: Log, position: int, isolation: int) -> Seen:
             assert (batch.begin, batch.end) == (begin, position)
             assert batch.offset == batch.offsets[0]
             assert len(batch) == len(batch.values)
+            assert all(batch.headers.values()), "only records that have headers are listed"
+            headers = [tuple(batch.headers.get(offset, ())) for offset in batch.offsets]
             records.extend(
-                zip(batch.offsets, batch.timestamps, batch.keys, batch.values, strict=True)
+                zip(batch.offsets, batch.timestamps, batch.keys, batch.values, headers, strict=True)
             )
         if position in (begin, log.end):
             return records, position, False
@@ -282,7 +294,7 @@ def test_aborted_records_are_left_out_where_committed_ones_are_asked_for() -> No
 def test_what_precedes_a_corrupt_batch_is_handed_over_first() -> None:
     log = write([data(0, 1), data(0, wrong_crc=True), data(0)], first=0)
     assert ours(log, 0, READ_UNCOMMITTED) == (
-        [(0, 1_000, b"k", b"v0"), (1, 1_001, b"k", b"v1")],
+        [(0, 1_000, b"k", b"v0", ()), (1, 1_001, b"k", b"v1", ())],
         2,
         True,
     )

@@ -44,6 +44,10 @@ def test_the_commands() -> None:
         "thresholds show",
         "memory query",
         "events tail",
+        "dead-letters list",
+        "dead-letters show",
+        "dead-letters replay",
+        "dead-letters drop",
     }
 
 
@@ -56,7 +60,7 @@ def test_help_has_an_example(run: Run, command: tuple[str, ...]) -> None:
     assert "headstart " + " ".join(command) in examples[0]
 
 
-@pytest.mark.parametrize("group", ["topics", "thresholds", "memory", "events"])
+@pytest.mark.parametrize("group", ["topics", "thresholds", "memory", "events", "dead-letters"])
 def test_a_group_lists_its_commands(run: Run, group: str) -> None:
     ended = run(group, "--help")
     assert ended.returncode == 0
@@ -83,6 +87,16 @@ def test_a_group_lists_its_commands(run: Run, group: str) -> None:
         ("demo", "--executors", "0"),
         ("events", "tail", "--limit", "0"),
         ("events", "tail", "--follow", "--json"),
+        ("dead-letters",),
+        ("dead-letters", "show"),
+        ("dead-letters", "show", "12"),
+        ("dead-letters", "show", "0:1", "--raw", "--json"),
+        ("dead-letters", "list", "--since", "yesterday"),
+        ("dead-letters", "replay"),
+        ("dead-letters", "replay", "0:1", "--all"),
+        ("dead-letters", "replay", "--all", "--file", "x"),
+        ("dead-letters", "drop"),
+        ("dead-letters", "drop", "0:1", "--group", "episodes"),
     ],
     ids=lambda arguments: " ".join(arguments) or "nothing",
 )

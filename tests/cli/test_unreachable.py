@@ -34,6 +34,10 @@ def one_line(ended: subprocess.CompletedProcess[str], *parts: str) -> None:
         ("topics", "describe", "headstart.events"),
         ("events", "tail"),
         ("events", "tail", "--json"),
+        ("dead-letters", "list"),
+        ("dead-letters", "show", "0:1"),
+        ("dead-letters", "replay", "--all", "--yes"),
+        ("dead-letters", "drop", "0:1", "--yes"),
     ],
     ids=" ".join,
 )

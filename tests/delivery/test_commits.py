@@ -23,7 +23,7 @@ def row(offset: int, body: bytes = b"body", epoch: int = EPOCH) -> bytes:
 
 def commit(end: int, **rows: bytes) -> Commit:
     changed = [(key.encode(), value) for key, value in rows.items()]
-    letter = DeadLetter(None, b"bad", [])
+    letter = DeadLetter(None, b"bad", [], 0, 3, "bad")
     return Commit(end, [*changed, (PARTITION_KEY, row(end - 1))], [], [], [letter], 1)
 
 

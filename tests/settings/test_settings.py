@@ -97,6 +97,9 @@ def test_flag_before_environment_for_the_rest(monkeypatch: pytest.MonkeyPatch) -
     [
         ("partitions", "0", "greater than or equal to 1"),
         ("partitions", "many", "integer"),
+        ("refused_ratio", "1.5", "less than or equal to 1"),
+        ("refused_window", "0", "greater than or equal to 1"),
+        ("refused_run", "-1", "greater than or equal to 0"),
         ("learner", "guess", "choose one of ema, td"),
         ("instance", "a/b", "match pattern"),
     ],
@@ -128,6 +131,9 @@ def test_a_child_process_gets_the_same_settings(
         learner="ema",
         levels=("region",),
         partitions=3,
+        refused_ratio=0.25,
+        refused_window=50,
+        refused_run=0,
     )
     for name, value in environment(given).items():
         monkeypatch.setenv(name, value)

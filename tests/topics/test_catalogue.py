@@ -7,7 +7,15 @@ import re
 import pytest
 
 from topics import catalogue
-from topics.catalogue import CHANGELOG, CONTEXTS_TABLE, THRESHOLDS_GROUP, TOPICS, Topic
+from topics.catalogue import (
+    CHANGELOG,
+    CONTEXTS_TABLE,
+    DEAD_LETTERS,
+    HANDLED,
+    THRESHOLDS_GROUP,
+    TOPICS,
+    Topic,
+)
 
 PUBLIC = [topic for topic in TOPICS if not topic.internal]
 
@@ -17,6 +25,7 @@ def test_the_names() -> None:
         "headstart.events",
         "headstart.thresholds",
         "headstart.dead-letters",
+        "headstart.dead-letters-handled",
         "headstart.epochs",
         "headstart-thresholds-contexts-changelog",
     ]
@@ -56,6 +65,11 @@ def test_the_settings_that_the_broker_gets(topic: Topic) -> None:
     else:
         assert "retention.ms" not in settings
     assert all(isinstance(value, str) for value in settings.values())
+
+
+def test_a_note_outlives_its_dead_letter() -> None:
+    # By far: a segment is deleted as a whole, and may be rolled only a week after its first record.
+    assert HANDLED.retention_ms >= 2 * DEAD_LETTERS.retention_ms
 
 
 def test_what_must_be_kept_for_ever_is_compacted() -> None:

@@ -1,0 +1,52 @@
+"""Bytes from anywhere, shown: nothing in them may command a terminal."""
+
+from __future__ import annotations
+
+import base64
+import json
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from cli.letter_view import fields, page, printable, row, with_value
+from topics.letter_log import Handling
+from topics.letters import Letter, Source
+
+
+def letter(value: bytes = b"x", reason: str = "why", key: bytes | None = b"a\x1fb") -> Letter:
+    source = Source("headstart.events", 3, 41, 900, 2)
+    group = "headstart-episodes"
+    return Letter(0, 7, 1_000, key, value, reason, group, source, None, None)
+
+
+@given(st.binary() | st.text())
+def test_nothing_commands_a_terminal(raw: bytes | str) -> None:
+    shown = printable(raw)
+    assert all(each.isprintable() or each in "\n\t" for each in shown)
+
+
+def test_what_can_be_read_is_shown_as_it_is() -> None:
+    assert printable('{"é": "✓"}'.encode()) == '{"é": "✓"}'
+    assert printable(b"\xff\x1b[2J\x00") == "\\xff\\x1b[2J\\x00"
+
+
+@given(st.binary())
+def test_json_keeps_every_byte(value: bytes) -> None:
+    shown = json.loads(json.dumps(with_value(letter(value), None)))
+    kept = shown["value"].encode() if "value" in shown else base64.b64decode(shown["value_base64"])
+    assert kept == value
+
+
+def test_a_row_is_one_line() -> None:
+    found = row(letter(reason="first\nsecond\tthird"), Handling("dropped", 5))
+    assert found["reason"] == "(dropped) first second third"
+    assert (found["at"], found["source"]) == ("0:7", "headstart.events:3:41[2]")
+    assert found["refused"] == "1970-01-01T00:00:01.000+00:00"
+    assert found["group"] == "episodes"
+
+
+def test_a_page_leaves_out_what_is_not_there() -> None:
+    shown = dict(page(letter(key=None), None))
+    assert {"key", "handled", "truncated_from"} & shown.keys() == set()
+    assert shown["offset"] == "41"
+    assert fields(letter(), Handling("replayed", 5))["handled"] == "replayed"

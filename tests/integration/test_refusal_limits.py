@@ -1,0 +1,106 @@
+"""Nothing but bad records stops the workers, and a restart does not pass the limit."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from aiokafka import AIOKafkaProducer
+
+from deploy.local import StackConfig
+from deploy.system import System
+from headstart.contexts import event_key
+from topics.catalogue import DEAD_LETTERS, EPISODES_GROUP, EVENTS, THRESHOLDS_GROUP
+from topics.letters import letter_of
+from topics.reading import read_records, topic_state
+
+pytestmark = pytest.mark.integration
+
+RUN = "HEADSTART_REFUSED_RUN"
+
+
+def emit(system: System, tenant: str, *values: bytes) -> None:
+    async def run() -> None:
+        async with AIOKafkaProducer(bootstrap_servers=system.addresses.kafka) as producer:
+            key = event_key(tenant, "refund")
+            for value in values:
+                await producer.send_and_wait(EVENTS.name, value, key=key)
+
+    asyncio.run(run())
+
+
+def letters(system: System) -> Counter[str | None]:
+    """How many dead letters each group has."""
+
+    async def run() -> Counter[str | None]:
+        kafka = system.addresses.kafka
+        state = await topic_state(kafka, DEAD_LETTERS.name)
+        records = read_records(kafka, DEAD_LETTERS.name, state.begin, state.end)
+        return Counter([letter_of(record).group async for record in records])
+
+    return asyncio.run(run())
+
+
+def until_stopped(system: System, said: list[str], times: int) -> None:
+    """Wait until both workers ended at the limit so many times."""
+    deadline = time.monotonic() + 60
+    while any(stops(said, name) < times for name in ("episodes", "thresholds")):
+        system.check()
+        assert time.monotonic() < deadline, said
+        time.sleep(0.1)
+
+
+def stops(said: list[str], name: str) -> int:
+    why = f"worker {name} ended with exit code 65 (too much is refused)"
+    return sum(line.startswith(why) for line in said)
+
+
+def test_a_run_of_bad_records_stops_both_workers_until_the_limit_is_raised(
+    broker: str,
+    tenant: str,
+    judged: Callable[..., dict[str, Any]],
+    stored_at: Callable[..., Any],
+    tmp_path: Path,
+) -> None:
+    said: list[str] = []
+    good = [judged(tenant) for _ in range(3)]
+    first, second, last = (json.dumps(event).encode() for event in good)
+    bad = json.dumps([judged(tenant, confidence=7) for _ in range(5)]).encode()
+    system = System(
+        StackConfig(data=tmp_path, kafka=broker),
+        partitions=1,
+        environment={RUN: "3"},
+        say=said.append,
+    )
+    with system:
+        at = {"postgres": system.addresses.postgres, "redis": system.addresses.redis}
+        stored = stored_at(at, tenant)
+        for value in (first, bad, bad):  # five bad events a record, and no run of three records
+            emit(system, tenant, value)
+            assert system.drain(30)
+        before = {EPISODES_GROUP: 10, THRESHOLDS_GROUP: 10}
+        assert letters(system) == before
+
+        emit(system, tenant, bad, bad, second, last)
+        until_stopped(system, said, times=3)
+        assert letters(system) == before, "no restart passed the limit"
+        assert stored.ids() == [good[0]["id"]]
+        assert stored.counted("refund")["workflow_type=refund"] == 1
+        logs = "".join(log.read_text() for log in (tmp_path / "workers" / "logs").iterdir())
+        assert "3 records in a row of partition 0 of headstart.events are refused" in logs
+        assert "offsets 1, 2, 3; the last because 'confidence: must be" in logs
+
+        assert system.supervisor is not None
+        system.supervisor.stop()
+        system._environment[RUN] = "0"
+        system._start_workers(system.addresses)
+        assert system.drain(30)
+        assert letters(system) == {EPISODES_GROUP: 20, THRESHOLDS_GROUP: 20}
+        assert stored.ids() == sorted(event["id"] for event in good)
+        assert stored.counted("refund")["workflow_type=refund"] == 3

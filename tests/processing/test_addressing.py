@@ -1,0 +1,112 @@
+"""Whom a record is for, and the lane that it came by."""
+
+from __future__ import annotations
+
+import orjson
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from headstart.events import new_id
+from processing.addressing import lane_of, meant_for
+from processing.storing import Unpacked, unpack_events
+from tests.processing.building import Table, context, counts, event, fetch, judged, make, run, store
+from topics.catalogue import EPISODES_GROUP, THRESHOLDS_GROUP
+
+GROUP, ORIGIN = "headstart.group", "headstart.origin"
+EPISODES_ONLY = [(GROUP, EPISODES_GROUP.encode())]
+THRESHOLDS_ONLY = [(GROUP, THRESHOLDS_GROUP.encode())]
+
+
+@pytest.mark.parametrize("headers", [None, [], [("a", b"b")], [(GROUP, None)]])
+def test_a_record_that_names_nobody_is_for_everybody(headers: list[tuple[str, bytes]]) -> None:
+    assert meant_for(headers, EPISODES_GROUP)
+    assert meant_for(headers, THRESHOLDS_GROUP)
+
+
+def test_a_record_is_for_the_group_that_it_names() -> None:
+    assert meant_for(EPISODES_ONLY, EPISODES_GROUP)
+    assert not meant_for(EPISODES_ONLY, THRESHOLDS_GROUP)
+
+
+def test_the_last_header_of_a_name_counts() -> None:
+    both = [*EPISODES_ONLY, *THRESHOLDS_ONLY, ("a", b"")]
+    assert meant_for(both, THRESHOLDS_GROUP)
+    assert not meant_for(both, EPISODES_GROUP)
+
+
+IDS = st.text(st.characters(codec="utf-8", exclude_characters="\0\x1f"), min_size=1, max_size=64)
+
+
+@given(IDS, st.integers(0, 10**18 - 1))
+def test_the_lane_survives_the_header(spool: str, position: int) -> None:
+    assert lane_of([(ORIGIN, f"{spool}:{position}".encode())]) == (spool, position)
+
+
+@pytest.mark.parametrize(
+    "said",
+    [None, b"", b"7", b":7", b"a:", b"a:-1", b"a:1.5", b"a: 1", "a:²".encode(), "a:٣".encode(),
+     b"a\x1fb:1", b"a\0b:1", b"a" * 65 + b":1", b"a:" + b"9" * 19, b"a:" + b"9" * 5_000, b"\xff"],
+)  # fmt: skip
+def test_what_is_no_lane_is_none(said: bytes | None) -> None:
+    assert lane_of([(ORIGIN, said)]) is None
+
+
+@given(st.lists(st.tuples(st.sampled_from([ORIGIN, GROUP]), st.none() | st.binary())))
+def test_no_headers_break_anything(headers: list[tuple[str, bytes | None]]) -> None:
+    meant_for(headers, EPISODES_GROUP)
+    lane_of(headers)
+
+
+def test_the_threshold_agent_passes_over_what_is_for_others() -> None:
+    batch = fetch(judged(), judged(), b"broken", judged())
+    batch.headers.update({1: EPISODES_ONLY, 2: EPISODES_ONLY, 3: THRESHOLDS_ONLY})
+    partition = make()
+    assert partition.apply(batch) == 4
+    commit = partition.commit()
+    table: dict[bytes, bytes] = {}
+    store(table, commit)
+    assert context(table).outcomes == counts(table).outcomes == 2
+    assert (commit.dead_letters, commit.end, partition.watermark) == ([], 4, 3)
+
+
+def test_a_record_for_others_at_the_end_of_a_fetch_is_passed_for_good() -> None:
+    table, _commit = run(judged())
+    batch = fetch(judged(), offsets=[1], end=5)
+    batch.headers[1] = EPISODES_ONLY
+    partition = make(table)
+    partition.apply(batch)
+    commit = partition.commit()
+    assert commit.end == 5
+    store(table, commit)
+    assert make(table).watermark == 1
+
+
+def test_the_sink_passes_over_what_is_for_others() -> None:
+    events = [event(id=new_id()) for _ in range(3)]
+    batch = fetch(*events, b"broken")
+    batch.headers.update({1: THRESHOLDS_ONLY, 2: EPISODES_ONLY, 3: THRESHOLDS_ONLY})
+    unpacked = Unpacked()
+    for position in range(len(batch)):
+        unpacked.add(batch, position, unpack_events, bytes, EPISODES_GROUP)
+    assert [orjson.loads(record)["id"] for record in unpacked.records] == [
+        events[0]["id"],
+        events[2]["id"],
+    ]
+    assert [place for _batch, place in unpacked.sources] == [0, 2]
+    assert unpacked.dead_letters == []
+
+
+def test_a_replay_counts_although_its_events_have_old_positions_and_counts_once() -> None:
+    table: Table = {}
+    seen = [judged(origin=["s", 7]), judged(origin=["s", 8])]
+    lane = [(ORIGIN, b"dead-letters/3/0/12:0")]
+    batch = fetch(seen, [judged(origin=["s", 3]), judged(origin=["s", 4])])
+    batch.headers[1] = lane
+    again = fetch([judged(origin=["s", 3]), judged(origin=["s", 4])], offsets=[2])
+    again.headers[2] = lane
+    for each in (batch, again):
+        partition = make(table)
+        partition.apply(each)
+        store(table, partition.commit())
+    assert (counts(table).outcomes, counts(table).duplicates) == (4, 2)

@@ -1,0 +1,122 @@
+"""The dead letters on a real broker: read in order, noted, and hidden by what was noted of them."""
+
+from __future__ import annotations
+
+import asyncio
+from uuid import uuid4
+
+import pytest
+
+from headstart.producing import start_producer
+from topics import letter_log as module
+from topics.admin import TopicsMissing, create_topics
+from topics.catalogue import Topic
+from topics.letter_log import Handling, LetterLog, LetterSender
+from topics.letters import GROUP_HEADER, Letter, Outgoing, Wanted
+
+pytestmark = pytest.mark.integration
+
+Topics = dict[str, Topic]
+
+
+@pytest.fixture
+def own(monkeypatch: pytest.MonkeyPatch) -> Topics:
+    """Topics of this test's own in the place of the catalogue's, which the session shares."""
+    made = {}
+    for name in ("EVENTS", "DEAD_LETTERS", "HANDLED"):
+        made[name] = Topic(
+            f"test.{uuid4().hex}.{name}", "", "", partitioned=False, cleanup="delete"
+        )
+        monkeypatch.setattr(module, name, made[name])
+    return made
+
+
+async def refuse(kafka: str, own: Topics, *groups: str, timestamp_ms: int | None = None) -> None:
+    producer = await start_producer(kafka)
+    try:
+        for group in groups:
+            await producer.send_and_wait(
+                own["DEAD_LETTERS"].name,
+                b"x",
+                headers=[(GROUP_HEADER, group.encode())],
+                timestamp_ms=timestamp_ms,
+            )
+    finally:
+        await producer.stop()
+
+
+async def found(kafka: str, wanted: Wanted | None = None, *, handled: bool = False) -> list[str]:
+    log = await LetterLog.open(kafka)
+    return [each.at async for each in log.letters(wanted or Wanted(), handled=handled)]
+
+
+def test_what_is_noted_is_hidden_and_still_there(kafka: str, own: Topics) -> None:
+    async def run() -> None:
+        await create_topics(kafka, 1, topics=own.values())
+        assert await found(kafka) == []
+        await refuse(kafka, own, "a", "b", "a")
+        assert await found(kafka) == ["0:0", "0:1", "0:2"]
+        assert await found(kafka, Wanted(group="a")) == ["0:0", "0:2"]
+        log = await LetterLog.open(kafka)
+        letters = [await log.letter(0, offset) for offset in range(3)]
+        async with LetterSender(kafka) as sender:
+            await sender.drop(letters[:1], at=5)
+            await sender.replay([(letters[2], Outgoing(0, b"k", b"again", ()))], at=6)
+        assert await found(kafka) == ["0:1"]
+        assert await found(kafka, handled=True) == ["0:0", "0:1", "0:2"]
+        log = await LetterLog.open(kafka)
+        assert [log.handling(each) for each in letters] == [
+            Handling("dropped", 5),
+            None,
+            Handling("replayed", 6),
+        ]
+
+    asyncio.run(run())
+
+
+def test_a_note_says_nothing_about_a_later_log(kafka: str, own: Topics) -> None:
+    """The topic recreated: its offsets begin again, what was noted of the old ones remains."""
+
+    async def run() -> None:
+        await create_topics(kafka, 1, topics=own.values())
+        await refuse(kafka, own, "a", timestamp_ms=2_000)
+        old = Letter(0, 0, 1_000, None, b"x", "", "a", None, None, None)
+        async with LetterSender(kafka) as sender:
+            await sender.drop([old], at=5)
+        assert await found(kafka) == ["0:0"]
+
+    asyncio.run(run())
+
+
+def test_a_replay_that_fails_is_not_noted(kafka: str, own: Topics) -> None:
+    async def run() -> None:
+        await create_topics(kafka, 1, topics=own.values())
+        await refuse(kafka, own, "a")
+        letter = await (await LetterLog.open(kafka)).letter(0, 0)
+        async with LetterSender(kafka) as sender:
+            too_large = Outgoing(0, b"k", b"x" * 2_000_000, ())
+            with pytest.raises(RuntimeError, match="MessageSizeTooLarge"):
+                await sender.replay([(letter, too_large)], at=5)
+        assert await found(kafka) == ["0:0"]
+
+    asyncio.run(run())
+
+
+def test_a_letter_that_is_not_there_names_those_that_are(kafka: str, own: Topics) -> None:
+    async def run() -> None:
+        await create_topics(kafka, 1, topics=own.values())
+        empty = await LetterLog.open(kafka)
+        with pytest.raises(LookupError, match="holds none"):
+            await empty.letter(0, 0)
+        await refuse(kafka, own, "a", "b")
+        log = await LetterLog.open(kafka)
+        for partition, offset in ((0, 2), (1, 0)):
+            with pytest.raises(LookupError, match="0:0 to 0:1"):
+                await log.letter(partition, offset)
+
+    asyncio.run(run())
+
+
+def test_without_the_topics_the_remedy_is_named(kafka: str, own: Topics) -> None:
+    with pytest.raises(TopicsMissing, match="headstart topics create"):
+        asyncio.run(LetterLog.open(kafka))

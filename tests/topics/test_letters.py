@@ -1,0 +1,107 @@
+"""Dead letters read back from records, ours and strangers', and the filters."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from topics.letters import (
+    GROUP_HEADER,
+    OFFSET_HEADER,
+    PARTITION_HEADER,
+    REASON_HEADER,
+    TOPIC_HEADER,
+    Letter,
+    Source,
+    Wanted,
+    letter_of,
+)
+
+
+def record(headers: list[tuple[str, bytes | None]], **fields: Any) -> Any:
+    given = {"partition": 0, "offset": 7, "timestamp": 1_000, "key": None, "value": b"x", **fields}
+    return SimpleNamespace(headers=headers, **given)
+
+
+def letter(**fields: Any) -> Letter:
+    source = Source("headstart.events", 3, 41, 900, None)
+    values = {
+        "partition": 0, "offset": 7, "refused_at": 1_000, "key": None, "value": b"x",
+        "reason": "confidence: must be at most 1", "group": "headstart-episodes",
+        "source": source, "truncated_from": None, "truncated_sha256": None,
+    }  # fmt: skip
+    return Letter(**{**values, **fields})
+
+
+OURS: list[tuple[str, bytes | None]] = [
+    (TOPIC_HEADER, b"headstart.events"),
+    (PARTITION_HEADER, b"3"),
+    (OFFSET_HEADER, b"41"),
+    (REASON_HEADER, b"confidence: must be at most 1"),
+    (GROUP_HEADER, b"headstart-episodes"),
+    ("headstart.timestamp", b"900"),
+]
+
+
+def test_what_an_agent_of_ours_wrote() -> None:
+    assert letter_of(record(OURS)) == letter()
+    assert letter().at == "0:7"
+    place = letter_of(record([*OURS, ("headstart.frame.place", b"2")])).source
+    assert place is not None
+    assert place.place == 2
+
+
+@pytest.mark.parametrize("name", [TOPIC_HEADER, PARTITION_HEADER, OFFSET_HEADER])
+def test_without_its_whole_origin_it_has_none(name: str) -> None:
+    rest = [(each, value) for each, value in OURS if each != name]
+    assert letter_of(record(rest)).source is None
+
+
+@given(
+    st.lists(st.tuples(st.sampled_from([name for name, _ in OURS]), st.none() | st.binary())),
+    st.none() | st.binary(),
+)
+def test_what_a_stranger_wrote_is_read_all_the_same(
+    headers: list[tuple[str, bytes | None]], value: bytes | None
+) -> None:
+    found = letter_of(record(headers, value=value))
+    assert found.value == (value or b"")
+    assert Wanted().takes(found)
+    Wanted("a", "b", "c", 1).takes(found)
+
+
+def test_a_recreated_topic_has_other_dead_letters() -> None:
+    assert letter().identity != letter(refused_at=2_000).identity
+    assert letter().identity != letter(offset=8).identity
+
+
+@pytest.mark.parametrize(
+    ("wanted", "takes"),
+    [
+        (Wanted(), True),
+        (Wanted(group="headstart-episodes"), True),
+        (Wanted(group="episodes"), True),
+        (Wanted(group="thresholds"), False),
+        (Wanted(topic="headstart.events"), True),
+        (Wanted(topic="headstart.thresholds"), False),
+        (Wanted(reason="CONFIDENCE"), True),
+        (Wanted(reason="workflow"), False),
+        (Wanted(since=1_000), True),
+        (Wanted(since=1_001), False),
+        (Wanted("episodes", "headstart.events", "most 1", 0), True),
+        (Wanted("episodes", "headstart.events", "most 2", 0), False),
+    ],
+)
+def test_every_criterion_must_hold(wanted: Wanted, takes: bool) -> None:
+    assert wanted.takes(letter()) is takes
+
+
+def test_a_filter_never_takes_what_says_nothing() -> None:
+    silent = letter(group=None, source=None, reason="")
+    assert not Wanted(group="episodes").takes(silent)
+    assert not Wanted(topic="headstart.events").takes(silent)
+    assert not Wanted(reason="x").takes(silent)
