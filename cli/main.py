@@ -14,6 +14,7 @@ from cli import events, memory, thresholds, topics
 from cli.demo import demo
 from cli.emit import emit
 from cli.output import report_errors
+from cli.ship import ship
 from cli.up import up
 from cli.worker import worker
 
@@ -30,6 +31,7 @@ app.command("up")(up)
 app.command("demo")(demo)
 app.command("worker")(worker)
 app.command("emit")(emit)
+app.command("ship")(ship)
 app.add_typer(topics.app, name="topics")
 app.add_typer(thresholds.app, name="thresholds")
 app.add_typer(memory.app, name="memory")

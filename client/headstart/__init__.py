@@ -7,6 +7,7 @@ threshold = headstart.Thresholds("redis://127.0.0.1:6379/0").get(workflow_type="
 
 from headstart.emitter import BufferFull, Emitter, NotDelivered
 from headstart.events import Event, InvalidEvent
+from headstart.spool import SpoolSettings, SpoolUnavailable
 from headstart.thresholds import AsyncThresholds, Threshold, Thresholds
 from headstart.validation import validate
 
@@ -17,6 +18,8 @@ __all__ = [
     "Event",
     "InvalidEvent",
     "NotDelivered",
+    "SpoolSettings",
+    "SpoolUnavailable",
     "Threshold",
     "Thresholds",
     "validate",
