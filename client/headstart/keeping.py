@@ -18,7 +18,7 @@ import time
 from pathlib import Path
 from typing import Final, Literal
 
-from headstart.bell import open_lock
+from headstart.bell import note_shipper, open_lock
 from headstart.shipper import Shipper
 
 log = logging.getLogger("headstart")
@@ -90,6 +90,7 @@ class Keeper:
             if not self._wanted():
                 return
             if in_thread:
+                note_shipper(lock)
                 self._ship()
             else:
                 self._start_process(lock)

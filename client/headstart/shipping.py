@@ -13,7 +13,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
-from headstart.bell import open_lock
+from headstart.bell import note_shipper, open_lock
 from headstart.shipper import Shipper
 
 log = logging.getLogger("headstart")
@@ -41,6 +41,7 @@ def ship(
     lock = open_lock(directory)
     try:
         _wait_for(lock, directory, deadline)
+        note_shipper(lock)
         shipper = Shipper(directory, kafka=kafka)
         return asyncio.run(_until_asked(shipper, drain, deadline))
     finally:
@@ -95,6 +96,7 @@ def detach() -> None:
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(process)d %(message)s")
     logging.getLogger("aiokafka").setLevel(logging.CRITICAL)
     os.set_inheritable(lock, False)
+    note_shipper(lock)
     shipper = Shipper(directory)
     asyncio.run(shipper.run(_unused(shipper)))
 
