@@ -146,7 +146,9 @@ class Durable:
         self._begin()
 
     def finish(self) -> None:
-        """At the end of the process: give a shipping thread of its own a moment."""
+        """At the end of the process: see that somebody ships, and give an own thread a moment."""
+        if self._keeper is not None:
+            self._keeper.wait_until_kept(EXIT_S)
         if self._mode != "thread":
             return
         deadline = time.monotonic() + EXIT_S

@@ -41,6 +41,7 @@ class Keeper:
         self._lock = -1
         self._shipper: Shipper | None = None
         self._changed = threading.Lock()
+        self._kept = threading.Event()
 
     def join(self) -> None:
         """Begin to keep, where nobody of this process does yet."""
@@ -61,6 +62,11 @@ class Keeper:
             thread = self._thread if self._shipper is not None and not self._users else None
         if thread is not None and thread.is_alive():
             thread.join(wait_s)
+
+    def wait_until_kept(self, timeout_s: float) -> None:
+        """Wait until somebody ships: a process that ends sooner would start nobody."""
+        if self._thread is not None:
+            self._kept.wait(timeout_s)
 
     def _run(self) -> None:
         quick = 0  # ends in a row that came at once
@@ -86,14 +92,19 @@ class Keeper:
         """Wait until nobody ships, then see to it that somebody does."""
         lock = self._lock = open_lock(self.directory)
         try:
-            fcntl.flock(lock, fcntl.LOCK_EX)
+            if not _try_lock(lock):
+                self._kept.set()  # another process ships
+                fcntl.flock(lock, fcntl.LOCK_EX)
+            self._kept.clear()
             if not self._wanted():
                 return
             if in_thread:
                 note_shipper(lock)
+                self._kept.set()
                 self._ship()
             else:
                 self._start_process(lock)
+                self._kept.set()
         finally:
             self._lock = -1
             os.close(lock)
@@ -143,6 +154,14 @@ class Keeper:
             os.close(self._lock)
         if self._shipper is not None:
             self._shipper.close()
+
+
+def _try_lock(lock: int) -> bool:
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
 
 
 SHIPPER_LOG: Final = "shipper.log"
