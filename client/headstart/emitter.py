@@ -18,6 +18,7 @@ from weakref import WeakSet
 
 import orjson
 
+from headstart.acceptance import accepts
 from headstart.contexts import event_key
 from headstart.durable import Durable
 from headstart.events import InvalidEvent, stamp
@@ -92,9 +93,8 @@ class Emitter:
         after `close()`. What raised was not taken.
         """
         record = stamp(fields if event is None else {**event, **fields})
-        validate(record, now_ms=time.time_ns() // 1_000_000)
         record.pop("origin", None)
-        body = _encode(record)
+        body = _encode(record, time.time_ns() // 1_000_000)
         key = event_key(record["tenant"], record["workflow_type"])
         with self._lock:
             if self._closing:
@@ -191,11 +191,16 @@ def _mode(shipper: Mode | None) -> Mode:
     return named  # type: ignore[return-value]
 
 
-def _encode(record: dict[str, Any]) -> bytes:
+def _encode(record: dict[str, Any], now_ms: int) -> bytes:
+    """Return the event as JSON. Raises `InvalidEvent` where it breaks the contract."""
     try:
-        return orjson.dumps(record)
+        body = orjson.dumps(record)
     except (TypeError, orjson.JSONEncodeError) as error:
+        validate(record, now_ms=now_ms)  # names the field, where it can
         raise InvalidEvent("", f"cannot be written as JSON: {error}") from error
+    if not accepts(record, body, now_ms):
+        validate(record, now_ms=now_ms)
+    return body
 
 
 _emitters: WeakSet[Emitter] = WeakSet()
