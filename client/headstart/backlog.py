@@ -145,7 +145,7 @@ class Backlog:
 
     def read(self) -> list[Item]:
         """Return the next events, oldest first; empty where there are none yet."""
-        if self._file < 0:
+        if self._file < 0 and not self._exhausted:
             self._advance()
         if self._file < 0:
             return []
@@ -183,6 +183,13 @@ class Backlog:
     def _skip_to(self, position: int) -> None:
         """Count positions that are not there any more: dropped at the limit, or damaged."""
         if position > self._next:
+            log.error(
+                "%d events of spool %s are missing before position %d: dropped at the limit, or "
+                "damaged",
+                position - self._next,
+                self.name,
+                position,
+            )
             self.lose(position - self._next)
             self._next = position
             self._mark_end()

@@ -35,10 +35,13 @@ class Bell:
 
     def __init__(self, directory: Path) -> None:
         """Open the pipe and the flag. Raises `OSError`."""
+        pipe = directory / _BELL_FILE
+        if pipe.exists() and not pipe.is_fifo():  # what some ways of copying make of it
+            pipe.unlink()
         with contextlib.suppress(FileExistsError):
-            os.mkfifo(directory / _BELL_FILE, 0o600)
+            os.mkfifo(pipe, 0o600)
         # Open for both: neither side waits for the other, and nobody sees an end of file.
-        self.pipe = os.open(directory / _BELL_FILE, os.O_RDWR | os.O_NONBLOCK)
+        self.pipe = os.open(pipe, os.O_RDWR | os.O_NONBLOCK)
         lock = open_lock(directory)
         try:
             self._flag = mmap.mmap(lock, 1)

@@ -23,7 +23,6 @@ from headstart.contexts import event_key
 from headstart.durable import Durable
 from headstart.events import InvalidEvent, stamp
 from headstart.keeping import Mode
-from headstart.memory import Memory
 from headstart.outbox import Outbox
 from headstart.spool import BufferFull, SpoolSettings, Target, default_directory
 from headstart.validation import validate
@@ -73,6 +72,8 @@ class Emitter:
             target = Target(kafka, topic, linger_s)
             self._outbox = Durable(target, _settings(spool), _mode(shipper))
         else:
+            from headstart.memory import Memory  # which needs a Kafka client, as a spool does not
+
             self._outbox = Memory(kafka, topic, linger_s, buffer)
         self._lock = threading.Lock()
         self._closing = False

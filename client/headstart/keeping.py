@@ -16,10 +16,12 @@ import sys
 import threading
 import time
 from pathlib import Path
-from typing import Final, Literal
+from typing import TYPE_CHECKING, Final, Literal
 
 from headstart.bell import note_shipper, open_lock
-from headstart.shipper import Shipper
+
+if TYPE_CHECKING:
+    from headstart.shipper import Shipper
 
 log = logging.getLogger("headstart")
 
@@ -112,6 +114,9 @@ class Keeper:
             self._await_end()
 
     def _ship(self) -> None:
+        # Not above: an executor beside a shared shipper never needs a Kafka client.
+        from headstart.shipper import Shipper
+
         self._shipper = Shipper(self.directory)
         try:
             asyncio.run(self._shipper.run(lambda: not self._wanted()))
@@ -124,6 +129,8 @@ class Keeper:
         home = str(Path(__file__).parents[1])
         argv = [sys.executable, "-P", "-c", _PROGRAM, home, str(self.directory), str(lock)]
         log_file = os.open(self.directory / SHIPPER_LOG, _APPEND, 0o600)
+        if os.fstat(log_file).st_size > _LOG_BYTES:
+            os.ftruncate(log_file, 0)
         try:
             subprocess.run(
                 argv,
@@ -166,6 +173,7 @@ def _try_lock(lock: int) -> bool:
 
 SHIPPER_LOG: Final = "shipper.log"
 """What the shared process has to say, in the directory that it ships."""
+_LOG_BYTES: Final = 1 << 20
 _START_S: Final = 60.0
 _PROGRAM: Final = (
     "import sys; sys.path.append(sys.argv.pop(1)); from headstart.shipping import detach; detach()"

@@ -168,6 +168,8 @@ class Shipper:
         try:
             backlog.remove()
         except OSError as error:
+            if backlog.name in self._unreadable:
+                return
             self._unreadable.add(backlog.name)
             log.warning("cannot remove the spool %s, which is through: %s", backlog.folder, error)
 

@@ -67,6 +67,7 @@ class Host:
     tenant: str
     home: Path
     mode: str = "process"
+    wrong_kafka: str | None = None
     executors: list[Executor] = field(default_factory=list)
     begin: dict[int, int] = field(default_factory=dict)
 
@@ -84,15 +85,17 @@ class Host:
 
     def start(self, count: int, pause: float = 0.0, program: str = EXECUTOR) -> Executor:
         told = self.home / f"told-{len(self.executors)}"
-        argv = [sys.executable, "-c", program, self.kafka, self.tenant, str(count), str(pause)]
+        kafka = self.wrong_kafka or self.kafka
+        argv = [sys.executable, "-c", program, kafka, self.tenant, str(count), str(pause)]
         with told.open("wb") as out:
             process = subprocess.Popen(argv, stdout=out, env=self.environment())
         self.executors.append(Executor(process, told))
         return self.executors[-1]
 
-    def drain(self) -> None:
+    def drain(self, *options: str) -> None:
         """Ship what is left, as an operator would."""
         argv = [sys.executable, "-m", "headstart", "ship", "--drain", "--timeout", str(PATIENT)]
+        argv += options
         ran = subprocess.run(
             argv, env=self.environment(), timeout=2 * PATIENT, capture_output=True, check=False
         )

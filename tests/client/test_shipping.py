@@ -193,6 +193,30 @@ def test_a_restored_directory_repeats_and_takes_no_position_twice(host: Host) ->
     assert host.check() >= 300
 
 
+NOWHERE = "127.0.0.1:1"
+
+
+def test_events_for_a_broker_that_has_moved_go_where_an_operator_says(host: Host) -> None:
+    host.mode, host.wrong_kafka = "none", NOWHERE
+    executor = host.start(100_000)
+    executor.until(200)
+    executor.kill()
+    host.drain("--kafka", host.kafka)
+    assert not host.spools()
+    host.check()
+
+
+def test_a_broker_that_is_away_holds_up_nobody_else_s_events(host: Host) -> None:
+    host.wrong_kafka = NOWHERE
+    stuck = host.start(50)
+    stuck.until(50)
+    host.wrong_kafka = None
+    host.start(500).end()
+    here = {event["id"] for event in host.log()}
+    assert here == host.told() - set(stuck.ids())
+    assert len(host.spools()) >= 1  # what waits for the other broker
+
+
 @pytest.mark.apache
 @pytest.mark.skipif(not (shutil.which("java") and shutil.which("mvn")), reason="needs java and mvn")
 @pytest.mark.parametrize("mode", ["process", "thread"])
