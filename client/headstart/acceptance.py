@@ -7,28 +7,23 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from math import isfinite
 from typing import Annotated, Any, Final, Literal, Required, get_args, get_origin, get_type_hints
 
 from headstart.events import MAX_CLOCK_SKEW_MS, MAX_DEPTH, Event, Range, Text
 
-Accept = Callable[[Any], bool]
-
-_FORBIDDEN = re.compile(r"\^\[\^((?:\\u[0-9a-f]{4})+)\]\*\$")
-"""A pattern that only forbids some characters: looking for each is quicker than matching."""
-_STRINGS: Final = {str}
 _PLAIN: Final = {str, int, bool}
 
 
 def accepts(event: dict[str, Any], body: bytes, now_ms: int) -> bool:
     """Whether `event`, with `body` as its JSON by orjson, surely keeps the contract.
 
-    orjson itself refuses half surrogate pairs and keys that are no strings. It writes NUL as an
-    escape and NaN as null; nesting cannot exceed the number of brackets.
+    orjson itself refuses half surrogate pairs and keys that are no strings. It writes NUL and the
+    separator of keys as escapes, NaN as null; nesting cannot exceed the number of brackets.
     """
     return (
-        b"\\u0000" not in body
+        b"\\u00" not in body
         and (b"null" not in body or _is_finite(event))
         and body.count(b"{") + body.count(b"[") <= MAX_DEPTH
         and _ACCEPT_EVENT(event)
@@ -47,84 +42,88 @@ def _is_finite(value: Any) -> bool:
     return value is None or kind in _PLAIN
 
 
-def _compile(hint: Any) -> Accept:
-    origin = get_origin(hint)
-    if origin is Required:
-        return _compile(get_args(hint)[0])
-    if origin is Annotated:
-        base, bound = get_args(hint)
-        return _text(bound) if isinstance(bound, Text) else _number(base, bound)
-    if origin is Literal:
-        allowed = frozenset(get_args(hint))
-        return lambda value: type(value) is str and value in allowed
-    if origin is list:
-        return _array(get_args(hint)[0])
-    if origin is dict:
-        return lambda value: type(value) is dict
-    if hasattr(hint, "__required_keys__"):
-        return _object(get_type_hints(hint, include_extras=True), hint.__required_keys__)
-    known: Mapping[Any, Accept] = {
-        str: lambda value: type(value) is str,
-        bool: lambda value: value is True or value is False,
-        float: lambda value: type(value) is float or type(value) is int,
-        Any: lambda _value: True,
-    }
-    return known[hint]
+class _Writer:
+    """Writes one function per object type; an expression for every other check.
+
+    A call per field would cost more than all the checks together.
+    """
+
+    def __init__(self) -> None:
+        self.names: dict[str, Any] = {}
+
+    def function(self, fields: dict[str, Any], required: frozenset[str]) -> str:
+        """Write the function that accepts one kind of object; return its name."""
+        lines = ["def accept(value):", " if type(value) is not dict: return False"]
+        for name, hint in fields.items():
+            check = self.expression(hint)
+            doubt = "is None or" if name in required else "is not None and"
+            lines.append(f" v = value.get({name!r})")
+            lines.append(f" if v {doubt} not ({check}): return False")
+        scope: dict[str, Any] = dict(self.names)
+        exec("\n".join([*lines, " return True"]), scope)
+        return self._name(scope["accept"])
+
+    def expression(self, hint: Any) -> str:
+        """Return a Python expression that is true of a good `v`."""
+        origin, arguments = get_origin(hint), get_args(hint)
+        if origin is Required:
+            return self.expression(arguments[0])
+        if origin is Annotated:
+            base, bound = arguments
+            return self._text(bound) if isinstance(bound, Text) else _number(base, bound)
+        if origin is Literal:
+            return f"type(v) is str and v in {self._name(frozenset(arguments))}"
+        if origin is list:
+            return self._array(arguments[0])
+        if origin is dict:
+            return "type(v) is dict"
+        if hasattr(hint, "__required_keys__"):
+            fields = get_type_hints(hint, include_extras=True)
+            return f"{self.function(fields, hint.__required_keys__)}(v)"
+        return _PLAIN_CHECKS[hint]
+
+    def _text(self, bound: Text) -> str:
+        check = f"type(v) is str and {bound.min} <= len(v) <= {bound.max}"
+        if bound.pattern == _NO_SEPARATORS:  # JSON writes them as escapes, which were looked for
+            return check
+        assert bound.pattern is not None
+        pattern = bound.pattern.removeprefix("^").removesuffix("$")
+        return f"{check} and {self._name(re.compile(pattern).fullmatch)}(v) is not None"
+
+    def _array(self, hint: Any) -> str:
+        if hint is Any:
+            return "type(v) is list"
+        if hint is str:
+            return f"type(v) is list and {{*map(type, v)}} <= {self._name({str})}"
+        return f"type(v) is list and all(map({self.expression(hint).removesuffix('(v)')}, v))"
+
+    def _name(self, value: Any) -> str:
+        name = f"n{len(self.names)}"
+        self.names[name] = value
+        return name
 
 
-def _text(bound: Text) -> Accept:
-    least, most = bound.min, bound.max
-    forbids = bound.pattern and _FORBIDDEN.fullmatch(bound.pattern)
-    if forbids:
-        first, second = [chr(int(code, 16)) for code in forbids[1].split("\\u")[1:]]
-        return lambda value: (
-            type(value) is str
-            and least <= len(value) <= most
-            and first not in value
-            and second not in value
-        )
-    assert bound.pattern is not None
-    matches = re.compile(bound.pattern.removeprefix("^").removesuffix("$")).fullmatch
-    return lambda value: (
-        type(value) is str and least <= len(value) <= most and matches(value) is not None
-    )
+_NO_SEPARATORS: Final = r"^[^\u0000\u001f]*$"
+_NUMBER: Final = "(type(v) is float or type(v) is int)"
+_PLAIN_CHECKS: Final[dict[Any, str]] = {
+    str: "type(v) is str",
+    bool: "v is True or v is False",
+    float: _NUMBER,
+    Any: "True",
+}
 
 
-def _number(base: type, bound: Range) -> Accept:
-    least = bound.min
-    most = float("inf") if bound.max is None else bound.max
-    if base is int:
-        return lambda value: type(value) is int and least <= value <= most
-    return lambda value: (type(value) is float or type(value) is int) and least <= value <= most
+def _number(base: type, bound: Range) -> str:
+    kind = "type(v) is int" if base is int else _NUMBER
+    most = "" if bound.max is None else f" and v <= {bound.max!r}"
+    return f"{kind} and v >= {bound.min!r}{most}"
 
 
-def _array(hint: Any) -> Accept:
-    if hint is str:
-        return lambda value: type(value) is list and {*map(type, value)} <= _STRINGS
-    item = _compile(hint)
-    if hint is Any:
-        return lambda value: type(value) is list
-    return lambda value: type(value) is list and all(map(item, value))
-
-
-def _object(hints: dict[str, Any], required: frozenset[str]) -> Accept:
-    check = {name: _compile(hint) for name, hint in hints.items()}.get
-
-    def accept(value: Any) -> bool:
-        if type(value) is not dict:
-            return False
-        for name, item in value.items():
-            accept_field = check(name)
-            if accept_field is None:
-                continue
-            if item is None:
-                if name in required:
-                    return False
-            elif not accept_field(item):
-                return False
-        return required <= value.keys()
-
+def _accept_event() -> Callable[[Any], bool]:
+    writer = _Writer()
+    name = writer.function(get_type_hints(Event, include_extras=True), Event.__required_keys__)
+    accept: Callable[[Any], bool] = writer.names[name]
     return accept
 
 
-_ACCEPT_EVENT = _compile(Event)
+_ACCEPT_EVENT: Final = _accept_event()

@@ -59,7 +59,7 @@ def origin_prefix(spool_id: str) -> bytes:
 
 def with_origin(body: bytes, prefix: bytes, position: int) -> bytes:
     """Return the event with its origin [spool id, position]. Raises `InvalidEvent` if too long."""
-    event = b"%s%s%d]}" % (memoryview(body)[:-1], prefix, position)
+    event = body[:-1] + prefix + b"%d]}" % position
     if len(event) > MAX_EVENT_BYTES:
         raise InvalidEvent("", f"has {len(event)} bytes, the limit is {MAX_EVENT_BYTES}")
     return event
