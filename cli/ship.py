@@ -31,8 +31,8 @@ def ship(
 
     Examples: headstart ship; headstart ship --spool /var/lib/headstart --drain --timeout 60
     """
+    from headstart.directory import default_directory
     from headstart.shipping import ship
-    from headstart.spool import default_directory
 
     logging.basicConfig(level=logging.INFO, format="%(message)s")
     directory = spool or default_directory()

@@ -7,9 +7,10 @@ threshold = headstart.Thresholds("redis://127.0.0.1:6379/0").get(workflow_type="
 
 from typing import TYPE_CHECKING, Any
 
+from headstart.directory import SpoolUnavailable
 from headstart.emitter import BufferFull, Emitter, NotDelivered
 from headstart.events import Event, InvalidEvent
-from headstart.spool import SpoolSettings, SpoolUnavailable
+from headstart.spool import SpoolSettings
 from headstart.validation import validate
 
 if TYPE_CHECKING:

@@ -9,7 +9,6 @@ from __future__ import annotations
 import fcntl
 import logging
 import os
-import shutil
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -18,6 +17,16 @@ from typing import Final, NamedTuple
 
 import orjson
 
+from headstart.directory import (
+    ACKED_FILE,
+    SPOOL_FILE,
+    Progress,
+    Target,
+    read_progress,
+    segments,
+    write_progress,
+)
+from headstart.quarantine import keep_event, keep_segment
 from headstart.records import (
     HEADER_BYTES,
     MAX_RECORD_BYTES,
@@ -26,16 +35,6 @@ from headstart.records import (
     find_record,
     scan,
     unpack_header,
-)
-from headstart.spool import (
-    ACKED_FILE,
-    QUARANTINE,
-    SPOOL_FILE,
-    Progress,
-    Target,
-    read_progress,
-    segments,
-    write_progress,
 )
 
 log = logging.getLogger("headstart")
@@ -96,6 +95,7 @@ class Backlog:
         """Open the spool in `folder`. Raises `Unreadable`."""
         self.folder, self.name = folder, folder.name
         self._max_age_ms, self._now_ms = max_age_s * 1000, now_ms
+        self._lock = self._acked = self._file = -1
         try:
             self._lock = os.open(folder / SPOOL_FILE, os.O_RDWR)
             described = orjson.loads(os.pread(self._lock, 65_536, 0))
@@ -104,12 +104,12 @@ class Backlog:
             )
             self._acked = os.open(folder / ACKED_FILE, os.O_RDWR | os.O_CREAT, 0o600)
         except (OSError, ValueError, KeyError, TypeError) as error:
+            self.close()
             raise Unreadable(f"{folder}: {error!r}") from error
         self.progress = read_progress(self._acked) or Progress()
         self._next = self.progress.settled
         self._chunks: deque[Chunk] = deque()
         self._passed: deque[tuple[int, Path]] = deque()
-        self._file = -1
         self._path = folder
         self._offset = self._created_ms = 0
         self._dead = self._final = self._exhausted = False
@@ -292,30 +292,14 @@ class Backlog:
 
     def keep(self, event: bytes, reason: str) -> None:
         """Put one event that the broker will never take into quarantine."""
-        file = self._quarantine_folder() / f"{self.name}.jsonl"
-        with open(os.open(file, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600), "ab") as kept:
-            kept.write(event + b"\n")
-        log.error("an event of spool %s is kept in %s: %s", self.name, file, reason)
+        keep_event(self.folder, event, reason)
 
     def quarantine(self, reason: str, path: Path | None = None) -> None:
-        """Keep a copy of a segment (that being read) out of the shipper's way, loudly, once."""
+        """Keep a copy of a segment (that being read) out of the shipper's way, once."""
         path = path or self._path
-        if path in self._quarantined:
-            return
-        self._quarantined.add(path)
-        kept = self._quarantine_folder() / f"{self.name}-{path.name}"
-        try:
-            os.link(path, kept)
-        except FileExistsError:
-            pass
-        except OSError:
-            shutil.copyfile(path, kept)
-        log.error("spool segment %s %s: a copy is kept as %s", path, reason, kept)
-
-    def _quarantine_folder(self) -> Path:
-        folder = self.folder.parent / QUARANTINE
-        folder.mkdir(mode=0o700, exist_ok=True)
-        return folder
+        if path not in self._quarantined:
+            self._quarantined.add(path)
+            keep_segment(path, reason)
 
     def remove(self) -> None:
         """Delete the spool, which is finished."""

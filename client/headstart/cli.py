@@ -9,10 +9,10 @@ import sys
 from importlib.metadata import entry_points
 from pathlib import Path
 
+from headstart.directory import default_directory
 from headstart.emission import emit_lines
 from headstart.producing import require_broker
 from headstart.shipping import ship
-from headstart.spool import default_directory
 
 
 def main() -> None:

@@ -10,10 +10,11 @@ import time
 from weakref import WeakSet
 
 from headstart.bell import Bell
+from headstart.directory import Progress, Target
 from headstart.events import new_id
 from headstart.keeping import Keeper, Mode, keeper
 from headstart.outbox import origin_prefix, with_origin
-from headstart.spool import BufferFull, Progress, Spool, SpoolSettings, Target
+from headstart.spool import BufferFull, Spool, SpoolSettings
 
 log = logging.getLogger("headstart")
 

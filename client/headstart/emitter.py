@@ -20,11 +20,12 @@ import orjson
 
 from headstart.acceptance import accepts
 from headstart.contexts import event_key
+from headstart.directory import Target, default_directory
 from headstart.durable import Durable
 from headstart.events import InvalidEvent, stamp
 from headstart.keeping import Mode
 from headstart.outbox import Outbox
-from headstart.spool import BufferFull, SpoolSettings, Target, default_directory
+from headstart.spool import BufferFull, SpoolSettings
 from headstart.validation import validate
 
 __all__ = ["DEFAULT_BUFFER", "TOPIC", "BufferFull", "Emitter", "NotDelivered"]

@@ -7,10 +7,11 @@ import logging
 import threading
 from collections import deque
 
+from headstart.directory import Progress
 from headstart.events import new_id
 from headstart.outbox import origin_prefix, with_origin
 from headstart.sending import Sender
-from headstart.spool import BufferFull, Progress
+from headstart.spool import BufferFull
 
 log = logging.getLogger("headstart")
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Protocol
 
+from headstart.directory import Progress
 from headstart.events import MAX_EVENT_BYTES, InvalidEvent
-from headstart.spool import Progress
 
 
 class Outbox(Protocol):

@@ -16,10 +16,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
-from headstart.backlog import Backlog, Unreadable
+from headstart.backlog import Backlog, Item, Unreadable
 from headstart.bell import Bell
+from headstart.directory import NEW, QUARANTINE, SPOOL_FILE, Target
 from headstart.sending import Sender
-from headstart.spool import NEW, QUARANTINE, SPOOL_FILE, Target
 
 log = logging.getLogger("headstart")
 
@@ -117,17 +117,26 @@ class Shipper:
         elif os.stat(self.directory).st_mtime_ns != self._changed_ns:
             self._find_spools()
         moved = False
-        for backlog in self._backlogs.values():
+        for backlog in list(self._backlogs.values()):
             sender = self._sender(backlog.target)
             if sender.waiting_bytes > WAITING_BYTES:
                 continue
-            items = backlog.read()
+            items = self._read(backlog)
             for item in items:
                 sender.add(item.key, item.event, item.chunk, backlog.target.linger_s)
             moved = moved or bool(items)
         if moved:
             self._moved = time.monotonic()
         return moved
+
+    def _read(self, backlog: Backlog) -> list[Item]:
+        try:
+            return backlog.read()
+        except OSError as error:
+            del self._backlogs[backlog.name]  # taken up again at the next look
+            backlog.close()
+            self._say_unreadable(backlog.name, error)
+            return []
 
     def _sender(self, target: Target) -> Sender:
         address = (self._kafka or target.kafka, target.topic)
@@ -160,9 +169,12 @@ class Shipper:
             self._backlogs[folder.name] = Backlog(folder, self._max_age_s, self._now_ms)
             self._moved = time.monotonic()
         except Unreadable as error:
-            if folder.name not in self._unreadable:
-                self._unreadable.add(folder.name)
-                log.error("left alone, no spool that this version can read: %s", error)
+            self._say_unreadable(folder.name, error)
+
+    def _say_unreadable(self, name: str, error: Exception) -> None:
+        if name not in self._unreadable:
+            self._unreadable.add(name)
+            log.error("the spool %s cannot be read, and is left where it is: %s", name, error)
 
     def _remove(self, backlog: Backlog) -> None:
         try:

@@ -1,7 +1,6 @@
 """The spool of one process: events appended to files until the broker has them. The writing side.
 
-`DIR/<spool id>/` holds `spool.json` (target; locked while its process lives), `acked` (written
-by the shipper), and segments `<first position>.log`. Reading is `backlog`'s, sending `shipper`'s.
+Reading is `backlog`'s, sending `shipper`'s; which file is what, `directory` says.
 """
 
 from __future__ import annotations
@@ -9,34 +8,35 @@ from __future__ import annotations
 import errno
 import fcntl
 import os
-import struct
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final, Literal
-from zlib import crc32
 
 import orjson
 
+from headstart.directory import (
+    ACKED_FILE,
+    NEW,
+    SPOOL_FILE,
+    Progress,
+    SpoolUnavailable,
+    Target,
+    read_progress,
+    segment_name,
+    segments,
+    sync_folder,
+    used_bytes,
+    write_progress,
+)
 from headstart.records import HEADER_BYTES, pack_header, pack_record, pack_seal
 
-SPOOL_FILE: Final = "spool.json"
-ACKED_FILE: Final = "acked"
-QUARANTINE: Final = "quarantine"
-NEW: Final = ".new-"
-"""Prefix of a spool that is being made: readers leave it alone."""
 _FULL: Final = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
-_ACKED = struct.Struct("<QQI")
-ACKED_BYTES: Final = _ACKED.size
 
 
 class BufferFull(RuntimeError):
     """More events wait for the broker than may; this one was not taken, none before it dropped."""
-
-
-class SpoolUnavailable(OSError):
-    """The spool's directory cannot be made or written; the message names it and the remedy."""
 
 
 @dataclass(frozen=True)
@@ -56,75 +56,6 @@ class SpoolSettings:
     on_full: Literal["raise", "block", "drop_oldest"] = "raise"
     fsync: Literal["never", "interval", "every"] = "never"
     fsync_s: float = 1.0
-
-
-@dataclass(frozen=True)
-class Target:
-    """Where a spool's events go. `linger_s`: how long a frame may fill."""
-
-    kafka: str
-    topic: str
-    linger_s: float
-
-
-@dataclass
-class Progress:
-    """What became of a spool: positions below `settled` are through, `lost` of them never sent."""
-
-    settled: int = 0
-    lost: int = 0
-
-
-def default_directory() -> Path:
-    """Return HEADSTART_SPOOL, else the user's state directory. Raises `SpoolUnavailable`."""
-    named = os.environ.get("HEADSTART_SPOOL")
-    if named:
-        return Path(named)
-    state = os.environ.get("XDG_STATE_HOME") or os.path.expanduser("~/.local/state")
-    if not os.path.isabs(state):
-        raise SpoolUnavailable("this user has no home directory: set HEADSTART_SPOOL, or spool=DIR")
-    return Path(state) / "headstart" / "spool"
-
-
-def segment_name(first: int) -> str:
-    """Return the file name of the segment whose first record has position `first`."""
-    return f"{first:016d}.log"
-
-
-def segments(folder: Path) -> list[tuple[int, Path]]:
-    """Return (first position, path) of a spool's segments, oldest first."""
-    found = [path for path in folder.iterdir() if path.suffix == ".log" and path.stem.isdigit()]
-    return sorted((int(path.stem), path) for path in found)
-
-
-def write_progress(descriptor: int, progress: Progress) -> None:
-    """Write an acknowledgement file in one small write."""
-    check = crc32(b"%d %d" % (progress.settled, progress.lost))
-    os.pwrite(descriptor, _ACKED.pack(progress.settled, progress.lost, check), 0)
-
-
-def read_progress(descriptor: int) -> Progress | None:
-    """Read an acknowledgement file; None where it is caught in mid-write or damaged."""
-    data = os.pread(descriptor, ACKED_BYTES, 0)
-    if len(data) < ACKED_BYTES:
-        return Progress() if not data else None
-    settled, lost, check = _ACKED.unpack(data)
-    return Progress(settled, lost) if crc32(b"%d %d" % (settled, lost)) == check else None
-
-
-def used_bytes(directory: Path) -> int:
-    """Return the bytes of all segments that wait in a directory of spools."""
-    total = 0
-    with os.scandir(directory) as spools:
-        for spool in spools:
-            if spool.name == QUARANTINE or not spool.is_dir(follow_symlinks=False):
-                continue
-            try:
-                with os.scandir(spool.path) as files:
-                    total += sum(file.stat().st_size for file in files)
-            except FileNotFoundError:  # released while we looked
-                continue
-    return total
 
 
 @dataclass
@@ -240,7 +171,7 @@ class Spool:
         self._segment, self._size, self._created_ms = segment, HEADER_BYTES, created_ms
         if self.settings.fsync != "never":
             for folder in (self.folder, self.settings.directory):
-                _sync_directory(folder)
+                sync_folder(folder)
         return True
 
     def _leave_segment(self) -> None:
@@ -302,11 +233,3 @@ class Spool:
             setattr(self, name, -1)
             if descriptor >= 0:
                 os.close(descriptor)
-
-
-def _sync_directory(path: Path) -> None:
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

@@ -16,7 +16,7 @@ from typing import Any
 
 import orjson
 
-from headstart.spool import QUARANTINE
+from headstart.directory import NEW, QUARANTINE
 from topics.catalogue import EVENTS
 from topics.reading import read_records, topic_state
 
@@ -109,12 +109,11 @@ class Host:
             return 0
 
     def spools(self) -> list[str]:
-        """The spools that are left."""
+        """The spools that are left. One whose process died in making it holds nothing yet."""
         if not self.spool.is_dir():
             return []
-        return [
-            path.name for path in self.spool.iterdir() if path.is_dir() and path.name != QUARANTINE
-        ]
+        folders = [path.name for path in self.spool.iterdir() if path.is_dir()]
+        return [name for name in folders if name != QUARANTINE and not name.startswith(NEW)]
 
     def told(self) -> set[str]:
         """Every id that an emit() returned."""

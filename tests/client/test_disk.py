@@ -13,8 +13,9 @@ import pytest
 
 from headstart import BufferFull, Emitter, NotDelivered, SpoolSettings, SpoolUnavailable
 from headstart.backlog import Backlog
+from headstart.directory import default_directory
 from headstart.shipper import MAX_AGE_S
-from headstart.spool import default_directory
+from tests.client.spooling import eventually
 from tests.client.test_spool import numbers, read_all
 
 FIELDS = {"event_type": "task_complete", "workflow_type": "w", "workflow_id": "w"}
@@ -62,7 +63,8 @@ def test_a_full_spool_that_blocks_goes_on_when_there_is_room(tmp_path: Path) -> 
 
     caller = threading.Thread(target=run, daemon=True)
     caller.start()
-    (spool,) = eventually_spools(tmp_path)
+    eventually(lambda: emitter.stats()["emitted"] > 0)
+    (spool,) = {path.parent for path in tmp_path.glob("*/*.log")}
     backlog = Backlog(spool, MAX_AGE_S, lambda: time.time_ns() // 1_000_000)
     count, deadline = 0, time.monotonic() + 60
     while count < 400:
@@ -79,14 +81,6 @@ def test_a_full_spool_that_blocks_goes_on_when_there_is_room(tmp_path: Path) -> 
     }  # fmt: skip
 
 
-def eventually_spools(directory: Path) -> list[Path]:
-    deadline = time.monotonic() + 60
-    while not (found := {path.parent for path in directory.glob("*/*.log")}):
-        assert time.monotonic() < deadline
-        time.sleep(0.001)
-    return sorted(found)
-
-
 def test_who_blocks_is_let_go_by_close(tmp_path: Path) -> None:
     emitter = emitter_in(tmp_path, limit_bytes=4_000, on_full="block")
     outcome: list[BaseException] = []
@@ -100,7 +94,7 @@ def test_who_blocks_is_let_go_by_close(tmp_path: Path) -> None:
 
     caller = threading.Thread(target=run, daemon=True)
     caller.start()
-    eventually_spools(tmp_path)
+    eventually(lambda: emitter.stats()["emitted"] > 0)
     give_up(emitter)
     caller.join(60)
     assert len(outcome) == 1

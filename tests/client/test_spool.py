@@ -18,9 +18,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headstart.backlog import Backlog, Item, Unreadable
+from headstart.directory import QUARANTINE, SpoolUnavailable, Target, segments
 from headstart.records import HEADER_BYTES
 from headstart.shipper import MAX_AGE_S
-from headstart.spool import QUARANTINE, Spool, SpoolSettings, SpoolUnavailable, Target, segments
+from headstart.spool import Spool, SpoolSettings
 
 TARGET = Target("127.0.0.1:1", "headstart.events", 0.0)
 HOUR_MS = 3_600_000
