@@ -29,6 +29,7 @@ Mode = Literal["process", "thread", "none"]
 """Who ships: a process shared by the host's executors, a thread of this one, or somebody else."""
 
 _QUICK_S: Final = 1.0
+_PAUSE_S: Final = 0.5
 _QUICK_ENDS: Final = 3
 """A shared process that ends sooner than this, so often in a row, cannot be started here."""
 
@@ -76,10 +77,12 @@ class Keeper:
             began = time.monotonic()
             try:
                 self._keep_once(in_thread=self.mode == "thread" or quick >= _QUICK_ENDS)
-            except Exception:
-                log.exception("shipping %s stopped; it starts again", self.directory)
-                time.sleep(_QUICK_S)
-            quick = quick + 1 if time.monotonic() - began < _QUICK_S else 0
+                at_once = time.monotonic() - began < _QUICK_S
+            except Exception as error:
+                log.error("shipping %s stopped, and starts again: %r", self.directory, error)
+                at_once = True
+                time.sleep(_PAUSE_S)
+            quick = quick + 1 if at_once else 0
 
     def _goes_on(self) -> bool:
         with self._changed:

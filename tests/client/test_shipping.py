@@ -193,6 +193,23 @@ def test_a_restored_directory_repeats_and_takes_no_position_twice(host: Host) ->
     assert host.check() >= 300
 
 
+NO_PROCESSES = """
+import os, sys
+import headstart
+sys.executable = "/no/such/python"
+emitter = headstart.Emitter(sys.argv[1])
+fields = dict(event_type="task_complete", workflow_type="w", workflow_id="w", tenant=sys.argv[2])
+os.write(1, emitter.emit(fields, n=0).encode())
+emitter.close(90)
+"""
+
+
+def test_where_no_process_can_be_started_a_thread_ships(host: Host) -> None:
+    host.start(0, program=NO_PROCESSES).end()
+    assert host.check() == 0
+    assert len(host.told()) == 1
+
+
 NOWHERE = "127.0.0.1:1"
 
 
