@@ -14,6 +14,7 @@ from cli import dead_letters, events, memory, thresholds, topics
 from cli.demo import demo
 from cli.emit import emit
 from cli.output import report_errors
+from cli.ship import ship
 from cli.up import up
 from cli.verify import verify
 from cli.worker import worker
@@ -32,6 +33,7 @@ app.command("demo")(demo)
 app.command("worker")(worker)
 app.command("emit")(emit)
 app.command("verify")(verify)
+app.command("ship")(ship)
 app.add_typer(topics.app, name="topics")
 app.add_typer(thresholds.app, name="thresholds")
 app.add_typer(memory.app, name="memory")

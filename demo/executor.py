@@ -27,6 +27,7 @@ class Assignment:
 
     kafka: str
     redis: str
+    spool: str
     tenant: str
     seed: int
     executor: int
@@ -157,7 +158,7 @@ def main() -> None:
     work = Assignment(**json.loads(sys.argv[1]))
     started = time.monotonic()
     with (
-        headstart.Emitter(work.kafka) as emitter,
+        headstart.Emitter(work.kafka, spool=work.spool) as emitter,
         headstart.Thresholds(work.redis, levels=work.levels) as thresholds,
     ):
         executor = Executor(work, emitter, thresholds)

@@ -153,6 +153,7 @@ def _spawn(
     work = Assignment(
         kafka=addresses.kafka,
         redis=addresses.redis,
+        spool=str(config.data.resolve() / "spool"),
         tenant=tenant,
         seed=config.seed,
         executor=number,

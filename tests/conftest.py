@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import tempfile
 from collections.abc import Iterator
 from uuid import uuid4
 
@@ -19,6 +20,9 @@ BROKER = os.environ.pop("HEADSTART_KAFKA", "embedded")
 for name in [name for name in os.environ if name.startswith("HEADSTART_")]:
     if name != "HEADSTART_TRACES":  # a tester's own settings must not reach what is tested
         del os.environ[name]
+# Nor may what is tested leave events, or a process, behind in the tester's own spool.
+SPOOL = tempfile.TemporaryDirectory(prefix="headstart-spool-")
+os.environ |= {"HEADSTART_SPOOL": SPOOL.name, "HEADSTART_SHIPPER": "thread"}
 
 needs_apache = pytest.mark.skipif(
     not (shutil.which("java") and shutil.which("mvn")),

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import logging
 import sys
 from importlib.metadata import entry_points
+from pathlib import Path
 
+from headstart.directory import default_directory
 from headstart.emission import emit_lines
 from headstart.producing import require_broker
+from headstart.shipping import ship
 
 
 def main() -> None:
@@ -19,21 +23,43 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         prog="headstart",
         description="Headstart's client. Its other commands come with the service.",
-        epilog="example: headstart emit events.jsonl --kafka 127.0.0.1:9092",
+        epilog="examples: headstart emit events.jsonl --kafka 127.0.0.1:9092; headstart ship",
     )
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
     emit = commands.add_parser("emit", help="send events from a JSONL file, or - for stdin")
     emit.add_argument("file", help="JSONL file, one event a line, or - for standard input")
     emit.add_argument("--kafka", default="127.0.0.1:9092", help="broker, host:port")
+    emit.set_defaults(run=_emit)
+    ship = commands.add_parser("ship", help="send what the emitters of this host have spooled")
+    ship.add_argument("--spool", type=Path, help="directory; default HEADSTART_SPOOL, else yours")
+    ship.add_argument("--kafka", help="send there, wherever the events were meant for")
+    ship.add_argument("--drain", action="store_true", help="end when nothing is left")
+    ship.add_argument("--timeout", type=float, help="end after so many seconds")
+    ship.set_defaults(run=_ship)
     arguments = parser.parse_args()
     try:
-        report = emit_lines(
-            arguments.file,
-            arguments.kafka,
-            lambda line: print(line, file=sys.stderr),
-            check=lambda: asyncio.run(require_broker(arguments.kafka)),
-        )
+        sys.exit(arguments.run(arguments))
     except OSError as error:  # a broker or a file that is not there, or time that ran out
         sys.exit(f"error: {error}")
+
+
+def _emit(arguments: argparse.Namespace) -> int:
+    report = emit_lines(
+        arguments.file,
+        arguments.kafka,
+        lambda line: print(line, file=sys.stderr),
+        check=lambda: asyncio.run(require_broker(arguments.kafka)),
+    )
     print(f"{report.emitted} events sent, {report.refused} lines refused", file=sys.stderr)
-    sys.exit(1 if report.refused else 0)
+    return 1 if report.refused else 0
+
+
+def _ship(arguments: argparse.Namespace) -> int:
+    logging.basicConfig(level=logging.INFO, format="%(message)s")
+    logging.getLogger("aiokafka").setLevel(logging.CRITICAL)
+    directory = arguments.spool or default_directory()
+    left = ship(
+        directory, kafka=arguments.kafka, drain=arguments.drain, timeout_s=arguments.timeout
+    )
+    print(f"{left} spools are left in {directory}", file=sys.stderr)
+    return 1 if arguments.drain and left else 0

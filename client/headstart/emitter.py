@@ -1,45 +1,49 @@
-"""Emits events: `emit()` validates, stamps and returns; a background thread frames and sends.
+"""Emits events: `emit()` validates, stamps, appends to the spool and returns.
 
-Events wait in memory until the broker acknowledged them. `flush()` and `close()` wait for that.
+A shipper frames and sends what is in the spool, in a process of its own or in a thread here.
+`flush()` and `close()` wait until the broker has everything, whoever ships.
 """
 
 from __future__ import annotations
 
-import asyncio
-import logging
+import os
 import threading
 import time
-from collections import deque
 from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, Self
+from weakref import WeakSet
 
 import orjson
 
+from headstart.acceptance import accepts
 from headstart.contexts import event_key
-from headstart.events import MAX_EVENT_BYTES, InvalidEvent, new_id, stamp
-from headstart.sending import send_forever
+from headstart.directory import Target, default_directory
+from headstart.durable import Durable
+from headstart.events import InvalidEvent, stamp
+from headstart.keeping import Mode
+from headstart.outbox import Outbox
+from headstart.spool import BufferFull, SpoolSettings
 from headstart.validation import validate
 
-log = logging.getLogger("headstart")
+__all__ = ["DEFAULT_BUFFER", "TOPIC", "BufferFull", "Emitter", "NotDelivered"]
 
 TOPIC: Final = "headstart.events"
 DEFAULT_BUFFER: Final = 100_000
 
 
-class BufferFull(RuntimeError):
-    """More events wait for the broker than the buffer may hold; none was dropped before."""
-
-
 class NotDelivered(TimeoutError):
-    """`flush()` or `close()` ran out of time with events not acknowledged."""
+    """`flush()` or `close()` ended with events that the broker has not acknowledged."""
 
 
 class Emitter:
     """Sends episodic events to Kafka without making the caller wait for it.
 
-    Safe from any number of threads, and from asyncio (`await asyncio.to_thread(emitter.flush)`
-    where waiting is meant). Example:
+    Every event whose `emit()` returned reaches the broker, whatever process is killed: it is on
+    disk. Safe from any number of threads, after a fork (the child opens a spool of its own), and
+    from asyncio (`await asyncio.to_thread(emitter.flush)` where waiting is meant). Example:
 
         with Emitter("127.0.0.1:9092") as emitter:
             emitter.emit(event_type="task_complete", workflow_type="refund", workflow_id="w1")
@@ -52,121 +56,117 @@ class Emitter:
         topic: str = TOPIC,
         linger_s: float = 0.005,
         buffer: int = DEFAULT_BUFFER,
+        spool: str | os.PathLike[str] | SpoolSettings | None = None,
+        durable: bool = True,
+        shipper: Mode | None = None,
     ) -> None:
-        """`kafka`: host:port[,host:port]. `buffer`: most events that may wait."""
-        self.kafka, self.topic, self.linger_s = kafka, topic, linger_s
-        self.spool_id = new_id()
-        self._limit = buffer
-        self._lock = threading.Lock()
-        self._waiting: deque[tuple[bytes, bytes]] = deque()
-        self._changed = threading.Condition(self._lock)
-        self._emitted = self._acknowledged = 0
-        self._closing = False
-        self._failure: BaseException | None = None
-        self._thread: threading.Thread | None = None
+        """`kafka`: host:port[,host:port]. `linger_s`: how long a frame may fill, in seconds.
 
-    def emit(self, event: Mapping[str, Any] | None = None, /, **fields: Any) -> str:
-        """Queue one event and return its id.
-
-        `id` (UUIDv7), `timestamp` (now, Unix ms) and `tenant` ("default") are filled in where
-        missing. Raises `InvalidEvent` naming the field, `BufferFull`, or `RuntimeError` after
-        `close()`.
+        `spool`: directory, or all its settings; default HEADSTART_SPOOL, else below the user's
+        state directory. `shipper`: who sends, default HEADSTART_SHIPPER, else `process`.
+        `durable=False` keeps events in memory, at most `buffer` of them.
+        Raises `SpoolUnavailable` where no spool directory can be told, `ValueError`.
         """
-        record = stamp(fields if event is None else {**event, **fields})
-        validate(record, now_ms=time.time_ns() // 1_000_000)
-        key = event_key(record["tenant"], record["workflow_type"])
-        with self._lock:
-            self._refuse_unless_open()
-            record["origin"] = [self.spool_id, self._emitted]
-            value = _encode(record)
-            self._emitted += 1
-            self._waiting.append((key, value))
-            if self._thread is None:
-                self._start()
-            self._changed.notify_all()
-        return str(record["id"])
+        self.kafka, self.topic, self.linger_s = kafka, topic, linger_s
+        self._outbox: Outbox
+        if durable:
+            target = Target(kafka, topic, linger_s)
+            self._outbox = Durable(target, _settings(spool), _mode(shipper))
+        else:
+            from headstart.memory import Memory  # which needs a Kafka client, as a spool does not
 
-    def _refuse_unless_open(self) -> None:
-        if self._closing:
-            raise RuntimeError("this emitter is closed")
-        if self._failure is not None:
-            raise RuntimeError("the emitter has stopped sending") from self._failure
-        if self._emitted - self._acknowledged >= self._limit:
-            raise BufferFull(
-                f"{self._limit} events wait for the broker at {self.kafka}; is it running?"
-            )
-
-    def _start(self) -> None:
-        self._thread = threading.Thread(target=self._run, name="headstart-emitter", daemon=True)
-        self._thread.start()
-
-    def _run(self) -> None:
-        try:
-            asyncio.run(send_forever(self))
-        except BaseException as error:
-            log.error("emitter stopped: %r", error)
-            with self._lock:
-                self._failure = error
-                self._changed.notify_all()
-
-    def take(self, limit: int) -> list[tuple[bytes, bytes]]:
-        """Hand up to `limit` queued (key, event) pairs to the sender, oldest first."""
-        with self._lock:
-            count = min(limit, len(self._waiting))
-            return [self._waiting.popleft() for _ in range(count)]
-
-    def wait_for_events(self, timeout_s: float) -> bool:
-        """Wait for something to send; return False when the emitter is closed and empty."""
-        with self._lock:
-            if not self._waiting and not self._closing:
-                self._changed.wait(timeout_s)
-            return bool(self._waiting) or not self._closing
+            self._outbox = Memory(kafka, topic, linger_s, buffer)
+        self._lock = threading.Lock()
+        self._closing = False
+        self._lost = 0
+        _emitters.add(self)
 
     @property
-    def closing(self) -> bool:
-        """Whether `close()` has given up waiting, or has nothing left to wait for."""
-        return self._closing
+    def spool_id(self) -> str:
+        """The first half of every event's `origin`; a fork has another."""
+        return self._outbox.id
 
-    def acknowledge(self, count: int) -> None:
-        """Note that the broker has `count` more events."""
+    def emit(self, event: Mapping[str, Any] | None = None, /, **fields: Any) -> str:
+        """Take one event and return its id.
+
+        `id` (UUIDv7), `timestamp` (now, Unix ms) and `tenant` ("default") are filled in where
+        missing. Raises `InvalidEvent` naming the field; `BufferFull` by the rule `on_full`;
+        `SpoolUnavailable` or another `OSError` where the spool cannot be written; `RuntimeError`
+        after `close()`. What raised was not taken.
+        """
+        record = stamp(fields if event is None else {**event, **fields})
+        record.pop("origin", None)
+        body = _encode(record, time.time_ns() // 1_000_000)
+        key = event_key(record["tenant"], record["workflow_type"])
         with self._lock:
-            self._acknowledged += count
-            self._changed.notify_all()
+            if self._closing:
+                raise RuntimeError("this emitter is closed")
+            self._outbox.put(key, body)
+        return str(record["id"])
 
     def flush(self, timeout_s: float = 30.0) -> None:
-        """Wait until every event emitted so far is acknowledged. Raises `NotDelivered`."""
+        """Wait until every event emitted so far is acknowledged by the broker.
+
+        Raises `NotDelivered` after `timeout_s` seconds, and where events were given up since the
+        last call (too old, refused by the broker, damaged on disk, or dropped at the limit).
+        """
+        outbox = self._outbox
         deadline = time.monotonic() + timeout_s
-        with self._lock:
-            target = self._emitted
-            while self._acknowledged < target:
-                remaining = deadline - time.monotonic()
-                if remaining <= 0 or self._failure is not None:
-                    raise NotDelivered(
-                        f"{target - self._acknowledged} events are not acknowledged by the broker "
-                        f"at {self.kafka}"
-                    ) from self._failure
-                self._changed.wait(remaining)
+        target = outbox.emitted
+        while (progress := outbox.progress()).settled < target:
+            remaining = deadline - time.monotonic()
+            try:
+                if remaining > 0:
+                    outbox.wait(remaining)
+                    continue
+                failure = None
+            except Exception as error:
+                failure = error
+            raise NotDelivered(
+                f"{target - progress.settled} events are not acknowledged by the broker at "
+                f"{self.kafka}; they wait {outbox.where}"
+            ) from failure
+        if progress.lost > self._lost:
+            lost, self._lost = progress.lost - self._lost, progress.lost
+            raise NotDelivered(f"{lost} events were given up; see the log, and {outbox.where}")
 
     def close(self, timeout_s: float = 30.0) -> None:
-        """Send what waits and stop. Raises `NotDelivered`. Closing twice is harmless."""
+        """Wait for what is not acknowledged, and let go. Closing twice is harmless.
+
+        Raises `NotDelivered`; events in a spool are then sent by the next who ships it.
+        """
+        if self._closing:
+            return
+        delivered = False
         try:
             self.flush(timeout_s)
+            delivered = True
         finally:
+            self._outbox.stop_waiting()
             with self._lock:
                 self._closing = True
-                self._changed.notify_all()
-            if self._thread is not None:
-                self._thread.join(1.0 if self._acknowledged < self._emitted else timeout_s)
+                self._outbox.close(min(timeout_s, 5.0) if delivered else 1.0)
 
     def stats(self) -> dict[str, int]:
-        """Return counts of events: emitted, acknowledged, and waiting between the two."""
-        with self._lock:
-            waiting = self._emitted - self._acknowledged
-            return {
-                "emitted": self._emitted,
-                "acknowledged": self._acknowledged,
-                "waiting": waiting,
-            }
+        """Return counts of events.
+
+        `emitted`; `acknowledged` by the broker; `waiting`; `lost` for good, by damage or refusal
+        (quarantined) or at the limit; `dropped` at the limit (an upper bound, part of `lost` once
+        the shipper has come to it).
+        """
+        progress, emitted = self._outbox.progress(), self._outbox.emitted
+        return {
+            "emitted": emitted,
+            "acknowledged": max(0, progress.settled - progress.lost),
+            "waiting": max(0, emitted - progress.settled),
+            "lost": progress.lost,
+            "dropped": self._outbox.dropped,
+        }
+
+    def _after_fork(self) -> None:
+        self._lock = threading.Lock()
+        self._lost = 0
+        self._outbox.abandon()
 
     def __enter__(self) -> Self:
         return self
@@ -180,11 +180,37 @@ class Emitter:
         self.close()
 
 
-def _encode(record: dict[str, Any]) -> bytes:
+def _settings(spool: str | os.PathLike[str] | SpoolSettings | None) -> SpoolSettings:
+    if not isinstance(spool, SpoolSettings):
+        spool = SpoolSettings(Path(spool) if spool is not None else default_directory())
+    return replace(spool, directory=Path(spool.directory).absolute())
+
+
+def _mode(shipper: Mode | None) -> Mode:
+    named = shipper or os.environ.get("HEADSTART_SHIPPER") or "process"
+    if named not in ("process", "thread", "none"):
+        raise ValueError(f"shipper must be process, thread or none, not {named!r}")
+    return named  # type: ignore[return-value]
+
+
+def _encode(record: dict[str, Any], now_ms: int) -> bytes:
+    """Return the event as JSON. Raises `InvalidEvent` where it breaks the contract."""
     try:
-        value = orjson.dumps(record)
+        body = orjson.dumps(record)
     except (TypeError, orjson.JSONEncodeError) as error:
+        validate(record, now_ms=now_ms)  # names the field, where it can
         raise InvalidEvent("", f"cannot be written as JSON: {error}") from error
-    if len(value) > MAX_EVENT_BYTES:
-        raise InvalidEvent("", f"has {len(value)} bytes, the limit is {MAX_EVENT_BYTES}")
-    return value
+    if not accepts(record, body, now_ms):
+        validate(record, now_ms=now_ms)
+    return body
+
+
+_emitters: WeakSet[Emitter] = WeakSet()
+
+
+def _after_fork() -> None:
+    for emitter in list(_emitters):
+        emitter._after_fork()
+
+
+os.register_at_fork(after_in_child=_after_fork)

@@ -157,12 +157,10 @@ class InvalidEvent(ValueError):
 def new_id(now_ms: int | None = None) -> str:
     """Return a UUIDv7 (RFC 9562, section 5.7): 48 bits of Unix milliseconds, 74 random bits."""
     milliseconds = time.time_ns() // 1_000_000 if now_ms is None else now_ms
-    bits = int.from_bytes(os.urandom(10), "big")
-    value = (milliseconds << 80) | (bits & ((1 << 80) - 1))
-    value = value & ~(0xF << 76) | (0x7 << 76)
-    value = value & ~(0x3 << 62) | (0x2 << 62)
-    text = f"{value:032x}"
-    return f"{text[:8]}-{text[8:12]}-{text[12:16]}-{text[16:20]}-{text[20:]}"
+    random = os.urandom(10)
+    high, low = f"{milliseconds & 0xFFFF_FFFF_FFFF:012x}", random.hex()
+    variant = "89ab"[random[9] & 3]
+    return f"{high[:8]}-{high[8:]}-7{low[:3]}-{variant}{low[3:6]}-{low[6:18]}"
 
 
 def stamp(fields: Mapping[str, Any]) -> dict[str, Any]:

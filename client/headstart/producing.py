@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from typing import Any
 
@@ -62,6 +63,18 @@ async def start_producer(kafka: str, **settings: Any) -> AIOKafkaProducer:
     finally:
         _sender_log.removeFilter(_not_about_ids)
     return producer
+
+
+async def end_producer(producer: AIOKafkaProducer, timeout_s: float) -> None:
+    """Stop a producer, also one that has lost its broker; what it still holds is given up.
+
+    aiokafka's own `stop` waits for every batch, which without a broker is for ever.
+    """
+    try:
+        await asyncio.wait_for(producer.stop(), timeout_s)
+    except (TimeoutError, KafkaError, OSError):
+        await producer._sender.close()
+        await producer.client.close()
 
 
 async def _start(producer: AIOKafkaProducer) -> None:

@@ -37,6 +37,7 @@ def test_the_commands() -> None:
         "demo",
         "worker",
         "emit",
+        "ship",
         "topics list",
         "topics create",
         "topics describe",

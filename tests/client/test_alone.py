@@ -54,7 +54,8 @@ def test_importing_the_client_brings_nothing_of_the_service(wheel: Path, tmp_pat
     # Someone else's `agents`, as the OpenAI Agents SDK is called, lives beside it.
     (tmp_path / "agents.py").write_text("mine = True\n")
     program = (
-        "import headstart, headstart.emission, headstart.cli, agents, sys; "
+        "import headstart, sys; assert not {'aiokafka', 'redis'} & set(sys.modules); "
+        "import headstart.emission, headstart.cli, headstart.thresholds, headstart.memory, agents; "
         "assert agents.mine; print(headstart.__file__); print(*sorted(sys.modules), sep='\\n')"
     )
     ran = subprocess.run(

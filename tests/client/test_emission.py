@@ -31,7 +31,8 @@ class Recorder:
 
     full = 0
 
-    def __init__(self, kafka: str) -> None:
+    def __init__(self, kafka: str, *, durable: bool = False) -> None:
+        assert not durable
         self.kafka = kafka
         self.events: list[Mapping[str, Any]] = []
         self.closed_with: float | None = None

@@ -13,6 +13,8 @@ def test_the_exported_names() -> None:
         "Event",
         "InvalidEvent",
         "NotDelivered",
+        "SpoolSettings",
+        "SpoolUnavailable",
         "Threshold",
         "Thresholds",
         "validate",
@@ -27,3 +29,4 @@ def test_the_errors_are_what_callers_already_catch() -> None:
     assert issubclass(headstart.InvalidEvent, ValueError)
     assert issubclass(headstart.NotDelivered, TimeoutError)
     assert issubclass(headstart.BufferFull, RuntimeError)
+    assert issubclass(headstart.SpoolUnavailable, OSError)

@@ -1,0 +1,317 @@
+"""One spool as its shipper sees it: read in order, acknowledged, released. The reading side.
+
+A torn end is what kill -9 leaves and is skipped; anything else that is not a whole record is kept
+in quarantine, named and counted, and reading goes on behind it.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import logging
+import os
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final, NamedTuple
+
+import orjson
+
+from headstart.directory import (
+    ACKED_FILE,
+    SPOOL_FILE,
+    Progress,
+    Target,
+    read_progress,
+    segments,
+    write_progress,
+)
+from headstart.quarantine import keep_event, keep_segment
+from headstart.records import (
+    HEADER_BYTES,
+    MAX_RECORD_BYTES,
+    Record,
+    Tail,
+    find_record,
+    scan,
+    unpack_header,
+)
+
+log = logging.getLogger("headstart")
+
+READ_BYTES: Final = 2 * MAX_RECORD_BYTES
+"""Read at a time: any record is whole in it."""
+
+
+_TOO_OLD = "is older than its receiver can tell duplicates apart"
+
+
+class Unreadable(Exception):
+    """A spool that cannot be opened: damaged, or of another version."""
+
+
+@dataclass(slots=True)
+class Chunk:
+    """Events of one segment that were read together; settled when all of them are."""
+
+    backlog: Backlog
+    left: int
+    end: int
+    path: Path
+    created_ms: int
+
+    def delivered(self) -> None:
+        """Note that the broker has one of the events."""
+        self.left -= 1
+        if self.left == 0:
+            self.backlog.settle()
+
+    def refused(self, event: bytes, reason: str) -> None:
+        """Keep an event that will not be sent in quarantine, and count it."""
+        if self.expired():
+            self.backlog.quarantine(_TOO_OLD, self.path)
+        else:
+            self.backlog.keep(event, reason)
+        self.backlog.lose(1)
+        self.delivered()
+
+    def expired(self) -> bool:
+        """Whether the event is too old for its receiver to tell it from a duplicate."""
+        return self.backlog.is_stale(self.created_ms)
+
+
+class Item(NamedTuple):
+    """One event on its way."""
+
+    key: bytes
+    event: bytes
+    chunk: Chunk
+
+
+class Backlog:
+    """The events of one spool that the broker does not have yet."""
+
+    def __init__(self, folder: Path, max_age_s: float, now_ms: Callable[[], int]) -> None:
+        """Open the spool in `folder`. Raises `Unreadable`."""
+        self.folder, self.name = folder, folder.name
+        self._max_age_ms, self._now_ms = max_age_s * 1000, now_ms
+        self._lock = self._acked = self._file = -1
+        try:
+            self._lock = os.open(folder / SPOOL_FILE, os.O_RDWR)
+            described = orjson.loads(os.pread(self._lock, 65_536, 0))
+            self.target = Target(
+                described["kafka"], described["topic"], float(described["linger_s"])
+            )
+            self._acked = os.open(folder / ACKED_FILE, os.O_RDWR | os.O_CREAT, 0o600)
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            self.close()
+            raise Unreadable(f"{folder}: {error!r}") from error
+        self.progress = read_progress(self._acked) or Progress()
+        self._next = self.progress.settled
+        self._chunks: deque[Chunk] = deque()
+        self._passed: deque[tuple[int, Path]] = deque()
+        self._path = folder
+        self._offset = self._created_ms = 0
+        self._dead = self._final = self._exhausted = False
+        self._suspect = -1
+        self._damaged = False
+        self._tail = Tail.END
+        self._quarantined: set[Path] = set()
+        self._advance()
+
+    @property
+    def finished(self) -> bool:
+        """Whether its process is gone and everything in it is through."""
+        return self._exhausted and not self._chunks
+
+    @property
+    def living(self) -> bool:
+        """Whether its process still runs."""
+        return not self._dead
+
+    def attend(self) -> None:
+        """Look whether the process has died, or has gone on to another segment without a seal."""
+        if not self._dead:
+            try:
+                fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                self._dead = True
+            except BlockingIOError:
+                pass
+        # Judged before the next read, so that this read sees all there will ever be.
+        self._final = self._dead or self._later() is not None
+        # Where bytes stay wrong from one look to the next, it is no write under way.
+        self._damaged = self._suspect == self._offset
+        self._suspect = self._offset if self._tail is Tail.BAD else -1
+
+    def read(self) -> list[Item]:
+        """Return the next events, oldest first; empty where there are none yet."""
+        if self._file < 0 and not self._exhausted:
+            self._advance()
+        if self._file < 0:
+            return []
+        data = os.pread(self._file, READ_BYTES, self._offset)
+        if not data and not self._final:
+            return []
+        found = scan(data, 0)
+        self._tail = found.tail
+        self._offset += found.end
+        items = self._take(found.records)
+        if found.tail is Tail.SEALED:
+            self._advance()
+        elif found.end == 0 and (self._final or self._damaged):
+            self._pass_over(data)
+        return items
+
+    def _take(self, records: list[Record]) -> list[Item]:
+        fresh = [record for record in records if record.position >= self._next]
+        if not fresh:
+            return []
+        self._skip_to(fresh[0].position)
+        self._next = fresh[-1].position + 1
+        if self.is_stale(self._created_ms):
+            self.quarantine(_TOO_OLD)
+            self.lose(len(fresh))
+            self._mark_end()
+            return []
+        # A gap within is what damage or a failed fsync left.
+        missing = fresh[-1].position - fresh[0].position + 1 - len(fresh)
+        self.lose(missing)
+        chunk = Chunk(self, len(fresh), self._next, self._path, self._created_ms)
+        self._chunks.append(chunk)
+        return [Item(record.key, record.event, chunk) for record in fresh]
+
+    def _skip_to(self, position: int) -> None:
+        """Count positions that are not there any more: dropped at the limit, or damaged."""
+        if position > self._next:
+            log.error(
+                "%d events of spool %s are missing before position %d: dropped at the limit, or "
+                "damaged",
+                position - self._next,
+                self.name,
+                position,
+            )
+            self.lose(position - self._next)
+            self._next = position
+            self._mark_end()
+
+    def _mark_end(self) -> None:
+        self._chunks.append(Chunk(self, 0, self._next, self._path, self._created_ms))
+        self.settle()
+
+    def _pass_over(self, data: bytes) -> None:
+        """Go on behind what is no record, or to the next segment."""
+        following = self._later()
+        torn = following is None or following[0] <= self._next
+        if data:
+            at = find_record(data, self._next)
+            if at is None and len(data) == READ_BYTES:
+                at = len(data) - MAX_RECORD_BYTES
+            if at is not None or not torn:
+                self.quarantine(f"is damaged at byte {self._offset}")
+            else:
+                log.info("%s ends in half an event, which emit() never returned", self._path)
+            if at is not None:
+                self._offset += at
+                return
+        if self._final:
+            self._advance()
+
+    def _later(self) -> tuple[int, Path] | None:
+        """Return the segment after the one being read."""
+        try:
+            there = segments(self.folder)
+        except FileNotFoundError:
+            return None
+        current = int(self._path.stem) if self._file >= 0 else -1
+        return next((found for found in there if found[0] > current), None)
+
+    def _advance(self) -> None:
+        """Open the next segment; without one, wait for it, or be done where nobody writes."""
+        following = self._later() if self._file >= 0 else self._first()
+        if self._file >= 0:
+            if following is not None:
+                self._skip_to(following[0])
+            os.close(self._file)
+            self._file = -1
+            self._passed.append((self._next, self._path))
+            self._release()
+        if following is None:
+            self._exhausted = self._dead
+            return
+        self._final = False
+        self._open(following[1])
+
+    def _first(self) -> tuple[int, Path] | None:
+        """Return the segment that holds the next position, or the first after it."""
+        try:
+            there = segments(self.folder)
+        except FileNotFoundError:
+            return None
+        done = {path for _end, path in self._passed}
+        there = [found for found in there if found[1] not in done]
+        below = [found for found in there if found[0] <= self._next]
+        for _first, path in below[:-1]:
+            path.unlink(missing_ok=True)  # all of it is settled: the next one begins below
+        return below[-1] if below else next(iter(there), None)
+
+    def _open(self, path: Path) -> None:
+        try:
+            self._file = os.open(path, os.O_RDONLY)
+        except FileNotFoundError:  # dropped at the limit: the next look finds its successor
+            return
+        self._path = path
+        header = unpack_header(os.pread(self._file, HEADER_BYTES, 0))
+        self._offset, self._created_ms = HEADER_BYTES, header[1] if header else self._now_ms()
+        if header is None:
+            self.quarantine("has no header of ours")
+
+    def is_stale(self, created_ms: int) -> bool:
+        """Whether what a segment of that age holds must not be shipped any more."""
+        return self._now_ms() - created_ms > self._max_age_ms
+
+    def lose(self, count: int) -> None:
+        """Count events that will not be sent."""
+        self.progress.lost += count
+
+    def settle(self) -> None:
+        """Move the acknowledgement up to the oldest event still on its way."""
+        before = self.progress.settled
+        while self._chunks and self._chunks[0].left == 0:
+            self.progress.settled = max(self.progress.settled, self._chunks.popleft().end)
+        if self.progress.settled > before:
+            try:
+                write_progress(self._acked, self.progress)
+            except OSError as error:  # the disk may be full; what is not noted is sent again
+                log.warning("cannot note what is acknowledged of %s: %s", self.folder, error)
+                return
+            self._release()
+
+    def _release(self) -> None:
+        while self._passed and self._passed[0][0] <= self.progress.settled:
+            self._passed.popleft()[1].unlink(missing_ok=True)
+
+    def keep(self, event: bytes, reason: str) -> None:
+        """Put one event that the broker will never take into quarantine."""
+        keep_event(self.folder, event, reason)
+
+    def quarantine(self, reason: str, path: Path | None = None) -> None:
+        """Keep a copy of a segment (that being read) out of the shipper's way, once."""
+        path = path or self._path
+        if path not in self._quarantined:
+            self._quarantined.add(path)
+            keep_segment(path, reason)
+
+    def remove(self) -> None:
+        """Delete the spool, which is finished."""
+        self.close()
+        for path in self.folder.iterdir():
+            path.unlink(missing_ok=True)
+        self.folder.rmdir()
+
+    def close(self) -> None:
+        """Let go of the files; what is not settled is read again by whoever comes next."""
+        for name in ("_file", "_acked", "_lock"):
+            descriptor = getattr(self, name)
+            setattr(self, name, -1)
+            if descriptor >= 0:
+                os.close(descriptor)

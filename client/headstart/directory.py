@@ -1,0 +1,104 @@
+"""What is where in a directory of spools, and the small files that all sides read.
+
+`DIR/<spool id>/` holds `spool.json` (target; locked while its process lives), `acked` (written by
+the shipper), and segments `<first position>.log`. What could not be sent is in `quarantine`.
+"""
+
+from __future__ import annotations
+
+import os
+import struct
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+from zlib import crc32
+
+SPOOL_FILE: Final = "spool.json"
+ACKED_FILE: Final = "acked"
+QUARANTINE: Final = "quarantine"
+NEW: Final = ".new-"
+"""Prefix of a spool that is being made: readers leave it alone."""
+_ACKED = struct.Struct("<QQI")
+ACKED_BYTES: Final = _ACKED.size
+
+
+class SpoolUnavailable(OSError):
+    """The spool's directory cannot be made or written; the message names it and the remedy."""
+
+
+@dataclass(frozen=True)
+class Target:
+    """Where a spool's events go. `linger_s`: how long a frame may fill."""
+
+    kafka: str
+    topic: str
+    linger_s: float
+
+
+@dataclass
+class Progress:
+    """What became of a spool: positions below `settled` are through, `lost` of them never sent."""
+
+    settled: int = 0
+    lost: int = 0
+
+
+def default_directory() -> Path:
+    """Return HEADSTART_SPOOL, else the user's state directory. Raises `SpoolUnavailable`."""
+    named = os.environ.get("HEADSTART_SPOOL")
+    if named:
+        return Path(named)
+    state = os.environ.get("XDG_STATE_HOME") or os.path.expanduser("~/.local/state")
+    if not os.path.isabs(state):
+        raise SpoolUnavailable("this user has no home directory: set HEADSTART_SPOOL, or spool=DIR")
+    return Path(state) / "headstart" / "spool"
+
+
+def segment_name(first: int) -> str:
+    """Return the file name of the segment whose first record has position `first`."""
+    return f"{first:016d}.log"
+
+
+def segments(folder: Path) -> list[tuple[int, Path]]:
+    """Return (first position, path) of a spool's segments, oldest first."""
+    found = [path for path in folder.iterdir() if path.suffix == ".log" and path.stem.isdigit()]
+    return sorted((int(path.stem), path) for path in found)
+
+
+def write_progress(descriptor: int, progress: Progress) -> None:
+    """Write an acknowledgement file in one small write."""
+    check = crc32(b"%d %d" % (progress.settled, progress.lost))
+    os.pwrite(descriptor, _ACKED.pack(progress.settled, progress.lost, check), 0)
+
+
+def read_progress(descriptor: int) -> Progress | None:
+    """Read an acknowledgement file; None where it is caught in mid-write or damaged."""
+    data = os.pread(descriptor, ACKED_BYTES, 0)
+    if len(data) < ACKED_BYTES:
+        return Progress() if not data else None
+    settled, lost, check = _ACKED.unpack(data)
+    return Progress(settled, lost) if crc32(b"%d %d" % (settled, lost)) == check else None
+
+
+def used_bytes(directory: Path) -> int:
+    """Return the bytes of all segments that wait in a directory of spools."""
+    total = 0
+    with os.scandir(directory) as spools:
+        for spool in spools:
+            if spool.name == QUARANTINE or not spool.is_dir(follow_symlinks=False):
+                continue
+            try:
+                with os.scandir(spool.path) as files:
+                    total += sum(file.stat().st_size for file in files)
+            except FileNotFoundError:  # released while we looked
+                continue
+    return total
+
+
+def sync_folder(path: Path) -> None:
+    """Bring the names in a folder to the disk itself."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

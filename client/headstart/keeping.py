@@ -1,0 +1,204 @@
+"""Sees to it that somebody ships a directory while this process has a spool in it.
+
+One thread per directory and process waits for the directory's lock, which the kernel hands over
+the moment that its holder dies. Who gets it starts the shared process, which inherits the lock,
+or ships in the thread itself. The shared process holds no event that is not on disk.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import fcntl
+import logging
+import os
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Final, Literal
+
+from headstart.bell import note_shipper, open_lock
+
+if TYPE_CHECKING:
+    from headstart.shipper import Shipper
+
+log = logging.getLogger("headstart")
+
+Mode = Literal["process", "thread", "none"]
+"""Who ships: a process shared by the host's executors, a thread of this one, or somebody else."""
+
+_QUICK_S: Final = 1.0
+_PAUSE_S: Final = 0.5
+_QUICK_ENDS: Final = 3
+"""A shared process that ends sooner than this, so often in a row, cannot be started here."""
+
+
+class Keeper:
+    """Keeps one directory shipped, from the first `join` to the last `leave`."""
+
+    def __init__(self, directory: Path, mode: Mode) -> None:
+        self.directory, self.mode = directory, mode
+        self._users = 0
+        self._thread: threading.Thread | None = None
+        self._lock = -1
+        self._shipper: Shipper | None = None
+        self._changed = threading.Lock()
+        self._kept = threading.Event()
+
+    def join(self) -> None:
+        """Begin to keep, where nobody of this process does yet."""
+        with self._changed:
+            self._users += 1
+            if self.mode == "none" or self._thread is not None:
+                return
+            self._thread = threading.Thread(target=self._run, name="headstart-ship", daemon=True)
+            try:
+                self._thread.start()
+            except RuntimeError:  # a process that is ending: the next one ships what it left
+                self._thread = None
+
+    def leave(self, wait_s: float) -> None:
+        """Stop keeping when nobody needs it; wait up to `wait_s` for a thread that ships."""
+        with self._changed:
+            self._users -= 1
+            thread = self._thread if self._shipper is not None and not self._users else None
+        if thread is not None and thread.is_alive():
+            thread.join(wait_s)
+
+    def wait_until_kept(self, timeout_s: float) -> None:
+        """Wait until somebody ships: a process that ends sooner would start nobody."""
+        if self._thread is not None:
+            self._kept.wait(timeout_s)
+
+    def _run(self) -> None:
+        quick = 0  # ends in a row that came at once
+        while self._goes_on():
+            began = time.monotonic()
+            try:
+                self._keep_once(in_thread=self.mode == "thread" or quick >= _QUICK_ENDS)
+                at_once = time.monotonic() - began < _QUICK_S
+            except Exception as error:
+                log.error("shipping %s stopped, and starts again: %r", self.directory, error)
+                at_once = True
+                time.sleep(_PAUSE_S)
+            quick = quick + 1 if at_once else 0
+
+    def _goes_on(self) -> bool:
+        with self._changed:
+            if self._users == 0:
+                self._thread = None  # the next `join` starts another
+            return self._users > 0
+
+    def _wanted(self) -> bool:
+        return self._users > 0
+
+    def _keep_once(self, *, in_thread: bool) -> None:
+        """Wait until nobody ships, then see to it that somebody does."""
+        lock = self._lock = open_lock(self.directory)
+        try:
+            if not _try_lock(lock):
+                self._kept.set()  # another process ships
+                fcntl.flock(lock, fcntl.LOCK_EX)
+            self._kept.clear()
+            if not self._wanted():
+                return
+            if in_thread:
+                note_shipper(lock)
+                self._kept.set()
+                self._ship()
+            else:
+                self._start_process(lock)
+                self._kept.set()
+        finally:
+            self._lock = -1
+            os.close(lock)
+        if not in_thread:
+            self._await_end()
+
+    def _ship(self) -> None:
+        # Not above: an executor beside a shared shipper never needs a Kafka client.
+        from headstart.shipper import Shipper
+
+        self._shipper = Shipper(self.directory)
+        try:
+            asyncio.run(self._shipper.run(lambda: not self._wanted()))
+        finally:
+            self._shipper.close()
+            self._shipper = None
+
+    def _start_process(self, lock: int) -> None:
+        """Start the shared process, which inherits the lock, and outlives this one."""
+        home = str(Path(__file__).parents[1])
+        argv = [sys.executable, "-P", "-c", _PROGRAM, home, str(self.directory), str(lock)]
+        log_file = os.open(self.directory / SHIPPER_LOG, _APPEND, 0o600)
+        if os.fstat(log_file).st_size > _LOG_BYTES:
+            os.ftruncate(log_file, 0)
+        try:
+            subprocess.run(
+                argv,
+                pass_fds=[lock],
+                stdin=subprocess.DEVNULL,
+                stdout=log_file,
+                stderr=log_file,
+                cwd="/",
+                start_new_session=True,
+                check=True,
+                timeout=_START_S,
+            )
+        finally:
+            os.close(log_file)
+
+    def _await_end(self) -> None:
+        """Wait for the lock of the shared process without taking it from a successor."""
+        lock = self._lock = open_lock(self.directory)
+        try:
+            fcntl.flock(lock, fcntl.LOCK_SH)
+        finally:
+            self._lock = -1
+            os.close(lock)
+
+    def abandon(self) -> None:
+        """Close what a fork has inherited: its parent goes on shipping, it does not."""
+        if self._lock >= 0:
+            os.close(self._lock)
+        if self._shipper is not None:
+            self._shipper.close()
+
+
+def _try_lock(lock: int) -> bool:
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
+
+
+SHIPPER_LOG: Final = "shipper.log"
+"""What the shared process has to say, in the directory that it ships."""
+_LOG_BYTES: Final = 1 << 20
+_START_S: Final = 60.0
+_PROGRAM: Final = (
+    "import sys; sys.path.append(sys.argv.pop(1)); from headstart.shipping import detach; detach()"
+)
+_APPEND: Final = os.O_WRONLY | os.O_CREAT | os.O_APPEND
+
+_keepers: dict[tuple[Path, Mode], Keeper] = {}
+_guard = threading.Lock()
+
+
+def keeper(directory: Path, mode: Mode) -> Keeper:
+    """Return this process's keeper of a directory."""
+    with _guard:
+        return _keepers.setdefault((directory, mode), Keeper(directory, mode))
+
+
+def _after_fork() -> None:
+    global _guard  # noqa: PLW0603 - the parent's may be held by a thread that is not here
+    _guard = threading.Lock()
+    for each in _keepers.values():
+        each.abandon()
+    _keepers.clear()
+
+
+os.register_at_fork(after_in_child=_after_fork)

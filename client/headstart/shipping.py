@@ -1,0 +1,109 @@
+"""Shipping as a process: shared by a host's executors, or the command `headstart ship`."""
+
+from __future__ import annotations
+
+import asyncio
+import fcntl
+import logging
+import os
+import signal
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Final
+
+from headstart.bell import note_shipper, open_lock
+from headstart.shipper import Shipper
+
+log = logging.getLogger("headstart")
+
+IDLE_S: Final = 10.0
+"""The shared process ends when no spool has been there for so long."""
+GIVE_UP_S: Final = 600.0
+"""It also ends when no process that emits has been there for so long and nothing moves."""
+
+
+def ship(
+    directory: Path,
+    *,
+    kafka: str | None = None,
+    drain: bool = False,
+    timeout_s: float | None = None,
+) -> int:
+    """Ship a directory of spools until SIGTERM or Ctrl-C, or with `drain` until it is empty.
+
+    Waits while another ships it, and takes over when that one ends. Returns how many spools are
+    left. Raises `OSError` where the directory cannot be used, `TimeoutError` after `timeout_s`.
+    """
+    directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+    deadline = None if timeout_s is None else time.monotonic() + timeout_s
+    lock = open_lock(directory)
+    try:
+        _wait_for(lock, directory, deadline)
+        note_shipper(lock)
+        shipper = Shipper(directory, kafka=kafka)
+        return asyncio.run(_until_asked(shipper, drain, deadline))
+    finally:
+        os.close(lock)
+
+
+def _wait_for(lock: int, directory: Path, deadline: float | None) -> None:
+    """Take the lock; Python's own signal handling ends the wait at Ctrl-C."""
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        return
+    except BlockingIOError:
+        log.info("another process ships %s; waiting to take over", directory)
+    if deadline is None:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        return
+    while True:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return
+        except BlockingIOError:
+            if time.monotonic() > deadline:
+                raise TimeoutError(f"another process ships {directory}") from None
+            time.sleep(0.05)
+
+
+async def _until_asked(shipper: Shipper, drain: bool, deadline: float | None) -> int:
+    asked = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, asked.set)
+    left = 0
+
+    def enough() -> bool:
+        nonlocal left
+        left = shipper.spools
+        late = deadline is not None and time.monotonic() > deadline
+        return asked.is_set() or late or (drain and not left)
+
+    await shipper.run(enough)
+    return left
+
+
+def detach() -> None:
+    """Go on as the shared process of the directory in argv; its lock has been inherited.
+
+    The one that was started ends at once, so that nobody has to wait for the one that ships.
+    """
+    directory, lock = Path(sys.argv[1]), int(sys.argv[2])
+    if os.fork():
+        os._exit(0)
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(process)d %(message)s")
+    logging.getLogger("aiokafka").setLevel(logging.CRITICAL)
+    os.set_inheritable(lock, False)
+    note_shipper(lock)
+    shipper = Shipper(directory)
+    asyncio.run(shipper.run(_unused(shipper)))
+
+
+def _unused(shipper: Shipper) -> Callable[[], bool]:
+    def enough() -> bool:
+        limit = IDLE_S if not shipper.spools else GIVE_UP_S
+        return not shipper.living and shipper.idle_s > limit
+
+    return enough

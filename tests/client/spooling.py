@@ -1,0 +1,171 @@
+"""Executors in processes of their own, and what a receiver makes of what they sent."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections import defaultdict
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import orjson
+
+from headstart.directory import NEW, QUARANTINE
+from topics.catalogue import EVENTS
+from topics.reading import read_records, topic_state
+
+PATIENT = 90.0
+
+EXECUTOR = """
+import os, sys, time
+import headstart
+kafka, tenant, count, pause = sys.argv[1], sys.argv[2], int(sys.argv[3]), float(sys.argv[4])
+emitter = headstart.Emitter(kafka)
+for n in range(count):
+    fields = dict(event_type="task_complete", workflow_type=f"flow-{n % 3}", workflow_id="w")
+    os.write(1, (emitter.emit(fields, tenant=tenant, n=n) + "\\n").encode())
+    if pause:
+        time.sleep(pause)
+emitter.close(90)
+"""
+
+
+@dataclass
+class Executor:
+    """A process that emits; what `emit()` returned to it is in `told`."""
+
+    process: subprocess.Popen[bytes]
+    told: Path
+
+    def ids(self) -> list[str]:
+        return self.told.read_text().split()
+
+    def until(self, count: int) -> None:
+        """Wait until so many emits have returned."""
+        eventually(lambda: len(self.ids()) >= count or self.process.poll() is not None)
+        assert len(self.ids()) >= count
+
+    def kill(self) -> None:
+        self.process.send_signal(signal.SIGKILL)
+        self.process.wait()
+
+    def end(self) -> None:
+        assert self.process.wait(PATIENT) == 0
+
+
+@dataclass
+class Host:
+    """One directory of spools and the processes that use it."""
+
+    kafka: str
+    tenant: str
+    home: Path
+    mode: str = "process"
+    wrong_kafka: str | None = None
+    executors: list[Executor] = field(default_factory=list)
+    begin: dict[int, int] = field(default_factory=dict)
+
+    @property
+    def spool(self) -> Path:
+        return self.home / "spool"
+
+    def environment(self) -> dict[str, str]:
+        return {
+            **os.environ,
+            "HEADSTART_SPOOL": str(self.spool),
+            "HEADSTART_SHIPPER": self.mode,
+            "PYTHONPATH": os.pathsep.join(filter(None, sys.path)),
+        }
+
+    def start(self, count: int, pause: float = 0.0, program: str = EXECUTOR) -> Executor:
+        told = self.home / f"told-{len(self.executors)}"
+        kafka = self.wrong_kafka or self.kafka
+        argv = [sys.executable, "-c", program, kafka, self.tenant, str(count), str(pause)]
+        with told.open("wb") as out:
+            process = subprocess.Popen(argv, stdout=out, env=self.environment())
+        self.executors.append(Executor(process, told))
+        return self.executors[-1]
+
+    def drain(self, *options: str) -> None:
+        """Ship what is left, as an operator would."""
+        argv = [sys.executable, "-m", "headstart", "ship", "--drain", "--timeout", str(PATIENT)]
+        argv += options
+        ran = subprocess.run(
+            argv, env=self.environment(), timeout=2 * PATIENT, capture_output=True, check=False
+        )
+        assert ran.returncode == 0, ran.stderr
+
+    def shipper(self) -> int:
+        """The process that ships; 0 before there was one."""
+        try:
+            return int((self.spool / "ship.lock").read_bytes()[4:].strip(b"\0 \n") or b"0")
+        except FileNotFoundError:
+            return 0
+
+    def spools(self) -> list[str]:
+        """The spools that are left. One whose process died in making it holds nothing yet."""
+        if not self.spool.is_dir():
+            return []
+        folders = [path.name for path in self.spool.iterdir() if path.is_dir()]
+        return [name for name in folders if name != QUARANTINE and not name.startswith(NEW)]
+
+    def told(self) -> set[str]:
+        """Every id that an emit() returned."""
+        return {name for executor in self.executors for name in executor.ids()}
+
+    def log(self) -> list[dict[str, Any]]:
+        """This tenant's events in the order of each partition, with `partition`."""
+        return asyncio.run(self._log())
+
+    async def _log(self) -> list[dict[str, Any]]:
+        end = (await topic_state(self.kafka, EVENTS.name)).end
+        mine = self.tenant.encode() + b"\x1f"
+        return [
+            event
+            async for record in read_records(self.kafka, EVENTS.name, self.begin, end)
+            if record.key is not None and record.key.startswith(mine)
+            for event in orjson.loads(record.value)
+        ]
+
+    def check(self) -> int:
+        """Everything that was told is there, and once for whoever drops by position.
+
+        Returns how many events were repeated.
+        """
+        log = self.log()
+        kept = deduplicated(log)
+        assert {event["id"] for event in log} == {event["id"] for event in kept}
+        assert len({event["id"] for event in kept}) == len(kept)
+        assert self.told() <= {event["id"] for event in kept}
+        order: dict[tuple[str, str], list[int]] = defaultdict(list)
+        for event in kept:
+            order[event["origin"][0], event["workflow_type"]].append(event["n"])
+        assert all(numbers == sorted(numbers) for numbers in order.values())
+        return len(log) - len(kept)
+
+
+def deduplicated(log: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """What a receiver keeps: positions above the last seen of their spool and key."""
+    last: dict[tuple[str, str], int] = {}
+    kept = []
+    for event in log:
+        spool, position = event["origin"]
+        place = (spool, event["workflow_type"])
+        if position > last.get(place, -1):
+            last[place] = position
+            kept.append(event)
+    return kept
+
+
+def eventually(condition: Callable[[], bool], seconds: float = PATIENT) -> None:
+    """Wait until the condition holds; fail where it never does."""
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)

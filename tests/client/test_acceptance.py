@@ -1,0 +1,96 @@
+"""The quick yes: never for what the check refuses, and yes for what executors emit."""
+
+from __future__ import annotations
+
+import copy
+from pathlib import Path
+from typing import Any
+
+import orjson
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from headstart.acceptance import accepts
+from headstart.events import MAX_CLOCK_SKEW_MS, InvalidEvent
+from headstart.validation import validate
+from tests.client.test_validation import FULL, NOW
+
+GOLDEN = Path(__file__).parents[2] / "topics" / "golden"
+
+anything = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers(-(2**63), 2**63)
+    | st.floats()
+    | st.text(max_size=6)
+    | st.sampled_from(["a\x00b", "a\x1fb", "x" * 257, "\ud800", "", "speculative", b"bytes"]),
+    lambda inner: (
+        st.lists(inner, max_size=3)
+        | st.dictionaries(st.text(max_size=4) | st.integers(), inner, max_size=3)
+        | st.tuples(inner)
+    ),
+    max_leaves=6,
+)
+
+
+def places(value: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
+    """Every place in an event, the event itself not."""
+    items = value.items() if isinstance(value, dict) else enumerate(value)
+    found = []
+    for key, item in items:
+        found.append((*path, key))
+        if isinstance(item, dict | list):
+            found += places(item, (*path, key))
+    return found
+
+
+PLACES = places(FULL)
+
+
+@settings(max_examples=600)
+@given(st.lists(st.tuples(st.sampled_from(PLACES), anything), max_size=3), st.booleans())
+def test_it_never_says_yes_to_what_the_check_refuses(
+    changes: list[tuple[tuple[Any, ...], Any]], late: bool
+) -> None:
+    event = copy.deepcopy(FULL)
+    for path, value in changes:
+        holder: Any = event
+        try:
+            for part in path[:-1]:
+                holder = holder[part]
+            holder[path[-1]] = value
+        except (KeyError, IndexError, TypeError):
+            continue
+    now = NOW - MAX_CLOCK_SKEW_MS - late
+    try:
+        body = orjson.dumps(event)
+    except TypeError:
+        return
+    if accepts(event, body, now):
+        validate(event, now_ms=now)
+
+
+def accepted(event: Any) -> bool:
+    return accepts(event, orjson.dumps(event), NOW)
+
+
+def test_it_says_yes_to_a_full_event() -> None:
+    assert accepted(FULL)
+    assert accepted({**FULL, "user_id": None, "data": {"result": {"output": None}}})
+
+
+@pytest.mark.parametrize("file", sorted(GOLDEN.glob("*.json")), ids=lambda file: file.stem)
+def test_it_says_yes_to_the_golden_events(file: Path) -> None:
+    found = orjson.loads(file.read_bytes())
+    for event in found if isinstance(found, list) else [found]:
+        if "event_type" in event:
+            assert accepts(event, orjson.dumps(event), event["timestamp"])
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf")])
+def test_a_number_that_json_does_not_have_is_doubted(value: float) -> None:
+    event = {**FULL, "mine": {"deep": [value]}}
+    assert not accepted(event)
+    with pytest.raises(InvalidEvent, match=r"mine\.deep"):
+        validate(event, now_ms=NOW)

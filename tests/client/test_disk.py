@@ -1,0 +1,198 @@
+"""A disk that will not: read-only, full, or limited. emit() says so, and never loses silently."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+from headstart import BufferFull, Emitter, NotDelivered, SpoolSettings, SpoolUnavailable
+from headstart.backlog import Backlog
+from headstart.directory import default_directory
+from headstart.shipper import MAX_AGE_S
+from tests.client.spooling import eventually
+from tests.client.test_spool import numbers, read_all
+
+FIELDS = {"event_type": "task_complete", "workflow_type": "w", "workflow_id": "w"}
+NOWHERE = "127.0.0.1:1"
+
+
+def emitter_in(directory: Path, **settings: object) -> Emitter:
+    where = SpoolSettings(directory, **settings)  # type: ignore[arg-type]
+    return Emitter(NOWHERE, spool=where, shipper="none")
+
+
+def give_up(emitter: Emitter) -> None:
+    with pytest.raises(NotDelivered):
+        emitter.close(0.0)
+
+
+def fill(emitter: Emitter) -> int:
+    """Emit until the spool is full; return how many it took."""
+    count = 0
+    while True:
+        try:
+            emitter.emit(FIELDS, n=count)
+        except BufferFull:
+            return count
+        count += 1
+
+
+def test_a_full_spool_raises_and_keeps_what_it_took(tmp_path: Path) -> None:
+    emitter = emitter_in(tmp_path, limit_bytes=20_000)
+    count = fill(emitter)
+    assert emitter.stats()["waiting"] == emitter.stats()["emitted"] == count > 50
+    with pytest.raises(BufferFull, match="has reached its 20000 bytes"):
+        emitter.emit(FIELDS)
+    give_up(emitter)
+
+
+def test_a_full_spool_that_blocks_goes_on_when_there_is_room(tmp_path: Path) -> None:
+    emitter = emitter_in(tmp_path, limit_bytes=20_000, on_full="block")
+    done = threading.Event()
+
+    def run() -> None:
+        for n in range(400):
+            emitter.emit(FIELDS, n=n)
+        done.set()
+
+    caller = threading.Thread(target=run, daemon=True)
+    caller.start()
+    eventually(lambda: emitter.stats()["emitted"] > 0)
+    (spool,) = {path.parent for path in tmp_path.glob("*/*.log")}
+    backlog = Backlog(spool, MAX_AGE_S, lambda: time.time_ns() // 1_000_000)
+    count, deadline = 0, time.monotonic() + 60
+    while count < 400:
+        items = read_all(backlog)
+        count += len(items)
+        for item in items:
+            item.chunk.delivered()
+        assert time.monotonic() < deadline
+    assert done.wait(60)
+    backlog.close()
+    emitter.close(0.0)
+    assert emitter.stats() == {
+        "emitted": 400, "acknowledged": 400, "waiting": 0, "lost": 0, "dropped": 0
+    }  # fmt: skip
+
+
+def test_who_blocks_is_let_go_by_close(tmp_path: Path) -> None:
+    emitter = emitter_in(tmp_path, limit_bytes=4_000, on_full="block")
+    outcome: list[BaseException] = []
+
+    def run() -> None:
+        try:
+            for n in range(400):
+                emitter.emit(FIELDS, n=n)
+        except (BufferFull, RuntimeError) as error:
+            outcome.append(error)
+
+    caller = threading.Thread(target=run, daemon=True)
+    caller.start()
+    eventually(lambda: emitter.stats()["emitted"] > 0)
+    give_up(emitter)
+    caller.join(60)
+    assert len(outcome) == 1
+
+
+def test_dropping_the_oldest_is_counted_and_said_once(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    emitter = emitter_in(tmp_path, limit_bytes=20_000, on_full="drop_oldest")
+    for n in range(1_000):
+        emitter.emit(FIELDS, n=n)
+    assert emitter.stats()["dropped"] > 500
+    assert caplog.text.count("were dropped") == 1
+    give_up(emitter)
+
+
+LIMITED = """
+import resource, sys
+import headstart
+resource.setrlimit(resource.RLIMIT_FSIZE, (5_000, 5_000))  # cuts a write short, then EFBIG
+settings = headstart.SpoolSettings(sys.argv[1])
+emitter = headstart.Emitter("127.0.0.1:1", spool=settings, shipper="none")
+count = 0
+try:
+    while True:
+        emitter.emit(event_type="task_complete", workflow_type="w", workflow_id="w", n=count)
+        count += 1
+except headstart.BufferFull:
+    print(count)
+"""
+
+
+def test_a_write_that_the_disk_cuts_short_leaves_whole_events(tmp_path: Path) -> None:
+    count = int(run_alone(LIMITED, tmp_path).stdout)
+    assert count > 10
+    (spool,) = {path.parent for path in tmp_path.glob("*/*.log")}
+    backlog = Backlog(spool, MAX_AGE_S, lambda: time.time_ns() // 1_000_000)
+    assert len(numbers(read_all(backlog))) == count
+    assert backlog.progress.lost == 0
+    backlog.close()
+
+
+READ_ONLY = """
+import os, sys
+import headstart
+if os.getuid() == 0:
+    os.setuid(65534)  # permissions do not bind root
+emitter = headstart.Emitter("127.0.0.1:1", spool=sys.argv[1], shipper="none")
+try:
+    emitter.emit(event_type="task_complete", workflow_type="w", workflow_id="w")
+except headstart.SpoolUnavailable as error:
+    print(error)
+assert emitter.stats()["emitted"] == 0
+emitter.close()
+"""
+
+
+def run_alone(program: str, directory: Path) -> subprocess.CompletedProcess[str]:
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+    return subprocess.run(
+        [sys.executable, "-c", program, str(directory)],
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=60,
+    )
+
+
+def test_a_read_only_directory_is_named_with_the_remedy(tmp_path: Path) -> None:
+    tmp_path.chmod(0o555)
+    ran = run_alone(READ_ONLY, tmp_path)
+    assert str(tmp_path) in ran.stdout
+    assert "durable=False" in ran.stdout
+
+
+def test_the_emitter_recovers_when_the_directory_does(tmp_path: Path) -> None:
+    directory = tmp_path / "spool"
+    directory.write_text("")  # a file is in its place
+    emitter = Emitter(NOWHERE, spool=directory, shipper="none")
+    with pytest.raises(SpoolUnavailable):
+        emitter.emit(FIELDS)
+    directory.unlink()
+    emitter.emit(FIELDS)
+    assert emitter.stats()["waiting"] == 1
+    give_up(emitter)
+
+
+def test_the_default_directory(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    assert default_directory() == Path(os.environ["HEADSTART_SPOOL"])
+    monkeypatch.delenv("HEADSTART_SPOOL")
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    assert default_directory() == tmp_path / "headstart" / "spool"
+    monkeypatch.delenv("XDG_STATE_HOME")
+    monkeypatch.setenv("HOME", str(tmp_path))
+    assert default_directory() == tmp_path / ".local" / "state" / "headstart" / "spool"
+
+
+def test_an_unknown_shipper_is_refused() -> None:
+    with pytest.raises(ValueError, match="process, thread or none"):
+        Emitter(NOWHERE, shipper="sidecar")  # type: ignore[arg-type]

@@ -1,0 +1,194 @@
+"""Order per key under every failure: nothing newer goes out before the oldest unacknowledged.
+
+The producer is a stand-in, because a broker does not fail on demand between two frames of a key.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import defaultdict
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import orjson
+import pytest
+from aiokafka.errors import KafkaError, KafkaTimeoutError, MessageSizeTooLargeError
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from headstart import sending
+from headstart.sending import Sender
+
+OUTCOMES = ["ok", "refused at once", "lost", "stored, but the answer is lost"]
+
+
+@dataclass
+class Broker:
+    """A log that takes frames, fails as it is told, and then is well."""
+
+    failures: list[str] = field(default_factory=list)
+    largest: int = 10_000
+    log: list[tuple[bytes, list[int]]] = field(default_factory=list)
+    started: int = 0
+
+    async def start(self, _kafka: str, **_settings: Any) -> Producer:
+        if self.failures and self.failures.pop(0) == "refused at once":
+            raise OSError("no route")
+        self.started += 1
+        return Producer(self)
+
+
+@dataclass
+class Producer:
+    """Fails by the broker's list; answers later, in an order of its own."""
+
+    broker: Broker
+    ended: bool = False
+
+    async def send(self, _topic: str, value: bytes, key: bytes) -> asyncio.Future[None]:
+        assert not self.ended, "sent through a producer that has ended"
+        await asyncio.sleep(0)
+        outcome = self.broker.failures.pop(0) if self.broker.failures else "ok"
+        if outcome == "refused at once":
+            raise KafkaTimeoutError
+        future = asyncio.get_running_loop().create_future()
+        positions = orjson.loads(value)
+        error: KafkaError | None = None if outcome == "ok" else KafkaTimeoutError()
+        if len(value) > self.broker.largest:
+            error = MessageSizeTooLargeError()
+        elif outcome != "lost":
+            self.broker.log.append((key, positions))
+        loop = asyncio.get_running_loop()
+        loop.call_later(0.0001 * (len(positions) % 3), settle, future, error)
+        return future
+
+
+def settle(future: asyncio.Future[None], error: KafkaError | None) -> None:
+    if future.done():
+        return
+    if error is None:
+        future.set_result(None)
+    else:
+        future.set_exception(error)
+
+
+class Receipts:
+    """What became of every event."""
+
+    def __init__(self) -> None:
+        self.through: list[int] = []
+        self.gone: list[bytes] = []
+        self.old = False
+        self._changed = asyncio.Event()
+
+    async def have(self, count: int) -> None:
+        while len(self.through) + len(self.gone) < count:
+            await self._changed.wait()
+            self._changed.clear()
+
+    def delivered(self) -> None:
+        self.through.append(1)
+        self._changed.set()
+
+    def refused(self, event: bytes, _reason: str) -> None:
+        self.gone.append(event)
+        self._changed.set()
+
+    def expired(self) -> bool:
+        return self.old
+
+
+@pytest.fixture
+def no_waiting(monkeypatch: pytest.MonkeyPatch) -> Callable[[Broker], None]:
+    async def end(producer: Producer, _seconds: float) -> None:
+        producer.ended = True
+
+    monkeypatch.setattr(sending, "RETRY_S", 0.0)
+    monkeypatch.setattr(sending, "end_producer", end)
+    return lambda broker: monkeypatch.setattr(sending, "start_producer", broker.start)
+
+
+async def send(events: list[tuple[bytes, int]], receipts: Receipts, pause: int = 3) -> None:
+    sender = Sender("b", "t")
+    for count, (key, position) in enumerate(events):
+        sender.add(key, b"%d" % position, receipts, 0.0)
+        if not count % pause:
+            await asyncio.sleep(0)
+    await receipts.have(len(events))
+    assert sender.waiting_bytes == 0
+    await sender.close()
+
+
+def deduplicated(log: list[tuple[bytes, list[int]]]) -> dict[bytes, list[int]]:
+    """What a receiver keeps that drops positions at or below the last seen of a key."""
+    kept: dict[bytes, list[int]] = defaultdict(list)
+    for key, positions in log:
+        for position in positions:
+            if not kept[key] or position > kept[key][-1]:
+                kept[key].append(position)
+    return kept
+
+
+@settings(max_examples=200)
+@given(
+    st.lists(st.sampled_from([b"a", b"b", b"c"]), max_size=40),
+    st.lists(st.sampled_from(OUTCOMES), max_size=25),
+    st.integers(1, 7),
+)
+def test_a_receiver_that_drops_by_position_has_everything_once(
+    keys: list[bytes], failures: list[str], frame: int
+) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        broker, receipts = Broker(list(failures)), Receipts()
+
+        async def end(producer: Producer, _seconds: float) -> None:
+            await asyncio.sleep(0)
+            producer.ended = True
+
+        patch.setattr(sending, "RETRY_S", 0.0)
+        patch.setattr(sending, "FRAME_EVENTS", frame)
+        patch.setattr(sending, "end_producer", end)
+        patch.setattr(sending, "start_producer", broker.start)
+        events = [(key, position) for position, key in enumerate(keys)]
+        asyncio.run(asyncio.wait_for(send(events, receipts), 60))
+    wanted: dict[bytes, list[int]] = defaultdict(list)
+    for key, position in events:
+        wanted[key].append(position)
+    assert deduplicated(broker.log) == wanted
+    assert not receipts.gone
+
+
+def test_a_frame_that_the_broker_finds_too_large_is_halved_and_one_event_given_up(
+    no_waiting: Callable[[Broker], None],
+) -> None:
+    broker, receipts = Broker(largest=12), Receipts()
+    no_waiting(broker)
+    events = [(b"k", n) for n in (*range(10), 10**15, *range(10, 14))]
+    asyncio.run(asyncio.wait_for(send(events, receipts, pause=99), 60))
+    assert deduplicated(broker.log) == {b"k": list(range(14))}
+    assert receipts.gone == [b"%d" % 10**15]
+
+
+def test_what_has_grown_too_old_is_not_sent(no_waiting: Callable[[Broker], None]) -> None:
+    broker, receipts = Broker(), Receipts()
+    no_waiting(broker)
+    receipts.old = True
+    asyncio.run(asyncio.wait_for(send([(b"k", 1), (b"k", 2)], receipts), 60))
+    assert broker.log == []
+    assert receipts.gone == [b"1", b"2"]
+
+
+def test_closing_ends_what_is_under_way(no_waiting: Callable[[Broker], None]) -> None:
+    broker = Broker(["lost"] * 10_000)
+    no_waiting(broker)
+
+    async def run() -> None:
+        sender, receipts = Sender("b", "t"), Receipts()
+        for number in range(5):
+            sender.add(b"%d" % number, b"1", receipts, 0.0)
+        await asyncio.sleep(0.01)
+        await sender.close()
+        assert receipts.through == []
+
+    asyncio.run(asyncio.wait_for(run(), 60))

@@ -1,0 +1,406 @@
+"""The spool on a real disk: what was written and not acknowledged is read back, whatever happens.
+
+The reader is the shipper's own; only the broker is absent.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+from collections.abc import Callable
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from headstart.backlog import Backlog, Item, Unreadable
+from headstart.directory import QUARANTINE, SpoolUnavailable, Target, segments
+from headstart.records import HEADER_BYTES
+from headstart.shipper import MAX_AGE_S
+from headstart.spool import Spool, SpoolSettings
+
+TARGET = Target("127.0.0.1:1", "headstart.events", 0.0)
+HOUR_MS = 3_600_000
+
+
+class Clock:
+    """Milliseconds that a test moves."""
+
+    def __init__(self) -> None:
+        self.ms = 1_800_000_000_000
+
+    def __call__(self) -> int:
+        return self.ms
+
+
+def open_spool(directory: Path, name: str = "s", **more: Any) -> Spool:
+    clock = more.pop("now_ms", Clock())
+    return Spool(name, SpoolSettings(directory, **more), TARGET, now_ms=clock)
+
+
+def open_backlog(spool: Spool, now_ms: Callable[[], int] | None = None) -> Backlog:
+    return Backlog(spool.folder, MAX_AGE_S, now_ms or spool.now_ms)
+
+
+def read_all(backlog: Backlog) -> list[Item]:
+    """Read until nothing more comes, as the shipper does, looking after the process in between."""
+    items: list[Item] = []
+    for _ in range(3):
+        while found := backlog.read():
+            items += found
+        backlog.attend()
+    while found := backlog.read():
+        items += found
+    return items
+
+
+def event(number: int) -> bytes:
+    return b'{"n":%d}' % number
+
+
+def numbers(items: list[Item]) -> list[bytes]:
+    return [item.event for item in items]
+
+
+def fill(spool: Spool, count: int, key: bytes = b"k") -> list[bytes]:
+    events = [event(spool.next + n) for n in range(count)]
+    for each in events:
+        assert spool.append(key, each)
+    return events
+
+
+def crash(spool: Spool) -> None:
+    """What kill -9 leaves: the descriptors are gone, nothing was sealed."""
+    spool.abandon()
+
+
+@settings(max_examples=60)
+@given(
+    counts=st.lists(st.integers(0, 7), max_size=6),
+    segment=st.integers(60, 400),
+    acked=st.data(),
+)
+def test_whatever_the_cut_what_was_not_acknowledged_is_read_back(
+    counts: list[int], segment: int, acked: st.DataObject
+) -> None:
+    with TemporaryDirectory() as folder:
+        spool = open_spool(Path(folder), segment_bytes=segment)
+        sizes = []
+        for count in counts:
+            fill(spool, count)
+            sizes.append(spool.next)
+        crash(spool)
+        total, there = spool.next, segments(spool.folder)
+        # The last write was cut short anywhere: emit() had not returned.
+        if there:
+            first, last = there[-1]
+            size = last.stat().st_size
+            record = (size - HEADER_BYTES) // max(1, total - first)
+            os.truncate(last, size - acked.draw(st.integers(0, max(0, record - 1))))
+            if last.stat().st_size != size:
+                total -= 1
+        # One shipper acknowledges some, in any order, and is killed; the next reads the rest.
+        backlog = open_backlog(spool)
+        items = read_all(backlog)
+        assert numbers(items) == [event(n) for n in range(total)]
+        through = acked.draw(st.sets(st.integers(0, max(0, total - 1)), max_size=total))
+        for number in sorted(through):
+            items[number].chunk.delivered()
+        settled = backlog.progress.settled
+        assert set(range(settled)) <= through
+        backlog.close()
+        successor = open_backlog(spool)
+        rest = read_all(successor)
+        assert numbers(rest) == [event(n) for n in range(settled, total)]
+        for item in rest:
+            item.chunk.delivered()
+        read_all(successor)
+        assert successor.finished
+        assert (successor.progress.settled, successor.progress.lost) == (total, 0)
+        successor.remove()
+        assert os.listdir(folder) == []
+
+
+@settings(max_examples=30)
+@given(st.lists(st.sampled_from(["emit", "read", "deliver", "successor"]), max_size=40))
+def test_reader_and_writer_side_by_side(steps: list[str]) -> None:
+    with TemporaryDirectory() as folder:
+        spool = open_spool(Path(folder), segment_bytes=150)
+        backlog, way = open_backlog(spool), []
+        seen: list[bytes] = []
+        for step in [*steps, "read", "deliver"]:
+            if step == "emit":
+                fill(spool, 1)
+            elif step == "successor":
+                backlog.close()
+                backlog, way = open_backlog(spool), []
+                seen = seen[: backlog.progress.settled]
+            elif step == "deliver":
+                for item in way:
+                    item.chunk.delivered()
+                way = []
+            else:
+                items = read_all(backlog)
+                seen += numbers(items)
+                way += items
+        assert seen == [event(n) for n in range(spool.next)]
+        assert spool.progress().settled == spool.next
+        assert not backlog.finished  # its process lives
+        assert len(segments(spool.folder)) <= 1  # what is acknowledged and full is gone
+        spool.close()
+        backlog.close()
+
+
+def test_only_its_owner_may_read_it(tmp_path: Path) -> None:
+    spool = open_spool(tmp_path / "spools")
+    fill(spool, 1)
+    for path in spool.folder.iterdir():
+        assert stat.S_IMODE(path.stat().st_mode) == 0o600, path
+    for folder in (spool.folder, tmp_path / "spools"):
+        assert stat.S_IMODE(folder.stat().st_mode) == 0o700
+    spool.close()
+
+
+def test_damage_in_the_middle_is_kept_counted_and_passed_over(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    spool = open_spool(tmp_path, segment_bytes=200)
+    fill(spool, 20)
+    crash(spool)
+    victim = segments(spool.folder)[1][1]
+    data = bytearray(victim.read_bytes())
+    data[HEADER_BYTES + 22] ^= 1  # within its first record
+    victim.write_bytes(data)
+    broken = int(victim.stem)
+    backlog = open_backlog(spool)
+    items = read_all(backlog)
+    assert numbers(items) == [event(n) for n in range(20) if n != broken]
+    assert backlog.progress.lost == 1
+    kept = tmp_path / QUARANTINE / f"{spool.id}-{victim.name}"
+    assert kept.read_bytes() == bytes(data)
+    assert str(victim) in caplog.text
+    for item in items:
+        item.chunk.delivered()
+    read_all(backlog)
+    assert backlog.finished
+    backlog.close()
+
+
+@pytest.mark.parametrize("left", [0, 10, HEADER_BYTES])
+def test_a_truncated_segment_is_counted_and_the_next_flows_on(tmp_path: Path, left: int) -> None:
+    spool = open_spool(tmp_path, segment_bytes=200)
+    fill(spool, 20)
+    crash(spool)
+    (first, victim), (following, _) = segments(spool.folder)[1:3]
+    os.truncate(victim, left)
+    backlog = open_backlog(spool)
+    items = read_all(backlog)
+    assert numbers(items) == [event(n) for n in range(20) if not first <= n < following]
+    assert backlog.progress.lost == following - first
+    backlog.close()
+
+
+def test_garbage_at_the_end_of_a_living_spool_does_not_stop_what_follows(tmp_path: Path) -> None:
+    spool = open_spool(tmp_path)
+    fill(spool, 3)
+    backlog = open_backlog(spool)
+    with open(segments(spool.folder)[0][1], "ab") as file:
+        file.write(b"\0" * 100)
+    fill(spool, 2)
+    assert numbers(read_all(backlog)) == [event(n) for n in range(5)]
+    assert (tmp_path / QUARANTINE).is_dir()
+    spool.close()
+    backlog.close()
+
+
+def test_an_old_segment_is_quarantined_loudly_and_a_younger_one_shipped(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    clock = Clock()
+    spool = open_spool(tmp_path, now_ms=clock)
+    fill(spool, 3)
+    clock.ms += 2 * HOUR_MS
+    fill(spool, 2)
+    clock.ms += int(MAX_AGE_S * 1000) - HOUR_MS
+    backlog = open_backlog(spool)
+    assert numbers(read_all(backlog)) == [event(3), event(4)]
+    assert backlog.progress.lost == 3
+    assert "older than its receiver" in caplog.text
+    assert len(list((tmp_path / QUARANTINE).iterdir())) == 1
+    spool.close()
+    backlog.close()
+
+
+def test_an_event_that_grows_old_on_its_way_is_not_sent(tmp_path: Path) -> None:
+    clock = Clock()
+    spool = open_spool(tmp_path, now_ms=clock)
+    fill(spool, 1)
+    backlog = open_backlog(spool)
+    (item,) = read_all(backlog)
+    assert not item.chunk.expired()
+    clock.ms += int(MAX_AGE_S * 1000) + 1
+    assert item.chunk.expired()
+    item.chunk.refused(item.event, "too old")
+    assert (backlog.progress.settled, backlog.progress.lost) == (1, 1)
+    assert len(list((tmp_path / QUARANTINE).iterdir())) == 1
+    spool.close()
+    backlog.close()
+
+
+def test_an_event_that_the_broker_refuses_is_kept(tmp_path: Path) -> None:
+    spool = open_spool(tmp_path)
+    fill(spool, 2)
+    backlog = open_backlog(spool)
+    first, second = read_all(backlog)
+    first.chunk.refused(first.event, "too large")
+    second.chunk.delivered()
+    assert (tmp_path / QUARANTINE / "s.jsonl").read_bytes() == event(0) + b"\n"
+    assert (spool.progress().settled, spool.progress().lost) == (2, 1)
+    spool.close()
+    backlog.close()
+
+
+def test_a_clock_set_back_changes_nothing(tmp_path: Path) -> None:
+    clock = Clock()
+    spool = open_spool(tmp_path, now_ms=clock)
+    fill(spool, 2)
+    clock.ms -= 1000 * HOUR_MS
+    fill(spool, 2)
+    backlog = open_backlog(spool)
+    assert numbers(read_all(backlog)) == [event(n) for n in range(4)]
+    spool.close()
+    backlog.close()
+
+
+def test_a_full_spool_takes_nothing_and_goes_on_when_there_is_room(tmp_path: Path) -> None:
+    spool = open_spool(tmp_path, limit_bytes=1_000)
+    while spool.append(b"k", event(spool.next)):
+        pass
+    taken = spool.next
+    assert not spool.append(b"k", event(taken))
+    assert spool.next == taken
+    used = sum(path.stat().st_size for _, path in segments(spool.folder))
+    assert 500 < used <= 1_000
+    backlog = open_backlog(spool)
+    for item in read_all(backlog):
+        item.chunk.delivered()
+    fill(spool, 3)
+    assert numbers(read_all(backlog)) == [event(taken + n) for n in range(3)]
+    spool.close()
+    backlog.close()
+
+
+def test_the_limit_is_the_directory_s(tmp_path: Path) -> None:
+    first = open_spool(tmp_path, "a", limit_bytes=1_000)
+    while first.append(b"k", event(0)):
+        pass
+    second = open_spool(tmp_path, "b", limit_bytes=1_000)
+    assert not second.append(b"k", event(0))
+    first.close()
+    second.close()
+
+
+def test_dropping_the_oldest_counts_every_event(tmp_path: Path) -> None:
+    spool = open_spool(tmp_path, limit_bytes=1_000)
+    dropped = 0
+    while spool.next < 100:
+        if not spool.append(b"k", event(spool.next)):
+            there, count = spool.drop_oldest()
+            assert there
+            dropped += count
+    assert spool.dropped == dropped > 0
+    backlog = open_backlog(spool)
+    assert numbers(read_all(backlog)) == [event(n) for n in range(dropped, 100)]
+    assert backlog.progress.lost == dropped
+    spool.close()
+    backlog.close()
+
+
+def test_a_disk_that_is_full_in_mid_write_leaves_no_half_event(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    spool = open_spool(tmp_path)
+    fill(spool, 2)
+    write, full = os.write, True
+
+    def short(descriptor: int, data: bytes) -> int:
+        if full and descriptor == spool._segment:
+            return write(descriptor, data[: len(data) // 2])
+        return write(descriptor, data)
+
+    monkeypatch.setattr("headstart.spool.os.write", short)
+    assert not spool.append(b"k", event(2))
+    assert not spool.append(b"k", event(2))
+    full = False
+    fill(spool, 2)
+    backlog = open_backlog(spool)
+    assert numbers(read_all(backlog)) == [event(n) for n in range(4)]
+    assert backlog.progress.lost == 0
+    spool.close()
+    backlog.close()
+
+
+def test_a_disk_without_room_for_a_segment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    spool = open_spool(tmp_path, segment_bytes=100)
+    fill(spool, 1)
+
+    def full(*_: object) -> int:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr("headstart.spool.os.write", full)
+        for _ in range(3):
+            assert not spool.append(b"k", event(1))
+    fill(spool, 9)
+    backlog = open_backlog(spool)
+    assert numbers(read_all(backlog)) == [event(n) for n in range(10)]
+    spool.close()
+    backlog.close()
+
+
+def test_a_directory_that_cannot_be_is_named_with_the_remedy(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(SpoolUnavailable, match="HEADSTART_SPOOL") as caught:
+        open_spool(tmp_path / "file" / "spool")
+    assert str(tmp_path / "file") in str(caught.value)
+
+
+@pytest.mark.parametrize("content", [b"", b"{", b"[]", b'{"kafka": "k"}'])
+def test_what_is_no_spool_is_left_alone(tmp_path: Path, content: bytes) -> None:
+    folder = tmp_path / "other"
+    folder.mkdir()
+    with pytest.raises(Unreadable, match="other"):
+        Backlog(folder, MAX_AGE_S, Clock())
+    (folder / "spool.json").write_bytes(content)
+    with pytest.raises(Unreadable, match="other"):
+        Backlog(folder, MAX_AGE_S, Clock())
+
+
+def test_a_damaged_acknowledgement_repeats_and_loses_nothing(tmp_path: Path) -> None:
+    spool = open_spool(tmp_path)
+    fill(spool, 3)
+    backlog = open_backlog(spool)
+    for item in read_all(backlog):
+        item.chunk.delivered()
+    backlog.close()
+    with open(spool.folder / "acked", "r+b") as file:
+        file.write(b"\xff")
+    again = open_backlog(spool)
+    assert numbers(read_all(again)) == [event(n) for n in range(3)]
+    spool.close()
+    again.close()
+
+
+@pytest.mark.parametrize("fsync", ["never", "interval", "every"])
+def test_every_way_of_syncing_writes_the_same(tmp_path: Path, fsync: str) -> None:
+    spool = open_spool(tmp_path, fsync=fsync, segment_bytes=100)
+    fill(spool, 10)
+    spool.sync()
+    backlog = open_backlog(spool)
+    assert numbers(read_all(backlog)) == [event(n) for n in range(10)]
+    spool.close()
+    backlog.close()
