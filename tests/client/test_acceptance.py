@@ -76,13 +76,15 @@ def accepted(event: Any) -> bool:
 
 
 def test_it_says_yes_to_a_full_event() -> None:
-    assert accepted(FULL)
-    assert accepted({**FULL, "user_id": None, "data": {"result": {"output": None}}})
+    full = {name: value for name, value in FULL.items() if name != "origin"}
+    assert accepted(full)
+    assert accepted({**full, "user_id": None, "data": {"result": {"output": None}}})
 
 
 @pytest.mark.parametrize("file", sorted(GOLDEN.glob("*.json")), ids=lambda file: file.stem)
 def test_it_says_yes_to_the_golden_events(file: Path) -> None:
     found = orjson.loads(file.read_bytes())
+    found.pop("origin", None)  # emitters write their own
     for event in found if isinstance(found, list) else [found]:
         if "event_type" in event:
             assert accepts(event, orjson.dumps(event), event["timestamp"])
