@@ -28,12 +28,8 @@ def verify(
     Every row is compared bit by bit; what is missing, extra or differing is named. Exit code 0: all
     agree; 1: they do not. Disturbs nobody: it only reads, outside the live groups.
 
-    Examples:
-
-      headstart verify
-
-      headstart thresholds snapshot nightly.gz, and a week later:
-      headstart verify --snapshot nightly.gz --json
+    Examples: headstart verify; headstart verify --snapshot nightly.gz --json, where the log is cut
+    and `headstart thresholds snapshot nightly.gz` was run in time.
     """
     from learners.registry import policy
     from replay.snapshots import read_snapshot

@@ -43,6 +43,8 @@ def test_the_commands() -> None:
         "topics describe",
         "thresholds list",
         "thresholds show",
+        "thresholds snapshot",
+        "verify",
         "memory query",
         "events tail",
         "dead-letters list",

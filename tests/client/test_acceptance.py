@@ -84,9 +84,9 @@ def test_it_says_yes_to_a_full_event() -> None:
 @pytest.mark.parametrize("file", sorted(GOLDEN.glob("*.json")), ids=lambda file: file.stem)
 def test_it_says_yes_to_the_golden_events(file: Path) -> None:
     found = orjson.loads(file.read_bytes())
-    found.pop("origin", None)  # emitters write their own
     for event in found if isinstance(found, list) else [found]:
         if "event_type" in event:
+            event.pop("origin", None)  # emitters write their own
             assert accepts(event, orjson.dumps(event), event["timestamp"])
 
 
