@@ -15,8 +15,8 @@ from headstart import BufferFull, Emitter, NotDelivered, SpoolSettings, SpoolUna
 from headstart.backlog import Backlog
 from headstart.directory import default_directory
 from headstart.shipper import MAX_AGE_S
+from tests.client.on_disk import numbers, read_all
 from tests.client.spooling import eventually
-from tests.client.test_spool import numbers, read_all
 
 FIELDS = {"event_type": "task_complete", "workflow_type": "w", "workflow_id": "w"}
 NOWHERE = "127.0.0.1:1"

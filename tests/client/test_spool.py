@@ -8,74 +8,24 @@ from __future__ import annotations
 import errno
 import os
 import stat
-from collections.abc import Callable
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from headstart.backlog import Backlog, Item, Unreadable
-from headstart.directory import QUARANTINE, SpoolUnavailable, Target, segments
+from headstart.directory import SpoolUnavailable, segments
 from headstart.records import HEADER_BYTES
-from headstart.shipper import MAX_AGE_S
-from headstart.spool import Spool, SpoolSettings
-
-TARGET = Target("127.0.0.1:1", "headstart.events", 0.0)
-HOUR_MS = 3_600_000
-
-
-class Clock:
-    """Milliseconds that a test moves."""
-
-    def __init__(self) -> None:
-        self.ms = 1_800_000_000_000
-
-    def __call__(self) -> int:
-        return self.ms
-
-
-def open_spool(directory: Path, name: str = "s", **more: Any) -> Spool:
-    clock = more.pop("now_ms", Clock())
-    return Spool(name, SpoolSettings(directory, **more), TARGET, now_ms=clock)
-
-
-def open_backlog(spool: Spool, now_ms: Callable[[], int] | None = None) -> Backlog:
-    return Backlog(spool.folder, MAX_AGE_S, now_ms or spool.now_ms)
-
-
-def read_all(backlog: Backlog) -> list[Item]:
-    """Read until nothing more comes, as the shipper does, looking after the process in between."""
-    items: list[Item] = []
-    for _ in range(3):
-        while found := backlog.read():
-            items += found
-        backlog.attend()
-    while found := backlog.read():
-        items += found
-    return items
-
-
-def event(number: int) -> bytes:
-    return b'{"n":%d}' % number
-
-
-def numbers(items: list[Item]) -> list[bytes]:
-    return [item.event for item in items]
-
-
-def fill(spool: Spool, count: int, key: bytes = b"k") -> list[bytes]:
-    events = [event(spool.next + n) for n in range(count)]
-    for each in events:
-        assert spool.append(key, each)
-    return events
-
-
-def crash(spool: Spool) -> None:
-    """What kill -9 leaves: the descriptors are gone, nothing was sealed."""
-    spool.abandon()
+from tests.client.on_disk import (
+    crash,
+    event,
+    fill,
+    numbers,
+    open_backlog,
+    open_spool,
+    read_all,
+)
 
 
 @settings(max_examples=60)
@@ -163,117 +113,6 @@ def test_only_its_owner_may_read_it(tmp_path: Path) -> None:
     for folder in (spool.folder, tmp_path / "spools"):
         assert stat.S_IMODE(folder.stat().st_mode) == 0o700
     spool.close()
-
-
-def test_damage_in_the_middle_is_kept_counted_and_passed_over(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    spool = open_spool(tmp_path, segment_bytes=200)
-    fill(spool, 20)
-    crash(spool)
-    victim = segments(spool.folder)[1][1]
-    data = bytearray(victim.read_bytes())
-    data[HEADER_BYTES + 22] ^= 1  # within its first record
-    victim.write_bytes(data)
-    broken = int(victim.stem)
-    backlog = open_backlog(spool)
-    items = read_all(backlog)
-    assert numbers(items) == [event(n) for n in range(20) if n != broken]
-    assert backlog.progress.lost == 1
-    kept = tmp_path / QUARANTINE / f"{spool.id}-{victim.name}"
-    assert kept.read_bytes() == bytes(data)
-    assert str(victim) in caplog.text
-    for item in items:
-        item.chunk.delivered()
-    read_all(backlog)
-    assert backlog.finished
-    backlog.close()
-
-
-@pytest.mark.parametrize("left", [0, 10, HEADER_BYTES])
-def test_a_truncated_segment_is_counted_and_the_next_flows_on(tmp_path: Path, left: int) -> None:
-    spool = open_spool(tmp_path, segment_bytes=200)
-    fill(spool, 20)
-    crash(spool)
-    (first, victim), (following, _) = segments(spool.folder)[1:3]
-    os.truncate(victim, left)
-    backlog = open_backlog(spool)
-    items = read_all(backlog)
-    assert numbers(items) == [event(n) for n in range(20) if not first <= n < following]
-    assert backlog.progress.lost == following - first
-    backlog.close()
-
-
-def test_garbage_at_the_end_of_a_living_spool_does_not_stop_what_follows(tmp_path: Path) -> None:
-    spool = open_spool(tmp_path)
-    fill(spool, 3)
-    backlog = open_backlog(spool)
-    with open(segments(spool.folder)[0][1], "ab") as file:
-        file.write(b"\0" * 100)
-    fill(spool, 2)
-    assert numbers(read_all(backlog)) == [event(n) for n in range(5)]
-    assert (tmp_path / QUARANTINE).is_dir()
-    spool.close()
-    backlog.close()
-
-
-def test_an_old_segment_is_quarantined_loudly_and_a_younger_one_shipped(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    clock = Clock()
-    spool = open_spool(tmp_path, now_ms=clock)
-    fill(spool, 3)
-    clock.ms += 2 * HOUR_MS
-    fill(spool, 2)
-    clock.ms += int(MAX_AGE_S * 1000) - HOUR_MS
-    backlog = open_backlog(spool)
-    assert numbers(read_all(backlog)) == [event(3), event(4)]
-    assert backlog.progress.lost == 3
-    assert "older than its receiver" in caplog.text
-    assert len(list((tmp_path / QUARANTINE).iterdir())) == 1
-    spool.close()
-    backlog.close()
-
-
-def test_an_event_that_grows_old_on_its_way_is_not_sent(tmp_path: Path) -> None:
-    clock = Clock()
-    spool = open_spool(tmp_path, now_ms=clock)
-    fill(spool, 1)
-    backlog = open_backlog(spool)
-    (item,) = read_all(backlog)
-    assert not item.chunk.expired()
-    clock.ms += int(MAX_AGE_S * 1000) + 1
-    assert item.chunk.expired()
-    item.chunk.refused(item.event, "too old")
-    assert (backlog.progress.settled, backlog.progress.lost) == (1, 1)
-    assert len(list((tmp_path / QUARANTINE).iterdir())) == 1
-    spool.close()
-    backlog.close()
-
-
-def test_an_event_that_the_broker_refuses_is_kept(tmp_path: Path) -> None:
-    spool = open_spool(tmp_path)
-    fill(spool, 2)
-    backlog = open_backlog(spool)
-    first, second = read_all(backlog)
-    first.chunk.refused(first.event, "too large")
-    second.chunk.delivered()
-    assert (tmp_path / QUARANTINE / "s.jsonl").read_bytes() == event(0) + b"\n"
-    assert (spool.progress().settled, spool.progress().lost) == (2, 1)
-    spool.close()
-    backlog.close()
-
-
-def test_a_clock_set_back_changes_nothing(tmp_path: Path) -> None:
-    clock = Clock()
-    spool = open_spool(tmp_path, now_ms=clock)
-    fill(spool, 2)
-    clock.ms -= 1000 * HOUR_MS
-    fill(spool, 2)
-    backlog = open_backlog(spool)
-    assert numbers(read_all(backlog)) == [event(n) for n in range(4)]
-    spool.close()
-    backlog.close()
 
 
 def test_a_full_spool_takes_nothing_and_goes_on_when_there_is_room(tmp_path: Path) -> None:
@@ -367,32 +206,6 @@ def test_a_directory_that_cannot_be_is_named_with_the_remedy(tmp_path: Path) -> 
     with pytest.raises(SpoolUnavailable, match="HEADSTART_SPOOL") as caught:
         open_spool(tmp_path / "file" / "spool")
     assert str(tmp_path / "file") in str(caught.value)
-
-
-@pytest.mark.parametrize("content", [b"", b"{", b"[]", b'{"kafka": "k"}'])
-def test_what_is_no_spool_is_left_alone(tmp_path: Path, content: bytes) -> None:
-    folder = tmp_path / "other"
-    folder.mkdir()
-    with pytest.raises(Unreadable, match="other"):
-        Backlog(folder, MAX_AGE_S, Clock())
-    (folder / "spool.json").write_bytes(content)
-    with pytest.raises(Unreadable, match="other"):
-        Backlog(folder, MAX_AGE_S, Clock())
-
-
-def test_a_damaged_acknowledgement_repeats_and_loses_nothing(tmp_path: Path) -> None:
-    spool = open_spool(tmp_path)
-    fill(spool, 3)
-    backlog = open_backlog(spool)
-    for item in read_all(backlog):
-        item.chunk.delivered()
-    backlog.close()
-    with open(spool.folder / "acked", "r+b") as file:
-        file.write(b"\xff")
-    again = open_backlog(spool)
-    assert numbers(read_all(again)) == [event(n) for n in range(3)]
-    spool.close()
-    again.close()
 
 
 @pytest.mark.parametrize("fsync", ["never", "interval", "every"])
