@@ -98,6 +98,7 @@ def new_app(group: str, config: WorkerConfig) -> App:
         web_enabled=False,
         topic_allow_declare=False,  # topics are created explicitly, with our settings
         topic_disable_leader=True,
+        table_standby_replicas=0,  # Faust would feed a standby row by row, and starve the rest
         stream_wait_empty=False,
         stream_recovery_delay=0.0,
         stream_buffer_maxsize=32,  # counts fetches, not records

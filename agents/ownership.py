@@ -36,7 +36,7 @@ class Ownership:
         self.core = core
         self._tp, self._runtime, self._store = tp, runtime, runtime.store
         self._generation = runtime.app.consumer_generation_id
-        held = self._store.persisted_offset(TP(CHANGELOG.name, tp.partition))
+        held = self._store.held_offset(tp.partition)
         self.delivery = Delivery(self, 0 if held is None else held + 1)
         self._tombstones = Tombstones()
         self._tombstones.add(self._store.scan(tp.partition), time.monotonic())

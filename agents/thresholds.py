@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
 import structlog
@@ -15,6 +15,7 @@ from agents.app import App, WorkerConfig, new_app, register_agent
 from agents.lane import end_process
 from agents.ownership import Ownership
 from agents.producer import BatchProducer
+from agents.recovery import recover
 from agents.refusals import RefusalGuard
 from agents.source import GroupSource
 from agents.store import ContextStore, new_table
@@ -70,14 +71,18 @@ class ThresholdRuntime:
             ]
         await self.drain()
         generation = self.app.consumer_generation_id
-        owned = {tp: await self._open(tp, committed.get(tp, 0)) for tp in sorted(assigned)}
+        overtaken = await recover(self.store, self.kafka, [tp.partition for tp in assigned])
+        owned = {
+            tp: await self._open(tp, committed.get(tp, 0), overtaken[tp.partition])
+            for tp in sorted(assigned)
+        }
         begin = {tp: each.core.watermark + 1 for tp, each in owned.items()}
         real = self.producer.idempotent
         self._intake = Intake(GroupSource(self.app), THRESHOLDS_GROUP, begin, holes_are_real=real)
         self._owned, self._generation = owned, generation
         return begin
 
-    async def _open(self, tp: TP, committed: int) -> Ownership:
+    async def _open(self, tp: TP, committed: int, overtaken: Iterable[bytes]) -> Ownership:
         await adopt_rows(self.store, self.producer, tp.partition, self.epoch.number)
         core = Partition(
             tp.partition,
@@ -90,7 +95,7 @@ class ThresholdRuntime:
         core.restore(self.store.scan(tp.partition))
         self.guard.open(tp, core.watermark + 1)
         owned = Ownership(tp, core, self)
-        await owned.delivery.mend(self.store.take_overtaken(tp.partition))
+        await owned.delivery.mend(overtaken)
         # Rows at or past the committed offset may have reached the table but not Redis; so may
         # all rows where nothing of this log epoch has been applied.
         oldest = min(committed, core.watermark + 1) if core.watermark >= 0 else -1

@@ -5,13 +5,13 @@ from __future__ import annotations
 import gc
 from collections.abc import Callable
 from pathlib import Path
-from types import SimpleNamespace
-from typing import Any
 
 import faust
 import pytest
 from faust.types import TP
 
+from agents import recovery
+from agents.recovery import Restoring
 from agents.store import ContextStore, new_table
 from processing.rows import deleted, with_version
 from topics.catalogue import CHANGELOG, CONTEXTS_TABLE
@@ -36,11 +36,6 @@ def opened(tmp_path: Path) -> Open:
     return make
 
 
-def recovered(key: bytes, value: bytes | None, offset: int, partition: int = P) -> Any:
-    message = SimpleNamespace(key=key, value=value, offset=offset, partition=partition)
-    return SimpleNamespace(message=message)
-
-
 def test_write_get_delete(opened: Open) -> None:
     store = opened()
     assert store.get_row(P, b"a") is None
@@ -61,22 +56,22 @@ def test_scan_shows_rows_and_nothing_of_its_own(opened: Open) -> None:
 
 def test_offsets_count_in_their_own_epoch(opened: Open) -> None:
     store = opened(epoch=5)
-    assert store.persisted_offset(CHANGELOG_TP) is None
+    assert store.held_offset(P) is None
     store.write_rows(P, [(b"a", b"1")], 41)
-    assert store.persisted_offset(CHANGELOG_TP) == 41
-    assert store.persisted_offset(TP(CHANGELOG.name, P + 1)) is None
+    assert store.held_offset(P) == 41
+    assert store.held_offset(P + 1) is None
     store.epoch = 6
-    assert store.persisted_offset(CHANGELOG_TP) is None, "offsets begin again in a new epoch"
+    assert store.held_offset(P) is None, "offsets begin again in a new epoch"
     assert store.get_row(P, b"a") == b"1"
     store.write_rows(P, [], 0)
-    assert store.persisted_offset(CHANGELOG_TP) == 0
+    assert store.held_offset(P) == 0
 
 
 def test_the_offset_stays_where_somebody_else_wrote_in_between(opened: Open) -> None:
     store = opened()
     store.write_rows(P, [(b"a", b"1")], 10)
     store.write_rows(P, [(b"a", b"2")], None)
-    assert store.persisted_offset(CHANGELOG_TP) == 10
+    assert store.held_offset(P) == 10
     assert store.get_row(P, b"a") == b"2"
 
 
@@ -84,7 +79,7 @@ def test_faust_cannot_move_the_offset_without_rows(opened: Open) -> None:
     store = opened()
     store.write_rows(P, [(b"a", b"1")], 10)
     store.set_persisted_offset(CHANGELOG_TP, 99)
-    assert store.persisted_offset(CHANGELOG_TP) == 10
+    assert store.held_offset(P) == 10
 
 
 def test_it_survives_being_opened_again(opened: Open) -> None:
@@ -94,59 +89,56 @@ def test_it_survives_being_opened_again(opened: Open) -> None:
     del store
     again = opened()
     assert list(again.scan(P)) == [(b"a", b"1")]
-    assert again.persisted_offset(CHANGELOG_TP) == 4
+    assert again.held_offset(P) == 4
 
 
 def row(offset: int, body: bytes = b"body", epoch: int = 5) -> bytes:
     return with_version(deleted(0, 0) + body, epoch, offset)
 
 
-def recover(store: ContextStore, *records: Any) -> None:
-    store.apply_changelog_batch(list(records), lambda key: key, lambda value: value)
+def recover(store: ContextStore, *records: tuple[bytes, bytes | None, int]) -> set[bytes]:
+    restoring = Restoring(store, P)
+    for record in records:
+        restoring.apply(*record)
+    restoring.write(records[-1][2])
+    return restoring.overtaken
 
 
-def test_recovery_applies_changelog_records(opened: Open) -> None:
+@pytest.mark.parametrize("at_once", [1, 2, 100])
+def test_recovery_applies_changelog_records(
+    opened: Open, at_once: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(recovery, "ROWS_AT_ONCE", at_once)
     store = opened()
     store.write_rows(P, [(b"old", deleted(5, 1))], 6)
-    recover(
-        store,
-        recovered(b"a", row(1), 7),
-        recovered(b"x", row(9), 3, partition=P + 1),
-        recovered(b"a", row(2), 8),
-        recovered(b"old", None, 9),
-        recovered(b"b", row(3), 12),
-    )
+    records = [(b"a", row(1), 7), (b"a", row(2), 8), (b"old", None, 9), (b"b", row(3), 12)]
+    assert recover(store, *records) == set()
     assert dict(store.scan(P)) == {b"a": row(2), b"b": row(3)}
-    assert dict(store.scan(P + 1)) == {b"x": row(9)}
-    assert store.persisted_offset(CHANGELOG_TP) == 12
-    assert store.persisted_offset(TP(CHANGELOG.name, P + 1)) == 3
-    assert store.take_overtaken(P) == set()
+    assert store.held_offset(P) == 12
 
 
-@pytest.mark.parametrize("at_once", [True, False])
-def test_recovery_keeps_the_row_of_the_higher_offset(opened: Open, at_once: bool) -> None:
+@pytest.mark.parametrize("at_once", [1, 3, 100])
+def test_recovery_keeps_the_row_of_the_higher_offset(
+    opened: Open, at_once: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(recovery, "ROWS_AT_ONCE", at_once)
     store = opened()
     store.write_rows(P, [(b"local", row(20))], 6)
-    records = [
-        recovered(b"local", row(19), 7),
-        recovered(b"a", row(30), 8),
-        recovered(b"a", row(10), 9),
-        recovered(b"epoch", row(1, epoch=6), 10),
-        recovered(b"epoch", row(90), 11),
-        recovered(b"alive", row(4), 12),
-        recovered(b"alive", None, 13),
-        recovered(b"good again", row(4), 14),
-        recovered(b"good again", row(3), 15),
-        recovered(b"good again", row(4), 16),
-    ]
-    if at_once:
-        recover(store, *records)
-    else:
-        for record in records:
-            recover(store, record)
+    overtaken = recover(
+        store,
+        (b"local", row(19), 7),
+        (b"a", row(30), 8),
+        (b"a", row(10), 9),
+        (b"epoch", row(1, epoch=6), 10),
+        (b"epoch", row(90), 11),
+        (b"alive", row(4), 12),
+        (b"alive", None, 13),
+        (b"good again", row(4), 14),
+        (b"good again", row(3), 15),
+        (b"good again", row(4), 16),
+    )
     assert dict(store.scan(P)) == {
         b"local": row(20), b"a": row(30), b"epoch": row(1, epoch=6), b"alive": row(4),
         b"good again": row(4),
     }  # fmt: skip
-    assert store.take_overtaken(P) == {b"local", b"a", b"epoch", b"alive"}
-    assert store.take_overtaken(P) == set(), "answered once"
+    assert overtaken == {b"local", b"a", b"epoch", b"alive"}
