@@ -12,6 +12,8 @@ from pathlib import Path
 from typing import Any, Final, Protocol
 
 import faust
+import structlog
+from aiokafka.errors import IllegalStateError
 from faust.types import TP
 
 from agents.alive import HEARTBEAT_S, SESSION_TIMEOUT_S
@@ -20,6 +22,8 @@ from agents.record_path.transport import RecordBatchSchema, Transport
 from agents.sweeper import sweep
 from processing.records import RecordBatch
 from processing.refusals import RefusalLimits
+
+log = structlog.get_logger()
 
 READY_FILE: Final = "ready"
 """Holds the worker's process id once its partitions are assigned and its rows restored."""
@@ -122,6 +126,9 @@ def new_app(group: str, config: WorkerConfig) -> App:
 async def _prepare_positions(app: Any, **_kwargs: Any) -> None:
     try:
         await app.consumer.prepare_positions()
+    except IllegalStateError as error:  # the assignment is gone: the next one is on its way
+        log.info("positions.superseded", reason=str(error))
+        return
     except Exception as error:  # Faust would stop, slowly, and exit with 0
         end_process("positions", error)
     (app.conf.datadir / READY_FILE).write_text(str(os.getpid()))
