@@ -7,8 +7,6 @@ import threading
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 from tests.faults.checker import _oracle, _whole_lines
 from tests.faults.proxy import HOST, Proxy
 
@@ -46,12 +44,16 @@ def test_a_cut_connection_is_reset() -> None:
             client.sendall(b"hello")
             assert client.recv(5) == b"hello"
             assert proxy.cut() == 1
-            with pytest.raises(OSError, match="reset"):
-                while client.recv(5):
-                    pass
-                raise ConnectionResetError("reset")  # an orderly end is one too
+            assert _is_cut(client)
         proxy.close()
         echo.join(5)
+
+
+def _is_cut(client: socket.socket) -> bool:
+    try:
+        return not client.recv(5)
+    except ConnectionResetError:
+        return True
 
 
 def _echo(server: socket.socket) -> None:
