@@ -11,6 +11,7 @@ import logging
 import typer
 
 from cli import events, memory, thresholds, topics
+from cli.backtest import backtest
 from cli.demo import demo
 from cli.emit import emit
 from cli.output import report_errors
@@ -29,6 +30,7 @@ app = typer.Typer(
 app.command("up")(up)
 app.command("demo")(demo)
 app.command("worker")(worker)
+app.command("backtest")(backtest)
 app.command("emit")(emit)
 app.add_typer(topics.app, name="topics")
 app.add_typer(thresholds.app, name="thresholds")

@@ -25,6 +25,7 @@ BASE: dict[str, Any] = {
 THRESHOLD = {
     "tenant": "acme", "workflow_type": "refund", "path": "workflow_type=refund", "speculate": 0.9,
     "suggest": 0.68, "epoch": 3, "offset": 4, "outcomes": 5, "learner": "td", "at": NOW,
+    "deviation": None,
 }  # fmt: skip
 HUGE = orjson.dumps({**BASE, "mine": "@"}).replace(b'"@"', b"1e400")
 """An event that can be learned from and not be stored: no double holds its number."""

@@ -1,0 +1,1 @@
+"""What happened, looked at again: backtests of policies on recorded outcomes."""
