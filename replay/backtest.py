@@ -36,6 +36,10 @@ class Replay:
         self._states: dict[str, State] = {}
         self.nanoseconds = self.updates = 0
 
+    def threshold(self, paths: Sequence[str], outcome: Outcome) -> float:
+        """Return the threshold in force for a prediction's own gain and cost."""
+        return self._policy.threshold(self._chain(paths)[-1], outcome.gain, outcome.cost)
+
     def answer(self, paths: Sequence[str], outcome: Outcome) -> Answer:
         """Return what a reader would be told for a prediction."""
         state = self._chain(paths)[-1]
@@ -67,11 +71,18 @@ class Replay:
         return chain
 
 
-def answers(replay: Replay, judged: Iterable[Judged], delay: int = 0) -> Iterator[Answer]:
-    """Yield what is in force before each outcome; it is learned `delay` outcomes later."""
-    waiting: deque[Judged] = deque()
+def answers(replay: Replay, judged: Iterable[Judged]) -> Iterator[Answer]:
+    """Yield what is in force before each outcome, then learn from it."""
     for each in judged:
         yield replay.answer(each.paths, each.outcome)
+        replay.learn(*each)
+
+
+def started(replay: Replay, judged: Iterable[Judged], delay: int = 0) -> Iterator[bool]:
+    """Yield whether each prediction is speculated on; it is learned `delay` outcomes later."""
+    waiting: deque[Judged] = deque()
+    for each in judged:
+        yield each.outcome.confidence >= replay.threshold(each.paths, each.outcome)
         waiting.append(each)
         if len(waiting) > delay:
             replay.learn(*waiting.popleft())

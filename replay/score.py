@@ -25,7 +25,7 @@ class Score:
     """
 
     utility: float
-    share_of_best_fixed: float | None
+    share_ofbest_fixed: float | None
     share_of_always: float | None
     above_always: float
     above_never: float
@@ -59,10 +59,10 @@ def anchors(judged: Sequence[Judged]) -> Anchors:
     contexts: defaultdict[str, list[tuple[float, float]]] = defaultdict(list)
     for each in judged:
         contexts[each.paths[-1]].append((each.outcome.confidence, worth(each)))
-    return Anchors(fsum(map(_best_fixed, contexts.values())), fsum(map(worth, judged)))
+    return Anchors(fsum(map(best_fixed, contexts.values())), fsum(map(worth, judged)))
 
 
-def _best_fixed(predictions: Iterable[tuple[float, float]]) -> float:
+def best_fixed(predictions: Iterable[tuple[float, float]]) -> float:
     """Return the utility of the best threshold: the best sum from some confidence upwards."""
     total = best = 0.0
     falling = sorted(predictions, reverse=True)
@@ -84,7 +84,7 @@ def score(judged: Sequence[Judged], answers: Sequence[Answer], anchored: Anchors
         paths[each.paths[-1]].append(answer.served)
     return Score(
         utility=utility,
-        share_of_best_fixed=_ratio(utility, anchored.best_fixed),
+        share_ofbest_fixed=_ratio(utility, anchored.best_fixed),
         share_of_always=_ratio(utility, anchored.always),
         above_always=utility - anchored.always,
         above_never=utility - anchored.never,

@@ -9,7 +9,7 @@ from learners.constant import Fixed
 from learners.hops import Hops
 from learners.outcome import Outcome
 from learners.registry import POLICIES, policy
-from replay.backtest import Replay, answers
+from replay.backtest import Replay, answers, started
 from replay.outcomes import Judged, OutcomeError, parse_outcomes, paths_of
 from replay.score import anchors, oscillations, score
 
@@ -67,9 +67,9 @@ def test_an_answer_is_given_before_its_outcome_is_seen() -> None:
 
 
 def test_a_delay_holds_outcomes_back() -> None:
-    told = list(answers(Replay(Hops()), [judged(0.9, False)] * 4, delay=2))
-    assert told[0] == told[1] == told[2]
-    assert told[2].threshold < told[3].threshold
+    wrong = [judged(0.9, False)] * 40
+    first = [list(started(Replay(Hops()), wrong, delay)).index(False) for delay in (0, 7)]
+    assert first[1] == first[0] + 7
 
 
 def test_a_known_context_feels_what_its_parents_learn_elsewhere() -> None:
