@@ -25,7 +25,7 @@ class Score:
     """
 
     utility: float
-    share_ofbest_fixed: float | None
+    share_of_best_fixed: float | None
     share_of_always: float | None
     above_always: float
     above_never: float
@@ -84,7 +84,7 @@ def score(judged: Sequence[Judged], answers: Sequence[Answer], anchored: Anchors
         paths[each.paths[-1]].append(answer.served)
     return Score(
         utility=utility,
-        share_ofbest_fixed=_ratio(utility, anchored.best_fixed),
+        share_of_best_fixed=_ratio(utility, anchored.best_fixed),
         share_of_always=_ratio(utility, anchored.always),
         above_always=utility - anchored.always,
         above_never=utility - anchored.never,
