@@ -15,7 +15,7 @@ from headstart.calibration import FAMILIAR, Deviation, logit, solve, wanted
 from learners.outcome import Outcome
 from learners.policy import SUGGEST_TARGET, State, Thresholds, same_layout
 
-_PRIORS: Final = ((48.0, 16.0), (120.0, 24.0), (120.0, 20.0), (240.0, 64.0))
+_PRIORS: Final = ((24.0, 8.0), (120.0, 24.0), (120.0, 20.0), (240.0, 48.0))
 """Prior precision of (slope, intercept) deviations by depth; deeper levels take the last."""
 _COLD_PRIOR: Final = 0.5
 """Prior precision of what a context not yet known adds to the intercept."""
@@ -48,9 +48,9 @@ class Hops:
     13-17 what the levels above add up to: a, b, and their covariance.
     """
 
-    keep: float = 0.999
+    keep: float = 0.9993
     slack: float = 0.05
-    alarm: float = 10.0
+    alarm: float = 12.0
     stakes: float = 0.05
 
     name = "hops"
@@ -86,6 +86,7 @@ class Hops:
         self, chain: Sequence[State], x: float, y: float, gain: float, cost: float
     ) -> Sequence[State]:
         keep, slack, alarm, rate = self.keep, self.slack, self.alarm, self.stakes
+        gone = 1.0 - keep
         h = 1.0 / (1.0 + chain[-1][1] / FAMILIAR)
         a, b, va, cab, vb, cold, cold_variance = 1.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0
         learned, last = [], len(chain) - 1
@@ -94,14 +95,14 @@ class Hops:
             p1, p3 = _PRIORS[level] if level < 4 else _PRIORS[3]
             e1 *= keep
             e2 *= keep
-            l1 = keep * l1 + (1.0 - keep) * p1
+            l1 = keep * l1 + gone * p1
             l2 *= keep
-            l3 = keep * l3 + (1.0 - keep) * p3
+            l3 = keep * l3 + gone * p3
             det = 1.0 / (l1 * l3 - l2 * l2)
             da = (l3 * e1 - l2 * e2) * det
             db = (l1 * e2 - l2 * e1) * det
             if not level:
-                ce, cl = keep * ce, keep * cl + (1.0 - keep) * _COLD_PRIOR
+                ce, cl = keep * ce, keep * cl + gone * _COLD_PRIOR
                 cold = ce / cl
             z = (a + da if a + da > _SLOPE_MIN else _SLOPE_MIN) * x + b + db + h * cold
             q = 1.0 / (1.0 + exp(-z if -_SURE < z < _SURE else -_SURE if z > 0.0 else _SURE))
@@ -132,8 +133,10 @@ class Hops:
             learned.append(
                 (depth, n + 1.0, g, c, e1, e2, l1, l2, l3, up, down, ce, cl, a, b, va, cab, vb)
             )
-            if level < last:
-                a, b, va, cab, vb = _total(learned[-1])
+            if level < last:  # what _total says, without a call
+                det = 1.0 / (l1 * l3 - l2 * l2)
+                a, b = a + (l3 * e1 - l2 * e2) * det, b + (l1 * e2 - l2 * e1) * det
+                va, cab, vb = va + l3 * det, cab - l2 * det, vb + l1 * det
         return learned
 
     def thresholds(self, state: State) -> Thresholds:
