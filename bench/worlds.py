@@ -112,8 +112,8 @@ def overconfident(seed: int) -> list[Event]:
 
 def _drift(seed: int, share: Callable[[float], float], name: str) -> list[Event]:
     draw = Draw(name, seed)
-    before = [draw.near((1.0, 0.2), 0.1, 0.2) for _ in range(4)]
-    worse = draw.random.uniform(0.5, 0.8), draw.random.uniform(-1.0, -0.5)
+    before = [draw.near((1.0, 0.0), 0.05, 0.2) for _ in range(4)]
+    worse = draw.random.uniform(0.5, 0.8), draw.random.uniform(-0.6, -0.2)
     after = [draw.near(worse, 0.05, 0.2) for _ in range(4)]
     for n in range(LENGTH):
         number, p, f = draw.random.randrange(4), draw.confidence(), share(n / LENGTH)
@@ -123,7 +123,10 @@ def _drift(seed: int, share: Callable[[float], float], name: str) -> list[Event]
 
 
 def abrupt_drift(seed: int) -> list[Event]:
-    """Half way through, good confidences (a 1, b .2) become too high (a .5 to .8, b -1 to -.5)."""
+    """Half way through, what was calibrated (but for users by .05 and .2) becomes overconfident.
+
+    The lines are those of the two worlds; the confidences stay as in the calibrated one.
+    """
     return _drift(seed, lambda at: float(at >= 0.5), "drift")
 
 

@@ -19,7 +19,7 @@ _PRIORS: Final = ((24.0, 8.0), (120.0, 24.0), (120.0, 20.0), (240.0, 48.0))
 """Prior precision of (slope, intercept) deviations by depth; deeper levels take the last."""
 _COLD_PRIOR: Final = 0.5
 """Prior precision of what a context not yet known adds to the intercept."""
-_FAR: Final = 1.0
+_FAR: Final = 0.5
 """An outcome on the other side of even odds than the break-even point counts as at most so far
 from them (in products of logits): else a miss at .02 would make the line steeper, and so .9 more
 credible."""
@@ -50,7 +50,7 @@ class Hops:
 
     keep: float = 0.9993
     slack: float = 0.05
-    alarm: float = 12.0
+    alarm: float = 10.0
     stakes: float = 0.05
 
     name = "hops"
