@@ -59,8 +59,9 @@ def backtest(
         totals = {"best_fixed": there_was.best_fixed, "always": there_was.always, "never": 0.0}
         show_json({"outcomes": len(judged), **totals, "policies": found})
         return
-    columns = ("policy", *next(iter(found.values())))
-    show_table(columns, [[name, *map(_cell, row.values())] for name, row in found.items()])
+    columns = [column for column in next(iter(found.values())) if column != "modes"]
+    rows = [[name, *(_cell(row[column]) for column in columns)] for name, row in found.items()]
+    show_table(("policy", *columns), rows)
 
 
 def _run(policy: Any, judged: list[Any], there_was: Any, out: Path | None) -> dict[str, Any]:
@@ -79,10 +80,13 @@ def _run(policy: Any, judged: list[Any], there_was: Any, out: Path | None) -> di
             for each in told:
                 line = {"threshold": each.threshold, "level": each.level}
                 lines.write(orjson.dumps(line, option=orjson.OPT_APPEND_NEWLINE))
+    found = asdict(score(judged, told, there_was))
+    modes = {mode: each._asdict() for mode, each in found.pop("modes").items()}
     return {
         "learner": spec(policy),
-        **asdict(score(judged, told, there_was)),
+        **found,
         "microseconds_per_update": round(replay.nanoseconds / 1000 / max(1, replay.updates), 3),
+        "modes": modes,
     }
 
 

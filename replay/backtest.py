@@ -12,19 +12,19 @@ from time import perf_counter_ns
 from typing import NamedTuple
 
 from learners.outcome import Outcome
-from learners.policy import Policy, State
+from learners.policy import Policy, State, Thresholds
 from replay.outcomes import Judged
 
 
 class Answer(NamedTuple):
     """What was in force for one prediction before its outcome was seen.
 
-    `threshold` for the line's gain and cost; `served` for the context's average ones; `level` the
-    finest path that anything was known of.
+    `threshold` for the line's gain and cost; `served` for the context's average ones, with the one
+    of suggestions; `level` the finest path that anything was known of.
     """
 
     threshold: float
-    served: float
+    served: Thresholds
     level: str
 
 
@@ -45,7 +45,7 @@ class Replay:
         state = self._chain(paths)[-1]
         level = next((path for path in reversed(paths) if path in self._states), paths[0])
         threshold = self._policy.threshold(state, outcome.gain, outcome.cost)
-        return Answer(threshold, self._policy.thresholds(state).speculate, level)
+        return Answer(threshold, self._policy.thresholds(state), level)
 
     def learn(self, paths: Sequence[str], outcome: Outcome) -> None:
         """Apply one outcome at every level of its context."""

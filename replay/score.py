@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from itertools import groupby
 from math import fsum
 
+from learners.modes import Rates, counted, rates
+from learners.policy import State, Thresholds
 from replay.backtest import Answer
 from replay.outcomes import Judged
 
@@ -21,7 +23,8 @@ class Score:
 
     `utility`: gain over hits minus cost over misses among predictions at or above the threshold.
     `success_rate`: hits among those; `recall`: of all hits, those among them. `oscillations`: how
-    often the served threshold of a context turned round by `TURN` or more.
+    often the served threshold of a context turned round by `TURN` or more. `modes`: how each of
+    the three answers did (`learners.modes`).
     """
 
     utility: float
@@ -33,6 +36,7 @@ class Score:
     recall: float | None
     speculated: int
     oscillations: int
+    modes: dict[str, Rates]
 
 
 @dataclass(frozen=True)
@@ -81,7 +85,11 @@ def score(judged: Sequence[Judged], answers: Sequence[Answer], anchored: Anchors
     right = sum(each.outcome.correct for each in judged)
     paths: defaultdict[str, list[float]] = defaultdict(list)
     for each, answer in pairs:
-        paths[each.paths[-1]].append(answer.served)
+        paths[each.paths[-1]].append(answer.served.speculate)
+    counts: State = ()
+    for each, answer in pairs:
+        suggest = min(answer.served.suggest, answer.threshold)
+        counts = counted(counts, each.outcome, Thresholds(answer.threshold, suggest))
     return Score(
         utility=utility,
         share_of_best_fixed=_ratio(utility, anchored.best_fixed),
@@ -92,6 +100,7 @@ def score(judged: Sequence[Judged], answers: Sequence[Answer], anchored: Anchors
         recall=_ratio(hits, right),
         speculated=len(started),
         oscillations=sum(map(oscillations, paths.values())),
+        modes=rates(counts),
     )
 
 
