@@ -19,10 +19,9 @@ _PRIORS: Final = ((24.0, 8.0), (120.0, 24.0), (120.0, 20.0), (240.0, 48.0))
 """Prior precision of (slope, intercept) deviations by depth; deeper levels take the last."""
 _COLD_PRIOR: Final = 0.5
 """Prior precision of what a context not yet known adds to the intercept."""
-_FAR: Final = 0.5
-"""An outcome on the other side of even odds than the break-even point counts as at most so far
-from them (in products of logits): else a miss at .02 would make the line steeper, and so .9 more
-credible."""
+_FAR: Final = 0.7
+"""How far below even odds an outcome counts at most where a miss costs more than a hit gains, as a
+product of logits: else a miss at .02 would make the line steeper, and so .9 more credible."""
 _WEIGHT_MIN: Final = 0.06
 _SLOPE_MIN: Final = 0.05
 _SURE: Final = 12.0
@@ -50,7 +49,7 @@ class Hops:
 
     keep: float = 0.9993
     slack: float = 0.05
-    alarm: float = 10.0
+    alarm: float = 12.0
     stakes: float = 0.05
 
     name = "hops"
@@ -78,7 +77,7 @@ class Hops:
         gain, cost = outcome.gain, outcome.cost
         x, y = logit(outcome.confidence), 1.0 if outcome.correct else 0.0
         even = wanted(gain, cost)
-        if x * even < -_FAR:
+        if x < 0.0 and x * even < -_FAR:
             x = -_FAR / even
         return self._climb(chain, x, y, gain, cost)
 
