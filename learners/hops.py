@@ -11,16 +11,17 @@ from dataclasses import dataclass
 from math import exp
 from typing import Final
 
-from headstart.calibration import FAMILIAR, Deviation, logit, solve, wanted
+from headstart.calibration import FAMILIAR, LOGIT_MAX, Deviation, logit, solve, wanted
 from learners.outcome import Outcome
-from learners.policy import SUGGEST_TARGET, State, Thresholds, same_layout
+from learners.policy import SUGGEST_TARGET, State, Thresholds, clamp, same_layout
 
 _PRIORS: Final = ((24.0, 8.0), (120.0, 24.0), (120.0, 20.0), (240.0, 48.0))
 """Prior precision of (slope, intercept) deviations by depth; deeper levels take the last."""
 _COLD_PRIOR: Final = 0.5
 """Prior precision of what a context not yet known adds to the intercept."""
-_FAR: Final = 0.7
-"""How far below even odds an outcome counts at most where a miss costs more than a hit gains, as a
+_FAR_BELOW: Final = 0.7
+_FAR_ABOVE: Final = 3.0
+"""How far on the other side of even odds than the break-even point an outcome counts at most, as a
 product of logits: else a miss at .02 would make the line steeper, and so .9 more credible."""
 _WEIGHT_MIN: Final = 0.06
 _SLOPE_MIN: Final = 0.05
@@ -77,8 +78,9 @@ class Hops:
         gain, cost = outcome.gain, outcome.cost
         x, y = logit(outcome.confidence), 1.0 if outcome.correct else 0.0
         even = wanted(gain, cost)
-        if x < 0.0 and x * even < -_FAR:
-            x = -_FAR / even
+        far = _FAR_BELOW if x < 0.0 else _FAR_ABOVE
+        if x * even < -far:
+            x = -far / clamp(even, -LOGIT_MAX, LOGIT_MAX)
         return self._climb(chain, x, y, gain, cost)
 
     def _climb(  # one flat loop: a call for each level costs a quarter

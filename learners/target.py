@@ -50,7 +50,8 @@ class HopsTarget:
 
     def learn(self, chain: Sequence[State], outcome: Outcome) -> Sequence[State]:
         """Return every level's state after `outcome`, coarse to fine."""
-        calibrated = self._hops.learn([state[:-_BINS] for state in chain], outcome)
+        judged = Outcome(outcome.confidence, outcome.correct)  # the target knows no gain and cost
+        calibrated = self._hops.learn([state[:-_BINS] for state in chain], judged)
         place = min(int(outcome.confidence * _BINS), _BINS - 1)
         learned = []
         for state, calibration in zip(chain, calibrated, strict=True):
