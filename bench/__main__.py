@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import importlib
+from pathlib import Path
 from typing import Final
 
 import orjson
@@ -12,6 +13,7 @@ from bench.measuring import say
 
 BENCHMARKS: Final = {
     "process": "threshold agent on a drained backlog, next to a plain Faust agent",
+    "learn": "every policy over simulated worlds and real traces, next to an all-knowing oracle",
     "sink": "episode sink on a drained backlog, next to bare psycopg COPY through a stage",
 }
 
@@ -28,10 +30,17 @@ def main() -> None:
     parser.add_argument("--json", action="store_true", help="one JSON object on the last line")
     parser.add_argument("--events", type=int, help="length of the backlog")
     parser.add_argument("--kafka", default="apache", help="apache (Java, Maven) or embedded")
+    parser.add_argument("--policy", action="append", help="learn: only this one; repeat for more")
+    parser.add_argument("--seeds", type=int, default=20, help="learn: seeds per world")
+    parser.add_argument("--traces", type=Path, help="learn: agent runs, JSONL")
     arguments = parser.parse_args()
     module = importlib.import_module(f"bench.{arguments.name}")
-    figures = module.run(arguments.kafka, *([arguments.events] if arguments.events else []))
+    if arguments.name == "learn":
+        figures = module.run(arguments.policy or (), arguments.seeds, arguments.traces)
+    else:
+        figures = module.run(arguments.kafka, *([arguments.events] if arguments.events else []))
     if not arguments.json:
+        figures = {**figures, **figures.pop("policies", {})}
         for name, value in figures.items():
             say(f"{name:28} {value}")
         return

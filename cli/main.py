@@ -11,6 +11,7 @@ import logging
 import typer
 
 from cli import dead_letters, events, memory, thresholds, topics
+from cli.backtest import backtest
 from cli.demo import demo
 from cli.emit import emit
 from cli.output import report_errors
@@ -31,6 +32,7 @@ app = typer.Typer(
 app.command("up")(up)
 app.command("demo")(demo)
 app.command("worker")(worker)
+app.command("backtest")(backtest)
 app.command("emit")(emit)
 app.command("verify")(verify)
 app.command("ship")(ship)

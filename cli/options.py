@@ -14,7 +14,9 @@ Kafka = Annotated[str | None, typer.Option(help="Broker, host:port[,host:port]."
 Postgres = Annotated[str | None, typer.Option(help="Postgres DSN.")]
 Redis = Annotated[str | None, typer.Option(help="Redis URL.")]
 Data = Annotated[Path | None, typer.Option(help="Data directory [default: .headstart].")]
-Learner = Annotated[str | None, typer.Option(help="Threshold policy: ema or td [default: td].")]
+Learner = Annotated[
+    str | None, typer.Option(help="Threshold policy, such as td or ema:alpha=.1 [default: hops].")
+]
 Partitions = Annotated[int | None, typer.Option(help="Partitions of new topics [default: 8].")]
 Tenant = Annotated[str, typer.Option(help="Whose events and thresholds.")]
 Limit = Annotated[int, typer.Option(min=1, help="At most this many.")]

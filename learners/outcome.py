@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import msgspec
 
+_LARGEST = 1e15  # milliseconds; also what keeps sums of squares finite
+
 
 class Outcome(msgspec.Struct, frozen=True, gc=False):
     """One prediction whose truth is known, speculated on or not (full feedback).
 
     `confidence` in [0, 1]; `gain` (latency that a hit saves) and `cost` (what a miss wastes) in
-    milliseconds; `timestamp` of the completion in Unix milliseconds.
+    milliseconds, 0 where they are not known; `timestamp` of the completion in Unix milliseconds.
     """
 
     confidence: float
@@ -20,3 +22,12 @@ class Outcome(msgspec.Struct, frozen=True, gc=False):
     execution_ms: float = 0.0
     mode: str = "speculative"
     timestamp: int = 0
+
+    def __post_init__(self) -> None:
+        """Raise `ValueError` at what nobody can learn from; NaN fails every comparison."""
+        if not 0.0 <= self.confidence <= 1.0:
+            raise ValueError(f"confidence must be in [0, 1], not {self.confidence!r}")
+        if not (0.0 <= self.gain <= _LARGEST and 0.0 <= self.cost <= _LARGEST):
+            raise ValueError(
+                f"gain and cost must be 0 to {_LARGEST:g} ms, not {self.gain!r} and {self.cost!r}"
+            )

@@ -1,13 +1,18 @@
 """The interface that every policy keeps, and what they share.
 
-A policy is pure: the same state and outcome give the same next state, to the bit. A state is a
-tuple of floats of constant length, so it can be stored and compared anywhere.
+A policy is pure: the same states and outcome give the same next states, to the bit. A state is a
+tuple of floats of constant length, so it can be stored and compared anywhere. The contexts of one
+outcome form a chain, coarse to fine; no level reads the state of a finer one.
 """
 
 from __future__ import annotations
 
-from typing import NamedTuple, Protocol
+from collections.abc import Sequence
+from dataclasses import fields
+from math import isfinite
+from typing import Any, NamedTuple, Protocol
 
+from headstart.calibration import Deviation
 from learners.outcome import Outcome
 
 State = tuple[float, ...]
@@ -16,9 +21,10 @@ START = 0.92
 """The conservative threshold before anything is known (source 000, §3.1)."""
 TARGET = 0.85
 """Share of speculations that should be right (source 000: target success rate)."""
-SUGGEST_BELOW = 0.22
-"""How far `suggest` lies below `speculate`: the .92 at which source 000 starts to speculate less
-the .70 at which source 002 starts to suggest. Until suggestions are learned themselves."""
+SUGGEST_START = 0.70
+"""Where `suggest` starts (source 002: suggestions begin at .70)."""
+SUGGEST_TARGET = 0.50
+"""Share of suggestions that should be right: more often than not (source 002: explicit .50)."""
 SUGGEST_MIN = 0.40
 """Lowest threshold of source 002."""
 
@@ -35,7 +41,7 @@ class Policy(Protocol):
 
     @property
     def name(self) -> str:
-        """The name by which settings and published thresholds call it."""
+        """The family by which the registry calls it and that its stored states name."""
         ...
 
     @property
@@ -44,21 +50,96 @@ class Policy(Protocol):
         ...
 
     def initial(self) -> State:
-        """Return the state before any outcome."""
+        """Return the state of the coarsest level before any outcome."""
         ...
 
-    def update(self, state: State, outcome: Outcome) -> State:
-        """Return the state after `outcome`."""
+    def begin(self, parent: State) -> State:
+        """Return the state of a context never seen, below `parent`."""
+        ...
+
+    def below(self, state: State, parent: State) -> State:
+        """Return `state` as it reads under `parent`, which may have learned since."""
+        ...
+
+    def learn(self, chain: Sequence[State], outcome: Outcome) -> Sequence[State]:
+        """Return the states of a chain, coarse to fine, after `outcome`."""
         ...
 
     def thresholds(self, state: State) -> Thresholds:
-        """Return what `state` answers."""
+        """Return what a context answers for its own average gain and cost."""
+        ...
+
+    def threshold(self, state: State, gain: float, cost: float) -> float:
+        """Return `speculate` for one prediction's gain and cost, in ms (0 and 0: not known)."""
+        ...
+
+    def deviation(self, state: State) -> Deviation | None:
+        """Return what a reader needs for thresholds of its own; None: this holds a threshold."""
+        ...
+
+    def migrated(self, version: int, state: State) -> State | None:
+        """Return the state that an earlier (or this) version stored; None: it says nothing."""
         ...
 
 
-def with_suggest(speculate: float) -> Thresholds:
-    """Return both thresholds of a policy that learns only `speculate`."""
-    return Thresholds(speculate, max(SUGGEST_MIN, speculate - SUGGEST_BELOW))
+class Separate:
+    """Base of policies whose levels learn each on its own; what they need is `update`."""
+
+    version: int
+
+    def initial(self) -> State:
+        """Return the state before any outcome."""
+        raise NotImplementedError
+
+    def update(self, state: State, outcome: Outcome) -> State:
+        """Return one level's state after `outcome`."""
+        raise NotImplementedError
+
+    def thresholds(self, state: State) -> Thresholds:
+        """Return what `state` answers."""
+        raise NotImplementedError
+
+    def begin(self, parent: State) -> State:
+        """Return the parent's own state: a context never seen answers as its parent does."""
+        return parent
+
+    def below(self, state: State, parent: State) -> State:  # noqa: ARG002
+        """Return `state`: it does not depend on its parent."""
+        return state
+
+    def learn(self, chain: Sequence[State], outcome: Outcome) -> Sequence[State]:
+        """Return every level's state after `outcome`."""
+        update = self.update
+        return [update(state, outcome) for state in chain]
+
+    def threshold(self, state: State, gain: float, cost: float) -> float:  # noqa: ARG002
+        """Return `speculate`: the rule knows nothing of gain and cost."""
+        return self.thresholds(state).speculate
+
+    def deviation(self, state: State) -> Deviation | None:  # noqa: ARG002
+        """Return None: no calibration is held."""
+        return None
+
+    def migrated(self, version: int, state: State) -> State | None:
+        """Return `state` if this version wrote it."""
+        return same_layout(self, version, state)
+
+
+def same_layout(policy: Any, version: int, state: State) -> State | None:
+    """Return `state` where version, length and values are of the layout that `policy` keeps."""
+    fits = version == policy.version and len(state) == len(policy.initial())
+    return state if fits and all(map(isfinite, state)) else None
+
+
+def spec(policy: Policy) -> str:
+    """Return what the registry reads back as `policy`: its name and what is not the default."""
+    standard = type(policy)()
+    changed = [
+        f"{field.name}={getattr(policy, field.name)!r}"
+        for field in fields(policy)  # type: ignore[arg-type]
+        if getattr(policy, field.name) != getattr(standard, field.name)
+    ]
+    return f"{policy.name}:{','.join(changed)}" if changed else policy.name
 
 
 def clamp(value: float, low: float, high: float) -> float:

@@ -12,7 +12,7 @@ from typing import Final
 
 from headstart.contexts import context_paths, level_value, workflow_type_of
 from learners.outcome import Outcome
-from learners.policy import Policy, State, Thresholds
+from learners.policy import Policy, State, Thresholds, spec
 from processing.rows import (
     ContextRow,
     context_key,
@@ -21,13 +21,13 @@ from processing.rows import (
     encode_context,
 )
 from topics.records import EventFields
-from topics.schema import Threshold
+from topics.schema import Deviation, Threshold
 
 CACHE_LIMIT: Final = 200_000
 """Most contexts kept in memory, about 700 bytes each."""
 
-_ROW_BYTES: Final = 256
-"""Bytes of a row without its key, at the most, and what a record batch adds to it."""
+_ROW_BYTES: Final = 192
+"""Bytes of a row without its key and its learner's state, and what a record batch adds to it."""
 
 _TOP_LEVEL: Final = {"user_id", "agent_id", "session_id", "tool_id"}
 
@@ -60,6 +60,8 @@ class Contexts:
         load: Callable[[bytes], bytes | None],
     ) -> None:
         self._policy = policy
+        self._learner = spec(policy)
+        self._row_bytes = _ROW_BYTES + 8 * len(policy.initial())
         self._levels = tuple(levels)
         self._epoch = epoch
         self._load = load
@@ -85,9 +87,10 @@ class Contexts:
         chain = self._chains.get((tenant, workflow_type, *levels))
         if chain is None:
             chain = self._find(tenant, workflow_type, levels)
-        update, touched = self._policy.update, self._touched
-        for context in chain:
-            context.state = update(context.state, outcome)
+        touched = self._touched
+        states = self._policy.learn([context.state for context in chain], outcome)
+        for context, state in zip(chain, states, strict=True):
+            context.state = state
             context.outcomes += 1
             if outcome.speculated:
                 context.speculated += 1
@@ -102,18 +105,19 @@ class Contexts:
         self, tenant: str, workflow_type: str, levels: tuple[str | None, ...]
     ) -> tuple[Context, ...]:
         values = dict(zip(self._levels, levels, strict=True))
-        chain = tuple(
-            self._context(tenant, path)
-            for path in context_paths(workflow_type, values.get, self._levels)
-        )
-        self._chains[(tenant, workflow_type, *levels)] = chain
-        return chain
+        chain: list[Context] = []
+        for path in context_paths(workflow_type, values.get, self._levels):
+            chain.append(self._context(tenant, path, chain[-1] if chain else None))
+        found = self._chains[(tenant, workflow_type, *levels)] = tuple(chain)
+        return found
 
-    def _context(self, tenant: str, path: str) -> Context:
+    def _context(self, tenant: str, path: str, parent: Context | None) -> Context:
         key = context_key(tenant, path)
         context = self._contexts.get(key)
         if context is None:
-            context = Context(tenant, path, self._policy.initial())
+            policy = self._policy
+            state = policy.begin(parent.state) if parent else policy.initial()
+            context = Context(tenant, path, state)
             raw = self._load(key)
             if raw is not None:
                 self._restore(context, decode_context(raw))
@@ -125,14 +129,15 @@ class Contexts:
         context.outcomes, context.speculated, context.hits = row.outcomes, row.speculated, row.hits
         context.at, context.offset = row.at, row.offset
         # Another learner's state means nothing to this one, which then starts anew.
-        if (row.policy, row.policy_version) == (self._policy.name, self._policy.version):
-            context.state = row.state
-            context.served = self._policy.thresholds(row.state)
+        state = _state_of(row, self._policy)
+        if state is not None:
+            context.state = state
+            context.served = self._policy.thresholds(state)
 
     @property
     def touched_bytes(self) -> int:
         """Bytes, at the most, of the rows that changed since the last `drain`."""
-        return len(self._touched) * (self._longest_key + _ROW_BYTES)
+        return len(self._touched) * (self._longest_key + self._row_bytes)
 
     def drain(self) -> tuple[list[tuple[bytes, bytes]], list[Threshold], list[Threshold]]:
         """Return what changed: rows, their thresholds, and those thresholds that moved."""
@@ -140,9 +145,9 @@ class Contexts:
         for context in self._touched.values():
             row = self._row(context)
             rows.append((context.key, encode_context(row)))
-            served = self._policy.thresholds(context.state)
-            record = _threshold(context.tenant, context.path, row, served)
+            record = _threshold(context.key, row, self._policy, context.state, self._learner)
             thresholds.append(record)
+            served = Thresholds(record.speculate, record.suggest)
             if served != context.served:
                 context.served = served
                 moved.append(record)
@@ -175,12 +180,20 @@ def _getter(level: str) -> Callable[[EventFields], str | None]:
 def stored_threshold(key: bytes, raw: bytes, policy: Policy) -> Threshold:
     """Return what a context's row answers, as it is published."""
     row = decode_context(raw)
-    known = (row.policy, row.policy_version) == (policy.name, policy.version)
-    served = policy.thresholds(row.state if known else policy.initial())
-    return _threshold(*context_of(key), row, served)
+    state = _state_of(row, policy)
+    return _threshold(key, row, policy, policy.initial() if state is None else state, spec(policy))
 
 
-def _threshold(tenant: str, path: str, row: ContextRow, served: Thresholds) -> Threshold:
+def _state_of(row: ContextRow, policy: Policy) -> State | None:
+    """Return the learner's state in a row, None where another learner wrote it."""
+    return policy.migrated(row.policy_version, row.state) if row.policy == policy.name else None
+
+
+def _threshold(
+    key: bytes, row: ContextRow, policy: Policy, state: State, learner: str
+) -> Threshold:
+    tenant, path = context_of(key)
+    served, deviation = policy.thresholds(state), policy.deviation(state)
     return Threshold(
         tenant=tenant,
         workflow_type=workflow_type_of(path),
@@ -190,6 +203,7 @@ def _threshold(tenant: str, path: str, row: ContextRow, served: Thresholds) -> T
         epoch=row.epoch,
         offset=row.offset,
         outcomes=row.outcomes,
-        learner=row.policy,
+        learner=learner,
         at=row.at,
+        deviation=Deviation(*deviation) if deviation else None,
     )

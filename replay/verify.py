@@ -10,7 +10,7 @@ from typing import Any, Final
 import orjson
 from psycopg import AsyncConnection
 
-from learners.policy import Policy
+from learners.policy import Policy, spec
 from processing.contexts import stored_threshold
 from processing.decode import decode_record
 from processing.records import RecordBatch
@@ -164,8 +164,8 @@ def _thresholds(rows: Rows, policy: Policy) -> dict[tuple[str, str], Threshold]:
     found = {}
     for key, row in rows.items():
         if key.startswith(CONTEXT):
-            if (learner := decode_context(row).policy) != policy.name:
-                raise AnotherLearner(learner, policy.name)
+            if (learner := decode_context(row).policy) != spec(policy):
+                raise AnotherLearner(learner, spec(policy))
             threshold = stored_threshold(key, row, policy)
             found[threshold.tenant, threshold.path] = threshold
     return found

@@ -13,6 +13,7 @@ from pydantic import Field, ValidationError, field_validator
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
 from headstart.contexts import DEFAULT_LEVELS
+from learners.policy import spec
 from learners.registry import DEFAULT, policy
 from processing.refusals import RefusalLimits
 
@@ -32,7 +33,7 @@ class Settings(BaseSettings):
     kafka: str = Field("127.0.0.1:9092", description="broker, host:port[,host:port]")
     postgres: str = Field("postgresql://127.0.0.1:5432/headstart", description="Postgres DSN")
     redis: str = Field("redis://127.0.0.1:6379/0", description="Redis URL")
-    learner: str = Field(DEFAULT, description="threshold policy")
+    learner: str = Field(DEFAULT, description="threshold policy, such as hops or ema:alpha=.1")
     levels: Annotated[tuple[str, ...], NoDecode] = Field(
         DEFAULT_LEVELS, description="context keys below the workflow type, coarse to fine"
     )
@@ -61,9 +62,9 @@ class Settings(BaseSettings):
     @classmethod
     def _known(cls, value: str) -> str:
         try:
-            return policy(value).name
+            return spec(policy(value))
         except LookupError as error:
-            raise ValueError(str(error)) from None
+            raise ValueError(error.args[0]) from None
 
 
 def read_settings(**flags: Any) -> Settings:

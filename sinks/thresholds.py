@@ -12,6 +12,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any, Final, Self
 
+import msgspec
 import orjson
 from redis.exceptions import NoScriptError, RedisError
 
@@ -28,17 +29,18 @@ _SHA: Final = hashlib.sha1(_SCRIPT.encode(), usedforsecurity=False).hexdigest()
 
 def encode_value(threshold: Threshold) -> bytes:
     """Return the JSON of one field: the record without what its key and field already name."""
-    return orjson.dumps(
-        {
-            "speculate": threshold.speculate,
-            "suggest": threshold.suggest,
-            "epoch": threshold.epoch,
-            "offset": threshold.offset,
-            "outcomes": threshold.outcomes,
-            "learner": threshold.learner,
-            "at": threshold.at,
-        }
-    )
+    value = {
+        "speculate": threshold.speculate,
+        "suggest": threshold.suggest,
+        "epoch": threshold.epoch,
+        "offset": threshold.offset,
+        "outcomes": threshold.outcomes,
+        "learner": threshold.learner,
+        "at": threshold.at,
+    }
+    if threshold.deviation is not None:
+        value["deviation"] = msgspec.to_builtins(threshold.deviation)
+    return orjson.dumps(value)
 
 
 class ThresholdPublisher:

@@ -17,12 +17,32 @@ from topics.records import derive
 FOLDER = Path(__file__).parent / "schemas"
 
 
-class Threshold(msgspec.Struct, kw_only=True):
+class Deviation(msgspec.Struct):
+    """What one level of a context path has learned beyond the level above it.
+
+    The deviations of a path add up, coarse to fine: a = 1 + the slopes, b = the intercepts. A
+    guess of confidence p is right with probability sigma(a logit(p) + b). `cold` is what a context
+    that is not yet known adds to b, times 1 / (1 + outcomes / 2) of the finest level.
+    """
+
+    slope: float
+    intercept: float
+    slope_variance: float
+    covariance: float
+    intercept_variance: float
+    cold: float
+    cold_variance: float
+    outcomes: float
+
+
+class Threshold(msgspec.Struct, kw_only=True, omit_defaults=True):
     """The thresholds of one context, as published to Redis and to `headstart.thresholds`.
 
     A prediction whose confidence is at or above `speculate` is worth starting early, one at or
     above `suggest` is worth showing. `epoch` and `offset` are the version: compare them as two
     integers, the higher pair is the newer. `at`: event time of the newest outcome, Unix ms.
+    `speculate` is for the context's average gain and cost; where there is a `deviation`, a reader
+    can compute the threshold of its own (docs/contracts.md, "Calibration").
     """
 
     tenant: str
@@ -35,6 +55,7 @@ class Threshold(msgspec.Struct, kw_only=True):
     outcomes: int
     learner: str
     at: int
+    deviation: Deviation | None = None
 
 
 def schemas() -> dict[str, dict[str, Any]]:

@@ -11,7 +11,8 @@ import os
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from math import isfinite
 from typing import Any, ClassVar, Final, Self
 from urllib.parse import urlsplit
 
@@ -22,6 +23,7 @@ from redis.asyncio.retry import Retry as AsyncRetry
 from redis.backoff import NoBackoff
 from redis.retry import Retry
 
+from headstart.calibration import Calibration, Deviation, combined, threshold
 from headstart.contexts import DEFAULT_LEVELS, context_paths, redis_key
 
 DEFAULT_SPECULATE: Final = 0.92
@@ -40,7 +42,8 @@ class Threshold:
 
     A guess at or above `speculate` is worth starting early, one at or above `suggest` worth
     showing. `level` is the context path that answered, or "default"; `version` is (epoch, offset),
-    None for the default. `available` is False when Redis did not answer.
+    None for the default. `available` is False when Redis did not answer. `speculate` is for the
+    context's average gain and cost; `calibration`, where the learner holds one, for any.
     """
 
     speculate: float = DEFAULT_SPECULATE
@@ -49,6 +52,14 @@ class Threshold:
     version: tuple[int, int] | None = None
     outcomes: int = 0
     available: bool = True
+    calibration: Calibration | None = None
+
+    def speculate_for(self, gain: float, cost: float) -> float:
+        """Return the least confidence worth starting for a gain and a cost in the same unit.
+
+        `speculate` where no calibration is known. Raises `ValueError` where one is negative.
+        """
+        return threshold(self.calibration, gain, cost) if self.calibration else self.speculate
 
     @property
     def known(self) -> bool:
@@ -106,9 +117,10 @@ class _Reader:
         if self._ask_again_at is not None:
             self._ask_again_at = None
             _LOG.info("Redis at %s answers again", self._address)
-        for path, value in zip(paths, values, strict=True):
-            if value is not None and (threshold := _decode(path, value)):
-                return threshold
+        for place, (path, value) in enumerate(zip(paths, values, strict=True)):
+            if value is not None and (found := _decode(path, value)):
+                calibration = _calibration(values[place:], unseen=place > 0)
+                return replace(found, calibration=calibration) if calibration else found
         return _UNKNOWN
 
     def _failed(self, error: Exception) -> Threshold:
@@ -129,6 +141,19 @@ def _decode(path: str, value: bytes) -> Threshold | None:
         return None
     sound = 0.0 <= speculate <= 1.0 and 0.0 <= suggest <= 1.0
     return Threshold(speculate, suggest, path, version, outcomes) if sound else None
+
+
+def _calibration(values: Sequence[bytes | None], unseen: bool) -> Calibration | None:
+    """Return what the values of a chain, fine to coarse, add up to; None where one has no part."""
+    deviations = []
+    for value in reversed(values):
+        try:
+            deviations.append(Deviation(**orjson.loads(value or b"")["deviation"]))
+            if not all(isfinite(number) for number in deviations[-1]):
+                return None
+        except (ValueError, TypeError, KeyError):
+            return None
+    return combined(deviations, unseen=unseen)
 
 
 class Thresholds(_Reader):

@@ -34,6 +34,7 @@ COMMANDS = list(commands())
 def test_the_commands() -> None:
     assert {" ".join(command) for command in COMMANDS} == {
         "up",
+        "backtest",
         "demo",
         "worker",
         "emit",

@@ -6,7 +6,7 @@ import json
 import random
 import subprocess
 import sys
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -18,7 +18,8 @@ from headstart import Thresholds
 from headstart.contexts import event_key, threshold_key
 from headstart.events import new_id
 from learners.outcome import Outcome
-from learners.td import Td
+from learners.policy import State
+from learners.registry import DEFAULT, POLICIES
 from processing.placement import owner
 from topics.catalogue import EVENTS, THRESHOLDS
 
@@ -73,8 +74,8 @@ def replay(
     events: Sequence[Event], paths_of: Callable[[Event], list[str]]
 ) -> tuple[Counter[str], dict[str, float]]:
     """Join and learn again, plainly: outcomes and threshold by path."""
-    policy = Td()
-    states = defaultdict(policy.initial)
+    policy = POLICIES[DEFAULT]
+    states: dict[str, State] = {}
     counted: Counter[str] = Counter()
     starts: dict[tuple[str, str], Event] = {}
     for event in events:
@@ -85,9 +86,12 @@ def replay(
         start = starts.pop(task)
         correct = event["tool_id"] == start["data"]["prediction"]["tool_id"]
         outcome = Outcome(confidence=start["confidence"], correct=correct)
+        chain: list[State] = []
         for path in paths_of(start):
             counted[path] += 1
-            states[path] = policy.update(states[path], outcome)
+            new = policy.begin(chain[-1]) if chain else policy.initial()
+            chain.append(states.get(path, new))
+        states.update(zip(paths_of(start), policy.learn(chain, outcome), strict=True))
     return counted, {path: policy.thresholds(state).speculate for path, state in states.items()}
 
 

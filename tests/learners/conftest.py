@@ -2,5 +2,5 @@
 
 from hypothesis import settings
 
-settings.register_profile("patient", deadline=None)
+settings.register_profile("patient", deadline=None, max_examples=25)
 settings.load_profile("patient")

@@ -1,132 +1,193 @@
-"""Laws that every policy keeps, over whatever outcomes come."""
+"""Laws that every policy of the package keeps, over whatever outcomes come."""
 
 from __future__ import annotations
 
+import importlib
+import pkgutil
 import struct
+from dataclasses import replace
 from itertools import pairwise
+from math import inf, nan, nextafter
 
+import msgspec
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from learners import registry
-from learners.ema import Ema
+import learners
+from learners.constant import Always, Fixed, Never
 from learners.outcome import Outcome
-from learners.policy import Policy, State
-from learners.registry import POLICIES, policy
-from learners.td import Td
+from learners.policy import Policy, Separate
+from learners.registry import DEFAULT, POLICIES
+from learners.rule import Rule
+from learners.sliding import Sliding
+from tests.learners.worlds import begin, bits, outcomes, run, streams
 
-confidence = st.floats(0, 1)
-outcomes = st.builds(
-    Outcome,
-    confidence=confidence | st.floats(0.9, 1),  # most must be learned from
-    correct=st.booleans(),
-    speculated=st.booleans(),
-    gain=st.floats(0, 1e6),
-    cost=st.floats(0, 1e6),
-    timestamp=st.integers(0, 2**50),
-)
-# Long enough for several windows of 50: a law that is looked at for ten outcomes says little.
-streams = st.lists(outcomes, max_size=40).map(lambda some: some * 12)
 every_policy = pytest.mark.parametrize("learner", POLICIES.values(), ids=POLICIES)
+CONSTANT = (Always, Fixed, Never)
+holds_a_threshold = pytest.mark.parametrize(
+    "learner", [p for p in POLICIES.values() if isinstance(p, Rule | Sliding)],
+    ids=lambda p: p.name,
+)  # fmt: skip
+holds_a_calibration = pytest.mark.parametrize(
+    "learner",
+    [p for p in POLICIES.values() if not isinstance(p, (Rule, Sliding, *CONSTANT))],
+    ids=lambda p: p.name,
+)
 
 
-def states(learner: Policy, stream: list[Outcome]) -> list[State]:
-    found = [learner.initial()]
-    for outcome in stream:
-        found.append(learner.update(found[-1], outcome))
-    return found
+def test_every_policy_of_the_package_is_registered() -> None:
+    found = set()
+    for module in pkgutil.iter_modules(learners.__path__, "learners."):
+        for kind in vars(importlib.import_module(module.name)).values():
+            if isinstance(kind, type) and isinstance(getattr(kind, "name", None), str):
+                found.add(kind.name)
+    assert found == set(POLICIES)
+    assert DEFAULT in POLICIES
 
 
 @every_policy
-@given(stream=streams)
-def test_thresholds_stay_within_bounds(learner: Policy, stream: list[Outcome]) -> None:
-    for state in states(learner, stream):
-        speculate, suggest = learner.thresholds(state)
-        assert 0.40 <= speculate <= 0.95
-        assert 0.40 <= suggest <= speculate
+@given(stream=streams, gain=st.floats(0, 1e9), cost=st.floats(0, 1e9))
+def test_thresholds_stay_within_bounds(
+    learner: Policy, stream: list[Outcome], gain: float, cost: float
+) -> None:
+    highest = nextafter(1.0, 2.0) if isinstance(learner, Never) else 1.0
+    for chain in run(learner, stream, 3)[::5]:
+        for state in chain:
+            speculate, suggest = learner.thresholds(state)
+            assert 0.0 <= suggest <= speculate <= highest
+            assert 0.0 <= learner.threshold(state, gain, cost) <= highest
 
 
 @every_policy
 @given(stream=streams)
 def test_a_replay_gives_the_same_state_to_the_bit(learner: Policy, stream: list[Outcome]) -> None:
-    once = states(learner, stream)
-    again = states(type(learner)(), stream)  # a policy keeps nothing but its state
-    assert [struct.pack(f"<{len(s)}d", *s) for s in once] == [
-        struct.pack(f"<{len(s)}d", *s) for s in again
-    ]
+    again = replace(learner)  # type: ignore[type-var]  # a policy keeps nothing but its state
+    for one, other in zip(run(learner, stream, 3), run(again, stream, 3), strict=True):
+        assert bits(one) == bits(other)
 
 
 @every_policy
 @given(stream=streams)
-def test_a_state_is_a_tuple_of_floats_of_constant_length(
+def test_a_state_is_a_tuple_of_floats_of_constant_length_that_survives_storing(
     learner: Policy, stream: list[Outcome]
 ) -> None:
     size = len(learner.initial())
-    for state in states(learner, stream):
-        assert type(state) is tuple
-        assert [type(value) for value in state] == [float] * size
-        assert struct.unpack(f"<{size}d", struct.pack(f"<{size}d", *state)) == state
+    for chain in run(learner, stream, 3)[::5]:
+        for state in chain:
+            assert type(state) is tuple
+            assert [type(value) for value in state] == [float] * size
+            stored = struct.unpack(f"<{size}d", struct.pack(f"<{size}d", *state))
+            assert learner.migrated(learner.version, stored) == state
 
 
 @every_policy
-@given(stream=streams, below=st.floats(0, 1, exclude_max=True), correct=st.booleans())
-def test_outcomes_below_the_threshold_change_nothing(
-    learner: Policy, stream: list[Outcome], below: float, correct: bool
+@given(stream=streams, cut=st.integers(0, 240))
+def test_a_stored_chain_goes_on_as_if_nothing_had_happened(
+    learner: Policy, stream: list[Outcome], cut: int
 ) -> None:
-    state = states(learner, stream)[-1]
-    speculate = learner.thresholds(state).speculate
-    outcome = Outcome(confidence=below * speculate, correct=correct)
-    assert outcome.confidence < speculate
-    assert learner.update(state, outcome) == state
+    stored = [
+        struct.unpack(f"<{len(raw) // 8}d", raw) for raw in bits(run(learner, stream[:cut], 3)[-1])
+    ]
+    for outcome in stream[cut:]:
+        stored = list(learner.learn(stored, outcome))
+    assert bits(stored) == bits(run(learner, stream, 3)[-1])
 
 
 @every_policy
-@given(stream=streams)
-def test_hits_never_raise_the_threshold(learner: Policy, stream: list[Outcome]) -> None:
-    hits = [Outcome(confidence=outcome.confidence, correct=True) for outcome in stream]
-    path = [learner.thresholds(state).speculate for state in states(learner, hits)]
-    assert all(later <= earlier for earlier, later in pairwise(path))
+def test_a_state_that_is_none_is_refused(learner: Policy) -> None:
+    good = learner.initial()
+    assert learner.migrated(learner.version, (*good, 0.0)) is None
+    assert learner.migrated(learner.version + 1, good) is None
+    for bad in (nan, inf):
+        if good:
+            assert learner.migrated(learner.version, (*good[:-1], bad)) is None
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"confidence": nan}, {"confidence": -0.01}, {"confidence": 1.01}, {"gain": nan},
+        {"gain": -1.0}, {"cost": nan}, {"cost": inf}, {"cost": -1.0},
+    ],
+)  # fmt: skip
+def test_an_outcome_that_says_nothing_is_refused(wrong: dict[str, float]) -> None:
+    with pytest.raises(ValueError, match="must be"):
+        Outcome(**{"confidence": 0.5, "correct": True, **wrong})  # type: ignore[arg-type]
+    raw = msgspec.to_builtins(Outcome(0.5, True)) | wrong
+    with pytest.raises(msgspec.ValidationError):
+        msgspec.convert(raw, Outcome)
 
 
 @every_policy
-@given(stream=streams)
-def test_misses_never_lower_the_threshold(learner: Policy, stream: list[Outcome]) -> None:
-    misses = [Outcome(confidence=outcome.confidence, correct=False) for outcome in stream]
-    path = [learner.thresholds(state).speculate for state in states(learner, misses)]
-    assert all(later >= earlier for earlier, later in pairwise(path))
+@given(one=st.lists(outcomes, max_size=30), other=st.lists(outcomes, max_size=30), data=st.data())
+def test_the_order_of_independent_contexts_does_not_matter(
+    learner: Policy, one: list[Outcome], other: list[Outcome], data: st.DataObject
+) -> None:
+    waiting = {"one": list(one), "other": list(other)}
+    chains = {name: begin(learner, 2) for name in waiting}
+    while any(waiting.values()):
+        name = data.draw(st.sampled_from([name for name, left in waiting.items() if left]))
+        chains[name] = list(learner.learn(chains[name], waiting[name].pop(0)))
+    assert bits(chains["one"]) == bits(run(learner, one, 2)[-1])
+    assert bits(chains["other"]) == bits(run(learner, other, 2)[-1])
 
 
 @every_policy
+@given(stream=streams, finer=st.lists(outcomes, min_size=1, max_size=20))
+def test_a_coarse_level_does_not_read_finer_states(
+    learner: Policy, stream: list[Outcome], finer: list[Outcome]
+) -> None:
+    """Of a finer level it may know how many outcomes it had, nothing else."""
+    coarse = run(learner, stream, 3)[-1][:2]
+    opposite = [msgspec.structs.replace(each, correct=not each.correct) for each in finer]
+    one, other = run(learner, finer, 3)[-1][2], run(learner, opposite, 3)[-1][2]
+    after_one = learner.learn([*coarse, one], finer[-1])
+    after_other = learner.learn([*coarse, other], finer[-1])
+    assert bits(after_one[:2]) == bits(after_other[:2])
+
+
+@holds_a_threshold
+@given(stream=streams, correct=st.booleans())
+def test_hits_never_raise_and_misses_never_lower_a_threshold(
+    learner: Policy, stream: list[Outcome], correct: bool
+) -> None:
+    same = [Outcome(outcome.confidence, correct) for outcome in stream]
+    path = [learner.thresholds(chain[0]) for chain in run(learner, same)]
+    for earlier, later in pairwise(path):
+        assert all(b <= a if correct else b >= a for a, b in zip(earlier, later, strict=True))
+
+
+@holds_a_calibration
+@settings(max_examples=30)
+@given(p=st.floats(0.05, 1), correct=st.booleans(), r=st.floats(0.1, 0.9))
+def test_a_hundred_hits_never_raise_and_misses_never_lower_what_a_calibration_answers(
+    learner: Policy, p: float, correct: bool, r: float
+) -> None:
+    """Net, as issue 6 words it. Below .05 a miss says nothing new; only certainty grows by it."""
+    same = [Outcome(p, correct, gain=1 - r, cost=r)] * 100
+    first = learner.threshold(begin(learner, 4)[-1], 1 - r, r)
+    after = learner.threshold(run(learner, same, 4)[-1][-1], 1 - r, r)
+    assert after <= first + 1e-9 if correct else after >= first - 1e-9
+
+
 @pytest.mark.parametrize("correct", [True, False])
+@every_policy
 def test_a_constant_world_is_learned(learner: Policy, correct: bool) -> None:
-    sure = Outcome(confidence=1.0, correct=correct)
-    before = learner.thresholds(learner.initial()).speculate
-    after = learner.thresholds(states(learner, [sure] * 600)[-1]).speculate
-    assert after < before - 0.1 if correct else after == 0.95
+    if isinstance(learner, CONSTANT):
+        return
+    stream = [Outcome(0.7 + 0.3 * n / 40, correct) for n in range(40)] * 20
+    speculate = learner.thresholds(run(learner, stream)[-1][0]).speculate
+    assert speculate <= 0.85 if correct else speculate >= 0.9
 
 
-@pytest.mark.parametrize("learner", [Ema(), Td()], ids=["ema", "td"])
+@every_policy
 @given(stream=streams)
-def test_only_the_judgement_matters_to_the_rules_of_the_source(
+def test_a_new_context_answers_as_its_parent_or_less_surely(
     learner: Policy, stream: list[Outcome]
 ) -> None:
-    """Full feedback: an outcome teaches the same whether or not it was speculated on."""
-    bare = [Outcome(confidence=o.confidence, correct=o.correct) for o in stream]
-    assert states(learner, stream) == states(learner, bare)
-
-
-@every_policy
-def test_before_any_outcome_the_answer_is_the_conservative_one(learner: Policy) -> None:
-    assert learner.thresholds(learner.initial()) == pytest.approx((0.92, 0.70))
-
-
-def test_policies_are_found_by_name() -> None:
-    assert all(policy(name) is learner for name, learner in POLICIES.items())
-    assert all(learner.name == name for name, learner in POLICIES.items())
-    assert registry.DEFAULT in POLICIES
-
-
-def test_an_unknown_policy_is_answered_with_those_there_are() -> None:
-    with pytest.raises(LookupError, match=r"'hops'; choose one of ema, td$"):
-        policy("hops")
+    parent = run(learner, stream)[-1][0]
+    child = learner.begin(parent)
+    if isinstance(learner, Separate):
+        assert learner.thresholds(child) == learner.thresholds(parent)
+    assert bits([learner.below(child, parent)]) == bits([child])

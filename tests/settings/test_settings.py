@@ -37,7 +37,7 @@ def test_defaults() -> None:
     assert found.kafka == "127.0.0.1:9092"
     assert found.postgres == "postgresql://127.0.0.1:5432/headstart"
     assert found.redis == "redis://127.0.0.1:6379/0"
-    assert (found.learner, found.levels) == ("td", ("domain", "user_id"))
+    assert (found.learner, found.levels) == ("hops", ("domain", "user_id"))
     assert (found.partitions, found.instance) == (8, "0")
 
 
@@ -100,7 +100,7 @@ def test_flag_before_environment_for_the_rest(monkeypatch: pytest.MonkeyPatch) -
         ("refused_ratio", "1.5", "less than or equal to 1"),
         ("refused_window", "0", "greater than or equal to 1"),
         ("refused_run", "-1", "greater than or equal to 0"),
-        ("learner", "guess", "choose one of ema, td"),
+        ("learner", "guess", "choose one of aci, always, "),
         ("instance", "a/b", "match pattern"),
     ],
 )

@@ -1,0 +1,155 @@
+"""Every policy over simulated worlds and real traces: what share of an oracle's earnings it makes.
+
+The oracle knows the true probabilities. Shares are of expected earnings, so that luck of the draw
+counts for nothing. On real traces, whose truth nobody knows, the share is of the best fixed
+threshold per (domain, previous tool) in hindsight.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, deque
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+from statistics import fmean
+from time import perf_counter_ns
+from typing import Any
+
+from bench.measuring import say
+from bench.trace_share import airline_of_tau_bench, hindsight, predictions
+from bench.worlds import LENGTH, WORLDS, Event, World, abrupt_drift
+from demo.traces import read_runs
+from learners.outcome import Outcome
+from learners.policy import Policy, State
+from learners.registry import DEFAULT, POLICIES, policy
+from replay.backtest import Replay, started
+from replay.outcomes import Judged
+from replay.score import worth
+
+SEEDS = 20
+FIRST_SEED = 1000
+FEW = 50
+"""Events below which a leaf of the sparse world counts as rare."""
+
+
+def run(
+    policies: Sequence[str] = (), seeds: int = SEEDS, traces: Path | None = None
+) -> dict[str, Any]:
+    """Return the figures of every policy, by name."""
+    runs = list(read_runs(traces)) if traces else []
+    found = {}
+    for name in policies or POLICIES:
+        learner = policy(name)
+        say(name)
+        figures = in_worlds(learner, range(FIRST_SEED, FIRST_SEED + seeds))
+        if runs:
+            figures |= on_traces(learner, runs, seeds)
+        found[name] = {**figures, **speed(learner)}
+    return {"default": DEFAULT, "seeds": seeds, "policies": found}
+
+
+def in_worlds(learner: Policy, seeds: Iterable[int]) -> dict[str, Any]:
+    """Return mean share and worst seed of every world, and the figures of issue 6."""
+    figures: dict[str, Any] = {}
+    for name, world in WORLDS.items():
+        shares, special = [], []
+        for seed in seeds:
+            events = world.generate(seed)
+            decided = decide(learner, world, events)
+            shares.append(share(events[world.warm :], decided[world.warm :]))
+            if name in SPECIAL:
+                special.append(SPECIAL[name][1](events, decided))
+        figures[name] = round(fmean(shares), 4)
+        figures[f"{name}, worst"] = round(min(shares), 4)
+        if special:
+            figures[SPECIAL[name][0]] = round(fmean(special), 4)
+    if learner.name == "hops_target":
+        figures["within .05 of the target"] = round(fmean(map(_on_target(learner), seeds)), 4)
+    return figures
+
+
+def decide(learner: Policy, world: World, events: Sequence[Event]) -> list[bool]:
+    """Return which predictions a policy speculates on."""
+    return list(started(Replay(learner), [event.judged for event in events], world.delay))
+
+
+def share(events: Sequence[Event], decided: Sequence[bool]) -> float:
+    """Return expected earnings as a share of the oracle's."""
+    earned = sum(event.worth for event, yes in zip(events, decided, strict=True) if yes)
+    return earned / sum(max(0.0, event.worth) for event in events)
+
+
+def recovered(events: Sequence[Event], decided: Sequence[bool]) -> float:
+    """Return the share from 500 outcomes after the drift on, over the share before the drift."""
+    drift = LENGTH // 2
+    before = share(events[200:drift], decided[200:drift])
+    return share(events[drift + 500 :], decided[drift + 500 :]) / before
+
+
+def rare(events: Sequence[Event], decided: Sequence[bool]) -> float:
+    """Return the share within leaves of under `FEW` predictions."""
+    counts = Counter(event.judged.paths[-1] for event in events)
+    pairs = zip(events, decided, strict=True)
+    few = [(event, yes) for event, yes in pairs if counts[event.judged.paths[-1]] < FEW]
+    return share([event for event, _ in few], [yes for _, yes in few])
+
+
+Special = Callable[[Sequence[Event], Sequence[bool]], float]
+SPECIAL: dict[str, tuple[str, Special]] = {
+    "abrupt drift": ("recovered 500 after drift", recovered),
+    "sparse": ("sparse, rare leaves", rare),
+}
+
+
+def _on_target(learner: Any) -> Callable[[int], float]:
+    def measure(seed: int) -> float:
+        """Return how often the last 200 speculations are within .05 of the target, under drift."""
+        events = abrupt_drift(seed)
+        last: deque[bool] = deque(maxlen=200)
+        looks = []
+        for event, yes in zip(events, decide(learner, World(abrupt_drift), events), strict=True):
+            if yes:
+                last.append(event.judged.outcome.correct)
+                if len(last) == 200:
+                    looks.append(abs(fmean(last) - learner.target) <= 0.05)
+        return fmean(looks) if looks else 0.0
+
+    return measure
+
+
+def on_traces(learner: Policy, runs: Sequence[Any], seeds: int) -> dict[str, float]:
+    """Return mean share over orders of the runs: all of them, and airline of tau-bench only."""
+    figures = {}
+    for name, some in (("traces", list(runs)), ("airline", airline_of_tau_bench(runs))):
+        for r in (0.5, 0.7):
+            shares = [_trace_share(learner, predictions(some, seed, r)) for seed in range(seeds)]
+            figures[f"{name}, r {r}"] = round(fmean(shares), 4)
+            figures[f"{name}, r {r}, worst"] = round(min(shares), 4)
+    return figures
+
+
+def _trace_share(learner: Policy, judged: Sequence[Judged]) -> float:
+    decided = started(Replay(learner), judged)
+    earned = sum(worth(each) for each, yes in zip(judged, decided, strict=True) if yes)
+    return earned / hindsight(judged)
+
+
+def speed(learner: Policy, rounds: int = 20, count: int = 1000) -> dict[str, float]:
+    """Return microseconds of one outcome through four levels, and of one threshold: best round."""
+    chain: Sequence[State] = [learner.initial()]
+    while len(chain) < 4:
+        chain = [*chain, learner.begin(chain[-1])]
+    stream = [Outcome(0.75 + n % 25 / 100, n % 5 > 0, gain=400, cost=600) for n in range(count)]
+    updates, thresholds = [], []
+    for _ in range(rounds):
+        begun = perf_counter_ns()
+        for outcome in stream:
+            chain = learner.learn(chain, outcome)
+        learned = perf_counter_ns()
+        for _ in stream:
+            learner.threshold(chain[-1], 400.0, 600.0)
+        thresholds.append(perf_counter_ns() - learned)
+        updates.append(learned - begun)
+    return {
+        "us per update of 4 levels": round(min(updates) / count / 1000, 2),
+        "us per threshold": round(min(thresholds) / count / 1000, 2),
+    }

@@ -1,0 +1,65 @@
+"""Conformal rules: the threshold follows the errors themselves, outcome by outcome."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import log, tan
+
+from learners.policy import State, clamp
+from learners.rule import Rule
+
+
+@dataclass(frozen=True)
+class Aci(Rule):
+    """Adaptive conformal inference (Gibbs & Candès 2021, eq. 2) on the threshold.
+
+    At each outcome at or above the threshold: threshold += gamma (miss - (1 - target)), so that
+    in the long run the share of hits is the target, whatever the world does. Kept per threshold:
+    (threshold).
+    """
+
+    gamma: float = 0.02
+
+    name = "aci"
+    version = 1
+
+    def fresh(self, threshold: float, target: float) -> State:  # noqa: ARG002
+        """Return (threshold,)."""
+        return (threshold,)
+
+    def step(self, own: State, correct: bool, target: float, low: float) -> State:
+        """Return the next (threshold,)."""
+        moved = own[0] + self.gamma * (target - 1.0 if correct else target)
+        return (clamp(moved, low, self.max),)
+
+
+@dataclass(frozen=True)
+class ConformalPid(Rule):
+    """Conformal PID control (Angelopoulos, Candès & Tibshirani 2023), without a scorecaster.
+
+    P, quantile tracking: base += gamma (miss - (1 - target)). I, error integration with the
+    tangent that saturates (their eq. 5): threshold = base + ki tan(E log(t + 1) / (saturation
+    (t + 1))), E the sum of (miss - (1 - target)), t the outcomes at or above the threshold. Kept
+    per threshold: (threshold, base, E, t).
+    """
+
+    gamma: float = 0.02
+    ki: float = 0.05
+    saturation: float = 5.0
+
+    name = "conformal_pid"
+    version = 1
+
+    def fresh(self, threshold: float, target: float) -> State:  # noqa: ARG002
+        """Return (threshold, threshold, 0, 0)."""
+        return (threshold, threshold, 0.0, 0.0)
+
+    def step(self, own: State, correct: bool, target: float, low: float) -> State:
+        """Return the next (threshold, base, E, t)."""
+        _, base, total, count = own
+        error = target - 1.0 if correct else target
+        count += 1.0
+        total += error
+        base = clamp(base + self.gamma * error, low, self.max)
+        angle = clamp(total * log(count + 1.0) / (self.saturation * (count + 1.0)), -1.5, 1.5)
+        return (clamp(base + self.ki * tan(angle), low, self.max), base, total, count)

@@ -1,0 +1,60 @@
+"""Controls: policies that learn nothing."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import nextafter
+from typing import Final
+
+from learners.outcome import Outcome
+from learners.policy import START, Separate, State, Thresholds
+
+_ABOVE_ALL: Final = nextafter(1.0, 2.0)
+"""The next float above 1: no confidence reaches it."""
+
+
+class _Constant(Separate):
+    version = 1
+
+    def initial(self) -> State:
+        """Return the empty state."""
+        return ()
+
+    def update(self, state: State, outcome: Outcome) -> State:  # noqa: ARG002
+        """Return `state`."""
+        return state
+
+
+@dataclass(frozen=True)
+class Fixed(_Constant):
+    """One threshold for all, `speculate`: .92 where nothing is said (source 000, §3.1)."""
+
+    speculate: float = START
+
+    name = "fixed"
+
+    def thresholds(self, state: State) -> Thresholds:  # noqa: ARG002
+        """Return the fixed threshold, for suggestions too."""
+        return Thresholds(self.speculate, self.speculate)
+
+
+@dataclass(frozen=True)
+class Never(_Constant):
+    """Speculates on nothing: its threshold is the next float above 1."""
+
+    name = "never"
+
+    def thresholds(self, state: State) -> Thresholds:  # noqa: ARG002
+        """Return what no confidence reaches."""
+        return Thresholds(_ABOVE_ALL, _ABOVE_ALL)
+
+
+@dataclass(frozen=True)
+class Always(_Constant):
+    """Speculates on everything."""
+
+    name = "always"
+
+    def thresholds(self, state: State) -> Thresholds:  # noqa: ARG002
+        """Return 0."""
+        return Thresholds(0.0, 0.0)

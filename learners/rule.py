@@ -1,0 +1,67 @@
+"""The base of rules that hold a threshold and move it by what happens at or above it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from learners.outcome import Outcome
+from learners.policy import (
+    START,
+    SUGGEST_MIN,
+    SUGGEST_START,
+    SUGGEST_TARGET,
+    TARGET,
+    Separate,
+    State,
+    Thresholds,
+)
+
+
+@dataclass(frozen=True)
+class Rule(Separate):
+    """A threshold steered to a share of hits, `target`; `suggest` is steered alike, below it.
+
+    `speculate` learns from the outcomes at or above itself, `suggest` from those between the two,
+    to a share of `suggest_target`. State: what the rule keeps for `speculate`, then the same for
+    `suggest`; each begins with its threshold.
+    """
+
+    start: float = START
+    target: float = TARGET
+    min: float = 0.40
+    max: float = 0.95
+    suggest_start: float = SUGGEST_START
+    suggest_target: float = SUGGEST_TARGET
+    suggest_min: float = SUGGEST_MIN
+
+    def fresh(self, threshold: float, target: float) -> State:
+        """Return what the rule keeps for one threshold before any outcome."""
+        raise NotImplementedError
+
+    def step(self, own: State, correct: bool, target: float, low: float) -> State:
+        """Return what is kept after an outcome at or above its threshold, bounds `low` to `max`."""
+        raise NotImplementedError
+
+    def initial(self) -> State:
+        """Return both thresholds' fresh states."""
+        suggest = min(self.suggest_start, self.start)
+        return self.fresh(self.start, self.target) + self.fresh(suggest, self.suggest_target)
+
+    def update(self, state: State, outcome: Outcome) -> State:
+        """Return the state after `outcome`; unchanged where its confidence is below both."""
+        half = len(state) // 2
+        if outcome.confidence >= state[0]:
+            return self.step(state[:half], outcome.correct, self.target, self.min) + state[half:]
+        if outcome.confidence >= state[half]:
+            moved = self.step(state[half:], outcome.correct, self.suggest_target, self.suggest_min)
+            return state[:half] + moved
+        return state
+
+    def thresholds(self, state: State) -> Thresholds:
+        """Return both thresholds; one that is worth starting is worth showing."""
+        speculate, suggest = state[0], state[len(state) // 2]
+        return Thresholds(speculate, suggest if suggest < speculate else speculate)
+
+    def threshold(self, state: State, gain: float, cost: float) -> float:  # noqa: ARG002
+        """Return `speculate`: the rule knows nothing of gain and cost."""
+        return state[0]

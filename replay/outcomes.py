@@ -1,0 +1,84 @@
+"""Judged outcomes from a JSONL file, checked field by field, with the contexts they belong to."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from os import PathLike
+from typing import Any, Final, NamedTuple
+
+import orjson
+
+from headstart.contexts import context_paths
+from learners.outcome import Outcome
+
+ROOT: Final = "default"
+"""The level above all workflow types."""
+
+
+class OutcomeError(ValueError):
+    """A line is no outcome; the message names the file, the line, the reason and the form."""
+
+
+class Judged(NamedTuple):
+    """One outcome and the paths of its contexts, coarse to fine, beginning with `ROOT`."""
+
+    paths: tuple[str, ...]
+    outcome: Outcome
+
+
+def read_outcomes(path: str | PathLike[str], levels: Sequence[str]) -> Iterator[Judged]:
+    """Yield the outcomes of a file in its order; empty lines are passed over.
+
+    A line reads `{"context": {"workflow_type": …, …}, "confidence": p, "correct": bool, "gain": g,
+    "cost": c, "at": ms}`; any key of the context may be missing, so may gain, cost and at. Raises
+    `OutcomeError` at the first line that is none, `OSError` where the file cannot be read.
+    """
+    with open(path, "rb") as lines:
+        yield from parse_outcomes(lines, levels, str(path))
+
+
+def parse_outcomes(lines: Iterable[bytes], levels: Sequence[str], name: str) -> Iterator[Judged]:
+    """Yield the outcomes of lines; `name` says in errors where they are from."""
+    for number, line in enumerate(lines, start=1):
+        if not line.strip():
+            continue
+        try:
+            yield _judged(orjson.loads(line), levels)
+        except (ValueError, TypeError) as error:
+            raise OutcomeError(f"{name}, line {number}: {error}; see --help for the form") from None
+
+
+def paths_of(context: Mapping[str, Any], levels: Sequence[str]) -> tuple[str, ...]:
+    """Return the paths of a context, coarse to fine; levels that it does not have are left out."""
+    workflow_type = context.get("workflow_type")
+    if isinstance(workflow_type, str) and workflow_type:
+        return (ROOT, *context_paths(workflow_type, context.get, levels))
+    return (ROOT, *context_paths("", context.get, levels)[1:])
+
+
+def _judged(record: Any, levels: Sequence[str]) -> Judged:
+    if not isinstance(record, dict):
+        raise ValueError(f"an outcome is an object, not {type(record).__name__}")
+    context = record.get("context") or {}
+    if not isinstance(context, dict):
+        raise ValueError(f"context must be an object, not {type(context).__name__}")
+    correct = record.get("correct")
+    if not isinstance(correct, bool):
+        raise ValueError(f"correct must be true or false, not {correct!r}")
+    outcome = Outcome(
+        confidence=_number(record, "confidence", None),
+        correct=correct,
+        gain=_number(record, "gain", 0.0),
+        cost=_number(record, "cost", 0.0),
+        timestamp=int(_number(record, "at", 0.0)),
+    )
+    return Judged(paths_of(context, levels), outcome)
+
+
+def _number(record: Mapping[str, Any], field: str, missing: float | None) -> float:
+    value = record.get(field)
+    if value is None and missing is not None:
+        return missing
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise ValueError(f"{field} must be a number, not {value!r}")
+    return float(value)
