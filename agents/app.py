@@ -5,11 +5,10 @@ An app owns one `Runtime`, which is told of assignments and fed with batches.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import faust
 from faust.types import TP
@@ -20,8 +19,8 @@ from agents.record_path.transport import RecordBatchSchema, Transport
 from agents.sweeper import sweep
 from processing.records import RecordBatch
 
-READY_FILE: Final = "ready"
-"""Holds the worker's process id once its partitions are assigned and its rows restored."""
+if TYPE_CHECKING:
+    from agents.health import Health
 
 
 @dataclass(frozen=True)
@@ -37,6 +36,10 @@ class WorkerConfig:
     levels: tuple[str, ...]
     instance: str
     """Name of this worker within its group, for static membership."""
+    stuck_after_s: float = 30.0
+    """Without progress for so long, it says that it is stuck; 0: never."""
+    health: str = ""
+    """Where it answers health checks, host:port; empty: nowhere."""
 
 
 class Runtime(Protocol):
@@ -57,6 +60,10 @@ class Runtime(Protocol):
         """Return the next offset of each partition that nothing waits or works for."""
         ...
 
+    def away(self) -> set[str]:
+        """Return the services that its own work finds away."""
+        ...
+
     async def drain(self) -> None:
         """Finish what is in flight and drop what waits: partitions are being revoked."""
         ...
@@ -71,6 +78,17 @@ class App(faust.App):  # type: ignore[misc]
 
     source_topics: frozenset[str] = frozenset()
     runtime: Runtime
+    health: Health | None = None
+    ready = False
+    """Partitions are assigned, and their rows restored."""
+    opened = 0
+    """Partitions taken up under this assignment."""
+
+    async def on_start(self) -> None:
+        """Report from the first second on, also while tables are restored."""
+        await super().on_start()
+        if self.health is not None:
+            await self.add_async_context(self.health.running())
 
     def _new_transport(self) -> Transport:
         return Transport(self.conf.broker_consumer, self)
@@ -79,8 +97,22 @@ class App(faust.App):  # type: ignore[misc]
         """Return where to begin in each assigned partition."""
         return await self.runtime.positions(assigned, committed)
 
+    def progress(self) -> dict[int, int]:
+        """Return the offset below which everything took effect, by partition."""
+        if not self.ready:
+            return {}
+        return {tp.partition: offset for tp, offset in self.consumer.reached().items()}
+
+    def restored(self) -> dict[int, int]:
+        """Return the changelog offset that recovery has come to, by partition."""
+        if not self.tables:
+            return {}
+        offsets = self.tables.recovery.active_offsets
+        return {tp.partition: at for tp, at in sorted(offsets.items()) if at is not None}
+
     async def drain_lanes(self) -> None:
         """Let work in flight finish before partitions are given up."""
+        self.ready, self.opened = False, 0
         await self.runtime.drain()
 
 
@@ -121,7 +153,9 @@ async def _prepare_positions(app: Any, **_kwargs: Any) -> None:
         await app.consumer.prepare_positions()
     except Exception as error:  # Faust would stop, slowly, and exit with 0
         end_process("positions", error)
-    (app.conf.datadir / READY_FILE).write_text(str(os.getpid()))
+    app.ready = True
+    if app.health is not None:
+        app.health.tell()
 
 
 async def _close(app: Any, **_kwargs: Any) -> None:

@@ -70,7 +70,7 @@ class SinkRuntime:
         self._intake: Intake[TP] | None = None
         self._generation = -1
         self._storing: asyncio.Task[None] | None = None
-        self._started = False
+        self._started = self._waits = False
         self._partitions: asyncio.Task[None] | None = None
 
     async def positions(self, assigned: set[TP], _committed: Mapping[TP, int]) -> Mapping[TP, int]:
@@ -105,6 +105,10 @@ class SinkRuntime:
             return {}
         stored = self._storing is None or self._storing.done()
         return self._intake.positions.copy() if stored else {}
+
+    def away(self) -> set[str]:
+        """Return Postgres while a batch waits for it."""
+        return {"postgres"} if self._waits else set()
 
     async def drain(self) -> None:
         """Finish the transaction in flight; drop what waits."""
@@ -171,10 +175,12 @@ class SinkRuntime:
             except (PostgresUnreachable, psycopg.OperationalError, psycopg.InterfaceError) as error:
                 if attempt == 0:
                     log.warning("postgres.away", error=str(error).strip())
+                self._waits = True
                 await self._close_sink()
                 await asyncio.sleep(BACKOFF_S[min(attempt, len(BACKOFF_S) - 1)])
                 attempt += 1
             else:
+                self._waits = False
                 return
 
     async def _open_sink(self) -> StagedSink:

@@ -99,6 +99,7 @@ class ThresholdRuntime:
             watermark=core.watermark,
             published=len(waiting),
         )
+        self.app.opened += 1
         return owned
 
     def _stored(self, partition: int, oldest: int = -1) -> list[Threshold]:
@@ -123,6 +124,10 @@ class ThresholdRuntime:
             return {}
         positions = self._intake.positions
         return {tp: positions[tp] for tp, each in self._owned.items() if each.lane.idle}
+
+    def away(self) -> set[str]:
+        """Return Redis while thresholds wait for it; learning goes on without."""
+        return {"redis"} if self._pending else set()
 
     async def drain(self) -> None:
         """Finish the steps in flight; let go of the partitions."""

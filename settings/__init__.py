@@ -7,13 +7,16 @@ nor the environment gives is the one of the local stack that runs on the data di
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Final
 
 from pydantic import Field, ValidationError, field_validator
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
 from headstart.contexts import DEFAULT_LEVELS
 from learners.registry import DEFAULT, policy
+
+HIGHEST_PORT: Final = 65_533
+"""The two ports after it are those of the other workers."""
 
 
 class SettingsError(ValueError):
@@ -35,6 +38,10 @@ class Settings(BaseSettings):
     )
     partitions: int = Field(8, ge=1, le=10_000, description="partitions of new topics")
     instance: str = Field("0", pattern=r"^[\w.-]{1,64}$", description="name of a worker")
+    stuck_after_s: float = Field(
+        30.0, ge=0, description="seconds without progress after which a worker is ended; 0: never"
+    )
+    health: str = Field("", description="where a worker answers health checks, host:port")
 
     @field_validator("levels", mode="before")
     @classmethod
@@ -42,6 +49,14 @@ class Settings(BaseSettings):
         """Read `domain,user_id`, the way the environment gives a list."""
         if isinstance(value, str):
             return tuple(part.strip() for part in value.split(",") if part.strip())
+        return value
+
+    @field_validator("health")
+    @classmethod
+    def _an_address(cls, value: str) -> str:
+        host, _, port = value.rpartition(":")
+        if value and not (host and port.isdecimal() and 0 < int(port) <= HIGHEST_PORT):
+            raise ValueError(f"give host:port, the port from 1 to {HIGHEST_PORT}")
         return value
 
     @field_validator("learner")
@@ -87,6 +102,9 @@ def environment(settings: Settings, *, addresses: bool = True) -> dict[str, str]
         "HEADSTART_LEARNER": settings.learner,
         "HEADSTART_LEVELS": ",".join(settings.levels),
         "HEADSTART_PARTITIONS": str(settings.partitions),
+        "HEADSTART_INSTANCE": settings.instance,
+        "HEADSTART_STUCK_AFTER_S": str(settings.stuck_after_s),
+        "HEADSTART_HEALTH": settings.health,
     }
     if addresses:
         found["HEADSTART_KAFKA"] = settings.kafka

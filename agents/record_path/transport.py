@@ -92,6 +92,10 @@ class Consumer(StockConsumer):  # type: ignore[misc]
         """Report that everything below offset `end` took effect and may be committed."""
         self._done[tp] = end
 
+    def reached(self) -> dict[TP, int]:
+        """Return the offset below which everything took effect, by partition."""
+        return {**self._positions, **self._done}
+
     def _filter_tps_with_pending_acks(self, topics: Any = None) -> Iterable[TP]:
         return [tp for tp in self._done if topics is None or tp in topics or tp.topic in topics]
 
