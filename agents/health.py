@@ -74,6 +74,7 @@ class Health:
                 await asyncio.gather(*loops, return_exceptions=True)
                 if self._log is not None:
                     await self._log.close()
+                self.tell()  # how far it came
 
     def tell(self) -> None:
         """Write the report, whole or not at all."""

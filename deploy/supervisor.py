@@ -107,6 +107,7 @@ class Supervisor:
             ):
                 said.append(f"worker {worker.name} is stuck: {why}; ending it")
                 worker.child.send(signal.SIGKILL)
+                worker.watchdog = self._watchdog()  # it is said once
         return said
 
     @property
