@@ -5,12 +5,15 @@ An app owns one `Runtime`, which is told of assignments and fed with batches.
 
 from __future__ import annotations
 
+import os
+import threading
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 import faust
+import structlog
 from faust.types import TP
 
 from agents.alive import HEARTBEAT_S, SESSION_TIMEOUT_S
@@ -21,6 +24,12 @@ from processing.records import RecordBatch
 
 if TYPE_CHECKING:
     from agents.health import Health
+
+log = structlog.get_logger()
+
+
+LONGEST_STOP_S: Final = 9.0
+"""What is not done by then (a service is away) is done again by the next owner."""
 
 
 @dataclass(frozen=True)
@@ -90,6 +99,13 @@ class App(faust.App):  # type: ignore[misc]
         if self.health is not None:
             await self.add_async_context(self.health.running())
 
+    async def stop(self) -> None:
+        """Finish what is in flight and commit it; after `LONGEST_STOP_S` just end."""
+        last = threading.Timer(LONGEST_STOP_S, _give_up)
+        last.daemon = True
+        last.start()
+        await super().stop()
+
     def _new_transport(self) -> Transport:
         return Transport(self.conf.broker_consumer, self)
 
@@ -146,6 +162,11 @@ def new_app(group: str, config: WorkerConfig) -> App:
     app.on_before_shutdown.connect(_close)
     app.task(sweep)
     return app
+
+
+def _give_up() -> None:
+    log.warning("worker.stop.cut", after_s=LONGEST_STOP_S)
+    os._exit(0)  # state is safe at any line
 
 
 async def _prepare_positions(app: Any, **_kwargs: Any) -> None:

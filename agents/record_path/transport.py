@@ -34,6 +34,26 @@ class ConsumerThread(AIOKafkaConsumerThread):  # type: ignore[misc]
         consumer._fetch_max_wait_ms = FETCH_WAIT_MS
         return consumer
 
+    async def on_thread_stop(self) -> None:
+        """Disconnect; leave the group where somebody else can take over at once.
+
+        A static member that only disconnects keeps its partitions for the whole session timeout,
+        while nobody works on them. The only member keeps them: it will be back, and an empty group
+        makes the next one wait (Kafka's group.initial.rebalance.delay.ms).
+        """
+        consumer = self._consumer
+        if consumer is not None and not self._holds_everything(consumer):
+            consumer._coordinator._group_instance_id = None  # aiokafka: static members never leave
+        await super().on_thread_stop()
+
+    def _holds_everything(self, consumer: Any) -> bool:
+        held = {(tp.topic, tp.partition) for tp in consumer.assignment()}
+        return all(
+            (topic, partition) in held
+            for topic in self.app.source_topics
+            for partition in consumer.partitions_for_topic(topic) or ()
+        )
+
     async def _highwaters(self, partitions: Iterable[TP]) -> Mapping[TP, int]:
         """Return the true ends: the embedded broker's answer would cut the last commit in two."""
         kafka = ",".join(server_list(self.transport.url, self.transport.default_port))

@@ -107,10 +107,15 @@ class Workers:
 
 
 @pytest.fixture
-def services(broker: str, tmp_path: Path) -> Iterator[Addresses]:
-    with Stack(StackConfig(data=tmp_path / "stack", kafka=broker)) as stack:
-        asyncio.run(prepare(stack.addresses, 2))
-        yield stack.addresses
+def stack(broker: str, tmp_path: Path) -> Iterator[Stack]:
+    with Stack(StackConfig(data=tmp_path / "stack", kafka=broker)) as running:
+        asyncio.run(prepare(running.addresses, 2))
+        yield running
+
+
+@pytest.fixture
+def services(stack: Stack) -> Addresses:
+    return stack.addresses
 
 
 @pytest.fixture
@@ -125,13 +130,16 @@ def workers(
     launch: Callable[..., Any], services: Addresses, postgres: Switch, tmp_path: Path
 ) -> Iterator[Workers]:
     port = three_ports()
-    running = launch(
-        "worker", "all", "--kafka", services.kafka, "--redis", services.redis,
-        "--postgres", postgres.dsn, "--data", str(tmp_path / "data"),
-        "--health", f"127.0.0.1:{port}", "--stuck-after-s", str(STUCK_AFTER_S),
-    )  # fmt: skip
+    where = addressed(services, postgres, tmp_path)
+    health = ("--health", f"127.0.0.1:{port}", "--stuck-after-s", str(STUCK_AFTER_S))
+    running = launch("worker", "all", *where, *health)
     yield Workers(running, port)
     assert running.end(signal.SIGTERM) == 0
+
+
+def addressed(services: Addresses, postgres: Switch, folder: Path) -> tuple[str, ...]:
+    where = ("--kafka", services.kafka, "--redis", services.redis, "--postgres", postgres.dsn)
+    return (*where, "--data", str(folder / "data"))
 
 
 def three_ports() -> int:
@@ -177,3 +185,34 @@ def test_postgres_away_makes_only_the_sinks_unready(
     for sink in sinks:
         workers.until(sink, "readyz", 200, None)
     assert workers.running.err.read_text().count("\n") == 1, "nothing was said but its start"
+
+
+def test_workers_whose_service_is_away_end_in_time_all_the_same(
+    stack: Stack,
+    postgres: Switch,
+    launch: Callable[..., Any],
+    judged: Callable[..., Event],
+    tmp_path: Path,
+    tenant: str,
+) -> None:
+    where = addressed(stack.addresses, postgres, tmp_path)
+    postgres.open()
+    workers = {name: launch("worker", name, *where) for name in ("episodes", "thresholds")}
+    reports = {name: tmp_path / "data" / "workers" / f"{name}-0" / "progress" for name in workers}
+    for path in reports.values():
+        until(lambda p=path: p.exists() and b'"ready":true' in p.read_bytes())  # type: ignore[misc]
+    postgres.close()
+    with Emitter(stack.addresses.kafka) as emitter:
+        emitter.emit(judged(tenant))
+    until(lambda: b'"waits_for":["postgres"]' in reports["episodes"].read_bytes())
+    assert workers["episodes"].end(signal.SIGTERM, 10) == 0
+    os.kill(stack.pids["broker"], signal.SIGKILL)
+    until(lambda: b'"waits_for":["broker"]' in reports["thresholds"].read_bytes())
+    assert workers["thresholds"].end(signal.SIGTERM, 10) == 0
+
+
+def until(condition: Callable[[], bool], seconds: float = 60) -> None:
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
