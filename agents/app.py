@@ -120,11 +120,14 @@ class App(faust.App):  # type: ignore[misc]
         return {tp.partition: offset for tp, offset in self.consumer.reached().items()}
 
     def restored(self) -> dict[int, int]:
-        """Return the changelog offset that recovery has come to, by partition."""
-        if not self.tables:
+        """Return the changelog offset that the table has come to while it is restored."""
+        if self.ready:
             return {}
-        offsets = self.tables.recovery.active_offsets
-        return {tp.partition: at for tp, at in sorted(offsets.items()) if at is not None}
+        return {
+            partition: offset
+            for table in self.tables.values()
+            for partition, offset in table.data.reached().items()
+        }
 
     async def drain_lanes(self) -> None:
         """Let work in flight finish before partitions are given up."""

@@ -31,7 +31,7 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
     lag: Mapping[int, int] = {}
     """Records that the broker has beyond; as the broker last said."""
     restored: Mapping[int, int] = {}
-    """Changelog offsets recovered so far."""
+    """The changelog offset that the table has come to; only while it is restored."""
     opened: int = 0
     """Partitions taken up since the process began."""
     away: tuple[str, ...] = ()

@@ -29,11 +29,6 @@ an idle worker some requests; the embedded broker looks for data twice in that t
 class ConsumerThread(AIOKafkaConsumerThread):  # type: ignore[misc]
     """Fetches source topics batch-wise."""
 
-    def _create_worker_consumer(self, transport: Any) -> Any:
-        consumer = super()._create_worker_consumer(transport)
-        consumer._fetch_max_wait_ms = FETCH_WAIT_MS
-        return consumer
-
     async def on_thread_stop(self) -> None:
         """Disconnect; leave the group where somebody else can take over at once.
 
@@ -53,6 +48,11 @@ class ConsumerThread(AIOKafkaConsumerThread):  # type: ignore[misc]
             for topic in self.app.source_topics
             for partition in consumer.partitions_for_topic(topic) or ()
         )
+
+    def _create_worker_consumer(self, transport: Any) -> Any:
+        consumer = super()._create_worker_consumer(transport)
+        consumer._fetch_max_wait_ms = FETCH_WAIT_MS
+        return consumer
 
     async def _highwaters(self, partitions: Iterable[TP]) -> Mapping[TP, int]:
         """Return the true ends: the embedded broker's answer would cut the last commit in two."""
