@@ -11,11 +11,13 @@ from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from typing import Any, Final
 
+import structlog
 from aiokafka import AIOKafkaConsumer, TopicPartition
 from aiokafka.errors import KafkaError
-from redis.exceptions import RedisError
 
 from sinks.connections import connect_postgres, connect_redis
+
+log = structlog.get_logger()
 
 ANSWER_S: Final = 5.0
 """How long a service may take to answer before it counts as away."""
@@ -28,7 +30,8 @@ async def answers(probe: Probe) -> bool:
     try:
         async with asyncio.timeout(ANSWER_S):
             await probe()
-    except (KafkaError, RedisError, OSError):  # ConnectionError and TimeoutError are OSErrors
+    except Exception as error:  # whatever went wrong, it did not answer; the worker goes on
+        log.debug("probe.failed", error=repr(error))
         return False
     return True
 
@@ -70,8 +73,9 @@ class LogEnds:
         """Disconnect."""
         consumer, self._consumer = self._consumer, None
         if consumer is not None:
-            with suppress(KafkaError, OSError):
-                await consumer.stop()
+            with suppress(KafkaError, OSError):  # TimeoutError is one
+                async with asyncio.timeout(ANSWER_S):
+                    await consumer.stop()
 
 
 def postgres_probe(dsn: str) -> Probe:

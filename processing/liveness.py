@@ -16,6 +16,9 @@ REPORT_FILE: Final = "progress"
 LONGEST_STEP_S: Final = 5.0
 """Most seconds that one look may add: while nobody looked, nothing is known."""
 
+FIRST_REPORT: Final = 4
+"""So many times longer may the first report take: a start killed early makes the next one slow."""
+
 
 class Report(msgspec.Struct, frozen=True, kw_only=True):
     """One worker at one moment. Offsets are the next ones, by partition of its source topic."""
@@ -96,7 +99,7 @@ class Watchdog:
     def _verdict(self, report: Report | None) -> str | None:
         if self._limit <= 0:
             return None
-        if self._silent_s > self._limit:
+        if self._silent_s > self._limit * (FIRST_REPORT if report is None else 1):
             return f"it has not reported for {self._silent_s:.0f} s"
         if report is None or self._still_s <= self._limit:
             return None

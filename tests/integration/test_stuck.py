@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+import psycopg
 import pytest
 
 from deploy.local import StackConfig
@@ -18,7 +19,7 @@ from headstart import Emitter
 pytestmark = pytest.mark.integration
 
 Event = dict[str, Any]
-STUCK_AFTER_S = 10.0
+STUCK_AFTER_S = 15.0
 TYPES = [f"type-{number}" for number in range(4)]
 
 
@@ -82,3 +83,19 @@ def test_stopped_workers_are_ended_and_started_again(
     assert stored.ids() == sorted(event["id"] for event in events)
     assert stored.counted(*TYPES) == counts(events)
     assert supervisor.restarts == 3, said
+
+
+def test_lag_without_progress_is_noticed_although_everything_answers(
+    watched: Watched, stored_at: Callable[[dict[str, Any], str], Any], tenant: str
+) -> None:
+    supervisor, said = watched.supervisor, watched.said
+    stored = stored_at(vars(watched.system.addresses), tenant)
+    with psycopg.connect(watched.system.addresses.postgres) as connection:
+        # The sink's transaction waits for as long as this one lasts; Postgres answers all others.
+        connection.execute("LOCK TABLE episodic_events IN ACCESS EXCLUSIVE MODE")
+        events = watched.emit()
+        watched.until(lambda: any("episodes is stuck: it lags by" in line for line in said))
+    watched.until(lambda: supervisor.restarts == 1 and supervisor.ready)
+    assert watched.system.drain(60)
+    assert stored.ids() == sorted(event["id"] for event in events)
+    assert supervisor.restarts == 1, said

@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from processing.liveness import (
+    FIRST_REPORT,
     LONGEST_STEP_S,
     Report,
     Watchdog,
@@ -70,7 +71,7 @@ def test_zero_switches_it_off(course: list[tuple[float, Report | None]]) -> None
 def test_whoever_says_nothing_new_is_stuck_in_the_end(
     course: list[tuple[float, Report | None]], step: float, last: Report | None
 ) -> None:
-    silence = [(step, last)] * (int(LIMIT_S / step) + 3)
+    silence = [(step, last)] * (int(FIRST_REPORT * LIMIT_S / step) + 3)
     assert watched([*course, *silence])[-1] is not None
 
 
@@ -92,6 +93,12 @@ def test_whoever_moves_now_and_then_is_not_stuck(pauses: list[int], what: str) -
             moved: Any = {what: {0: offset}, "lag": {0: 9}, "ready": what == "done"}
             course.append((1.0, report(at, **moved)))
     assert set(watched(course)) == {None}
+
+
+def test_a_slow_start_has_more_time() -> None:
+    said = watched([(1.0, None)] * 130)
+    assert set(said[:121]) == {None}
+    assert said[-1] == "it has not reported for 129 s"
 
 
 def test_lag_without_progress() -> None:
