@@ -6,10 +6,11 @@ An app owns one `Runtime`, which is told of assignments and fed with batches.
 from __future__ import annotations
 
 import os
+import threading
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 import faust
 import structlog
@@ -23,10 +24,14 @@ from agents.sweeper import sweep
 from processing.records import RecordBatch
 from processing.refusals import RefusalLimits
 
+if TYPE_CHECKING:
+    from agents.health import Health
+
 log = structlog.get_logger()
 
-READY_FILE: Final = "ready"
-"""Holds the worker's process id once its partitions are assigned and its rows restored."""
+
+LONGEST_STOP_S: Final = 9.0
+"""What is not done by then (a service is away) is done again by the next owner."""
 
 
 @dataclass(frozen=True)
@@ -43,6 +48,10 @@ class WorkerConfig:
     instance: str
     """Name of this worker within its group, for static membership."""
     limits: RefusalLimits = field(default_factory=RefusalLimits)
+    stuck_after_s: float = 30.0
+    """Without progress for so long, it says that it is stuck; 0: never."""
+    health: str = ""
+    """Where it answers health checks, host:port; empty: nowhere."""
 
 
 class Runtime(Protocol):
@@ -63,6 +72,10 @@ class Runtime(Protocol):
         """Return the next offset of each partition that nothing waits or works for."""
         ...
 
+    def away(self) -> set[str]:
+        """Return the services that its own work finds away."""
+        ...
+
     async def drain(self) -> None:
         """Finish what is in flight and drop what waits: partitions are being revoked."""
         ...
@@ -77,6 +90,28 @@ class App(faust.App):  # type: ignore[misc]
 
     source_topics: frozenset[str] = frozenset()
     runtime: Runtime
+    health: Health | None = None
+    ready = False
+    """Partitions are assigned, and their rows restored."""
+    opened = 0
+    """Partitions taken up under this assignment."""
+
+    async def on_start(self) -> None:
+        """Report from the first second on, also while tables are restored."""
+        await super().on_start()
+        if self.health is not None:
+            await self.add_async_context(self.health.running())
+
+    async def crash(self, reason: BaseException) -> None:
+        """End the process: Faust would stop its services, which can take for ever."""
+        end_process("app", reason)
+
+    async def stop(self) -> None:
+        """Finish what is in flight and commit it; after `LONGEST_STOP_S` just end."""
+        last = threading.Timer(LONGEST_STOP_S, _give_up)
+        last.daemon = True
+        last.start()
+        await super().stop()
 
     def _new_transport(self) -> Transport:
         return Transport(self.conf.broker_consumer, self)
@@ -85,8 +120,25 @@ class App(faust.App):  # type: ignore[misc]
         """Return where to begin in each assigned partition."""
         return await self.runtime.positions(assigned, committed)
 
+    def progress(self) -> dict[int, int]:
+        """Return the offset below which everything took effect, by partition."""
+        if not self.ready:
+            return {}
+        return {tp.partition: offset for tp, offset in self.consumer.reached().items()}
+
+    def restored(self) -> dict[int, int]:
+        """Return the changelog offset that the table has come to while it is restored."""
+        if self.ready:
+            return {}
+        return {
+            partition: offset
+            for table in self.tables.values()
+            for partition, offset in table.data.reached().items()
+        }
+
     async def drain_lanes(self) -> None:
         """Let work in flight finish before partitions are given up."""
+        self.ready, self.opened = False, 0
         await self.runtime.drain()
 
 
@@ -123,6 +175,11 @@ def new_app(group: str, config: WorkerConfig) -> App:
     return app
 
 
+def _give_up() -> None:
+    log.warning("worker.stop.cut", after_s=LONGEST_STOP_S)
+    os._exit(0)  # state is safe at any line
+
+
 async def _prepare_positions(app: Any, **_kwargs: Any) -> None:
     try:
         await app.consumer.prepare_positions()
@@ -131,7 +188,9 @@ async def _prepare_positions(app: Any, **_kwargs: Any) -> None:
         return
     except Exception as error:  # Faust would stop, slowly, and exit with 0
         end_process("positions", error)
-    (app.conf.datadir / READY_FILE).write_text(str(os.getpid()))
+    app.ready = True
+    if app.health is not None:
+        app.health.tell()
 
 
 async def _close(app: Any, **_kwargs: Any) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import datetime
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final
 
@@ -38,8 +37,8 @@ LINGER_S: Final = 0.05
 """A batch is stored when it is full or this old: one transaction for many small fetches."""
 UNPACK_AT_ONCE: Final = 128
 """Records unpacked at a time; in between Postgres is served."""
-DRAIN_S: Final = 8.0
-"""How long the transaction in flight may take when partitions are given up."""
+DRAIN_S: Final = 3.0
+"""How long the transaction in flight, and one after it, may take when partitions are given up."""
 PARTITIONS_INTERVAL_S: Final = 3600.0
 BACKOFF_S: Final = (0.2, 0.5, 1.0, 2.0, 5.0)
 
@@ -76,7 +75,7 @@ class SinkRuntime:
         self._parts: list[Slice] = []
         self._letters: list[DeadLetter] = []
         self._checked: Mapping[int, RefusalState] = {}
-        self._started = False
+        self._started = self._waits = False
         self._partitions: asyncio.Task[None] | None = None
 
     async def positions(self, assigned: set[TP], _committed: Mapping[TP, int]) -> Mapping[TP, int]:
@@ -114,14 +113,23 @@ class SinkRuntime:
         stored = self._storing is None or self._storing.done()
         return self._intake.positions.copy() if stored else {}
 
+    def away(self) -> set[str]:
+        """Return Postgres while a batch waits for it."""
+        return {"postgres"} if self._waits else set()
+
     async def drain(self) -> None:
         """Finish the transaction in flight; drop what waits."""
         lane, self._lane = self._lane, None
+        if self._waits and self._storing is not None:
+            self._storing.cancel()  # Postgres is away: there is nothing to finish
         if lane is not None:
-            await lane.close()
-        with suppress(TimeoutError):
-            await asyncio.wait_for(self._stored(), DRAIN_S)  # else it is rolled back
-        self._storing = None
+            await lane.close(DRAIN_S)
+        storing, self._storing = self._storing, None
+        if storing is not None:
+            await asyncio.wait({storing}, timeout=DRAIN_S)
+            storing.cancel()  # else it is rolled back
+            await asyncio.wait({storing})
+        self._waits = False
 
     async def close(self) -> None:
         """Finish the transaction in flight and disconnect."""
@@ -188,10 +196,12 @@ class SinkRuntime:
             except (PostgresUnreachable, psycopg.OperationalError, psycopg.InterfaceError) as error:
                 if attempt == 0:
                     log.warning("postgres.away", error=str(error).strip())
+                self._waits = True
                 await self._close_sink()
                 await asyncio.sleep(BACKOFF_S[min(attempt, len(BACKOFF_S) - 1)])
                 attempt += 1
             else:
+                self._waits = False
                 return
 
     async def _open_sink(self) -> StagedSink:

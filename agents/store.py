@@ -43,6 +43,11 @@ class ContextStore(Store):  # type: ignore[misc]
             if key not in (CHANGELOG_OFFSET, self.offset_key):
                 yield key, value
 
+    def reached(self) -> dict[int, int]:
+        """Return the changelog offset that each open partition holds, for whoever watches."""
+        held = {partition: db.get(CHANGELOG_OFFSET) for partition, db in self._dbs.items()}
+        return {number: _OFFSET.unpack(raw)[1] for number, raw in sorted(held.items()) if raw}
+
     def write_rows(
         self,
         partition: int,

@@ -24,7 +24,11 @@ async def sweep(app: Any) -> None:
         before = idle
         if not stuck or app.rebalancing:
             continue
-        ends = await app.consumer.highwaters(*stuck)
+        try:
+            ends = await app.consumer.highwaters(*stuck)
+        except ConnectionError as error:  # the broker is away; so are the partitions
+            log.info("sweep.waits", reason=str(error))
+            continue
         lagging = {tp: idle[tp] for tp in stuck if (ends.get(tp) or 0) > idle[tp]}
         if lagging:
             places = {f"{tp.topic}-{tp.partition}": offset for tp, offset in lagging.items()}

@@ -107,6 +107,7 @@ class ThresholdRuntime:
             watermark=core.watermark,
             published=len(waiting),
         )
+        self.app.opened += 1
         return owned
 
     def _stored(self, partition: int, oldest: int = -1) -> list[Threshold]:
@@ -131,6 +132,10 @@ class ThresholdRuntime:
             return {}
         positions = self._intake.positions
         return {tp: positions[tp] for tp, each in self._owned.items() if each.lane.idle}
+
+    def away(self) -> set[str]:
+        """Return Redis while thresholds wait for it; learning goes on without."""
+        return {"redis"} if self._pending else set()
 
     async def drain(self) -> None:
         """Finish the steps in flight; let go of the partitions."""
@@ -159,6 +164,11 @@ class ThresholdRuntime:
                 log.warning("redis.away", error=str(error))
             self._pending.add(thresholds)
 
+    @property
+    def waits_for_redis(self) -> bool:
+        """Whether thresholds wait for Redis."""
+        return bool(self._pending)
+
     async def _keep(self, work: Any, interval_s: float) -> None:
         """Do `work` every so often; an error in it ends the process."""
         try:
@@ -174,6 +184,8 @@ class ThresholdRuntime:
             await self.publish(self._pending.drain())
         if self._pending:
             return
+        for tp in self._owned:
+            self.app.consumer.commit_done(tp)
         try:
             if partitions := [tp.partition for tp in self._owned]:
                 run, forgotten = await self._published.forgotten(partitions)

@@ -17,8 +17,11 @@ import faust
 import structlog
 
 from agents.app import App, WorkerConfig
+from agents.health import BROKER, Health
+from agents.probes import postgres_probe, redis_probe
 from agents.sink import EPISODES, HISTORY, sink_app
 from agents.thresholds import thresholds_app
+from headstart.producing import BrokerUnreachable
 from sinks.connections import connect_postgres
 from sinks.migrate import migrate
 from sinks.partitions import ensure_partitions
@@ -48,9 +51,12 @@ def run_worker(name: str, config: WorkerConfig) -> int:
     logging.getLogger("faust.transport.drivers.aiokafka").setLevel(logging.ERROR)
     config.data.mkdir(parents=True, exist_ok=True)
     with contextlib.closing(_hold(config.data / "worker.lock")):
-        epoch = asyncio.run(_until_ready(name, config))
+        health = _health(name, config)
+        epoch = asyncio.run(_until_ready(name, config, health))
         logging.getLogger("aiokafka").setLevel(logging.WARNING)  # until now we said it ourselves
         app = WORKERS[name](config, epoch)
+        app.health = health
+        health.attach(app, epoch.partitions)
         _tame_collector()
         worker = faust.Worker(
             app, loglevel="WARNING", quiet=True, redirect_stdouts=False, override_logging=False
@@ -62,6 +68,12 @@ def run_worker(name: str, config: WorkerConfig) -> int:
         except SystemExit as ended:
             return int(ended.code or 0)
     return 0
+
+
+def _health(name: str, config: WorkerConfig) -> Health:
+    if name == "thresholds":  # learning goes on without Redis
+        return Health(name, config, {"redis": redis_probe(config.redis)}, needs=set())
+    return Health(name, config, {"postgres": postgres_probe(config.postgres)}, needs={"postgres"})
 
 
 def _tame_collector() -> None:
@@ -84,20 +96,29 @@ def _hold(path: Path) -> IO[str]:
     return file
 
 
-async def _until_ready(name: str, config: WorkerConfig) -> Epoch:
+async def _until_ready(name: str, config: WorkerConfig, health: Health) -> Epoch:
     """Return the log epoch once broker and Postgres answer, saying each time what is missing."""
-    attempt = 0
-    while True:
-        try:
-            epoch = await read_epoch(config.kafka)
-            if name != "thresholds":  # learning needs no Postgres
-                await _prepare_postgres(name, config.postgres)
-            return epoch
-        except (ConnectionError, TopicsMissing) as error:
-            delay = _RETRY_S[min(attempt, len(_RETRY_S) - 1)]
-            log.warning("worker.waits", worker=name, reason=str(error), retry_s=delay)
-            await asyncio.sleep(delay)
-            attempt += 1
+    async with health.running():
+        attempt = 0
+        while True:
+            try:
+                epoch = await read_epoch(config.kafka)
+                if name != "thresholds":  # learning needs no Postgres
+                    health.wait_for("migration")  # it may take as long as it takes
+                    await _prepare_postgres(name, config.postgres)
+                return epoch
+            except (ConnectionError, TopicsMissing) as error:
+                delay = _RETRY_S[min(attempt, len(_RETRY_S) - 1)]
+                log.warning("worker.waits", worker=name, reason=str(error), retry_s=delay)
+                health.wait_for(_missing(error))
+                await asyncio.sleep(delay)
+                attempt += 1
+
+
+def _missing(error: Exception) -> str:
+    if isinstance(error, TopicsMissing):
+        return "topics"
+    return BROKER if isinstance(error, BrokerUnreachable) else "postgres"
 
 
 async def _prepare_postgres(name: str, dsn: str) -> None:

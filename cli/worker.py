@@ -32,18 +32,37 @@ def worker(
     instance: Annotated[
         str | None, typer.Option(help="Name within the group, one per process [default: 0].")
     ] = None,
+    health: Annotated[
+        str | None,
+        typer.Option(
+            help="Answer /healthz and /readyz at host:port [default: off]; all: episodes there, "
+            "thresholds at port + 1, history at port + 2."
+        ),
+    ] = None,
+    stuck_after_s: Annotated[
+        float | None,
+        typer.Option(help="Seconds without progress that make it stuck [default: 30]; 0: never."),
+    ] = None,
 ) -> None:
     """Run a worker: events to Postgres, outcomes to thresholds, thresholds to history.
 
     It waits for its services with back-off and says what is missing. It ends on SIGTERM, having
-    committed what is done.
+    committed what is done. all: what ends, or is stuck, is started again.
 
-    Examples: headstart worker thresholds --instance b; headstart worker all
+    Examples: headstart worker thresholds --instance b; headstart worker all;
+    headstart worker all --health 127.0.0.1:8080
     """
     from settings import read_settings
 
     settings = read_settings(
-        kafka=kafka, postgres=postgres, redis=redis, data=data, learner=learner, instance=instance
+        kafka=kafka,
+        postgres=postgres,
+        redis=redis,
+        data=data,
+        learner=learner,
+        instance=instance,
+        health=health,
+        stuck_after_s=stuck_after_s,
     )
     if name is Name.ALL:
         _supervise(settings)
@@ -61,6 +80,8 @@ def worker(
         levels=settings.levels,
         instance=settings.instance,
         limits=RefusalLimits(settings.refused_ratio, settings.refused_window, settings.refused_run),
+        stuck_after_s=settings.stuck_after_s,
+        health=settings.health,
     )
     raise typer.Exit(run_worker(name.value, config))
 

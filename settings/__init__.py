@@ -7,7 +7,7 @@ nor the environment gives is the one of the local stack that runs on the data di
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Final
 
 from pydantic import Field, ValidationError, field_validator
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
@@ -18,6 +18,9 @@ from learners.registry import DEFAULT, policy
 from processing.refusals import RefusalLimits
 
 LIMITS = RefusalLimits()
+
+HIGHEST_PORT: Final = 65_533
+"""The two ports after it are those of the other workers."""
 
 
 class SettingsError(ValueError):
@@ -39,6 +42,10 @@ class Settings(BaseSettings):
     )
     partitions: int = Field(8, ge=1, le=10_000, description="partitions of new topics")
     instance: str = Field("0", pattern=r"^[\w.-]{1,64}$", description="name of a worker")
+    stuck_after_s: float = Field(
+        30.0, ge=0, description="seconds without progress after which a worker is ended; 0: never"
+    )
+    health: str = Field("", description="where a worker answers health checks, host:port")
 
     refused_ratio: float = Field(
         LIMITS.ratio, ge=0, le=1, description="share of records that may be refused; 0: any"
@@ -56,6 +63,14 @@ class Settings(BaseSettings):
         """Read `domain,user_id`, the way the environment gives a list."""
         if isinstance(value, str):
             return tuple(part.strip() for part in value.split(",") if part.strip())
+        return value
+
+    @field_validator("health")
+    @classmethod
+    def _an_address(cls, value: str) -> str:
+        host, _, port = value.rpartition(":")
+        if value and not (host and port.isdecimal() and 0 < int(port) <= HIGHEST_PORT):
+            raise ValueError(f"give host:port, the port from 1 to {HIGHEST_PORT}")
         return value
 
     @field_validator("learner")
@@ -104,6 +119,9 @@ def environment(settings: Settings, *, addresses: bool = True) -> dict[str, str]
         "HEADSTART_REFUSED_RATIO": str(settings.refused_ratio),
         "HEADSTART_REFUSED_WINDOW": str(settings.refused_window),
         "HEADSTART_REFUSED_RUN": str(settings.refused_run),
+        "HEADSTART_INSTANCE": settings.instance,
+        "HEADSTART_STUCK_AFTER_S": str(settings.stuck_after_s),
+        "HEADSTART_HEALTH": settings.health,
     }
     if addresses:
         found["HEADSTART_KAFKA"] = settings.kafka

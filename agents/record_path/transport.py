@@ -16,6 +16,7 @@ from faust.transport.drivers.aiokafka import Consumer as StockConsumer
 from faust.transport.drivers.aiokafka import Transport as StockTransport
 from faust.types import TP, ConsumerMessage
 
+from agents.lane import end_process
 from agents.record_path.fetch import fetched_records
 from processing.records import RecordBatch
 from topics.admin import describe_topics
@@ -29,10 +30,34 @@ an idle worker some requests; the embedded broker looks for data twice in that t
 class ConsumerThread(AIOKafkaConsumerThread):  # type: ignore[misc]
     """Fetches source topics batch-wise."""
 
+    async def on_thread_stop(self) -> None:
+        """Disconnect; leave the group where somebody else can take over at once.
+
+        A static member that only disconnects keeps its partitions for the whole session timeout,
+        while nobody works on them. The only member keeps them: it will be back, and an empty group
+        makes the next one wait (Kafka's group.initial.rebalance.delay.ms).
+        """
+        consumer = self._consumer
+        if consumer is not None and not self._holds_everything(consumer):
+            consumer._coordinator._group_instance_id = None  # aiokafka: static members never leave
+        await super().on_thread_stop()
+
+    def _holds_everything(self, consumer: Any) -> bool:
+        held = {(tp.topic, tp.partition) for tp in consumer.assignment()}
+        return all(
+            (topic, partition) in held
+            for topic in self.app.source_topics
+            for partition in consumer.partitions_for_topic(topic) or ()
+        )
+
     def _create_worker_consumer(self, transport: Any) -> Any:
         consumer = super()._create_worker_consumer(transport)
         consumer._fetch_max_wait_ms = FETCH_WAIT_MS
         return consumer
+
+    async def crash(self, reason: BaseException) -> None:
+        """End the process: without this thread nothing is fetched any more."""
+        end_process("consumer", reason)
 
     async def _highwaters(self, partitions: Iterable[TP]) -> Mapping[TP, int]:
         """Return the true ends, which the embedded broker does not tell everybody.
@@ -74,6 +99,7 @@ class Consumer(StockConsumer):  # type: ignore[misc]
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         self._done: dict[TP, int] = {}
+        self._committable: dict[TP, int] = {}
         self._positions: Mapping[TP, int] = {}
         super().__init__(*args, **kwargs)
 
@@ -99,15 +125,28 @@ class Consumer(StockConsumer):  # type: ignore[misc]
             generation_id=self.app.consumer_generation_id,
         )
 
-    def done(self, tp: TP, end: int) -> None:
-        """Report that everything below offset `end` took effect and may be committed."""
+    def done(self, tp: TP, end: int, *, commit: bool = True) -> None:
+        """Report that everything below offset `end` took effect and, with `commit`, commit it."""
         self._done[tp] = end
+        if commit:
+            self._committable[tp] = end
+
+    def commit_done(self, tp: TP) -> None:
+        """Commit what was reported of a partition and held back."""
+        if tp in self._done:
+            self._committable[tp] = self._done[tp]
+
+    def reached(self) -> dict[TP, int]:
+        """Return the offset below which everything took effect, by partition."""
+        return {**self._positions, **self._done}
 
     def _filter_tps_with_pending_acks(self, topics: Any = None) -> Iterable[TP]:
-        return [tp for tp in self._done if topics is None or tp in topics or tp.topic in topics]
+        return [
+            tp for tp in self._committable if topics is None or tp in topics or tp.topic in topics
+        ]
 
     def _new_offset(self, tp: TP) -> int | None:
-        return self._done.get(tp)
+        return self._committable.get(tp)
 
     async def _add_gap(self, tp: TP, offset_from: int, offset_to: int) -> None:
         """Do nothing: holes are known from fetch positions, not from offsets seen."""
@@ -117,6 +156,7 @@ class Consumer(StockConsumer):  # type: ignore[misc]
         await self.app.drain_lanes()
         await super().on_partitions_revoked(revoked)
         self._done.clear()
+        self._committable.clear()
         self._positions = {}
 
     async def prepare_positions(self) -> None:

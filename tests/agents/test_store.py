@@ -46,6 +46,14 @@ def test_write_get_delete(opened: Open) -> None:
     assert (store.get_row(P, b"a"), store.get_row(P, b"b")) == (None, b"3")
 
 
+def test_it_says_how_far_it_came_where_it_is_open(opened: Open) -> None:
+    store = opened()
+    assert store.reached() == {}
+    store.write_rows(P, [(b"a", b"1")], 10)
+    store.write_rows(P + 1, [(b"a", b"1")], None)
+    assert store.reached() == {P: 10}
+
+
 def test_scan_shows_rows_and_nothing_of_its_own(opened: Open) -> None:
     store = opened()
     rows = [(b"%03d" % number, b"row %d" % number) for number in range(300)]

@@ -39,6 +39,7 @@ def test_defaults() -> None:
     assert found.redis == "redis://127.0.0.1:6379/0"
     assert (found.learner, found.levels) == ("hops", ("domain", "user_id"))
     assert (found.partitions, found.instance) == (8, "0")
+    assert (found.stuck_after_s, found.health) == (30.0, "")
 
 
 @pytest.mark.parametrize("name", ["kafka", "postgres", "redis"])
@@ -102,6 +103,10 @@ def test_flag_before_environment_for_the_rest(monkeypatch: pytest.MonkeyPatch) -
         ("refused_run", "-1", "greater than or equal to 0"),
         ("learner", "guess", "choose one of aci, always, "),
         ("instance", "a/b", "match pattern"),
+        ("stuck_after_s", "-1", "greater than or equal to 0"),
+        ("health", "8080", "host:port"),
+        ("health", "127.0.0.1:65534", "port from 1 to 65533"),
+        ("health", "127.0.0.1:0", "host:port"),
     ],
 )
 def test_a_bad_value_names_its_setting(
@@ -134,6 +139,9 @@ def test_a_child_process_gets_the_same_settings(
         refused_ratio=0.25,
         refused_window=50,
         refused_run=0,
+        instance="b",
+        stuck_after_s=12.5,
+        health="[::1]:8080",
     )
     for name, value in environment(given).items():
         monkeypatch.setenv(name, value)

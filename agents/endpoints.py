@@ -1,0 +1,81 @@
+"""`/healthz` and `/readyz` over HTTP, for whoever looks after workers from outside.
+
+Both answer with the worker's report and, where the answer is 503, the reason.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Protocol
+
+import msgspec
+from aiohttp import web
+
+from processing.liveness import Report
+
+
+class Judged(Protocol):
+    """Something that reports on itself."""
+
+    report: Report
+    stuck: str | None
+
+
+class AddressTaken(RuntimeError):
+    """Nothing can listen at the address that was set for health."""
+
+    def __init__(self, address: str, reason: object) -> None:
+        super().__init__(
+            f"cannot answer health checks at {address} ({reason}); name a free one: "
+            "--health HOST:PORT or HEADSTART_HEALTH"
+        )
+
+
+@asynccontextmanager
+async def serving(address: str, judged: Judged) -> AsyncIterator[None]:
+    """Answer at `address`, host:port, in this event loop; nothing where it is empty.
+
+    Raises `AddressTaken`.
+    """
+    if not address:
+        yield
+        return
+
+    async def healthz(_request: web.Request) -> web.Response:
+        return _answer(judged.report, judged.stuck)
+
+    async def readyz(_request: web.Request) -> web.Response:
+        return _answer(judged.report, judged.stuck or unready(judged.report))
+
+    app = web.Application()
+    app.add_routes([web.get("/healthz", healthz), web.get("/readyz", readyz)])
+    runner = web.AppRunner(app, access_log=None, shutdown_timeout=0.5)
+    await runner.setup()
+    host, _, port = address.rpartition(":")
+    try:
+        try:
+            await web.TCPSite(runner, host.strip("[]"), int(port)).start()
+        except OSError as error:
+            raise AddressTaken(address, error) from error
+        yield
+    finally:
+        await runner.cleanup()
+
+
+def unready(report: Report) -> str | None:
+    """Return why a worker is not ready; None: it is."""
+    if report.waits_for:
+        return f"it waits for {', '.join(report.waits_for)}"
+    if report.away:
+        return f"no answer from {', '.join(report.away)}"
+    if not report.ready:
+        return "its partitions are not yet assigned and restored"
+    return None
+
+
+def _answer(report: Report, why: str | None) -> web.Response:
+    body = msgspec.json.encode({"ok": why is None, "why": why, **msgspec.structs.asdict(report)})
+    return web.Response(
+        body=body, status=503 if why else 200, content_type="application/json", charset="utf-8"
+    )

@@ -1,0 +1,126 @@
+"""How a worker is: its report, written once a second, and what it answers over HTTP if asked to.
+
+When a report means that the worker is stuck is decided in processing/liveness.py; the endpoints
+themselves are agents/endpoints.py. Whoever ends a stuck worker is outside (deploy/supervisor.py, or
+a liveness probe): one that hangs cannot.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, Any, Final
+
+from agents.endpoints import serving
+from agents.lane import end_process
+from agents.probes import LogEnds, Probe, answers
+from processing.liveness import REPORT_FILE, Report, Watchdog, encode_report
+
+if TYPE_CHECKING:
+    from agents.app import App, WorkerConfig
+
+BROKER: Final = "broker"
+REPORT_S: Final = 1.0
+PROBE_S: Final = 5.0
+"""How often the services are asked."""
+
+
+class Health:
+    """What one worker says of itself, from its first second on."""
+
+    def __init__(
+        self, worker: str, config: WorkerConfig, probes: Mapping[str, Probe], needs: set[str]
+    ) -> None:
+        """`probes`: by service, besides the broker. `needs`: those it cannot go on without."""
+        self._worker, self._config = worker, config
+        self._file = config.data / REPORT_FILE
+        self._watchdog = Watchdog(config.stuck_after_s)
+        self._probes, self._needs = probes, {BROKER, *needs}
+        self._away: set[str] = set()
+        self._starting: tuple[str, ...] = ()
+        self._app: App | None = None
+        self._log: LogEnds | None = None
+        self.report = self._now()
+        self.stuck: str | None = None
+        """Why this worker is stuck, None while it is not."""
+
+    def wait_for(self, *what: str) -> None:
+        """Say what the start waits for; nothing: it goes on."""
+        self._starting = what
+        self.tell()
+
+    def attach(self, app: App, partitions: int) -> None:
+        """From now on it is `app` that runs."""
+        (topic,) = app.source_topics
+        self._app, self._starting = app, ()
+        self._log = LogEnds(self._config.kafka, topic, partitions)
+
+    @asynccontextmanager
+    async def running(self) -> AsyncIterator[None]:
+        """Report, and answer, for as long as the block lasts. Raises `AddressTaken`."""
+        self.tell()
+        async with serving(self._config.health, self):
+            loops = [asyncio.create_task(_every(REPORT_S, self._tell))]
+            if self._log is not None:
+                loops.append(asyncio.create_task(_every(PROBE_S, self._probe)))
+            try:
+                yield
+            finally:
+                for loop in loops:
+                    loop.cancel()
+                await asyncio.gather(*loops, return_exceptions=True)
+                if self._log is not None:
+                    await self._log.close()
+                self.tell()  # how far it came
+
+    def tell(self) -> None:
+        """Write the report, whole or not at all."""
+        self.report = self._now()
+        self.stuck = self._watchdog.observe(time.monotonic(), self.report)
+        fresh = self._file.with_name(f"{REPORT_FILE}.new")
+        fresh.write_bytes(encode_report(self.report))
+        fresh.replace(self._file)
+
+    async def _tell(self) -> None:
+        self.tell()
+
+    async def _probe(self) -> None:
+        assert self._log is not None
+        probes: dict[str, Probe] = {BROKER: self._log.ask, **self._probes}
+        found = await asyncio.gather(*(answers(probe) for probe in probes.values()))
+        self._away = {name for name, there in zip(probes, found, strict=True) if not there}
+
+    def _now(self) -> Report:
+        more: dict[str, Any] = {}
+        away = self._away
+        if self._app is not None and self._log is not None:
+            done = self._app.progress()
+            away = away | self._app.runtime.away()
+            more = {
+                "ready": self._app.ready,
+                "done": done,
+                "lag": self._log.lag(done),
+                "restored": self._app.restored(),
+                "opened": self._app.opened,
+            }
+        return Report(
+            worker=self._worker,
+            pid=os.getpid(),
+            at=time.time_ns() // 1_000_000,
+            away=tuple(sorted(away)),
+            waits_for=(*self._starting, *sorted(away & self._needs)),
+            **more,
+        )
+
+
+async def _every(interval_s: float, work: Callable[[], Awaitable[None]]) -> None:
+    """Do `work` every so often, beginning now; an error in it ends the process."""
+    try:
+        while True:
+            await work()
+            await asyncio.sleep(interval_s)
+    except Exception as error:
+        end_process("health", error)

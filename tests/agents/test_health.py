@@ -1,0 +1,75 @@
+"""What a worker says of itself before it runs, and what the endpoints make of a report."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from agents.app import WorkerConfig
+from agents.endpoints import AddressTaken, unready
+from agents.health import Health
+from deploy.supervisor import health_address
+from processing.liveness import REPORT_FILE, Report, decode_report
+
+
+@pytest.fixture
+def report() -> Callable[..., Report]:
+    return lambda **more: Report(worker="episodes", pid=1, at=2, **more)
+
+
+def test_a_worker_that_waits_for_its_services_says_so(worker_config: WorkerConfig) -> None:
+    worker_config.data.mkdir()
+    health = Health("episodes", worker_config, {}, {"postgres"})
+
+    async def start() -> Report | None:
+        async with health.running():
+            health.wait_for("topics")
+            return decode_report((worker_config.data / REPORT_FILE).read_bytes())
+
+    found = asyncio.run(start())
+    assert found is not None
+    assert (found.worker, found.ready, found.waits_for) == ("episodes", False, ("topics",))
+    assert health.stuck is None
+
+
+def test_an_address_that_is_taken_is_named(worker_config: WorkerConfig) -> None:
+    worker_config.data.mkdir()
+    with socket.socket() as other:
+        other.bind(("127.0.0.1", 0))
+        other.listen()
+        address = f"127.0.0.1:{other.getsockname()[1]}"
+        health = Health("episodes", replace(worker_config, health=address), {}, set())
+
+        async def start() -> None:
+            async with health.running():
+                raise AssertionError("it cannot answer")
+
+        with pytest.raises(AddressTaken, match=address):
+            asyncio.run(start())
+
+
+@pytest.mark.parametrize(
+    ("more", "why"),
+    [
+        ({"ready": True}, None),
+        ({}, "its partitions are not yet assigned and restored"),
+        ({"waits_for": ("broker",), "away": ("broker",)}, "it waits for broker"),
+        ({"ready": True, "away": ("redis",)}, "no answer from redis"),
+    ],
+)
+def test_who_is_ready(report: Callable[..., Report], more: dict[str, Any], why: str | None) -> None:
+    assert unready(report(**more)) == why
+
+
+def test_supervised_workers_take_one_port_after_the_other() -> None:
+    assert [health_address("0.0.0.0:8080", place) for place in range(3)] == [
+        "0.0.0.0:8080",
+        "0.0.0.0:8081",
+        "0.0.0.0:8082",
+    ]
+    assert health_address("[::1]:80", 1) == "[::1]:81"

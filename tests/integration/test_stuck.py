@@ -1,0 +1,101 @@
+"""Workers that stand still: ended by the supervisor and started again; nothing lost or double."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import psycopg
+import pytest
+
+from deploy.local import StackConfig
+from deploy.system import System
+from headstart import Emitter
+
+pytestmark = pytest.mark.integration
+
+Event = dict[str, Any]
+STUCK_AFTER_S = 15.0
+TYPES = [f"type-{number}" for number in range(4)]
+
+
+class Watched:
+    """A system of the test's own, quick to take a worker for stuck."""
+
+    def __init__(self, system: System, said: list[str], emit: Callable[[], list[Event]]) -> None:
+        assert system.supervisor is not None
+        self.system, self.said, self.emit = system, said, emit
+        self.supervisor = system.supervisor
+
+    def until(self, condition: Callable[[], bool], seconds: float = 60) -> None:
+        """Watch over it, which starts workers again, until the condition holds."""
+        deadline = time.monotonic() + seconds
+        while not condition():
+            assert time.monotonic() < deadline, self.said
+            self.system.check()
+            time.sleep(0.1)
+
+
+@pytest.fixture
+def watched(
+    broker: str, tmp_path: Path, tenant: str, judged: Callable[..., Event]
+) -> Iterator[Watched]:
+    said: list[str] = []
+    environment = {"HEADSTART_STUCK_AFTER_S": str(STUCK_AFTER_S)}
+    config = StackConfig(data=tmp_path / "system", kafka=broker)
+    with System(config, partitions=2, environment=environment, say=said.append) as system:
+
+        def emit() -> list[Event]:
+            events = [judged(tenant, each) for each in TYPES for _ in range(100)]
+            with Emitter(system.addresses.kafka) as emitter:
+                for event in events:
+                    emitter.emit(event)
+            return events
+
+        yield Watched(system, said, emit)
+
+
+def test_stopped_workers_are_ended_and_started_again(
+    watched: Watched,
+    counts: Callable[[Sequence[Event]], dict[str, int]],
+    stored_at: Callable[[dict[str, Any], str], Any],
+    tenant: str,
+) -> None:
+    supervisor, said = watched.supervisor, watched.said
+    stored = stored_at(vars(watched.system.addresses), tenant)
+    events = watched.emit()
+    watched.until(lambda: bool(stored.counted(*TYPES)) and bool(stored.ids()))
+    before = dict(supervisor.pids)
+    for pid in before.values():
+        os.kill(pid, signal.SIGSTOP)
+    events += watched.emit()
+    watched.until(lambda: sum("is stuck" in line for line in said) == 3)
+    watched.until(lambda: supervisor.restarts == 3 and supervisor.ready)
+    for name in before:
+        assert any(f"worker {name} is stuck: it has not reported" in line for line in said), said
+        assert any(f"worker {name} was ended by SIGKILL" in line for line in said), said
+    assert not set(before.values()) & set(supervisor.pids.values())
+    assert watched.system.drain(60)
+    assert stored.ids() == sorted(event["id"] for event in events)
+    assert stored.counted(*TYPES) == counts(events)
+    assert supervisor.restarts == 3, said
+
+
+def test_lag_without_progress_is_noticed_although_everything_answers(
+    watched: Watched, stored_at: Callable[[dict[str, Any], str], Any], tenant: str
+) -> None:
+    supervisor, said = watched.supervisor, watched.said
+    stored = stored_at(vars(watched.system.addresses), tenant)
+    with psycopg.connect(watched.system.addresses.postgres) as connection:
+        # The sink's transaction waits for as long as this one lasts; Postgres answers all others.
+        connection.execute("LOCK TABLE episodic_events IN ACCESS EXCLUSIVE MODE")
+        events = watched.emit()
+        watched.until(lambda: any("episodes is stuck: it lags by" in line for line in said))
+    watched.until(lambda: supervisor.restarts == 1 and supervisor.ready)
+    assert watched.system.drain(60)
+    assert stored.ids() == sorted(event["id"] for event in events)
+    assert supervisor.restarts == 1, said
