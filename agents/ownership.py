@@ -109,6 +109,6 @@ class Ownership:
             await self._runtime.producer.send_rows(THRESHOLDS.name, self._tp.partition, chunk)
 
     def done(self, end: int) -> None:
-        """Let `end` be committed, once Redis has everything: from there the next owner publishes."""
+        """Let `end` be committed once Redis has everything: the next owner publishes from there."""
         consumer = self._runtime.app.consumer
         consumer.done(self._tp, end, commit=not self._runtime.waits_for_redis)

@@ -5,12 +5,15 @@ from __future__ import annotations
 import signal
 import threading
 from enum import StrEnum
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from cli.options import Data, Kafka, Learner, Postgres, Redis
 from cli.output import say
+
+if TYPE_CHECKING:
+    from settings import Settings
 
 
 class Name(StrEnum):
@@ -66,7 +69,11 @@ def worker(
     )
     if name is Name.ALL:
         _supervise(settings)
-        return
+    else:
+        raise typer.Exit(_run(name.value, settings))
+
+
+def _run(name: str, settings: Settings) -> int:
     from agents.app import WorkerConfig
     from agents.worker import run_worker
     from processing.refusals import RefusalLimits
@@ -75,7 +82,7 @@ def worker(
         kafka=settings.kafka,
         postgres=settings.postgres,
         redis=settings.redis,
-        data=settings.data / "workers" / f"{name.value}-{settings.instance}",
+        data=settings.data / "workers" / f"{name}-{settings.instance}",
         learner=settings.learner,
         levels=settings.levels,
         instance=settings.instance,
@@ -83,14 +90,13 @@ def worker(
         stuck_after_s=settings.stuck_after_s,
         health=settings.health,
     )
-    raise typer.Exit(run_worker(name.value, config))
+    return run_worker(name, config)
 
 
-def _supervise(settings: object) -> None:
+def _supervise(settings: Settings) -> None:
     from deploy.supervisor import Supervisor
-    from settings import Settings, environment
+    from settings import environment
 
-    assert isinstance(settings, Settings)
     ended = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: ended.set())
