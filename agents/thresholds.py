@@ -175,10 +175,11 @@ class ThresholdRuntime:
             return  # what is to be published says so
 
     async def _publish_again(self, partition: int, run: bytes) -> None:
+        mark = await self._published.begin(partition)
         thresholds = self._stored(partition)
         for begin in range(0, len(thresholds), PUBLISHED_AT_ONCE):
             await self._publisher.publish(thresholds[begin : begin + PUBLISHED_AT_ONCE])
-        await self._published.remember(partition, run)
+        await self._published.remember(partition, run, mark)
         log.info("thresholds.published.again", partition=partition, thresholds=len(thresholds))
 
     async def _tidy(self) -> None:
