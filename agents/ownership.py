@@ -37,6 +37,7 @@ class Ownership:
         self._generation = runtime.app.consumer_generation_id
         held = self._store.persisted_offset(TP(CHANGELOG.name, tp.partition))
         self.delivery = Delivery(self, 0 if held is None else held + 1)
+        self._end: int | None = None
         self._tombstones = Tombstones()
         self._tombstones.add(self._store.scan(tp.partition), time.monotonic())
         self.lane = Lane(f"thresholds-{tp.partition}", self._handle)
@@ -99,5 +100,15 @@ class Ownership:
             await self._runtime.producer.send_rows(THRESHOLDS.name, self._tp.partition, chunk)
 
     def done(self, end: int) -> None:
-        """Let `end` be committed."""
-        self._runtime.app.consumer.done(self._tp, end)
+        """Let `end` be committed, once nothing waits for Redis."""
+        self._end = end
+        self.report()
+
+    def report(self) -> None:
+        """Report how far everything has taken effect.
+
+        What waits for Redis is lost with this process. The committed offset then tells the next
+        owner from where on to publish again, so it must not pass what waits.
+        """
+        if self._end is not None and not self._runtime.behind:
+            self._runtime.app.consumer.done(self._tp, self._end)

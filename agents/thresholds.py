@@ -52,6 +52,8 @@ class ThresholdRuntime:
         self._publisher = ThresholdPublisher(config.redis)
         self._published = Published(config.redis)
         self._pending = PendingThresholds()
+        self.behind = False
+        """Whether something waits for Redis."""
         self._owned: dict[TP, Ownership] = {}
         self._intake: Intake[TP] | None = None
         self._generation = -1
@@ -150,6 +152,7 @@ class ThresholdRuntime:
             if not self._pending:
                 log.warning("redis.away", error=str(error))
             self._pending.add(thresholds)
+            self.behind = True
 
     async def _keep(self, work: Any, interval_s: float) -> None:
         """Do `work` every so often; an error in it ends the process."""
@@ -166,6 +169,9 @@ class ThresholdRuntime:
             await self.publish(self._pending.drain())
         if self._pending:
             return
+        self.behind = False
+        for owned in self._owned.values():
+            owned.report()
         try:
             if partitions := [tp.partition for tp in self._owned]:
                 run, forgotten = await self._published.forgotten(partitions)
