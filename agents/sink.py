@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import datetime
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final
 
@@ -111,9 +110,12 @@ class SinkRuntime:
         lane, self._lane = self._lane, None
         if lane is not None:
             await lane.close()
-        with suppress(TimeoutError):
-            await asyncio.wait_for(self._stored(), DRAIN_S)  # else it is rolled back
-        self._storing = None
+        storing, self._storing = self._storing, None
+        if storing is not None and not storing.done():
+            # Not awaited: the lane may have cancelled it, which must not end the caller.
+            await asyncio.wait([storing], timeout=DRAIN_S)
+            storing.cancel()  # rolled back
+            await asyncio.wait([storing])
 
     async def close(self) -> None:
         """Finish the transaction in flight and disconnect."""
