@@ -13,7 +13,8 @@ class Topic:
     """One topic's contract.
 
     `partitioned`: it has as many partitions as `headstart.events` (else one). `retention_ms`
-    applies to topics cleaned by deletion; a compacted topic keeps the last record of each key.
+    applies to topics cleaned by deletion; a compacted topic keeps the last record of each key, and
+    all that is younger than `compaction_lag_ms`.
     """
 
     name: str
@@ -23,6 +24,7 @@ class Topic:
     cleanup: Literal["delete", "compact"]
     retention_ms: int = -1
     max_record_bytes: int = 1_048_576
+    compaction_lag_ms: int = 0
     schema: str | None = None
     internal: bool = False
 
@@ -34,6 +36,8 @@ class Topic:
         }
         if self.cleanup == "delete":
             settings["retention.ms"] = str(self.retention_ms)
+        if self.compaction_lag_ms:
+            settings["min.compaction.lag.ms"] = str(self.compaction_lag_ms)
         return settings
 
 
@@ -83,6 +87,7 @@ CHANGELOG: Final = Topic(
     partitioned=True,
     cleanup="compact",
     max_record_bytes=10_485_760,  # a commit is one record batch, never cut by rows
+    compaction_lag_ms=3_600_000,  # time to answer a stale row before it outlives the good one
     internal=True,
 )
 
