@@ -5,7 +5,7 @@ BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-apache lint lock clean
+.PHONY: help setup demo test test-apache soak lint lock clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 14
@@ -24,6 +24,9 @@ test: setup lint ## lint, types, import rules and every test
 
 test-apache: setup ## the integration suite on Apache Kafka itself (needs Java 17 and Maven)
 	@HEADSTART_KAFKA=apache $(BIN)/python -m pytest tests/integration $(ARGS)
+
+soak: setup ## run simulated faults on fresh seeds, and print failing ones [SECONDS=600]
+	@$(BIN)/python -m tests.simulation --seconds $(or $(SECONDS),600)
 
 lint: setup ## ruff, mypy and import-linter
 	@$(BIN)/ruff check .
