@@ -139,7 +139,12 @@ def offset_behind_newer_rows() -> Patches:
 
 def generation_check() -> Patches:
     """Who lost the assignment does not write."""
-    return patch.object(Ownership, "current", lambda _: True)
+
+    def current(self: Ownership) -> bool:
+        self._runtime.alive.check()
+        return True
+
+    return patch.object(Ownership, "current", current)
 
 
 def stall_check() -> Patches:

@@ -293,8 +293,8 @@ class World:
 
     def adopted(self) -> bool:
         """Return whether the rows of the last log epoch are in this one's changelog."""
-        if not self.past:
-            return True
+        if self.recreating or not self.past:
+            return not self.recreating
         logs = zip(
             self.past[-1][1].logs[CHANGELOG.name], self.broker.logs[CHANGELOG.name], strict=True
         )
