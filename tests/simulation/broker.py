@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 PARTITIONS: Final = 2
 COMPACTION_LAG_S: Final = 120.0
 """How long compaction leaves a record alone, in the world's seconds: four rounds of tidying."""
+RETENTION_S: Final = 60.0
+"""The youngest that retention takes: longer than anybody lags who does not know that he is late."""
 SESSION_S: Final = 10.0
 HEARTBEAT_S: Final = 2.0
 
@@ -72,6 +74,10 @@ class Log:
             # The batch's last record stays as a batch header does: offsets are never reused.
             or last[record.key] == record.offset
         ]
+
+    def older(self, before: float) -> int:
+        """Return the offset of the first record that is not older than `before`."""
+        return next((record.offset for record in self.records if record.at >= before), self.end)
 
     def retain(self, begin: int) -> None:
         """Take the records below `begin` from the log."""

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from tests.simulation import faults
-from tests.simulation.broker import COMPACTION_LAG_S, HEARTBEAT_S
+from tests.simulation.broker import COMPACTION_LAG_S, HEARTBEAT_S, RETENTION_S
 from tests.simulation.process import Process
 from tests.simulation.recreation import recreate
 from tests.simulation.traffic import poison
@@ -38,7 +38,7 @@ def _kill(world: World, fault: faults.Kill) -> None:
 
 def _stop(world: World, fault: faults.Stop) -> None:
     if (worker := _alive(world, fault.worker)) is not None:
-        worker.start(worker.stop())
+        worker.stop()
 
 
 def _stall(world: World, fault: faults.Stall) -> None:
@@ -137,10 +137,11 @@ def _compact(world: World, fault: faults.Compact) -> None:
 
 
 def _retain(world: World, fault: faults.Retain) -> None:
-    """Both groups have processed what goes."""
+    """Both groups have processed what goes, and nobody stands still for so long."""
     for partition, log in enumerate(world.broker.logs[EVENTS.name]):
         stored = world.postgres.offsets.get((world.epoch.number, partition), 0)
-        log.retain(min(stored, world.applied(partition)))
+        old = log.older(world.loop.now - RETENTION_S)
+        log.retain(min(stored, world.applied(partition), old))
 
 
 def _time(world: World, fault: faults.Time) -> None:

@@ -38,7 +38,7 @@ class Operator(Process):
         world.upheld = False
         for worker in list(world.workers.values()):
             if worker.running:
-                worker.start(worker.stop())
+                worker.stop()
             for _ in range(STOP_S):
                 if not worker.dead:
                     await asyncio.sleep(1.0)

@@ -164,8 +164,11 @@ class Worker(Process):
     async def _sweep(self) -> None:
         await sweep(self.app)
 
-    async def stop(self) -> None:
-        """End as asked to."""
+    def stop(self) -> None:
+        """Be asked to end."""
+        self.start(self._or_end(self._stop))
+
+    async def _stop(self) -> None:
         await self.runtime.close()
         await self.app.consumer.commit()
         self.group.leave(self)
