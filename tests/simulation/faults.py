@@ -264,7 +264,7 @@ def _fault(
 def _of_services(chance: random.Random, kind: type[Fault], at: int) -> Fault:
     if kind is Redis:
         how = chance.choice(["emptied", "emptied", "down", "snapshot"])
-        return Redis(at, how, chance.choice([0.5, 8.0, 40.0]) if how == "down" else 0.0)
+        return Redis(at, how, chance.choice([0.5, 8.0, 300.0]) if how == "down" else 0.0)
     if kind is Postgres:
         return Postgres(at, chance.choice([0.0, 5.0, 30.0]))
     if kind is Compact:

@@ -87,6 +87,14 @@ def first_failures(rules: Iterable[str], most: int) -> Iterator[tuple[str, Tally
             yield rule, future.result()
 
 
+def run_seeds(seeds: Iterable[tuple[int, str | None]]) -> Iterator[Tally]:
+    """Run (seed, rule to switch off) pairs; yield what came of each, in order."""
+    with patch.dict(os.environ, {"PYTHONHASHSEED": "0"}), _pool() as pool:
+        futures = [pool.submit(run_chunk, seed, seed + 1, rule) for seed, rule in seeds]
+        for future in futures:
+            yield future.result()
+
+
 @contextmanager
 def _world_of(rule: str | None) -> Iterator[None]:
     with ExitStack() as stack:
