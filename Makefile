@@ -5,7 +5,7 @@ BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-apache chaos lint lock clean
+.PHONY: help setup demo test test-apache chaos soak lint lock clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 14
@@ -27,6 +27,9 @@ test-apache: setup ## the integration suite on Apache Kafka itself (needs Java 1
 
 chaos: setup ## real faults on Apache Kafka, then the checker [ROUNDS=n] [ARGS="--seconds 60"]
 	@$(BIN)/python -m tests.faults --rounds $(or $(ROUNDS),3) $(ARGS)
+
+soak: setup ## run simulated faults on fresh seeds, and print failing ones [SECONDS=600]
+	@$(BIN)/python -m tests.simulation --seconds $(or $(SECONDS),600)
 
 lint: setup ## ruff, mypy and import-linter
 	@$(BIN)/ruff check .

@@ -109,6 +109,9 @@ class Ownership:
             await self._runtime.producer.send_rows(THRESHOLDS.name, self._tp.partition, chunk)
 
     def done(self, end: int) -> None:
-        """Let `end` be committed once Redis has everything: the next owner publishes from there."""
-        consumer = self._runtime.app.consumer
-        consumer.done(self._tp, end, commit=not self._runtime.waits_for_redis)
+        """Let `end` be committed, unless something waits for Redis.
+
+        That is lost with this process; the committed offset then tells the next owner from where on
+        to publish again, so it must not pass what waits.
+        """
+        self._runtime.app.consumer.done(self._tp, end, commit=not self._runtime.behind)

@@ -55,6 +55,8 @@ class ThresholdRuntime:
         self._publisher = ThresholdPublisher(config.redis)
         self._published = Published(config.redis)
         self._pending = PendingThresholds()
+        self.behind = False
+        """Whether something waits for Redis."""
         self._owned: dict[TP, Ownership] = {}
         self._intake: Intake[TP] | None = None
         self._generation = -1
@@ -163,11 +165,7 @@ class ThresholdRuntime:
             if not self._pending:
                 log.warning("redis.away", error=str(error))
             self._pending.add(thresholds)
-
-    @property
-    def waits_for_redis(self) -> bool:
-        """Whether thresholds wait for Redis."""
-        return bool(self._pending)
+            self.behind = True
 
     async def _keep(self, work: Any, interval_s: float) -> None:
         """Do `work` every so often; an error in it ends the process."""
@@ -184,6 +182,7 @@ class ThresholdRuntime:
             await self.publish(self._pending.drain())
         if self._pending:
             return
+        self.behind = False
         for tp in self._owned:
             self.app.consumer.commit_done(tp)
         try:
@@ -195,10 +194,11 @@ class ThresholdRuntime:
             return  # what is to be published says so
 
     async def _publish_again(self, partition: int, run: bytes) -> None:
+        mark = await self._published.begin(partition)
         thresholds = self._stored(partition)
         for begin in range(0, len(thresholds), PUBLISHED_AT_ONCE):
             await self._publisher.publish(thresholds[begin : begin + PUBLISHED_AT_ONCE])
-        await self._published.remember(partition, run)
+        await self._published.remember(partition, run, mark)
         log.info("thresholds.published.again", partition=partition, thresholds=len(thresholds))
 
     async def _tidy(self) -> None:

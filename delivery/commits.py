@@ -71,6 +71,7 @@ class Delivery:
         """`next_changelog`: the changelog offset that follows what the local store holds."""
         self._outlets = outlets
         self._next = next_changelog
+        self._ahead = (-1, -1)
         self._one_at_a_time = asyncio.Lock()
 
     async def deliver(self, commit: Commit) -> None:
@@ -98,7 +99,7 @@ class Delivery:
             begin, self._next = self._next, end
             better = await self._better(begin, end)
             if self._outlets.current() and await self._append_again(better):
-                self._outlets.write_rows((), self._next - 1)
+                self._write((), self._next - 1)
 
     async def bury(self, markers: Iterable[tuple[bytes, bytes]]) -> None:
         """Append tombstones for rows that were deleted long ago, where they still are."""
@@ -127,13 +128,26 @@ class Delivery:
             return False
         begin, self._next = self._next, last + 1
         if first == begin:
-            outlets.write_rows(rows, last)
+            self._write(rows, last)
             return True
         outlets.write_rows(rows, None)
         if not await self._append_again(await self._better(begin, first)):
             return False
-        outlets.write_rows((), self._next - 1)
+        self._write((), self._next - 1)
         return True
+
+    def _write(self, rows: Sequence[Row], changelog_offset: int) -> None:
+        """Write rows to the local store, and the offset unless it would pass over newer rows.
+
+        Those of another owner that was ahead of us are in no store of ours until we have come as
+        far; a recovery that began after them would miss them.
+        """
+        if self._ahead > (-1, -1):
+            row = dict(rows).get(PARTITION_KEY) or self._outlets.get_row(PARTITION_KEY)
+            if row is None or version(row) < self._ahead:
+                self._outlets.write_rows(rows, None)
+                return
+        self._outlets.write_rows(rows, changelog_offset)
 
     async def _better(self, begin: int, end: int) -> list[Row]:
         """Return our rows that stale ones followed between two offsets of the changelog.
@@ -146,6 +160,8 @@ class Delivery:
         reached = (-1, -1) if partition is None else version(partition)
         rows: list[Row] = []
         for key, row in theirs.items():
+            if row is not None:
+                self._ahead = max(self._ahead, version(row))
             ours = answer(outlets.get_row(key), row, reached)
             if ours is not None:
                 rows.append((key, ours))

@@ -2,11 +2,13 @@
 
 One field per partition of `headstart.events`, set once all its thresholds are there, to the run id
 of the server. Whatever takes the thresholds away takes the field with them, and a server that came
-back with an older snapshot, or another one, has another run id.
+back with an older snapshot, or another one, has another run id. While a partition is being
+published the field holds a mark: where that is gone in the end, something was taken meanwhile.
 """
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Sequence
 from typing import Final
 
@@ -15,6 +17,12 @@ from redis.exceptions import RedisError
 from sinks.connections import RedisUnreachable, connect_redis
 
 KEY: Final = "headstart:published"
+
+_REMEMBER: Final = """
+if redis.call('HGET', KEYS[1], ARGV[1]) == ARGV[2] then
+  return redis.call('HSET', KEYS[1], ARGV[1], ARGV[3])
+end
+"""
 
 
 class Published:
@@ -40,13 +48,26 @@ class Published:
             raise RedisUnreachable(self._url, error) from error
         return run, [each for each, value in zip(partitions, found, strict=True) if value != run]
 
-    async def remember(self, partition: int, run: bytes) -> None:
-        """Note that all thresholds of a partition went to the server that then had this run id.
+    async def begin(self, partition: int) -> bytes:
+        """Mark that a partition is about to be published; return the mark.
 
         Raises `RedisUnreachable`.
         """
+        mark = b"begun " + secrets.token_hex(8).encode()
         try:
-            await self._redis.hset(KEY, str(partition), run)
+            await self._redis.hset(KEY, str(partition), mark)
+        except (RedisError, OSError) as error:
+            raise RedisUnreachable(self._url, error) from error
+        return mark
+
+    async def remember(self, partition: int, run: bytes, mark: bytes) -> None:
+        """Note that all thresholds of a partition went to the server that then had this run id.
+
+        Does nothing where the mark is gone: what was published after it may be gone too. Raises
+        `RedisUnreachable`.
+        """
+        try:
+            await self._redis.eval(_REMEMBER, 1, KEY, str(partition), mark, run)
         except (RedisError, OSError) as error:
             raise RedisUnreachable(self._url, error) from error
 

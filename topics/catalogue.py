@@ -13,7 +13,8 @@ class Topic:
     """One topic's contract.
 
     `partitioned`: it has as many partitions as `headstart.events` (else one). `retention_ms`
-    applies to topics cleaned by deletion; a compacted topic keeps the last record of each key.
+    applies to topics cleaned by deletion; a compacted topic keeps the last record of each key, and
+    all that is younger than `compaction_lag_ms`.
     """
 
     name: str
@@ -22,9 +23,8 @@ class Topic:
     partitioned: bool
     cleanup: Literal["delete", "compact"]
     retention_ms: int = -1
-    compaction_lag_ms: int = 0
-    """How long a record stays before compaction may take it."""
     max_record_bytes: int = 1_048_576
+    compaction_lag_ms: int = 0
     schema: str | None = None
     internal: bool = False
 

@@ -1,0 +1,180 @@
+"""What must be true when a run has come to rest, by an account that takes no part in it."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping
+
+import orjson
+
+from agents.recovery import Restoring
+from headstart.contexts import DEFAULT_LEVELS
+from learners.registry import policy
+from processing.contexts import stored_threshold
+from processing.partition import Partition
+from processing.placement import owner
+from processing.records import RecordBatch
+from processing.rows import (
+    CONTEXT,
+    context_key,
+    decode_context,
+    is_deleted,
+    with_version,
+)
+from sinks.thresholds import encode_value
+from tests.simulation.broker import PARTITIONS, Broker, Log
+from tests.simulation.clients import Disk, Store
+from tests.simulation.databases import version_of
+from tests.simulation.traffic import JOINED
+from tests.simulation.world import World
+from topics.catalogue import CHANGELOG, DEAD_LETTERS, EVENTS, THRESHOLDS
+
+Rows = dict[bytes, bytes]
+
+
+def differences(world: World) -> Iterator[str]:
+    """Yield every way in which a world at rest breaks the promise."""
+    yield from world.wrong
+    yield from (f"redis went back: {what}" for what in world.redis.went_back)
+    yield from _stored(world)
+    yield from _dead_letters(world)
+    served: dict[tuple[str, str], tuple[tuple[int, int], bytes]] = {}
+    for partition in range(PARTITIONS):
+        right = oracle(world, partition)
+        store = world.owner_of(partition).store
+        yield from _compare("table", partition, live(dict(store.scan(partition))), right)
+        log = world.broker.logs[CHANGELOG.name][partition]
+        yield from _compare("changelog", partition, recover(log, world.epoch.number), right)
+        log.compact(float("inf"))
+        again = recover(log, world.epoch.number)
+        yield from _compare("compacted changelog", partition, again, right)
+        yield from _counts(world, partition, right)
+        yield from _announced(world, partition, right)
+        served |= _thresholds(world, right)
+    for place in sorted(served.keys() | world.redis.values.keys()):
+        found, wanted = world.redis.values.get(place), served.get(place)
+        if found != wanted:
+            yield f"redis: {place} is {found}, the table says {wanted}"
+
+
+def live(rows: Mapping[bytes, bytes]) -> Rows:
+    """Return the rows that are not deleted."""
+    return {key: row for key, row in rows.items() if not is_deleted(row)}
+
+
+def oracle(world: World, partition: int) -> Rows:
+    """Return the rows of one plain pass over everything that the logs ever held."""
+    rows: Rows = {}
+    lives: list[tuple[int, Broker]] = [*world.past, (world.epoch.number, world.broker)]
+    for epoch, broker in lives:
+        rows = {key: with_version(row, epoch, -1) for key, row in rows.items()}
+        core = Partition(
+            partition, PARTITIONS, epoch, policy(world.schedule.learner), DEFAULT_LEVELS, rows.get
+        )
+        core.restore(rows.items())
+        records = broker.logs[EVENTS.name][partition].everything
+        batch = RecordBatch(
+            EVENTS.name, partition, 0, 0,
+            [record.offset for record in records],
+            [record.timestamp for record in records],
+            [record.key for record in records],
+            [record.value for record in records],
+        )  # fmt: skip
+        if records:
+            core.apply(batch)
+            rows = live(rows | dict(core.commit().rows))
+    return rows
+
+
+def recover(log: Log, epoch: int) -> Rows:
+    """Return the live rows that a worker with an empty disk would restore."""
+    disk = Disk()
+    store = Store(disk, epoch)
+    restoring = Restoring(store, 0)
+    for record in log.records:
+        restoring.apply(record.key, record.value, record.offset)
+    restoring.write(log.end - 1)
+    return live(disk.rows.get(0, {}))
+
+
+def _compare(what: str, partition: int, found: Rows, right: Rows) -> Iterator[str]:
+    for key in sorted(found.keys() | right.keys()):
+        if found.get(key) != right.get(key):
+            yield (
+                f"{what} of partition {partition}: {key!r} is {found.get(key)!r}, "
+                f"a plain pass gives {right.get(key)!r}"
+            )
+
+
+def _stored(world: World) -> Iterator[str]:
+    wanted = {event.id for event in world.appended.values()}
+    wanted |= {orjson.loads(value)["id"] for value in world.extra}
+    stored: Counter[str] = Counter()
+    for (_at, _tenant, name), times in world.postgres.rows.items():
+        stored[name] += times
+    yield from (f"lost: {name} is not stored" for name in sorted(wanted - stored.keys()))
+    yield from (f"stored, but never emitted: {name}" for name in sorted(stored.keys() - wanted))
+    yield from (f"double: {name} is stored {n} times" for name, n in stored.items() if n > 1)
+    if not world.emitted <= wanted:
+        yield "an event whose emit returned is in no spool"
+
+
+def _counts(world: World, partition: int, rows: Rows) -> Iterator[str]:
+    """Compare outcomes per context with what was emitted, by a count of its own."""
+    wanted: Counter[bytes] = Counter()
+    for event in world.appended.values():
+        if owner(*event.key, PARTITIONS) == partition and _countable(world, event.key):
+            wanted.update(context_key(event.key[0], path) for path in event.counts)
+    for key, row in rows.items():
+        if key.startswith(CONTEXT) and (JOINED.encode() not in key or world.orderly):
+            found = decode_context(row).outcomes
+            if found != wanted.pop(key, 0):
+                yield f"counted: {key!r} has {found} outcomes, not what was emitted"
+    yield from (f"lost: {key!r} has {n} outcomes, and no row" for key, n in wanted.items())
+
+
+def _countable(world: World, key: tuple[str, str]) -> bool:
+    return world.orderly or key[1] != JOINED
+
+
+def _thresholds(world: World, rows: Rows) -> dict[tuple[str, str], tuple[tuple[int, int], bytes]]:
+    """Return what Redis must hold of these rows."""
+    learner = policy(world.schedule.learner)
+    answers = [stored_threshold(k, row, learner) for k, row in rows.items() if k[:1] == CONTEXT]
+    return {(t.tenant, t.path): (version_of(t), encode_value(t)) for t in answers}
+
+
+def _announced(world: World, partition: int, rows: Rows) -> Iterator[str]:
+    """Compare the newest announcement of each context with its row."""
+    newest: dict[tuple[str, str], dict[str, object]] = {}
+    for record in world.broker.logs[THRESHOLDS.name][partition].records:
+        said = orjson.loads(record.value or b"{}")
+        place = (said["tenant"], said["path"])
+        known = newest.get(place)
+        version = (said["epoch"], said["offset"])
+        if known is None or version >= (known["epoch"], known["offset"]):
+            newest[place] = said
+    learner = policy(world.schedule.learner)
+    for key, row in rows.items():
+        if key[:1] == CONTEXT:
+            right = stored_threshold(key, row, learner)
+            said = newest.get((right.tenant, right.path), {})
+            answer = (said.get("speculate"), said.get("suggest"))
+            if answer != (right.speculate, right.suggest):
+                yield f"announced: {key!r} as {answer}, the table says {right.speculate}"
+
+
+def _dead_letters(world: World) -> Iterator[str]:
+    found = {
+        (group.removeprefix("headstart-"), value)
+        for group, value in (
+            ((record.key or b"").decode(), record.value)
+            for broker in [*(broker for _epoch, broker in world.past), world.broker]
+            for record in broker.logs[DEAD_LETTERS.name][0].records
+        )
+    }
+    for group, value in world.refused:
+        if (group, value) not in found:
+            yield f"no dead letter of {group} for {value!r}"
+    for group, value in sorted(found - set(world.refused)):  # type: ignore[type-var]
+        yield f"a dead letter of {group} for {value!r}, which is good"

@@ -1,0 +1,217 @@
+"""Redis and Postgres as models, and the clients through which the real runtimes use them."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from typing import Any, Self
+
+import psycopg
+
+from sinks.episodes import encode_event
+from sinks.thresholds import encode_value
+from tests.simulation.process import Process
+from topics.schema import Threshold
+
+UNSTORABLE = "unstorable"
+"""The tool id of an event that the contract takes and Postgres refuses."""
+
+Version = tuple[int, int]
+
+
+class Redis:
+    """What executors read: only newer versions are taken, as `publish.lua` does."""
+
+    def __init__(self) -> None:
+        self.run = b"run-0"
+        self.down = False
+        self.values: dict[tuple[str, str], tuple[Version, bytes]] = {}
+        self.published: dict[int, bytes] = {}
+        self.went_back: list[str] = []
+        self._snapshot: tuple[Any, Any] = ({}, {})
+        self._runs = 0
+
+    def newer(self, known: Version, offered: Version) -> bool:
+        return offered > known
+
+    def write(self, thresholds: Sequence[Threshold]) -> None:
+        for threshold in thresholds:
+            place, version = (threshold.tenant, threshold.path), version_of(threshold)
+            known = self.values.get(place)
+            if known is not None and not self.newer(known[0], version):
+                continue
+            if known is not None and version < known[0]:
+                self.went_back.append(f"{place} from {known[0]} to {version}")
+            self.values[place] = (version, encode_value(threshold))
+
+    def empty(self) -> None:
+        """FLUSHALL: the server stays the same."""
+        self.values, self.published = {}, {}
+
+    def snapshot(self) -> None:
+        self._snapshot = (dict(self.values), dict(self.published))
+
+    def restart(self) -> None:
+        """Come back with the last snapshot, as another run."""
+        self._runs += 1
+        self.run = b"run-%d" % self._runs
+        self.values, self.published = dict(self._snapshot[0]), dict(self._snapshot[1])
+
+
+def version_of(threshold: Threshold) -> Version:
+    return threshold.epoch, threshold.offset
+
+
+class RedisAway(ConnectionError):
+    """What the publisher raises."""
+
+
+class Publisher:
+    """Stands in for `sinks.thresholds.ThresholdPublisher`; each script call may fail alone."""
+
+    def __init__(self, process: Process) -> None:
+        self._process = process
+
+    async def publish(self, batch: Iterable[Threshold]) -> None:
+        calls: dict[tuple[str, str], list[Threshold]] = {}
+        for threshold in batch:
+            calls.setdefault((threshold.tenant, threshold.workflow_type), []).append(threshold)
+        for thresholds in calls.values():
+            await redis_call(self._process, "redis.publish", lambda r, t=thresholds: r.write(t))
+
+    async def close(self) -> None:
+        """Nothing to close."""
+
+
+class Published:
+    """Stands in for `sinks.published.Published`."""
+
+    def __init__(self, process: Process) -> None:
+        self._process = process
+
+    async def forgotten(self, partitions: Sequence[int]) -> tuple[bytes, list[int]]:
+        run = await redis_call(self._process, "redis.run", lambda redis: redis.run)
+        held = await redis_call(
+            self._process, "redis.published", lambda redis: dict(redis.published)
+        )
+        return run, [each for each in partitions if held.get(each) != run]
+
+    async def begin(self, partition: int) -> bytes:
+        self._process.world.marks += 1
+        mark = b"begun %d" % self._process.world.marks
+
+        def write(redis: Redis) -> bytes:
+            redis.published[partition] = mark
+            return mark
+
+        begun: bytes = await redis_call(self._process, "redis.begin", write)
+        return begun
+
+    async def remember(self, partition: int, run: bytes, mark: bytes) -> None:
+        def write(redis: Redis) -> None:
+            if redis.published.get(partition) == mark:
+                redis.published[partition] = run
+
+        await redis_call(self._process, "redis.remember", write)
+
+    async def close(self) -> None:
+        """Nothing to close."""
+
+
+async def redis_call(process: Process, port: str, effect: Callable[[Redis], Any]) -> Any:
+    def reach() -> Any:
+        if process.world.redis.down:
+            raise RedisAway("redis is down")
+        return effect(process.world.redis)
+
+    return await process.call(port, reach, RedisAway)
+
+
+class Postgres:
+    """The table of episodes, and how far the sink has come."""
+
+    def __init__(self) -> None:
+        self.down = False
+        self.connection = 0
+        """Connections opened under an earlier number are broken."""
+        self.rows: dict[tuple[str, str, str], int] = {}
+        """How often each (timestamp, tenant, id) is stored."""
+        self.offsets: dict[tuple[int, int], int] = {}
+        """Next offset by (epoch, partition)."""
+
+    def insert(self, key: tuple[str, str, str]) -> None:
+        """Insert on conflict do nothing."""
+        self.rows.setdefault(key, 1)
+
+    def advance(self, epoch: int, offsets: Mapping[int, int]) -> None:
+        for partition, end in offsets.items():
+            place = (epoch, partition)
+            self.offsets[place] = max(end, self.offsets.get(place, 0))
+
+
+class Sink:
+    """Stands in for `sinks.episodes.EpisodeSink`: one transaction per batch."""
+
+    encode = staticmethod(encode_event)
+
+    def __init__(self, process: Process, connection: int) -> None:
+        self._process, self._connection = process, connection
+
+    @classmethod
+    async def open(cls, process: Process) -> Self:
+        def connect() -> int:
+            postgres = process.world.postgres
+            if postgres.down:
+                raise psycopg.OperationalError("connection refused")
+            return postgres.connection
+
+        return cls(process, await process.call("postgres.open", connect, psycopg.OperationalError))
+
+    async def close(self) -> None:
+        """Closing a broken connection is fine too."""
+
+    async def next_offsets(self, topic: str, epoch: int) -> dict[int, int]:
+        def read(postgres: Postgres) -> dict[int, int]:
+            return {p: end for (number, p), end in postgres.offsets.items() if number == epoch}
+
+        found: dict[int, int] = await self._run("postgres.offsets", read)
+        return found
+
+    async def store(
+        self,
+        lines: Sequence[bytes],
+        offsets: Mapping[int, int],
+        *,
+        topic: str,
+        epoch: int,
+        on_refused: Callable[[Sequence[tuple[int, str]]], Awaitable[None]],
+    ) -> None:
+        await self._run("postgres.copy", lambda _postgres: None)
+        parts = [line.split(b"\t") for line in lines]
+        bad = [n for n, part in enumerate(parts) if part[10] == UNSTORABLE.encode()]
+        if bad:
+            await on_refused([(number, "postgres will not have it") for number in bad])
+        good = [
+            (part[9].decode(), part[1].decode(), part[0].decode())
+            for number, part in enumerate(parts)
+            if number not in bad
+        ]
+        await self._commit(good, epoch, offsets)
+
+    async def _commit(
+        self, keys: Sequence[tuple[str, str, str]], epoch: int, offsets: Mapping[int, int]
+    ) -> None:
+        def commit(postgres: Postgres) -> None:
+            for key in keys:
+                postgres.insert(key)
+            postgres.advance(epoch, offsets)
+
+        await self._run("postgres.commit", commit)
+
+    async def _run(self, port: str, effect: Callable[[Postgres], Any]) -> Any:
+        def reach() -> Any:
+            postgres = self._process.world.postgres
+            if postgres.down or postgres.connection != self._connection:
+                raise psycopg.OperationalError("the connection is broken")
+            return effect(postgres)
+
+        return await self._process.call(port, reach, psycopg.OperationalError)

@@ -1,0 +1,272 @@
+"""What goes wrong, as data: a schedule is printed for a failing seed, and replays.
+
+`at` counts the steps of the world; a step is a message that arrives or a timer that fires.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+LAST_FAULT_AT: Final = 320
+"""Step by which the last fault has happened; about when the last event is emitted."""
+
+PORTS: Final = (
+    "changelog.append", "changelog.append", "changelog.append", "store.write", "store.write",
+    "changelog.read", "changelog.recover", "dead_letters.append", "thresholds.append",
+    "redis.publish", "redis.publish", "redis.run", "redis.published", "redis.begin",
+    "redis.remember",
+    "group.commit", "group.committed", "events.fetch", "events.earliest", "consumer.seek",
+    "changelog.end", "postgres.open", "postgres.offsets", "postgres.copy", "postgres.commit",
+    "postgres.commit", "events.append", "events.append", "spool.acknowledge", "spool.append",
+    "done",
+)  # fmt: skip
+"""Every port of every process; the ones that matter most stand more than once."""
+HOW: Final = ("crash before", "crash after", "lost reply", "refused")
+
+
+@dataclass(frozen=True)
+class PortFault:
+    """The nth call of a port fails: the caller dies before or after the effect, or sees an error
+    though the effect happened ("lost reply"), or because it did not ("refused")."""
+
+    port: str
+    nth: int
+    how: str
+
+
+@dataclass(frozen=True)
+class Kill:
+    """kill -9 of a worker ("all": of every one), perhaps with its data directory wiped."""
+
+    at: int
+    worker: str
+    wipe: bool = False
+
+
+@dataclass(frozen=True)
+class Stop:
+    """A worker stops as asked to (SIGTERM), and is started again."""
+
+    at: int
+    worker: str
+
+
+@dataclass(frozen=True)
+class Stall:
+    """A worker stands still (SIGSTOP) for a time, perhaps beyond its session."""
+
+    at: int
+    worker: str
+    seconds: float
+
+
+@dataclass(frozen=True)
+class Evict:
+    """The group goes on without a worker, which hears of it some heartbeats later: a zombie."""
+
+    at: int
+    worker: str
+    heartbeats: int
+
+
+@dataclass(frozen=True)
+class Rebalance:
+    """A group shares its partitions out anew, in mid-batch."""
+
+    at: int
+    group: str
+
+
+@dataclass(frozen=True)
+class KillExecutor:
+    """kill -9 of an executor in mid-burst, or of the shipper."""
+
+    at: int
+    name: str
+
+
+@dataclass(frozen=True)
+class Duplicate:
+    """A frame, or events of a spool framed anew, reach the log once more."""
+
+    at: int
+    reframed: bool
+
+
+@dataclass(frozen=True)
+class Poison:
+    """A record that the contract, a partition's owner or Postgres refuses."""
+
+    at: int
+    kind: str
+
+
+@dataclass(frozen=True)
+class Gap:
+    """A worker's consumer skips records."""
+
+    at: int
+    worker: str
+
+
+@dataclass(frozen=True)
+class Hole:
+    """The embedded broker shows later records before earlier ones, a few times."""
+
+    at: int
+    tries: int
+
+
+@dataclass(frozen=True)
+class Redis:
+    """Redis is "emptied", "down" for some seconds, or restarts from its last "snapshot"."""
+
+    at: int
+    how: str
+    seconds: float = 0.0
+
+
+@dataclass(frozen=True)
+class Postgres:
+    """Postgres goes away for some seconds; its connections break (0: only they do)."""
+
+    at: int
+    seconds: float
+
+
+@dataclass(frozen=True)
+class Compact:
+    """The broker compacts the changelog, as far as its compaction lag lets it."""
+
+    at: int
+    partition: int
+
+
+@dataclass(frozen=True)
+class Retain:
+    """Retention takes from the log what every group has processed."""
+
+    at: int
+
+
+@dataclass(frozen=True)
+class Time:
+    """Event time moves on: open starts expire after an hour, positions of spools after days."""
+
+    at: int
+    hours: float
+
+
+@dataclass(frozen=True)
+class Recreate:
+    """The log is drained, then created anew: a new log epoch, offsets begin again."""
+
+    at: int
+
+
+Fault = (
+    PortFault | Kill | Stop | Stall | Evict | Rebalance | KillExecutor | Duplicate | Poison | Gap
+    | Hole | Redis | Postgres | Compact | Retain | Time | Recreate
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """One run: how the world is built, and what goes wrong in it."""
+
+    seed: int
+    kafka: bool
+    """Apache Kafka (idempotent, markers take offsets) or the embedded broker (holes)."""
+    workers: int
+    events: int
+    learner: str
+    faults: tuple[Fault, ...]
+
+    def __str__(self) -> str:
+        broker = "Apache Kafka" if self.kafka else "embedded broker"
+        head = (
+            f"seed {self.seed}: {broker}, {self.workers} workers, {self.events} events, "
+            f"learner {self.learner}"
+        )
+        return "\n".join([head, *(f"  {fault}" for fault in self.faults)])
+
+
+def schedule(seed: int, learners: tuple[str, ...]) -> Schedule:
+    """Return the schedule of a seed."""
+    chance = random.Random(seed)
+    kafka = chance.random() < 0.7
+    workers = chance.choice([1, 2, 2, 2])
+    # Few kinds at a time, other ones each time: combinations meet more often ("swarm testing").
+    kinds = [kind for kind in _WEIGHTS if chance.random() < 0.35] or list(_WEIGHTS)
+    ports = chance.sample(PORTS, 4)
+    faults = [_fault(chance, kafka, workers, kinds, ports) for _ in range(chance.randint(2, 9))]
+    while chance.random() < 0.3:
+        faults.append(_poison(chance))
+    if workers == 1 and chance.random() < 0.5:
+        faults.append(Recreate(_at(chance)))
+    return Schedule(
+        seed, kafka, workers, chance.randint(10, 24), chance.choice(learners), tuple(faults)
+    )
+
+
+def _at(chance: random.Random) -> int:
+    return int(chance.random() ** 1.5 * LAST_FAULT_AT)
+
+
+def _poison(chance: random.Random) -> Poison:
+    kind = chance.choice(["garbage", "invalid", "foreign", "unstorable", "kcat"])
+    return Poison(_at(chance), kind)
+
+
+_WEIGHTS: Final[dict[type[Fault], int]] = {
+    PortFault: 8, Kill: 4, Stop: 1, Stall: 3, Evict: 6, Rebalance: 3, KillExecutor: 2,
+    Duplicate: 4, Poison: 2, Gap: 3, Redis: 4, Postgres: 2, Compact: 3, Retain: 1, Time: 1,
+}  # fmt: skip
+
+
+def _fault(
+    chance: random.Random,
+    kafka: bool,
+    workers: int,
+    kinds: Sequence[type[Fault]],
+    ports: Sequence[str],
+) -> Fault:
+    at = _at(chance)
+    name = f"thresholds-{chance.randrange(workers)}"
+    anyone = name if chance.random() < 0.75 else "episodes-0"
+    kind = chance.choices(kinds, [_WEIGHTS[kind] for kind in kinds])[0]
+    if kind is PortFault:
+        return PortFault(chance.choice(ports), chance.randint(1, 12), chance.choice(HOW))
+    if kind is Kill:
+        return Kill(at, "all" if chance.random() < 0.25 else anyone, chance.random() < 0.5)
+    if kind is Stop:
+        return Stop(at, anyone)
+    if kind is Stall:
+        return Stall(at, anyone, chance.choice([1.0, 9.0, 30.0]))
+    if kind is Evict:
+        return Evict(at, name, chance.randint(1, 5))
+    if kind is Rebalance:
+        return Rebalance(at, chance.choice(["thresholds", "thresholds", "episodes"]))
+    if kind is KillExecutor:
+        return KillExecutor(at, chance.choice(["executor-0", "executor-1", "shipper", "shipper"]))
+    if kind is Duplicate:
+        return Duplicate(at, chance.random() < 0.6)
+    if kind is Poison:
+        return _poison(chance)
+    if kind is Gap:
+        return Gap(at, anyone) if kafka or chance.random() < 0.5 else Hole(at, chance.randint(1, 5))
+    return _of_services(chance, kind, at)
+
+
+def _of_services(chance: random.Random, kind: type[Fault], at: int) -> Fault:
+    if kind is Redis:
+        how = chance.choice(["emptied", "emptied", "down", "snapshot"])
+        return Redis(at, how, chance.choice([0.5, 8.0, 300.0]) if how == "down" else 0.0)
+    if kind is Postgres:
+        return Postgres(at, chance.choice([0.0, 5.0, 30.0]))
+    if kind is Compact:
+        return Compact(at, chance.randrange(2))
+    return Retain(at) if kind is Retain else Time(at, chance.choice([0.5, 2.0, 2.0, 400.0]))

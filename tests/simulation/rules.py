@@ -1,0 +1,295 @@
+"""The rules that keep it exact, each of which can be switched off to see that its absence shows."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any
+from unittest.mock import patch
+
+import agents.recovery
+import agents.sink
+import agents.thresholds
+from agents.ownership import Ownership
+from delivery.commits import Delivery, Row
+from processing.partition import Commit, Partition
+from processing.positions import Positions, Verdict
+from processing.records import RecordBatch
+from processing.rows import is_deleted
+from processing.spools import Spools
+from processing.storing import Unpacked
+from tests.simulation import clients, databases
+from topics.catalogue import CHANGELOG
+from topics.schema import Threshold
+
+Patches = Any
+
+
+def spool_positions() -> Patches:
+    """An event at or below the last position seen of its spool and key is a duplicate."""
+    return patch.object(Spools, "duplicate", lambda *_: False)
+
+
+def one_record_batch() -> Patches:
+    """A commit is exactly one record batch."""
+
+    async def send(
+        self: clients.Producer, topic: str, partition: int, rows: Sequence[Row]
+    ) -> tuple[int, int]:
+        rows = list(rows)
+        if topic != CHANGELOG.name or len(rows) < 2:
+            placed: tuple[int, int] = await self.send_batch(topic, partition, rows)
+            return placed
+        half = len(rows) // 2
+        first, _ = await self.send_batch(topic, partition, rows[:half])
+        _, last = await self.send_batch(topic, partition, rows[half:])
+        return first, last
+
+    return patch.object(clients.Producer, "send_rows", send)
+
+
+def higher_offset_wins() -> Patches:
+    """Recovery keeps the row of the higher (epoch, offset)."""
+    return patch.object(agents.recovery, "stale", lambda *_: False)
+
+
+def publish_on_opening() -> Patches:
+    """What may be in the table but not in Redis is published again on taking up a partition."""
+    real = agents.thresholds.ThresholdRuntime._stored
+
+    def stored(self: Any, partition: int, oldest: int | None = None) -> list[Threshold]:
+        return real(self, partition) if oldest is None else []
+
+    return patch.object(agents.thresholds.ThresholdRuntime, "_stored", stored)
+
+
+def hold_back_while_redis_is_away() -> Patches:
+    """The committed offset does not pass what waits for Redis."""
+    return patch.object(
+        agents.thresholds.ThresholdRuntime, "behind", property(lambda _: False, lambda *_: None),
+        create=True,
+    )  # fmt: skip
+
+
+def gap_seek() -> Patches:
+    """A fetch that begins beyond the next offset is fetched again from there."""
+    real = Positions.judge
+
+    def judge(self: Positions[Any], place: Any, batch: RecordBatch) -> Verdict:
+        verdict = real(self, place, batch)
+        if verdict is not Verdict.GAP:
+            return verdict
+        self._next[place] = batch.end
+        return Verdict.TAKE
+
+    return patch.object(Positions, "judge", judge)
+
+
+def holes_fetched_again() -> Patches:
+    """On a broker that shows later records before earlier ones, holes are fetched again."""
+    return patch.object(Positions, "_doubtful", lambda *_: False)
+
+
+def write_after_acknowledgement() -> Patches:
+    """The local store is written after the changelog acknowledged."""
+    real = Delivery._append
+
+    async def append(self: Delivery, rows: Sequence[Row]) -> bool:
+        if self._outlets.current():
+            self._outlets.write_rows(rows, None)
+        return await real(self, rows)
+
+    return patch.object(Delivery, "_append", append)
+
+
+def epoch_in_the_version() -> Patches:
+    """Redis compares (epoch, offset), not offsets alone."""
+    return patch.object(databases.Redis, "newer", lambda _, known, offered: offered[1] > known[1])
+
+
+def version_in_redis() -> Patches:
+    """Redis takes only a higher version."""
+    return patch.object(databases.Redis, "newer", lambda *_: True)
+
+
+def answer_stale_rows() -> Patches:
+    """A stale row in the changelog is followed by the good one before compaction."""
+
+    real = Delivery._better
+
+    async def better(self: Delivery, begin: int, end: int) -> list[Row]:
+        await real(self, begin, end)
+        return []
+
+    async def mend(self: Delivery, keys: object) -> None:
+        return
+
+    return patch.multiple(Delivery, _better=better, mend=mend)
+
+
+def offset_behind_newer_rows() -> Patches:
+    """The local store's changelog offset does not pass over newer rows of another owner."""
+
+    def write(self: Delivery, rows: Sequence[Row], changelog_offset: int) -> None:
+        self._outlets.write_rows(rows, changelog_offset)
+
+    return patch.object(Delivery, "_write", write)
+
+
+def generation_check() -> Patches:
+    """Who lost the assignment does not write."""
+
+    def current(self: Ownership) -> bool:
+        self._runtime.alive.check()
+        return True
+
+    return patch.object(Ownership, "current", current)
+
+
+def stall_check() -> Patches:
+    """Who stood still beyond the session ends itself before it writes."""
+    return patch.object(clients.Alive, "check", lambda _: None)
+
+
+def skip_what_was_applied() -> Patches:
+    """Records at or below the watermark are skipped."""
+    real = Partition.apply
+
+    def apply(self: Partition, batch: RecordBatch, begin: int = 0) -> int:
+        self.watermark = min(self.watermark, batch.offsets[begin] - 1)
+        return real(self, batch, begin)
+
+    return patch.object(Partition, "apply", apply)
+
+
+def begin_after_the_watermark() -> Patches:
+    """A partition begins after its own watermark, not at the committed offset."""
+    real = agents.thresholds.ThresholdRuntime.positions
+
+    async def positions(self: Any, assigned: set[Any], committed: Mapping[Any, int]) -> Any:
+        begin = dict(await real(self, assigned, committed))
+        begin = {tp: committed.get(tp, 0) for tp in begin}
+        self._intake.positions._next.update(begin)
+        return begin
+
+    return patch.object(agents.thresholds.ThresholdRuntime, "positions", positions)
+
+
+def offsets_in_the_transaction() -> Patches:
+    """The sink's offsets are written in the batch's own transaction."""
+
+    async def commit(
+        self: Any, keys: Sequence[Any], epoch: int, offsets: Mapping[int, int]
+    ) -> None:
+        await self._run("postgres.commit", lambda postgres: postgres.advance(epoch, offsets))
+        await self._run("postgres.commit", lambda postgres: [postgres.insert(k) for k in keys])
+
+    return patch.object(databases.Sink, "_commit", commit)
+
+
+def offsets_after_the_transaction() -> Patches:
+    """The same, the other way round: rows first, offsets in a transaction of their own."""
+
+    async def commit(
+        self: Any, keys: Sequence[Any], epoch: int, offsets: Mapping[int, int]
+    ) -> None:
+        await self._run("postgres.commit", lambda postgres: [postgres.insert(k) for k in keys])
+        await self._run("postgres.commit", lambda postgres: postgres.advance(epoch, offsets))
+
+    return patch.object(databases.Sink, "_commit", commit)
+
+
+def unique_key() -> Patches:
+    """An event is stored once by a unique key."""
+
+    def insert(self: databases.Postgres, key: tuple[str, str, str]) -> None:
+        self.rows[key] = self.rows.get(key, 0) + 1
+
+    return patch.object(databases.Postgres, "insert", insert)
+
+
+def dead_letters_first() -> Patches:
+    """Dead letters are sent before the commit that they belong to."""
+
+    async def deliver(self: Delivery, commit: Commit) -> None:
+        outlets = self._outlets
+        async with self._one_at_a_time:
+            if not await self._append(commit.rows):
+                return
+            await asyncio.gather(outlets.publish(commit.thresholds), outlets.announce(commit.moved))
+            outlets.done(commit.end)
+            await outlets.send_dead_letters(commit.dead_letters)
+
+    return patch.object(Delivery, "deliver", deliver)
+
+
+def dead_letters_before_the_transaction() -> Patches:
+    """The same in the sink."""
+
+    async def store_batches(
+        batches: Sequence[RecordBatch], unpacked: Unpacked, group: str, outlets: Any
+    ) -> None:
+        late = list(unpacked.dead_letters)
+
+        async def on_refused(refused: Sequence[tuple[int, str]]) -> None:
+            late.extend(unpacked.refuse(index, reason, group) for index, reason in refused)
+
+        offsets = {batch.partition: batch.end for batch in batches}
+        await outlets.store(unpacked.lines, offsets, on_refused)
+        await outlets.send_dead_letters(late)
+
+    return patch.object(agents.sink, "store_batches", store_batches)
+
+
+def notice_a_forgetful_redis() -> Patches:
+    """What was published is published again where Redis has lost it."""
+
+    async def forgotten(self: Any, partitions: Sequence[int]) -> tuple[bytes, list[int]]:
+        return b"", []
+
+    return patch.object(databases.Published, "forgotten", forgotten)
+
+
+def mark_while_publishing() -> Patches:
+    """A Redis that is emptied in mid-publication is noticed by its mark."""
+
+    async def remember(self: Any, partition: int, run: bytes, _mark: bytes) -> None:
+        def write(redis: databases.Redis) -> None:
+            redis.published[partition] = run
+
+        await databases.redis_call(self._process, "redis.remember", write)
+
+    return patch.object(databases.Published, "remember", remember)
+
+
+def markers_instead_of_tombstones() -> Patches:
+    """A deleted row is a marker with a version, not at once a tombstone."""
+    real = Delivery._append
+
+    async def append(self: Delivery, rows: Sequence[Row]) -> bool:
+        buried = [(key, None if row and is_deleted(row) else row) for key, row in rows]
+        return await real(self, buried)
+
+    return patch.object(Delivery, "_append", append)
+
+
+RULES: dict[str, Callable[[], Patches]] = {
+    rule.__name__: rule
+    for rule in (
+        spool_positions, one_record_batch, higher_offset_wins, publish_on_opening,
+        hold_back_while_redis_is_away, gap_seek, holes_fetched_again, write_after_acknowledgement,
+        epoch_in_the_version, version_in_redis, answer_stale_rows, offset_behind_newer_rows,
+        generation_check, stall_check, skip_what_was_applied, begin_after_the_watermark,
+        offsets_in_the_transaction, offsets_after_the_transaction, unique_key, dead_letters_first,
+        dead_letters_before_the_transaction, notice_a_forgetful_redis, mark_while_publishing,
+        markers_instead_of_tombstones,
+    )
+}  # fmt: skip
+
+
+@contextmanager
+def without(rule: str) -> Iterator[None]:
+    """Switch a rule off."""
+    with RULES[rule]():
+        yield

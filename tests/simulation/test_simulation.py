@@ -1,0 +1,52 @@
+"""The promise, over ten thousand schedules of faults; and that a run replays."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from tests.simulation import faults
+from tests.simulation.many import CHUNK, Tally, run_chunks
+from tests.simulation.run import run, schedule_of
+from tests.simulation.wiring import simulated
+
+SCHEDULES = 10_000
+
+
+def test_nothing_is_lost_double_or_different_over_ten_thousand_schedules() -> None:
+    total = Tally()
+    for tally in run_chunks(range(0, SCHEDULES, CHUNK)):
+        total.add(tally)
+    told = [
+        f"{schedule_of(seed)}\n{wrong[0]}\nreplay: python -m tests.simulation --seed {seed}"
+        for seed, wrong in sorted(total.failed.items())
+    ]
+    assert not told, "\n\n".join(told)
+    assert total.schedules == SCHEDULES
+
+
+@pytest.mark.parametrize("seed", [1, 2, 3])
+def test_a_seed_replays_step_by_step(seed: int) -> None:
+    with simulated():
+        first, second = (run(schedule_of(seed), trace=True) for _ in range(2))
+    assert first.trace
+    assert first.trace == second.trace
+
+
+def test_a_schedule_without_faults_keeps_the_promise_on_both_brokers() -> None:
+    with simulated():
+        for kafka in (True, False):
+            plan = replace(schedule_of(5), kafka=kafka, faults=())
+            assert run(plan).wrong == []
+
+
+def test_every_kind_of_fault_is_drawn() -> None:
+    drawn = {type(fault) for seed in range(400) for fault in schedule_of(seed).faults}
+    assert drawn == set(faults.Fault.__args__)
+
+
+def test_every_port_that_may_fail_is_one_that_is_called() -> None:
+    with simulated():
+        called = {port for seed in range(60) for port in run(schedule_of(seed)).world.counted}
+    assert set(faults.PORTS) <= called

@@ -1,0 +1,81 @@
+"""Puts the world's models where the agents reach for the real thing, for as long as runs last."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from types import SimpleNamespace
+from typing import Any
+from unittest.mock import patch
+
+import agents.adoption
+import agents.lane
+import agents.ownership
+import agents.recovery
+import agents.sink
+import agents.sweeper
+import agents.thresholds
+import delivery.commits
+import delivery.intake
+import processing.tombstones
+from tests.simulation import clients, databases
+from tests.simulation.loop import OWNER
+from tests.simulation.process import end_process
+
+REDIS_INTERVAL_S = 14.0
+SWEEP_S = 20.0
+BURY_AFTER_S = 200.0
+"""Longer than anything sent can be under way; 1,800 s in earnest."""
+
+
+class _Log:
+    """Takes what the agents log into the world's trace."""
+
+    def bind(self, **_more: Any) -> _Log:
+        return self
+
+    def _say(self, event: str, **more: Any) -> None:
+        process = OWNER.get()
+        if process is not None and process.world.trace is not None:
+            said = {name: value for name, value in more.items() if name != "exc_info"}
+            process.world.note(f"{process.name} says {event} {said}")
+
+    info = warning = error = _say
+
+
+def _now() -> float:
+    process = OWNER.get()
+    return 0.0 if process is None else process.world.loop.now
+
+
+@contextmanager
+def simulated() -> Iterator[None]:
+    """Let agents run in worlds. The address that a client is given is its worker."""
+    models: list[tuple[Any, dict[str, Any]]] = [
+        (agents.thresholds, {
+            "BatchProducer": clients.Producer, "Alive": clients.Alive,
+            "ThresholdPublisher": databases.Publisher, "Published": databases.Published,
+            "topic_state": clients.topic_state, "end_process": end_process, "log": _Log(),
+            "REDIS_INTERVAL_S": REDIS_INTERVAL_S,
+        }),
+        (agents.ownership, {
+            "read_records": clients.read_records, "time": SimpleNamespace(monotonic=_now),
+        }),
+        (agents.recovery, {
+            "read_records": clients.recover_records, "topic_state": clients.topic_state,
+            "log": _Log(),
+        }),
+        (agents.sink, {
+            "BatchProducer": clients.Producer, "end_process": end_process, "log": _Log(),
+        }),
+        (agents.lane, {"end_process": end_process, "log": _Log()}),
+        (agents.sweeper, {"log": _Log(), "SWEEP_S": SWEEP_S}),
+        (agents.adoption, {"log": _Log()}),
+        (delivery.commits, {"log": _Log()}),
+        (delivery.intake, {"log": _Log()}),
+        (processing.tombstones, {"BURY_AFTER_S": BURY_AFTER_S}),
+    ]  # fmt: skip
+    with ExitStack() as stack:
+        for module, names in models:
+            stack.enter_context(patch.multiple(module, **names))
+        yield

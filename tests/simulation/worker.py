@@ -1,0 +1,160 @@
+"""One worker process: the real runtime of an agent, fed and told of assignments as Faust does."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from faust.types import TP
+
+from agents.app import Runtime, WorkerConfig
+from agents.sink import SinkPlan, SinkRuntime
+from agents.sweeper import sweep
+from agents.thresholds import ThresholdRuntime
+from headstart.contexts import DEFAULT_LEVELS
+from processing.refusals import RefusalLimits
+from processing.storing import unpack_events
+from tests.simulation.clients import App, Store
+from tests.simulation.databases import Sink
+from tests.simulation.process import Process, end_process
+from topics.catalogue import EPISODES_GROUP, EVENTS
+from topics.epoch import Epoch
+
+if TYPE_CHECKING:
+    from tests.simulation.world import World
+
+COMMIT_S: Final = 9.0
+PLAN: Final = SinkPlan(EPISODES_GROUP, EVENTS.name, Sink, unpack_events)  # type: ignore[arg-type]
+
+
+class Worker(Process):
+    """A process of one group. Every client of it is handed the worker as its address."""
+
+    def __init__(self, name: str, world: World) -> None:
+        super().__init__(name, world)
+        self.kind = name.partition("-")[0]
+        self.broker = world.broker
+        self.group = self.broker.groups[self.kind]
+        self.app = App(self)
+        self.store = Store(world.disk(name), world.epoch.number, self)
+        self.deaf = False
+        """Whether heartbeats fail: the group has gone on, and the worker goes on too."""
+        self.open = False
+        self._assigned: set[int] = set()
+        self._newly = asyncio.Event()
+        self._told = asyncio.Event()
+        self.app.runtime = self.runtime = self._new_runtime(world.epoch)
+        self.broker.readers.append(self.app.consumer.ready)
+        for work in (self._belong, self._take_up, self._feed, self._commit, self._sweep):
+            self.start(self._or_end(work))
+
+    def _new_runtime(self, epoch: Epoch) -> Runtime:
+        here: Any = self
+        config = WorkerConfig(
+            here, here, here, Path(), self.world.schedule.learner, DEFAULT_LEVELS, self.name,
+            RefusalLimits(ratio=0, run=0),
+        )  # fmt: skip
+        app: Any = self.app
+        if self.kind == "thresholds":
+            return self.context.run(ThresholdRuntime, app, config, epoch, self.store)
+        return self.context.run(SinkRuntime, app, config, epoch, PLAN)
+
+    async def _or_end(self, work: Callable[[], Awaitable[None]]) -> None:
+        try:
+            await work()
+        except Exception as error:
+            end_process(work.__name__, error)
+
+    def tp(self, partition: int) -> TP:
+        return TP(EVENTS.name, partition)
+
+    def hear(self) -> None:
+        self._told.set()
+
+    def lose_the_group(self, seconds: float) -> None:
+        """Be put out of the group, and hear of it only later."""
+        self.deaf = True
+        self.group.leave(self)
+
+        def hear() -> None:
+            self.deaf = False
+            self.hear()
+
+        self.world.later(seconds, hear)
+
+    async def _belong(self) -> None:
+        """Join the group; on a rebalance let go, and join again."""
+        while True:
+            generation, assigned = await self.group.join(self)
+            self.world.note(f"{self.name} owns {sorted(assigned)} in generation {generation}")
+            self.app.consumer.forget()
+            self.app.consumer_generation_id = generation
+            self.open, self._assigned = False, assigned
+            self._newly.set()
+            self._told.clear()
+            while self.deaf or self.group.holds(self, generation):
+                await self._told.wait()
+                self._told.clear()
+            self.app.rebalancing = True
+            await self.runtime.drain()
+            self.app.rebalancing = False
+
+    async def _take_up(self) -> None:
+        """Open partitions, one assignment after the other."""
+        while True:
+            await self._newly.wait()
+            self._newly.clear()
+            generation, assigned = self.app.consumer_generation_id, sorted(self._assigned)
+            committed = await self.call("group.committed", lambda: dict(self.group.committed))
+            if self._newly.is_set():
+                continue  # Faust begins its recovery again
+            begin = await self.runtime.positions(
+                {self.tp(p) for p in assigned},
+                {self.tp(p): committed.get(p, 0) for p in assigned},
+            )
+            if generation == self.app.consumer_generation_id:
+                self.app.consumer.position = {tp.partition: at for tp, at in begin.items()}
+                self.app.consumer.ready.set()
+                self.open = True
+
+    async def _feed(self) -> None:
+        """Fetch, and hand over; a fetch under way during a rebalance arrives all the same."""
+        consumer = self.app.consumer
+        while True:
+            await consumer.ready.wait()
+            generation = self.app.consumer_generation_id
+            logs = self.broker.logs[EVENTS.name]
+            some = [p for p, at in consumer.position.items() if logs[p].end > at]
+            if not some:
+                consumer.ready.clear()
+                continue
+            partition = self.world.chance.choice(some)
+            at = consumer.position[partition]
+            fetch = lambda p=partition, begin=at: self.broker.fetch(p, begin)  # noqa: E731
+            batch = await self.call("events.fetch", fetch)
+            if batch is None:
+                consumer.position.pop(partition, None)  # only a marker is left
+                continue
+            if consumer.position.get(partition) == at:
+                consumer.position[partition] = batch.end
+            await self.runtime.accept(self.tp(partition), generation, batch)
+
+    async def _commit(self) -> None:
+        while True:
+            await asyncio.sleep(COMMIT_S)
+            await self.app.consumer.commit()
+
+    async def _sweep(self) -> None:
+        await sweep(self.app)
+
+    def stop(self) -> None:
+        """Be asked to end."""
+        self.start(self._or_end(self._stop))
+
+    async def _stop(self) -> None:
+        await self.runtime.close()
+        await self.app.consumer.commit()
+        self.group.leave(self)
+        self.kill("stopped")

@@ -1,0 +1,62 @@
+"""What Redis remembers of a publication, and what it forgets with it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+
+from redis.asyncio import Redis
+
+from sinks.published import KEY, Published
+
+P = 7_001  # a partition that no other test has
+
+
+def check(redis_url: str, body: Callable[[Published, Redis], Awaitable[None]]) -> None:
+    async def run() -> None:
+        published, redis = Published(redis_url), Redis.from_url(redis_url)
+        try:
+            await body(published, redis)
+        finally:
+            await redis.hdel(KEY, str(P))
+            await published.close()
+            await redis.aclose()
+
+    asyncio.run(run())
+
+
+def test_what_was_published_is_remembered_until_it_is_gone(redis_url: str) -> None:
+    async def body(published: Published, redis: Redis) -> None:
+        run, forgotten = await published.forgotten([P])
+        assert forgotten == [P]
+        mark = await published.begin(P)
+        assert (await published.forgotten([P]))[1] == [P]
+        await published.remember(P, run, mark)
+        assert await published.forgotten([P]) == (run, [])
+        await redis.hdel(KEY, str(P))
+        assert await published.forgotten([P]) == (run, [P])
+
+    check(redis_url, body)
+
+
+def test_a_redis_emptied_in_mid_publication_is_noticed(redis_url: str) -> None:
+    async def body(published: Published, redis: Redis) -> None:
+        run, _ = await published.forgotten([P])
+        mark = await published.begin(P)
+        await redis.hdel(KEY, str(P))
+        await published.remember(P, run, mark)
+        assert (await published.forgotten([P]))[1] == [P]
+
+    check(redis_url, body)
+
+
+def test_of_two_publications_at_once_the_later_one_counts(redis_url: str) -> None:
+    async def body(published: Published, _redis: Redis) -> None:
+        run, _ = await published.forgotten([P])
+        first, second = await published.begin(P), await published.begin(P)
+        await published.remember(P, run, first)
+        assert (await published.forgotten([P]))[1] == [P]
+        await published.remember(P, run, second)
+        assert (await published.forgotten([P]))[1] == []
+
+    check(redis_url, body)
