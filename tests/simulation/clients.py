@@ -155,7 +155,8 @@ class Consumer:
     async def seek_wait(self, positions: Mapping[TP, int]) -> None:
         def seek() -> None:
             for tp, offset in positions.items():
-                self.position[tp.partition] = offset
+                if tp.partition in self.position:  # else it was revoked meanwhile
+                    self.position[tp.partition] = offset
             self.ready.set()
 
         await self._worker.call("consumer.seek", seek)

@@ -135,7 +135,7 @@ class Worker(Process):
             fetch = lambda p=partition, begin=at: self.broker.fetch(p, begin)  # noqa: E731
             batch = await self.call("events.fetch", fetch)
             if batch is None:
-                consumer.position.pop(partition, None)  # only a marker is left
+                consumer.position[partition] = logs[partition].end  # nothing is left there
                 continue
             if consumer.position.get(partition) == at:
                 consumer.position[partition] = batch.end
