@@ -16,8 +16,9 @@ from tests.simulation.world import World
 
 MOST_STEPS: Final = 60_000
 """A world that is not at rest by then never will be."""
-QUIET_S: Final = 31.0
-"""How long the world is left alone before it is judged: a round of tidying."""
+QUIET_S: Final = 60.0
+"""How long the world is left alone before it is judged: a round of tidying, of a worker that was
+just asked to end and comes back after 20 s."""
 
 
 @dataclass(frozen=True)
