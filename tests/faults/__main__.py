@@ -9,6 +9,7 @@ import tempfile
 from pathlib import Path
 
 from cli.output import say, show_table
+from tests.faults import outage
 from tests.faults.chaos import Plan, Report, run
 from tests.faults.faults import FAULTS
 
@@ -22,7 +23,17 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--fault", action="append", choices=list(FAULTS), help="only these")
     parser.add_argument("--keep", type=Path, help="keep all data and logs in this new directory")
+    parser.add_argument(
+        "--postgres-away", type=float, metavar="SECONDS", help="only this, and how it is caught up"
+    )
     given = parser.parse_args()
+    if given.postgres_away:
+        with tempfile.TemporaryDirectory(prefix="headstart-outage-") as folder:
+            found = outage.run(
+                given.keep or Path(folder), given.postgres_away, given.events_per_s, say
+            )
+        print(json.dumps(found))
+        return 1 if found["lost"] + found["double"] + found["differing"] else 0
     plan = Plan(
         rounds=given.rounds,
         round_s=given.seconds,

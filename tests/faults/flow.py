@@ -40,6 +40,10 @@ class Flow:
         """Return whether every hash heard of holds something newer than `since_ms`."""
         return bool(self._newest) and min(self._newest.values()) >= since_ms
 
+    def stalest_s(self) -> float:
+        """Return how old, in seconds, the newest event is in the hash that is furthest behind."""
+        return time.time() - min(self._newest.values(), default=0) / 1000 if self._newest else 0.0
+
     def _watch(self) -> None:
         while not self._ended.is_set():
             try:
