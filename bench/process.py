@@ -40,12 +40,12 @@ def run(kafka: str, count: int = 500_000) -> dict[str, Any]:
         records = asyncio.run(produce(addresses.kafka, frames(count, 1)))
         plain = _plain_faust(addresses, folder)
         say(f"plain Faust: {plain:,.0f} events/s (its first {PLAIN_EVENTS} writes)")
-        ours = _threshold_agent(addresses, folder, records)
+        ours = threshold_agent(addresses, folder, records)
         say(f"threshold agent: {ours:,.0f} events/s")
     with fresh_stack(kafka) as (addresses, folder):
         say(f"{count} events in frames of {FRAME}")
         records = asyncio.run(produce(addresses.kafka, frames(count, FRAME)))
-        framed = _threshold_agent(addresses, folder, records) * FRAME
+        framed = threshold_agent(addresses, folder, records) * FRAME
         say(f"threshold agent: {framed:,.0f} events/s")
     return {
         "events_per_s": round(ours),
@@ -60,14 +60,13 @@ def run(kafka: str, count: int = 500_000) -> dict[str, Any]:
     }
 
 
-def _threshold_agent(addresses: Addresses, folder: Path, records: int) -> float:
-    """Return the records/s of a worker that drains the topic."""
+def threshold_agent(addresses: Addresses, folder: Path, records: int, module: str = "cli") -> float:
+    """Return the records/s of a worker that drains the topic; `module` is what runs it."""
     environment = worker_environment(
         addresses, folder / "agent", HEADSTART_LEARNER="ema", HEADSTART_LEVELS=""
     )
-    with Running(
-        folder, "agent", [sys.executable, "-m", "cli", "worker", "thresholds"], environment
-    ):
+    argv = [sys.executable, "-m", module, "worker", "thresholds"]
+    with Running(folder, "agent", argv, environment):
         wait_until(lambda: asyncio.run(_done(addresses.kafka)) >= records)
     marks = asyncio.run(_watermarks(addresses.kafka))
     first: dict[int, tuple[int, int]] = {}

@@ -1,0 +1,44 @@
+"""A worker without the rules that keep it exact: the other side of `exactness`, and no use else.
+
+No positions of spools, no order of offsets at the intake, no look at the changelog for others' rows,
+no check that the assignment is still ours. `python -m bench.unguarded worker thresholds`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from agents.alive import Alive
+from cli.main import main
+from delivery.commits import Delivery, Row
+from delivery.intake import Intake
+from processing.spools import Spools
+
+
+async def _admit(_self: Any, _place: object, _batch: object) -> bool:
+    return True
+
+
+async def _append(self: Any, rows: Sequence[Row]) -> bool:
+    _first, last = await self._outlets.send_rows(rows)
+    self._outlets.write_rows(rows, last)
+    return True
+
+
+def strip() -> None:
+    """Take the rules away, for this process."""
+    rules: dict[Any, tuple[str, Any]] = {
+        Spools: ("duplicate", lambda *_: False),
+        Intake: ("admit", _admit),
+        Delivery: ("_append", _append),
+        Alive: ("check", lambda *_: None),
+    }
+    for owner, (name, nothing) in rules.items():
+        assert hasattr(owner, name), f"{owner.__name__}.{name} is gone: this strips nothing"
+        setattr(owner, name, nothing)
+
+
+if __name__ == "__main__":
+    strip()
+    main()
