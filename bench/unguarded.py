@@ -1,7 +1,7 @@
 """A worker without the rules that keep it exact: the other side of `exactness`, and no use else.
 
-No positions of spools, no order of offsets at the intake, no look at the changelog for others' rows,
-no check that the assignment is still ours. `python -m bench.unguarded worker thresholds`.
+No positions of spools, no order of offsets at the intake, no look at what others appended to the
+changelog, no check that the assignment is ours. `python -m bench.unguarded worker thresholds`.
 """
 
 from __future__ import annotations
