@@ -3,9 +3,11 @@ PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
+# Files are shared out among processes; each has a stack of its own where it needs one.
+PARALLEL ?= -n auto --maxprocesses 4 --dist loadfile
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-apache chaos soak lint lock clean
+.PHONY: help setup demo test test-apache chaos simulate soak lint lock clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 14
@@ -19,14 +21,17 @@ $(STAMP): constraints.txt pyproject.toml client/pyproject.toml deploy/setup.sh
 demo: setup ## run the whole pipeline on real parts and print what it learned [TRACES=file] [ARGS=...]
 	@$(BIN)/headstart demo $(if $(TRACES),--traces $(TRACES)) $(ARGS)
 
-test: setup lint ## lint, types, import rules and every test
-	@$(BIN)/python -m pytest $(ARGS)
+test: setup lint ## lint, types, import rules and every test, on every core
+	@$(BIN)/python -m pytest $(PARALLEL) $(ARGS)
 
 test-apache: setup ## the integration suite on Apache Kafka itself (needs Java 17 and Maven)
-	@HEADSTART_KAFKA=apache $(BIN)/python -m pytest tests/integration $(ARGS)
+	@HEADSTART_KAFKA=apache $(BIN)/python -m pytest $(PARALLEL) tests/integration $(ARGS)
 
 chaos: setup ## real faults on Apache Kafka, then the checker [ROUNDS=n] [ARGS="--seconds 60"]
 	@$(BIN)/python -m tests.faults --rounds $(or $(ROUNDS),3) $(ARGS)
+
+simulate: setup ## ten thousand simulated schedules of faults, always the same [SCHEDULES=10000]
+	@$(BIN)/python -m tests.simulation --schedules $(or $(SCHEDULES),10000)
 
 soak: setup ## run simulated faults on fresh seeds, and print failing ones [SECONDS=600]
 	@$(BIN)/python -m tests.simulation --seconds $(or $(SECONDS),600)

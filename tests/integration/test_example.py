@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -20,7 +21,7 @@ def test_it_is_under_40_lines() -> None:
     assert len(EXAMPLE.read_text().splitlines()) < 40
 
 
-def test_it_runs(system: System) -> None:
+def test_it_runs(system: System, tmp_path: Path) -> None:
     at = system.addresses
     ran = subprocess.run(
         [sys.executable, str(EXAMPLE), at.kafka, at.redis],
@@ -28,6 +29,7 @@ def test_it_runs(system: System) -> None:
         text=True,
         timeout=60,
         check=False,
+        env={**os.environ, "HEADSTART_SPOOL": str(tmp_path)},
     )
     assert (ran.returncode, ran.stderr) == (0, "")
     assert ran.stdout == "120 events acknowledged\n"
