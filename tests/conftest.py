@@ -30,6 +30,15 @@ needs_apache = pytest.mark.skipif(
 )
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Leave tests that wait through timeouts to the run on Apache Kafka, which CI makes."""
+    if BROKER == "embedded":
+        skip = pytest.mark.skip(reason="slow: waits through timeouts; `make test-apache` runs it")
+        for item in items:
+            if item.get_closest_marker("slow"):
+                item.add_marker(skip)
+
+
 @pytest.fixture(scope="session")
 def addresses(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Addresses]:
     """A broker, Postgres and Redis for the session, without workers."""

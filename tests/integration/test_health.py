@@ -23,7 +23,7 @@ from deploy.local import Addresses, Stack, StackConfig
 from deploy.system import prepare
 from headstart import Emitter
 
-pytestmark = pytest.mark.integration
+pytestmark = [pytest.mark.integration, pytest.mark.slow]
 
 Event = dict[str, Any]
 STUCK_AFTER_S = 10.0

@@ -20,7 +20,7 @@ from topics.catalogue import DEAD_LETTERS, EPISODES_GROUP, EVENTS, THRESHOLDS_GR
 from topics.letters import letter_of
 from topics.reading import read_records, topic_state
 
-pytestmark = pytest.mark.integration
+pytestmark = [pytest.mark.integration, pytest.mark.slow]
 
 RUN = "HEADSTART_REFUSED_RUN"
 

@@ -16,7 +16,7 @@ from deploy.local import StackConfig
 from deploy.system import System
 from headstart import Emitter
 
-pytestmark = pytest.mark.integration
+pytestmark = [pytest.mark.integration, pytest.mark.slow]
 
 Event = dict[str, Any]
 STUCK_AFTER_S = 15.0
