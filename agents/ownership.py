@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -32,14 +32,21 @@ _encode = msgspec.json.Encoder().encode
 class Ownership:
     """Applies batches, in order, and delivers what comes of them; the `Outlets` of its commits."""
 
-    def __init__(self, tp: TP, core: Partition, runtime: ThresholdRuntime) -> None:
+    def __init__(
+        self,
+        tp: TP,
+        core: Partition,
+        rows: Iterable[tuple[bytes, bytes]],
+        runtime: ThresholdRuntime,
+    ) -> None:
+        """`rows`: the partition's, as they stand in the table."""
         self.core = core
         self._tp, self._runtime, self._store = tp, runtime, runtime.store
         self._generation = runtime.app.consumer_generation_id
         held = self._store.held_offset(tp.partition)
         self.delivery = Delivery(self, 0 if held is None else held + 1)
         self._tombstones = Tombstones()
-        self._tombstones.add(self._store.scan(tp.partition), time.monotonic())
+        self._tombstones.add(rows, time.monotonic())
         self.lane = Lane(f"thresholds-{tp.partition}", self._handle)
 
     async def _handle(self, batches: list[tuple[TP, RecordBatch]]) -> None:

@@ -94,14 +94,15 @@ class ThresholdRuntime:
             self._config.levels,
             lambda key: self.store.get_row(tp.partition, key),
         )
-        core.restore(self.store.scan(tp.partition))
+        rows = list(self.store.scan(tp.partition))
+        core.restore(rows)
         self.guard.open(tp, core.watermark + 1)
-        owned = Ownership(tp, core, self)
+        owned = Ownership(tp, core, rows, self)
         await owned.delivery.mend(overtaken)
         # Rows at or past the committed offset may have reached the table but not Redis; so may
         # all rows where nothing of this log epoch has been applied.
         oldest = min(committed, core.watermark + 1) if core.watermark >= 0 else -1
-        waiting = self._stored(tp.partition, oldest)
+        waiting = self._stored(rows, oldest)
         await asyncio.gather(self.publish(waiting), owned.announce(waiting))
         log.info(
             "thresholds.partition.opened",
@@ -112,11 +113,11 @@ class ThresholdRuntime:
         self.app.opened += 1
         return owned
 
-    def _stored(self, partition: int, oldest: int = -1) -> list[Threshold]:
-        """Return what the rows of a partition answer, those from offset `oldest` on."""
+    def _stored(self, rows: Iterable[tuple[bytes, bytes]], oldest: int = -1) -> list[Threshold]:
+        """Return what rows answer, those from offset `oldest` on."""
         return [
             stored_threshold(key, row, self._policy)
-            for key, row in self.store.scan(partition)
+            for key, row in rows
             if key.startswith(CONTEXT) and not is_deleted(row) and version(row)[1] >= oldest
         ]
 
@@ -195,7 +196,7 @@ class ThresholdRuntime:
 
     async def _publish_again(self, partition: int, run: bytes) -> None:
         mark = await self._published.begin(partition)
-        thresholds = self._stored(partition)
+        thresholds = self._stored(self.store.scan(partition))
         for begin in range(0, len(thresholds), PUBLISHED_AT_ONCE):
             await self._publisher.publish(thresholds[begin : begin + PUBLISHED_AT_ONCE])
         await self._published.remember(partition, run, mark)

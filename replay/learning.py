@@ -8,7 +8,6 @@ from typing import Any, Final
 from learners.policy import Policy
 from processing.partition import Partition
 from processing.records import RecordBatch
-from processing.rows import PARTITION_KEY, version
 from replay.table import Rows
 from topics.catalogue import EVENTS
 from topics.epoch import Epoch
@@ -80,9 +79,3 @@ async def read_batches(kafka: str, partition: int, log: range) -> AsyncIterator[
 
 def _empty(partition: int, begin: int) -> RecordBatch:
     return RecordBatch(EVENTS.name, partition, begin, begin, [], [], [], [])
-
-
-def reached(rows: Rows) -> int:
-    """Return the watermark of rows, -1 where there is none."""
-    row = rows.get(PARTITION_KEY)
-    return -1 if row is None else version(row)[1]

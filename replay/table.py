@@ -26,8 +26,7 @@ class TablePartition:
     @property
     def watermark(self) -> int:
         """The last offset applied; -1 where nothing is."""
-        row = self.rows.get(PARTITION_KEY)
-        return -1 if row is None else version(row)[1]
+        return watermark(self.rows)
 
 
 async def read_table(kafka: str, state: TopicState, partition: int, epoch: int) -> TablePartition:
@@ -55,6 +54,12 @@ async def read_whole_table(kafka: str, epoch: Epoch) -> dict[int, TablePartition
     """Return every partition of the table. Raises `BrokerUnreachable` and `TopicsMissing`."""
     state = await topic_state(kafka, CHANGELOG.name)
     return {n: await read_table(kafka, state, n, epoch.number) for n in range(epoch.partitions)}
+
+
+def watermark(rows: Rows) -> int:
+    """Return the last offset applied to rows; -1 where nothing is."""
+    row = rows.get(PARTITION_KEY)
+    return -1 if row is None else version(row)[1]
 
 
 def live(rows: Rows) -> Rows:

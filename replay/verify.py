@@ -16,9 +16,9 @@ from processing.decode import decode_record
 from processing.records import RecordBatch
 from processing.rows import CONTEXT, decode_context
 from replay.findings import Findings, compare_rows
-from replay.learning import reached, replay_partition
+from replay.learning import replay_partition
 from replay.snapshots import Snapshot
-from replay.table import Rows, live, read_table
+from replay.table import Rows, live, read_table, watermark
 from sinks.connections import connect_postgres
 from sinks.progress import stored_offsets
 from sinks.queries import events_not_stored
@@ -27,6 +27,7 @@ from sinks.thresholds import encode_value
 from topics.admin import TopicState, describe_topics
 from topics.catalogue import CHANGELOG, DEAD_LETTERS, EPISODES_GROUP, EVENTS
 from topics.epoch import Epoch, read_epoch
+from topics.letters import GROUP_HEADER
 from topics.reading import read_records, topic_state
 from topics.schema import Threshold
 
@@ -107,10 +108,8 @@ async def _partition(
     replayed = await replay_partition(
         config.kafka, partition, epoch, config.policy, config.levels, begin, log, episodes.check
     )
-    if table.watermark != reached(replayed):
-        found.findings.add(
-            "watermark", partition=partition, table=table.watermark, log=reached(replayed)
-        )
+    if table.watermark != (expected := watermark(replayed)):
+        found.findings.add("watermark", partition=partition, table=table.watermark, log=expected)
     compare_rows(found.findings, partition, table.rows, live(replayed))
     found.partitions += 1
     found.rows += len(table.rows)
@@ -151,7 +150,7 @@ async def _refused(kafka: str) -> set[str]:
     state = await topic_state(kafka, DEAD_LETTERS.name)
     ids = set()
     async for record in read_records(kafka, DEAD_LETTERS.name, state.begin, state.end):
-        if dict(record.headers).get("headstart.group") == EPISODES_GROUP.encode():
+        if dict(record.headers).get(GROUP_HEADER) == EPISODES_GROUP.encode():
             try:
                 ids.add(str(orjson.loads(record.value)["id"]))
             except (orjson.JSONDecodeError, TypeError, KeyError):

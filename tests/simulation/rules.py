@@ -58,8 +58,8 @@ def publish_on_opening() -> Patches:
     """What may be in the table but not in Redis is published again on taking up a partition."""
     real = agents.thresholds.ThresholdRuntime._stored
 
-    def stored(self: Any, partition: int, oldest: int | None = None) -> list[Threshold]:
-        return real(self, partition) if oldest is None else []
+    def stored(self: Any, rows: Any, oldest: int | None = None) -> list[Threshold]:
+        return real(self, rows) if oldest is None else []
 
     return patch.object(agents.thresholds.ThresholdRuntime, "_stored", stored)
 
