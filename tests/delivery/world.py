@@ -1,0 +1,65 @@
+"""Where the commits of one owner go, in memory."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from delivery.commits import Row
+from processing.dead_letters import DeadLetter
+from topics.schema import Threshold
+
+
+class World:
+    """A changelog, a store, and a list of what happened; the outlets of one owner."""
+
+    def __init__(self) -> None:
+        self.log: list[Row] = []
+        self.table: dict[bytes, bytes] = {}
+        self.held: int | None = None
+        self.happened: list[str] = []
+        self.owned = True
+        self.before_send: Callable[[], None] = lambda: None
+        self.after_send: Callable[[], None] = lambda: None
+
+    def current(self) -> bool:
+        return self.owned
+
+    async def send_dead_letters(self, _letters: Sequence[DeadLetter]) -> None:
+        self.happened.append("dead letters")
+
+    async def send_rows(self, rows: Sequence[Row]) -> tuple[int, int]:
+        self.before_send()
+        first = len(self.log)
+        self.log.extend(rows)
+        self.happened.append("changelog")
+        self.after_send()
+        return first, len(self.log) - 1
+
+    async def changelog(self, begin: int, end: int) -> Sequence[Row]:
+        return self.log[begin:end]
+
+    def get_row(self, key: bytes) -> bytes | None:
+        return self.table.get(key)
+
+    def write_rows(self, rows: Sequence[Row], changelog_offset: int | None) -> None:
+        for key, value in rows:
+            if value is None:
+                self.table.pop(key, None)
+            else:
+                self.table[key] = value
+        if changelog_offset is not None:
+            self.held = changelog_offset
+        self.happened.append("store")
+
+    async def publish(self, _thresholds: Sequence[Threshold]) -> None:
+        self.happened.append("redis")
+
+    async def announce(self, _moved: Sequence[Threshold]) -> None:
+        self.happened.append("topic")
+
+    def done(self, end: int) -> None:
+        self.happened.append(f"done {end}")
+
+    def last_rows(self) -> dict[bytes, bytes | None]:
+        """What compaction would keep."""
+        return dict(self.log)
