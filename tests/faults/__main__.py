@@ -9,7 +9,7 @@ import tempfile
 from pathlib import Path
 
 from cli.output import say, show_table
-from tests.faults import outage
+from tests.faults import outage, sustained
 from tests.faults.chaos import Plan, Report, run
 from tests.faults.faults import FAULTS
 
@@ -26,7 +26,12 @@ def main() -> int:
     parser.add_argument(
         "--postgres-away", type=float, metavar="SECONDS", help="only this, and how it is caught up"
     )
+    parser.add_argument("--sustained", action="store_true", help="only find the rate held calmly")
     given = parser.parse_args()
+    if given.sustained:
+        with tempfile.TemporaryDirectory(prefix="headstart-sustained-") as folder:
+            print(json.dumps(sustained.run(given.keep or Path(folder), say)))
+        return 0
     if given.postgres_away:
         with tempfile.TemporaryDirectory(prefix="headstart-outage-") as folder:
             found = outage.run(

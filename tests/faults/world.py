@@ -146,6 +146,15 @@ class World:
             executor.wait(30)
         self.executors.clear()
 
+    def wait_through(self, seconds: float) -> None:
+        """Wait until spools are empty and workers have taken in everything, helping nobody."""
+        deadline = time.monotonic() + seconds
+        while (self._spools() or self._lag()) and time.monotonic() < deadline:
+            self.sleep(0.1)
+
+    def _spools(self) -> int:
+        return sum(each.is_dir() for each in self.spool.iterdir())
+
     def drain(self, seconds: float) -> int:
         """Wait until spools are empty and workers have taken in everything; return what is left."""
         deadline = time.monotonic() + seconds

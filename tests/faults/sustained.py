@@ -1,0 +1,55 @@
+"""The highest rate that the whole system holds without faults on this machine."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from pathlib import Path
+from typing import Any
+
+from tests.faults.chaos import Say
+from tests.faults.checker import check
+from tests.faults.world import World
+from topics.catalogue import EVENTS
+from topics.reading import topic_state
+
+FIRST_PER_S = 5_000.0
+STEP_PER_S = 1_000.0
+MOST_PER_S = 40_000.0
+STEP_S = 20.0
+BEHIND_S = 5.0
+"""A rate is held if everything is taken in so soon after the last event."""
+DRAIN_S = 120.0
+
+
+def run(folder: Path, say: Say) -> dict[str, Any]:
+    """Raise the rate step by step until the workers fall behind; return the last one they held."""
+    held, steps, rate = 0, [], FIRST_PER_S
+    with World(folder / "world") as world:
+        while rate <= MOST_PER_S:
+            emitted, behind_s = _step(world, folder / f"journal-{rate:.0f}", rate)
+            steps.append({"asked": rate, "emitted": emitted, "behind_s": round(behind_s, 1)})
+            say(f"{rate:,.0f} events/s asked, {emitted:,} emitted, {behind_s:.1f} s behind")
+            if behind_s > BEHIND_S or emitted < 0.95 * rate:
+                break
+            held, rate = emitted, rate + STEP_PER_S
+    return {"sustained_per_s": held, "step_s": STEP_S, "steps": steps}
+
+
+def _step(world: World, journal: Path, rate: float) -> tuple[int, float]:
+    """Return events emitted a second, and how long it took to take in what was left."""
+    journal.mkdir()
+    tenant = journal.name
+    begin = asyncio.run(topic_state(world.addresses.kafka, EVENTS.name)).end
+    world.start_executors(tenant, journal, rate)
+    begun = time.monotonic()
+    world.sleep(STEP_S)
+    world.stop_executors()
+    emitting_s = time.monotonic() - begun
+    stopped = time.monotonic()
+    world.wait_through(DRAIN_S)
+    behind_s = time.monotonic() - stopped
+    world.drain(DRAIN_S)
+    checked = check(world.addresses, tenant, journal, dict(begin))
+    assert checked.ok, checked
+    return round(checked.logged / emitting_s), behind_s
