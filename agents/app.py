@@ -89,6 +89,8 @@ class App(faust.App):  # type: ignore[misc]
     """A Faust app on the record path."""
 
     source_topics: frozenset[str] = frozenset()
+    gather_bytes = 1
+    """What the broker waits for, for a moment, before it answers a fetch."""
     runtime: Runtime
     health: Health | None = None
     ready = False

@@ -8,6 +8,7 @@ import datetime
 import fcntl
 import gc
 import logging
+import os
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -44,13 +45,15 @@ class DataDirectoryTaken(RuntimeError):
     """Another worker holds the data directory."""
 
 
-def run_worker(name: str, config: WorkerConfig) -> int:
-    """Run one worker until it is told to end; return its exit code."""
+def run_worker(name: str, config: WorkerConfig, *, spare: bool = False) -> int:
+    """Run one worker until it is told to end; return its exit code.
+
+    `spare`: first wait for the end of the worker that holds the data directory.
+    """
     logging.basicConfig(stream=sys.stderr, level=logging.WARNING, format="%(name)s: %(message)s")
     # Faust says at warning level that it may not create topics, which is as we want it.
     logging.getLogger("faust.transport.drivers.aiokafka").setLevel(logging.ERROR)
-    config.data.mkdir(parents=True, exist_ok=True)
-    with contextlib.closing(_hold(config.data / "worker.lock")):
+    with contextlib.closing(_hold(config.data / "worker.lock", wait=spare)):
         health = _health(name, config)
         epoch = asyncio.run(_until_ready(name, config, health))
         logging.getLogger("aiokafka").setLevel(logging.WARNING)  # until now we said it ourselves
@@ -83,17 +86,35 @@ def _tame_collector() -> None:
     gc.set_threshold(50_000, 20, 20)
 
 
-def _hold(path: Path) -> IO[str]:
-    """Hold the lock of a data directory for as long as the process lives."""
-    file = path.open("w")
+def _hold(path: Path, *, wait: bool) -> IO[str]:
+    """Hold the lock of a data directory for as long as the process lives; its id stands in it."""
+    while True:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        file = path.open("a+")
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX if wait else fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            file.seek(0)
+            holder = file.read().strip()
+            file.close()
+            raise DataDirectoryTaken(
+                f"another worker (process {holder or 'unknown'}) runs on {path}; give this one "
+                "its own --instance name"
+            ) from None
+        if _stands_at(path, file):
+            file.truncate(0)
+            file.write(f"{os.getpid()}\n")
+            file.flush()
+            return file
+        file.close()  # the directory was deleted while we waited
+
+
+def _stands_at(path: Path, file: IO[str]) -> bool:
+    """Return whether a file is still the one that its path names."""
     try:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        file.close()
-        raise DataDirectoryTaken(
-            f"another worker runs on {path}; give this one its own --instance name"
-        ) from None
-    return file
+        return os.path.samestat(os.fstat(file.fileno()), path.stat())
+    except FileNotFoundError:
+        return False
 
 
 async def _until_ready(name: str, config: WorkerConfig, health: Health) -> Epoch:

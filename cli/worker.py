@@ -46,11 +46,18 @@ def worker(
         float | None,
         typer.Option(help="Seconds without progress that make it stuck [default: 30]; 0: never."),
     ] = None,
+    spare: Annotated[
+        bool,
+        typer.Option(
+            "--spare", help="Stand by, loaded, until the worker of this data directory ends."
+        ),
+    ] = False,
 ) -> None:
     """Run a worker: events to Postgres, outcomes to thresholds, thresholds to history.
 
     It waits for its services with back-off and says what is missing. It ends on SIGTERM, having
-    committed what is done. all: what ends, or is stuck, is started again.
+    committed what is done. all: what ends, or is stuck, is started again; for thresholds a spare
+    stands by, which takes over at once.
 
     Examples: headstart worker thresholds --instance b; headstart worker all;
     headstart worker all --health 127.0.0.1:8080
@@ -70,10 +77,10 @@ def worker(
     if name is Name.ALL:
         _supervise(settings)
     else:
-        raise typer.Exit(_run(name.value, settings))
+        raise typer.Exit(_run(name.value, settings, spare=spare))
 
 
-def _run(name: str, settings: Settings) -> int:
+def _run(name: str, settings: Settings, *, spare: bool) -> int:
     from agents.app import WorkerConfig
     from agents.worker import run_worker
     from processing.refusals import RefusalLimits
@@ -90,7 +97,7 @@ def _run(name: str, settings: Settings) -> int:
         stuck_after_s=settings.stuck_after_s,
         health=settings.health,
     )
-    return run_worker(name, config)
+    return run_worker(name, config, spare=spare)
 
 
 def _supervise(settings: Settings) -> None:

@@ -1,7 +1,9 @@
 """Keeps worker processes running: one child each, started again when it ends or is stuck.
 
-What a worker does is its own affair (agents/worker.py); here are only its start and its end. When
-a report means that it is stuck is decided in processing/liveness.py.
+Where readers wait for a worker's return a spare stands by, loaded, on the lock of its data
+directory: the kernel hands it over in the instant in which the worker is gone. What a worker does
+is its own affair (agents/worker.py); here are only its start and its end. When a report means that
+it is stuck is decided in processing/liveness.py.
 """
 
 from __future__ import annotations
@@ -26,6 +28,10 @@ WORKERS: Final = ("episodes", "thresholds", "history")
 _ENDING = Ending(ask=signal.SIGTERM, insist=signal.SIGTERM, orphaned=signal.SIGKILL)
 _FIRST_DELAY_S, _LONGEST_DELAY_S = 0.5, 30.0
 _HEALTHY_AFTER_S = 60.0
+SPARED: Final = ("thresholds",)
+"""Those with a spare: to load a worker's code takes seconds on a busy machine."""
+_SPARE_AFTER_S: Final = 5.0
+"""A spare is loaded when its worker is ready, and nothing is in a hurry any more."""
 STUCK_AFTER_S: Final = 30.0
 """Without a report, or without progress while there is work, for so long: ended."""
 
@@ -39,6 +45,9 @@ class _Worker:
     restarts: int = 0
     delay_s: float = _FIRST_DELAY_S
     again_at: float | None = None
+    spare: Child | None = None
+    spare_at: float = 0.0
+    """When to look for a spare again; 0: not before the worker is ready."""
 
 
 class Supervisor:
@@ -63,21 +72,23 @@ class Supervisor:
     def start(self) -> None:
         """Start every worker; they wait by themselves for their services."""
         for name in self._names:
-            self._workers.append(_Worker(name, self._spawn(name), self._watchdog()))
+            child = self._spawn(name, self._label(name))
+            self._workers.append(_Worker(name, child, self._watchdog()))
 
     def _watchdog(self) -> Watchdog:
         return Watchdog(self._stuck_after_s)
 
-    def _spawn(self, name: str) -> Child:
-        label = f"{name}-{self._instance}"  # others may run beside it on the same directory
+    def _label(self, name: str) -> str:
+        return f"{name}-{self._instance}"  # others may run beside it on the same directory
+
+    def _spawn(self, name: str, label: str, *more: str) -> Child:
         self._nursery.claim(label)
         environment = self._environment
         if health := environment.get("HEADSTART_HEALTH"):
             address = health_address(health, self._names.index(name))
             environment = {**environment, "HEADSTART_HEALTH": address}
-        child = self._nursery.spawn(
-            label, [sys.executable, "-m", "cli", "worker", name], _ENDING, env=environment
-        )
+        command = [sys.executable, "-m", "cli", "worker", name, *more]
+        child = self._nursery.spawn(label, command, _ENDING, env=environment)
         self._nursery.launched()
         return child
 
@@ -86,38 +97,73 @@ class Supervisor:
 
         Returns what there is to say. Call it every second or oftener.
         """
-        said = []
-        now = time.monotonic()
+        said: list[str] = []
         for worker in self._workers:
-            if worker.again_at is None and not worker.child.alive:
-                if now - worker.started > _HEALTHY_AFTER_S:
-                    worker.delay_s = _FIRST_DELAY_S
-                worker.again_at = now + worker.delay_s
-                refused = worker.child.process.poll() == EXIT_CODE
-                note = " (too much is refused)" if refused else ""
-                said.append(
-                    f"worker {worker.name} {worker.child.outcome}{note}; starting it again in "
-                    f"{worker.delay_s:.1f} s (log: {worker.child.log})"
-                )
-                worker.delay_s = min(worker.delay_s * 2, _LONGEST_DELAY_S)
-            elif worker.again_at is not None and now >= worker.again_at:
-                self._nursery.let_go(worker.child)
-                worker.child, worker.watchdog = self._spawn(worker.name), self._watchdog()
-                worker.started, worker.again_at = now, None
-                worker.restarts += 1
-            elif worker.again_at is None and (
-                why := worker.watchdog.observe(now, self._report(worker))
-            ):
-                said.append(f"worker {worker.name} is stuck: {why}; ending it")
-                worker.child.send(signal.SIGKILL)
-                worker.watchdog = self._watchdog()  # it is said once
+            self._look(worker, time.monotonic(), said)
         return said
+
+    def _look(self, worker: _Worker, now: float, said: list[str]) -> None:
+        if worker.again_at is not None:
+            if now >= worker.again_at:
+                self._replace(worker, self._spawn(worker.name, self._label(worker.name)), now)
+        elif not worker.child.alive:
+            self._ended(worker, now, said)
+        elif why := worker.watchdog.observe(now, self._report(worker)):
+            said.append(f"worker {worker.name} is stuck: {why}; ending it")
+            worker.child.send(signal.SIGKILL)
+            worker.watchdog = self._watchdog()  # it is said once
+        elif worker.name in SPARED:
+            self._keep_spare(worker, now)
+
+    def _ended(self, worker: _Worker, now: float, said: list[str]) -> None:
+        if now - worker.started > _HEALTHY_AFTER_S:
+            worker.delay_s = _FIRST_DELAY_S
+        ended = worker.child
+        note = " (too much is refused)" if ended.process.poll() == EXIT_CODE else ""
+        what = f"starting it again in {worker.delay_s:.1f} s"
+        if worker.spare is not None and worker.spare.alive:
+            spare, worker.spare = worker.spare, None
+            self._replace(worker, spare, now)
+            what = f"its spare (pid {spare.pid}) takes over"
+        else:
+            worker.again_at = now + worker.delay_s
+        said.append(f"worker {worker.name} {ended.outcome}{note}; {what} (log: {ended.log})")
+        worker.delay_s = min(worker.delay_s * 2, _LONGEST_DELAY_S)
+
+    def _replace(self, worker: _Worker, child: Child, now: float) -> None:
+        self._nursery.let_go(worker.child)
+        worker.child, worker.watchdog = child, self._watchdog()
+        worker.started, worker.again_at, worker.spare_at = now, None, 0.0
+        worker.restarts += 1
+
+    def _keep_spare(self, worker: _Worker, now: float) -> None:
+        """Have a spare a while after the worker is ready; replace one that ended."""
+        if worker.spare is not None:
+            if worker.spare.alive:
+                return
+            self._nursery.let_go(worker.spare)
+            worker.spare, worker.spare_at = None, now + _LONGEST_DELAY_S
+        if worker.spare_at == 0.0:
+            report = self._report(worker)
+            if report is not None and report.ready:
+                worker.spare_at = now + _SPARE_AFTER_S
+        elif now >= worker.spare_at:
+            label = self._label(worker.name)
+            if worker.child.name == label:  # a spare keeps its own when it takes over
+                label += "-spare"
+            worker.spare = self._spawn(worker.name, label, "--spare")
 
     @property
     def ready(self) -> bool:
         """Whether every worker has reported that its partitions are open."""
         reports = [self._report(worker) for worker in self._workers]
         return all(report is not None and report.ready for report in reports)
+
+    @property
+    def spared(self) -> bool:
+        """Whether there is a spare for every worker that is to have one."""
+        wanted = [worker for worker in self._workers if worker.name in SPARED]
+        return all(worker.spare is not None and worker.spare.alive for worker in wanted)
 
     def _report(self, worker: _Worker) -> Report | None:
         """Return the newest report of this very process, None if there is none yet."""

@@ -11,6 +11,7 @@ import orjson
 from psycopg import AsyncConnection
 
 from learners.policy import Policy, spec
+from processing.addressing import meant_for
 from processing.contexts import stored_threshold
 from processing.decode import decode_record
 from processing.records import RecordBatch
@@ -134,6 +135,8 @@ class _Episodes:
         reached = self._stored.get(batch.partition, 0)
         wanted = []
         for position, offset in enumerate(batch.offsets):
+            if not meant_for(batch.headers.get(offset), EPISODES_GROUP):
+                continue
             events, _refused = decode_record(batch.values[position], batch.timestamps[position])
             self._found.events += len(events)
             if offset < reached:

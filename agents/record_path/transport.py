@@ -53,6 +53,7 @@ class ConsumerThread(AIOKafkaConsumerThread):  # type: ignore[misc]
     def _create_worker_consumer(self, transport: Any) -> Any:
         consumer = super()._create_worker_consumer(transport)
         consumer._fetch_max_wait_ms = FETCH_WAIT_MS
+        consumer._fetch_min_bytes = self.app.gather_bytes
         return consumer
 
     async def crash(self, reason: BaseException) -> None:

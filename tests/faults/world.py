@@ -25,6 +25,8 @@ from topics.epoch import Epoch
 PARTITIONS = 4
 EXECUTORS = 3
 READY_S = 120.0
+LOADED_S = 3.0
+"""For spares to load their code."""
 
 
 class World:
@@ -51,10 +53,11 @@ class World:
             self._supervise("1", ("thresholds",)),
         ]
         deadline = time.monotonic() + READY_S
-        while not all(each.ready for each in self._supervisors):
+        while not all(each.ready and each.spared for each in self._supervisors):
             self.look_after()
             assert time.monotonic() < deadline, "the workers are not ready"
             time.sleep(0.2)
+        self.sleep(LOADED_S)
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -109,13 +112,13 @@ class World:
     def kill_worker(self, name: str, *, wipe: bool = False) -> None:
         """Kill a worker -9, as a whole group; wipe its data directory too."""
         instance = name.rsplit("-", 1)[1]
-        try:
-            os.killpg(self.workers[name], signal.SIGKILL)
-        except ProcessLookupError:
-            return
+        pid, folder = self.workers[name], self.data(instance) / "workers" / name
+        if wipe:  # in one instant, before the next one opens anything in it
+            folder = folder.rename(folder.with_suffix(f".{pid}"))
+        with suppress(ProcessLookupError):
+            os.killpg(pid, signal.SIGKILL)
         if wipe:
-            time.sleep(0.2)
-            shutil.rmtree(self.data(instance) / "workers" / name, ignore_errors=True)
+            shutil.rmtree(folder)
 
     def start_executors(self, tenant: str, journal: Path, events_per_s: float) -> None:
         """Start executors that emit for one tenant."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -9,11 +10,15 @@ from typing import Any
 
 import psycopg
 import pytest
+from aiokafka import AIOKafkaProducer
 from redis import Redis
 
 from deploy.local import StackConfig
 from deploy.system import System
-from headstart.contexts import redis_key
+from headstart.contexts import event_key, redis_key
+from processing.placement import owner
+from topics.catalogue import EVENTS, THRESHOLDS_GROUP
+from topics.letters import GROUP_HEADER
 
 pytestmark = pytest.mark.integration
 
@@ -77,6 +82,31 @@ def test_what_agrees_is_said_to(
     assert found["counts"] == {}
     assert found["events"] >= 85
     assert found["partitions"] == 2
+
+
+async def send(kafka: str, tenant: str, value: bytes, group: str) -> None:
+    async with AIOKafkaProducer(bootstrap_servers=kafka) as producer:
+        await producer.send_and_wait(
+            EVENTS.name,
+            value,
+            key=event_key(tenant, "refund"),
+            partition=owner(tenant, "refund", 2),
+            headers=[(GROUP_HEADER, group.encode())],
+        )
+
+
+def test_what_was_meant_for_the_thresholds_only_is_missing_nowhere(
+    filled: list[Event],
+    verify: Callable[..., dict[str, Any]],
+    own: System,
+    tenant: str,
+    judged: Callable[..., Event],
+) -> None:
+    event = judged(tenant, "refund")
+    asyncio.run(send(own.addresses.kafka, tenant, json.dumps(event).encode(), THRESHOLDS_GROUP))
+    assert own.drain(30.0)
+    found = verify(code=0)
+    assert found["counts"] == {}
 
 
 def test_what_was_changed_in_redis_is_named(
