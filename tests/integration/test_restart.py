@@ -87,6 +87,31 @@ def test_each_worker_killed_in_mid_stream(
     assert all(offset <= served[path]["offset"] for path, offset, _count in history)
 
 
+def test_a_spare_takes_over_from_a_killed_worker(
+    system: System,
+    stored: Any,
+    tenant: str,
+    judged: Callable[..., Event],
+    counts: Callable[[Sequence[Event]], dict[str, int]],
+    said: list[str],
+) -> None:
+    supervisor = system.supervisor
+    assert supervisor is not None
+    until(system, lambda: supervisor.ready and supervisor.spared)
+    with stream(system.addresses.kafka, tenant, judged) as events:
+        until(system, lambda: bool(stored.counted(*TYPES)))
+        killed = supervisor.pids["thresholds"]
+        said.clear()
+        os.kill(killed, signal.SIGKILL)
+        until(system, lambda: supervisor.pids["thresholds"] != killed)
+        (line,) = said
+        assert f"its spare (pid {supervisor.pids['thresholds']}) takes over" in line
+        until(system, lambda: supervisor.ready)
+        until(system, lambda: supervisor.spared)
+    assert system.drain(60)
+    assert stored.counted(*TYPES) == counts(events)
+
+
 def test_each_worker_ends_well_when_asked(
     system: System,
     stored: Any,

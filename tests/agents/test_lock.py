@@ -1,0 +1,73 @@
+"""The lock of a worker's data directory: one holder, and whoever stands by gets it at once."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from agents.worker import DataDirectoryTaken, _hold
+
+_HOLDER = """
+import sys, time
+from pathlib import Path
+from agents.worker import _hold
+lock = _hold(Path(sys.argv[1]), wait=sys.argv[2] == "wait")
+print("held", flush=True)
+time.sleep(60)
+"""
+
+
+@pytest.fixture
+def started() -> Iterator[list[subprocess.Popen[str]]]:
+    processes: list[subprocess.Popen[str]] = []
+    yield processes
+    for process in processes:
+        process.kill()
+        process.communicate()
+
+
+def start(path: Path, how: str, started: list[subprocess.Popen[str]]) -> subprocess.Popen[str]:
+    command = [sys.executable, "-c", _HOLDER, str(path), how]
+    started.append(subprocess.Popen(command, stdout=subprocess.PIPE, text=True))
+    return started[-1]
+
+
+def held(process: subprocess.Popen[str]) -> bool:
+    assert process.stdout is not None
+    return process.stdout.readline() == "held\n"
+
+
+def test_the_second_is_refused_and_told_by_whom(
+    tmp_path: Path, started: list[subprocess.Popen[str]]
+) -> None:
+    path = tmp_path / "thresholds-0" / "worker.lock"
+    holder = start(path, "at once", started)
+    assert held(holder)
+    with pytest.raises(DataDirectoryTaken, match=rf"process {holder.pid}\) runs on .*--instance"):
+        _hold(path, wait=False)
+
+
+@pytest.mark.parametrize("wiped", [False, True])
+def test_who_stands_by_takes_over_on_kill(
+    tmp_path: Path, started: list[subprocess.Popen[str]], wiped: bool
+) -> None:
+    path = tmp_path / "thresholds-0" / "worker.lock"
+    holder = start(path, "at once", started)
+    assert held(holder)
+    spare = start(path, "wait", started)
+    with pytest.raises(subprocess.TimeoutExpired):
+        spare.wait(2.0)
+    if wiped:
+        shutil.rmtree(path.parent)
+    os.kill(holder.pid, signal.SIGKILL)
+    assert held(spare)
+    assert path.read_text() == f"{spare.pid}\n"
+    with pytest.raises(DataDirectoryTaken):
+        _hold(path, wait=False)
