@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import structlog
 
+from agents.pacing import paced
 from agents.producer import BatchProducer
 from agents.store import ContextStore
 from processing.rows import PARTITION_KEY, version, with_version
 from topics.catalogue import CHANGELOG
 
 log = structlog.get_logger()
-_ROWS_PER_BATCH = 4_000
 
 
 class LaterEpoch(RuntimeError):
@@ -37,15 +37,14 @@ async def adopt_rows(
     if version(own)[0] > epoch:
         raise LaterEpoch(version(own)[0], epoch)
     # Offsets begin again: in the new log nothing of these rows has been applied yet.
-    rows: list[tuple[bytes, bytes | None]] = [
-        (key, with_version(row, epoch, -1))
-        for key, row in store.scan(partition)
-        if key != PARTITION_KEY
-    ]
-    last = (PARTITION_KEY, with_version(own, epoch, -1))
-    for begin in range(0, len(rows), _ROWS_PER_BATCH):
-        chunk = rows[begin : begin + _ROWS_PER_BATCH]
-        await producer.send_rows(CHANGELOG.name, partition, chunk)
-    _first, end = await producer.send_rows(CHANGELOG.name, partition, [last])
-    store.write_rows(partition, [*rows, last], end)
-    log.info("thresholds.epoch.adopted", partition=partition, rows=len(rows), epoch=epoch)
+    count = 0
+    async for rows in paced(store.scan(partition)):
+        adopted = [(key, with_version(row, epoch, -1)) for key, row in rows if key != PARTITION_KEY]
+        if adopted:
+            await producer.send_rows(CHANGELOG.name, partition, adopted)
+            store.write_rows(partition, adopted, None)
+        count += len(adopted)
+    last = [(PARTITION_KEY, with_version(own, epoch, -1))]
+    _first, end = await producer.send_rows(CHANGELOG.name, partition, last)
+    store.write_rows(partition, last, end)
+    log.info("thresholds.epoch.adopted", partition=partition, rows=count, epoch=epoch)

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import msgspec
 from faust.types import TP
 
 from agents.lane import Lane
+from agents.pacing import paced
 from delivery.commits import Delivery, Row
 from headstart.contexts import threshold_key
 from processing.dead_letters import DeadLetter
@@ -32,22 +33,21 @@ _encode = msgspec.json.Encoder().encode
 class Ownership:
     """Applies batches, in order, and delivers what comes of them; the `Outlets` of its commits."""
 
-    def __init__(
-        self,
-        tp: TP,
-        core: Partition,
-        rows: Iterable[tuple[bytes, bytes]],
-        runtime: ThresholdRuntime,
-    ) -> None:
-        """`rows`: the partition's, as they stand in the table."""
+    def __init__(self, tp: TP, core: Partition, runtime: ThresholdRuntime) -> None:
         self.core = core
         self._tp, self._runtime, self._store = tp, runtime, runtime.store
         self._generation = runtime.app.consumer_generation_id
         held = self._store.held_offset(tp.partition)
         self.delivery = Delivery(self, 0 if held is None else held + 1)
         self._tombstones = Tombstones()
-        self._tombstones.add(rows, time.monotonic())
         self.lane = Lane(f"thresholds-{tp.partition}", self._handle)
+
+    async def restore(self) -> None:
+        """Take up the table's rows. Raises `RowAhead`."""
+        async for rows in paced(self._store.scan(self._tp.partition)):
+            self.core.restore_some(rows)
+            self._tombstones.add(rows, time.monotonic())
+        self.core.check_restored()
 
     async def _handle(self, batches: list[tuple[TP, RecordBatch]]) -> None:
         parts: list[Slice] = []

@@ -14,6 +14,7 @@ from agents.alive import Alive
 from agents.app import App, WorkerConfig, new_app, register_agent
 from agents.lane import end_process
 from agents.ownership import Ownership
+from agents.pacing import paced
 from agents.producer import BatchProducer
 from agents.recovery import recover
 from agents.refusals import RefusalGuard
@@ -39,7 +40,6 @@ REDIS_INTERVAL_S: Final = 1.0
 """How soon what waits for Redis is tried again, and a Redis that forgot is noticed."""
 TIDY_INTERVAL_S: Final = 30.0
 """How often the changelog is looked at where nothing happens: well inside its compaction lag."""
-PUBLISHED_AT_ONCE: Final = 5_000
 
 
 class ThresholdRuntime:
@@ -94,21 +94,23 @@ class ThresholdRuntime:
             self._config.levels,
             lambda key: self.store.get_row(tp.partition, key),
         )
-        rows = list(self.store.scan(tp.partition))
-        core.restore(rows)
+        owned = Ownership(tp, core, self)
+        await owned.restore()
         self.guard.open(tp, core.watermark + 1)
-        owned = Ownership(tp, core, rows, self)
         await owned.delivery.mend(overtaken)
         # Rows at or past the committed offset may have reached the table but not Redis; so may
         # all rows where nothing of this log epoch has been applied.
         oldest = min(committed, core.watermark + 1) if core.watermark >= 0 else -1
-        waiting = self._stored(rows, oldest)
-        await asyncio.gather(self.publish(waiting), owned.announce(waiting))
+        published = 0
+        async for rows in paced(self.store.scan(tp.partition)):
+            waiting = self._stored(rows, oldest)
+            published += len(waiting)
+            await asyncio.gather(self.publish(waiting), owned.announce(waiting))
         log.info(
             "thresholds.partition.opened",
             partition=tp.partition,
             watermark=core.watermark,
-            published=len(waiting),
+            published=published,
         )
         self.app.opened += 1
         return owned
@@ -196,11 +198,13 @@ class ThresholdRuntime:
 
     async def _publish_again(self, partition: int, run: bytes) -> None:
         mark = await self._published.begin(partition)
-        thresholds = self._stored(self.store.scan(partition))
-        for begin in range(0, len(thresholds), PUBLISHED_AT_ONCE):
-            await self._publisher.publish(thresholds[begin : begin + PUBLISHED_AT_ONCE])
+        published = 0
+        async for rows in paced(self.store.scan(partition)):
+            thresholds = self._stored(rows)
+            published += len(thresholds)
+            await self._publisher.publish(thresholds)
         await self._published.remember(partition, run, mark)
-        log.info("thresholds.published.again", partition=partition, thresholds=len(thresholds))
+        log.info("thresholds.published.again", partition=partition, thresholds=published)
 
     async def _tidy(self) -> None:
         """Look after what needs no hurry; a broker that does not answer now will later."""

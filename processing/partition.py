@@ -88,6 +88,7 @@ class Partition:
         self._starts = Starts(epoch)
         self._letters: list[DeadLetter] = []
         self._events = self._end = 0
+        self._newest = -1, b""
         self.watermark = -1
 
     def restore(self, rows: Iterable[tuple[bytes, bytes]]) -> None:
@@ -95,21 +96,29 @@ class Partition:
 
         Raises `RowAhead`.
         """
-        newest, key_of_newest = -1, b""
+        self.restore_some(rows)
+        self.check_restored()
+
+    def restore_some(self, rows: Iterable[tuple[bytes, bytes]]) -> None:
+        """Take up some of the table's rows; after the last of them goes `check_restored`."""
         for key, raw in rows:
             epoch, offset = version(raw)
             if key == PARTITION_KEY:
                 self._row, self.watermark = decode_partition(raw), offset
-            elif epoch == self._epoch and offset > newest:
-                newest, key_of_newest = offset, key
+            elif epoch == self._epoch and offset > self._newest[0]:
+                self._newest = offset, key
             if is_deleted(raw):
                 continue
             if key.startswith(START):
                 self._starts.restore(key, raw)
             elif key.startswith(SPOOL):
                 self._spools.restore(key, raw)
-        if newest > self.watermark:
-            raise RowAhead(self._partition, key_of_newest, newest, self.watermark)
+
+    def check_restored(self) -> None:
+        """Raise `RowAhead` where a row is of a later offset than the partition's watermark."""
+        offset, key = self._newest
+        if offset > self.watermark:
+            raise RowAhead(self._partition, key, offset, self.watermark)
 
     def apply(self, batch: RecordBatch, begin: int = 0) -> int:
         """Apply records from position `begin` on; return the next position.
