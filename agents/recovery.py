@@ -7,19 +7,20 @@ and woke up.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Final
+from typing import Final, cast
 
 import structlog
 
+from agents.record_path.reading import read_batches
 from agents.store import ContextStore
 from processing.rows import stale
 from topics.catalogue import CHANGELOG
-from topics.reading import read_records, topic_state
+from topics.reading import topic_state
 
 log = structlog.get_logger()
 
-ROWS_AT_ONCE: Final = 20_000
-"""Records read before what changed is written: many are of the same rows."""
+ROWS_AT_ONCE: Final = 100_000
+"""Changed rows that are gathered before they are written: many records are of the same rows."""
 
 
 class Restoring:
@@ -28,30 +29,32 @@ class Restoring:
     def __init__(self, store: ContextStore, partition: int) -> None:
         self._store, self._partition = store, partition
         self._changed: dict[bytes, bytes | None] = {}
-        self._records = 0
+        self._empty = next(store.scan(partition), None) is None
         self.overtaken: set[bytes] = set()
         """Keys whose last row in the changelog is not the right one."""
 
-    def apply(self, key: bytes, row: bytes | None, offset: int) -> None:
-        """Take up one record of the changelog."""
-        if key in self._changed:
-            ours = self._changed[key]
-        else:
-            ours = self._store.get_row(self._partition, key)
-        if stale(ours, row):
-            self.overtaken.add(key)
-        else:
-            self.overtaken.discard(key)
-            self._changed[key] = row
-        self._records += 1
-        if self._records >= ROWS_AT_ONCE:
-            self.write(offset)
+    def apply(self, keys: Iterable[bytes], rows: Iterable[bytes | None], end: int) -> None:
+        """Take up records of the changelog in their order; `end`: the offset after them."""
+        changed, overtaken = self._changed, self.overtaken
+        for key, row in zip(keys, rows, strict=True):
+            if key in changed:
+                ours = changed[key]
+            else:
+                ours = None if self._empty else self._store.get_row(self._partition, key)
+            if stale(ours, row):
+                overtaken.add(key)
+            else:
+                if overtaken:
+                    overtaken.discard(key)
+                changed[key] = row
+        if len(changed) >= ROWS_AT_ONCE:
+            self.write(end - 1)
 
     def write(self, offset: int) -> None:
         """Write what changed, with the changelog offset that the store then holds."""
         self._store.write_rows(self._partition, self._changed.items(), offset)
         self._changed.clear()
-        self._records = 0
+        self._empty = False
 
 
 async def recover(
@@ -70,9 +73,10 @@ async def recover(
         end[partition] = state.end[partition]
         restoring[partition] = Restoring(store, partition)
     count = 0
-    async for record in read_records(kafka, CHANGELOG.name, begin, end):
-        restoring[record.partition].apply(record.key, record.value, record.offset)
-        count += 1
+    async for batch in read_batches(kafka, CHANGELOG.name, begin, end):
+        keys = cast("list[bytes]", batch.keys)  # a compacted topic takes no record without one
+        restoring[batch.partition].apply(keys, batch.values, batch.end)
+        count += len(batch)
     for partition, each in restoring.items():
         if begin[partition] < end[partition]:
             each.write(end[partition] - 1)

@@ -46,5 +46,13 @@ class RecordBatch(msgspec.Struct, gc=False):
             del of_each[:count]
         self.begin = max(self.begin, offset)
 
+    def drop_from(self, offset: int) -> None:
+        """Forget the records at and above `offset`."""
+        if self.end > offset:
+            count = bisect_left(self.offsets, offset)
+            for of_each in (self.offsets, self.timestamps, self.keys, self.values):
+                del of_each[count:]
+            self.end = max(self.begin, offset)
+
     def __len__(self) -> int:
         return len(self.offsets)

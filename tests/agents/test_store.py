@@ -106,8 +106,8 @@ def row(offset: int, body: bytes = b"body", epoch: int = 5) -> bytes:
 
 def recover(store: ContextStore, *records: tuple[bytes, bytes | None, int]) -> set[bytes]:
     restoring = Restoring(store, P)
-    for record in records:
-        restoring.apply(*record)
+    for key, row, offset in records:
+        restoring.apply([key], [row], offset + 1)
     restoring.write(records[-1][2])
     return restoring.overtaken
 

@@ -91,8 +91,9 @@ def recover(log: Log, epoch: int) -> Rows:
     disk = Disk()
     store = Store(disk, epoch)
     restoring = Restoring(store, 0)
-    for record in log.records:
-        restoring.apply(record.key, record.value, record.offset)
+    restoring.apply(
+        [record.key for record in log.records], [record.value for record in log.records], log.end
+    )
     restoring.write(log.end - 1)
     return live(disk.rows.get(0, {}))
 

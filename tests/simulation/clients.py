@@ -5,13 +5,14 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final
 
 from faust.types import TP
 
 from agents.store import ContextStore
 from delivery.commits import Row
 from processing.dead_letters import DeadLetter
+from processing.records import RecordBatch
 from tests.simulation.loop import OWNER
 from tests.simulation.process import Process, StoreFailed
 from topics.catalogue import CHANGELOG, DEAD_LETTERS, THRESHOLDS
@@ -197,10 +198,10 @@ async def topic_state(worker: Worker, topic: str) -> Any:
     return SimpleNamespace(begin={p: log.begin for p, log in enumerate(logs)}, end=end)
 
 
-async def recover_records(
+async def recover_batches(
     worker: Worker, topic: str, begin: Mapping[int, int], end: Mapping[int, int]
-) -> AsyncIterator[Any]:
-    """Stand in for `topics.reading.read_records` where a table is restored, in several fetches."""
+) -> AsyncIterator[RecordBatch]:
+    """Stand in for `agents.record_path.reading.read_batches`, in several fetches."""
     for partition in begin:
         log, place = worker.broker.logs[topic][partition], begin[partition]
         while place < end[partition]:
@@ -208,16 +209,17 @@ async def recover_records(
             rows = await worker.call(
                 "changelog.recover", lambda low=place, high=upto, of=log: of.read(low, high)
             )
-            for record in rows:
-                yield _Recovered(record.key, record.value, record.offset, partition)
+            yield RecordBatch(
+                topic,
+                partition,
+                place,
+                upto,
+                [record.offset for record in rows],
+                [0] * len(rows),
+                [record.key for record in rows],
+                [record.value for record in rows],
+            )
             place = upto
-
-
-class _Recovered(NamedTuple):
-    key: bytes
-    value: bytes | None
-    offset: int
-    partition: int
 
 
 async def read_records(

@@ -62,7 +62,7 @@ def simulated() -> Iterator[None]:
             "read_records": clients.read_records, "time": SimpleNamespace(monotonic=_now),
         }),
         (agents.recovery, {
-            "read_records": clients.recover_records, "topic_state": clients.topic_state,
+            "read_batches": clients.recover_batches, "topic_state": clients.topic_state,
             "log": _Log(),
         }),
         (agents.sink, {
