@@ -30,7 +30,7 @@ _FIRST_DELAY_S, _LONGEST_DELAY_S = 0.5, 30.0
 _HEALTHY_AFTER_S = 60.0
 SPARED: Final = ("thresholds",)
 """Those with a spare: to load a worker's code takes seconds on a busy machine."""
-_SPARE_AFTER_S: Final = 5.0
+_SPARE_AFTER_S: Final = 1.0
 """A spare is loaded when its worker is ready, and nothing is in a hurry any more."""
 STUCK_AFTER_S: Final = 30.0
 """Without a report, or without progress while there is work, for so long: ended."""
