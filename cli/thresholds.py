@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any
@@ -11,6 +12,7 @@ import typer
 
 from cli.options import Data, Json, Kafka, Limit, Redis, Tenant
 from cli.output import say, show_json, show_table
+from cli.times import now_ms, shown_moment
 
 app = typer.Typer(
     help="The thresholds that are served: list, show, snapshot.", no_args_is_help=True
@@ -50,6 +52,7 @@ def show(
     workflow_type: Annotated[str, typer.Option(help="The context's workflow type.")],
     domain: Annotated[str | None, typer.Option(help="Its domain.")] = None,
     user: Annotated[str | None, typer.Option(help="Its user id.")] = None,
+    tool: Annotated[str | None, typer.Option(help="The tool that is guessed.")] = None,
     tenant: Tenant = "default",
     redis: Redis = None,
     data: Data = None,
@@ -57,11 +60,15 @@ def show(
 ) -> None:
     """Show the threshold that an executor is told for one context, and which level answers.
 
+    An override in force there is named, the most specific first.
+
     Example: headstart thresholds show --workflow-type refund --domain retail --user u7
     """
+    from headstart.contexts import context_paths
     from headstart.thresholds import Thresholds
     from settings import read_settings
     from sinks.connections import RedisUnreachable
+    from sinks.served import overrides_for, served_overrides
 
     settings = read_settings(redis=redis, data=data)
     context = {
@@ -74,11 +81,15 @@ def show(
         threshold = reader.get({key: value for key, value in context.items() if value is not None})
     if not threshold.available:
         raise RedisUnreachable(settings.redis, "no answer")
+    paths = context_paths(workflow_type, context.get, settings.levels)
+    served = asyncio.run(served_overrides(settings.redis, tenant, workflow_type))
+    overrides = overrides_for(served, paths, tool, now_ms())
     answer = asdict(threshold)
     if json:
-        show_json(answer)
+        show_json({**answer, "overrides": overrides})
     else:
-        show_table(("field", "value"), [(key, _cell(value)) for key, value in answer.items()])
+        rows = [(key, _cell(value)) for key, value in answer.items()]
+        show_table(("field", "value"), rows + [("override", _named(each)) for each in overrides])
 
 
 @app.command("snapshot")
@@ -110,6 +121,15 @@ def snapshot(
         show_json({"file": str(file), "rows": rows})
     else:
         say(f"{rows} rows written to {file}")
+
+
+def _named(override: Mapping[str, Any]) -> str:
+    """Return an override on one line, without what it does not say."""
+    said = {**override, "until": shown_moment(override["until"])}
+    said["path"] = said["path"] or "the whole workflow type"
+    return ", ".join(
+        f"{name} {_cell(value)}" for name, value in said.items() if value not in (None, "")
+    )
 
 
 def _cell(value: Any) -> Any:

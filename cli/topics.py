@@ -57,8 +57,11 @@ def create(
 
     Example: headstart topics create --kafka broker:9092 --partitions 32 --replication 3
     """
+    from cli.times import now_ms
     from settings import read_settings
+    from sinks.commands import remembered_by
     from sinks.epochs import known_epochs, remember_epoch
+    from topics.command_log import begin_commands
     from topics.epoch import ensure_topics
 
     settings = read_settings(
@@ -71,6 +74,7 @@ def create(
             settings.kafka, partitions=settings.partitions, replication=replication, known=known
         )
         await remember_epoch(settings.redis, epoch.number)
+        await begin_commands(settings.kafka, remembered_by(settings.redis, now_ms()))
         return created, epoch.number
 
     created, epoch = asyncio.run(run())
