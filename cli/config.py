@@ -10,7 +10,7 @@ import typer
 from cli.commanding import COLUMNS, row, shown
 from cli.config_mode import get_mode, set_mode, unset_mode
 from cli.config_threshold import get_threshold, set_threshold, unset_threshold
-from cli.options import Data, Json, Kafka
+from cli.options import Data, Json, Kafka, Learner, Partitions, Postgres, Redis
 from cli.output import say, show_json, show_table
 from cli.times import now_ms
 
@@ -61,3 +61,47 @@ def list_commands(
         show_table(COLUMNS, [row(each) for each in found])
     else:
         say("nothing is set by hand")
+
+
+@app.command("show")
+def show(
+    name: Annotated[str | None, typer.Argument(help="Only this setting.")] = None,
+    kafka: Kafka = None,
+    postgres: Postgres = None,
+    redis: Redis = None,
+    data: Data = None,
+    learner: Learner = None,
+    partitions: Partitions = None,
+    json: Json = False,
+) -> None:
+    """Show every setting: its value, where that comes from, what it means. Passwords are masked.
+
+    A value comes from its flag, else HEADSTART_NAME, else the settings file (headstart.toml here,
+    or what HEADSTART_CONFIG names), else the running stack (addresses), else its default.
+
+    Example: headstart config show redis
+    """
+    from settings import read_with_origins
+    from settings.nearest import did_you_mean
+    from settings.origins import shown as settings_of
+
+    reading = read_with_origins(
+        kafka=kafka,
+        postgres=postgres,
+        redis=redis,
+        data=data,
+        learner=learner,
+        partitions=partitions,
+    )
+    found = {each.name: each for each in settings_of(reading)}
+    if name is not None:
+        if name not in found:
+            raise LookupError(
+                f"there is no setting {name!r}{did_you_mean(name, found)}; "
+                "`headstart config show` lists all"
+            )
+        found = {name: found[name]}
+    if json:
+        show_json({"settings": [each._asdict() for each in found.values()]})
+    else:
+        show_table(("name", "value", "origin", "meaning"), list(found.values()))

@@ -7,6 +7,6 @@ from difflib import get_close_matches
 
 
 def did_you_mean(name: str, known: Iterable[str]) -> str:
-    """Return `; did you mean 'NAME'?`, or nothing where no known name is like it."""
+    """Return ` (did you mean 'NAME'?)`, or nothing where no known name is like it."""
     found = get_close_matches(name, sorted(known), n=1)
-    return f"; did you mean {found[0]!r}?" if found else ""
+    return f" (did you mean {found[0]!r}?)" if found else ""

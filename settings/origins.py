@@ -1,0 +1,52 @@
+"""Every setting with its value, where that comes from, and what it means; secrets masked."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator
+from typing import Any, Final, NamedTuple
+
+from settings import Reading, Settings
+
+_EXECUTOR: Final = {
+    "HEADSTART_SPOOL": (
+        "$XDG_STATE_HOME/headstart/spool",
+        "where this host's executors keep events until they are sent",
+    ),
+    "HEADSTART_SHIPPER": ("process", "who sends them: process, thread or none"),
+    "HEADSTART_DEBUG": ("", "anything: a failing command shows its traceback"),
+}
+"""What executors and the command line read from the environment alone: default and meaning."""
+
+_IN_URL: Final = re.compile(r"(://[^/@:\s]*:).*(?=@)|([?&](?:ssl)?password=)[^&]*", re.IGNORECASE)
+_IN_DSN: Final = re.compile(r"(\b(?:ssl)?password\s*=\s*)(?:'(?:[^'\\]|\\.)*'|\S+)", re.IGNORECASE)
+
+
+class Shown(NamedTuple):
+    """One setting, as it is shown."""
+
+    name: str
+    value: Any
+    origin: str
+    meaning: str
+
+
+def shown(reading: Reading) -> Iterator[Shown]:
+    """Yield every setting of the service, then what executors read from the environment."""
+    for name, field in Settings.model_fields.items():
+        value = getattr(reading.settings, name)
+        plain = ",".join(value) if isinstance(value, tuple) else value
+        text = masked(plain) if isinstance(plain, str) else plain
+        yield Shown(name, text, reading.origins[name], field.description or "")
+    for variable, (default, meaning) in _EXECUTOR.items():
+        given = os.environ.get(variable)
+        origin = "default" if given is None else f"environment {variable}"
+        name = variable.removeprefix("HEADSTART_").lower()
+        yield Shown(name, masked(default if given is None else given), origin, meaning)
+
+
+def masked(value: str) -> str:
+    """Return an address, a URL or a libpq connection string, with its passwords hidden."""
+    pattern = _IN_URL if "://" in value else _IN_DSN
+    return pattern.sub(lambda found: f"{''.join(filter(None, found.groups()))}***", value)
