@@ -81,8 +81,8 @@ def set_threshold(
         reason=reason,
         at=now_ms(),
     )
-    waits = asyncio.run(set_now(settings, command))
     _warn_of_unknown(settings, command)
+    waits = asyncio.run(set_now(settings, command))
     if json:
         show_json({"set": shown(command), "served": waits is None})
     else:
