@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class Mode(StrEnum):
-    """How far executors may go."""
+    """How far executors may go, the most restrictive first."""
 
     OFF = "off"
     OBSERVE = "observe"
@@ -44,10 +44,11 @@ def set_mode(
 ) -> None:
     """Tell executors how far they may go: everybody, those of a tenant, or one agent of it.
 
-    `off --everybody` is the kill switch; it needs no worker to take effect.
+    The most restrictive holds: of HEADSTART_MODE where the executor runs, everybody's, the tenant's
+    and the agent's. `off --everybody` is the kill switch; it needs no worker to take effect.
 
     Examples: headstart config set mode off --everybody --reason incident;
-    headstart config set mode act --tenant acme --agent planner
+    headstart config set mode observe --tenant acme --agent planner
     """
     from settings import read_settings
 
@@ -74,7 +75,7 @@ def unset_mode(
     data: Data = None,
     json: Json = False,
 ) -> None:
-    """Take a mode back: what is set more widely counts again, else the executor's own.
+    """Take a mode back: of those that are left the most restrictive holds.
 
     Example: headstart config unset mode --everybody
     """
@@ -97,7 +98,7 @@ def get_mode(
     data: Data = None,
     json: Json = False,
 ) -> None:
-    """Show every mode that concerns these executors, the widest first.
+    """Show every mode set that concerns these executors; the most restrictive one holds.
 
     Example: headstart config get mode --tenant acme --agent planner
     """
@@ -116,12 +117,15 @@ def get_mode(
         and each.agent in {None, wanted.agent}
     ]
     found.sort(key=lambda each: (each.tenant is not None, each.agent is not None))
+    holds = next((mode.value for mode in Mode if mode.value in {each.mode for each in found}), None)
     if json:
-        show_json({"modes": [shown(each) for each in found]})
+        show_json({"modes": [shown(each) for each in found], "holds": holds})
     elif found:
         show_table(COLUMNS, [row(each) for each in found])
+    if holds:
+        say(f"{holds} holds, unless HEADSTART_MODE where an executor runs is more restrictive")
     else:
-        say("no mode is set: the executors' own counts (HEADSTART_MODE)")
+        say("no mode is set: HEADSTART_MODE where an executor runs holds, else act")
 
 
 def _command(

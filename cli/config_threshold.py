@@ -62,12 +62,7 @@ def set_threshold(
     from topics.commands import ThresholdOverride
 
     ends = _ends(until, lasting)
-    if speculate is None and suggest is None:
-        raise typer.BadParameter("give --speculate, --suggest or both")
-    if any(each is not None and isnan(each) for each in (speculate, suggest)):
-        raise typer.BadParameter("a threshold is a number from 0 to 1")
-    if speculate is not None and suggest is not None and suggest > speculate:
-        raise typer.BadParameter("--suggest is above --speculate: nothing would be suggested")
+    _check(speculate, suggest)
     settings = read_settings(kafka=kafka, redis=redis, data=data)
     command = ThresholdOverride(
         tenant=tenant,
@@ -182,6 +177,15 @@ def path_of(
             )
     paths = context_paths(workflow_type, given.get, settings.levels)
     return paths[-1] if len(paths) > 1 else ""
+
+
+def _check(speculate: float | None, suggest: float | None) -> None:
+    if speculate is None and suggest is None:
+        raise typer.BadParameter("give --speculate, --suggest or both")
+    if any(each is not None and isnan(each) for each in (speculate, suggest)):
+        raise typer.BadParameter("a threshold is a number from 0 to 1")
+    if speculate is not None and suggest is not None and suggest > speculate:
+        raise typer.BadParameter("--suggest is above --speculate: nothing would be suggested")
 
 
 def _key(tenant: str, workflow_type: str, path: str, tool: str | None) -> bytes:

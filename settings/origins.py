@@ -7,6 +7,8 @@ import re
 from collections.abc import Iterator
 from typing import Any, Final, NamedTuple
 
+from pydantic import SecretStr
+
 from settings import Reading, Settings
 
 _EXECUTOR: Final = {
@@ -15,6 +17,7 @@ _EXECUTOR: Final = {
         "where this host's executors keep events until they are sent",
     ),
     "HEADSTART_SHIPPER": ("process", "who sends them: process, thread or none"),
+    "HEADSTART_MODE": ("act", "how far executors go at the most: off, observe or act"),
     "HEADSTART_DEBUG": ("", "anything: a failing command shows its traceback"),
 }
 """What executors and the command line read from the environment alone: default and meaning."""
@@ -35,15 +38,21 @@ class Shown(NamedTuple):
 def shown(reading: Reading) -> Iterator[Shown]:
     """Yield every setting of the service, then what executors read from the environment."""
     for name, field in Settings.model_fields.items():
-        value = getattr(reading.settings, name)
-        plain = ",".join(value) if isinstance(value, tuple) else value
-        text = masked(plain) if isinstance(plain, str) else plain
-        yield Shown(name, text, reading.origins[name], field.description or "")
+        value = _plain(getattr(reading.settings, name))
+        yield Shown(name, value, reading.origins[name], field.description or "")
     for variable, (default, meaning) in _EXECUTOR.items():
         given = os.environ.get(variable)
         origin = "default" if given is None else f"environment {variable}"
         name = variable.removeprefix("HEADSTART_").lower()
         yield Shown(name, masked(default if given is None else given), origin, meaning)
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, SecretStr):
+        return str(value)  # which is masked
+    if isinstance(value, tuple):
+        return ",".join(value)
+    return masked(value) if isinstance(value, str) else value
 
 
 def masked(value: str) -> str:

@@ -91,7 +91,9 @@ def test_modes(config: Callable[..., Answer], system: System, tenant: str) -> No
     config("config", "set", "mode", "observe", "--tenant", tenant)
     config("config", "set", "mode", "act", "--tenant", tenant, "--agent", "planner")
     assert modes(redis, modes_key(tenant)) == {b"*": b"observe", b"agent/planner": b"act"}
-    found = config("config", "get", "mode", "--tenant", tenant, "--agent", "planner")["modes"]
+    answer = config("config", "get", "mode", "--tenant", tenant, "--agent", "planner")
+    assert answer["holds"] == "observe"
+    found = answer["modes"]
     assert [(each["agent"], each["mode"]) for each in found] == [
         (None, "observe"),
         ("planner", "act"),

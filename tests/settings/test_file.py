@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
+from pydantic import SecretStr
 
 from settings import SettingsError, read_settings, read_with_origins
 from settings.origins import masked, shown
@@ -115,3 +118,11 @@ def test_every_setting_is_shown_with_its_meaning(monkeypatch: pytest.MonkeyPatch
     assert found["redis"].value == "redis://:***@h:1/0"
     assert found["levels"].value == "domain,user_id"
     assert found["spool"][1:3] == ("/spool", "environment HEADSTART_SPOOL")
+
+
+def test_a_secret_is_masked_whole() -> None:
+    reading = read_with_origins()
+    secret: Any = SecretStr("hush")
+    settings = reading.settings.model_copy(update={"instance": secret})
+    found = {each.name: each for each in shown(replace(reading, settings=settings))}
+    assert "hush" not in str(found)
