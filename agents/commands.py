@@ -30,13 +30,15 @@ RETRY_S: Final = 5.0
 
 async def keep_commands(config: WorkerConfig) -> None:
     """Serve what is set, for as long as the worker runs; an error ends the process."""
-    keeper = CommandKeeper(config.redis, config.instance)
+    keeper, said = CommandKeeper(config.redis, config.instance), ""
     try:
         while True:
             try:
                 await keeper.follow(config.kafka)
             except (ConnectionError, TopicsMissing) as error:
-                log.warning("commands.wait", reason=str(error), retry_s=RETRY_S)
+                if said != str(error):  # once: it may be long
+                    log.warning("commands.wait", reason=str(error), retry_s=RETRY_S)
+                said = str(error)
                 await asyncio.sleep(RETRY_S)
     except Exception as error:
         end_process("commands", error)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Sequence
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from aiokafka import AIOKafkaConsumer, TopicPartition
 from aiokafka.errors import KafkaError
@@ -107,11 +107,11 @@ class CommandFollower:
         """Yield the places that changed; the first time, once all of the log is read.
 
         After `idle_ms` without a change it yields none. `refused` is told the offset of what is no
-        command, and why. Raises `BrokerUnreachable` and `TopicsMissing` to begin with; what the
-        broker does later is waited out.
+        command, and why. Raises `BrokerUnreachable` and `TopicsMissing`; a broker that is only away
+        for a while is waited for.
         """
-        log = await topic_state(self._kafka, COMMANDS.name)
-        tp, self.state = TopicPartition(COMMANDS.name, 0), CommandState()
+        log, self.state = await topic_state(self._kafka, COMMANDS.name), CommandState()
+        tp = TopicPartition(COMMANDS.name, 0)
         consumer = AIOKafkaConsumer(
             bootstrap_servers=self._kafka,
             enable_auto_commit=False,
@@ -120,25 +120,28 @@ class CommandFollower:
         )
         try:
             await consumer.start()
-        except (KafkaError, OSError) as error:
-            await consumer.stop()
-            raise BrokerUnreachable(self._kafka, error) from error
-        try:
             consumer.assign([tp])
             consumer.seek(tp, log.begin[0])
             changed: set[Place] = set()
             while True:
                 for records in (await consumer.getmany(tp, timeout_ms=idle_ms)).values():
-                    for record in records:
-                        try:
-                            place = self.state.apply(record.key, record.value, record.offset)
-                        except ValueError as error:
-                            refused(record.offset, str(error))
-                        else:
-                            changed |= {place} if place else set()
-                read = self.state.number is not None
-                if read and await consumer.position(tp) >= log.end[0]:
+                    changed |= self._apply(records, refused)
+                begun = self.state.number is not None
+                if begun and await consumer.position(tp) >= log.end[0]:
                     yield changed
                     changed = set()
+        except (KafkaError, OSError) as error:
+            raise BrokerUnreachable(self._kafka, error) from error
         finally:
             await consumer.stop()
+
+    def _apply(self, records: Iterable[Any], refused: Callable[[int, str], None]) -> set[Place]:
+        changed = set()
+        for record in records:
+            try:
+                place = self.state.apply(record.key, record.value, record.offset)
+            except ValueError as error:
+                refused(record.offset, str(error))
+            else:
+                changed |= {place} if place else set()
+        return changed
