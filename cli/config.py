@@ -84,7 +84,10 @@ def show(
     from settings import read_with_origins
     from settings.nearest import did_you_mean
     from settings.origins import shown as settings_of
+    from settings.origins import unknown_variables
 
+    for note in unknown_variables():
+        say(note)
     reading = read_with_origins(
         kafka=kafka,
         postgres=postgres,

@@ -25,7 +25,10 @@ Further = Annotated[
     typer.Option("--context", metavar="KEY=VALUE", help="Any other level; repeatable."),
 ]
 Tool = Annotated[str | None, typer.Option(help="Only guesses of this tool [default: every tool].")]
-Share = Annotated[float | None, typer.Option(min=0, max=1, help="The confidence that is needed.")]
+Speculate = Annotated[
+    float | None, typer.Option(min=0, max=1, help="Confidence that starting early needs.")
+]
+Suggest = Annotated[float | None, typer.Option(min=0, max=1, help="Confidence that showing needs.")]
 
 
 def set_threshold(
@@ -34,8 +37,8 @@ def set_threshold(
     user: User = None,
     context: Further = None,
     tool: Tool = None,
-    speculate: Share = None,
-    suggest: Share = None,
+    speculate: Speculate = None,
+    suggest: Suggest = None,
     until: Annotated[
         str | None, typer.Option(metavar="MOMENT", help="Until then: ISO 8601, UTC unless it says.")
     ] = None,

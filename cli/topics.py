@@ -96,13 +96,17 @@ def describe(
     Example: headstart topics describe headstart.events
     """
     from settings import read_settings
+    from settings.nearest import did_you_mean
     from topics.admin import describe_topics
     from topics.catalogue import TOPICS
 
     topic = next((topic for topic in TOPICS if topic.name == name), None)
     if topic is None:
         known = ", ".join(topic.name for topic in TOPICS)
-        raise LookupError(f"there is no topic {name!r} in the catalogue; there are {known}")
+        nearest = did_you_mean(name, [topic.name for topic in TOPICS])
+        raise LookupError(
+            f"there is no topic {name!r} in the catalogue{nearest}; there are {known}"
+        )
     settings = read_settings(kafka=kafka, data=data)
     state = asyncio.run(describe_topics(settings.kafka, [name])).get(name)
     described = {

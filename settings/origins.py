@@ -10,6 +10,8 @@ from typing import Any, Final, NamedTuple
 from pydantic import SecretStr
 
 from settings import Reading, Settings
+from settings.file import VARIABLE
+from settings.nearest import did_you_mean
 
 _EXECUTOR: Final = {
     "HEADSTART_SPOOL": (
@@ -45,6 +47,14 @@ def shown(reading: Reading) -> Iterator[Shown]:
         origin = "default" if given is None else f"environment {variable}"
         name = variable.removeprefix("HEADSTART_").lower()
         yield Shown(name, masked(default if given is None else given), origin, meaning)
+
+
+def unknown_variables() -> Iterator[str]:
+    """Yield a sentence for each HEADSTART_ variable that nothing of ours reads."""
+    known = {f"HEADSTART_{name.upper()}" for name in Settings.model_fields} | {VARIABLE, *_EXECUTOR}
+    for variable in sorted(os.environ):
+        if variable.startswith("HEADSTART_") and variable not in known:
+            yield f"note: {variable} is no setting{did_you_mean(variable, known)}"
 
 
 def _plain(value: Any) -> Any:

@@ -165,7 +165,10 @@ def test_a_setting_that_there_is_not(run: Run) -> None:
 
 def test_settings_are_shown_with_their_origin(run: Run, tmp_path: Path) -> None:
     (tmp_path / "headstart.toml").write_text("partitions = 3\n")
-    ended = run("config", "show", "--json", HEADSTART_REDIS="redis://:hush@h:1/0")
+    given = {"HEADSTART_REDIS": "redis://:hush@h:1/0", "HEADSTART_KAFAK": "b:1"}
+    ended = run("config", "show", "--json", **given)
+    note = "note: HEADSTART_KAFAK is no setting (did you mean 'HEADSTART_KAFKA'?)"
+    assert ended.stderr.splitlines() == [note]
     found = {each["name"]: each for each in json.loads(ended.stdout)["settings"]}
     assert (found["partitions"]["value"], found["redis"]["value"]) == (3, "redis://:***@h:1/0")
     assert found["partitions"]["origin"] == "file headstart.toml, line 1"
