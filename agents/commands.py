@@ -79,9 +79,9 @@ class CommandKeeper:
             run, forgotten = await self._published.forgotten([self._name])
             if forgotten:
                 mark = await self._published.begin(self._name)
-                await self._publisher.serve(state, state.places, now)
+                changes = await self._publisher.serve_all(state, now)
                 await self._published.remember(self._name, run, mark)
-                log.info("commands.published.again", places=len(state.places))
+                log.info("commands.published.again", places=len(state.places), changed=changes)
             else:
                 await self._publisher.serve(state, self._waiting, now)
         except ConnectionError as error:

@@ -6,7 +6,7 @@ write: the command that set it, at once, and every threshold worker, also after 
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any, Final, Self
 from urllib.parse import unquote
@@ -18,11 +18,10 @@ from headstart.contexts import MODES, modes_key, redis_key
 from sinks.connections import RedisUnreachable, connect_redis
 from topics.command_log import Remembered
 from topics.commands import (
+    Begin,
     Command,
     CommandState,
-    ModeCommand,
     Place,
-    ThresholdOverride,
     decode_command,
     in_force,
     served_overrides,
@@ -40,6 +39,16 @@ def redis_place(place: Place) -> str:
     if place.kind == "mode":
         return modes_key(place.tenant or None)
     return redis_key(place.tenant, place.workflow_type)
+
+
+def _place_of(key: str) -> Place | None:
+    """Return the place that a hash serves; None where it is no hash of ours."""
+    match [unquote(part) for part in key.split(":")]:
+        case ["headstart", "thresholds", tenant, workflow_type]:
+            return Place("threshold", tenant, workflow_type)
+        case ["headstart", "modes", *whose] if len(whose) <= 1:
+            return Place("mode", *(whose or [""]))
+    return None
 
 
 def version_key(key: str) -> str:
@@ -73,6 +82,21 @@ class CommandPublisher:
             return sum([await self._one(state, place, now) for place in places])
         except (RedisError, OSError) as error:
             raise RedisUnreachable(self._url, error) from error
+
+    async def serve_all(self, state: CommandState, now: int) -> int:
+        """Serve everything, and take away what only an older snapshot of Redis still has.
+
+        Returns how many places changed. Raises as `serve` does.
+        """
+        try:
+            found = {
+                place
+                async for key in self._redis.scan_iter(f"{_VERSION}*", count=500)
+                if (place := _place_of(key.decode().removeprefix(_VERSION)[1:-1]))
+            }
+        except (RedisError, OSError) as error:
+            raise RedisUnreachable(self._url, error) from error
+        return await self.serve(state, found.union(state.places), now)
 
     async def _one(self, state: CommandState, place: Place, now: int) -> int:
         key, version = redis_place(place), state.version(place)
@@ -121,22 +145,31 @@ def remembered_by(redis_url: str, now: int) -> Callable[[], Awaitable[Remembered
 
 async def _served(client: Any, now: int) -> AsyncIterator[Command]:
     found: list[dict[str, Any]] = []
-    async for key in client.scan_iter("headstart:thresholds:*", count=500):
-        tenant, workflow_type = map(unquote, key.decode().split(":")[2:4])
-        served = orjson.loads(await client.hget(key, OVERRIDES) or b"[]")
-        place = {"set": "threshold", "tenant": tenant, "workflow_type": workflow_type}
-        found += [{**override, **place, "at": now} for override in served]
-    async for key in client.scan_iter(f"{MODES}*", count=500):
-        whose = unquote(key.decode().removeprefix(MODES).removeprefix(":")) or None
-        for field, mode in (await client.hgetall(key)).items():
-            agent = field.decode().removeprefix("agent/") if field != b"*" else None
-            found.append(
-                {"set": "mode", "tenant": whose, "agent": agent, "mode": mode.decode(), "at": now}
-            )
+    for pattern in ("headstart:thresholds:*", f"{MODES}*"):
+        async for key in client.scan_iter(pattern, count=500):
+            place = _place_of(key.decode())
+            if place is not None and place.kind == "threshold":
+                found += _said(place, orjson.loads(await client.hget(key, OVERRIDES) or b"[]"))
+            elif place is not None:
+                found += _said_of_modes(place, await client.hgetall(key))
     for each in found:
         try:
-            command = decode_command(orjson.dumps(each))
+            command = decode_command(orjson.dumps({**each, "at": now}))
         except ValueError:
             continue  # nobody of ours wrote it
-        if isinstance(command, ThresholdOverride | ModeCommand) and in_force(command, now):
+        if not isinstance(command, Begin) and in_force(command, now):
             yield command
+
+
+def _said(place: Place, overrides: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
+    where = {"set": "threshold", "tenant": place.tenant, "workflow_type": place.workflow_type}
+    return [{**override, **where} for override in overrides]
+
+
+def _said_of_modes(place: Place, modes: Mapping[bytes, bytes]) -> list[dict[str, Any]]:
+    where = {"set": "mode", "tenant": place.tenant or None}
+    agents = {field.decode(): mode.decode() for field, mode in modes.items()}
+    return [
+        {**where, "agent": None if field == "*" else field.removeprefix("agent/"), "mode": mode}
+        for field, mode in agents.items()
+    ]

@@ -143,6 +143,7 @@ class CommandState:
         """Of the log; None until its beginning is complete."""
         self._commands: dict[bytes, Command] = {}
         self._offsets: dict[Place, int] = {}
+        self._read = -1
 
     def apply(self, key: bytes | None, value: bytes | None, offset: int) -> Place | None:
         """Take the next record; return the place where something changed, if any.
@@ -150,6 +151,7 @@ class CommandState:
         No value: what the key names is no longer set. Raises `ValueError` for what is no command;
         nothing is changed then.
         """
+        self._read = offset
         if key is None:
             raise ValueError("a command has a key")
         command = None if value is None else decode_command(value)
@@ -176,17 +178,18 @@ class CommandState:
 
     @property
     def places(self) -> list[Place]:
-        """Every place that anything was ever said about."""
+        """Every place that the log says something about, be it that nothing is set any more."""
         return list(self._offsets)
 
     def version(self, place: Place) -> Version:
-        """Return the version of what is served at a place that something was said about.
+        """Return the version of what is served at a place.
 
-        Raises `LookupError` where the log's beginning is not complete.
+        Where the log says nothing of it (compaction may have taken what it said) that is so up to
+        the last record. Raises `LookupError` where the log's beginning is not complete.
         """
         if self.number is None:
             raise LookupError("the log of commands has no beginning yet")
-        return Version(self.number, self._offsets[place])
+        return Version(self.number, self._offsets.get(place, self._read))
 
     def overrides(self, place: Place, now: int) -> list[ThresholdOverride]:
         """Return the overrides in force at `now` (Unix ms), in an order of their own."""

@@ -195,6 +195,31 @@ def test_what_the_hash_lost_comes_back(redis_url: str, client: Any, tenant: str)
     assert serve(redis_url, log.state(), log.state()) == [2, 0]
 
 
+def test_what_an_old_snapshot_brings_back_goes(redis_url: str, client: Any, tenant: str) -> None:
+    """Taken back so long ago that compaction took the record that said so."""
+    log = Log()
+    log.add(override(tenant))
+    log.add(ModeCommand(mode="off", tenant=tenant, at=1))
+    serve(redis_url, log.state())
+    compacted = CommandState()
+    compacted.apply(*log.records[0], offset=0)
+    later = ModeCommand(mode="act", tenant=f"{tenant}:%", at=1)
+    compacted.apply(command_key(later), encode_command(later), offset=9)
+
+    async def serve_all() -> None:
+        async with CommandPublisher(redis_url) as publisher:
+            await publisher.serve_all(compacted, 0)
+
+    asyncio.run(serve_all())
+    assert not client.exists(redis_key(tenant, "refund"))
+    assert not client.exists(modes_key(tenant))
+    assert client.hgetall(modes_key(f"{tenant}:%")) == {"*": "act"}
+    serve(redis_url, log.state())
+    assert not client.exists(modes_key(tenant)), "the older state does not undo it"
+    asyncio.run(serve_all())
+    assert client.hgetall(modes_key(f"{tenant}:%")) == {"*": "act"}
+
+
 def test_what_is_served_is_remembered_for_a_new_log(redis_url: str, tenant: str) -> None:
     log = Log(number=5_000_000_000)
     log.add(override(tenant, path=PATH, by="ann", reason="slow"))
