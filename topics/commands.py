@@ -195,10 +195,9 @@ class CommandState:
         """Return the overrides in force at `now` (Unix ms), in an order of their own."""
         found = [
             each
-            for each in self._commands.values()
-            if isinstance(each, ThresholdOverride)
-            and (each.tenant, each.workflow_type) == place[1:]
-            and in_force(each, now)
+            for key, each in self._commands.items()
+            if isinstance(each, ThresholdOverride) and place_of(key) == place
+            if in_force(each, now)
         ]
         return sorted(found, key=command_key)
 
@@ -206,8 +205,8 @@ class CommandState:
         """Return the modes of a tenant by field: `*`, and `agent/AGENT_ID`."""
         found = {
             f"agent/{each.agent}" if each.agent else "*": each.mode
-            for each in self._commands.values()
-            if isinstance(each, ModeCommand) and (each.tenant or "") == place.tenant
+            for key, each in self._commands.items()
+            if isinstance(each, ModeCommand) and place_of(key) == place
         }
         return dict(sorted(found.items()))
 
