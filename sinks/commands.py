@@ -149,7 +149,7 @@ async def _served(client: Any, now: int) -> AsyncIterator[Command]:
         async for key in client.scan_iter(pattern, count=500):
             place = _place_of(key.decode())
             if place is not None and place.kind == "threshold":
-                found += _said(place, orjson.loads(await client.hget(key, OVERRIDES) or b"[]"))
+                found += _said(place, await client.hget(key, OVERRIDES))
             elif place is not None:
                 found += _said_of_modes(place, await client.hgetall(key))
     for each in found:
@@ -161,14 +161,22 @@ async def _served(client: Any, now: int) -> AsyncIterator[Command]:
             yield command
 
 
-def _said(place: Place, overrides: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
+def _said(place: Place, raw: bytes | None) -> list[dict[str, Any]]:
     where = {"set": "threshold", "tenant": place.tenant, "workflow_type": place.workflow_type}
-    return [{**override, **where} for override in overrides]
+    try:
+        overrides = orjson.loads(raw or b"[]")
+    except orjson.JSONDecodeError:
+        return []
+    said = overrides if isinstance(overrides, list) else []
+    return [{**each, **where} for each in said if isinstance(each, dict)]
 
 
 def _said_of_modes(place: Place, modes: Mapping[bytes, bytes]) -> list[dict[str, Any]]:
     where = {"set": "mode", "tenant": place.tenant or None}
-    agents = {field.decode(): mode.decode() for field, mode in modes.items()}
+    agents = {
+        field.decode(errors="replace"): mode.decode(errors="replace")
+        for field, mode in modes.items()
+    }
     return [
         {**where, "agent": None if field == "*" else field.removeprefix("agent/"), "mode": mode}
         for field, mode in agents.items()

@@ -220,7 +220,12 @@ def test_what_an_old_snapshot_brings_back_goes(redis_url: str, client: Any, tena
     assert client.hgetall(modes_key(f"{tenant}:%")) == {"*": "act"}
 
 
-def test_what_is_served_is_remembered_for_a_new_log(redis_url: str, tenant: str) -> None:
+def test_what_is_served_is_remembered_for_a_new_log(
+    redis_url: str, client: Any, tenant: str
+) -> None:
+    for place, broken in enumerate((b"{", b"7", b'[1, {"path": 7}]')):
+        client.hset(redis_key(tenant, f"broken-{place}"), OVERRIDES, broken)
+    client.hset(modes_key(tenant), "agent/b", b"\xff")
     log = Log(number=5_000_000_000)
     log.add(override(tenant, path=PATH, by="ann", reason="slow"))
     log.add(override(tenant, until=10))
