@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
 from typing import Any, Final
 
 import structlog
@@ -12,6 +13,7 @@ from faust.types import TP
 from agents.adoption import adopt_rows
 from agents.alive import Alive
 from agents.app import App, WorkerConfig, new_app, register_agent
+from agents.commands import keep_commands
 from agents.lane import end_process
 from agents.ownership import Ownership
 from agents.pacing import paced
@@ -221,4 +223,5 @@ def thresholds_app(config: WorkerConfig, epoch: Epoch) -> App:
     app = new_app(THRESHOLDS_GROUP, config)
     table: Any = new_table(app, CONTEXTS_TABLE, epoch.partitions, epoch.number)
     register_agent(app, ThresholdRuntime(app, config, epoch, table.data), EVENTS.name)
+    app.task(partial(keep_commands, config))
     return app

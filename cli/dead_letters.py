@@ -23,13 +23,13 @@ from cli.letter_choice import (
     Yes,
     choice,
     confirm,
-    now_ms,
     position,
     wanted,
 )
 from cli.letter_view import fields, page, printable, row, with_value
 from cli.options import Data, Json, Kafka, Limit
 from cli.output import FAILURE, say, show_json, show_table
+from cli.times import now_ms
 
 if TYPE_CHECKING:
     from topics.letter_log import LetterLog

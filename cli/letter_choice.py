@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import time
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated
@@ -11,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from cli.output import FAILURE, say
+from cli.times import duration_ms, now_ms
 
 if TYPE_CHECKING:
     from topics.letter_log import LetterLog
@@ -31,13 +31,6 @@ Positions = Annotated[
 All = Annotated[bool, typer.Option("--all", help="All that the filters leave.")]
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
 
-_UNITS_MS = {"s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
-
-
-def now_ms() -> int:
-    """Return the wall clock, Unix ms."""
-    return time.time_ns() // 1_000_000
-
 
 def wanted(group: str | None, topic: str | None, reason: str | None, since: str | None) -> Wanted:
     """Return the filters of a command. Raises `typer.BadParameter`."""
@@ -45,10 +38,7 @@ def wanted(group: str | None, topic: str | None, reason: str | None, since: str 
 
     if since is None:
         return Wanted(group, topic, reason)
-    found = re.fullmatch(r"([0-9]{1,6})([smhd])", since)
-    if found is None:
-        raise typer.BadParameter(f"{since!r} is no age; give a number and s, m, h or d, as in 2h")
-    return Wanted(group, topic, reason, now_ms() - int(found[1]) * _UNITS_MS[found[2]])
+    return Wanted(group, topic, reason, now_ms() - duration_ms(since))
 
 
 def position(text: str) -> tuple[int, int]:

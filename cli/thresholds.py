@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import asyncio
+import sys
+from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-from cli.options import Data, Json, Kafka, Limit, Redis, Tenant
+from cli.options import Data, Json, Kafka, Learner, Limit, Redis, Tenant
 from cli.output import say, show_json, show_table
+from cli.times import now_ms, shown_moment
 
 app = typer.Typer(
-    help="The thresholds that are served: list, show, snapshot.", no_args_is_help=True
+    help="The thresholds that are served: list, show, export, snapshot.", no_args_is_help=True
 )
 
 
@@ -50,6 +53,7 @@ def show(
     workflow_type: Annotated[str, typer.Option(help="The context's workflow type.")],
     domain: Annotated[str | None, typer.Option(help="Its domain.")] = None,
     user: Annotated[str | None, typer.Option(help="Its user id.")] = None,
+    tool: Annotated[str | None, typer.Option(help="The tool that is guessed.")] = None,
     tenant: Tenant = "default",
     redis: Redis = None,
     data: Data = None,
@@ -57,11 +61,15 @@ def show(
 ) -> None:
     """Show the threshold that an executor is told for one context, and which level answers.
 
+    An override in force there is named, the most specific first.
+
     Example: headstart thresholds show --workflow-type refund --domain retail --user u7
     """
+    from headstart.contexts import context_paths
     from headstart.thresholds import Thresholds
     from settings import read_settings
     from sinks.connections import RedisUnreachable
+    from sinks.served import overrides_for, served_overrides
 
     settings = read_settings(redis=redis, data=data)
     context = {
@@ -74,11 +82,67 @@ def show(
         threshold = reader.get({key: value for key, value in context.items() if value is not None})
     if not threshold.available:
         raise RedisUnreachable(settings.redis, "no answer")
+    paths = context_paths(workflow_type, context.get, settings.levels)
+    served = asyncio.run(served_overrides(settings.redis, tenant, workflow_type))
+    overrides = overrides_for(served, paths, tool, now_ms())
     answer = asdict(threshold)
     if json:
-        show_json(answer)
+        show_json({**answer, "overrides": overrides})
     else:
-        show_table(("field", "value"), [(key, _cell(value)) for key, value in answer.items()])
+        rows = [(key, _cell(value)) for key, value in answer.items()]
+        show_table(("field", "value"), rows + [("override", _named(each)) for each in overrides])
+
+
+@app.command("export")
+def export(
+    file: Annotated[str, typer.Argument(help="Where to write it; -: standard output.")],
+    tenant: Annotated[str | None, typer.Option(help="Only this tenant's.")] = None,
+    workflow_type: Annotated[str | None, typer.Option(help="Only this workflow type's.")] = None,
+    learner: Learner = None,
+    kafka: Kafka = None,
+    data: Data = None,
+    json: Json = False,
+) -> None:
+    """Write what was learned as JSON lines: a header, then one line per context.
+
+    Each has the learner's state and what it answers now. Disturbs nobody: it reads the changelog.
+
+    Examples: headstart thresholds export learned.jsonl --tenant acme;
+    headstart thresholds export - --workflow-type refund | head -3
+    """
+    from headstart.contexts import workflow_type_of
+    from learners.registry import policy
+    from replay.learned import learned_lines
+    from replay.table import read_whole_table
+    from settings import read_settings
+    from topics.epoch import read_epoch
+
+    if file == "-" and json:
+        raise typer.BadParameter("the export itself is what goes to stdout; leave out --json")
+    settings = read_settings(kafka=kafka, data=data, learner=learner)
+
+    def wanted(owner: str, path: str) -> bool:
+        of_type = workflow_type is None or workflow_type_of(path) == workflow_type
+        return of_type and (tenant is None or owner == tenant)
+
+    async def run() -> list[bytes]:
+        epoch = await read_epoch(settings.kafka)
+        partitions = await read_whole_table(settings.kafka, epoch)
+        levels = settings.levels
+        return list(learned_lines(partitions, epoch, policy(settings.learner), levels, wanted))
+
+    lines = asyncio.run(run())
+    if file == "-":
+        sys.stdout.buffer.writelines(lines)
+        sys.stdout.flush()
+        return
+    unfinished = Path(f"{file}.unfinished")
+    unfinished.write_bytes(b"".join(lines))
+    unfinished.replace(file)
+    if json:
+        show_json({"file": file, "contexts": len(lines) - 1})
+    else:
+        say(f"{len(lines) - 1} contexts written to {file}")
 
 
 @app.command("snapshot")
@@ -110,6 +174,15 @@ def snapshot(
         show_json({"file": str(file), "rows": rows})
     else:
         say(f"{rows} rows written to {file}")
+
+
+def _named(override: Mapping[str, Any]) -> str:
+    """Return an override on one line, without what it does not say."""
+    said = {**override, "until": shown_moment(override["until"])}
+    said["path"] = said["path"] or "the whole workflow type"
+    return ", ".join(
+        f"{name} {_cell(value)}" for name, value in said.items() if value not in (None, "")
+    )
 
 
 def _cell(value: Any) -> Any:

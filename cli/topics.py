@@ -57,8 +57,11 @@ def create(
 
     Example: headstart topics create --kafka broker:9092 --partitions 32 --replication 3
     """
+    from cli.times import now_ms
     from settings import read_settings
+    from sinks.commands import remembered_by
     from sinks.epochs import known_epochs, remember_epoch
+    from topics.command_log import begin_commands
     from topics.epoch import ensure_topics
 
     settings = read_settings(
@@ -71,6 +74,7 @@ def create(
             settings.kafka, partitions=settings.partitions, replication=replication, known=known
         )
         await remember_epoch(settings.redis, epoch.number)
+        await begin_commands(settings.kafka, remembered_by(settings.redis, now_ms()))
         return created, epoch.number
 
     created, epoch = asyncio.run(run())
@@ -92,13 +96,17 @@ def describe(
     Example: headstart topics describe headstart.events
     """
     from settings import read_settings
+    from settings.nearest import did_you_mean
     from topics.admin import describe_topics
     from topics.catalogue import TOPICS
 
     topic = next((topic for topic in TOPICS if topic.name == name), None)
     if topic is None:
         known = ", ".join(topic.name for topic in TOPICS)
-        raise LookupError(f"there is no topic {name!r} in the catalogue; there are {known}")
+        nearest = did_you_mean(name, [topic.name for topic in TOPICS])
+        raise LookupError(
+            f"there is no topic {name!r} in the catalogue{nearest}; there are {known}"
+        )
     settings = read_settings(kafka=kafka, data=data)
     state = asyncio.run(describe_topics(settings.kafka, [name])).get(name)
     described = {

@@ -55,7 +55,8 @@ class Watcher:
             if message is None:
                 continue
             arrived = time.time() * 1000
-            for threshold in orjson.loads(message["data"]):
+            said = orjson.loads(message["data"])
+            for threshold in said if isinstance(said, list) else ():  # else it is of overrides
                 self.announced += 1
                 self._offsets.setdefault(threshold["path"], []).append(threshold["offset"])
                 self._arrivals.setdefault(threshold["path"], []).append(arrived)

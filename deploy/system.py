@@ -14,12 +14,14 @@ from typing import Final, Self
 
 from deploy.local import Addresses, Stack, StackConfig
 from deploy.supervisor import WORKERS, Supervisor
+from sinks.commands import remembered_by
 from sinks.connections import connect_postgres
 from sinks.epochs import known_epochs, remember_epoch
 from sinks.migrate import migrate
 from sinks.progress import stored_offsets
 from topics.admin import committed_offsets, describe_topics
 from topics.catalogue import EPISODES_GROUP, EVENTS, HISTORY_GROUP, THRESHOLDS, THRESHOLDS_GROUP
+from topics.command_log import begin_commands
 from topics.epoch import Epoch, ensure_topics
 
 READY_S: Final = 60.0
@@ -131,6 +133,8 @@ async def prepare(addresses: Addresses, partitions: int) -> Epoch:
     known = await known_epochs(addresses.postgres, addresses.redis)
     _created, epoch = await ensure_topics(addresses.kafka, partitions=partitions, known=known)
     await remember_epoch(addresses.redis, epoch.number)
+    now = time.time_ns() // 1_000_000
+    await begin_commands(addresses.kafka, remembered_by(addresses.redis, now))
     return epoch
 
 

@@ -1,21 +1,24 @@
-"""The one typed place for settings: flags, environment, the running local stack, defaults.
+"""The one typed place for settings: flags, environment, file, the running local stack, defaults.
 
-Read once at the edge (cli, demo) and passed down as plain values. An address that neither a flag
-nor the environment gives is the one of the local stack that runs on the data directory.
+Read once at the edge (cli, demo) and passed down as plain values. An address that neither a flag,
+the environment nor the file gives is the one of the local stack that runs on the data directory.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Set
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Final
 
 from pydantic import Field, ValidationError, field_validator
-from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
+from pydantic_settings import BaseSettings, EnvSettingsSource, NoDecode, SettingsConfigDict
 
 from headstart.contexts import DEFAULT_LEVELS
 from learners.policy import spec
 from learners.registry import DEFAULT, policy
 from processing.refusals import RefusalLimits
+from settings.file import SettingsFile, SettingsFileError, read_file
 
 LIMITS = RefusalLimits()
 
@@ -82,21 +85,52 @@ class Settings(BaseSettings):
             raise ValueError(error.args[0]) from None
 
 
+@dataclass(frozen=True)
+class Reading:
+    """The settings, and of each where its value comes from."""
+
+    settings: Settings
+    origins: Mapping[str, str]
+
+
 def read_settings(**flags: Any) -> Settings:
     """Return the settings; a flag that is None was not given. Raises `SettingsError`."""
+    return read_with_origins(**flags).settings
+
+
+def read_with_origins(**flags: Any) -> Reading:
+    """Return the settings with their origins; see `read_settings`."""
     given = {name: value for name, value in flags.items() if value is not None}
+    environment = EnvSettingsSource(Settings)()
     try:
-        settings = Settings(**given)
+        file = read_file(Settings.model_fields.keys())
+    except SettingsFileError as error:
+        raise SettingsError(str(error)) from error
+    filed = {name: value for name, value in file.values.items() if name not in environment}
+    try:
+        settings = Settings(**{**filed, **given})
     except ValidationError as error:
-        first = error.errors()[0]
-        name = ".".join(str(part) for part in first["loc"])
-        reason = first["msg"].removeprefix("Value error, ")
-        raise SettingsError(f"setting {name}: {reason} (got {first['input']!r})") from None
-    addresses = _running_stack(settings.data)
+        raise _wrong(error, file, given.keys() | environment.keys()) from None
     found = {
-        name: value for name, value in addresses.items() if name not in settings.model_fields_set
+        name: value
+        for name, value in _running_stack(settings.data).items()
+        if name not in settings.model_fields_set
     }
-    return settings.model_copy(update=found)
+    origins = dict.fromkeys(Settings.model_fields, "default")
+    origins |= dict.fromkeys(found, "running stack")
+    origins |= {name: f"file {file.place(name)}" for name in filed}
+    origins |= {name: f"environment HEADSTART_{name.upper()}" for name in environment}
+    origins |= dict.fromkeys(given, "flag")
+    return Reading(settings.model_copy(update=found), origins)
+
+
+def _wrong(error: ValidationError, file: SettingsFile, elsewhere: Set[str]) -> SettingsError:
+    first = error.errors()[0]
+    name = ".".join(str(part) for part in first["loc"])
+    reason = first["msg"].removeprefix("Value error, ")
+    setting = str(first["loc"][0])
+    place = f" in {file.place(setting)}" if setting in file.values.keys() - elsewhere else ""
+    return SettingsError(f"setting {name}{place}: {reason} (got {first['input']!r})")
 
 
 def _running_stack(data: Path) -> dict[str, str]:

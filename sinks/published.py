@@ -1,22 +1,26 @@
 """Whether Redis still holds what was published to it: it may have been emptied or replaced.
 
 One field per partition of `headstart.events`, set once all its thresholds are there, to the run id
-of the server. Whatever takes the thresholds away takes the field with them, and a server that came
-back with an older snapshot, or another one, has another run id. While a partition is being
-published the field holds a mark: where that is gone in the end, something was taken meanwhile.
+of the server; and one per worker that serves what people set. Whatever takes the thresholds away
+takes the fields with them, and a server that came back with an older snapshot, or another one, has
+another run id. While a partition is being published the field holds a mark: where that is gone in
+the end, something was taken meanwhile.
 """
 
 from __future__ import annotations
 
 import secrets
 from collections.abc import Sequence
-from typing import Final
+from typing import Final, TypeVar
 
 from redis.exceptions import RedisError
 
 from sinks.connections import RedisUnreachable, connect_redis
 
 KEY: Final = "headstart:published"
+
+Part = TypeVar("Part", int, str)
+"""A partition, or a name for whatever else was published as a whole."""
 
 _REMEMBER: Final = """
 if redis.call('HGET', KEYS[1], ARGV[1]) == ARGV[2] then
@@ -36,7 +40,7 @@ class Published:
         """Close the connections."""
         await self._redis.aclose()
 
-    async def forgotten(self, partitions: Sequence[int]) -> tuple[bytes, list[int]]:
+    async def forgotten(self, partitions: Sequence[Part]) -> tuple[bytes, list[Part]]:
         """Return the server's run id, and those partitions that are not published there.
 
         Raises `RedisUnreachable`.
@@ -48,7 +52,7 @@ class Published:
             raise RedisUnreachable(self._url, error) from error
         return run, [each for each, value in zip(partitions, found, strict=True) if value != run]
 
-    async def begin(self, partition: int) -> bytes:
+    async def begin(self, partition: int | str) -> bytes:
         """Mark that a partition is about to be published; return the mark.
 
         Raises `RedisUnreachable`.
@@ -60,7 +64,7 @@ class Published:
             raise RedisUnreachable(self._url, error) from error
         return mark
 
-    async def remember(self, partition: int, run: bytes, mark: bytes) -> None:
+    async def remember(self, partition: int | str, run: bytes, mark: bytes) -> None:
         """Note that all thresholds of a partition went to the server that then had this run id.
 
         Does nothing where the mark is gone: what was published after it may be gone too. Raises

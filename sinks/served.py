@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from typing import Any
 from urllib.parse import unquote
 
 import orjson
 from redis.exceptions import RedisError
 
+from headstart.contexts import redis_key
+from sinks.commands import OVERRIDES
 from sinks.connections import RedisUnreachable, connect_redis
 
 _PATTERN = "headstart:thresholds:*"
@@ -17,7 +19,10 @@ _PATTERN = "headstart:thresholds:*"
 async def served_thresholds(
     redis_url: str, tenant: str | None = None
 ) -> AsyncIterator[dict[str, Any]]:
-    """Yield every served threshold, of one tenant where named. Raises `RedisUnreachable`."""
+    """Yield every served threshold, of one tenant where named. Raises `RedisUnreachable`.
+
+    Overrides are none: they say what is served instead.
+    """
     client: Any = connect_redis(redis_url)
     try:
         async for key in client.scan_iter(_PATTERN, count=500):
@@ -25,6 +30,8 @@ async def served_thresholds(
             if tenant is not None and unquote(owner) != tenant:
                 continue
             for path, value in (await client.hgetall(key)).items():
+                if path == OVERRIDES.encode():
+                    continue
                 yield {
                     "tenant": unquote(owner),
                     "workflow_type": unquote(workflow_type),
@@ -35,3 +42,54 @@ async def served_thresholds(
         raise RedisUnreachable(redis_url, error) from error
     finally:
         await client.aclose()
+
+
+async def served_overrides(redis_url: str, tenant: str, workflow_type: str) -> list[dict[str, Any]]:
+    """Return the overrides that executors are told of. Raises `RedisUnreachable`."""
+    client: Any = connect_redis(redis_url)
+    try:
+        value = await client.hget(redis_key(tenant, workflow_type), OVERRIDES)
+    except (RedisError, OSError) as error:
+        raise RedisUnreachable(redis_url, error) from error
+    finally:
+        await client.aclose()
+    found: list[dict[str, Any]] = orjson.loads(value or b"[]")
+    return found
+
+
+def overrides_for(
+    overrides: Iterable[Mapping[str, Any]], paths: Sequence[str], tool: str | None, now: int
+) -> list[Mapping[str, Any]]:
+    """Return the overrides in force at `now` (Unix ms) for a context, the most specific first.
+
+    `paths`: of the context, coarse to fine. A finer path is more specific than a coarser one, and
+    at one path an override of the tool more than one of every tool.
+    """
+    depth = {"": 0, **{path: place for place, path in enumerate(paths)}}
+    found = [
+        each
+        for each in overrides
+        if each["path"] in depth
+        and each["tool"] in {None, tool}
+        and (each["until"] is None or now < each["until"])
+    ]
+    return sorted(found, key=lambda each: (-depth[each["path"]], each["tool"] is None))
+
+
+async def served_workflow_types(redis_url: str, tenant: str) -> set[str]:
+    """Return the workflow types of a tenant that anything is served for.
+
+    Raises `RedisUnreachable`.
+    """
+    client: Any = connect_redis(redis_url)
+    try:
+        pattern = f"{redis_key(tenant, '').translate(_GLOB)}*"
+        keys = [key.decode() async for key in client.scan_iter(pattern, count=500)]
+    except (RedisError, OSError) as error:
+        raise RedisUnreachable(redis_url, error) from error
+    finally:
+        await client.aclose()
+    return {unquote(key.split(":")[3]) for key in keys}
+
+
+_GLOB = {ord(c): f"\\{c}" for c in "*?[]\\^"}

@@ -75,6 +75,15 @@ HANDLED: Final = Topic(
     retention_ms=90 * DAY_MS,  # outlives the dead letters, which is all that it has to
     internal=True,
 )
+COMMANDS: Final = Topic(
+    name="headstart.commands",
+    holds="overrides and modes: what people set about what is served, never about what is learned",
+    key="what is set: threshold 0x1f tenant 0x1f workflow type 0x1f path 0x1f tool, "
+    "or mode 0x1f tenant 0x1f agent",
+    partitioned=False,  # its order is the order of what was set
+    cleanup="compact",
+    schema="command",
+)
 EPOCHS: Final = Topic(
     name="headstart.epochs",
     holds="the log epoch of this broker and the partition count that belongs to it",
@@ -101,4 +110,4 @@ CHANGELOG: Final = Topic(
     internal=True,
 )
 
-TOPICS: Final = (EVENTS, THRESHOLDS, DEAD_LETTERS, HANDLED, EPOCHS, CHANGELOG)
+TOPICS: Final = (EVENTS, THRESHOLDS, DEAD_LETTERS, HANDLED, COMMANDS, EPOCHS, CHANGELOG)

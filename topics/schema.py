@@ -12,6 +12,7 @@ import msgspec
 import orjson
 
 from headstart.events import Event
+from topics.commands import Begin, ModeCommand, ThresholdOverride
 from topics.records import derive
 
 FOLDER = Path(__file__).parent / "schemas"
@@ -60,7 +61,11 @@ class Threshold(msgspec.Struct, kw_only=True, omit_defaults=True):
 
 def schemas() -> dict[str, dict[str, Any]]:
     """Return JSON Schema documents by file name."""
-    documented = {"event": derive(Event, documented=True), "threshold": Threshold}
+    documented: dict[str, Any] = {
+        "event": derive(Event, documented=True),
+        "threshold": Threshold,
+        "command": ThresholdOverride | ModeCommand | Begin,
+    }
     return {
         f"{name}.schema.json": {
             "$schema": "https://json-schema.org/draft/2020-12/schema",

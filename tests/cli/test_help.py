@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -44,9 +46,18 @@ def test_the_commands() -> None:
         "topics describe",
         "thresholds list",
         "thresholds show",
+        "thresholds export",
         "thresholds snapshot",
         "verify",
         "memory query",
+        "config set threshold",
+        "config set mode",
+        "config unset threshold",
+        "config unset mode",
+        "config get threshold",
+        "config get mode",
+        "config list",
+        "config show",
         "events tail",
         "dead-letters list",
         "dead-letters show",
@@ -64,7 +75,9 @@ def test_help_has_an_example(run: Run, command: tuple[str, ...]) -> None:
     assert "headstart " + " ".join(command) in examples[0]
 
 
-@pytest.mark.parametrize("group", ["topics", "thresholds", "memory", "events", "dead-letters"])
+@pytest.mark.parametrize(
+    "group", ["topics", "thresholds", "memory", "config", "events", "dead-letters"]
+)
 def test_a_group_lists_its_commands(run: Run, group: str) -> None:
     ended = run(group, "--help")
     assert ended.returncode == 0
@@ -86,11 +99,23 @@ def test_a_group_lists_its_commands(run: Run, group: str) -> None:
         ("emit",),
         ("memory", "query"),
         ("thresholds", "show"),
+        ("thresholds", "export", "-", "--json"),
         ("topics", "describe"),
         ("demo", "--seconds", "soon"),
         ("demo", "--executors", "0"),
         ("events", "tail", "--limit", "0"),
         ("events", "tail", "--follow", "--json"),
+        ("config",),
+        ("config", "set"),
+        ("config", "set", "threshold", "--speculate", ".9"),
+        ("config", "set", "threshold", "--workflow-type", "refund"),
+        ("config", "set", "threshold", "--workflow-type", "refund", "--speculate", "2"),
+        ("config", "set", "threshold", "--workflow-type", "refund", "--speculate", "nan"),
+        ("config", "set", "mode", "on", "--everybody"),
+        ("config", "set", "mode", "off"),
+        ("config", "set", "mode", "off", "--tenant", "t", "--everybody"),
+        ("config", "set", "mode", "off", "--agent", "a"),
+        ("config", "unset", "mode"),
         ("dead-letters",),
         ("dead-letters", "show"),
         ("dead-letters", "show", "12"),
@@ -109,6 +134,46 @@ def test_wrong_usage(run: Run, arguments: tuple[str, ...]) -> None:
     assert ended.returncode == 2
     assert "Usage:" in ended.stdout + ended.stderr
     assert "Traceback" not in ended.stderr
+
+
+@pytest.mark.parametrize(
+    ("more", "why"),
+    [
+        (("--for", "2 hours"), "no age"),
+        (("--for", "0s"), "ended already"),
+        (("--until", "tomorrow"), "ISO 8601"),
+        (("--until", "2020-01-01"), "ended already"),
+        (("--for", "2h", "--until", "2030-01-01"), "not both"),
+        (("--suggest", ".95"), "nothing would be suggested"),
+        (("--context", "domain"), "KEY=VALUE"),
+        (("--context", "domian=retail"), "did you mean 'domain'"),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, tuple) else "",
+)
+def test_an_override_that_cannot_be(run: Run, more: tuple[str, ...], why: str) -> None:
+    given = ("--workflow-type", "refund", "--speculate", ".9")
+    ended = run("config", "set", "threshold", *given, *more)
+    assert (ended.returncode, ended.stdout) == (2, "")
+    assert why in " ".join(ended.stderr.replace("│", "").split())
+
+
+def test_a_setting_that_there_is_not(run: Run) -> None:
+    ended = run("config", "show", "lerner")
+    assert (ended.returncode, ended.stdout) == (1, "")
+    assert "there is no setting 'lerner' (did you mean 'learner'?)" in ended.stderr
+
+
+def test_settings_are_shown_with_their_origin(run: Run, tmp_path: Path) -> None:
+    (tmp_path / "headstart.toml").write_text("partitions = 3\n")
+    given = {"HEADSTART_REDIS": "redis://:hush@h:1/0", "HEADSTART_KAFAK": "b:1"}
+    ended = run("config", "show", "--json", **given)
+    note = "note: HEADSTART_KAFAK is no setting (did you mean 'HEADSTART_KAFKA'?)"
+    assert ended.stderr.splitlines() == [note]
+    found = {each["name"]: each for each in json.loads(ended.stdout)["settings"]}
+    assert (found["partitions"]["value"], found["redis"]["value"]) == (3, "redis://:***@h:1/0")
+    assert found["partitions"]["origin"] == "file headstart.toml, line 1"
+    assert found["redis"]["origin"] == "environment HEADSTART_REDIS"
+    assert found["kafka"]["origin"] == "default"
 
 
 def test_an_unknown_topic_is_answered_with_those_there_are(run: Run) -> None:

@@ -52,7 +52,10 @@ class Flow:
                     while not self._ended.is_set():
                         message = heard.get_message(ignore_subscribe_messages=True, timeout=_POLL_S)
                         if message is not None:
-                            newest = max(each["at"] for each in json.loads(message["data"]))
+                            said = json.loads(message["data"])
+                            if isinstance(said, dict):  # overrides: nothing of when
+                                continue
+                            newest = max(each["at"] for each in said)
                             key = message["channel"]
                             self._newest[key] = max(newest, self._newest.get(key, 0))
             except (RedisError, OSError):  # it is the one that was killed

@@ -84,6 +84,7 @@ class Stored:
                 path.decode(): json.loads(value)
                 for workflow_type in workflow_types
                 for path, value in redis.hgetall(redis_key(self.tenant, workflow_type)).items()
+                if not path.startswith(b"!")
             }
 
     def counted(self, *workflow_types: str) -> dict[str, int]:

@@ -167,3 +167,29 @@ def test_tables_for_people(
     one = headstart("topics", "create", "--data", system.data)
     assert (one.returncode, one.stdout) == (0, "")
     assert "all topics exist" in one.stderr
+
+
+def test_thresholds_export(
+    headstart: Any,
+    told: Callable[..., Event],
+    events: list[Event],
+    tenant: str,
+    stored: Any,
+    tmp_path: Path,
+) -> None:
+    file = tmp_path / "learned.jsonl"
+    done = told("thresholds", "export", str(file), "--tenant", tenant)
+    assert done == {"file": str(file), "contexts": 3}
+    header, *contexts = [json.loads(line) for line in file.read_text().splitlines()]
+    assert (header["format"], header["version"], header["contexts"]) == ("headstart-learned", 1, 3)
+    served = stored.served("refund")
+    assert [each["path"] for each in contexts] == sorted(served)
+    for each in contexts:
+        said = served[each["path"]]
+        assert {name: each[name] for name in ("speculate", "suggest", "outcomes", "epoch")} == {
+            name: said[name] for name in ("speculate", "suggest", "outcomes", "epoch")
+        }
+        assert each["state"]
+        assert each["learner"] == said["learner"]
+    none = told("thresholds", "export", str(file), "--tenant", tenant, "--workflow-type", "order")
+    assert none["contexts"] == 0

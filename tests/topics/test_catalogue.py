@@ -26,6 +26,7 @@ def test_the_names() -> None:
         "headstart.thresholds",
         "headstart.dead-letters",
         "headstart.dead-letters-handled",
+        "headstart.commands",
         "headstart.epochs",
         "headstart-thresholds-contexts-changelog",
     ]
@@ -74,4 +75,9 @@ def test_a_note_outlives_its_dead_letter() -> None:
 
 def test_what_must_be_kept_for_ever_is_compacted() -> None:
     kept = {topic.name for topic in TOPICS if topic.cleanup == "compact"}
-    assert kept == {"headstart.thresholds", "headstart.epochs", CHANGELOG.name}
+    assert kept == {
+        "headstart.thresholds",
+        "headstart.commands",
+        "headstart.epochs",
+        CHANGELOG.name,
+    }

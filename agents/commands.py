@@ -1,0 +1,96 @@
+"""Keeps Redis at what people set: every threshold worker follows the log of commands.
+
+It lives beside the threshold agent because that one writes Redis and runs without Postgres: a kill
+switch must not wait for a database. All workers do the same; versions make that harmless.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+from typing import Final
+
+import structlog
+
+from agents.app import WorkerConfig
+from agents.lane import end_process
+from sinks.commands import CommandPublisher
+from sinks.published import Published
+from topics.admin import TopicsMissing
+from topics.command_log import CommandFollower
+from topics.commands import CommandState, Place
+
+log = structlog.get_logger()
+
+INTERVAL_S: Final = 1.0
+"""How soon a Redis that forgot is noticed, what waits is tried again, and what expired goes."""
+RETRY_S: Final = 5.0
+
+
+async def keep_commands(config: WorkerConfig) -> None:
+    """Serve what is set, for as long as the worker runs; an error ends the process."""
+    keeper, said = CommandKeeper(config.redis, config.instance), ""
+    try:
+        while True:
+            try:
+                await keeper.follow(config.kafka)
+            except (ConnectionError, TopicsMissing) as error:
+                if said != str(error):  # once: it may be long
+                    log.warning("commands.wait", reason=str(error), retry_s=RETRY_S)
+                said = str(error)
+                await asyncio.sleep(RETRY_S)
+    except Exception as error:
+        end_process("commands", error)
+    finally:
+        await keeper.close()
+
+
+class CommandKeeper:
+    """What is set, on its way to Redis. A Redis that is away stops nothing: places wait."""
+
+    def __init__(self, redis_url: str, instance: str) -> None:
+        self._publisher = CommandPublisher(redis_url)
+        self._published = Published(redis_url)
+        # Of its own: what another worker published may be less than this one has read.
+        self._name = f"commands {instance}"
+        self._waiting: set[Place] = set()
+        self._away = False
+        self._looked = 0
+
+    async def close(self) -> None:
+        """Close the connections."""
+        await self._publisher.close()
+        await self._published.close()
+
+    async def follow(self, kafka: str) -> None:
+        """Follow the log until the broker refuses. Raises as `CommandFollower.changes` does."""
+        follower = CommandFollower(kafka)
+        changes = follower.changes(_say_refused, int(INTERVAL_S * 1000))
+        async with contextlib.aclosing(changes):
+            async for changed in changes:
+                await self.keep(follower.state, changed, time.time_ns() // 1_000_000)
+
+    async def keep(self, state: CommandState, changed: set[Place], now: int) -> None:
+        """Serve what changed, what expired and what waited; everything where Redis forgot."""
+        self._waiting |= changed | state.expired(self._looked, now)
+        self._looked = now
+        try:
+            run, forgotten = await self._published.forgotten([self._name])
+            if forgotten:
+                mark = await self._published.begin(self._name)
+                changes = await self._publisher.serve_all(state, now)
+                await self._published.remember(self._name, run, mark)
+                log.info("commands.published.again", places=len(state.places), changed=changes)
+            else:
+                await self._publisher.serve(state, self._waiting, now)
+        except ConnectionError as error:
+            if not self._away:
+                log.warning("commands.redis.away", error=str(error))
+            self._away = True
+            return
+        self._waiting, self._away = set(), False
+
+
+def _say_refused(offset: int, reason: str) -> None:
+    log.warning("commands.refused", offset=offset, reason=reason)

@@ -1,0 +1,95 @@
+"""How a command about what is served takes effect: into the log, and at once to Redis."""
+
+from __future__ import annotations
+
+import getpass
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from cli.times import now_ms, shown_moment
+
+if TYPE_CHECKING:
+    from settings import Settings
+    from topics.commands import Command
+
+By = Annotated[str | None, typer.Option(help="Who sets it [default: your user name].")]
+Reason = Annotated[str, typer.Option(help="Why, for whoever finds it later.")]
+
+
+def whoever(by: str | None) -> str:
+    """Return who is named, else who runs this."""
+    if by is not None:
+        return by
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):  # a container's user may have no name
+        return "unknown"
+
+
+async def set_now(settings: Settings, command: Command) -> str | None:
+    """Set something and serve it; return why it is not yet served, None where it is.
+
+    Raises `ValueError` where the command is none, `BrokerUnreachable` and `TopicsMissing`.
+    """
+    from topics.command_log import read_commands, send_commands
+    from topics.commands import command_key, decode_command, encode_command
+
+    decode_command(encode_command(command))
+    await read_commands(settings.kafka)  # nobody adds to a log that was not begun
+    await send_commands(settings.kafka, [command])
+    return await _serve(settings, command_key(command))
+
+
+async def unset_now(settings: Settings, key: bytes, by: str, reason: str) -> str | None:
+    """Take back what is set under a key; return why it is still served, None where it is not.
+
+    Raises `LookupError` where nothing is set there.
+    """
+    from topics.command_log import read_commands, unset_commands
+
+    if key not in await read_commands(settings.kafka):
+        raise LookupError("nothing is set there; `headstart config list --expired` shows what is")
+    await unset_commands(settings.kafka, [key], by, reason)
+    return await _serve(settings, key)
+
+
+async def _serve(settings: Settings, key: bytes) -> str | None:
+    from sinks.commands import CommandPublisher
+    from topics.command_log import read_commands
+    from topics.commands import place_of
+
+    state = await read_commands(settings.kafka)
+    try:
+        async with CommandPublisher(settings.redis) as publisher:
+            await publisher.serve(state, [place_of(key)], now_ms())
+    except ConnectionError as error:
+        return f"recorded, but not yet served: a threshold worker serves it when it can ({error})"
+    return None
+
+
+def shown(command: Command) -> dict[str, Any]:
+    """Return a command as JSON shows it."""
+    import msgspec
+
+    fields: dict[str, Any] = msgspec.to_builtins(command)
+    return fields
+
+
+def row(command: Command) -> Sequence[Any]:
+    """Return a command as a row of the table; see `COLUMNS`."""
+    from topics.commands import ThresholdOverride
+
+    at, words = shown_moment(command.at), (command.by, command.reason)
+    if isinstance(command, ThresholdOverride):
+        where = command.path or f"workflow_type={command.workflow_type}"
+        named = (("speculate", command.speculate), ("suggest", command.suggest))
+        what = ", ".join(f"{name} {value:g}" for name, value in named if value is not None)
+        until = shown_moment(command.until)
+        return (command.tenant, where, command.tool or "every tool", what, until, at, *words)
+    where = f"agent {command.agent}" if command.agent else "every agent"
+    return (command.tenant or "everybody", where, "", f"mode {command.mode}", None, at, *words)
+
+
+COLUMNS = ("tenant", "where", "tool", "set to", "until", "since", "by", "reason")

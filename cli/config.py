@@ -1,0 +1,110 @@
+"""`headstart config`: what people set about what is served, and every setting with its origin."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Annotated
+
+import typer
+
+from cli.commanding import COLUMNS, row, shown
+from cli.config_mode import get_mode, set_mode, unset_mode
+from cli.config_threshold import get_threshold, set_threshold, unset_threshold
+from cli.options import Data, Json, Kafka, Learner, Partitions, Postgres, Redis
+from cli.output import say, show_json, show_table
+from cli.times import now_ms
+
+app = typer.Typer(
+    help="Overrides and modes: set, unset, get, list; and settings: show.", no_args_is_help=True
+)
+_set = typer.Typer(help="Set a threshold or a mode by hand.", no_args_is_help=True)
+_unset = typer.Typer(help="Take a threshold or a mode back.", no_args_is_help=True)
+_get = typer.Typer(help="Show one threshold or mode that was set.", no_args_is_help=True)
+_set.command("threshold")(set_threshold)
+_set.command("mode")(set_mode)
+_unset.command("threshold")(unset_threshold)
+_unset.command("mode")(unset_mode)
+_get.command("threshold")(get_threshold)
+_get.command("mode")(get_mode)
+app.add_typer(_set, name="set")
+app.add_typer(_unset, name="unset")
+app.add_typer(_get, name="get")
+
+
+@app.command("list")
+def list_commands(
+    tenant: Annotated[str | None, typer.Option(help="Only what concerns this tenant.")] = None,
+    expired: Annotated[bool, typer.Option("--expired", help="Also what has expired.")] = False,
+    kafka: Kafka = None,
+    data: Data = None,
+    json: Json = False,
+) -> None:
+    """List every override and mode in force.
+
+    Example: headstart config list --tenant acme
+    """
+    from settings import read_settings
+    from topics.command_log import read_commands
+    from topics.commands import command_key, in_force
+
+    settings = read_settings(kafka=kafka, data=data)
+    state, now = asyncio.run(read_commands(settings.kafka)), now_ms()
+    found = [
+        each
+        for each in sorted(state.commands, key=command_key)
+        if (expired or in_force(each, now)) and (tenant is None or each.tenant in {None, tenant})
+    ]
+    if json:
+        commands = [{**shown(each), "in_force": in_force(each, now)} for each in found]
+        show_json({"commands": commands})
+    elif found:
+        show_table(COLUMNS, [row(each) for each in found])
+    else:
+        say("nothing is set by hand")
+
+
+@app.command("show")
+def show(
+    name: Annotated[str | None, typer.Argument(help="Only this setting.")] = None,
+    kafka: Kafka = None,
+    postgres: Postgres = None,
+    redis: Redis = None,
+    data: Data = None,
+    learner: Learner = None,
+    partitions: Partitions = None,
+    json: Json = False,
+) -> None:
+    """Show every setting: its value, where that comes from, what it means. Passwords are masked.
+
+    A value comes from its flag, else HEADSTART_NAME, else the settings file (headstart.toml here,
+    or what HEADSTART_CONFIG names), else the running stack (addresses), else its default.
+
+    Example: headstart config show redis
+    """
+    from settings import read_with_origins
+    from settings.nearest import did_you_mean
+    from settings.origins import shown as settings_of
+    from settings.origins import unknown_variables
+
+    for note in unknown_variables():
+        say(note)
+    reading = read_with_origins(
+        kafka=kafka,
+        postgres=postgres,
+        redis=redis,
+        data=data,
+        learner=learner,
+        partitions=partitions,
+    )
+    found = {each.name: each for each in settings_of(reading)}
+    if name is not None:
+        if name not in found:
+            raise LookupError(
+                f"there is no setting {name!r}{did_you_mean(name, found)}; "
+                "`headstart config show` lists all"
+            )
+        found = {name: found[name]}
+    if json:
+        show_json({"settings": [each._asdict() for each in found.values()]})
+    else:
+        show_table(("name", "value", "origin", "meaning"), list(found.values()))

@@ -1,0 +1,141 @@
+"""`headstart config set|unset|get mode`: how far executors may go; the kill switch."""
+
+from __future__ import annotations
+
+import asyncio
+from enum import StrEnum
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from cli.commanding import COLUMNS, By, Reason, row, set_now, shown, unset_now, whoever
+from cli.options import Data, Json, Kafka, Redis
+from cli.output import say, show_json, show_table
+from cli.times import now_ms
+
+if TYPE_CHECKING:
+    from topics.commands import ModeCommand
+
+
+class Mode(StrEnum):
+    """How far executors may go, the most restrictive first."""
+
+    OFF = "off"
+    OBSERVE = "observe"
+    ACT = "act"
+
+
+Whose = Annotated[str | None, typer.Option("--tenant", help="All executors of this tenant.")]
+Agent = Annotated[str | None, typer.Option(help="Only this agent of the tenant.")]
+Everybody = Annotated[bool, typer.Option("--everybody", help="Every executor there is.")]
+
+
+def set_mode(
+    mode: Annotated[Mode, typer.Argument(help="off; observe: log, start nothing; act.")],
+    tenant: Whose = None,
+    agent: Agent = None,
+    everybody: Everybody = False,
+    reason: Reason = "",
+    by: By = None,
+    kafka: Kafka = None,
+    redis: Redis = None,
+    data: Data = None,
+    json: Json = False,
+) -> None:
+    """Tell executors how far they may go: everybody, those of a tenant, or one agent of it.
+
+    The most restrictive holds: of HEADSTART_MODE where the executor runs, everybody's, the tenant's
+    and the agent's. `off --everybody` is the kill switch; it needs no worker to take effect.
+
+    Examples: headstart config set mode off --everybody --reason incident;
+    headstart config set mode observe --tenant acme --agent planner
+    """
+    from settings import read_settings
+
+    command = _command(tenant, agent, everybody, mode)
+    command.by, command.reason, command.at = whoever(by), reason, now_ms()
+    settings = read_settings(kafka=kafka, redis=redis, data=data)
+    waits = asyncio.run(set_now(settings, command))
+    if json:
+        show_json({"set": shown(command), "served": waits is None})
+    else:
+        show_table(COLUMNS, [row(command)])
+    if waits:
+        say(waits)
+
+
+def unset_mode(
+    tenant: Whose = None,
+    agent: Agent = None,
+    everybody: Everybody = False,
+    reason: Reason = "",
+    by: By = None,
+    kafka: Kafka = None,
+    redis: Redis = None,
+    data: Data = None,
+    json: Json = False,
+) -> None:
+    """Take a mode back: of those that are left the most restrictive holds.
+
+    Example: headstart config unset mode --everybody
+    """
+    from settings import read_settings
+    from topics.commands import command_key
+
+    key = command_key(_command(tenant, agent, everybody))
+    settings = read_settings(kafka=kafka, redis=redis, data=data)
+    waits = asyncio.run(unset_now(settings, key, whoever(by), reason))
+    if json:
+        show_json({"unset": True, "served": waits is None})
+    say(waits or "taken back")
+
+
+def get_mode(
+    tenant: Whose = None,
+    agent: Agent = None,
+    everybody: Everybody = False,
+    kafka: Kafka = None,
+    data: Data = None,
+    json: Json = False,
+) -> None:
+    """Show every mode set that concerns these executors; the most restrictive one holds.
+
+    Example: headstart config get mode --tenant acme --agent planner
+    """
+    from settings import read_settings
+    from topics.command_log import read_commands
+    from topics.commands import ModeCommand
+
+    wanted = _command(tenant, agent, everybody)
+    settings = read_settings(kafka=kafka, data=data)
+    state = asyncio.run(read_commands(settings.kafka))
+    found = [
+        each
+        for each in state.commands
+        if isinstance(each, ModeCommand)
+        and each.tenant in {None, wanted.tenant}
+        and each.agent in {None, wanted.agent}
+    ]
+    found.sort(key=lambda each: (each.tenant is not None, each.agent is not None))
+    holds = next((mode.value for mode in Mode if mode.value in {each.mode for each in found}), None)
+    if json:
+        show_json({"modes": [shown(each) for each in found], "holds": holds})
+    elif found:
+        show_table(COLUMNS, [row(each) for each in found])
+    if holds:
+        say(f"{holds} holds, unless HEADSTART_MODE where an executor runs is more restrictive")
+    else:
+        say("no mode is set: HEADSTART_MODE where an executor runs holds, else act")
+
+
+def _command(
+    tenant: str | None, agent: str | None, everybody: bool, mode: Mode = Mode.ACT
+) -> ModeCommand:
+    """Return a command about whom the options name. Raises `typer.BadParameter`."""
+    from topics.commands import ModeCommand
+
+    if everybody == (tenant is not None) or (agent and everybody):
+        raise typer.BadParameter(
+            "say whom: --everybody, --tenant TENANT, or --tenant TENANT --agent AGENT"
+        )
+    return ModeCommand(mode=mode.value, tenant=tenant, agent=agent, at=0)

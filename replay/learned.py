@@ -1,0 +1,81 @@
+"""What was learned, as JSON lines for people, other tools and other systems. Only writes them.
+
+A header, then one line per context: its learner's state and what that answers. Numbers are written
+so that reading gives the same bits. `replay.snapshots` is for `verify`: all rows, as bytes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from math import isfinite
+from typing import Any, Final
+
+import orjson
+
+from headstart.contexts import workflow_type_of
+from learners.policy import Policy, spec
+from processing.contexts import stored_threshold
+from processing.rows import CONTEXT, context_of, decode_context
+from replay.table import TablePartition
+from topics.epoch import Epoch
+
+FORMAT: Final = "headstart-learned"
+VERSION: Final = 1
+
+Wanted = Callable[[str, str], bool]
+"""Whether a context is wanted, by its tenant and path."""
+
+
+def learned_lines(
+    partitions: Mapping[int, TablePartition],
+    epoch: Epoch,
+    policy: Policy,
+    levels: Sequence[str],
+    wanted: Wanted,
+) -> Iterator[bytes]:
+    """Yield the lines of an export, contexts by tenant and path, coarse before fine.
+
+    Raises `ValueError` where a state is not finite, which no learner's is.
+    """
+    rows = [
+        (*context_of(key), key, row)
+        for each in partitions.values()
+        for key, row in each.rows.items()
+        if key.startswith(CONTEXT) and wanted(*context_of(key))
+    ]
+    header = {
+        "format": FORMAT,
+        "version": VERSION,
+        "epoch": epoch.number,
+        "learner": spec(policy),
+        "levels": list(levels),
+        "watermarks": {str(number): each.watermark for number, each in partitions.items()},
+        "contexts": len(rows),
+    }
+    yield _line(header)
+    for tenant, path, key, row in sorted(rows):
+        yield _line({"tenant": tenant, "path": path, **_context(key, row, path, policy)})
+
+
+def _context(key: bytes, raw: bytes, path: str, policy: Policy) -> dict[str, Any]:
+    row, served = decode_context(raw), stored_threshold(key, raw, policy)
+    if not all(map(isfinite, row.state)):
+        raise ValueError(f"the state of {path} is not finite: run `headstart verify`")
+    return {
+        "workflow_type": workflow_type_of(path),
+        "learner": row.policy,
+        "learner_version": row.policy_version,
+        "state": row.state,
+        "outcomes": row.outcomes,
+        "speculated": row.speculated,
+        "hits": row.hits,
+        "at": row.at,
+        "epoch": row.epoch,
+        "offset": row.offset,
+        "speculate": served.speculate,
+        "suggest": served.suggest,
+    }
+
+
+def _line(value: Mapping[str, Any]) -> bytes:
+    return orjson.dumps(value, option=orjson.OPT_APPEND_NEWLINE)

@@ -1,0 +1,71 @@
+"""Every setting with its value, where that comes from, and what it means; secrets masked."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator
+from typing import Any, Final, NamedTuple
+
+from pydantic import SecretStr
+
+from settings import Reading, Settings
+from settings.file import VARIABLE
+from settings.nearest import did_you_mean
+
+_EXECUTOR: Final = {
+    "HEADSTART_SPOOL": (
+        "$XDG_STATE_HOME/headstart/spool",
+        "where this host's executors keep events until they are sent",
+    ),
+    "HEADSTART_SHIPPER": ("process", "who sends them: process, thread or none"),
+    "HEADSTART_MODE": ("act", "how far executors go at the most: off, observe or act"),
+    "HEADSTART_DEBUG": ("", "anything: a failing command shows its traceback"),
+}
+"""What executors and the command line read from the environment alone: default and meaning."""
+
+_IN_URL: Final = re.compile(r"(://[^/@:\s]*:).*(?=@)|([?&](?:ssl)?password=)[^&]*", re.IGNORECASE)
+_IN_DSN: Final = re.compile(r"(\b(?:ssl)?password\s*=\s*)(?:'(?:[^'\\]|\\.)*'|\S+)", re.IGNORECASE)
+
+
+class Shown(NamedTuple):
+    """One setting, as it is shown."""
+
+    name: str
+    value: Any
+    origin: str
+    meaning: str
+
+
+def shown(reading: Reading) -> Iterator[Shown]:
+    """Yield every setting of the service, then what executors read from the environment."""
+    for name, field in Settings.model_fields.items():
+        value = _plain(getattr(reading.settings, name))
+        yield Shown(name, value, reading.origins[name], field.description or "")
+    for variable, (default, meaning) in _EXECUTOR.items():
+        given = os.environ.get(variable)
+        origin = "default" if given is None else f"environment {variable}"
+        name = variable.removeprefix("HEADSTART_").lower()
+        yield Shown(name, masked(default if given is None else given), origin, meaning)
+
+
+def unknown_variables() -> Iterator[str]:
+    """Yield a sentence for each HEADSTART_ variable that nothing of ours reads."""
+    known = {f"HEADSTART_{name.upper()}" for name in Settings.model_fields} | {VARIABLE, *_EXECUTOR}
+    for variable in sorted(os.environ):
+        if variable.startswith("HEADSTART_") and variable not in known:
+            yield f"note: {variable} is no setting{did_you_mean(variable, known)}"
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, SecretStr):
+        return str(value)  # which is masked
+    if isinstance(value, tuple):
+        return ",".join(value)
+    return masked(value) if isinstance(value, str) else value
+
+
+def masked(value: str) -> str:
+    """Return an address, a URL or a libpq connection string, with its passwords hidden."""
+    pattern = _IN_URL if "://" in value else _IN_DSN
+    return pattern.sub(lambda found: f"{''.join(filter(None, found.groups()))}***", value)

@@ -1,0 +1,109 @@
+"""The keeper of what people set: through a Redis that is away, one that forgot, and the clock."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Awaitable, Callable, Iterator
+from typing import Any
+
+import pytest
+import redis
+
+from agents.commands import CommandKeeper
+from headstart.contexts import modes_key, redis_key
+from topics.commands import (
+    Begin,
+    Command,
+    CommandState,
+    ModeCommand,
+    Place,
+    ThresholdOverride,
+    command_key,
+    encode_command,
+)
+
+pytestmark = pytest.mark.integration
+
+
+def state_of(*commands: Command) -> CommandState:
+    state = CommandState()
+    for offset, each in enumerate((Begin(number=1), *commands)):
+        state.apply(command_key(each), encode_command(each), offset)
+    return state
+
+
+@pytest.fixture
+def state(tenant: str) -> CommandState:
+    return state_of(
+        ThresholdOverride(tenant=tenant, workflow_type="refund", speculate=0.9, until=50, at=1),
+        ModeCommand(mode="off", tenant=tenant, at=1),
+    )
+
+
+@pytest.fixture
+def served(redis_url: str, tenant: str) -> Iterator[Callable[[], tuple[list[Any], dict[str, str]]]]:
+    with redis.Redis.from_url(redis_url, decode_responses=True) as client:
+        yield lambda: (
+            json.loads(client.hget(redis_key(tenant, "refund"), "!overrides") or "[]"),
+            client.hgetall(modes_key(tenant)),
+        )
+
+
+def keeping(redis_url: str, name: str, work: Callable[[CommandKeeper], Awaitable[None]]) -> None:
+    async def run() -> None:
+        keeper = CommandKeeper(redis_url, name)
+        try:
+            await work(keeper)
+        finally:
+            await keeper.close()
+
+    asyncio.run(run())
+
+
+def test_what_expired_goes(redis_url: str, tenant: str, state: CommandState, served: Any) -> None:
+    async def work(keeper: CommandKeeper) -> None:
+        await keeper.keep(state, set(state.places), 40)
+        ((override,), modes) = served()
+        assert (override["speculate"], modes) == (0.9, {"*": "off"})
+        await keeper.keep(state, set(), 49)
+        assert len(served()[0]) == 1
+        await keeper.keep(state, set(), 50)
+        assert served() == ([], {"*": "off"})
+
+    keeping(redis_url, tenant, work)
+
+
+def test_a_redis_that_forgot_gets_all_of_it(
+    redis_url: str, tenant: str, state: CommandState, served: Any
+) -> None:
+    async def work(keeper: CommandKeeper) -> None:
+        await keeper.keep(state, set(state.places), 40)
+        with redis.Redis.from_url(redis_url) as client:
+            client.delete(redis_key(tenant, "refund"), modes_key(tenant))
+            await keeper.keep(state, set(), 41)
+            assert served() == ([], {}), "one hash is nobody's to watch"
+            client.hdel("headstart:published", f"commands {tenant}")
+            await keeper.keep(state, set(), 42)
+        assert len(served()[0]) == 1
+        assert served()[1] == {"*": "off"}
+
+    keeping(redis_url, tenant, work)
+
+
+def test_what_could_not_be_served_waits(
+    redis_url: str, tenant: str, state: CommandState, served: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def work(keeper: CommandKeeper) -> None:
+        there = CommandKeeper(redis_url, tenant)
+        await there.keep(state_of(), set(), 39)  # so that this Redis has forgotten nothing
+        await keeper.keep(state, set(state.places), 40)
+        assert served() == ([], {})
+        monkeypatch.setattr(keeper, "_publisher", there._publisher)
+        monkeypatch.setattr(keeper, "_published", there._published)
+        await keeper.keep(state, set(), 41)
+        assert served()[1] == {"*": "off"}
+        await keeper.keep(state, {Place("mode", tenant)}, 42)
+        assert len(served()[0]) == 1
+
+    keeping("redis://127.0.0.1:1/0", tenant, work)

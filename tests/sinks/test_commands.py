@@ -1,0 +1,273 @@
+"""What was set by hand, in Redis: never older than it was, and all of it again after a loss."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Iterator
+from typing import Any
+from uuid import uuid4
+
+import pytest
+import redis
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from headstart.contexts import MODES, modes_key, redis_key
+from sinks.commands import OVERRIDES, CommandPublisher, remembered_by, version_key
+from sinks.connections import RedisUnreachable
+from sinks.served import (
+    overrides_for,
+    served_overrides,
+    served_thresholds,
+    served_workflow_types,
+)
+from sinks.thresholds import ThresholdPublisher
+from topics.commands import (
+    Begin,
+    Command,
+    CommandState,
+    ModeCommand,
+    Place,
+    ThresholdOverride,
+    command_key,
+    encode_command,
+)
+from topics.schema import Threshold
+
+pytestmark = pytest.mark.integration
+
+PATH = "workflow_type=refund/domain=retail"
+
+
+def override(tenant: str, speculate: float = 0.9, **more: Any) -> ThresholdOverride:
+    return ThresholdOverride(
+        tenant=tenant, workflow_type="refund", speculate=speculate, at=1, **more
+    )
+
+
+class Log:
+    """A log of commands in memory, and the states after its prefixes."""
+
+    def __init__(self, number: int = 1) -> None:
+        begin = Begin(number=number)
+        self.records: list[tuple[bytes, bytes | None]] = [(b"log", encode_command(begin))]
+
+    def add(self, command: Command, *, kept: bool = True) -> None:
+        self.records.append((command_key(command), encode_command(command) if kept else None))
+
+    def state(self, length: int | None = None) -> CommandState:
+        state = CommandState()
+        for offset, (key, value) in enumerate(self.records[:length]):
+            state.apply(key, value, offset)
+        return state
+
+
+def serve(url: str, *states: CommandState, now: int = 0) -> list[int]:
+    async def run() -> list[int]:
+        async with CommandPublisher(url) as publisher:
+            return [await publisher.serve(state, state.places, now) for state in states]
+
+    return asyncio.run(run())
+
+
+@pytest.fixture
+def client(redis_url: str) -> Iterator[Any]:
+    with redis.Redis.from_url(redis_url, decode_responses=True) as opened:
+        yield opened
+
+
+def test_overrides_beside_the_thresholds(redis_url: str, client: Any, tenant: str) -> None:
+    log = Log()
+    log.add(override(tenant, path=PATH, tool="pay", suggest=0.5, until=99, by="ann", reason="slow"))
+    key = redis_key(tenant, "refund")
+    learned = Threshold(
+        tenant=tenant, workflow_type="refund", path=PATH, speculate=0.8, suggest=0.6, epoch=1,
+        offset=1, outcomes=3, learner="ema", at=1,
+    )  # fmt: skip
+
+    async def publish() -> list[dict[str, Any]]:
+        async with ThresholdPublisher(redis_url) as publisher:
+            await publisher.publish([learned])
+        return [each async for each in served_thresholds(redis_url, tenant)]
+
+    with client.pubsub(ignore_subscribe_messages=True) as heard:
+        heard.subscribe(key)
+        heard.get_message(timeout=5)
+        assert serve(redis_url, log.state()) == [1]
+        said = heard.get_message(timeout=5)
+    expected = [
+        {"path": PATH, "tool": "pay", "speculate": 0.9, "suggest": 0.5, "until": 99, "by": "ann",
+         "reason": "slow"}
+    ]  # fmt: skip
+    assert json.loads(said["data"]) == {"overrides": expected}
+    assert json.loads(client.hget(key, OVERRIDES)) == expected
+    listed = asyncio.run(publish())
+    assert [each["path"] for each in listed] == [PATH]
+    assert asyncio.run(served_overrides(redis_url, tenant, "refund")) == expected
+    assert asyncio.run(served_overrides(redis_url, tenant, "order")) == []
+    assert asyncio.run(served_workflow_types(redis_url, tenant)) == {"refund"}
+    assert set(client.hkeys(key)) == {PATH, OVERRIDES}
+
+
+def test_taken_back_and_expired_they_are_gone(redis_url: str, client: Any, tenant: str) -> None:
+    log, key = Log(), redis_key(tenant, "refund")
+    log.add(override(tenant, until=50))
+    log.add(override(tenant, path=PATH))
+    serve(redis_url, log.state(), now=49)
+    assert len(json.loads(client.hget(key, OVERRIDES))) == 2
+    assert serve(redis_url, log.state(), now=50) == [1]
+    assert [each["path"] for each in json.loads(client.hget(key, OVERRIDES))] == [PATH]
+    log.add(override(tenant, path=PATH), kept=False)
+    assert serve(redis_url, log.state(), log.state(), now=50) == [1, 0]
+    assert not client.exists(key)
+
+
+def test_modes_of_a_tenant_and_of_everybody(redis_url: str, client: Any, tenant: str) -> None:
+    log = Log()
+    log.add(ModeCommand(mode="observe", tenant=tenant, at=1))
+    log.add(ModeCommand(mode="act", tenant=tenant, agent="a:b/c", at=1))
+    with client.pubsub(ignore_subscribe_messages=True) as heard:
+        heard.subscribe(MODES)
+        heard.get_message(timeout=5)
+        assert serve(redis_url, log.state(), log.state()) == [1, 0]
+        said = json.loads(heard.get_message(timeout=5)["data"])
+    served = {"*": "observe", "agent/a:b/c": "act"}
+    assert said == {"tenant": tenant, "modes": served}
+    assert client.hgetall(modes_key(tenant)) == served
+    log.add(ModeCommand(mode="observe", tenant=tenant, at=1), kept=False)
+    serve(redis_url, log.state())
+    assert client.hgetall(modes_key(tenant)) == {"agent/a:b/c": "act"}
+
+
+def test_the_kill_switch(redis_url: str, client: Any) -> None:
+    client.delete(MODES, version_key(MODES))
+    log = Log()
+    log.add(ModeCommand(mode="off", at=1))
+    assert serve(redis_url, log.state()) == [1]
+    assert client.hgetall("headstart:modes") == {"*": "off"}
+    log.add(ModeCommand(mode="off", at=1), kept=False)
+    assert serve(redis_url, log.state(2), log.state(), log.state(2)) == [0, 1, 0]
+    assert not client.exists(MODES)
+    client.delete(version_key(MODES))
+
+
+def test_an_older_state_never_undoes_a_newer_one(redis_url: str, client: Any) -> None:
+    steps = st.lists(
+        st.tuples(st.sampled_from(["", PATH]), st.sampled_from([0.1, 0.2, 0.3]), st.booleans()),
+        min_size=1,
+        max_size=6,
+    )
+
+    @settings(max_examples=40, deadline=None)
+    @given(steps, st.lists(st.integers(2, 7), min_size=1, max_size=6))
+    def law(made: list[tuple[str, float, bool]], writers: list[int]) -> None:
+        tenant, log = f"law-{uuid4().hex}", Log()
+        for path, speculate, kept in made:
+            log.add(override(tenant, speculate, path=path), kept=kept)
+        lengths = [min(length, len(log.records)) for length in writers]
+        serve(redis_url, *[log.state(length) for length in lengths])
+        newest = log.state(max(lengths)).overrides(Place("threshold", tenant, "refund"), 0)
+        served = json.loads(client.hget(redis_key(tenant, "refund"), OVERRIDES) or "[]")
+        assert [(each["path"], each["speculate"]) for each in served] == [
+            (each.path, each.speculate) for each in newest
+        ]
+
+    law()
+
+
+def test_a_later_log_counts_whatever_its_offsets(redis_url: str, client: Any, tenant: str) -> None:
+    old, new = Log(1), Log(2)
+    for speculate in (0.1, 0.2, 0.3):
+        old.add(override(tenant, speculate))
+    new.add(override(tenant, 0.4))
+    assert serve(redis_url, old.state(), new.state(), old.state()) == [1, 1, 0]
+    (served,) = json.loads(client.hget(redis_key(tenant, "refund"), OVERRIDES))
+    assert served["speculate"] == 0.4
+
+
+def test_what_the_hash_lost_comes_back(redis_url: str, client: Any, tenant: str) -> None:
+    log = Log()
+    log.add(override(tenant))
+    log.add(ModeCommand(mode="off", tenant=tenant, at=1))
+    assert serve(redis_url, log.state()) == [2]
+    client.delete(redis_key(tenant, "refund"), modes_key(tenant))
+    assert serve(redis_url, log.state(), log.state()) == [2, 0]
+
+
+def test_what_an_old_snapshot_brings_back_goes(redis_url: str, client: Any, tenant: str) -> None:
+    """Taken back so long ago that compaction took the record that said so."""
+    log = Log()
+    log.add(override(tenant))
+    log.add(ModeCommand(mode="off", tenant=tenant, at=1))
+    serve(redis_url, log.state())
+    compacted = CommandState()
+    compacted.apply(*log.records[0], offset=0)
+    later = ModeCommand(mode="act", tenant=f"{tenant}:%", at=1)
+    compacted.apply(command_key(later), encode_command(later), offset=9)
+
+    async def serve_all() -> None:
+        async with CommandPublisher(redis_url) as publisher:
+            await publisher.serve_all(compacted, 0)
+
+    asyncio.run(serve_all())
+    assert not client.exists(redis_key(tenant, "refund"))
+    assert not client.exists(modes_key(tenant))
+    assert client.hgetall(modes_key(f"{tenant}:%")) == {"*": "act"}
+    serve(redis_url, log.state())
+    assert not client.exists(modes_key(tenant)), "the older state does not undo it"
+    asyncio.run(serve_all())
+    assert client.hgetall(modes_key(f"{tenant}:%")) == {"*": "act"}
+
+
+def test_what_is_served_is_remembered_for_a_new_log(
+    redis_url: str, client: Any, tenant: str
+) -> None:
+    for place, broken in enumerate((b"{", b"7", b'[1, {"path": 7}]')):
+        client.hset(redis_key(tenant, f"broken-{place}"), OVERRIDES, broken)
+    client.hset(modes_key(tenant), "agent/b", b"\xff")
+    log = Log(number=5_000_000_000)
+    log.add(override(tenant, path=PATH, by="ann", reason="slow"))
+    log.add(override(tenant, until=10))
+    log.add(ModeCommand(mode="off", tenant=tenant, agent="planner", at=1))
+    serve(redis_url, log.state())
+    commands, number = asyncio.run(remembered_by(redis_url, 20)())
+    mine = [each for each in commands if each.tenant == tenant]
+    assert sorted(map(command_key, mine)) == sorted(
+        [
+            command_key(override(tenant, path=PATH)),
+            command_key(ModeCommand(mode="off", tenant=tenant, agent="planner", at=1)),
+        ]
+    )
+    assert number >= 5_000_000_000
+    (kept,) = (each for each in mine if isinstance(each, ThresholdOverride))
+    assert (kept.by, kept.reason, kept.at) == ("ann", "slow", 20)
+
+
+def test_redis_away() -> None:
+    log = Log()
+    log.add(override("t"))
+    with pytest.raises(RedisUnreachable, match="--redis URL or HEADSTART_REDIS"):
+        serve("redis://127.0.0.1:1/0", log.state())
+
+
+def test_the_most_specific_override_comes_first() -> None:
+    paths = ["workflow_type=refund", PATH, f"{PATH}/user_id=u7"]
+    given = [
+        {"path": path, "tool": tool, "until": until}
+        for path, tool, until in [
+            ("", None, None),
+            ("", "pay", None),
+            (PATH, None, 100),
+            (PATH, "ship", None),
+            (PATH, "pay", 10),
+            ("workflow_type=refund/domain=toys", None, None),
+        ]
+    ]
+
+    def found(tool: str | None, now: int) -> list[tuple[str, str | None]]:
+        return [(each["path"], each["tool"]) for each in overrides_for(given, paths, tool, now)]
+
+    assert found("pay", 5) == [(PATH, "pay"), (PATH, None), ("", "pay"), ("", None)]
+    assert found("pay", 10) == [(PATH, None), ("", "pay"), ("", None)]
+    assert found(None, 100) == [("", None)]

@@ -1,0 +1,125 @@
+"""The log of commands on a real broker: begun once, in order, followed, and begun anew."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from uuid import uuid4
+
+import pytest
+
+from headstart.producing import start_producer
+from topics import command_log as module
+from topics.admin import TopicsMissing, create_topics
+from topics.catalogue import COMMANDS, Topic
+from topics.command_log import (
+    CommandFollower,
+    Remembered,
+    begin_commands,
+    read_commands,
+    send_commands,
+    unset_commands,
+)
+from topics.commands import Command, ModeCommand, Place, command_key, encode_command
+
+pytestmark = pytest.mark.integration
+
+OFF, ACT = ModeCommand(mode="off", at=1), ModeCommand(mode="act", at=2)
+OBSERVE = ModeCommand(mode="observe", tenant="acme", at=3)
+
+
+@pytest.fixture
+def own(kafka: str, monkeypatch: pytest.MonkeyPatch) -> str:
+    """A log of this test's own in the place of the catalogue's, which the session shares."""
+    topic = Topic(f"test.{uuid4().hex}", "", "", partitioned=False, cleanup="compact")
+    monkeypatch.setattr(module, "COMMANDS", topic)
+    asyncio.run(create_topics(kafka, 1, topics=[topic]))
+    return topic.name
+
+
+def remembering(*commands: Command, number: int = 0) -> module.Callable[..., object]:
+    async def remembered() -> Remembered:
+        return Remembered(commands, number)
+
+    return remembered
+
+
+async def modes(kafka: str) -> list[tuple[str | None, str]]:
+    commands = (await read_commands(kafka)).commands
+    return [(each.tenant, each.mode) for each in commands if isinstance(each, ModeCommand)]
+
+
+def test_the_last_one_counts_until_it_is_taken_back(kafka: str, own: str) -> None:
+    async def run() -> None:
+        assert await begin_commands(kafka, remembering())
+        await send_commands(kafka, [OFF, OBSERVE])
+        await send_commands(kafka, [ACT])
+        assert sorted(await modes(kafka), key=str) == [("acme", "observe"), (None, "act")]
+        await unset_commands(kafka, [command_key(ACT)], "ann", "over")
+        assert await modes(kafka) == [("acme", "observe")]
+
+    asyncio.run(run())
+
+
+def test_it_is_begun_once_with_what_is_remembered(kafka: str, own: str) -> None:
+    async def run() -> None:
+        with pytest.raises(TopicsMissing, match="headstart topics create"):
+            await read_commands(kafka)
+        later = 4_000_000_000
+        assert await begin_commands(kafka, remembering(OBSERVE, number=later)) == later + 1
+        assert await begin_commands(kafka, remembering(OFF)) is None
+        state = await read_commands(kafka)
+        assert (state.number, state.commands) == (later + 1, [OBSERVE])
+
+    asyncio.run(run())
+
+
+def test_a_beginning_that_was_cut_off_is_repeated(kafka: str, own: str) -> None:
+    async def run() -> None:
+        producer = await start_producer(kafka)
+        await producer.send_and_wait(own, encode_command(OBSERVE), key=command_key(OBSERVE))
+        await producer.stop()
+        assert await begin_commands(kafka, remembering(OBSERVE, OFF))
+        assert sorted(await modes(kafka), key=str) == [("acme", "observe"), (None, "off")]
+
+    asyncio.run(run())
+
+
+def test_what_is_no_command_is_passed_over(kafka: str, own: str) -> None:
+    async def run() -> None:
+        await begin_commands(kafka, remembering())
+        producer = await start_producer(kafka)
+        await producer.send_and_wait(own, b"rubbish", key=command_key(OFF))
+        await producer.send_and_wait(own, b"{}")
+        await producer.stop()
+        await send_commands(kafka, [ACT])
+        assert await modes(kafka) == [(None, "act")]
+        refused: list[int] = []
+        follower = CommandFollower(kafka)
+        changes = follower.changes(lambda offset, _why: refused.append(offset), 100)
+        async with contextlib.aclosing(changes), asyncio.timeout(60):
+            assert await anext(changes) == {Place("mode", "")}
+        assert refused == [1, 2]
+
+    asyncio.run(run())
+
+
+def test_a_follower_begins_with_all_of_it(kafka: str, own: str) -> None:
+    async def run() -> None:
+        await begin_commands(kafka, remembering())
+        await send_commands(kafka, [OFF, OBSERVE])
+        follower = CommandFollower(kafka)
+        changes = follower.changes(lambda *_: None, 100)
+        async with contextlib.aclosing(changes), asyncio.timeout(60):
+            assert await anext(changes) == {Place("mode", ""), Place("mode", "acme")}
+            await send_commands(kafka, [ACT])
+            while not (changed := await anext(changes)):
+                pass
+            assert changed == {Place("mode", "")}
+            assert follower.state.modes(Place("mode", "")) == {"*": "act"}
+
+    asyncio.run(run())
+
+
+def test_the_catalogue_keeps_them_in_one_order() -> None:
+    assert not COMMANDS.partitioned

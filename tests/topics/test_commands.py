@@ -1,0 +1,198 @@
+"""Commands: what follows from a prefix of their log, and what is no command."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from topics.commands import (
+    Begin,
+    Command,
+    CommandState,
+    ModeCommand,
+    Place,
+    ThresholdOverride,
+    Version,
+    command_key,
+    decode_command,
+    encode_command,
+    place_of,
+    served_overrides,
+)
+from topics.schema import schemas
+
+GOLDEN = Path(__file__).parents[2] / "topics" / "golden" / "commands"
+PATHS = ("", "workflow_type=refund/domain=retail")
+identifiers = st.sampled_from(["acme", "a b", "%", "é", "x" * 256])
+commands = st.one_of(
+    st.builds(
+        ThresholdOverride,
+        tenant=identifiers,
+        workflow_type=st.just("refund"),
+        path=st.sampled_from(PATHS),
+        tool=st.none() | identifiers,
+        speculate=st.floats(0, 1),
+        suggest=st.none() | st.floats(0, 1),
+        until=st.none() | st.integers(1, 100),
+        by=st.text(max_size=5),
+        reason=st.text(max_size=5),
+        at=st.integers(0, 100),
+    ),
+    st.builds(
+        ModeCommand,
+        mode=st.sampled_from(["off", "observe", "act"]),
+        tenant=identifiers,
+        agent=st.none() | identifiers,
+        at=st.integers(0, 100),
+    ),
+    st.builds(ModeCommand, mode=st.sampled_from(["off", "observe", "act"]), at=st.just(1)),
+)
+changes = st.lists(st.tuples(commands, st.booleans()), max_size=30)
+
+
+def log_of(made: list[tuple[Command, bool]]) -> list[tuple[bytes, bytes | None]]:
+    """A log in which some things are set and some taken back."""
+    records: list[tuple[bytes, bytes | None]] = [
+        (command_key(each), encode_command(each) if kept else None) for each, kept in made
+    ]
+    return [(b"log", encode_command(Begin(number=7))), *records]
+
+
+def state_of(records: list[tuple[bytes, bytes | None]]) -> CommandState:
+    state = CommandState()
+    for offset, (key, value) in enumerate(records):
+        state.apply(key, value, offset)
+    return state
+
+
+@pytest.mark.parametrize("path", sorted(GOLDEN.glob("*.json")), ids=lambda path: path.stem)
+def test_the_golden_examples(path: Path) -> None:
+    command = decode_command(path.read_bytes())
+    assert json.loads(encode_command(command)) == json.loads(path.read_bytes())
+    name = type(command).__name__
+    definition = schemas()["command.schema.json"]["$defs"][name]
+    assert set(definition["properties"]) == set(json.loads(path.read_bytes()))
+
+
+@given(commands)
+def test_a_command_survives_the_round_trip(command: Command) -> None:
+    assert decode_command(encode_command(command)) == command
+
+
+@given(changes)
+def test_the_last_command_about_a_thing_counts(made: list[tuple[Command, bool]]) -> None:
+    expected: dict[bytes, Command] = {}
+    for command, kept in made:
+        expected.pop(command_key(command), None)
+        if kept:
+            expected[command_key(command)] = command
+    state = state_of(log_of(made))
+    assert {command_key(each): each for each in state.commands} == expected
+    assert all(key in state for key in expected)
+    assert set(state.places) == {place_of(command_key(command)) for command, _ in made}
+
+
+@given(changes, st.integers(0, 31))
+def test_versions_only_grow_and_name_what_is_served(
+    made: list[tuple[Command, bool]], cut: int
+) -> None:
+    records = log_of(made)
+    before, after = state_of(records[: cut + 1]), state_of(records)
+    for place in before.places:
+        assert before.version(place) <= after.version(place)
+        if before.version(place) == after.version(place):
+            assert before.overrides(place, 0) == after.overrides(place, 0)
+            assert before.modes(place) == after.modes(place)
+
+
+@given(changes)
+def test_a_compacted_log_says_the_same(made: list[tuple[Command, bool]]) -> None:
+    records = log_of(made)
+    last = {key: (offset, value) for offset, (key, value) in enumerate(records)}
+    whole, compacted = state_of(records), CommandState()
+    for key, (offset, value) in sorted(last.items(), key=lambda each: each[1][0]):
+        compacted.apply(key, value, offset)
+    assert {command_key(each): each for each in compacted.commands} == {
+        command_key(each): each for each in whole.commands
+    }
+    for place in whole.places:
+        assert compacted.version(place) == whole.version(place)
+
+
+@given(st.lists(commands, unique_by=command_key, max_size=30))
+def test_what_is_served_is_what_is_set_there(made: list[Command]) -> None:
+    state, now = state_of(log_of([(each, True) for each in made])), 50
+    served: list[Any] = []
+    for place in state.places:
+        found = state.overrides(place, now)
+        assert all((each.tenant, each.workflow_type) == place[1:] for each in found)
+        served += found
+        assert json.loads(served_overrides(found)) == [
+            {
+                name: msgspec.to_builtins(each)[name]
+                for name in ("path", "tool", "speculate", "suggest", "until", "by", "reason")
+            }
+            for each in found
+        ]
+    overrides = [each for each in made if isinstance(each, ThresholdOverride)]
+    in_force = [each for each in overrides if each.until is None or each.until > now]
+    assert sorted(map(command_key, served)) == sorted(map(command_key, in_force))
+    ended = {Place("threshold", o.tenant, "refund") for o in overrides if o.until in range(21, 51)}
+    assert state.expired(20, now) == ended
+
+
+def test_modes_by_field() -> None:
+    made: list[Command] = [
+        ModeCommand(mode="off", at=1),
+        ModeCommand(mode="observe", tenant="acme", at=1),
+        ModeCommand(mode="act", tenant="acme", agent="planner", at=1),
+    ]
+    state = state_of(log_of([(each, True) for each in made]))
+    assert state.modes(Place("mode", "")) == {"*": "off"}
+    assert state.modes(Place("mode", "acme")) == {"*": "observe", "agent/planner": "act"}
+    assert state.version(Place("mode", "acme")) == Version(7, 3)
+
+
+VALID = {"set": "threshold", "tenant": "t", "workflow_type": "refund", "speculate": 0.9, "at": 1}
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        {**VALID, "speculate": 1.5},
+        {**VALID, "speculate": None},
+        {**VALID, "tenant": ""},
+        {**VALID, "tenant": "a\x1fb"},
+        {**VALID, "path": "workflow_type=order/domain=retail"},
+        {**VALID, "set": "weights"},
+        {"set": "mode", "mode": "on", "at": 1},
+        {"set": "mode", "mode": "off", "agent": "a", "at": 1},
+        [],
+    ],
+)
+def test_what_is_no_command(value: Any) -> None:
+    state = CommandState()
+    with pytest.raises(ValueError, match=r"\S+ .*"):
+        state.apply(b"threshold\x1ft\x1frefund\x1f\x1f", json.dumps(value).encode(), 0)
+    assert (state.commands, state.places) == ([], [])
+
+
+@pytest.mark.parametrize("key", [None, b"", b"log", b"threshold\x1ft", b"\xff", b"mode\x1ft\x1fa"])
+def test_a_key_that_is_not_its_commands(key: bytes | None) -> None:
+    with pytest.raises(ValueError, match=r"key|codec"):
+        CommandState().apply(key, json.dumps(VALID).encode(), 0)
+
+
+def test_without_a_beginning_nothing_has_a_version() -> None:
+    state = CommandState()
+    command = ModeCommand(mode="off", at=1)
+    place = state.apply(command_key(command), encode_command(command), 0)
+    assert place is not None
+    with pytest.raises(LookupError):
+        state.version(place)
