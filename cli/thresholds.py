@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -74,7 +73,7 @@ def show(
         threshold = reader.get({key: value for key, value in context.items() if value is not None})
     if not threshold.available:
         raise RedisUnreachable(settings.redis, "no answer")
-    answer = asdict(threshold)
+    answer = threshold._asdict()
     if json:
         show_json(answer)
     else:

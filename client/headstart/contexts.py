@@ -18,6 +18,9 @@ SEPARATOR: Final = "\x1f"
 DEFAULT_LEVELS: Final = ("domain", "user_id")
 """Keys that refine a workflow type, in order, each level holding those before it (design §3)."""
 
+MODES: Final = "headstart:modes"
+"""The Redis hash of everybody's mode, and the channel on which every change of a mode is said."""
+
 _ESCAPES = {ord(c): f"%{ord(c):02X}" for c in "%/="} | {n: f"%{n:02X}" for n in (*range(32), 127)}
 
 
@@ -34,6 +37,11 @@ def threshold_key(tenant: str, path: str) -> bytes:
 def redis_key(tenant: str, workflow_type: str) -> str:
     """Return the Redis hash that holds every context of one tenant and workflow type."""
     return f"headstart:thresholds:{_redis_part(tenant)}:{_redis_part(workflow_type)}"
+
+
+def modes_key(tenant: str | None = None) -> str:
+    """Return the Redis hash that holds the modes of a tenant, or everybody's."""
+    return MODES if tenant is None else f"{MODES}:{_redis_part(tenant)}"
 
 
 def _redis_part(text: str) -> str:
