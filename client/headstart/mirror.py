@@ -133,14 +133,15 @@ class Mirror:
 
     def hit(self, given: Given, tool: str | None) -> Threshold | None:
         """Return what is known and confirmed within the bound, at once; else None."""
+        key: tuple[object, ...]
         try:
             key = self._pick(given)
         except KeyError:
             workflow_type, tenant, *levels = map(given.get, self._names)
             key = (workflow_type, "default" if tenant is None else tenant, *levels)
         try:
-            entry = self._entries[key]
-            self._entries.move_to_end(key)
+            entry = self._entries[key]  # type: ignore[index]  # only texts are ever found
+            self._entries.move_to_end(key)  # type: ignore[arg-type]
         except (KeyError, TypeError):  # unknown, evicted in between, or of unhashable values
             return None
         age = self.clock() - entry.line.heard
