@@ -10,8 +10,8 @@ from __future__ import annotations
 
 import threading
 import time
-from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
+from heapq import nsmallest
 from operator import itemgetter
 from typing import Any, Final, NamedTuple
 
@@ -60,19 +60,23 @@ class _Hash:
         self.replaced = 0  # what was asked for at another count says nothing of the overrides now
 
 
+_NEVER: Final = Line(float("-inf"))
+
+
 class _Entry:
     """One context. `built`: (generation, answer without its age), replaced as one.
 
     It is of an earlier generation where overrides are: which one applies is seen at each answer.
     """
 
-    __slots__ = ("built", "cells", "hash", "line", "paths")
+    __slots__ = ("built", "cells", "hash", "line", "paths", "used")
 
     def __init__(self, owner: _Hash, paths: tuple[str, ...]) -> None:
         self.hash, self.paths = owner, paths
         self.cells = tuple(owner.cells.setdefault(path, _Cell()) for path in paths)
         self.built: tuple[int, tuple[Any, ...]] = (-1, ())
-        self.line = Line(float("-inf"))
+        self.line = _NEVER
+        self.used = 0.0
 
 
 class Question(NamedTuple):
@@ -119,7 +123,7 @@ class Mirror:
         self._pick: Callable[[Given], _Key] = itemgetter(*self._names)
         self._levels, self._limit, self.staleness_s = tuple(levels), limit, staleness_s
         self.clock, self._wall = clock, wall
-        self._entries: OrderedDict[_Key, _Entry] = OrderedDict()
+        self._entries: dict[_Key, _Entry] = {}
         self._hashes: dict[str, _Hash] = {}
         self._line: Line | None = None
         self.unfollowed: dict[str, bool] = {}  # hash -> whether it is to be followed
@@ -141,12 +145,13 @@ class Mirror:
             key = (workflow_type, "default" if tenant is None else tenant, *levels)
         try:
             entry = self._entries[key]  # type: ignore[index]  # only texts are ever found
-            self._entries.move_to_end(key)  # type: ignore[arg-type]
-        except (KeyError, TypeError):  # unknown, evicted in between, or of unhashable values
+        except (KeyError, TypeError):  # unknown, or of unhashable values
             return None
-        age = self.clock() - entry.line.heard
+        now = self.clock()
+        age = now - entry.line.heard
         if age > self.staleness_s:
             return None
+        entry.used = now
         self.counts.hits += 1
         generation, values = entry.built
         if generation == entry.hash.generation:
@@ -197,8 +202,9 @@ class Mirror:
                 entry.line = question.line
             elif asked_at > entry.line.heard:
                 entry.line = Line(asked_at)
-            self._entries.move_to_end(question.context)
-            self._evict()
+            entry.used = self.clock()
+            if len(self._entries) > self._limit:
+                self._evict()
         return self._answer(entry, question.tool, False, 0.0)
 
     def last_known(self, question: Question) -> Threshold:
@@ -252,8 +258,11 @@ class Mirror:
         return entry
 
     def _evict(self) -> None:
-        while len(self._entries) > self._limit:
-            _, entry = self._entries.popitem(last=False)
+        """Let go of the least recently used, a sixteenth at once: finding them costs a pass."""
+        count = len(self._entries) - self._limit + self._limit // 16
+        oldest = nsmallest(count, self._entries.items(), key=lambda item: item[1].used)
+        for context, entry in oldest:
+            del self._entries[context]
             self.counts.evictions += 1
             self.counts.contexts -= 1
             owner = entry.hash

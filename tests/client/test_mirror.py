@@ -6,6 +6,7 @@ and a line on which subscriptions and announcements arrive in the order in which
 
 from __future__ import annotations
 
+import itertools
 from collections import deque
 from collections.abc import Callable
 from typing import Any
@@ -23,6 +24,7 @@ from headstart.mirror import Mirror, Question
 from headstart.overrides import OVERRIDES_FIELD
 
 LIMIT = 3
+FOREVER = 1e9
 CONTEXTS = [
     {"workflow_type": w, "tenant": "t", "domain": "d", "user_id": u}
     for w in ("refund", "booking")
@@ -247,7 +249,8 @@ def filled(mirror: Mirror, context: dict[str, Any], **values: Any) -> Threshold:
 
 
 def test_the_least_recently_used_goes() -> None:
-    mirror = Mirror((), limit=2, staleness_s=9.0)
+    ticking = itertools.count()
+    mirror = Mirror((), limit=2, staleness_s=FOREVER, clock=lambda: float(next(ticking)))
     for name in ("a", "b"):
         filled(mirror, {"workflow_type": name})
     assert mirror.hit({"workflow_type": "a"}, None) is not None
@@ -255,6 +258,16 @@ def test_the_least_recently_used_goes() -> None:
     known = [mirror.hit({"workflow_type": name}, None) is not None for name in "abc"]
     assert known == [True, False, True]
     assert mirror.counts.evictions == 1
+
+
+def test_the_most_recently_used_stay() -> None:
+    ticking = itertools.count()
+    mirror = Mirror((), limit=64, staleness_s=FOREVER, clock=lambda: float(next(ticking)))
+    for number in range(200):
+        filled(mirror, {"workflow_type": f"w{number}"})
+        kept = range(max(0, number - 59), number + 1)
+        assert all(mirror.hit({"workflow_type": f"w{n}"}, None) for n in kept)
+    assert mirror.counts.contexts <= 64
 
 
 @given(st.sampled_from([1, True, 1.0, "1", "true", "1.0", None, [1], "x" * 300, ""]))
