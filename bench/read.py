@@ -31,7 +31,7 @@ from sinks.thresholds import ThresholdPublisher
 from topics.schema import Deviation, Threshold
 
 TENANT: Final = "bench"
-HITS, MISSES, CHANGES, CONTEXTS = 300_000, 3_000, 2_000, 10_000
+HITS, MISSES, CHANGES, CONTEXTS = 200_000, 2_000, 1_000, 10_000
 CHANGE_EVERY_S: Final = 0.005
 DEVIATION: Final = Deviation(0.0123, -0.0456, 0.0012, 0.0003, 0.0245, -0.5123, 0.2034, 123.0)
 PATIENT_S: Final = 5.0

@@ -73,7 +73,7 @@ class _Entry:
 
     def __init__(self, owner: _Hash, paths: tuple[str, ...]) -> None:
         self.hash, self.paths = owner, paths
-        self.cells = tuple(owner.cells.setdefault(path, _Cell()) for path in paths)
+        self.cells = [owner.cells.get(path) or _Cell() for path in paths]
         self.built: tuple[int, tuple[Any, ...]] = (-1, ())
         self.line = _NEVER
         self.used = 0.0
@@ -168,11 +168,13 @@ class Mirror:
         for name, value in (("workflow_type", workflow_type), ("tenant", tenant)):
             if not isinstance(value, str) or not value:
                 raise ValueError(f"a context needs a {name}: a string, not {value!r:.64}")
-        levels = tuple(level_value(given.get(level)) for level in self._levels)
+        values = [given.get(level) for level in self._levels]
+        levels = [level_value(value) for value in values]
         context = (str(workflow_type), str(tenant), *levels)
-        respelt = dict(zip(self._names, context, strict=True))
-        if respelt != given and (found := self.hit(respelt, tool)) is not None:
-            return found
+        if levels != values:
+            respelt = dict(zip(self._names, context, strict=True))
+            if (found := self.hit(respelt, tool)) is not None:
+                return found
         lookup = dict(zip(self._levels, levels, strict=True)).get
         paths = context_paths(str(workflow_type), lookup, self._levels)
         key = redis_key(str(tenant), str(workflow_type))
@@ -250,8 +252,9 @@ class Mirror:
             owner = self._hashes[question.key] = _Hash(question.key)
             self.unfollowed[question.key] = True
         entry = _Entry(owner, question.paths)
-        for cell in entry.cells:
+        for path, cell in zip(entry.paths, entry.cells, strict=True):
             cell.users += 1
+            owner.cells[path] = cell
         owner.members.add(entry)
         self._entries[question.context] = entry
         self.counts.contexts += 1
