@@ -47,6 +47,7 @@ class Follower:
         self._timeout_s, self._address = timeout_s, address
         # four pings within the bound: one that is late makes nothing stale
         self._ping_s = mirror.staleness_s / 4.0
+        self._said = False  # that there is no line, once per outage
         self._wake = asyncio.Event()
         self._subscribed: asyncio.Queue[str] = asyncio.Queue()
 
@@ -56,14 +57,15 @@ class Follower:
 
     async def run(self) -> None:
         """Follow until cancelled."""
-        silent = False
         while True:
             try:
                 await self._follow()
             except (redis.RedisError, OSError) as error:
-                if not silent:
-                    _LOG.info("the line to Redis at %s is lost (%s)", self._address, error)
-                silent = True
+                if not self._said:
+                    _LOG.info("no line to Redis at %s (%s); trying on", self._address, error)
+                self._said = True
+            except Exception:  # or nothing would be followed from then on, and nobody told
+                _LOG.exception("following Redis at %s failed; trying on", self._address)
             finally:
                 self._mirror.lost()
                 self._modes.lost()
@@ -86,6 +88,7 @@ class Follower:
             self._subscribed = asyncio.Queue()
             self._mirror.connected(line)
             self._mirror.counts.connections += 1
+            self._said = False
             await connection.send_command("SUBSCRIBE", MODES)
             await _first_to_end(
                 self._hear(connection, line), self._speak(connection), self._ask(client)

@@ -121,7 +121,7 @@ class Thresholds(Reader):
         """Close the connections of every thread."""
         if self._thread is not None:
             self._ending()
-            self._thread = None
+            self._thread = self._follower = None
         for client in self._clients:
             client.close()
         self._clients.clear()
@@ -195,7 +195,7 @@ class AsyncThresholds(Reader):
 
     async def close(self) -> None:
         """Close the connections."""
-        task, self._task = self._task, None
+        task, self._task, self._follower = self._task, None, None
         if task is not None:
             task.cancel()
             await asyncio.wait([task])

@@ -30,7 +30,7 @@ pytestmark = pytest.mark.integration
 CONTEXT = {"workflow_type": "refund", "domain": "retail", "user_id": "u7"}
 PATHS = context_paths("refund", CONTEXT.get)
 PATIENT = 5.0
-WAIT_S = 60.0
+WAIT_S = 300.0  # a starved machine is no failure
 
 
 def free_port() -> int:
