@@ -73,7 +73,7 @@ class _Entry:
 
     def __init__(self, owner: _Hash, paths: tuple[str, ...]) -> None:
         self.hash, self.paths = owner, paths
-        self.cells = [owner.cells.get(path) or _Cell() for path in paths]
+        self.cells = tuple([owner.cells.get(path) or _Cell() for path in paths])
         self.built: tuple[int, tuple[Any, ...]] = (-1, ())
         self.line = _NEVER
         self.used = 0.0
