@@ -73,7 +73,10 @@ def show(
         threshold = reader.get({key: value for key, value in context.items() if value is not None})
     if not threshold.available:
         raise RedisUnreachable(settings.redis, "no answer")
-    answer = threshold._asdict()
+    answer = {**threshold._asdict(), "available": threshold.available}
+    for part in ("calibration", "override"):
+        if answer[part] is not None:
+            answer[part] = answer[part]._asdict()
     if json:
         show_json(answer)
     else:
