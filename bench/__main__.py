@@ -15,6 +15,7 @@ BENCHMARKS: Final = {
     "process": "threshold agent on a drained backlog, next to a plain Faust agent",
     "exactness": "threshold agent with all its rules, next to itself without them",
     "learn": "every policy over simulated worlds and real traces, next to an all-knowing oracle",
+    "read": "thresholds: mirror hits, misses next to a bare HMGET, age of changes, memory",
     "sink": "episode sink on a drained backlog, next to bare psycopg COPY through a stage",
 }
 
@@ -38,6 +39,8 @@ def main() -> None:
     module = importlib.import_module(f"bench.{arguments.name}")
     if arguments.name == "learn":
         figures = module.run(arguments.policy or (), arguments.seeds, arguments.traces)
+    elif arguments.name == "read":
+        figures = module.run()
     else:
         figures = module.run(arguments.kafka, *([arguments.events] if arguments.events else []))
     if not arguments.json:

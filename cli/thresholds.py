@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import sys
 from collections.abc import Mapping
-from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -79,17 +78,21 @@ def show(
         "user_id": user,
     }
     with Thresholds(settings.redis, levels=settings.levels, timeout_s=2.0) as reader:
-        threshold = reader.get({key: value for key, value in context.items() if value is not None})
+        known = {key: value for key, value in context.items() if value is not None}
+        threshold = reader.get(known, tool=tool)
     if not threshold.available:
         raise RedisUnreachable(settings.redis, "no answer")
     paths = context_paths(workflow_type, context.get, settings.levels)
     served = asyncio.run(served_overrides(settings.redis, tenant, workflow_type))
     overrides = overrides_for(served, paths, tool, now_ms())
-    answer = asdict(threshold)
+    answer = {**threshold._asdict(), "available": threshold.available}
+    for part in ("calibration", "override"):
+        if answer[part] is not None:
+            answer[part] = answer[part]._asdict()
     if json:
         show_json({**answer, "overrides": overrides})
     else:
-        rows = [(key, _cell(value)) for key, value in answer.items()]
+        rows = [(key, _cell(value)) for key, value in answer.items() if key != "override"]
         show_table(("field", "value"), rows + [("override", _named(each)) for each in overrides])
 
 

@@ -14,15 +14,29 @@ from headstart.spool import SpoolSettings
 from headstart.validation import validate
 
 if TYPE_CHECKING:
+    from headstart.speculation import (
+        AsyncSpeculator,
+        Attempt,
+        AttemptResolved,
+        Choice,
+        Resolution,
+        Speculator,
+    )
     from headstart.thresholds import AsyncThresholds, Threshold, Thresholds
 
 __all__ = [
+    "AsyncSpeculator",
     "AsyncThresholds",
+    "Attempt",
+    "AttemptResolved",
     "BufferFull",
+    "Choice",
     "Emitter",
     "Event",
     "InvalidEvent",
     "NotDelivered",
+    "Resolution",
+    "Speculator",
     "SpoolSettings",
     "SpoolUnavailable",
     "Threshold",
@@ -30,13 +44,17 @@ __all__ = [
     "validate",
 ]
 
-_READERS = ("AsyncThresholds", "Threshold", "Thresholds")
+_READING = {
+    **dict.fromkeys(("AsyncThresholds", "Threshold", "Thresholds"), "thresholds"),
+    **dict.fromkeys(("AsyncSpeculator", "Attempt", "AttemptResolved"), "speculation"),
+    **dict.fromkeys(("Choice", "Resolution", "Speculator"), "speculation"),
+}
 
 
 def __getattr__(name: str) -> Any:
     """Import the reader when it is first asked for: who only emits needs no Redis client."""
-    if name not in _READERS:
+    if name not in _READING:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from headstart import thresholds
+    from importlib import import_module
 
-    return getattr(thresholds, name)
+    return getattr(import_module(f"headstart.{_READING[name]}"), name)

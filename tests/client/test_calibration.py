@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from headstart.answers import Threshold, answer_of, decode_value
 from headstart.calibration import (
     Calibration,
     Deviation,
@@ -19,7 +20,6 @@ from headstart.calibration import (
     threshold,
     wanted,
 )
-from headstart.thresholds import Threshold, _Reader
 
 SURE = Calibration(1.0, 0.0)
 variances = st.floats(0, 1)
@@ -93,8 +93,8 @@ def value(**fields: object) -> bytes:
 
 
 def answered(*values: bytes | None) -> Threshold:
-    reader = _Reader("redis://127.0.0.1:1")
-    return reader._answered([f"path{place}" for place in range(len(values))], values)
+    paths = [f"path{place}" for place in range(len(values))]
+    return answer_of(paths, [decode_value(value) if value else None for value in values])
 
 
 def test_the_reader_adds_up_the_chain_it_found() -> None:

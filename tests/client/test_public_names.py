@@ -7,12 +7,18 @@ import headstart
 
 def test_the_exported_names() -> None:
     assert headstart.__all__ == [
+        "AsyncSpeculator",
         "AsyncThresholds",
+        "Attempt",
+        "AttemptResolved",
         "BufferFull",
+        "Choice",
         "Emitter",
         "Event",
         "InvalidEvent",
         "NotDelivered",
+        "Resolution",
+        "Speculator",
         "SpoolSettings",
         "SpoolUnavailable",
         "Threshold",

@@ -1,0 +1,139 @@
+"""What a reader answers, and how a stored value is read. Nothing here asks, keeps or decides."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import isfinite
+from struct import Struct
+from typing import Final, NamedTuple
+
+import orjson
+
+from headstart.calibration import Calibration, Deviation, combined, threshold
+from headstart.overrides import Override
+
+DEFAULT_SPECULATE: Final = 0.92
+DEFAULT_SUGGEST: Final = 0.70
+"""The conservative thresholds of a context that nothing is known of."""
+
+
+class Threshold(NamedTuple):
+    """The answer for one context; confidences are in [0, 1].
+
+    A guess at or above `speculate` is worth starting early, one at or above `suggest` worth
+    showing. `level` is the context path that answered, or "default"; `version` is (epoch, offset),
+    None for the default. `speculate` is for the context's average gain and cost; `calibration`,
+    where the learner holds one, for any. `override`: the manual override that was applied.
+    `age_s`: seconds since Redis last confirmed this answer. `stale`: that is longer ago than the
+    reader's bound, or Redis never answered, and it does not answer now.
+    """
+
+    speculate: float = DEFAULT_SPECULATE
+    suggest: float = DEFAULT_SUGGEST
+    level: str = "default"
+    version: tuple[int, int] | None = None
+    outcomes: int = 0
+    calibration: Calibration | None = None
+    override: Override | None = None
+    stale: bool = False
+    age_s: float = 0.0
+
+    def speculate_for(self, gain: float, cost: float) -> float:
+        """Return the least confidence worth starting for a gain and a cost in the same unit.
+
+        `speculate` where no calibration is known, or an override says so. Raises `ValueError`
+        where one is negative.
+        """
+        fixed = self.override is not None and self.override.speculate is not None
+        if self.calibration is None or fixed:
+            return self.speculate
+        return threshold(self.calibration, gain, cost)
+
+    def overridden(self, override: Override) -> Threshold:
+        """Return this answer with what an override sets."""
+        speculate, suggest = override.speculate, override.suggest
+        return self._replace(
+            speculate=self.speculate if speculate is None else speculate,
+            suggest=self.suggest if suggest is None else suggest,
+            override=override,
+        )
+
+    @property
+    def known(self) -> bool:
+        """Whether this was learned, rather than being the default."""
+        return self.version is not None
+
+    @property
+    def available(self) -> bool:
+        """Whether Redis answered, now or within the reader's bound."""
+        return not self.stale
+
+
+class Learned(NamedTuple):
+    """What one context's stored value says; its deviation packed, a third of the objects' size."""
+
+    version: tuple[int, int]
+    speculate: float
+    suggest: float
+    outcomes: int
+    deviation: bytes | None
+
+
+_DEVIATION: Final = Struct(f"{len(Deviation._fields)}d")
+
+
+def read_value(stored: object) -> Learned | None:
+    """Return what a decoded value says; None where it is corrupt."""
+    if not isinstance(stored, dict):
+        return None
+    try:
+        speculate, suggest = float(stored["speculate"]), float(stored["suggest"])
+        version, outcomes = (int(stored["epoch"]), int(stored["offset"])), int(stored["outcomes"])
+    except (ValueError, TypeError, KeyError, OverflowError):
+        return None
+    if not (0.0 <= speculate <= 1.0 and 0.0 <= suggest <= 1.0):
+        return None
+    return Learned(version, speculate, suggest, outcomes, _deviation(stored.get("deviation")))
+
+
+def decode_value(raw: bytes) -> Learned | None:
+    """Return what the field of a context holds; None where it is corrupt."""
+    try:
+        return read_value(orjson.loads(raw))
+    except orjson.JSONDecodeError:
+        return None
+
+
+def _deviation(stored: object) -> bytes | None:
+    if not isinstance(stored, dict):
+        return None
+    try:
+        deviation = Deviation(**stored)
+        return _DEVIATION.pack(*deviation) if all(map(isfinite, deviation)) else None
+    except (TypeError, OverflowError):
+        return None
+
+
+def answer_of(paths: Sequence[str], chain: Sequence[Learned | None]) -> Threshold:
+    """Return what the finest known context of a chain says; paths and chain are fine to coarse."""
+    for place, found in enumerate(chain):
+        if found is not None:
+            return Threshold(
+                found.speculate,
+                found.suggest,
+                paths[place],
+                found.version,
+                found.outcomes,
+                _calibration(chain[place:], unseen=place > 0),
+            )
+    return Threshold()
+
+
+def _calibration(chain: Sequence[Learned | None], unseen: bool) -> Calibration | None:
+    """Return what a chain, fine to coarse, adds up to; None where one has no part in it."""
+    deviations = []
+    for found in reversed(chain):
+        if found is None or found.deviation is None:
+            return None
+        deviations.append(Deviation(*_DEVIATION.unpack(found.deviation)))
+    return combined(deviations, unseen=unseen)

@@ -1,0 +1,117 @@
+"""Rollout modes: off, observe or act; the kill switch and the way to switch on step by step.
+
+The most restrictive one wins: of the environment, everybody's, the tenant's and the agent's.
+Here is also what is known of them, without I/O. Setting them is the service's.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, Final, Literal, NamedTuple
+
+from headstart.contexts import MODES, modes_key
+from headstart.lines import Line
+
+Mode = Literal["off", "observe", "act"]
+"""off: no guess is looked at. observe: decisions are made and logged, none is acted on."""
+
+RESTRICTIVE_FIRST: Final[tuple[Mode, ...]] = ("off", "observe", "act")
+
+
+def mode_from_environment() -> Mode:
+    """Return HEADSTART_MODE, act where it is not set. Raises `ValueError` naming the modes."""
+    named = os.environ.get("HEADSTART_MODE") or "act"
+    if named not in RESTRICTIVE_FIRST:
+        raise ValueError(f"HEADSTART_MODE must be off, observe or act, not {named!r:.64}")
+    return named
+
+
+def most_restrictive(modes: Iterable[str]) -> Mode:
+    """Return the most restrictive of some modes; what is none is passed over."""
+    places = [RESTRICTIVE_FIRST.index(each) for each in modes if each in RESTRICTIVE_FIRST]
+    return RESTRICTIVE_FIRST[min(places, default=-1)]
+
+
+class ModeQuestion(NamedTuple):
+    """What to ask Redis: the field `*` of everybody's hash, and these fields of a tenant's."""
+
+    owner: tuple[str, str | None]
+    key: str
+    fields: tuple[str, ...]
+    line: Line | None
+    announced: int
+
+    def through(self, pipeline: Any) -> Any:
+        """Return a pipeline that asks it, in two commands."""
+        return pipeline.hget(MODES, "*").hmget(self.key, self.fields)
+
+
+class ModeMirror:
+    """The modes of the tenants and agents that were asked for, the last used `limit` of them."""
+
+    def __init__(self, *, limit: int, staleness_s: float, clock: Callable[[], float]) -> None:
+        self._limit, self._staleness_s, self._clock = limit, staleness_s, clock
+        self._known: OrderedDict[tuple[str, str | None], tuple[Mode, Line]] = OrderedDict()
+        self._line: Line | None = None
+        self._announced = 0
+        self.lock = threading.Lock()
+
+    def hit(self, tenant: str, agent: str | None) -> Mode | None:
+        """Return a mode that Redis has confirmed within the bound."""
+        try:
+            mode, line = self._known[tenant, agent]
+            self._known.move_to_end((tenant, agent))
+        except (KeyError, TypeError):
+            return None
+        return mode if self._clock() - line.heard <= self._staleness_s else None
+
+    def question(self, tenant: str, agent: str | None) -> ModeQuestion:
+        """Return what to ask."""
+        fields = ("*",) if agent is None else ("*", f"agent/{agent}")
+        return ModeQuestion((tenant, agent), modes_key(tenant), fields, self._line, self._announced)
+
+    def filled(self, question: ModeQuestion, values: Sequence[Any], asked_at: float) -> Mode:
+        """Keep what a question's pipeline gave, asked at `asked_at`, and return the mode."""
+        everybody, others = values
+        found = (everybody, *others)
+        mode = most_restrictive(v.decode(errors="replace") for v in found if v is not None)
+        with self.lock:
+            if question.announced == self._announced:
+                followed = question.line is not None and question.line is self._line
+                line = question.line if followed and question.line else Line(asked_at)
+                self._known[question.owner] = (mode, line)
+                self._known.move_to_end(question.owner)
+            elif question.owner in self._known:  # something changed since it was asked
+                return self._known[question.owner][0]
+            while len(self._known) > self._limit:
+                self._known.popitem(last=False)
+        return mode
+
+    def last_known(self, tenant: str, agent: str | None) -> Mode | None:
+        """Return what was last known, however long ago; None where nothing ever was."""
+        known = self._known.get((tenant, agent))
+        return known[0] if known else None
+
+    def subscribed(self, line: Line) -> None:
+        """Note that changes are announced on `line` from now on; ask all of `held` again."""
+        with self.lock:
+            self._line = line
+            self._announced += 1
+
+    def lost(self) -> None:
+        """Note that no line announces changes any more."""
+        with self.lock:
+            self._line = None
+
+    def changed(self) -> None:
+        """Note an announcement: what was asked before it does not count any more."""
+        with self.lock:
+            self._announced += 1
+
+    def held(self) -> list[ModeQuestion]:
+        """Return the questions whose answers are known, to be asked again."""
+        with self.lock:
+            return [self.question(*owner) for owner in self._known]

@@ -1,0 +1,170 @@
+"""What both readers share: the mirrors, and what is made of an answer of Redis, or of none.
+
+Everything but the round trip, and but who runs the follower: headstart.thresholds has those.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, ClassVar, Final
+from urllib.parse import urlsplit
+
+import redis
+from redis.asyncio.retry import Retry as AsyncRetry
+from redis.backoff import NoBackoff
+from redis.retry import Retry
+
+from headstart.answers import Threshold
+from headstart.contexts import DEFAULT_LEVELS
+from headstart.following import Follower
+from headstart.mirror import Mirror, Question
+from headstart.modes import Mode, ModeMirror, ModeQuestion, mode_from_environment, most_restrictive
+from headstart.reader_metrics import Counts, watch
+
+PAUSE_S: Final = 0.25
+"""Seconds for which an unanswered question keeps a reader from asking again."""
+STALENESS_S: Final = 1.0
+MIRROR_LIMIT: Final = 10_000
+
+Context = Mapping[str, object]
+
+_LOG = logging.getLogger("headstart.thresholds")
+
+
+class Reader:
+    """Everything but the round trip. `mode` is what the environment says."""
+
+    _connect: ClassVar[Callable[..., Any]]
+    _retry: ClassVar[type[Retry] | type[AsyncRetry]]
+
+    def __init__(
+        self,
+        redis_url: str,
+        *,
+        levels: Sequence[str] = DEFAULT_LEVELS,
+        timeout_s: float = 0.05,
+        staleness_s: float = STALENESS_S,
+        mirror_limit: int = MIRROR_LIMIT,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._url, self._timeout_s, self._clock = redis_url, timeout_s, clock
+        self._address = redis_address(redis_url)
+        self._ask_again_at: float | None = None  # None: Redis answers
+        self._environment = mode_from_environment()
+        self._levels, self._limit, self._staleness_s = tuple(levels), mirror_limit, staleness_s
+        self._counts = Counts()
+        self._begin()
+        watch(self, self._counts)
+
+    def _begin(self) -> None:
+        """Know nothing, follow nothing."""
+        self._mirror = Mirror(
+            self._levels,
+            limit=self._limit,
+            staleness_s=self._staleness_s,
+            clock=self._clock,
+            counts=self._counts,
+        )
+        self._modes = ModeMirror(
+            limit=self._limit, staleness_s=self._staleness_s, clock=self._clock
+        )
+        self._follower: Follower | None = None
+
+    def _follow(self) -> None:
+        """Start the follower where there is none, and have it look at what is to be followed."""
+        raise NotImplementedError
+
+    def _connected(self, **options: Any) -> Any:
+        return self._connect(
+            self._url,
+            socket_timeout=self._timeout_s,
+            socket_connect_timeout=self._timeout_s,
+            # a connection that Redis has closed meanwhile is opened anew, once and at once
+            retry=self._retry(NoBackoff(), 1, supported_errors=(redis.ConnectionError,)),
+            **options,
+        )
+
+    def _new_follower(self) -> Follower:
+        return Follower(
+            self._url, self._mirror, self._modes, timeout_s=self._timeout_s, address=self._address
+        )
+
+    def _ask(self, given: Context, tool: str | None) -> Threshold | Question:
+        """Return the answer, where one can be given without asking Redis; else what to ask."""
+        question = self._mirror.question(given, tool)
+        if isinstance(question, Question) and self._pausing():
+            return self._unanswered(question, None)
+        return question
+
+    def _answered(
+        self, question: Question, values: Sequence[bytes | None], asked_at: float
+    ) -> Threshold:
+        self._recovered()
+        self._counts.misses += 1
+        self._counts.miss_seconds.observe(self._clock() - asked_at)
+        answer = self._mirror.filled(question, values, asked_at)
+        if self._staleness_s and (self._follower is None or self._mirror.unfollowed):
+            self._follow()
+        return answer
+
+    def _unanswered(self, question: Question, error: Exception | None) -> Threshold:
+        """Return the last known; `error` is None while not asking at all."""
+        if error is not None:
+            self._failed(error)
+        self._counts.stale += 1
+        return self._mirror.last_known(question)
+
+    def _ask_mode(self, tenant: str, agent_id: str | None) -> Mode | ModeQuestion:
+        """Return the mode, where it can be told without asking Redis; else what to ask."""
+        if self._environment == "off":
+            return "off"
+        known = self._modes.hit(tenant, agent_id)
+        if known is not None:
+            return most_restrictive((self._environment, known))
+        question = self._modes.question(tenant, agent_id)
+        return self._mode_unanswered(question, None) if self._pausing() else question
+
+    def _mode_answered(
+        self, question: ModeQuestion, values: Sequence[Any], asked_at: float
+    ) -> Mode:
+        self._recovered()
+        known = self._modes.filled(question, values, asked_at)
+        if self._staleness_s and self._follower is None:
+            self._follow()
+        return most_restrictive((self._environment, known))
+
+    def _mode_unanswered(self, question: ModeQuestion, error: Exception | None) -> Mode:
+        """Return the last known; what the environment says where nothing is."""
+        if error is not None:
+            self._failed(error)
+        known = self._modes.last_known(*question.owner)
+        return most_restrictive((self._environment, known)) if known else self._environment
+
+    def _pausing(self) -> bool:
+        return self._ask_again_at is not None and self._clock() < self._ask_again_at
+
+    def _recovered(self) -> None:
+        if self._ask_again_at is not None:
+            self._ask_again_at = None
+            _LOG.info("Redis at %s answers again", self._address)
+
+    def _failed(self, error: Exception) -> None:
+        """Pause; warn at the beginning of an outage only."""
+        if self._ask_again_at is None:
+            message = "Redis at %s does not answer (%s): using what is known until it does"
+            _LOG.warning(message, self._address, error)
+        self._ask_again_at = self._clock() + PAUSE_S
+        self._counts.failed += 1
+
+    def stats(self) -> dict[str, int]:
+        """Return counts since the beginning, as `headstart.reader_metrics` explains them."""
+        return self._counts.stats()
+
+
+def redis_address(url: str) -> str:
+    """Return `host:port/db` of a Redis URL (or a socket's path), fit to be printed."""
+    parts = urlsplit(url)
+    server = f"{parts.hostname or 'localhost'}:{parts.port or 6379}"
+    return parts.path if parts.scheme == "unix" else server + parts.path

