@@ -27,7 +27,7 @@ from headstart.durable import Durable
 from headstart.events import InvalidEvent, stamp
 from headstart.keeping import Mode
 from headstart.outbox import Outbox
-from headstart.scrubbing import Scrubbing, Where, scrubber
+from headstart.scrubbing import Scrubber, Scrubbing, Where, scrubber
 from headstart.spool import BufferFull, OnFull, SpoolSettings
 from headstart.tracing import traceparent
 from headstart.validation import validate
@@ -121,7 +121,7 @@ class Emitter:
             if self._closing:
                 raise RuntimeError("this emitter is closed")
             if self._scrub is not None:
-                body = self._scrub(body)
+                body = _scrubbed(self._scrub, body)
             self._outbox.put(key, body)
             self._timing.note(time.perf_counter_ns() - begun)
         return str(record["id"])
@@ -247,6 +247,13 @@ def _encode(record: dict[str, Any], now_ms: int) -> bytes:
     if not accepts(record, body, now_ms):
         validate(record, now_ms=now_ms)
     return body
+
+
+def _scrubbed(scrub: Scrubber, body: bytes) -> bytes:
+    try:
+        return scrub(body)
+    except ValueError as error:  # JSON that the caller wrote
+        raise InvalidEvent("", f"cannot be scrubbed: {error}") from error
 
 
 _emitters: WeakSet[Emitter] = WeakSet()

@@ -56,7 +56,8 @@ def test_an_event_carries_the_span_that_it_was_emitted_in(tmp_path: Path) -> Non
     there = b"".join(path.read_bytes() for path in tmp_path.glob("*/*.log"))
     trace = span.get_span_context()
     assert there.count(b"traceparent") == 2
-    assert b'"traceparent":"00-%032x-%016x-01"' % (trace.trace_id, trace.span_id) in there
+    parent = f"00-{trace.trace_id:032x}-{trace.span_id:016x}-{trace.trace_flags:02x}"
+    assert f'"traceparent":"{parent}"'.encode() in there
     give_up(emitter)
 
 
