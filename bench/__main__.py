@@ -12,6 +12,7 @@ import orjson
 from bench.measuring import say
 
 BENCHMARKS: Final = {
+    "capture": "emit() and its shipper, next to an OpenTelemetry span's end and a bare append",
     "process": "threshold agent on a drained backlog, next to a plain Faust agent",
     "exactness": "threshold agent with all its rules, next to itself without them",
     "learn": "every policy over simulated worlds and real traces, next to an all-knowing oracle",

@@ -1,7 +1,7 @@
 """Headstart client: emit episodic events, read learned speculation thresholds.
 
-with headstart.Emitter("127.0.0.1:9092") as emitter:
-    emitter.emit(event_type="task_complete", workflow_type="refund", workflow_id="w1", ...)
+with headstart.workflow(type="refund", tenant="acme", user="u7") as run:
+    run.emit(headstart.task_complete(task_id="1", tool_id="search", success=True))
 threshold = headstart.Thresholds("redis://127.0.0.1:6379/0").get(workflow_type="refund")
 """
 
@@ -10,6 +10,17 @@ from typing import TYPE_CHECKING, Any
 from headstart.directory import SpoolUnavailable
 from headstart.emitter import BufferFull, Emitter, NotDelivered
 from headstart.events import Event, InvalidEvent
+from headstart.kinds import (
+    ail_decision,
+    hil_decision,
+    speculation_start,
+    task_complete,
+    user_feedback,
+    workflow_complete,
+)
+from headstart.scope import Workflow, workflow
+from headstart.scrubbing import Scrubbing
+from headstart.secrets import Pattern
 from headstart.spool import SpoolSettings
 from headstart.validation import validate
 
@@ -35,13 +46,23 @@ __all__ = [
     "Event",
     "InvalidEvent",
     "NotDelivered",
+    "Pattern",
     "Resolution",
+    "Scrubbing",
     "Speculator",
     "SpoolSettings",
     "SpoolUnavailable",
     "Threshold",
     "Thresholds",
+    "Workflow",
+    "ail_decision",
+    "hil_decision",
+    "speculation_start",
+    "task_complete",
+    "user_feedback",
     "validate",
+    "workflow",
+    "workflow_complete",
 ]
 
 _READING = {

@@ -21,7 +21,7 @@ from headstart.directory import (
     ACKED_FILE,
     SPOOL_FILE,
     Progress,
-    Target,
+    described_target,
     read_progress,
     segments,
     write_progress,
@@ -36,6 +36,7 @@ from headstart.records import (
     scan,
     unpack_header,
 )
+from headstart.scrubbing import scrubber
 
 log = logging.getLogger("headstart")
 
@@ -59,6 +60,7 @@ class Chunk:
     end: int
     path: Path
     created_ms: int
+    scrubbed: int = 0
 
     def delivered(self) -> None:
         """Note that the broker has one of the events."""
@@ -99,9 +101,8 @@ class Backlog:
         try:
             self._lock = os.open(folder / SPOOL_FILE, os.O_RDWR)
             described = orjson.loads(os.pread(self._lock, 65_536, 0))
-            self.target = Target(
-                described["kafka"], described["topic"], float(described["linger_s"])
-            )
+            self.target = described_target(described)
+            self._scrub = scrubber(self.target.scrub, "shipper")
             self._acked = os.open(folder / ACKED_FILE, os.O_RDWR | os.O_CREAT, 0o600)
         except (OSError, ValueError, KeyError, TypeError) as error:
             self.close()
@@ -178,7 +179,26 @@ class Backlog:
         self.lose(missing)
         chunk = Chunk(self, len(fresh), self._next, self._path, self._created_ms)
         self._chunks.append(chunk)
-        return [Item(record.key, record.event, chunk) for record in fresh]
+        items = self._items(fresh, chunk)
+        if not items:
+            self.settle()
+        return items
+
+    def _items(self, records: list[Record], chunk: Chunk) -> list[Item]:
+        """Return the records without their secrets; what cannot be scrubbed does not go out."""
+        scrub = self._scrub
+        if scrub is None:
+            return [Item(record.key, record.event, chunk) for record in records]
+        before, items = scrub.replaced, []
+        for record in records:
+            try:
+                items.append(Item(record.key, scrub(record.event), chunk))
+            except ValueError as error:
+                self.keep(record.event, f"cannot be scrubbed: {error}")
+                self.lose(1)
+                chunk.left -= 1
+        chunk.scrubbed = scrub.replaced - before
+        return items
 
     def _skip_to(self, position: int) -> None:
         """Count positions that are not there any more: dropped at the limit, or damaged."""
@@ -277,7 +297,9 @@ class Backlog:
         """Move the acknowledgement up to the oldest event still on its way."""
         before = self.progress.settled
         while self._chunks and self._chunks[0].left == 0:
-            self.progress.settled = max(self.progress.settled, self._chunks.popleft().end)
+            chunk = self._chunks.popleft()
+            self.progress.settled = max(self.progress.settled, chunk.end)
+            self.progress.scrubbed += chunk.scrubbed
         if self.progress.settled > before:
             try:
                 write_progress(self._acked, self.progress)

@@ -8,17 +8,21 @@ from __future__ import annotations
 
 import os
 import struct
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 from zlib import crc32
+
+from headstart.compression import Compression
+from headstart.scrubbing import Scrubbing, read_scrubbing
 
 SPOOL_FILE: Final = "spool.json"
 ACKED_FILE: Final = "acked"
 QUARANTINE: Final = "quarantine"
 NEW: Final = ".new-"
 """Prefix of a spool that is being made: readers leave it alone."""
-_ACKED = struct.Struct("<QQI")
+_ACKED = struct.Struct("<QQQI")
 ACKED_BYTES: Final = _ACKED.size
 
 
@@ -28,19 +32,36 @@ class SpoolUnavailable(OSError):
 
 @dataclass(frozen=True)
 class Target:
-    """Where a spool's events go. `linger_s`: how long a frame may fill."""
+    """Where a spool's events go, and how. `linger_s`: how long a frame may fill."""
 
     kafka: str
     topic: str
     linger_s: float
+    compression: Compression | None = None
+    scrub: Scrubbing = field(default_factory=Scrubbing)
+
+
+def described_target(described: Mapping[str, Any]) -> Target:
+    """Return the target in a spool's description. Raises `KeyError`, `TypeError`, `ValueError`."""
+    return Target(
+        described["kafka"],
+        described["topic"],
+        float(described["linger_s"]),
+        described.get("compression"),
+        read_scrubbing(described.get("scrub", {})),
+    )
 
 
 @dataclass
 class Progress:
-    """What became of a spool: positions below `settled` are through, `lost` of them never sent."""
+    """What became of a spool: positions below `settled` are through, `lost` of them never sent.
+
+    `scrubbed`: how many values were replaced in those that were.
+    """
 
     settled: int = 0
     lost: int = 0
+    scrubbed: int = 0
 
 
 def default_directory() -> Path:
@@ -67,8 +88,8 @@ def segments(folder: Path) -> list[tuple[int, Path]]:
 
 def write_progress(descriptor: int, progress: Progress) -> None:
     """Write an acknowledgement file in one small write."""
-    check = crc32(b"%d %d" % (progress.settled, progress.lost))
-    os.pwrite(descriptor, _ACKED.pack(progress.settled, progress.lost, check), 0)
+    counts = (progress.settled, progress.lost, progress.scrubbed)
+    os.pwrite(descriptor, _ACKED.pack(*counts, crc32(b"%d %d %d" % counts)), 0)
 
 
 def read_progress(descriptor: int) -> Progress | None:
@@ -76,8 +97,8 @@ def read_progress(descriptor: int) -> Progress | None:
     data = os.pread(descriptor, ACKED_BYTES, 0)
     if len(data) < ACKED_BYTES:
         return Progress() if not data else None
-    settled, lost, check = _ACKED.unpack(data)
-    return Progress(settled, lost) if crc32(b"%d %d" % (settled, lost)) == check else None
+    *counts, check = _ACKED.unpack(data)
+    return Progress(*counts) if crc32(b"%d %d %d" % tuple(counts)) == check else None
 
 
 def used_bytes(directory: Path) -> int:

@@ -18,14 +18,18 @@ from weakref import WeakSet
 
 import orjson
 
+from headstart import metrics
 from headstart.acceptance import accepts
+from headstart.compression import Compression, require_codec
 from headstart.contexts import event_key
 from headstart.directory import Target, default_directory
 from headstart.durable import Durable
 from headstart.events import InvalidEvent, stamp
 from headstart.keeping import Mode
 from headstart.outbox import Outbox
-from headstart.spool import BufferFull, SpoolSettings
+from headstart.scrubbing import Scrubber, Scrubbing, Where, scrubber
+from headstart.spool import BufferFull, OnFull, SpoolSettings
+from headstart.tracing import traceparent
 from headstart.validation import validate
 
 __all__ = ["DEFAULT_BUFFER", "TOPIC", "BufferFull", "Emitter", "NotDelivered"]
@@ -49,7 +53,7 @@ class Emitter:
             emitter.emit(event_type="task_complete", workflow_type="refund", workflow_id="w1")
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - settings, each by its name
         self,
         kafka: str,
         *,
@@ -59,27 +63,39 @@ class Emitter:
         spool: str | os.PathLike[str] | SpoolSettings | None = None,
         durable: bool = True,
         shipper: Mode | None = None,
+        on_full: OnFull | None = None,
+        scrub: Where | Scrubbing | None = None,
+        compression: Compression | None = None,
     ) -> None:
         """`kafka`: host:port[,host:port]. `linger_s`: how long a frame may fill, in seconds.
 
         `spool`: directory, or all its settings; default HEADSTART_SPOOL, else below the user's
         state directory. `shipper`: who sends, default HEADSTART_SHIPPER, else `process`.
-        `durable=False` keeps events in memory, at most `buffer` of them.
+        `durable=False` keeps events in memory, at most `buffer` of them. `on_full`: `raise`,
+        `block` or `drop_oldest`, as in `SpoolSettings`. `scrub`: where secrets are taken out,
+        default HEADSTART_SCRUB, else `shipper`. `compression` of large frames, default
+        HEADSTART_COMPRESSION, else none; it needs cramjam here and where it is shipped.
         Raises `SpoolUnavailable` where no spool directory can be told, `ValueError`.
         """
         self.kafka, self.topic, self.linger_s = kafka, topic, linger_s
         self._outbox: Outbox
+        scrubbing = _scrubbing(scrub)
+        self._scrub = scrubber(scrubbing, "emit")
+        target = Target(kafka, topic, linger_s, _compression(compression), scrubbing)
         if durable:
-            target = Target(kafka, topic, linger_s)
-            self._outbox = Durable(target, _settings(spool), _mode(shipper))
+            settings = _settings(spool)
+            settings = replace(settings, on_full=on_full or settings.on_full)
+            self._outbox = Durable(target, settings, _mode(shipper))
         else:
             from headstart.memory import Memory  # which needs a Kafka client, as a spool does not
 
-            self._outbox = Memory(kafka, topic, linger_s, buffer)
+            self._outbox = Memory(target, buffer, on_full or "raise")
         self._lock = threading.Lock()
         self._closing = False
         self._lost = 0
+        self._timing = metrics.Timing()
         _emitters.add(self)
+        metrics.watch(self)
 
     @property
     def spool_id(self) -> str:
@@ -94,14 +110,20 @@ class Emitter:
         `SpoolUnavailable` or another `OSError` where the spool cannot be written; `RuntimeError`
         after `close()`. What raised was not taken.
         """
+        begun = time.perf_counter_ns()
         record = stamp(fields if event is None else {**event, **fields})
         record.pop("origin", None)
+        if "traceparent" not in record and (parent := traceparent()) is not None:
+            record["traceparent"] = parent
         body = _encode(record, time.time_ns() // 1_000_000)
         key = event_key(record["tenant"], record["workflow_type"])
         with self._lock:
             if self._closing:
                 raise RuntimeError("this emitter is closed")
+            if self._scrub is not None:
+                body = _scrubbed(self._scrub, body)
             self._outbox.put(key, body)
+            self._timing.note(time.perf_counter_ns() - begun)
         return str(record["id"])
 
     def flush(self, timeout_s: float = 30.0) -> None:
@@ -145,6 +167,7 @@ class Emitter:
             self._outbox.stop_waiting()
             with self._lock:
                 self._closing = True
+                metrics.forget(self)
                 self._outbox.close(min(timeout_s, 5.0) if delivered else 1.0)
 
     def stats(self) -> dict[str, int]:
@@ -152,7 +175,7 @@ class Emitter:
 
         `emitted`; `acknowledged` by the broker; `waiting`; `lost` for good, by damage or refusal
         (quarantined) or at the limit; `dropped` at the limit (an upper bound, part of `lost` once
-        the shipper has come to it).
+        the shipper has come to it). `scrubbed`: secrets replaced, in what is through.
         """
         progress, emitted = self._outbox.progress(), self._outbox.emitted
         return {
@@ -161,11 +184,20 @@ class Emitter:
             "waiting": max(0, emitted - progress.settled),
             "lost": progress.lost,
             "dropped": self._outbox.dropped,
+            "scrubbed": progress.scrubbed + (0 if self._scrub is None else self._scrub.replaced),
         }
+
+    @property
+    def timing(self) -> metrics.Timing:
+        """How long `emit()` took, since the emitter was made."""
+        return self._timing
 
     def _after_fork(self) -> None:
         self._lock = threading.Lock()
         self._lost = 0
+        self._timing = metrics.Timing()
+        if self._scrub is not None:
+            self._scrub.replaced = 0
         self._outbox.abandon()
 
     def __enter__(self) -> Self:
@@ -193,6 +225,18 @@ def _mode(shipper: Mode | None) -> Mode:
     return named  # type: ignore[return-value]
 
 
+def _scrubbing(scrub: Where | Scrubbing | None) -> Scrubbing:
+    if isinstance(scrub, Scrubbing):
+        return scrub
+    return Scrubbing(scrub or os.environ.get("HEADSTART_SCRUB") or "shipper")  # type: ignore[arg-type]
+
+
+def _compression(compression: Compression | None) -> Compression | None:
+    named = compression or os.environ.get("HEADSTART_COMPRESSION") or None
+    require_codec(named)
+    return named  # type: ignore[return-value]
+
+
 def _encode(record: dict[str, Any], now_ms: int) -> bytes:
     """Return the event as JSON. Raises `InvalidEvent` where it breaks the contract."""
     try:
@@ -205,10 +249,18 @@ def _encode(record: dict[str, Any], now_ms: int) -> bytes:
     return body
 
 
+def _scrubbed(scrub: Scrubber, body: bytes) -> bytes:
+    try:
+        return scrub(body)
+    except ValueError as error:  # JSON that the caller wrote
+        raise InvalidEvent("", f"cannot be scrubbed: {error}") from error
+
+
 _emitters: WeakSet[Emitter] = WeakSet()
 
 
 def _after_fork() -> None:
+    metrics.reset()
     for emitter in list(_emitters):
         emitter._after_fork()
 

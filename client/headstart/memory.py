@@ -5,33 +5,42 @@ from __future__ import annotations
 import asyncio
 import logging
 import threading
+import time
 from collections import deque
 
-from headstart.directory import Progress
+from headstart.directory import Progress, Target
 from headstart.events import new_id
 from headstart.outbox import origin_prefix, with_origin
+from headstart.scrubbing import scrubber
 from headstart.sending import Sender
-from headstart.spool import BufferFull
+from headstart.spool import BufferFull, OnFull
 
 log = logging.getLogger("headstart")
 
-_SENDER_BYTES = 16 << 20
+_SAY_EVERY_S = 60.0
+_FULL_POLL_S = 0.005
 
 
 class Memory:
-    """An outbox of at most `limit` events, sent by a thread of this process."""
+    """An outbox of at most `limit` events, sent by a thread of this process.
+
+    Half of them at most are with the sender; only the others can still be dropped.
+    """
 
     where = "in memory"
 
-    def __init__(self, kafka: str, topic: str, linger_s: float, limit: int) -> None:
-        self._kafka, self._topic, self._linger_s, self._limit = kafka, topic, linger_s, limit
+    def __init__(self, target: Target, limit: int, on_full: OnFull = "raise") -> None:
+        self._target, self._limit, self._on_full = target, limit, on_full
+        self._handed_over = max(1, limit // 2)
+        self._scrub = scrubber(target.scrub, "shipper")
         self._begin()
 
     def _begin(self) -> None:
         self.id = new_id()
         self._prefix = origin_prefix(self.id)
         self.emitted = self.dropped = 0
-        self._through = self._lost = 0
+        self._through = self._lost = self._scrubbed = self._sending = 0
+        self._said, self._unsaid = -_SAY_EVERY_S, 0
         self._waiting: deque[tuple[bytes, bytes]] = deque()
         self._changed = threading.Condition()
         self._closed = False
@@ -44,10 +53,8 @@ class Memory:
         """Queue one event."""
         if self._failure is not None:
             raise RuntimeError("the emitter has stopped sending") from self._failure
-        if self.emitted - self._through >= self._limit:
-            raise BufferFull(
-                f"{self._limit} events wait for the broker at {self._kafka}; is it running?"
-            )
+        while self.emitted - self._through >= self._limit:
+            self._make_room()
         event = with_origin(body, self._prefix, self.emitted)
         self.emitted += 1
         self._waiting.append((key, event))
@@ -57,6 +64,31 @@ class Memory:
             self._thread.start()
         if len(self._waiting) == 1:
             self._notify()
+
+    def _make_room(self) -> None:
+        """Wait, drop the oldest, or raise, by the rule."""
+        if self._on_full == "block" and not self._closed and self._failure is None:
+            time.sleep(_FULL_POLL_S)
+            return
+        if self._on_full != "drop_oldest" or not self._drop_oldest():
+            raise BufferFull(
+                f"{self._limit} events wait for the broker at {self._target.kafka}; is it running?"
+            )
+        self.dropped += 1
+        self._unsaid += 1
+        if time.monotonic() - self._said > _SAY_EVERY_S:
+            log.error("%d events were dropped: %d wait in memory", self._unsaid, self._limit)
+            self._said, self._unsaid = time.monotonic(), 0
+
+    def _drop_oldest(self) -> bool:
+        with self._changed:
+            try:
+                self._waiting.popleft()
+            except IndexError:
+                return False
+            self._through += 1
+            self._lost += 1
+        return True
 
     def _notify(self) -> None:
         if self._loop is not None and not self._loop.is_closed():
@@ -74,19 +106,38 @@ class Memory:
                 self._changed.notify_all()
 
     async def _send(self) -> None:
-        sender = Sender(self._kafka, self._topic)
+        target = self._target
+        sender = Sender(target.kafka, target.topic, target.compression)
         try:
             while not self._closed:
                 await self._wake.wait()
                 self._wake.clear()
-                while self._waiting:
-                    key, event = self._waiting.popleft()
-                    sender.add(key, event, self, self._linger_s)
+                while self._sending < self._handed_over and (next_one := self._take()):
+                    self._hand_over(sender, *next_one)
         finally:
             await sender.close()
 
+    def _take(self) -> tuple[bytes, bytes] | None:
+        with self._changed:
+            return self._waiting.popleft() if self._waiting else None
+
+    def _hand_over(self, sender: Sender, key: bytes, event: bytes) -> None:
+        self._sending += 1
+        if self._scrub is not None:
+            before = self._scrub.replaced
+            try:
+                event = self._scrub(event)
+            except ValueError as error:
+                self.refused(event, f"cannot be scrubbed: {error}")
+                return
+            self._scrubbed += self._scrub.replaced - before
+        sender.add(key, event, self, self._target.linger_s)
+
     def delivered(self) -> None:
         """Note that the broker has one more event."""
+        self._sending -= 1
+        if self._waiting:
+            self._wake.set()
         with self._changed:
             self._through += 1
             if self._through == self.emitted or not self._through % 100:
@@ -104,7 +155,7 @@ class Memory:
 
     def progress(self) -> Progress:
         """Return how many the broker has: a count, as keys overtake each other."""
-        return Progress(self._through, self._lost)
+        return Progress(self._through, self._lost, self._scrubbed)
 
     def wait(self, timeout_s: float) -> None:
         """Wait for an acknowledgement."""
@@ -114,7 +165,8 @@ class Memory:
             self._changed.wait(min(timeout_s, 0.05))
 
     def stop_waiting(self) -> None:
-        """Do nothing: `put` never waits."""
+        """Let a `put` that blocks give up with `BufferFull`."""
+        self._closed = True
 
     def close(self, wait_s: float) -> None:
         """End the thread; what still waits is lost."""

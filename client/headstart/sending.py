@@ -15,8 +15,9 @@ from typing import Any, Final, Protocol
 from aiokafka import AIOKafkaProducer
 from aiokafka.errors import KafkaError, MessageSizeTooLargeError
 
+from headstart.compressing import FrameProducer, end_producer, start_producer
+from headstart.compression import Compression
 from headstart.frames import cut_frames, encode_frame
-from headstart.producing import end_producer, start_producer
 
 log = logging.getLogger("headstart")
 
@@ -45,7 +46,7 @@ class Receipt(Protocol):
 class _Link:
     """One producer and what was given to it."""
 
-    def __init__(self, producer: AIOKafkaProducer) -> None:
+    def __init__(self, producer: AIOKafkaProducer | FrameProducer) -> None:
         self.producer = producer
         self.broken = False
         self.under_way: set[asyncio.Future[Any]] = set()
@@ -54,9 +55,16 @@ class _Link:
 class Sender:
     """A queue per key, and a task that empties each."""
 
-    def __init__(self, kafka: str, topic: str, where: str = "in memory") -> None:
+    def __init__(
+        self,
+        kafka: str,
+        topic: str,
+        compression: Compression | None = None,
+        where: str = "in memory",
+    ) -> None:
         """`where`: where events wait while no broker answers, for the log."""
         self.kafka, self.topic, self._where = kafka, topic, where
+        self._compression = compression
         self.waiting_bytes = 0
         self._queues: dict[bytes, deque[tuple[bytes, Receipt]]] = {}
         self._tasks: dict[bytes, asyncio.Task[None]] = {}
@@ -147,6 +155,7 @@ class Sender:
                 try:
                     producer = await start_producer(
                         self.kafka,
+                        compression=self._compression,
                         max_batch_size=1_000_000,
                         max_request_size=1_048_576,
                         request_timeout_ms=30_000,

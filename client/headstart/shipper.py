@@ -18,6 +18,7 @@ from typing import Final
 
 from headstart.backlog import Backlog, Item, Unreadable
 from headstart.bell import Bell
+from headstart.compression import Compression
 from headstart.directory import NEW, QUARANTINE, SPOOL_FILE, Target
 from headstart.sending import Sender
 
@@ -53,7 +54,7 @@ class Shipper:
         self._rung = asyncio.Event()
         self._backlogs: dict[str, Backlog] = {}
         self._unreadable: set[str] = set()
-        self._senders: dict[tuple[str, str], Sender] = {}
+        self._senders: dict[tuple[str, str, Compression | None], Sender] = {}
         self._attended = self._moved = 0.0
         self._changed_ns = -1
 
@@ -139,7 +140,7 @@ class Shipper:
             return []
 
     def _sender(self, target: Target) -> Sender:
-        address = (self._kafka or target.kafka, target.topic)
+        address = (self._kafka or target.kafka, target.topic, target.compression)
         if address not in self._senders:
             self._senders[address] = Sender(*address, where=f"in {self.directory}")
         return self._senders[address]

@@ -32,6 +32,8 @@ from headstart.directory import (
 )
 from headstart.records import HEADER_BYTES, pack_header, pack_record, pack_seal
 
+OnFull = Literal["raise", "block", "drop_oldest"]
+
 _FULL: Final = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
@@ -53,7 +55,7 @@ class SpoolSettings:
     limit_bytes: int = 1 << 30
     segment_bytes: int = 8 << 20
     segment_s: float = 3600.0
-    on_full: Literal["raise", "block", "drop_oldest"] = "raise"
+    on_full: OnFull = "raise"
     fsync: Literal["never", "interval", "every"] = "never"
     fsync_s: float = 1.0
 

@@ -77,7 +77,8 @@ def test_a_full_spool_that_blocks_goes_on_when_there_is_room(tmp_path: Path) -> 
     backlog.close()
     emitter.close(0.0)
     assert emitter.stats() == {
-        "emitted": 400, "acknowledged": 400, "waiting": 0, "lost": 0, "dropped": 0
+        "emitted": 400, "acknowledged": 400, "waiting": 0, "lost": 0, "dropped": 0,
+        "scrubbed": 0,
     }  # fmt: skip
 
 

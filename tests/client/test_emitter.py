@@ -28,7 +28,7 @@ FIELDS: dict[str, Any] = {
     "workflow_id": "w1",
 }
 SENDING = ("headstart-emit", "headstart-ship")
-NOTHING_LOST = {"lost": 0, "dropped": 0}
+NOTHING_LOST = {"lost": 0, "dropped": 0, "scrubbed": 0}
 PATIENT = 60.0  # seconds: a loaded machine must not look like a broker that is away
 
 

@@ -17,13 +17,23 @@ def test_the_exported_names() -> None:
         "Event",
         "InvalidEvent",
         "NotDelivered",
+        "Pattern",
         "Resolution",
+        "Scrubbing",
         "Speculator",
         "SpoolSettings",
         "SpoolUnavailable",
         "Threshold",
         "Thresholds",
+        "Workflow",
+        "ail_decision",
+        "hil_decision",
+        "speculation_start",
+        "task_complete",
+        "user_feedback",
         "validate",
+        "workflow",
+        "workflow_complete",
     ]
 
 

@@ -32,7 +32,7 @@ def test_it_runs(system: System, tmp_path: Path) -> None:
         env={**os.environ, "HEADSTART_SPOOL": str(tmp_path)},
     )
     assert (ran.returncode, ran.stderr) == (0, "")
-    assert ran.stdout == "120 events acknowledged\n"
+    assert ran.stdout == "140 events acknowledged\n"
     assert system.drain(30)
     with Thresholds(at.redis) as thresholds:
         answer = thresholds.get(workflow_type="refund", domain="retail", user_id="u7")

@@ -1,0 +1,66 @@
+"""Large frames are compressed where a setting says so, small ones never; nobody else notices."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from headstart import Emitter
+from headstart.compressing import COMPRESS_BYTES, FrameProducer
+from headstart.compression import CodecMissing, require_codec
+from headstart.emitter import TOPIC
+from tests.client.test_emitter import FIELDS, Log, log, topics  # noqa: F401 - fixtures
+
+
+class Producer:
+    """Keeps what it is given."""
+
+    def __init__(self) -> None:
+        self.sent: list[int] = []
+
+    async def send(self, _topic: str, value: bytes, key: bytes) -> Any:
+        self.sent.append(len(value))
+        return asyncio.get_running_loop().create_future()
+
+
+def test_a_frame_s_size_decides() -> None:
+    plain, packing = Producer(), Producer()
+
+    async def run() -> None:
+        both = FrameProducer(plain, packing)  # type: ignore[arg-type]
+        for size in (1, COMPRESS_BYTES - 1, COMPRESS_BYTES, 900_000):
+            await both.send(TOPIC, b"x" * size, b"k")
+
+    asyncio.run(run())
+    assert plain.sent == [1, COMPRESS_BYTES - 1]
+    assert packing.sent == [COMPRESS_BYTES, 900_000]
+
+
+@pytest.mark.integration
+@pytest.mark.parametrize("compression", ["lz4", "zstd"])
+@pytest.mark.parametrize("durable", [True, False], ids=["durable", "memory"])
+def test_what_arrives_is_what_was_emitted_in_order(
+    log: Log,  # noqa: F811
+    compression: Any,
+    durable: bool,
+    tmp_path: Path,
+) -> None:
+    with Emitter(
+        log.kafka, spool=tmp_path, durable=durable, compression=compression, linger_s=0.02
+    ) as emitter:
+        for n in range(300):
+            emitter.emit(FIELDS, tenant=log.tenant, n=n)
+            if n == 3:
+                emitter.flush(60)  # a small frame first
+    assert [event["n"] for event in log.events()] == list(range(300))
+
+
+def test_an_unknown_codec_and_a_missing_package_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(ValueError, match="lz4, zstd or None"):
+        Emitter("127.0.0.1:1", compression="gzip")  # type: ignore[arg-type]
+    monkeypatch.setattr("headstart.compression.find_spec", lambda _name: None)
+    with pytest.raises(CodecMissing, match=r"headstart\[compression\]"):
+        require_codec("zstd")

@@ -1,0 +1,158 @@
+"""Constructors and the workflow scope: ids filled in, a wrong value named at the call."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import headstart
+from headstart import Emitter, InvalidEvent, NotDelivered
+from headstart.events import EventType
+from headstart.validation import validate
+
+IDS: dict[str, Any] = {"workflow_type": "refund", "workflow_id": "w1"}
+KINDS: dict[str, tuple[Callable[..., Any], dict[str, Any]]] = {
+    "speculation_start": (
+        headstart.speculation_start,
+        {"task_id": "t", "guess": "search", "confidence": 0.8, "speculated": True},
+    ),
+    "task_complete": (headstart.task_complete, {"task_id": "t", "tool_id": "search"}),
+    "ail_decision": (headstart.ail_decision, {"type": "route", "action": "go"}),
+    "hil_decision": (headstart.hil_decision, {"type": "pay", "action": "go", "accepted": True}),
+    "workflow_complete": (headstart.workflow_complete, {"outcome": "partial"}),
+    "user_feedback": (headstart.user_feedback, {"target_id": "x", "reward": -1.5}),
+}
+
+
+def test_every_kind_has_its_constructor() -> None:
+    assert set(KINDS) == set(EventType.__args__)  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_constructor_makes_a_valid_event(kind: str) -> None:
+    construct, fields = KINDS[kind]
+    event = construct(**IDS, **fields, context={"domain": "retail"}, data={"mine": 1})
+    validate(event)
+    assert event["event_type"] == kind
+    assert event["data"]["context"] == {"domain": "retail"}
+    assert event["data"]["mine"] == 1
+    assert None not in event.values()
+
+
+@pytest.mark.parametrize(
+    ("kind", "fields", "field"),
+    [
+        ("speculation_start", {"confidence": 7}, "confidence"),
+        ("speculation_start", {"mode": "x"}, "data.prediction.mode"),
+        ("speculation_start", {"workflow_id": ""}, "workflow_id"),
+        ("task_complete", {"gain_ms": -1}, "data.result.gain_ms"),
+        ("task_complete", {"was_correct": "yes"}, "data.prediction.was_correct"),
+        ("task_complete", {"timestamp": 1e12}, "timestamp"),
+        ("ail_decision", {"action": 1}, "data.decision.action"),
+        ("hil_decision", {"accepted": "no"}, "data.decision.accepted"),
+        ("workflow_complete", {"outcome": "fine"}, "data.outcome"),
+        ("user_feedback", {"source": "dog"}, "data.source"),
+    ],
+)
+def test_a_wrong_value_is_named_at_the_call(kind: str, fields: dict[str, Any], field: str) -> None:
+    construct, good = KINDS[kind]
+    with pytest.raises(InvalidEvent) as caught:
+        construct(**{**IDS, **good, **fields})
+    assert caught.value.field == field
+
+
+def test_without_a_scope_the_ids_are_missing() -> None:
+    with pytest.raises(InvalidEvent) as caught:
+        headstart.task_complete(tool_id="search")
+    assert caught.value.field == "workflow_type"
+
+
+class Taken(Emitter):
+    """Keeps what was emitted; its broker never answers."""
+
+    def __init__(self, directory: Path) -> None:
+        super().__init__("127.0.0.1:1", spool=directory, shipper="none")
+        self.events: list[dict[str, Any]] = []
+
+    def emit(self, event: Any = None, /, **fields: Any) -> str:
+        self.events.append({**event, **fields})
+        return super().emit(event, **fields)
+
+
+@pytest.fixture
+def emitter(tmp_path: Path) -> Any:
+    made = Taken(tmp_path)
+    yield made
+    with pytest.raises(NotDelivered):
+        made.close(0.0)
+
+
+def run_of(emitter: Emitter, **more: Any) -> headstart.Workflow:
+    given = {"type": "refund", "tenant": "acme", "user": "u7", "flush_s": 0.0}
+    return headstart.workflow(**{**given, **more}, emitter=emitter)
+
+
+def test_the_scope_fills_in_ids_and_says_how_it_ended(
+    emitter: Taken, caplog: pytest.LogCaptureFixture
+) -> None:
+    with run_of(emitter, context={"domain": "retail"}) as run:
+        run.emit(headstart.task_complete(tool_id="search", context={"complexity": 1}))
+    task, end = emitter.events
+    for event in (task, end):
+        assert event["workflow_id"] == run.id
+        assert (event["tenant"], event["user_id"]) == ("acme", "u7")
+    assert task["data"]["context"] == {"domain": "retail", "complexity": 1}
+    assert end["data"]["outcome"] == "success"
+    assert end["data"]["result"]["execution_time_ms"] >= 0
+    assert "not acknowledged" in caplog.text  # the broker is away, and nobody's work stops
+
+
+@pytest.mark.parametrize(
+    ("error", "outcome"),
+    [(ValueError, "failure"), (KeyboardInterrupt, "aborted"), (asyncio.CancelledError, "aborted")],
+)
+def test_an_exception_is_an_outcome_and_goes_on(
+    emitter: Taken, error: type[BaseException], outcome: str
+) -> None:
+    with pytest.raises(error), run_of(emitter):
+        raise error
+    assert [event["data"]["outcome"] for event in emitter.events] == [outcome]
+
+
+def test_who_completes_it_has_the_word(emitter: Taken) -> None:
+    with run_of(emitter) as run:
+        run.complete("partial", response="half")
+    (end,) = emitter.events
+    assert (end["data"]["outcome"], end["data"]["response"]) == ("partial", "half")
+
+
+def test_scopes_of_concurrent_tasks_do_not_meet(emitter: Taken) -> None:
+    async def one(name: str) -> None:
+        async with run_of(emitter, id=name) as run:
+            await asyncio.sleep(0)
+            run.emit(headstart.task_complete(tool_id=name))
+            await asyncio.sleep(0)
+
+    async def both() -> None:
+        await asyncio.gather(one("a"), one("b"))
+
+    asyncio.run(both())
+    tools = [event for event in emitter.events if event["event_type"] == "task_complete"]
+    assert all(event["workflow_id"] == event["tool_id"] for event in tools)
+    assert len(emitter.events) == 4
+
+
+def test_a_scope_that_is_no_workflow_is_refused(emitter: Taken) -> None:
+    with pytest.raises(InvalidEvent) as caught:
+        run_of(emitter, tenant="a\x1fb")
+    assert caught.value.field == "tenant"
+    emitter.emit({**IDS, "event_type": "task_complete"})
+
+
+def test_the_log_says_nothing_by_itself() -> None:
+    assert logging.getLogger("headstart").handlers == []
