@@ -30,7 +30,7 @@ class HopsTarget:
     alarm: float = 6.0
 
     name = "hops_target"
-    version = 1
+    version = 2
 
     @property
     def _hops(self) -> Hops:
@@ -89,5 +89,8 @@ class HopsTarget:
         return self._hops.deviation(state[:-_BINS])
 
     def migrated(self, version: int, state: State) -> State | None:
-        """Return `state` if this version wrote it."""
-        return same_layout(self, version, state)
+        """Return `state`; also read version 1, whose calibration was that of `Hops` version 1."""
+        calibration = self._hops.migrated(version, state[:-_BINS])
+        if calibration is None:
+            return None
+        return same_layout(self, self.version, calibration + state[-_BINS:])
