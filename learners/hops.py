@@ -44,7 +44,8 @@ class Hops:
     Before every eighth, forget: L = P^-1, L' = k L + (1 - k) prior, d <- L'^-1 k L d, k = keep^8.
     After each, Page-Hinkley (1954) on y - q, both sides, `slack` and `alarm`. What it hears is a
     bias, so the alarm doubts the intercept, here and at the finer levels of the chain, and leaves
-    the slope: b's precision falls to a tenth, and nine tenths of the prior's are added.
+    the slope: b's precision falls to a tenth, and nine tenths of the prior's are added
+    (`slope_kept` below 1: the same for a, to that share).
 
     The coarsest level also learns `cold`: what a context adds to b by being new, times
     1 / (1 + n / 2), n the outcomes of the finest level before this one. A predictor has seen as
@@ -60,6 +61,7 @@ class Hops:
     slack: float = 0.055
     alarm: float = 13.0
     stakes: float = 0.05
+    slope_kept: float = 1.0
 
     name = "hops"
     version = 2
@@ -107,7 +109,7 @@ class Hops:
             if n % _EVERY == 0.0 and n:
                 da, db, p1, p2, p3 = self._forgotten(depth, da, db, p1, p2, p3)
             if alarmed:
-                p1, p2, p3 = _doubted(depth, p1, p2, p3)
+                p1, p2, p3 = self._doubted(depth, p1, p2, p3)
             slope = a + da
             z = (slope if slope > _SLOPE_MIN else _SLOPE_MIN) * x + b + db + fresh
             error = y - 1.0 / (1.0 + exp(-z if z > -_SURE else _SURE))
@@ -128,7 +130,7 @@ class Hops:
                 down = 0.0
             if up > alarm or down > alarm:
                 up, down, alarmed = 0.0, 0.0, True
-                p1, p2, p3 = _doubted(depth, p1, p2, p3)
+                p1, p2, p3 = self._doubted(depth, p1, p2, p3)
             g = g + gain_rate * (gain - g) if g > 0.0 else gain
             c = c + cost_rate * (cost - c) if c > 0.0 else cost
             if not depth:
@@ -153,6 +155,19 @@ class Hops:
         scale = 1.0 / (l1 * l3 - l2 * l2)
         p1, p2, p3 = l3 * scale, -l2 * scale, l1 * scale
         return p1 * e1 + p2 * e2, p2 * e1 + p3 * e2, p1, p2, p3
+
+    def _doubted(self, depth: float, p1: float, p2: float, p3: float) -> tuple[float, float, float]:
+        """Return P after an alarm: of the intercept hardly more is known than at first."""
+        prior = _PRIORS[int(depth) if depth < 4.0 else 3]
+        if self.slope_kept < 1.0:
+            p1, p2 = p1 / self.slope_kept, p2 / sqrt(self.slope_kept)
+            gained = (1.0 - self.slope_kept) * prior[0]
+            shrink = gained / (1.0 + gained * p1)
+            p1, p2, p3 = p1 - shrink * p1 * p1, p2 - shrink * p1 * p2, p3 - shrink * p2 * p2
+        p2, p3 = p2 / sqrt(_KEPT), p3 / _KEPT
+        gained = (1.0 - _KEPT) * prior[1]
+        shrink = gained / (1.0 + gained * p3)
+        return p1 - shrink * p2 * p2, p2 - shrink * p2 * p3, p3 - shrink * p3 * p3
 
     def _cold(self, cold: float, variance: float, h: float, error: float) -> tuple[float, float]:
         """Return `cold` and its variance after an outcome in a context known as little as `h`."""
@@ -199,15 +214,6 @@ def _total(state: State) -> tuple[float, float, float, float, float]:
     """Return (a, b, their covariance) of a level with all above it, without `cold`."""
     _, _, _, _, da, db, p1, p2, p3, _, _, _, _, a, b, va, cab, vb = state
     return a + da, b + db, va + p1, cab + p2, vb + p3
-
-
-def _doubted(depth: float, p1: float, p2: float, p3: float) -> tuple[float, float, float]:
-    """Return P after an alarm: of the intercept hardly more is known than at first."""
-    prior = _PRIORS[int(depth) if depth < 4.0 else 3]
-    p2, p3 = p2 / sqrt(_KEPT), p3 / _KEPT
-    gained = (1.0 - _KEPT) * prior[1]
-    shrink = gained / (1.0 + gained * p3)
-    return p1 - shrink * p2 * p2, p2 - shrink * p2 * p3, p3 - shrink * p3 * p3
 
 
 def _inverted(state: State) -> State:

@@ -22,7 +22,8 @@ class HopsTarget:
 
     The lowest threshold whose predicted precision, the calibrated probability over a histogram of
     40 bins of the confidences seen, reaches `target`. The calibration is that of `Hops` with a
-    quicker alarm. State: that of `Hops`, then the bins' counts, which decay by `keep`.
+    quicker alarm that doubts the slope, too. State: that of `Hops`, then the bins' counts, which
+    decay by `keep`.
     """
 
     target: float = TARGET
@@ -34,7 +35,7 @@ class HopsTarget:
 
     @property
     def _hops(self) -> Hops:
-        return Hops(alarm=self.alarm)
+        return Hops(keep=0.9993, slack=0.05, alarm=self.alarm, slope_kept=0.1)
 
     def initial(self) -> State:
         """Return the calibration's prior and empty bins."""
