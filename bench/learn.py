@@ -134,12 +134,16 @@ def _trace_share(learner: Policy, judged: Sequence[Judged]) -> float:
 
 
 def speed(learner: Policy, rounds: int = 20, count: int = 1000) -> dict[str, float]:
-    """Return microseconds of one outcome through four levels, and of one threshold: best round."""
+    """Return microseconds of one outcome through four levels, and of one threshold: best round.
+
+    A busy machine is slow for everybody, so each round also times a fixed loop (`_yardstick`). The
+    ratio of the two is what may be compared between machines.
+    """
     chain: Sequence[State] = [learner.initial()]
     while len(chain) < 4:
         chain = [*chain, learner.begin(chain[-1])]
     stream = [Outcome(0.75 + n % 25 / 100, n % 5 > 0, gain=400, cost=600) for n in range(count)]
-    updates, thresholds = [], []
+    updates, thresholds, yardsticks = [], [], []
     for _ in range(rounds):
         begun = perf_counter_ns()
         for outcome in stream:
@@ -147,9 +151,24 @@ def speed(learner: Policy, rounds: int = 20, count: int = 1000) -> dict[str, flo
         learned = perf_counter_ns()
         for _ in stream:
             learner.threshold(chain[-1], 400.0, 600.0)
-        thresholds.append(perf_counter_ns() - learned)
+        ended = perf_counter_ns()
+        _yardstick(count)
+        yardsticks.append(perf_counter_ns() - ended)
+        thresholds.append(ended - learned)
         updates.append(learned - begun)
     return {
         "us per update of 4 levels": round(min(updates) / count / 1000, 2),
         "us per threshold": round(min(thresholds) / count / 1000, 2),
+        "us of the yardstick": round(min(yardsticks) / count / 1000, 2),
+        "both, in yardsticks": round((min(updates) + min(thresholds)) / min(yardsticks), 2),
     }
+
+
+def _yardstick(count: int) -> float:
+    """Do ten additions, multiplications and comparisons of floats, `count` times."""
+    total, factor = 0.0, 1.0
+    for _ in range(count):
+        for _ in range(10):
+            total = total + factor if total < 5.0 else total - 4.0
+            factor = factor * 0.5 + 1.0
+    return total

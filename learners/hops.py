@@ -8,14 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from math import exp
+from math import exp, sqrt
 from typing import Final
 
 from headstart.calibration import FAMILIAR, LOGIT_MAX, Deviation, logit, solve, wanted
 from learners.outcome import Outcome
 from learners.policy import SUGGEST_TARGET, State, Thresholds, clamp, same_layout
 
-_PRIORS: Final = ((24.0, 8.0), (120.0, 24.0), (120.0, 20.0), (240.0, 48.0))
+_PRIORS: Final = ((24.0, 6.0), (240.0, 18.0), (240.0, 48.0), (240.0, 32.0))
 """Prior precision of (slope, intercept) deviations by depth; deeper levels take the last."""
 _COLD_PRIOR: Final = 0.5
 """Prior precision of what a context not yet known adds to the intercept."""
@@ -23,7 +23,12 @@ _FAR_BELOW: Final = 0.7
 _FAR_ABOVE: Final = 3.0
 """How far on the other side of even odds than the break-even point an outcome counts at most, as a
 product of logits: else a miss at .02 would make the line steeper, and so .9 more credible."""
-_WEIGHT_MIN: Final = 0.06
+_NOISE: Final = 4.0
+"""1 over the largest weight that one outcome can have, q (1 - q) <= 1/4 (Böhning 1992)."""
+_KEPT: Final = 0.1
+"""Share of what was known of the intercept that an alarm leaves."""
+_EVERY: Final = 8.0
+"""Outcomes between two times of forgetting, all of them at once: one matrix inversion for eight."""
 _SLOPE_MIN: Final = 0.05
 _SURE: Final = 12.0
 
@@ -32,113 +37,145 @@ _SURE: Final = 12.0
 class Hops:
     """Online Platt scaling (Gupta & Ramdas 2023), one Bayesian logistic regression per level.
 
-    x = logit(p). Each level holds a deviation (da, db) of slope and intercept; a = 1 + sum da,
-    b = sum db, q = sigma(a x + b), coarse level first. Per outcome y, with precision L and
-    e = L d: (1) forget: e <- keep e, L <- keep L + (1 - keep) prior; (2) with w = max(q (1 - q),
-    .06) and v = (x, 1): L <- L + w v v', e <- e + v (w v·d + y - q); (3) Page-Hinkley (1954) on
-    y - q, both sides, `slack` and `alarm`: on alarm L <- .05 L + .95 prior, d as it was.
+    x = logit(p). Each level holds a deviation d = (da, db) of slope and intercept, with covariance
+    P; a = 1 + sum da, b = sum db, q = sigma(a x + b), coarse level first. Per outcome y, with
+    v = (x, 1) and s = 4 + v'P v: d <- d + 4 P v (y - q) / s, P <- P - P v v'P / s, which is a step
+    of Newton's with the weight 1/4 for q (1 - q): its bound never steps too far (Böhning 1992).
+    Before every eighth, forget: L = P^-1, L' = k L + (1 - k) prior, d <- L'^-1 k L d, k = keep^8.
+    After each, Page-Hinkley (1954) on y - q, both sides, `slack` and `alarm`. What it hears is a
+    bias, so the alarm doubts the intercept, here and at the finer levels of the chain, and leaves
+    the slope: b's precision falls to a tenth, and nine tenths of the prior's are added
+    (`slope_kept` below 1: the same for a, to that share).
 
     The coarsest level also learns `cold`: what a context adds to b by being new, times
     1 / (1 + n / 2), n the outcomes of the finest level before this one. A predictor has seen as
     little of a new context as the learner, and is mostly too sure there. n is all that a coarse
     level sees of a finer one.
 
-    State: 0 depth, 1 outcomes, 2 gain, 3 cost (moving averages, ms), 4-5 e, 6-8 L, 9-10
-    Page-Hinkley, 11-12 cold (at the coarsest level: e and L; below: value and variance),
-    13-17 what the levels above add up to: a, b, and their covariance.
+    State: 0 depth, 1 outcomes, 2 gain, 3 cost (moving averages, ms), 4-5 d, 6-8 P, 9-10
+    Page-Hinkley, 11-12 cold and its variance, 13-17 what the levels above add up to: a, b, and
+    their covariance. Version 1 held L d and L in 4-8, and so for cold at the coarsest level.
     """
 
-    keep: float = 0.9993
-    slack: float = 0.05
-    alarm: float = 12.0
+    keep: float = 0.9995
+    slack: float = 0.055
+    alarm: float = 13.0
     stakes: float = 0.05
+    slope_kept: float = 1.0
 
     name = "hops"
-    version = 1
+    version = 2
 
     def initial(self) -> State:
         """Return the coarsest level's prior."""
         a, b = _PRIORS[0]
-        return (0.0, 0.0, 0.0, 0.0, 0.0, 0.0, a, 0.0, b, 0.0, 0.0, 0.0, _COLD_PRIOR,
-                1.0, 0.0, 0.0, 0.0, 0.0)  # fmt: skip
+        return (0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 1.0 / a, 0.0, 1.0 / b, 0.0, 0.0,
+                0.0, 1.0 / _COLD_PRIOR, 1.0, 0.0, 0.0, 0.0, 0.0)  # fmt: skip
 
     def begin(self, parent: State) -> State:
         """Return the prior below `parent`, whose average gain and cost it takes over."""
         depth = parent[0] + 1.0
         a, b = _PRIORS[min(int(depth), len(_PRIORS) - 1)]
-        return (depth, 0.0, parent[2], parent[3], 0.0, 0.0, a, 0.0, b, 0.0, 0.0,
-                *_cold(parent), *_total(parent))  # fmt: skip
+        return (depth, 0.0, parent[2], parent[3], 0.0, 0.0, 1.0 / a, 0.0, 1.0 / b, 0.0, 0.0,
+                parent[11], parent[12], *_total(parent))  # fmt: skip
 
     def below(self, state: State, parent: State) -> State:
         """Return `state` on top of what `parent` says now."""
-        return (*state[:11], *_cold(parent), *_total(parent))
+        return (*state[:11], parent[11], parent[12], *_total(parent))
 
     def learn(self, chain: Sequence[State], outcome: Outcome) -> Sequence[State]:
         """Return every level's state after `outcome`, coarse to fine."""
         gain, cost = outcome.gain, outcome.cost
-        x, y = logit(outcome.confidence), 1.0 if outcome.correct else 0.0
+        x = logit(outcome.confidence)
         even = wanted(gain, cost)
         far = _FAR_BELOW if x < 0.0 else _FAR_ABOVE
         if x * even < -far:
             x = -far / clamp(even, -LOGIT_MAX, LOGIT_MAX)
-        return self._climb(chain, x, y, gain, cost)
+        return self._climb(chain, x, 1.0 if outcome.correct else 0.0, gain, cost)
 
     def _climb(  # one flat loop: a call for each level costs a quarter
         self, chain: Sequence[State], x: float, y: float, gain: float, cost: float
     ) -> Sequence[State]:
-        keep, slack, alarm, rate = self.keep, self.slack, self.alarm, self.stakes
-        gone = 1.0 - keep
+        slack, alarm = self.slack, self.alarm
+        gain_rate = self.stakes if gain > 0.0 else 0.0
+        cost_rate = self.stakes if cost > 0.0 else 0.0
         h = 1.0 / (1.0 + chain[-1][1] / FAMILIAR)
-        a, b, va, cab, vb, cold, cold_variance = 1.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0
-        learned, last = [], len(chain) - 1
-        for level, state in enumerate(chain):
-            depth, n, g, c, e1, e2, l1, l2, l3, up, down, ce, cl, _, _, _, _, _ = state
-            p1, p3 = _PRIORS[level] if level < 4 else _PRIORS[3]
-            e1 *= keep
-            e2 *= keep
-            l1 = keep * l1 + gone * p1
-            l2 *= keep
-            l3 = keep * l3 + gone * p3
-            det = 1.0 / (l1 * l3 - l2 * l2)
-            da = (l3 * e1 - l2 * e2) * det
-            db = (l1 * e2 - l2 * e1) * det
-            if not level:
-                ce, cl = keep * ce, keep * cl + gone * _COLD_PRIOR
-                cold = ce / cl
-            z = (a + da if a + da > _SLOPE_MIN else _SLOPE_MIN) * x + b + db + h * cold
-            q = 1.0 / (1.0 + exp(-z if -_SURE < z < _SURE else -_SURE if z > 0.0 else _SURE))
-            error, w = y - q, q - q * q
-            if w < _WEIGHT_MIN:
-                w = _WEIGHT_MIN
-            wx = w * x
-            t = wx * da + w * db + error
-            e1 += x * t
-            e2 += t
-            l1 += wx * x
-            l2 += wx
-            l3 += w
-            up = up + error - slack if up + error > slack else 0.0
-            down = down - error - slack if down - error > slack else 0.0
+        a, b, va, cab, vb, cold, variance = 1.0, 0.0, 0.0, 0.0, 0.0, chain[0][11], chain[0][12]
+        fresh = h * cold
+        learned: list[State] = []
+        alarmed = False
+        for state in chain:
+            depth, n, g, c, da, db, p1, p2, p3, up, down, _, _, _, _, _, _, _ = state
+            if n % _EVERY == 0.0 and n:
+                da, db, p1, p2, p3 = self._forgotten(depth, da, db, p1, p2, p3)
+            if alarmed:
+                p1, p2, p3 = self._doubted(depth, p1, p2, p3)
+            slope = a + da
+            z = (slope if slope > _SLOPE_MIN else _SLOPE_MIN) * x + b + db + fresh
+            error = y - 1.0 / (1.0 + exp(-z if z > -_SURE else _SURE))
+            v1, v2 = p1 * x + p2, p2 * x + p3
+            shrink = 1.0 / (_NOISE + v1 * x + v2)
+            step = _NOISE * error * shrink
+            da += v1 * step
+            db += v2 * step
+            step = v1 * shrink
+            p1 -= v1 * step
+            p2 -= v2 * step
+            p3 -= v2 * v2 * shrink
+            up += error - slack
+            if up < 0.0:
+                up = 0.0
+            down -= error + slack
+            if down < 0.0:
+                down = 0.0
             if up > alarm or down > alarm:
-                up = down = 0.0
-                e1, e2, l1, l2, l3 = _doubted(e1, e2, l1, l2, l3, (p1, p3))
-            if gain > 0.0:
-                g = g + rate * (gain - g) if g > 0.0 else gain
-            if cost > 0.0:
-                c = c + rate * (cost - c) if c > 0.0 else cost
-            if level:
-                ce, cl = cold, cold_variance
-            else:
-                ce, cl = ce + h * (w * h * cold + error), cl + w * h * h
-                cold, cold_variance = ce / cl, 1.0 / cl
-            learned.append(
-                (depth, n + 1.0, g, c, e1, e2, l1, l2, l3, up, down, ce, cl, a, b, va, cab, vb)
-            )
-            if level < last:  # what _total says, without a call
-                det = 1.0 / (l1 * l3 - l2 * l2)
-                a, b = a + (l3 * e1 - l2 * e2) * det, b + (l1 * e2 - l2 * e1) * det
-                va, cab, vb = va + l3 * det, cab - l2 * det, vb + l1 * det
+                up, down, alarmed = 0.0, 0.0, True
+                p1, p2, p3 = self._doubted(depth, p1, p2, p3)
+            g = g + gain_rate * (gain - g) if g > 0.0 else gain
+            c = c + cost_rate * (cost - c) if c > 0.0 else cost
+            if not depth:
+                cold, variance = self._cold(cold, variance, h, error)
+                fresh = h * cold
+            learned.append((depth, n + 1.0, g, c, da, db, p1, p2, p3, up, down,
+                            cold, variance, a, b, va, cab, vb))  # fmt: skip
+            a, b, va, cab, vb = a + da, b + db, va + p1, cab + p2, vb + p3
         return learned
+
+    def _forgotten(
+        self, depth: float, da: float, db: float, p1: float, p2: float, p3: float
+    ) -> tuple[float, float, float, float, float]:
+        """Return d and P with `_EVERY` outcomes' worth of evidence faded towards the prior."""
+        prior = _PRIORS[int(depth) if depth < 4.0 else 3]
+        keep = self.keep**_EVERY
+        scale = keep / (p1 * p3 - p2 * p2)
+        l1, l2, l3 = p3 * scale, -p2 * scale, p1 * scale
+        e1, e2 = l1 * da + l2 * db, l2 * da + l3 * db
+        l1 += (1.0 - keep) * prior[0]
+        l3 += (1.0 - keep) * prior[1]
+        scale = 1.0 / (l1 * l3 - l2 * l2)
+        p1, p2, p3 = l3 * scale, -l2 * scale, l1 * scale
+        return p1 * e1 + p2 * e2, p2 * e1 + p3 * e2, p1, p2, p3
+
+    def _doubted(self, depth: float, p1: float, p2: float, p3: float) -> tuple[float, float, float]:
+        """Return P after an alarm: of the intercept hardly more is known than at first."""
+        prior = _PRIORS[int(depth) if depth < 4.0 else 3]
+        if self.slope_kept < 1.0:
+            p1, p2 = p1 / self.slope_kept, p2 / sqrt(self.slope_kept)
+            gained = (1.0 - self.slope_kept) * prior[0]
+            shrink = gained / (1.0 + gained * p1)
+            p1, p2, p3 = p1 - shrink * p1 * p1, p2 - shrink * p1 * p2, p3 - shrink * p2 * p2
+        p2, p3 = p2 / sqrt(_KEPT), p3 / _KEPT
+        gained = (1.0 - _KEPT) * prior[1]
+        shrink = gained / (1.0 + gained * p3)
+        return p1 - shrink * p2 * p2, p2 - shrink * p2 * p3, p3 - shrink * p3 * p3
+
+    def _cold(self, cold: float, variance: float, h: float, error: float) -> tuple[float, float]:
+        """Return `cold` and its variance after an outcome in a context known as little as `h`."""
+        kept = self.keep / variance
+        precision = kept + (1.0 - self.keep) * _COLD_PRIOR
+        faded = kept * cold / precision
+        precision += h * h / _NOISE
+        return faded + h * error / precision, 1.0 / precision
 
     def thresholds(self, state: State) -> Thresholds:
         """Return `speculate` for the context's average gain and cost, `suggest` from .5 on."""
@@ -155,55 +192,37 @@ class Hops:
 
     def calibration(self, state: State) -> tuple[float, float, float, float, float]:
         """Return slope, intercept and their covariance, as a level and all above it see them."""
-        d, n, _, _, e1, e2, l1, l2, l3, _, _, cold, variance, a, b, va, cab, vb = state
-        if d == 0.0:
-            cold, variance = cold / variance, 1.0 / variance
+        _, n, _, _, da, db, p1, p2, p3, _, _, cold, variance, a, b, va, cab, vb = state
         h = 1.0 / (1.0 + n / FAMILIAR)
-        det = 1.0 / (l1 * l3 - l2 * l2)
-        return (
-            a + (l3 * e1 - l2 * e2) * det, b + (l1 * e2 - l2 * e1) * det + h * cold,
-            va + l3 * det, cab - l2 * det, vb + l1 * det + h * h * variance,
-        )  # fmt: skip
+        return a + da, b + db + h * cold, va + p1, cab + p2, vb + p3 + h * h * variance
 
     def deviation(self, state: State) -> Deviation:
         """Return what this level knows beyond the level above."""
-        _, n, _, _, e1, e2, l1, l2, l3 = state[:9]
-        det = 1.0 / (l1 * l3 - l2 * l2)
-        cold, variance = _cold(state) if state[0] == 0.0 else (0.0, 0.0)
-        return Deviation(
-            (l3 * e1 - l2 * e2) * det, (l1 * e2 - l2 * e1) * det,
-            l3 * det, -l2 * det, l1 * det, cold, variance, n,
-        )  # fmt: skip
+        depth, n, _, _, da, db, p1, p2, p3, _, _, cold, variance = state[:13]
+        if depth > 0.0:
+            cold = variance = 0.0
+        return Deviation(da, db, p1, p2, p3, cold, variance, n)
 
     def migrated(self, version: int, state: State) -> State | None:
-        """Return `state` if this version wrote it."""
+        """Return `state`; also read version 1, which kept (L d, L) in place of (d, P)."""
+        if version == 1 and len(state) == 18 and state[6] * state[8] > state[7] * state[7]:
+            state, version = _inverted(state), self.version
         return same_layout(self, version, state)
 
 
 def _total(state: State) -> tuple[float, float, float, float, float]:
     """Return (a, b, their covariance) of a level with all above it, without `cold`."""
-    _, _, _, _, e1, e2, l1, l2, l3, _, _, _, _, a, b, va, cab, vb = state
-    det = 1.0 / (l1 * l3 - l2 * l2)
-    return (
-        a + (l3 * e1 - l2 * e2) * det, b + (l1 * e2 - l2 * e1) * det,
-        va + l3 * det, cab - l2 * det, vb + l1 * det,
-    )  # fmt: skip
+    _, _, _, _, da, db, p1, p2, p3, _, _, _, _, a, b, va, cab, vb = state
+    return a + da, b + db, va + p1, cab + p2, vb + p3
 
 
-def _cold(state: State) -> tuple[float, float]:
-    """Return value and variance of `cold`."""
+def _inverted(state: State) -> State:
+    """Return version 2 of a state of version 1."""
+    e1, e2, l1, l2, l3 = state[4:9]
+    scale = 1.0 / (l1 * l3 - l2 * l2)
+    p1, p2, p3 = l3 * scale, -l2 * scale, l1 * scale
+    cold, variance = state[11:13]
     if state[0] == 0.0:
-        return state[11] / state[12], 1.0 / state[12]
-    return state[11], state[12]
-
-
-def _doubted(
-    e1: float, e2: float, l1: float, l2: float, l3: float, prior: tuple[float, float]
-) -> tuple[float, float, float, float, float]:
-    """Return e and L after an alarm: the same deviation, known hardly better than at first."""
-    det = 1.0 / (l1 * l3 - l2 * l2)
-    da, db = (l3 * e1 - l2 * e2) * det, (l1 * e2 - l2 * e1) * det
-    l1 = 0.05 * l1 + 0.95 * prior[0]
-    l2 *= 0.05
-    l3 = 0.05 * l3 + 0.95 * prior[1]
-    return l1 * da + l2 * db, l2 * da + l3 * db, l1, l2, l3
+        cold, variance = cold / variance, 1.0 / variance
+    return (*state[:4], p1 * e1 + p2 * e2, p2 * e1 + p3 * e2, p1, p2, p3, *state[9:11],
+            cold, variance, *state[13:])  # fmt: skip

@@ -39,7 +39,7 @@ class Meta:
     head_start: float = 1.0
 
     name = "meta"
-    version = 1
+    version = 2
 
     def initial(self) -> State:
         """Return every expert's initial state, and the weights."""
@@ -102,8 +102,11 @@ class Meta:
         return None
 
     def migrated(self, version: int, state: State) -> State | None:
-        """Return `state` if this version wrote it."""
-        return same_layout(self, version, state)
+        """Return `state`; also read version 1, whose first expert was `Hops` version 1."""
+        calibration = _EXPERTS[0].migrated(version, state[: _PLACES[0][1]])
+        if calibration is None:
+            return None
+        return same_layout(self, self.version, calibration + state[_PLACES[0][1] :])
 
 
 def _parts(state: State) -> list[State]:

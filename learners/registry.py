@@ -83,6 +83,7 @@ _RANGES: Final[dict[str, tuple[float, float]]] = {
     "window": (1, 52), "last": (1, 52), "every": (1, 1000), "least": (0, 1000),
     "size": (2, 200), "bins": (2, 200), "replays": (0, 16), "windup": (0, 100),
     "saturation": (0.1, 100), "strength": (0.1, 1000), "alarm": (1, 1000), "eta": (0, 10),
-    "keep": (0.5, 0.999999), "omega": (0, 2), "beta": (0, 2), "head_start": (0, 10),
+    "keep": (0.5, 0.999999), "slope_kept": (0.01, 1),
+    "omega": (0, 2), "beta": (0, 2), "head_start": (0, 10),
 }  # fmt: skip
 """What each parameter may be; `_RANGE` for those that are not named here."""

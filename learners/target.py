@@ -22,7 +22,8 @@ class HopsTarget:
 
     The lowest threshold whose predicted precision, the calibrated probability over a histogram of
     40 bins of the confidences seen, reaches `target`. The calibration is that of `Hops` with a
-    quicker alarm. State: that of `Hops`, then the bins' counts, which decay by `keep`.
+    quicker alarm that doubts the slope, too. State: that of `Hops`, then the bins' counts, which
+    decay by `keep`.
     """
 
     target: float = TARGET
@@ -30,11 +31,11 @@ class HopsTarget:
     alarm: float = 6.0
 
     name = "hops_target"
-    version = 1
+    version = 2
 
     @property
     def _hops(self) -> Hops:
-        return Hops(alarm=self.alarm)
+        return Hops(keep=0.9993, slack=0.05, alarm=self.alarm, slope_kept=0.1)
 
     def initial(self) -> State:
         """Return the calibration's prior and empty bins."""
@@ -89,5 +90,8 @@ class HopsTarget:
         return self._hops.deviation(state[:-_BINS])
 
     def migrated(self, version: int, state: State) -> State | None:
-        """Return `state` if this version wrote it."""
-        return same_layout(self, version, state)
+        """Return `state`; also read version 1, whose calibration was that of `Hops` version 1."""
+        calibration = self._hops.migrated(version, state[:-_BINS])
+        if calibration is None:
+            return None
+        return same_layout(self, self.version, calibration + state[-_BINS:])

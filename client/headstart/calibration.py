@@ -14,11 +14,9 @@ from typing import Final, NamedTuple
 
 TARGET: Final = 0.85
 """Probability that is asked for where neither gain nor cost is known (source 000)."""
-MARGIN: Final = 0.1
-"""Standard deviations of the calibration that a guess must be on the safe side."""
-MARGIN_RISING: Final = 0.7
-"""More of them per unit of log(cost / gain): where a miss costs more than a hit gains, being wrong
-about the calibration costs more than being timid."""
+MARGIN_MAX: Final = 0.75
+"""Most standard deviations of the calibration that a guess must be on the safe side; fewer where a
+miss costs little more than a hit gains: there, being timid costs as much as being wrong."""
 FAMILIAR: Final = 2.0
 """Outcomes after which a context counts as half known."""
 LOGIT_MAX: Final = 5.3
@@ -101,21 +99,21 @@ def wanted(gain: float, cost: float) -> float:
 def solve(a: float, b: float, va: float, cab: float, vb: float, z: float) -> float:
     """Return the confidence whose calibrated logit, a margin below, is `z` (design §5).
 
-    a x + b - m sd(x) = z, sd² = va x² + 2 cab x + vb, by fixed-point steps; m is `MARGIN`, and
-    `MARGIN_RISING` z more where z is above 0. 1 where no confidence is enough, 0 where any is.
+    a x + b - m sd(x) = z, sd² = va x² + 2 cab x + vb, by fixed-point steps; m = min(z²,
+    `MARGIN_MAX`) where z is above 0, else 0. 1 where no confidence is enough, 0 where any is.
     """
     if a < _SLOPE_MIN:
         a = _SLOPE_MIN
-    margin = MARGIN + MARGIN_RISING * z if z > 0.0 else MARGIN
     b -= z
     x = -b / a
-    for _ in range(3):
-        if x > LOGIT_MAX:
-            x = LOGIT_MAX
-        elif x < -LOGIT_MAX:
-            x = -LOGIT_MAX
-        variance = (va * x + 2.0 * cab) * x + vb
-        x = (margin * sqrt(variance) - b) / a
+    if z > 0.0:
+        margin = z * z if z * z < MARGIN_MAX else MARGIN_MAX
+        for _ in range(3):
+            if x > LOGIT_MAX:
+                x = LOGIT_MAX
+            elif x < -LOGIT_MAX:
+                x = -LOGIT_MAX
+            x = (margin * sqrt((va * x + 2.0 * cab) * x + vb) - b) / a
     if x >= LOGIT_MAX:
         return 1.0
     return 1.0 / (1.0 + exp(-x)) if x > -LOGIT_MAX else 0.0

@@ -104,6 +104,22 @@ def test_a_state_that_is_none_is_refused(learner: Policy) -> None:
             assert learner.migrated(learner.version, (*good[:-1], bad)) is None
 
 
+@pytest.mark.parametrize("name", ["hops", "hops_target", "meta"])
+@given(stream=streams)
+def test_a_calibration_of_version_1_goes_on(name: str, stream: list[Outcome]) -> None:
+    """Version 1 kept precision L and L d where version 2 keeps d and its covariance."""
+    learner = POLICIES[name]
+    for depth, state in enumerate(run(learner, stream, 3)[-1]):
+        (da, db, p1, p2, p3), (cold, variance) = state[4:9], state[11:13]
+        det = p1 * p3 - p2 * p2
+        l1, l2, l3 = p3 / det, -p2 / det, p1 / det
+        old = (*state[:4], l1 * da + l2 * db, l2 * da + l3 * db, l1, l2, l3, *state[9:11],
+               *((cold, variance) if depth else (cold / variance, 1 / variance)),
+               *state[13:])  # fmt: skip
+        assert learner.migrated(1, old) == pytest.approx(state, rel=1e-6, abs=1e-9)
+        assert learner.migrated(1, (*old[:6], 0.0, *old[7:])) is None
+
+
 @pytest.mark.parametrize(
     "wrong",
     [
