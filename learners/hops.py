@@ -165,6 +165,21 @@ class Hops:
             va + l3 * det, cab - l2 * det, vb + l1 * det + h * h * variance,
         )  # fmt: skip
 
+    def along(self, chain: Sequence[State]) -> tuple[float, float, float, float, float]:
+        """Return the calibration at the end of a chain, every level as it stands now.
+
+        To the bit that of `below` from level to level, in one pass and without their states.
+        """
+        a, b, va, cab, vb = 1.0, 0.0, 0.0, 0.0, 0.0
+        n = 0.0
+        for _, n, _, _, e1, e2, l1, l2, l3, *_ in chain:
+            det = 1.0 / (l1 * l3 - l2 * l2)
+            a, b = a + (l3 * e1 - l2 * e2) * det, b + (l1 * e2 - l2 * e1) * det
+            va, cab, vb = va + l3 * det, cab - l2 * det, vb + l1 * det
+        cold, variance = _cold(chain[0])
+        h = 1.0 / (1.0 + n / FAMILIAR)
+        return a, b + h * cold, va, cab, vb + h * h * variance
+
     def deviation(self, state: State) -> Deviation:
         """Return what this level knows beyond the level above."""
         _, n, _, _, e1, e2, l1, l2, l3 = state[:9]
