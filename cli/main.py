@@ -14,7 +14,9 @@ from cli import dead_letters, events, memory, thresholds, topics
 from cli.backtest import backtest
 from cli.demo import demo
 from cli.emit import emit
+from cli.export import export
 from cli.output import report_errors
+from cli.replay import replay
 from cli.ship import ship
 from cli.up import up
 from cli.verify import verify
@@ -33,6 +35,8 @@ app.command("up")(up)
 app.command("demo")(demo)
 app.command("worker")(worker)
 app.command("backtest")(backtest)
+app.command("replay")(replay)
+app.command("export")(export)
 app.command("emit")(emit)
 app.command("verify")(verify)
 app.command("ship")(ship)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from headstart.contexts import DEFAULT_LEVELS
 from processing.records import RecordBatch
@@ -70,10 +70,14 @@ class History(Protocol):
         ...
 
 
-class RecordHistory(Protocol):
+@runtime_checkable
+class RecordHistory(History, Protocol):
     """A history of records of `headstart.events`, as the agents get them."""
 
-    reading: Reading
+    @property
+    def reading(self) -> Reading:
+        """How it is read."""
+        ...
 
     def log(self) -> tuple[int, int]:
         """Return the log's epoch and how many partitions it has."""

@@ -31,11 +31,14 @@ class Bin(msgspec.Struct, array_like=True, gc=False):
 
 
 class Drift(msgspec.Struct, array_like=True, gc=False):
-    """A change found: where, when (event time, Unix ms), and whether for the better."""
+    """A change found: where, when, and whether for the better.
+
+    `at`: event time, Unix ms; `number`: of the prediction within its unit.
+    """
 
     context: int
     at: int
-    nth: int
+    number: int
     better: bool
 
 
@@ -118,6 +121,7 @@ class Drifts:
     def __init__(self) -> None:
         self.found: list[Drift] = []
         self._tests: dict[int, list[float]] = {}
+        self._seen = 0
 
     def add(self, places: Iterable[int], block: Block) -> None:
         """Add a block; `places`: the context that is watched, by prediction."""
@@ -125,19 +129,19 @@ class Drifts:
         for place, confidence, correct in zip(
             places, block.confidence, block.correct, strict=True
         ):
+            self._seen += 1
             test = tests.get(place)
             if test is None:
-                test = tests[place] = [0.0, 0.0, 0.0, 0.0, 0.0]
+                test = tests[place] = [0.0, 0.0, 0.0, 0.0]
             error = (1.0 - confidence) if correct else -confidence
             test[0] += 1.0
-            test[4] += 1.0
             test[1] += (error - test[1]) / test[0]
             away = error - test[1]
             up = test[2] = max(0.0, test[2] + away - SLACK)
             down = test[3] = max(0.0, test[3] - away - SLACK)
             if up > ALARM or down > ALARM:
                 if len(self.found) < MOST_DRIFTS:
-                    self.found.append(Drift(place, block.at, int(test[4]), up > ALARM))
+                    self.found.append(Drift(place, block.at, self._seen, up > ALARM))
                 test[0] = test[1] = test[2] = test[3] = 0.0
 
 

@@ -63,7 +63,8 @@ def report(
     found["conclusion"] = conclusion(found)
     found["contexts"] = _contexts(parts, list(policies))
     found["drifts"] = [
-        {"tenant": tenant, "path": path, "at": drift.at, "nth": drift.nth, "better": drift.better}
+        {"tenant": tenant, "path": path, "at": drift.at, "number": drift.number,
+         "better": drift.better}
         for each in parts
         for tenant, path, drift in each.drifts
     ]
