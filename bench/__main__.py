@@ -15,6 +15,7 @@ BENCHMARKS: Final = {
     "process": "threshold agent on a drained backlog, next to a plain Faust agent",
     "exactness": "threshold agent with all its rules, next to itself without them",
     "learn": "every policy over simulated worlds and real traces, next to an all-knowing oracle",
+    "replay": "six policies over an export: reading alone, judging, memory",
     "sink": "episode sink on a drained backlog, next to bare psycopg COPY through a stage",
 }
 

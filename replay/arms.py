@@ -11,9 +11,11 @@ from time import perf_counter_ns
 from typing import Any, NamedTuple, Protocol
 
 from headstart.calibration import solve, wanted
+from learners.constant import Always, Fixed, Never
 from learners.hops import Hops
 from learners.outcome import Outcome
 from learners.policy import Policy, Separate, State
+from learners.rule import Rule
 
 Chain = tuple[int, ...]
 """The contexts of a prediction, coarse to fine, as numbers that `judge` gives."""
@@ -121,6 +123,58 @@ class SeparateArm(_Walking):
             if state is None:
                 state = self._states[level] = above
             above = state
+
+
+class RuleArm(SeparateArm):
+    """A rule that holds a threshold: what `Rule.update` does, without a call for each level."""
+
+    def __init__(self, policy: Rule) -> None:
+        super().__init__(policy)
+        self._rule = policy
+
+    def run(self, steps: Sequence[Step], contexts: int) -> Answers:
+        """Answer and learn, in order."""
+        states: list[Any] = self._grow(contexts)
+        waiting, rule, step = self._waiting, self._rule, self._rule.step
+        half = len(rule.initial()) // 2
+        target, low = rule.target, rule.min
+        suggest_target, suggest_low = rule.suggest_target, rule.suggest_min
+        thresholds: list[float] = []
+        tell = thresholds.append
+        for chain, outcome, asked in steps:
+            if states[chain[-1]] is None:
+                state = self._finest(chain)
+                if outcome is not None:
+                    self._begin(chain)
+            else:
+                state = states[chain[-1]]
+            if outcome is None:
+                waiting[asked] = state
+                continue
+            tell(state[0] if asked < 0 else waiting.pop(asked)[0])
+            confidence, correct = outcome.confidence, outcome.correct
+            for level in chain:
+                state = states[level]
+                if confidence >= state[0]:
+                    own = step(state[:half], correct, target, low)
+                    states[level] = own + state[half:]
+                elif confidence >= state[half]:
+                    own = step(state[half:], correct, suggest_target, suggest_low)
+                    states[level] = state[:half] + own
+        return Answers(thresholds, thresholds, ())
+
+
+class ConstantArm(_Walking):
+    """A policy that learns nothing and answers the same everywhere."""
+
+    def __init__(self, policy: Fixed | Never | Always) -> None:
+        super().__init__()
+        self._threshold = policy.thresholds(policy.initial()).speculate
+
+    def run(self, steps: Sequence[Step], contexts: int) -> Answers:  # noqa: ARG002
+        """Answer."""
+        answers = [self._threshold] * sum(step[1] is not None for step in steps)
+        return Answers(answers, answers, ())
 
 
 class HopsArm(_Walking):
@@ -235,6 +289,10 @@ def arm_of(policy: Policy, *, suggest: bool = False) -> Arm:
     if not suggest:
         if type(policy) is Hops:
             return HopsArm(policy)
+        if isinstance(policy, Fixed | Never | Always):
+            return ConstantArm(policy)
+        if isinstance(policy, Rule):
+            return RuleArm(policy)
         if isinstance(policy, Separate):
             return SeparateArm(policy)
     return PlainArm(policy, suggest=suggest)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Final, NamedTuple
 
 from learners.outcome import Outcome
 from learners.policy import Policy
@@ -20,6 +20,13 @@ LIVE: Final = "live"
 """The name of the arm that did what the executors did."""
 MOST_CONTEXTS: Final = 50_000
 """Contexts of one partition that are kept apart; what comes beyond is judged by its parent."""
+
+class Split(NamedTuple):
+    """Where sums begin to be kept apart: an event time (Unix ms), or a number of predictions."""
+
+    at: int | None = None
+    number: int | None = None
+
 
 Told = Callable[[str, Sequence[str], Answers], None]
 """Is told, for each arm, the finest known path of each prediction of a block, and the answers."""
@@ -43,7 +50,7 @@ class Part:
 class Judge:
     """Walks arms over the predictions of one partition.
 
-    `split`: event time (Unix ms) from which on sums are kept apart. `told`: see `Told`.
+    `split`: from where on sums are kept apart. `told`: see `Told`.
     """
 
     def __init__(
@@ -52,7 +59,7 @@ class Judge:
         *,
         live: bool = False,
         suggest: bool = False,
-        split: int | None = None,
+        split: Split | None = None,
         most_contexts: int = MOST_CONTEXTS,
         told: Told | None = None,
     ) -> None:
@@ -67,8 +74,8 @@ class Judge:
         self._known: list[bool] = []
         self.parts = [self._part()]
         self._steps: list[Step] = []
-        self._block = Block()
-        self._watched: list[int] = []
+        self._groups: list[int] = []
+        self._size = self.parts[0].course.size
         self._levels: list[int] = []
         self._asked: dict[int, tuple[int, int]] = {}
         self._next = 0
@@ -115,28 +122,27 @@ class Judge:
         at = outcome.timestamp
         if at > self.clock:
             self.clock = at
-        if self._split is not None and at >= self._split and len(self.parts) == 1:
+        if self._split is not None and self._past(self._split, at):
             self.flush()
+            self._split = None
             self.parts.append(self._part())
-        block = self._block
-        level = self._level(chain) if asked < 0 else self._asked.pop(asked)[1]
-        if not block.leaf:
-            block.at = at
-        leaf = chain[-1]
-        correct = outcome.correct
+            self._size = self.parts[-1].course.size
+        if self._told is not None or asked >= 0:
+            self._levels.append(self._level(chain) if asked < 0 else self._asked.pop(asked)[1])
         self._steps.append((chain, outcome, asked))
-        block.leaf.append(leaf)
-        block.confidence.append(outcome.confidence)
-        block.correct.append(correct)
-        block.worth.append(outcome.gain if correct else -outcome.cost)
-        block.group.append(group)
-        self._watched.append(chain[1] if len(chain) > 1 else leaf)
-        self._levels.append(level)
+        groups = self._groups
+        groups.append(group)
+        leaf = chain[-1]
         if not self._known[leaf]:
             for each in chain:
                 self._known[each] = True
-        if len(block.leaf) >= self.parts[-1].course.size:
+        if len(groups) >= self._size:
             self.flush()
+
+    def _past(self, split: Split, at: int) -> bool:
+        if split.number is not None:
+            return self.judged + len(self._groups) >= split.number
+        return split.at is not None and at >= split.at
 
     def _level(self, chain: Chain) -> int:
         """Return the finest context that anything is known of; the coarsest where nothing is."""
@@ -148,24 +154,39 @@ class Judge:
 
     def flush(self) -> None:
         """Let the arms catch up with everything that was said so far."""
-        block, part, contexts = self._block, self.parts[-1], len(self.places)
+        part, contexts = self.parts[-1], len(self.places)
+        judged = [(chain, outcome) for chain, outcome, _ in self._steps if outcome is not None]
+        block = self._blocked(judged)
         if self._steps:
             self._count(block, part, contexts)
             shorter = bool(block) and part.course.add(block)
             for name, arm in self._arms.items():
                 answers = arm.run(self._steps, contexts)
                 if block:
-                    self._add(name, part, answers, shorter=shorter)
-        self.judged += len(block)
+                    self._add(name, part, block, answers, shorter=shorter)
         if block:
             part.hindsight.add(block)
             part.reliability.add(block)
-            part.drifts.add(self._watched, block)
-        self._steps, self._block, self._watched, self._levels = [], Block(), [], []
+            part.drifts.add([chain[min(1, len(chain) - 1)] for chain, _ in judged], block)
+        self.judged += len(block)
+        self._steps, self._groups, self._levels = [], [], []
+        self._size = part.course.size
 
-    def _add(self, name: str, part: Part, answers: Answers, *, shorter: bool) -> None:
+    def _blocked(self, judged: Sequence[tuple[Chain, Outcome]]) -> Block:
+        return Block(
+            leaf=[chain[-1] for chain, _ in judged],
+            confidence=[outcome.confidence for _, outcome in judged],
+            correct=[outcome.correct for _, outcome in judged],
+            worth=[each.gain if each.correct else -each.cost for _, each in judged],
+            group=self._groups,
+            at=judged[0][1].timestamp if judged else 0,
+        )
+
+    def _add(
+        self, name: str, part: Part, block: Block, answers: Answers, *, shorter: bool
+    ) -> None:
         tally = part.tallies[name]
-        tally.add(self._block, answers, len(self.places))
+        tally.add(block, answers, len(self.places))
         if shorter:
             tally.points = halve(tally.points)
         if self._told is not None:

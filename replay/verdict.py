@@ -26,10 +26,19 @@ _HOUR_MS, _SECOND_MS = 3_600_000.0, 1_000.0
 
 
 def report(
-    source: str, learners: Mapping[str, str], units: Sequence[UnitSums], part: int = -1
+    source: str,
+    learners: Mapping[str, str],
+    units: Sequence[UnitSums],
+    *,
+    part: int = 0,
+    against: str | None = None,
 ) -> dict[str, Any]:
-    """Return the report of a backtest. `learners`: specification of each policy by its name."""
-    parts = [unit.parts[part] for unit in units if len(unit.parts) > (part if part > 0 else 0)]
+    """Return the report of a backtest. `learners`: specification of each policy by its name.
+
+    `part`: of those that a split made; `against`: what all are compared with, else what was done
+    live where the log knows, else the fixed policy, else nothing at all.
+    """
+    parts = [unit.parts[part] for unit in units if len(unit.parts) > part]
     notes = Notes()
     for unit in units:
         notes.add(unit.notes)
@@ -43,7 +52,7 @@ def report(
     bootstrap = Bootstrap(members)
     bootstrap.add({name: _groups(same) for name, same in arms.items()})
     bootstrap.add({NEVER: [0.0] * len(members)} if NEVER not in arms else {})
-    against = LIVE if LIVE in arms else FIXED if FIXED in arms else NEVER
+    against = against or (LIVE if LIVE in arms else FIXED if FIXED in arms else NEVER)
     truth = _truth(parts)
     policies = {
         name: _figures(name, learners.get(name, name), arms, bootstrap, against, truth)
