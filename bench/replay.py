@@ -76,9 +76,7 @@ def write(file: Path, events: int) -> None:
 def _read_alone(file: Path) -> dict[str, float]:
     units = ExportHistory(file, Reading()).units()
     began, before = time.monotonic(), _cpu_of_children()
-    with ProcessPoolExecutor(
-        len(os.sched_getaffinity(0)), mp_context=get_context("spawn")
-    ) as pool:
+    with ProcessPoolExecutor(len(os.sched_getaffinity(0)), mp_context=get_context("spawn")) as pool:
         found = list(pool.map(_decode, [file] * len(units), units))
     seconds, cpu = time.monotonic() - began, _cpu_of_children() - before
     count = sum(found)

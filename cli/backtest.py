@@ -90,7 +90,7 @@ def backtest(
 
     Examples: headstart backtest --outcomes o.jsonl --policy default --policy fixed:0.8;
     headstart backtest --since 3d --tenant acme --html report.html;
-    headstart backtest --source log.jsonl.zst hops --grid 'ema:alpha=.05..0.5x8' --cost-scale search=2
+    headstart backtest --source log.jsonl.zst hops --grid 'ema:alpha=.05..0.5x8' --cost-scale 2
     """
     from headstart.contexts import DEFAULT_LEVELS
     from learners.registry import POLICIES

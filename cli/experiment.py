@@ -79,5 +79,11 @@ def experiment(
     for each, figures in found.items():
         ends = figures.get("difference_interval")
         if ends is not None:
-            sure = "surely more" if ends[0] > 0 else "surely less" if ends[1] < 0 else "no clear difference"
+            sure = (
+                "surely more"
+                if ends[0] > 0
+                else "surely less"
+                if ends[1] < 0
+                else "no clear difference"
+            )
             say(f"{each} against the control: {sure}")

@@ -80,9 +80,7 @@ def tune(
     )
     history = open_source(source, reading, settings)
     with Bar(None) as bar:
-        found = run(
-            history, candidates, settings.learner, bar, share=split, processes=processes
-        )
+        found = run(history, candidates, settings.learner, bar, share=split, processes=processes)
     if html is not None:
         from replay.page import write_page
 

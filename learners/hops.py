@@ -171,13 +171,13 @@ class Hops:
         To the bit that of `below` from level to level, in one pass and without their states.
         """
         a, b, va, cab, vb = 1.0, 0.0, 0.0, 0.0, 0.0
-        n = 0.0
-        for _, n, _, _, e1, e2, l1, l2, l3, *_ in chain:
+        for state in chain:
+            e1, e2, l1, l2, l3 = state[4:9]
             det = 1.0 / (l1 * l3 - l2 * l2)
             a, b = a + (l3 * e1 - l2 * e2) * det, b + (l1 * e2 - l2 * e1) * det
             va, cab, vb = va + l3 * det, cab - l2 * det, vb + l1 * det
         cold, variance = _cold(chain[0])
-        h = 1.0 / (1.0 + n / FAMILIAR)
+        h = 1.0 / (1.0 + chain[-1][1] / FAMILIAR)
         return a, b + h * cold, va, cab, vb + h * h * variance
 
     def deviation(self, state: State) -> Deviation:

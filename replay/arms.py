@@ -186,22 +186,24 @@ class HopsArm(_Walking):
 
     def run(self, steps: Sequence[Step], contexts: int) -> Answers:
         """Answer and learn, in order."""
-        states, waiting = self._grow(contexts), self._waiting
+        states: list[Any] = self._grow(contexts)
+        waiting = self._waiting
         along, learn = self._policy.along, self._policy.learn
         thresholds: list[float] = []
         served: list[float] = []
+        calibration: tuple[float, float, float, float, float]
         for chain, outcome, asked in steps:
             found = [states[level] for level in chain]
             if None in found:
-                found = list(self._begun(found))
+                found = self._begun(found)
             if outcome is None:
-                waiting[asked] = along(found), found[-1][2], found[-1][3]  # type: ignore[arg-type, index]
+                waiting[asked] = along(found), found[-1][2], found[-1][3]
                 continue
             if asked >= 0:
                 calibration, gain, cost = waiting.pop(asked)
             else:
-                calibration = along(found)  # type: ignore[arg-type]
-                gain, cost = found[-1][2], found[-1][3]  # type: ignore[index]
+                calibration = along(found)
+                gain, cost = found[-1][2], found[-1][3]
             average = solve(*calibration, wanted(gain, cost))
             served.append(average)
             own_gain, own_cost = outcome.gain, outcome.cost
@@ -209,11 +211,11 @@ class HopsArm(_Walking):
                 thresholds.append(average)
             else:
                 thresholds.append(solve(*calibration, wanted(own_gain, own_cost)))
-            for level, state in zip(chain, learn(found, outcome), strict=True):  # type: ignore[arg-type]
+            for level, state in zip(chain, learn(found, outcome), strict=True):
                 states[level] = state
         return Answers(thresholds, served, ())
 
-    def _begun(self, found: Sequence[State | None]) -> Sequence[State]:
+    def _begun(self, found: Sequence[State | None]) -> list[State]:
         policy = self._policy
         begun: list[State] = []
         for state in found:

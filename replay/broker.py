@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterator, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from aiokafka import AIOKafkaConsumer, TopicPartition
 from aiokafka.errors import KafkaError
@@ -78,8 +79,9 @@ async def _next(batches: AsyncIterator[RecordBatch]) -> RecordBatch | None:
 def _drop_from(batch: RecordBatch, until: int) -> None:
     """Forget the records that are not older than `until`."""
     kept = [place for place, at in enumerate(batch.timestamps) if at < until]
-    for column in (batch.offsets, batch.timestamps, batch.keys, batch.values):
-        column[:] = [column[place] for place in kept]  # type: ignore[index]
+    columns: tuple[list[Any], ...] = (batch.offsets, batch.timestamps, batch.keys, batch.values)
+    for column in columns:
+        column[:] = [column[place] for place in kept]
 
 
 async def log_ranges(kafka: str, reading: Reading) -> dict[int, tuple[range, int]]:
@@ -103,7 +105,7 @@ async def log_ranges(kafka: str, reading: Reading) -> dict[int, tuple[range, int
     return found
 
 
-async def _offsets_at(kafka: str, partitions: dict[int, int], at: int | None) -> dict[int, int]:
+async def _offsets_at(kafka: str, partitions: Mapping[int, int], at: int | None) -> dict[int, int]:
     """Return the first offsets at or after a time; partitions without one are left out."""
     if at is None:
         return {}

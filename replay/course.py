@@ -47,9 +47,7 @@ def courses(parts: Sequence[PartSums], names: Sequence[str]) -> dict[str, Any]:
         "timed": timed,
         "at": edges,
         "counts": counts,
-        "policies": {
-            name: _course(sums[name], counts, threshold=name != LIVE) for name in names
-        },
+        "policies": {name: _course(sums[name], counts, threshold=name != LIVE) for name in names},
     }
 
 

@@ -94,9 +94,7 @@ def read_records_of(
     """Let a judge have all predictions of a partition of the log."""
     epoch, partitions = history.log()
     reading = history.reading
-    joiner = Joiner(
-        unit, partitions, epoch, judge, reading.levels, reading.chosen, reading.scales
-    )
+    joiner = Joiner(unit, partitions, epoch, judge, reading.levels, reading.chosen, reading.scales)
     for batch, share in history.batches(unit, notes):
         joiner.take(batch, notes)
         progress(share)

@@ -6,8 +6,7 @@ Not here: what is done with predictions (`judge`).
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Final
 from zlib import crc32
@@ -81,7 +80,7 @@ class _Heard(Contexts):
         self._found: dict[tuple[str | None, ...], Chain | None] = {}
 
     def levels_of(self, event: EventFields) -> tuple[str | None, ...]:
-        """Return the levels, and note that the prediction is asked about if it is not yet judged."""
+        """Return the levels, and note that a prediction is asked about that is not judged yet."""
         asked = _Asked(super().levels_of(event))
         judge = self.judge
         assert judge is not None
@@ -94,11 +93,11 @@ class _Heard(Contexts):
 
     def learn(
         self,
-        tenant: str,
-        workflow_type: str,
+        tenant: str,  # noqa: ARG002
+        workflow_type: str,  # noqa: ARG002
         levels: tuple[str | None, ...],
         outcome: Outcome,
-        offset: int,
+        offset: int,  # noqa: ARG002
     ) -> None:
         """Pass on one outcome."""
         assert isinstance(levels, _Asked)

@@ -21,6 +21,7 @@ LIVE: Final = "live"
 MOST_CONTEXTS: Final = 50_000
 """Contexts of one partition that are kept apart; what comes beyond is judged by its parent."""
 
+
 class Split(NamedTuple):
     """Where sums begin to be kept apart: an event time (Unix ms), or a number of predictions."""
 
@@ -91,7 +92,7 @@ class Judge:
 
     def chain(self, tenant: str, paths: Sequence[str]) -> Chain:
         """Return the numbers of a prediction's contexts, coarse to fine; it has one at least."""
-        numbers = []
+        numbers: list[int] = []
         for path in paths:
             number = self._numbers.get((tenant, path))
             if number is None:
@@ -182,9 +183,7 @@ class Judge:
             at=judged[0][1].timestamp if judged else 0,
         )
 
-    def _add(
-        self, name: str, part: Part, block: Block, answers: Answers, *, shorter: bool
-    ) -> None:
+    def _add(self, name: str, part: Part, block: Block, answers: Answers, *, shorter: bool) -> None:
         tally = part.tallies[name]
         tally.add(block, answers, len(self.places))
         if shorter:

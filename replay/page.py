@@ -22,7 +22,9 @@ from replay.verdict import FIXED, NEVER, amount
 _FOLDER: Final = Path(__file__).parent
 MOST_BARS: Final = 24
 MOST_LINES: Final = 6
-_POLICY: Final = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; img-src data:"
+_POLICY: Final = (
+    "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; img-src data:"
+)
 """The browser itself refuses whatever would leave the page."""
 
 Found = Mapping[str, Any]
@@ -37,7 +39,7 @@ def write_page(file: Path, found: Found) -> None:
 
 def page(found: Found) -> str:
     """Return the report of a backtest."""
-    body = verdict(found) + charts(found) + contexts(found) + read(found)
+    body = verdict(found) + charts(found) + contexts() + read(found)
     return document(f"Backtest: {found['source']}", body, found)
 
 
@@ -114,9 +116,7 @@ def bars(found: Found) -> str:
     high = max(*tops, 1e-9)
     lowest = min(0.0, *(policies[name]["utility"] for name in shown))
     low = max(lowest, -0.25 * high)
-    rows = [
-        _bar(name, policies[name], low, high, winner=name == found["winner"]) for name in shown
-    ]
+    rows = [_bar(name, policies[name], low, high, winner=name == found["winner"]) for name in shown]
     ideal = {"utility": found["best_fixed"], "interval": None}
     rows.append(_bar("hindsight", ideal, low, high, kind="ideal"))
     more = f'<p class="soft">and {len(falling) - len(shown)} more</p>' * (len(falling) > len(shown))
@@ -214,9 +214,7 @@ def gained(found: Found) -> str:
     lowest = min((y for line in lines for _, y in line.points), default=0.0)
     up = Axis("earned", max(min(0.0, lowest), -highest or lowest), max(highest, 1e-9), amount)
     drawn = chart(_time_axis(found), up, lines[::-1], _marks(found))
-    return _figure(
-        "Earned so far", drawn, "The steeper, the more was earned just then.", lines
-    )
+    return _figure("Earned so far", drawn, "The steeper, the more was earned just then.", lines)
 
 
 def thresholds(found: Found) -> str:
@@ -260,9 +258,7 @@ def reliability(found: Found) -> str:
         Line("honest", [(0.0, 0.0), (1.0, 1.0)], "ideal"),
         Line("these guesses", points, "c1", dots=True),
     ]
-    drawn = chart(
-        Axis("confidence", 0.0, 1.0, share), Axis("right", 0.0, 1.0, share), lines
-    )
+    drawn = chart(Axis("confidence", 0.0, 1.0, share), Axis("right", 0.0, 1.0, share), lines)
     return _figure(
         "Confidence against truth", drawn,
         "Below the dotted line: the predictor is surer than it should be.", lines,
@@ -296,7 +292,7 @@ def precision(found: Found) -> str:
     return _figure("Precision and recall", drawn, words, lines)
 
 
-def contexts(found: Found) -> str:
+def contexts() -> str:
     """Return the table of contexts, which the page's script fills, sorts and filters."""
     return (
         '<section><h2>Contexts</h2><div class="controls"><label>Policy '
@@ -316,13 +312,12 @@ def read(found: Found) -> str:
                      "filtered")
         if notes[name]
     )  # fmt: skip
-    lines = "".join(
-        f"<li>{escape(each)}</li>" for each in [*notes["warnings"], *notes["named"]]
-    )
+    lines = "".join(f"<li>{escape(each)}</li>" for each in [*notes["warnings"], *notes["named"]])
     against = {LIVE: "what executors did live", FIXED: "the fixed threshold", NEVER: "nothing"}
+    compared = str(against.get(found["against"], found["against"]))
     return (
         f'<section class="soft"><h2>What was read</h2><p>{escape(found["source"])}: {counts}. '
-        f"Compared with {escape(against.get(found['against'], found['against']))}. Every policy was "
+        f"Compared with {escape(compared)}. Every policy was "
         "asked before the truth was known and learned it when it came, in the log's order.</p>"
         f"<ul>{lines}</ul></section>"
     )

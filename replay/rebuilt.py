@@ -6,8 +6,9 @@ Nothing live is read or written. Not here: the comparison with the live table (`
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ProcessPoolExecutor
+from functools import partial
 from multiprocessing import get_context
 
 import msgspec
@@ -46,12 +47,12 @@ def relearn(
     cores = min(processes or len(os.sched_getaffinity(0)), len(units))
     notes, thresholds = Notes(), list[Threshold]()
     if cores == 1:
-        found = (_learn(history, unit, learner) for unit in units)
-        _gather(found, units, thresholds, notes, say)
+        _gather(map(partial(_learn, history, learner), units), units, thresholds, notes, say)
     else:
         with ProcessPoolExecutor(cores, mp_context=get_context("spawn")) as pool:
-            found = pool.map(_learn, [history] * len(units), units, [learner] * len(units))
-            _gather(found, units, thresholds, notes, say)
+            _gather(
+                pool.map(partial(_learn, history, learner), units), units, thresholds, notes, say
+            )
     thresholds.sort(key=lambda each: (-each.outcomes, each.tenant, each.path))
     if not notes.records:
         raise NothingThere(f"{history.name} holds no records in the range")
@@ -59,20 +60,22 @@ def relearn(
 
 
 def _gather(
-    found: object,
+    found: Iterable[bytes],
     units: Sequence[int],
     thresholds: list[Threshold],
     notes: Notes,
     say: Callable[[str], None],
 ) -> None:
-    for number, raw in enumerate(found, start=1):  # type: ignore[arg-type, var-annotated]
+    for number, raw in enumerate(found, start=1):
         learned = msgspec.msgpack.decode(raw, type=_Learned)
         thresholds += learned.thresholds
         notes.add(learned.notes)
-        say(f"partition {number} of {len(units)}: {notes.events} events, {len(thresholds)} contexts")
+        say(
+            f"partition {number} of {len(units)}: {notes.events} events, {len(thresholds)} contexts"
+        )
 
 
-def _learn(history: RecordHistory, unit: int, learner: str) -> bytes:
+def _learn(history: RecordHistory, learner: str, unit: int) -> bytes:
     chosen, reading = policy(learner), history.reading
     epoch, partitions = history.log()
     rows: dict[bytes, bytes] = {}

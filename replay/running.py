@@ -161,7 +161,9 @@ def _side_by_side(
             )
             say(Reached(share, int(judged), time.monotonic() - began))
     except BrokenProcessPool as error:
-        raise RuntimeError("a process of the backtest was ended from outside; run it again") from error
+        raise RuntimeError(
+            "a process of the backtest was ended from outside; run it again"
+        ) from error
     except BaseException:
         for process in list((pool._processes or {}).values()):
             process.terminate()
@@ -200,9 +202,7 @@ def _work(backtest: Backtest, task: _Task, progress: Callable[[float, int], None
     collects = gc.isenabled()
     gc.disable()
     try:
-        backtest.history.read(
-            task.unit, judge, notes, lambda share: progress(share, judge.judged)
-        )
+        backtest.history.read(task.unit, judge, notes, lambda share: progress(share, judge.judged))
     finally:
         if collects:
             gc.enable()
@@ -265,9 +265,7 @@ class _Kept:
         self.found[name] = sums
         if self.file is not None:
             unfinished = self.file.with_name(f"{self.file.name}.unfinished")
-            unfinished.write_bytes(
-                msgspec.msgpack.encode(_Stored(self.fingerprint, self.found))
-            )
+            unfinished.write_bytes(msgspec.msgpack.encode(_Stored(self.fingerprint, self.found)))
             unfinished.replace(self.file)
 
 

@@ -27,9 +27,7 @@ class Scales:
         cost = self.cost.get(tool or "", self.cost.get("", 1.0))
         if gain == cost == 1.0:
             return outcome
-        return msgspec.structs.replace(
-            outcome, gain=outcome.gain * gain, cost=outcome.cost * cost
-        )
+        return msgspec.structs.replace(outcome, gain=outcome.gain * gain, cost=outcome.cost * cost)
 
 
 def read_scales(gain: Sequence[str], cost: Sequence[str]) -> Scales:

@@ -134,7 +134,7 @@ class Tally:
             self._count_modes(block, answers)
 
     def _count_modes(self, block: Block, answers: Answers) -> None:
-        """Count (outcomes, hits) of ask, suggest and speculate, in the order of `learners.modes`."""
+        """Count (outcomes, hits) of ask, suggest, speculate, in the order of `learners.modes`."""
         modes = self.modes
         for confidence, correct, threshold, suggest in zip(
             block.confidence, block.correct, answers.thresholds, answers.suggest, strict=True

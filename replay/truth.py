@@ -54,9 +54,7 @@ class Hindsight:
     def add(self, block: Block) -> None:
         """Add a block."""
         values, always, exact = self._values, self.always, self.exact
-        for leaf, confidence, worth in zip(
-            block.leaf, block.confidence, block.worth, strict=True
-        ):
+        for leaf, confidence, worth in zip(block.leaf, block.confidence, block.worth, strict=True):
             own = values.get(leaf)
             if own is None:
                 own = values[leaf] = array("d") if exact else _grid()
@@ -80,13 +78,13 @@ class Hindsight:
             self._values[leaf] = grid
 
     def best(self, leaf: int) -> float:
-        """Return what a context's best threshold earns; one that refuses everything is among them."""
+        """Return what a context's best threshold earns; refusing everything is among them."""
         own = self._values.get(leaf)
         if own is None:
             return 0.0
         if self.exact:
             return best_fixed(zip(own[::2], own[1::2], strict=True))
-        return best_fixed(enumerate(own))  # type: ignore[arg-type]
+        return best_fixed(enumerate(own))
 
 
 def _grid() -> array[float]:
@@ -126,9 +124,7 @@ class Drifts:
     def add(self, places: Iterable[int], block: Block) -> None:
         """Add a block; `places`: the context that is watched, by prediction."""
         tests = self._tests
-        for place, confidence, correct in zip(
-            places, block.confidence, block.correct, strict=True
-        ):
+        for place, confidence, correct in zip(places, block.confidence, block.correct, strict=True):
             self._seen += 1
             test = tests.get(place)
             if test is None:

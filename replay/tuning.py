@@ -42,7 +42,8 @@ class Tuned:
         spread = f"{amount(ends[0])} to {amount(ends[1])}" if ends else "too few workflows"
         said = (
             f"{self.winner} earned most on the first part; on the later one it earned "
-            f"{amount(own['difference'], sign=True)} against {self.present} (95 % interval {spread})"
+            f"{amount(own['difference'], sign=True)} against {self.present} "
+            f"(95 % interval {spread})"
         )
         if self.better:
             return f"{said}: confirmed. HEADSTART_LEARNER={self.winner} sets it for the workers."

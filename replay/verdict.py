@@ -72,8 +72,13 @@ def report(
     found["conclusion"] = conclusion(found)
     found["contexts"] = _contexts(parts, list(policies))
     found["drifts"] = [
-        {"tenant": tenant, "path": path, "at": drift.at, "number": drift.number,
-         "better": drift.better}
+        {
+            "tenant": tenant,
+            "path": path,
+            "at": drift.at,
+            "number": drift.number,
+            "better": drift.better,
+        }
         for each in parts
         for tenant, path, drift in each.drifts
     ]
@@ -146,9 +151,7 @@ def _figures(
         "oscillations": sum(each.turns for each in same),
         "convergence": median(settled) if settled and name != LIVE else None,
         "microseconds_per_update": round(nanoseconds / 1000 / max(1, truth["outcomes"]), 3),
-        "modes": {
-            mode: each._asdict() for mode, each in rates(tuple(map(float, modes))).items()
-        },
+        "modes": {mode: each._asdict() for mode, each in rates(tuple(map(float, modes))).items()},
     }
 
 
@@ -245,8 +248,8 @@ def conclusion(found: Mapping[str, Any]) -> str:
     else:
         base = own["utility"] - own["difference"]
         percent = f", {own['difference'] / base:+.0%}" if base > 0 and against != NEVER else ""
-        direction, size = ("more", own["difference"])
-        ends = own["difference_interval"]
+        direction, ends = "more", own["difference_interval"]
+        size: float = own["difference"]
         if size < 0:
             direction, size, ends = "less", -size, ends and [-ends[1], -ends[0]]
         first = (

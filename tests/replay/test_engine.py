@@ -78,7 +78,7 @@ def test_fast_arms_answer_what_a_reader_is_told(
 def test_delayed_feedback_is_answered_by_what_was_known_when_asked(
     events: list[tuple[tuple[str, str | None, str], Outcome]], delay: int, name: str
 ) -> None:
-    told, judge, waiting = Told(), None, []
+    told, waiting = Told(), []
     judge = Judge({name: policy(name)}, told=told)
     replay, expected = Replay(policy(name)), []
     for number, (where, each) in enumerate(events):
@@ -86,10 +86,10 @@ def test_delayed_feedback_is_answered_by_what_was_known_when_asked(
         known = replay.threshold(paths(where), each)
         waiting.append((chain, where, each, judge.ask(chain, number), known))
         if len(waiting) > delay:
-            chain, where, each, asked, known = waiting.pop(0)
-            judge.judge(chain, each, 0, asked)
-            replay.learn(paths(where), each)
-            expected.append(known)
+            first = waiting.pop(0)
+            judge.judge(first[0], first[2], 0, first[3])
+            replay.learn(paths(first[1]), first[2])
+            expected.append(first[4])
     judge.flush()
     assert told.thresholds.get(name, []) == expected
 
