@@ -57,7 +57,7 @@ def experiment(
     parts = [unit.parts[0] for unit in units]
     groups = [sum(g) for g in zip(*(part.arms[LIVE].groups for part in parts), strict=True)]
     members = [sum(m) for m in zip(*(part.members for part in parts), strict=True)]
-    found = outcome_of(assignment(name, shares), groups, members)
+    found = outcome_of(list(shares), assignment(name, shares), groups, members)
     if json:
         show_json({"experiment": name, "control": next(iter(shares)), "arms": found})
         return

@@ -186,7 +186,7 @@ def _best(policies: Mapping[str, Mapping[str, Any]], bootstrap: Bootstrap) -> di
 
 def _contexts(parts: Sequence[PartSums], names: Sequence[str]) -> list[dict[str, Any]]:
     """Return one row for each context that is named, those with most predictions first."""
-    rows = []
+    rows: list[dict[str, Any]] = []
     for part in parts:
         for place, context in enumerate(part.contexts):
             arms = {}

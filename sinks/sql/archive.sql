@@ -1,7 +1,8 @@
 -- Episodes read back as events, for replay.
 
 -- name: archived
--- What was stored of a range in the order in which it happened; the ids settle what is equal.
+-- What was stored of a range in the order in which it happened; at one time a prediction comes
+-- before its end, and the ids settle the rest.
 SELECT id::text, event_type, tenant, workflow_type, workflow_id, task_id, user_id, agent_id,
     session_id, (extract(epoch FROM timestamp) * 1000)::bigint AS timestamp, tool_id, success,
     confidence, data, extra
@@ -10,7 +11,7 @@ WHERE timestamp >= timestamptz 'epoch' + %(since)s * interval '1 millisecond'
     AND timestamp < timestamptz 'epoch' + %(until)s * interval '1 millisecond'
     AND (%(tenant)s::text IS NULL OR tenant = %(tenant)s)
     AND (%(workflow_type)s::text IS NULL OR workflow_type = %(workflow_type)s)
-ORDER BY timestamp, id
+ORDER BY timestamp, event_type <> 'speculation_start', id
 
 -- name: extent
 -- How many events there are, and when the first and the last of them happened (Unix ms).
