@@ -71,10 +71,10 @@ def arm_of(experiment: str, shares: Mapping[str, float], workflow_id: str) -> st
 def outcome_of(
     names: Sequence[str], arms: Sequence[str], groups: Sequence[float], members: Sequence[int]
 ) -> dict[str, Any]:
-    """Return what each arm earned per prediction, with intervals, and how the others differ.
+    """Return what each arm earned per prediction, with intervals, and how others differ.
 
-    `names`: of the arms, the control first; `arms`: of each group; `groups`: what was earned in each; `members`: its
-    predictions. Intervals by bootstrap over groups within each arm.
+    `names`: of the arms, the control first; `arms`: of each group; `groups`: what was earned in
+    each; `members`: its predictions. Intervals by bootstrap over groups within each arm.
     """
     draw = Random(_SEED)
     found: dict[str, Any] = {}

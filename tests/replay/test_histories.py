@@ -114,7 +114,7 @@ def same(one: dict[str, Any], other: dict[str, Any]) -> None:
 
 
 def test_the_broker(on_broker: tuple[BrokerHistory, list[dict[str, Any]]]) -> None:
-    history, made = on_broker
+    history, _ = on_broker
     found = run(history)
     assert found["outcomes"] == 121
     assert found["against"] == "live"
@@ -185,7 +185,7 @@ def test_the_archive_and_a_file_of_events(prepared: Addresses, tenant: str, tmp_
 def test_a_range_of_offsets(on_broker: tuple[BrokerHistory, list[dict[str, Any]]]) -> None:
     history, made = on_broker
     partition = owner(made[0]["tenant"], "refund", PARTITIONS)
-    end = {number: 0 for number in range(PARTITIONS)}
+    end = dict.fromkeys(range(PARTITIONS), 0)
     with pytest.raises(NothingThere, match="no records in the range"):
         BrokerHistory(history.kafka, Reading(range=Range(end=end))).units()
     only = Reading(range=Range(end={**end, partition: 10**9}), chosen=history.reading.chosen)
