@@ -193,9 +193,12 @@ def read_header(file: Path) -> ExportHeader:
 
 
 def _frames(
-    read: BufferedReader, file: Path, partition: int | None
+    read: BufferedReader, file: Path, partition: int | None, warnings: list[str] | None = None
 ) -> Iterator[tuple[_Frame, bytes]]:
-    """Yield the frames of a partition, and those of no partition, decompressed."""
+    """Yield the frames of a partition, and those of no partition, decompressed.
+
+    `warnings`: where a frame that is damaged is named; its records are passed over.
+    """
     while head := read.read(_HEAD.size):
         try:
             magic, size = _HEAD.unpack(head)
@@ -206,7 +209,18 @@ def _frames(
                 packed = read.read(frame.bytes)
                 if len(packed) < frame.bytes:
                     raise ValueError("its end is missing")
-                yield frame, bytes(cramjam.zstd.decompress(packed))
+                try:
+                    lines = bytes(cramjam.zstd.decompress(packed))
+                except cramjam.DecompressionError as error:
+                    if warnings is None or frame.partition < 0:
+                        raise ValueError(str(error)) from error
+                    place = f"{file}, byte {read.tell() - frame.bytes}"
+                    warnings.append(
+                        f"{place}: damaged ({error}); {frame.records} records of partition "
+                        f"{frame.partition} passed over"
+                    )
+                    continue
+                yield frame, lines
             else:
                 read.seek(frame.bytes, 1)
         except (struct.error, ValueError, msgspec.MsgspecError, OSError) as error:
@@ -217,15 +231,20 @@ def _frames(
 
 
 def read_export(
-    file: Path, partition: int, since: int | None = None, until: int | None = None
+    file: Path,
+    partition: int,
+    since: int | None = None,
+    until: int | None = None,
+    warnings: list[str] | None = None,
 ) -> Iterator[tuple[RecordBatch, float]]:
     """Yield a partition's records, and which share of the file was read.
 
-    Raises `NotAnExport`, also at the end where the file is cut.
+    `warnings`: where damaged pieces are named, which are passed over. Raises `NotAnExport`,
+    also at the end where the file is cut.
     """
     size, whole = file.stat().st_size, False
     with file.open("rb") as read:
-        for number, (frame, lines) in enumerate(_frames(read, file, partition)):
+        for number, (frame, lines) in enumerate(_frames(read, file, partition, warnings)):
             if frame.partition >= 0:
                 batch = _batch(partition, lines, since, until)
                 if len(batch):
@@ -302,10 +321,10 @@ class ExportHistory:
             raise NothingThere(f"{self.file} holds no records")
         return sorted(found)
 
-    def batches(self, unit: int, notes: Notes) -> Iterator[tuple[RecordBatch, float]]:  # noqa: ARG002
+    def batches(self, unit: int, notes: Notes) -> Iterator[tuple[RecordBatch, float]]:
         """Yield a partition's records in order."""
         span = self.reading.range
-        yield from read_export(self.file, unit, span.since, span.until)
+        yield from read_export(self.file, unit, span.since, span.until, notes.warnings)
 
     def read(self, unit: int, judge: Judge, notes: Notes, progress: Progress) -> None:
         """Let a judge have all predictions of a partition."""

@@ -118,6 +118,7 @@ class Judge:
     def judge(self, chain: Chain, outcome: Outcome, group: int, asked: int = -1) -> None:
         """Judge a prediction, now that its truth is known, and let every arm learn from it.
 
+        `asked`: its number from `ask`; -1, or one that was forgotten: it is asked about just now.
         `group`: of its workflow, from 0 to GROUPS - 1.
         """
         at = outcome.timestamp
@@ -128,8 +129,11 @@ class Judge:
             self._split = None
             self.parts.append(self._part())
             self._size = self.parts[-1].course.size
-        if self._told is not None or asked >= 0:
-            self._levels.append(self._level(chain) if asked < 0 else self._asked.pop(asked)[1])
+        known = self._asked.pop(asked, None) if asked >= 0 else None
+        if known is None:
+            asked = -1
+        if self._told is not None:
+            self._levels.append(self._level(chain) if known is None else known[1])
         self._steps.append((chain, outcome, asked))
         groups = self._groups
         groups.append(group)

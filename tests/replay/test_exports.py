@@ -87,6 +87,24 @@ def test_a_cut_export_is_refused(written: Path, cut: int) -> None:
         list(read_export(written, 0))
 
 
+def test_a_damaged_piece_is_passed_over_and_named(tmp_path: Path) -> None:
+    file = tmp_path / "log.zst"
+    with Writer(file, HEADER) as writer:
+        writer.add(batch_of(0, [(1, b"k", b'{"a":"%d"}' % n, []) for n in range(500)]))
+        writer.add(batch_of(1, [(1, b"k", b'{"a":1}', [])]))
+    raw = bytearray(file.read_bytes())
+    magic = b"\x28\xb5\x2f\xfd"
+    middle = raw.index(magic, raw.index(magic) + 1)  # the frame of partition 0
+    raw[middle : middle + 4] = b"lost"
+    file.write_bytes(raw)
+    warnings: list[str] = []
+    assert list(read_export(file, 0, warnings=warnings)) == []
+    assert "500 records of partition 0 passed over" in warnings[0]
+    assert len(list(read_export(file, 1, warnings=warnings))) == 1
+    with pytest.raises(NotAnExport):
+        list(read_export(file, 0))
+
+
 def test_a_newer_format_is_named(tmp_path: Path) -> None:
     file = tmp_path / "new.zst"
     with Writer(file, ExportHeader(FORMAT + 1, 7, 4)):
