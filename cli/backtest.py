@@ -16,6 +16,7 @@ from cli.sources import (
     FromOffset,
     GainScale,
     Levels,
+    Processes,
     Since,
     Source,
     TenantOnly,
@@ -23,11 +24,14 @@ from cli.sources import (
     Until,
     WorkflowOnly,
     open_source,
+    reading_of,
     span,
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
+
+    from replay.running import Backtest
 
 COLUMNS = (
     "policy", "earned", "interval", "of best", "against", "hits", "misses", "right", "recall",
@@ -35,20 +39,28 @@ COLUMNS = (
 )  # fmt: skip
 
 
+Outcomes = Annotated[Path | None, typer.Option(help="Judged predictions, JSONL, in their order.")]
+Policies = Annotated[
+    list[str] | None,
+    typer.Option(help="A policy, with parameters if need be; repeat for more [default: all]."),
+]
+More = Annotated[list[str] | None, typer.Argument(metavar="[POLICY]...", help="More policies.")]
+Grid = Annotated[
+    list[str] | None, typer.Option(help="Settings to try: 'ema:alpha=.05..0.5x8'; repeat.")
+]
+ThresholdsOut = Annotated[
+    Path | None, typer.Option(help="Directory for POLICY.jsonl: a threshold per outcome.")
+]
+Html = Annotated[Path | None, typer.Option(help="Write the report to this file.")]
+Csv = Annotated[Path | None, typer.Option(help="Write a line per policy and context to this file.")]
+Resume = Annotated[Path | None, typer.Option(help="Keep what is finished here, and go on from it.")]
+
+
 def backtest(
-    outcomes: Annotated[
-        Path | None, typer.Option(help="Judged predictions, JSONL, in their order.")
-    ] = None,
-    policy: Annotated[
-        list[str] | None,
-        typer.Option(help="A policy, with parameters if need be; repeat for more [default: all]."),
-    ] = None,
-    more: Annotated[
-        list[str] | None, typer.Argument(metavar="[POLICY]...", help="More policies.")
-    ] = None,
-    grid: Annotated[
-        list[str] | None, typer.Option(help="Settings to try: 'ema:alpha=.05..0.5x8'; repeat.")
-    ] = None,
+    outcomes: Outcomes = None,
+    policy: Policies = None,
+    more: More = None,
+    grid: Grid = None,
     source: Source = "broker",
     since: Since = None,
     until: Until = None,
@@ -60,19 +72,11 @@ def backtest(
     levels: Levels = None,
     gain_scale: GainScale = None,
     cost_scale: CostScale = None,
-    thresholds_out: Annotated[
-        Path | None, typer.Option(help="Directory for POLICY.jsonl: a threshold per outcome.")
-    ] = None,
-    html: Annotated[Path | None, typer.Option(help="Write the report to this file.")] = None,
-    csv: Annotated[
-        Path | None, typer.Option(help="Write a line per policy and context to this file.")
-    ] = None,
-    resume: Annotated[
-        Path | None, typer.Option(help="Keep what is finished here, and go on from it.")
-    ] = None,
-    processes: Annotated[
-        int | None, typer.Option(min=1, help="Processes [default: one for each core].")
-    ] = None,
+    thresholds_out: ThresholdsOut = None,
+    html: Html = None,
+    csv: Csv = None,
+    resume: Resume = None,
+    processes: Processes = None,
     kafka: Kafka = None,
     postgres: Postgres = None,
     data: Data = None,
@@ -92,31 +96,49 @@ def backtest(
     headstart backtest --since 3d --tenant acme --html report.html;
     headstart backtest --source log.jsonl.zst hops --grid 'ema:alpha=.05..0.5x8' --cost-scale 2
     """
-    from headstart.contexts import DEFAULT_LEVELS
-    from learners.registry import POLICIES
-    from replay.choices import chosen
-    from replay.histories import Reading
-    from replay.joining import Filter
-    from replay.running import Backtest, named, run_backtest
-    from replay.scales import read_scales
-    from replay.verdict import report
     from settings import read_settings
 
     settings = read_settings(kafka=kafka, postgres=postgres, data=data)
-    names = chosen([*(policy or []), *(more or [])], grid or []) or list(POLICIES)
-    reading = Reading(
-        levels=_levels(levels, DEFAULT_LEVELS if outcomes else settings.levels),
-        range=span(since, until, from_offset, to_offset),
-        chosen=Filter(tenant, workflow_type, domain),
-        scales=read_scales(gain_scale or [], cost_scale or []),
-    )
+    if outcomes and levels is None:
+        levels = "domain,user_id"
+    part = span(since, until, from_offset, to_offset)
+    reading = reading_of(settings, levels, part, tenant, workflow_type, domain)
+    reading = _scaled(reading, gain_scale, cost_scale)
     history = open_source(str(outcomes) if outcomes else source, reading, settings)
-    work = Backtest(
-        history, named(names), suggest=outcomes is not None, thresholds_out=thresholds_out
-    )
+    names = [*(policy or []), *(more or [])]
+    work = _work(history, names, grid or [], thresholds_out, suggest=outcomes is not None)
+    _show(_run(work, resume, processes), html, csv, json=json)
+
+
+def _scaled(reading: Any, gain: Sequence[str] | None, cost: Sequence[str] | None) -> Any:
+    from dataclasses import replace
+
+    from replay.scales import read_scales
+
+    return replace(reading, scales=read_scales(gain or [], cost or []))
+
+
+def _work(
+    history: Any, names: Sequence[str], grid: Sequence[str], out: Path | None, *, suggest: bool
+) -> Backtest:
+    from learners.registry import POLICIES
+    from replay.choices import chosen
+    from replay.running import Backtest, named
+
+    policies = named(chosen(names, grid) or list(POLICIES))
+    return Backtest(history, policies, suggest=suggest, thresholds_out=out)
+
+
+def _run(work: Backtest, resume: Path | None, processes: int | None) -> dict[str, Any]:
+    from replay.running import run_backtest
+    from replay.verdict import report
+
     with Bar(resume) as bar:
         units = run_backtest(work, bar, processes=processes, resume=resume)
-    found = report(history.name, work.policies, units)
+    return report(work.history.name, work.policies, units)
+
+
+def _show(found: dict[str, Any], html: Path | None, csv: Path | None, *, json: bool) -> None:
     _say_what_was_read(found)
     if html is not None:
         from replay.page import write_page
@@ -133,10 +155,6 @@ def backtest(
         return
     show_table(COLUMNS, [_row(name, each, found) for name, each in found["policies"].items()])
     say(found["conclusion"])
-
-
-def _levels(given: str | None, standard: tuple[str, ...]) -> tuple[str, ...]:
-    return standard if given is None else tuple(key for key in given.split(",") if key)
 
 
 def _say_what_was_read(found: Mapping[str, Any]) -> None:

@@ -2,14 +2,29 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from cli.options import Data, Json, Kafka, Postgres
 from cli.output import say, show_json, show_table
 from cli.progress import Bar
-from cli.sources import Since, Source, TenantOnly, Until, WorkflowOnly, open_source, span
+from cli.sources import (
+    Processes,
+    Since,
+    Source,
+    TenantOnly,
+    Until,
+    WorkflowOnly,
+    open_source,
+    reading_of,
+    span,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from replay.histories import History
 
 
 def experiment(
@@ -20,9 +35,7 @@ def experiment(
     until: Until = None,
     tenant: TenantOnly = None,
     workflow_type: WorkflowOnly = None,
-    processes: Annotated[
-        int | None, typer.Option(min=1, help="Processes [default: one for each core].")
-    ] = None,
+    processes: Processes = None,
     kafka: Kafka = None,
     postgres: Postgres = None,
     data: Data = None,
@@ -36,37 +49,48 @@ def experiment(
     Examples: headstart experiment bolder --arm control=50 --arm bolder=50 --since 7d;
     headstart experiment bolder --arm control=90 --arm bolder=10 --source log.jsonl.zst --json
     """
-    from replay.experiments import assignment, outcome_of, read_arms
-    from replay.histories import Reading
-    from replay.joining import Filter
-    from replay.judge import LIVE
-    from replay.running import Backtest, run_backtest
-    from replay.verdict import amount
+    from replay.experiments import read_arms
     from settings import read_settings
 
     shares = read_arms(arm)
     settings = read_settings(kafka=kafka, postgres=postgres, data=data)
-    reading = Reading(
-        settings.levels, span(since, until, None, None), Filter(tenant, workflow_type)
-    )
+    part = span(since, until, None, None)
+    reading = reading_of(settings, None, part, tenant, workflow_type)
     history = open_source(source, reading, settings)
     if not history.live:
         raise ValueError(f"{history.name} does not say what was started; nothing can be compared")
+    found = _earned(name, shares, history, processes)
+    if json:
+        show_json({"experiment": name, "control": next(iter(shares)), "arms": found})
+    else:
+        _show(found)
+
+
+def _earned(
+    name: str, shares: Mapping[str, float], history: History, processes: int | None
+) -> dict[str, Any]:
+    """Return what the arms earned by what was really started."""
+    from replay.experiments import assignment, outcome_of
+    from replay.judge import LIVE
+    from replay.running import Backtest, run_backtest
+
     with Bar(None) as bar:
         units = run_backtest(Backtest(history, {"never": "never"}), bar, processes=processes)
     parts = [unit.parts[0] for unit in units]
     groups = [sum(g) for g in zip(*(part.arms[LIVE].groups for part in parts), strict=True)]
     members = [sum(m) for m in zip(*(part.members for part in parts), strict=True)]
-    found = outcome_of(list(shares), assignment(name, shares), groups, members)
-    if json:
-        show_json({"experiment": name, "control": next(iter(shares)), "arms": found})
-        return
+    return outcome_of(list(shares), assignment(name, shares), groups, members)
+
+
+def _show(found: Mapping[str, Any]) -> None:
+    from replay.verdict import amount
+
     rows = []
-    for each, figures in found.items():
+    for name, figures in found.items():
         ends, apart = figures.get("difference_interval"), figures.get("difference")
         rows.append(
             (
-                each,
+                name,
                 figures["predictions"],
                 amount(figures["earned"]),
                 "" if figures["per_prediction"] is None else amount(figures["per_prediction"]),
@@ -76,14 +100,12 @@ def experiment(
         )
     columns = ("arm", "predictions", "earned", "per prediction", "against control", "interval")
     show_table(columns, rows)
-    for each, figures in found.items():
-        ends = figures.get("difference_interval")
-        if ends is not None:
-            sure = (
-                "surely more"
-                if ends[0] > 0
-                else "surely less"
-                if ends[1] < 0
-                else "no clear difference"
-            )
-            say(f"{each} against the control: {sure}")
+    for name, figures in found.items():
+        if ends := figures.get("difference_interval"):
+            say(f"{name} against the control: {_sure(ends)}")
+
+
+def _sure(ends: list[float]) -> str:
+    if ends[0] > 0.0:
+        return "surely more"
+    return "surely less" if ends[1] < 0.0 else "no clear difference"

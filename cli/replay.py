@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -13,6 +13,7 @@ from cli.sources import (
     DomainOnly,
     FromOffset,
     Levels,
+    Processes,
     Since,
     Source,
     TenantOnly,
@@ -20,8 +21,19 @@ from cli.sources import (
     Until,
     WorkflowOnly,
     open_source,
+    reading_of,
     span,
 )
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from replay.joining import Notes
+    from topics.schema import Threshold
+
+ThresholdsOut = Annotated[
+    Path | None, typer.Option(help="Write every threshold to this file, JSONL.")
+]
 
 
 def replay(
@@ -34,13 +46,9 @@ def replay(
     workflow_type: WorkflowOnly = None,
     domain: DomainOnly = None,
     levels: Levels = None,
-    thresholds_out: Annotated[
-        Path | None, typer.Option(help="Write every threshold to this file, JSONL.")
-    ] = None,
+    thresholds_out: ThresholdsOut = None,
     limit: Limit = 20,
-    processes: Annotated[
-        int | None, typer.Option(min=1, help="Processes [default: one for each core].")
-    ] = None,
+    processes: Processes = None,
     kafka: Kafka = None,
     postgres: Postgres = None,
     learner: Learner = None,
@@ -55,35 +63,41 @@ def replay(
     Examples: headstart replay --learner td --since 1d; headstart replay --source log.jsonl.zst
     --thresholds-out thresholds.jsonl --json
     """
-    import msgspec
-
     from replay.choices import check
-    from replay.histories import Reading
-    from replay.joining import Filter
     from replay.rebuilt import relearn
     from settings import read_settings
 
     if learner is not None:
         check(learner)
     settings = read_settings(kafka=kafka, postgres=postgres, learner=learner, data=data)
-    reading = Reading(
-        levels=tuple(filter(None, levels.split(","))) if levels is not None else settings.levels,
-        range=span(since, until, from_offset, to_offset),
-        chosen=Filter(tenant, workflow_type, domain),
-    )
+    part = span(since, until, from_offset, to_offset)
+    reading = reading_of(settings, levels, part, tenant, workflow_type, domain)
     history = open_source(source, reading, settings)
     found, notes = relearn(history, settings.learner, say, processes)
     for line in (*notes.warnings, *(f"skipped: {reason}" for reason in notes.named[:5])):
         say(line)
     if thresholds_out is not None:
-        with thresholds_out.open("wb") as lines:
-            lines.writelines(msgspec.json.encode(each) + b"\n" for each in found)
+        _write(thresholds_out, found)
+    _show(settings.learner, found, notes, limit, json=json)
+
+
+def _write(file: Path, found: Sequence[Threshold]) -> None:
+    import msgspec
+
+    with file.open("wb") as lines:
+        lines.writelines(msgspec.json.encode(each) + b"\n" for each in found)
+
+
+def _show(
+    learner: str, found: Sequence[Threshold], notes: Notes, limit: int, *, json: bool
+) -> None:
+    import msgspec
+
     if json:
         shown = [msgspec.to_builtins(each) for each in found[:limit]]
         show_json(
-            {"learner": settings.learner, "contexts": len(found), "read": vars(notes),
-             "thresholds": shown}
-        )  # fmt: skip
+            {"learner": learner, "contexts": len(found), "read": vars(notes), "thresholds": shown}
+        )
         return
     show_table(
         ("tenant", "path", "speculate", "suggest", "outcomes"),

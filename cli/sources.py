@@ -34,6 +34,9 @@ ToOffset = Annotated[
 TenantOnly = Annotated[str | None, typer.Option(help="Only this tenant.")]
 WorkflowOnly = Annotated[str | None, typer.Option(help="Only this workflow type.")]
 DomainOnly = Annotated[str | None, typer.Option(help="Only this domain.")]
+Processes = Annotated[
+    int | None, typer.Option(min=1, help="Processes [default: one for each core].")
+]
 Levels = Annotated[
     str | None,
     typer.Option(help="Context keys below the workflow type, coarse to fine [default: settings]."),
@@ -66,6 +69,25 @@ def moment(text: str | None, now: datetime | None = None) -> int | None:
             ) from None
         at = at.replace(tzinfo=at.tzinfo or UTC)
     return int(at.timestamp() * 1000)
+
+
+def reading_of(
+    settings: Settings,
+    levels: str | None,
+    part: Range,
+    tenant: str | None = None,
+    workflow_type: str | None = None,
+    domain: str | None = None,
+) -> Reading:
+    """Return how a history is read, from its options."""
+    from replay.histories import Reading
+    from replay.joining import Filter
+
+    return Reading(
+        settings.levels if levels is None else tuple(filter(None, levels.split(","))),
+        part,
+        Filter(tenant, workflow_type, domain),
+    )
 
 
 def span(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -13,14 +13,19 @@ from cli.progress import Bar
 from cli.sources import (
     DomainOnly,
     Levels,
+    Processes,
     Since,
     Source,
     TenantOnly,
     Until,
     WorkflowOnly,
     open_source,
+    reading_of,
     span,
 )
+
+if TYPE_CHECKING:
+    from replay.tuning import Tuned
 
 SEARCHED = (
     "hops", "hops:keep=.998", "hops:keep=.9999", "hops:alarm=6", "hops:alarm=24", "histogram",
@@ -28,16 +33,20 @@ SEARCHED = (
 )  # fmt: skip
 
 
+Candidates = Annotated[
+    list[str] | None, typer.Option(help="A candidate; repeat [default: a few of each kind].")
+]
+Grid = Annotated[list[str] | None, typer.Option(help="Candidates: 'ema:alpha=.05..0.5x8'; repeat.")]
+Share = Annotated[
+    float, typer.Option(min=0.1, max=0.9, help="Share of the predictions to search on.")
+]
+Html = Annotated[Path | None, typer.Option(help="Write the report of the later part to this file.")]
+
+
 def tune(
-    policy: Annotated[
-        list[str] | None, typer.Option(help="A candidate; repeat [default: a few of each kind].")
-    ] = None,
-    grid: Annotated[
-        list[str] | None, typer.Option(help="Candidates: 'ema:alpha=.05..0.5x8'; repeat.")
-    ] = None,
-    split: Annotated[
-        float, typer.Option(min=0.1, max=0.9, help="Share of the predictions to search on.")
-    ] = 0.6,
+    policy: Candidates = None,
+    grid: Grid = None,
+    split: Share = 0.6,
     source: Source = "broker",
     since: Since = None,
     until: Until = None,
@@ -45,12 +54,8 @@ def tune(
     workflow_type: WorkflowOnly = None,
     domain: DomainOnly = None,
     levels: Levels = None,
-    html: Annotated[
-        Path | None, typer.Option(help="Write the report of the later part to this file.")
-    ] = None,
-    processes: Annotated[
-        int | None, typer.Option(min=1, help="Processes [default: one for each core].")
-    ] = None,
+    html: Html = None,
+    processes: Processes = None,
     kafka: Kafka = None,
     postgres: Postgres = None,
     learner: Learner = None,
@@ -65,19 +70,13 @@ def tune(
     headstart tune --source log.jsonl.zst --policy td --policy sliding --split .5 --json
     """
     from replay.choices import chosen
-    from replay.histories import Reading
-    from replay.joining import Filter
     from replay.tuning import tune as run
-    from replay.verdict import amount
     from settings import read_settings
 
     settings = read_settings(kafka=kafka, postgres=postgres, learner=learner, data=data)
     candidates = chosen(policy or [], grid or []) or list(SEARCHED)
-    reading = Reading(
-        levels=tuple(filter(None, levels.split(","))) if levels is not None else settings.levels,
-        range=span(since, until, None, None),
-        chosen=Filter(tenant, workflow_type, domain),
-    )
+    part = span(since, until, None, None)
+    reading = reading_of(settings, levels, part, tenant, workflow_type, domain)
     history = open_source(source, reading, settings)
     with Bar(None) as bar:
         found = run(history, candidates, settings.learner, bar, share=split, processes=processes)
@@ -86,18 +85,23 @@ def tune(
 
         write_page(html, found.confirmed)
         say(f"{html}: open it in a browser")
-    rows = sorted(
-        found.searched["policies"], key=lambda name: -found.searched["policies"][name]["utility"]
-    )
+    _show(found, json=json)
+
+
+def _show(found: Tuned, *, json: bool) -> None:
+    from replay.verdict import amount
+
+    searched, confirmed = found.searched["policies"], found.confirmed["policies"]
+    falling = sorted(searched, key=lambda name: -searched[name]["utility"])
     if json:
         policies = {
             name: {
-                "searched": found.searched["policies"][name]["utility"],
-                "confirmed": found.confirmed["policies"][name]["utility"],
-                "difference": found.confirmed["policies"][name]["difference"],
-                "difference_interval": found.confirmed["policies"][name]["difference_interval"],
+                "searched": searched[name]["utility"],
+                "confirmed": confirmed[name]["utility"],
+                "difference": confirmed[name]["difference"],
+                "difference_interval": confirmed[name]["difference_interval"],
             }
-            for name in rows
+            for name in falling
         }
         show_json({"winner": found.winner, "present": found.present, "better": found.better,
                    "split": found.split._asdict(), "conclusion": found.conclusion,
@@ -106,12 +110,8 @@ def tune(
     show_table(
         ("policy", "first part", "later part"),
         [
-            (
-                name,
-                amount(found.searched["policies"][name]["utility"]),
-                amount(found.confirmed["policies"][name]["utility"]),
-            )
-            for name in rows
+            (name, amount(searched[name]["utility"]), amount(confirmed[name]["utility"]))
+            for name in falling
         ],
     )
     say(found.conclusion)

@@ -70,25 +70,28 @@ def report(
         **_best(policies, bootstrap),
     }
     found["conclusion"] = conclusion(found)
-    found["contexts"] = _contexts(parts, list(policies))
-    found["drifts"] = [
-        {
-            "tenant": tenant,
-            "path": path,
-            "at": drift.at,
-            "number": drift.number,
-            "better": drift.better,
-        }
+    return found | _details(parts, list(policies))
+
+
+def _details(parts: Sequence[PartSums], names: Sequence[str]) -> dict[str, Any]:
+    """Return what is shown of single contexts, of time, and of confidences."""
+    drifts = [
+        {"tenant": tenant, "path": path, "at": drift.at, "number": drift.number,
+         "better": drift.better}
         for each in parts
         for tenant, path, drift in each.drifts
-    ]
-    found["courses"] = courses(parts, list(policies))
-    found["bins"] = [
+    ]  # fmt: skip
+    bins = [
         {"count": each.count, "right": each.right, "confidence": each.confidence,
          "gain": each.gain, "cost": each.cost}
         for each in merged([each.bins for each in parts])
     ]  # fmt: skip
-    return found
+    return {
+        "contexts": _contexts(parts, names),
+        "drifts": drifts,
+        "courses": courses(parts, names),
+        "bins": bins,
+    }
 
 
 def _groups(same: Sequence[ArmSums]) -> list[float]:
