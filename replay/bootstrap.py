@@ -25,11 +25,6 @@ class Interval(NamedTuple):
     low: float | None
     high: float | None
 
-    @property
-    def clear(self) -> bool:
-        """Whether it is surely above 0."""
-        return self.low is not None and self.low > 0.0
-
 
 class Bootstrap:
     """The draws over groups, the same for every arm, so that differences are paired.

@@ -71,10 +71,14 @@ class _Asked(tuple[str | None, ...]):
 class _Heard(Contexts):
     """Stands where the agent has its contexts, and passes on what they would learn."""
 
-    def __init__(self, levels: Sequence[str], epoch: int, chosen: Filter, scales: Scales) -> None:
+    event: EventFields
+    """What the core is just now applying."""
+
+    def __init__(
+        self, judge: Judge, levels: Sequence[str], epoch: int, chosen: Filter, scales: Scales
+    ) -> None:
         super().__init__(Always(), levels, epoch, lambda _: None)
-        self.event: EventFields | None = None
-        self.judge: Judge | None = None
+        self._judge = judge
         self.filtered = 0
         self._chosen, self._scales = chosen, scales
         self._found: dict[tuple[str | None, ...], Chain | None] = {}
@@ -82,13 +86,11 @@ class _Heard(Contexts):
     def levels_of(self, event: EventFields) -> tuple[str | None, ...]:
         """Return the levels, and note that a prediction is asked about that is not judged yet."""
         asked = _Asked(super().levels_of(event))
-        judge = self.judge
-        assert judge is not None
         asked.chain = self._place(event.tenant, event.workflow_type, asked)
         prediction = event.data.prediction if event.data else None
         asked.tool = (prediction.tool_id if prediction else None) or event.tool_id
         if event.event_type == "speculation_start" and asked.chain is not None:
-            asked.number = judge.ask(asked.chain, event.timestamp)
+            asked.number = self._judge.ask(asked.chain, event.timestamp)
         return asked
 
     def learn(
@@ -100,16 +102,14 @@ class _Heard(Contexts):
         offset: int,  # noqa: ARG002
     ) -> None:
         """Pass on one outcome."""
-        assert isinstance(levels, _Asked)
-        assert self.judge is not None
-        assert self.event is not None
+        assert isinstance(levels, _Asked)  # what `levels_of` gave the core
         if levels.chain is None:
             self.filtered += 1
             return
         if self._scales:
             outcome = self._scales.applied(outcome, levels.tool)
         group = group_of(crc32(self.event.workflow_id.encode()))
-        self.judge.judge(levels.chain, outcome, group, levels.number)
+        self._judge.judge(levels.chain, outcome, group, levels.number)
 
     def _place(
         self, tenant: str, workflow_type: str, levels: tuple[str | None, ...]
@@ -127,9 +127,8 @@ class _Heard(Contexts):
             and chosen.workflow_type in (None, workflow_type)
             and chosen.domain in (None, values.get("domain"))
         ):
-            assert self.judge is not None
             paths = context_paths(workflow_type, values.get, self._levels)
-            chain = self.judge.chain(tenant, (ROOT, *paths))
+            chain = self._judge.chain(tenant, (ROOT, *paths))
         if len(self._found) > 100_000:
             self._found.clear()
         self._found[key] = chain
@@ -155,8 +154,8 @@ class Joiner(Partition):
     ) -> None:
         self._rows: dict[bytes, bytes] = {}
         super().__init__(partition, partitions, epoch, Always(), levels, self._rows.get)
-        self._heard = _Heard(levels, epoch, chosen, scales)
-        self._heard.judge = self._judge = judge
+        self._heard = _Heard(judge, levels, epoch, chosen, scales)
+        self._judge = judge
         self._contexts = self._heard
         self._forgot = 0
 

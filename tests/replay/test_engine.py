@@ -16,9 +16,9 @@ from replay.backtest import Replay, answers
 from replay.joining import Notes
 from replay.judge import LIVE, Judge
 from replay.outcomes import ROOT, Judged
-from replay.score import anchors, oscillations, score
 from replay.sums import unit_sums
 from replay.verdict import report
+from tests.replay.scoring import anchors, score
 
 FAST = ("hops", "ema", "td", "sliding", "aci", "hedge", "pid", "fixed", "never")
 
@@ -140,7 +140,3 @@ def test_contexts_beyond_the_limit_are_judged_by_their_parent() -> None:
     assert judge.chain("t", (ROOT, "workflow_type=b")) == (0,)
     assert judge.chain("t", (ROOT, "workflow_type=a", "workflow_type=a/domain=e")) == (0, 1)
     assert judge.beyond == 2
-
-
-def test_oscillations_are_counted_as_they_come() -> None:
-    assert oscillations([0.9, 0.8, 0.9]) == 1  # the law above leans on it
