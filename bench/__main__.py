@@ -17,6 +17,7 @@ BENCHMARKS: Final = {
     "exactness": "threshold agent with all its rules, next to itself without them",
     "learn": "every policy over simulated worlds and real traces, next to an all-knowing oracle",
     "read": "thresholds: mirror hits, misses next to a bare HMGET, age of changes, memory",
+    "replay": "six policies over an export: reading alone, judging, memory",
     "sink": "episode sink on a drained backlog, next to bare psycopg COPY through a stage",
 }
 

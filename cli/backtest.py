@@ -1,94 +1,200 @@
-"""`headstart backtest`: what policies would have earned on recorded outcomes."""
+"""`headstart backtest`: what other policies would have saved."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from cli.options import Json
+from cli.options import Data, Json, Kafka, Postgres
 from cli.output import say, show_json, show_table
+from cli.progress import Bar
+from cli.sources import (
+    CostScale,
+    DomainOnly,
+    FromOffset,
+    GainScale,
+    Levels,
+    Processes,
+    Since,
+    Source,
+    TenantOnly,
+    ToOffset,
+    Until,
+    WorkflowOnly,
+    open_source,
+    reading_of,
+    span,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from replay.running import Backtest
+
+COLUMNS = (
+    "policy", "earned", "interval", "of best", "against", "hits", "misses", "right", "recall",
+    "in band", "turns", "settled",
+)  # fmt: skip
+
+
+Outcomes = Annotated[Path | None, typer.Option(help="Judged predictions, JSONL, in their order.")]
+Policies = Annotated[
+    list[str] | None,
+    typer.Option(help="A policy, with parameters if need be; repeat for more [default: all]."),
+]
+More = Annotated[list[str] | None, typer.Argument(metavar="[POLICY]...", help="More policies.")]
+Grid = Annotated[
+    list[str] | None, typer.Option(help="Settings to try: 'ema:alpha=.05..0.5x8'; repeat.")
+]
+ThresholdsOut = Annotated[
+    Path | None, typer.Option(help="Directory for POLICY.jsonl: a threshold per outcome.")
+]
+Html = Annotated[Path | None, typer.Option(help="Write the report to this file.")]
+Csv = Annotated[Path | None, typer.Option(help="Write a line per policy and context to this file.")]
+Resume = Annotated[Path | None, typer.Option(help="Keep what is finished here, and go on from it.")]
 
 
 def backtest(
-    outcomes: Annotated[Path, typer.Option(help="Judged predictions, JSONL, in their order.")],
-    policy: Annotated[
-        list[str] | None,
-        typer.Option(help="A policy, with parameters if need be; repeat for more [default: all]."),
-    ] = None,
-    more: Annotated[
-        list[str] | None, typer.Argument(metavar="[POLICY]...", help="More policies.")
-    ] = None,
-    thresholds_out: Annotated[
-        Path | None, typer.Option(help="Directory for POLICY.jsonl: a threshold per outcome.")
-    ] = None,
-    levels: Annotated[
-        str, typer.Option(help="Context keys below the workflow type, coarse to fine.")
-    ] = "domain,user_id",
+    outcomes: Outcomes = None,
+    policy: Policies = None,
+    more: More = None,
+    grid: Grid = None,
+    source: Source = "broker",
+    since: Since = None,
+    until: Until = None,
+    from_offset: FromOffset = None,
+    to_offset: ToOffset = None,
+    tenant: TenantOnly = None,
+    workflow_type: WorkflowOnly = None,
+    domain: DomainOnly = None,
+    levels: Levels = None,
+    gain_scale: GainScale = None,
+    cost_scale: CostScale = None,
+    thresholds_out: ThresholdsOut = None,
+    html: Html = None,
+    csv: Csv = None,
+    resume: Resume = None,
+    processes: Processes = None,
+    kafka: Kafka = None,
+    postgres: Postgres = None,
+    data: Data = None,
     json: Json = False,
 ) -> None:
-    """Say what policies would have earned on recorded outcomes.
+    """Say what policies would have earned on what really happened.
 
-    A line of the file: {"context": {"workflow_type": "refund", "domain": "retail", "user_id":
+    Reads the log from the broker, the archive in Postgres, or a file, in order, with the feedback
+    as late as it came; commits nothing, writes to no topic. --outcomes FILE is a file of judged
+    predictions; a line: {"context": {"workflow_type": "refund", "domain": "retail", "user_id":
     "u7"}, "confidence": 0.8, "correct": true, "gain": 400, "cost": 600, "at": 1760000000000}; keys
-    of the context may be missing. A line of POLICY.jsonl is what was in force before the outcome of
-    the same line was seen, for that line's gain and cost: {"threshold": t, "level": path}.
+    of the context may be missing; "workflow_id" and "speculated" may be added. A line of
+    POLICY.jsonl is what was in force before the outcome of the same line was seen, for that line's
+    gain and cost: {"threshold": t, "level": path}.
 
     Examples: headstart backtest --outcomes o.jsonl --policy default --policy fixed:0.8;
-    headstart backtest --outcomes o.jsonl --policy ema:alpha=.1,target=.9 --thresholds-out t --json
+    headstart backtest --since 3d --tenant acme --html report.html;
+    headstart backtest --source log.jsonl.zst hops --grid 'ema:alpha=.05..0.5x8' --cost-scale 2
     """
+    from settings import read_settings
+
+    settings = read_settings(kafka=kafka, postgres=postgres, data=data)
+    if outcomes and levels is None:
+        levels = "domain,user_id"
+    part = span(since, until, from_offset, to_offset)
+    reading = reading_of(settings, levels, part, tenant, workflow_type, domain)
+    reading = _scaled(reading, gain_scale, cost_scale)
+    history = open_source(str(outcomes) if outcomes else source, reading, settings)
+    names = [*(policy or []), *(more or [])]
+    work = _work(history, names, grid or [], thresholds_out, suggest=outcomes is not None)
+    _show(_run(work, resume, processes), html, csv, json=json)
+
+
+def _scaled(reading: Any, gain: Sequence[str] | None, cost: Sequence[str] | None) -> Any:
+    from dataclasses import replace
+
+    from replay.scales import read_scales
+
+    return replace(reading, scales=read_scales(gain or [], cost or []))
+
+
+def _work(
+    history: Any, names: Sequence[str], grid: Sequence[str], out: Path | None, *, suggest: bool
+) -> Backtest:
     from learners.registry import POLICIES
-    from learners.registry import policy as find
-    from replay.outcomes import read_outcomes
-    from replay.score import anchors
+    from replay.choices import chosen
+    from replay.running import Backtest, named
 
-    chosen = {name: find(name) for name in [*(policy or []), *(more or [])] or POLICIES}
-    judged = list(read_outcomes(outcomes, [key for key in levels.split(",") if key]))
-    if not judged:
-        raise ValueError(f"{outcomes} holds no outcomes; see headstart backtest --help")
-    if thresholds_out:
-        thresholds_out.mkdir(parents=True, exist_ok=True)
-    there_was = anchors(judged)
-    found: dict[str, dict[str, Any]] = {}
-    for name, each in chosen.items():
-        say(f"{name} over {len(judged)} outcomes")
-        out = thresholds_out / f"{name}.jsonl" if thresholds_out else None
-        found[name] = _run(each, judged, there_was, out)
+    policies = named(chosen(names, grid) or list(POLICIES))
+    return Backtest(history, policies, suggest=suggest, thresholds_out=out)
+
+
+def _run(work: Backtest, resume: Path | None, processes: int | None) -> dict[str, Any]:
+    from replay.running import run_backtest
+    from replay.verdict import report
+
+    with Bar(resume) as bar:
+        units = run_backtest(work, bar, processes=processes, resume=resume)
+    return report(work.history.name, work.policies, units)
+
+
+def _show(found: dict[str, Any], html: Path | None, csv: Path | None, *, json: bool) -> None:
+    _say_what_was_read(found)
+    if html is not None:
+        from replay.page import write_page
+
+        write_page(html, found)
+        say(f"{html}: open it in a browser")
+    if csv is not None:
+        from replay.tables import write_csv
+
+        write_csv(csv, found)
+        say(f"{csv}: a line per policy and context")
     if json:
-        totals = {"best_fixed": there_was.best_fixed, "always": there_was.always, "never": 0.0}
-        show_json({"outcomes": len(judged), **totals, "policies": found})
+        show_json(found)
         return
-    columns = [column for column in next(iter(found.values())) if column != "modes"]
-    rows = [[name, *(_cell(row[column]) for column in columns)] for name, row in found.items()]
-    show_table(("policy", *columns), rows)
+    show_table(COLUMNS, [_row(name, each, found) for name, each in found["policies"].items()])
+    say(found["conclusion"])
 
 
-def _run(policy: Any, judged: list[Any], there_was: Any, out: Path | None) -> dict[str, Any]:
-    from dataclasses import asdict
-
-    import orjson
-
-    from learners.policy import spec
-    from replay.backtest import Replay, answers
-    from replay.score import score
-
-    replay = Replay(policy)
-    told = list(answers(replay, judged))
-    if out is not None:
-        with out.open("wb") as lines:
-            for each in told:
-                line = {"threshold": each.threshold, "level": each.level}
-                lines.write(orjson.dumps(line, option=orjson.OPT_APPEND_NEWLINE))
-    found = asdict(score(judged, told, there_was))
-    modes = {mode: each._asdict() for mode, each in found.pop("modes").items()}
-    return {
-        "learner": spec(policy),
-        **found,
-        "microseconds_per_update": round(replay.nanoseconds / 1000 / max(1, replay.updates), 3),
-        "modes": modes,
-    }
+def _say_what_was_read(found: Mapping[str, Any]) -> None:
+    read = found["read"]
+    if not found["outcomes"]:
+        raise LookupError(
+            f"{found['source']}: {read['events'] or read['records']} events, but no judged "
+            "prediction among them"
+            + (f" ({read['filtered']} filtered out)" if read["filtered"] else "")
+        )
+    for warning in read["warnings"]:
+        say(warning)
+    for reason in read["named"][:5]:
+        say(f"skipped: {reason}")
+    if read["refused"] > 5:
+        say(f"skipped: {read['refused']} in all")
+    if found["contexts_beyond_limit"]:
+        say(f"{found['contexts_beyond_limit']} predictions of contexts beyond the limit were "
+            "judged by the level above")  # fmt: skip
 
 
-def _cell(value: Any) -> Any:
-    return f"{value:.4g}" if isinstance(value, float) else value
+def _row(name: str, figures: Mapping[str, Any], found: Mapping[str, Any]) -> list[Any]:
+    from replay.verdict import amount
+
+    ends = figures["interval"]
+    return [
+        name,
+        amount(figures["utility"]),
+        f"{amount(ends[0])} to {amount(ends[1])}" if ends else "",
+        _percent(figures["share_of_best_fixed"]),
+        f"{amount(figures['difference'], sign=True)} vs {found['against']}",
+        figures["hits"],
+        figures["misses"],
+        _percent(figures["success_rate"]),
+        _percent(figures["recall"]),
+        _percent(figures["time_in_band"]),
+        figures["oscillations"],
+        "" if figures["convergence"] is None else f"{figures['convergence']:g}",
+    ]
+
+
+def _percent(share: float | None) -> str:
+    return "" if share is None else f"{share:.1%}"

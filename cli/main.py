@@ -14,8 +14,13 @@ from cli import config, dead_letters, events, memory, thresholds, topics
 from cli.backtest import backtest
 from cli.demo import demo
 from cli.emit import emit
+from cli.experiment import experiment
+from cli.export import export
+from cli.importing import import_
 from cli.output import report_errors
+from cli.replay import replay
 from cli.ship import ship
+from cli.tune import tune
 from cli.up import up
 from cli.verify import verify
 from cli.worker import worker
@@ -33,6 +38,11 @@ app.command("up")(up)
 app.command("demo")(demo)
 app.command("worker")(worker)
 app.command("backtest")(backtest)
+app.command("replay")(replay)
+app.command("tune")(tune)
+app.command("experiment")(experiment)
+app.command("export")(export)
+app.command("import")(import_)
 app.command("emit")(emit)
 app.command("verify")(verify)
 app.command("ship")(ship)

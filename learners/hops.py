@@ -196,6 +196,19 @@ class Hops:
         h = 1.0 / (1.0 + n / FAMILIAR)
         return a + da, b + db + h * cold, va + p1, cab + p2, vb + p3 + h * h * variance
 
+    def along(self, chain: Sequence[State]) -> tuple[float, float, float, float, float]:
+        """Return the calibration at the end of a chain, every level as it stands now.
+
+        To the bit that of `below` from level to level, in one pass and without their states.
+        """
+        a, b, va, cab, vb = 1.0, 0.0, 0.0, 0.0, 0.0
+        for state in chain:
+            da, db, p1, p2, p3 = state[4:9]
+            a, b, va, cab, vb = a + da, b + db, va + p1, cab + p2, vb + p3
+        cold, variance = chain[0][11], chain[0][12]
+        h = 1.0 / (1.0 + chain[-1][1] / FAMILIAR)
+        return a, b + h * cold, va, cab, vb + h * h * variance
+
     def deviation(self, state: State) -> Deviation:
         """Return what this level knows beyond the level above."""
         depth, n, _, _, da, db, p1, p2, p3, _, _, cold, variance = state[:13]

@@ -14,6 +14,7 @@ from topics.epoch import Epoch
 from topics.reading import read_records
 
 RECORDS_AT_ONCE: Final = 2_000
+BYTES_AT_ONCE: Final = 2_000_000
 
 
 class LogCut(LookupError):
@@ -61,6 +62,7 @@ async def replay_partition(
 async def read_batches(kafka: str, partition: int, log: range) -> AsyncIterator[RecordBatch]:
     """Yield the records of one partition of `headstart.events` in batches."""
     batch = _empty(partition, log.start)
+    size = 0
     records = read_records(kafka, EVENTS.name, {partition: log.start}, {partition: log.stop})
     async for record in records:
         batch.offsets.append(record.offset)
@@ -70,9 +72,10 @@ async def read_batches(kafka: str, partition: int, log: range) -> AsyncIterator[
         if record.headers:
             batch.headers[record.offset] = record.headers
         batch.end = record.offset + 1
-        if len(batch) >= RECORDS_AT_ONCE:
+        size += len(record.value or b"")
+        if len(batch) >= RECORDS_AT_ONCE or size >= BYTES_AT_ONCE:
             yield batch
-            batch = _empty(partition, batch.end)
+            batch, size = _empty(partition, batch.end), 0
     if len(batch):
         yield batch
 

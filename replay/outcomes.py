@@ -26,11 +26,20 @@ class Judged(NamedTuple):
     outcome: Outcome
 
 
+class Line(NamedTuple):
+    """One line of a file: what was judged, and whose it was, where the line says so."""
+
+    judged: Judged
+    workflow: str | None
+    tool: str | None
+
+
 def read_outcomes(path: str | PathLike[str], levels: Sequence[str]) -> Iterator[Judged]:
     """Yield the outcomes of a file in its order; empty lines are passed over.
 
     A line reads `{"context": {"workflow_type": …, …}, "confidence": p, "correct": bool, "gain": g,
-    "cost": c, "at": ms}`; any key of the context may be missing, so may gain, cost and at. Raises
+    "cost": c, "at": ms}`; any key of the context may be missing, so may gain, cost and at.
+    `speculated` says what was really started. Raises
     `OutcomeError` at the first line that is none, `OSError` where the file cannot be read.
     """
     with open(path, "rb") as lines:
@@ -39,11 +48,20 @@ def read_outcomes(path: str | PathLike[str], levels: Sequence[str]) -> Iterator[
 
 def parse_outcomes(lines: Iterable[bytes], levels: Sequence[str], name: str) -> Iterator[Judged]:
     """Yield the outcomes of lines; `name` says in errors where they are from."""
+    for line in parse_lines(lines, levels, name):
+        yield line.judged
+
+
+def parse_lines(lines: Iterable[bytes], levels: Sequence[str], name: str) -> Iterator[Line]:
+    """Yield lines with the workflow (`workflow_id`) and the guessed tool, where they have them."""
     for number, line in enumerate(lines, start=1):
         if not line.strip():
             continue
         try:
-            yield _judged(orjson.loads(line), levels)
+            record = orjson.loads(line)
+            judged = _judged(record, levels)
+            workflow, tool = record.get("workflow_id"), (record.get("context") or {}).get("tool_id")
+            yield Line(judged, _text(workflow), _text(tool))
         except (ValueError, TypeError) as error:
             raise OutcomeError(f"{name}, line {number}: {error}; see --help for the form") from None
 
@@ -68,11 +86,16 @@ def _judged(record: Any, levels: Sequence[str]) -> Judged:
     outcome = Outcome(
         confidence=_number(record, "confidence", None),
         correct=correct,
+        speculated=record.get("speculated") is True,
         gain=_number(record, "gain", 0.0),
         cost=_number(record, "cost", 0.0),
         timestamp=int(_number(record, "at", 0.0)),
     )
     return Judged(paths_of(context, levels), outcome)
+
+
+def _text(value: Any) -> str | None:
+    return value if isinstance(value, str) and value else None
 
 
 def _number(record: Mapping[str, Any], field: str, missing: float | None) -> float:

@@ -34,10 +34,11 @@ async def events_of_workflow(
     which = {"tenant": tenant, "workflow_id": workflow_id, "limit": limit}
     async with connection.cursor(row_factory=dict_row) as cursor:
         await cursor.execute(_SQL["events_of_workflow"], which)
-        return [_event(row) for row in await cursor.fetchall()]
+        return [event_of(row) for row in await cursor.fetchall()]
 
 
-def _event(row: dict[str, Any]) -> dict[str, Any]:
+def event_of(row: dict[str, Any]) -> dict[str, Any]:
+    """Return an event as it was emitted from its row; its `extra` is used up."""
     extra = row.pop("extra") or {}
     return {key: value for key, value in row.items() if value is not None} | extra
 

@@ -37,6 +37,11 @@ def test_the_commands() -> None:
     assert {" ".join(command) for command in COMMANDS} == {
         "up",
         "backtest",
+        "replay",
+        "export",
+        "import",
+        "tune",
+        "experiment",
         "demo",
         "worker",
         "emit",

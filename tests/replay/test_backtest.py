@@ -11,7 +11,7 @@ from learners.outcome import Outcome
 from learners.registry import POLICIES, policy
 from replay.backtest import Replay, answers, started
 from replay.outcomes import Judged, OutcomeError, parse_outcomes, paths_of
-from replay.score import anchors, oscillations, score
+from tests.replay.scoring import anchors, oscillations, score
 
 LEVELS = ("domain", "user_id")
 

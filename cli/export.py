@@ -1,0 +1,57 @@
+"""`headstart export`: a piece of the log in a file."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from cli.options import Data, Json, Kafka, Postgres
+from cli.output import say, show_json
+from cli.sources import FromOffset, Since, Source, ToOffset, Until, open_source, span
+
+
+def export(
+    file: Annotated[Path, typer.Argument(help="Where to write it, such as log.jsonl.zst.")],
+    source: Source = "broker",
+    since: Since = None,
+    until: Until = None,
+    from_offset: FromOffset = None,
+    to_offset: ToOffset = None,
+    kafka: Kafka = None,
+    postgres: Postgres = None,
+    data: Data = None,
+    json: Json = False,
+) -> None:
+    """Write a piece of the log to FILE: zstd over JSON lines, one a record, as it lay in the topic.
+
+    `zstd -dc FILE | jq` reads it; --source FILE of backtest, replay and import takes it. Commits
+    nothing.
+
+    Examples: headstart export last-week.jsonl.zst --since 7d; headstart export all.jsonl.zst
+    --source archive
+    """
+    from replay.exports import FORMAT, ExportHeader, Writer
+    from replay.histories import Reading, RecordHistory
+    from replay.joining import Notes
+    from replay.rebuilt import NoRecords
+    from settings import read_settings
+
+    settings = read_settings(kafka=kafka, postgres=postgres, data=data)
+    reading = Reading(settings.levels, span(since, until, from_offset, to_offset))
+    history = open_source(source, reading, settings)
+    if not isinstance(history, RecordHistory):
+        raise NoRecords(f"{history.name} holds no events, only what was judged of them")
+    units, notes = history.units(), Notes()
+    epoch, partitions = history.log()
+    with Writer(file, ExportHeader(FORMAT, epoch, partitions, history.name)) as writer:
+        for number, unit in enumerate(units, start=1):
+            for batch, _ in history.batches(unit, notes):
+                writer.add(batch)
+            say(f"partition {number} of {len(units)}: {writer.records} records so far")
+    for warning in notes.warnings:
+        say(warning)
+    if json:
+        show_json({"file": str(file), "records": writer.records, "epoch": epoch,
+                   "partitions": len(units), "warnings": notes.warnings})  # fmt: skip

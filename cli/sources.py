@@ -1,0 +1,135 @@
+"""Which history a command looks at: the options that several share, and what they make."""
+
+from __future__ import annotations
+
+import re
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from replay.histories import History, Range, Reading
+    from settings import Settings
+
+Source = Annotated[
+    str,
+    typer.Option(
+        help="broker, archive (Postgres), or a file: export, events, outcomes, agent runs."
+    ),
+]
+Since = Annotated[
+    str | None, typer.Option(help="From: 90s, 2h, 3d ago, a date and time (UTC), or Unix ms.")
+]
+Until = Annotated[str | None, typer.Option(help="Up to, exclusive; as --since.")]
+FromOffset = Annotated[
+    list[str] | None, typer.Option(help="PARTITION:OFFSET to begin at; repeat [broker only].")
+]
+ToOffset = Annotated[
+    list[str] | None, typer.Option(help="PARTITION:OFFSET to end before; repeat [broker only].")
+]
+TenantOnly = Annotated[str | None, typer.Option(help="Only this tenant.")]
+WorkflowOnly = Annotated[str | None, typer.Option(help="Only this workflow type.")]
+DomainOnly = Annotated[str | None, typer.Option(help="Only this domain.")]
+Processes = Annotated[
+    int | None, typer.Option(min=1, help="Processes [default: one for each core].")
+]
+Levels = Annotated[
+    str | None,
+    typer.Option(help="Context keys below the workflow type, coarse to fine [default: settings]."),
+]
+GainScale = Annotated[
+    list[str] | None, typer.Option(help="What if hits saved so many times as much: 2, or TOOL=2.")
+]
+CostScale = Annotated[
+    list[str] | None, typer.Option(help="What if misses cost so many times as much: 2, or TOOL=2.")
+]
+
+_AGO = re.compile(r"(\d+(?:\.\d+)?)(s|m|h|d)")
+_SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
+
+
+def moment(text: str | None, now: datetime | None = None) -> int | None:
+    """Return a time in Unix ms; None where none is given. Raises `typer.BadParameter`."""
+    if text is None:
+        return None
+    if ago := _AGO.fullmatch(text):
+        at = (now or datetime.now(UTC)) - timedelta(seconds=float(ago[1]) * _SECONDS[ago[2]])
+    elif text.isdecimal():
+        return int(text)
+    else:
+        try:
+            at = datetime.fromisoformat(text)
+        except ValueError:
+            raise typer.BadParameter(
+                f"{text!r} is no time: give 90s, 2h, 3d, 2026-01-31T12:00, or Unix ms"
+            ) from None
+        at = at.replace(tzinfo=at.tzinfo or UTC)
+    return int(at.timestamp() * 1000)
+
+
+def reading_of(
+    settings: Settings,
+    levels: str | None,
+    part: Range,
+    tenant: str | None = None,
+    workflow_type: str | None = None,
+    domain: str | None = None,
+) -> Reading:
+    """Return how a history is read, from its options."""
+    from replay.histories import Reading
+    from replay.joining import Filter
+
+    return Reading(
+        settings.levels if levels is None else tuple(filter(None, levels.split(","))),
+        part,
+        Filter(tenant, workflow_type, domain),
+    )
+
+
+def span(
+    since: str | None, until: str | None, begin: Sequence[str] | None, end: Sequence[str] | None
+) -> Range:
+    """Return a range from its options. Raises `typer.BadParameter`."""
+    from replay.histories import Range
+
+    found = Range(moment(since), moment(until), _offsets(begin), _offsets(end))
+    if found.since is not None and found.until is not None and found.since >= found.until:
+        raise typer.BadParameter("--since must be before --until")
+    return found
+
+
+def _offsets(given: Sequence[str] | None) -> dict[int, int]:
+    offsets = {}
+    for each in given or ():
+        partition, _, offset = each.partition(":")
+        if not (partition.isdecimal() and offset.isdecimal()):
+            raise typer.BadParameter(f"{each!r} is not PARTITION:OFFSET, as 3:1200")
+        offsets[int(partition)] = int(offset)
+    return offsets
+
+
+def open_source(source: str, reading: Reading, settings: Settings) -> History:
+    """Return the history that `--source` names. Raises `ValueError` and `OSError`."""
+    from replay.files import first_record, open_file
+
+    if source == "broker":
+        from replay.broker import BrokerHistory
+
+        return BrokerHistory(settings.kafka, reading)
+    if reading.range.begin or reading.range.end:
+        raise typer.BadParameter("offsets are the broker's; give --since and --until")
+    if source == "archive":
+        from replay.archive import ArchiveHistory
+
+        return ArchiveHistory(settings.postgres, reading)
+    file = Path(source)
+    record = first_record(file)
+    if isinstance(record, dict) and "steps" in record:
+        from demo.trace_history import TraceHistory
+
+        return TraceHistory(file, reading)
+    return open_file(file, reading)

@@ -1,0 +1,117 @@
+"""`headstart tune`: the settings that would have earned most, confirmed on what came later."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from cli.options import Data, Json, Kafka, Learner, Postgres
+from cli.output import say, show_json, show_table
+from cli.progress import Bar
+from cli.sources import (
+    DomainOnly,
+    Levels,
+    Processes,
+    Since,
+    Source,
+    TenantOnly,
+    Until,
+    WorkflowOnly,
+    open_source,
+    reading_of,
+    span,
+)
+
+if TYPE_CHECKING:
+    from replay.tuning import Tuned
+
+SEARCHED = (
+    "hops", "hops:keep=.998", "hops:keep=.9999", "hops:alarm=6", "hops:alarm=24", "histogram",
+    "sliding", "hedge", "hops_target",
+)  # fmt: skip
+
+
+Candidates = Annotated[
+    list[str] | None, typer.Option(help="A candidate; repeat [default: a few of each kind].")
+]
+Grid = Annotated[list[str] | None, typer.Option(help="Candidates: 'ema:alpha=.05..0.5x8'; repeat.")]
+Share = Annotated[
+    float, typer.Option(min=0.1, max=0.9, help="Share of the predictions to search on.")
+]
+Html = Annotated[Path | None, typer.Option(help="Write the report of the later part to this file.")]
+
+
+def tune(
+    policy: Candidates = None,
+    grid: Grid = None,
+    split: Share = 0.6,
+    source: Source = "broker",
+    since: Since = None,
+    until: Until = None,
+    tenant: TenantOnly = None,
+    workflow_type: WorkflowOnly = None,
+    domain: DomainOnly = None,
+    levels: Levels = None,
+    html: Html = None,
+    processes: Processes = None,
+    kafka: Kafka = None,
+    postgres: Postgres = None,
+    learner: Learner = None,
+    data: Data = None,
+    json: Json = False,
+) -> None:
+    """Search settings on the first part of the log, and confirm the best on the rest.
+
+    Changes nothing; the last line says whether a change is worth it, and how to make it.
+
+    Examples: headstart tune --since 7d --grid 'hops:keep=.995..0.9999x6';
+    headstart tune --source log.jsonl.zst --policy td --policy sliding --split .5 --json
+    """
+    from replay.choices import chosen
+    from replay.tuning import tune as run
+    from settings import read_settings
+
+    settings = read_settings(kafka=kafka, postgres=postgres, learner=learner, data=data)
+    candidates = chosen(policy or [], grid or []) or list(SEARCHED)
+    part = span(since, until, None, None)
+    reading = reading_of(settings, levels, part, tenant, workflow_type, domain)
+    history = open_source(source, reading, settings)
+    with Bar(None) as bar:
+        found = run(history, candidates, settings.learner, bar, share=split, processes=processes)
+    if html is not None:
+        from replay.page import write_page
+
+        write_page(html, found.confirmed)
+        say(f"{html}: open it in a browser")
+    _show(found, json=json)
+
+
+def _show(found: Tuned, *, json: bool) -> None:
+    from replay.verdict import amount
+
+    searched, confirmed = found.searched["policies"], found.confirmed["policies"]
+    falling = sorted(searched, key=lambda name: -searched[name]["utility"])
+    if json:
+        policies = {
+            name: {
+                "searched": searched[name]["utility"],
+                "confirmed": confirmed[name]["utility"],
+                "difference": confirmed[name]["difference"],
+                "difference_interval": confirmed[name]["difference_interval"],
+            }
+            for name in falling
+        }
+        show_json({"winner": found.winner, "present": found.present, "better": found.better,
+                   "split": found.split._asdict(), "conclusion": found.conclusion,
+                   "policies": policies})  # fmt: skip
+        return
+    show_table(
+        ("policy", "first part", "later part"),
+        [
+            (name, amount(searched[name]["utility"]), amount(confirmed[name]["utility"]))
+            for name in falling
+        ],
+    )
+    say(found.conclusion)

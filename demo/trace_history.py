@@ -1,0 +1,83 @@
+"""Recorded agent runs as a history: what a predictor would have guessed, and whether it was right.
+
+The demo's back-off predictor learns as the runs go by, in the file's order; latencies are declared
+(`latency`), because recorded tools answer at once. Contexts: domain, + previous tool, + the one
+before.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from zlib import crc32
+
+from demo.latency import DEFAULT_COST_RATIO, LatencyModel
+from demo.predictor import Predictor
+from demo.traces import END, BrokenLine, Run, read_runs
+from headstart.contexts import context_paths
+from learners.outcome import Outcome
+from replay.histories import NothingThere, Progress, Reading
+from replay.joining import Notes
+from replay.judge import Judge, group_of
+from replay.outcomes import ROOT
+
+_LEVELS = ("previous_tool", "tool_before")
+
+
+@dataclass(frozen=True)
+class TraceHistory:
+    """A file of runs (`traces`). `cost_ratio`: cost / (cost + gain) of every declared latency."""
+
+    file: Path
+    reading: Reading
+    cost_ratio: float = DEFAULT_COST_RATIO
+    seed: int = 0
+    live: bool = False
+
+    @property
+    def name(self) -> str:
+        """What people call it."""
+        return f"{self.file} (guesses and latencies are the demo's)"
+
+    def units(self) -> list[int]:
+        """Return the one unit."""
+        if next(self._runs(Notes()), None) is None:
+            raise NothingThere(f"{self.file} holds no runs")
+        return [0]
+
+    def _runs(self, notes: Notes) -> Iterator[Run]:
+        def broken(line: BrokenLine) -> None:
+            notes.refused += 1
+            notes.named.append(f"line {line.line_number}: {line.reason}")
+
+        return read_runs(self.file, broken)
+
+    def read(self, unit: int, judge: Judge, notes: Notes, progress: Progress) -> None:  # noqa: ARG002
+        """Let a judge have the guess before every call of every run."""
+        predictor, latency = Predictor(), LatencyModel(self.seed, 0, self.cost_ratio)
+        for number, run in enumerate(self._runs(notes)):
+            notes.records += 1
+            group = group_of(crc32(f"{number}".encode()))
+            history: list[str] = []
+            for actual in [*(step.tool for step in run.steps), END]:
+                notes.events += 1
+                guess = predictor.predict(run.domain, history)
+                if guess is not None:
+                    drawn = latency.draw(guess.tool)
+                    outcome = Outcome(
+                        guess.confidence, guess.tool == actual,
+                        gain=drawn.gain_ms, cost=drawn.cost_ms,
+                    )  # fmt: skip
+                    outcome = self.reading.scales.applied(outcome, guess.tool)
+                    judge.judge(self._chain(judge, run, history), outcome, group)
+                    notes.predictions += 1
+                predictor.learn(run.domain, history, actual)
+                history.append(actual)
+        judge.flush()
+        progress(1.0)
+
+    def _chain(self, judge: Judge, run: Run, history: list[str]) -> tuple[int, ...]:
+        last, before = (["-", "-", *history])[:-3:-1]
+        found = {"previous_tool": last, "tool_before": before}
+        return judge.chain(run.source, (ROOT, *context_paths(run.domain, found.get, _LEVELS)))

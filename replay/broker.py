@@ -1,0 +1,121 @@
+"""The log on the broker as a history: read outside any group, by partition."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from aiokafka import AIOKafkaConsumer, TopicPartition
+from aiokafka.errors import KafkaError
+
+from headstart.producing import BrokerUnreachable
+from processing.records import RecordBatch
+from replay.histories import NothingThere, Progress, Reading, read_records_of
+from replay.joining import Notes
+from replay.judge import Judge
+from replay.learning import read_batches
+from topics.catalogue import EVENTS
+from topics.epoch import read_epoch
+from topics.reading import topic_state
+
+
+@dataclass(frozen=True)
+class BrokerHistory:
+    """`headstart.events` of a broker; what retention took is said."""
+
+    kafka: str
+    reading: Reading
+    live = True
+
+    @property
+    def name(self) -> str:
+        """What people call it."""
+        return f"{EVENTS.name} on {self.kafka}"
+
+    def log(self) -> tuple[int, int]:
+        """Return the log's epoch and how many partitions it has."""
+        epoch = asyncio.run(read_epoch(self.kafka))
+        return epoch.number, epoch.partitions
+
+    def units(self) -> list[int]:
+        """Return the partitions that have records in the range."""
+        found = asyncio.run(log_ranges(self.kafka, self.reading))
+        units = [partition for partition, (log, _) in found.items() if len(log)]
+        if not units:
+            raise NothingThere(
+                f"{self.name} holds no records in the range; `headstart topics describe "
+                f"{EVENTS.name}` shows its offsets, and --since takes 2h, 3d or a date"
+            )
+        return units
+
+    def batches(self, unit: int, notes: Notes) -> Iterator[tuple[RecordBatch, float]]:
+        """Yield a partition's records in order."""
+        with asyncio.Runner() as runner:
+            log, lost = runner.run(log_ranges(self.kafka, self.reading))[unit]
+            if lost:
+                notes.warnings.append(
+                    f"partition {unit} begins at offset {log.start}: retention has taken the "
+                    f"{lost} before it; the archive in Postgres may have them (--source archive)"
+                )
+            batches = read_batches(self.kafka, unit, log)
+            until = self.reading.range.until
+            while (batch := runner.run(_next(batches))) is not None:
+                if until is not None and batch.timestamps[-1] >= until:
+                    _drop_from(batch, until)
+                if len(batch):
+                    yield batch, (batch.end - log.start) / max(1, len(log))
+
+    def read(self, unit: int, judge: Judge, notes: Notes, progress: Progress) -> None:
+        """Let a judge have all predictions of a partition."""
+        read_records_of(self, unit, judge, notes, progress)
+
+
+async def _next(batches: AsyncIterator[RecordBatch]) -> RecordBatch | None:
+    return await anext(batches, None)
+
+
+def _drop_from(batch: RecordBatch, until: int) -> None:
+    """Forget the records that are not older than `until`."""
+    kept = [place for place, at in enumerate(batch.timestamps) if at < until]
+    columns: tuple[list[Any], ...] = (batch.offsets, batch.timestamps, batch.keys, batch.values)
+    for column in columns:
+        column[:] = [column[place] for place in kept]
+
+
+async def log_ranges(kafka: str, reading: Reading) -> dict[int, tuple[range, int]]:
+    """Return the offsets of a range by partition, and how many of them the broker has no more.
+
+    Raises `BrokerUnreachable` and `TopicsMissing`.
+    """
+    state = await topic_state(kafka, EVENTS.name)
+    span = reading.range
+    since = await _offsets_at(kafka, state.begin, span.since)
+    until = await _offsets_at(kafka, state.begin, span.until)
+    found = {}
+    for partition, there in state.begin.items():
+        wanted = span.begin.get(partition, there)
+        end = min(span.end.get(partition, state.end[partition]), state.end[partition])
+        if span.since is not None:
+            wanted = max(wanted, since.get(partition, state.end[partition]))
+        end = min(end, until.get(partition, end))
+        begin = max(wanted, there)
+        found[partition] = range(begin, max(begin, end)), max(0, there - wanted)
+    return found
+
+
+async def _offsets_at(kafka: str, partitions: Mapping[int, int], at: int | None) -> dict[int, int]:
+    """Return the first offsets at or after a time; partitions without one are left out."""
+    if at is None:
+        return {}
+    consumer = AIOKafkaConsumer(bootstrap_servers=kafka, enable_auto_commit=False)
+    try:
+        await consumer.start()
+        wanted = {TopicPartition(EVENTS.name, partition): at for partition in partitions}
+        found = await consumer.offsets_for_times(wanted)
+    except (KafkaError, OSError) as error:
+        raise BrokerUnreachable(kafka, error) from error
+    finally:
+        await consumer.stop()
+    return {tp.partition: each.offset for tp, each in found.items() if each is not None}

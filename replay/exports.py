@@ -1,0 +1,331 @@
+"""Exports: a piece of the log in a file, zstd over JSON lines, for `zstd -d`, jq and us.
+
+One line a record, as it lay in the topic: `{"partition": n, "offset": n, "timestamp": ms, "key":
+text, "value": [events]}`, `headers` where it has any, `base64` in the place of `value` where it is
+no JSON. The first line says what the file is, the last that it is whole. Lines of one partition
+make a zstd frame; before each stands a skippable frame that says its length and partition, so that
+a reader takes only what it wants, in bounded memory.
+"""
+
+from __future__ import annotations
+
+import base64
+import struct
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from io import BufferedReader, BufferedWriter
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Final, Self
+
+import cramjam
+import msgspec
+import orjson
+
+from processing.records import Headers, RecordBatch
+from replay.histories import NothingThere, Progress, Reading, read_records_of
+from replay.joining import Notes
+from replay.judge import Judge
+from topics.catalogue import EVENTS
+
+FORMAT: Final = 1
+SKIPPABLE: Final = 0x184D2A50
+"""A zstd frame that decoders pass over (RFC 8878, section 3.1.2)."""
+ZSTD: Final = b"\x28\xb5\x2f\xfd"
+FRAME_BYTES: Final = 1_000_000
+_HEAD = struct.Struct("<II")
+_LEVEL: Final = 3
+
+
+class NotAnExport(ValueError):
+    """The file is no export of ours, or is cut, or is of a newer version; the message says so."""
+
+
+class ExportHeader(msgspec.Struct):
+    """The first line of an export."""
+
+    headstart_export: int
+    epoch: int
+    partitions: int
+    source: str = ""
+
+
+class _Frame(msgspec.Struct, omit_defaults=True):
+    """What stands before a zstd frame. `partition`: -1 for the first and last line."""
+
+    bytes: int
+    partition: int = -1
+    records: int = 0
+
+
+class _Line(msgspec.Struct):
+    partition: int
+    offset: int
+    timestamp: int
+    key: str | None = None
+    key64: str | None = None
+    headers: list[tuple[str, str | None]] = []
+    base64: str | None = None
+    value: msgspec.Raw = msgspec.Raw(b"")
+
+
+_decode_line = msgspec.json.Decoder(_Line).decode
+_raw = msgspec.json.Decoder(msgspec.Raw).decode
+
+
+@dataclass
+class Writer:
+    """Writes an export, whole or not at all: `with Writer(file, header) as writer: …`."""
+
+    file: Path
+    header: ExportHeader
+    records: int = 0
+    _lines: dict[int, list[bytes]] = field(default_factory=dict)
+    _sizes: dict[int, int] = field(default_factory=dict)
+    _out: BufferedWriter | None = None
+
+    def __enter__(self) -> Self:
+        self._out = self._unfinished.open("wb")
+        self._frame([msgspec.json.encode(self.header) + b"\n"], _Frame(0))
+        return self
+
+    @property
+    def _unfinished(self) -> Path:
+        return self.file.with_name(f"{self.file.name}.unfinished")
+
+    def add(self, batch: RecordBatch) -> None:
+        """Add records of one partition, which have to come in order."""
+        lines = self._lines.setdefault(batch.partition, [])
+        size = self._sizes.get(batch.partition, 0)
+        for place, offset in enumerate(batch.offsets):
+            line = encode_line(batch, place, batch.headers.get(offset))
+            lines.append(line)
+            size += len(line)
+            self.records += 1
+            if size >= FRAME_BYTES:
+                self._flush(batch.partition)
+                lines, size = self._lines[batch.partition], 0
+        self._sizes[batch.partition] = size
+
+    def _flush(self, partition: int) -> None:
+        if lines := self._lines[partition]:
+            self._frame(lines, _Frame(0, partition, len(lines)))
+        self._lines[partition], self._sizes[partition] = [], 0
+
+    def _frame(self, lines: list[bytes], frame: _Frame) -> None:
+        assert self._out is not None
+        packed = bytes(cramjam.zstd.compress(b"".join(lines), _LEVEL))
+        frame.bytes = len(packed)
+        said = msgspec.json.encode(frame)
+        self._out.write(_HEAD.pack(SKIPPABLE, len(said)) + said + packed)
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        assert self._out is not None
+        if kind is None:
+            for partition in list(self._lines):
+                self._flush(partition)
+            self._frame([orjson.dumps({"records": self.records}) + b"\n"], _Frame(0))
+        self._out.close()
+        if kind is None:
+            self._unfinished.replace(self.file)
+        else:
+            self._unfinished.unlink()
+
+
+def encode_line(batch: RecordBatch, place: int, headers: Headers | None) -> bytes:
+    """Return the line of one record."""
+    head: dict[str, Any] = {
+        "partition": batch.partition,
+        "offset": batch.offsets[place],
+        "timestamp": batch.timestamps[place],
+    }
+    key, value = batch.keys[place], batch.values[place]
+    if key is not None:
+        try:
+            head["key"] = key.decode()
+        except UnicodeDecodeError:
+            head["key64"] = _text(key)
+    if headers:
+        head["headers"] = [(name, None if each is None else _text(each)) for name, each in headers]
+    if value is not None and _plain(value):
+        return b'%b,"value":%b}\n' % (orjson.dumps(head)[:-1], value)
+    head["base64"] = None if value is None else _text(value)
+    return orjson.dumps(head) + b"\n"
+
+
+def _plain(value: bytes) -> bool:
+    """Return whether bytes can stand within a line as they are, and be found there again."""
+    if not value or b"\n" in value or value[:1] not in b"[{" or value[-1:] not in b"]}":
+        return False
+    try:
+        value.isascii() or value.decode()
+        _raw(value)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        return False
+    return True
+
+
+def _text(raw: bytes) -> str:
+    return base64.b64encode(raw).decode()
+
+
+def read_header(file: Path) -> ExportHeader:
+    """Return what an export says of itself. Raises `NotAnExport` and `OSError`."""
+    with file.open("rb") as read:
+        _, line = next(_frames(read, file, None), (None, b""))
+    try:
+        header = msgspec.json.decode(line, type=ExportHeader)
+    except msgspec.MsgspecError as error:
+        raise NotAnExport(
+            f"{file}: not an export ({error}); `headstart export FILE` writes one"
+        ) from error
+    if header.headstart_export > FORMAT:
+        raise NotAnExport(
+            f"{file}: written by a newer headstart (format {header.headstart_export}, this one "
+            f"reads {FORMAT}): upgrade, or export it again with this version"
+        )
+    return header
+
+
+def _frames(
+    read: BufferedReader, file: Path, partition: int | None, warnings: list[str] | None = None
+) -> Iterator[tuple[_Frame, bytes]]:
+    """Yield the frames of a partition, and those of no partition, decompressed.
+
+    `warnings`: where a frame that is damaged is named; its records are passed over.
+    """
+    while head := read.read(_HEAD.size):
+        try:
+            magic, size = _HEAD.unpack(head)
+            if magic != SKIPPABLE:
+                raise ValueError("a frame without its head: was it compressed anew?")
+            frame = msgspec.json.decode(read.read(size), type=_Frame)
+            if frame.partition in (-1, partition):
+                packed = read.read(frame.bytes)
+                if len(packed) < frame.bytes:
+                    raise ValueError("its end is missing")
+                try:
+                    lines = bytes(cramjam.zstd.decompress(packed))
+                except cramjam.DecompressionError as error:
+                    if warnings is None or frame.partition < 0:
+                        raise ValueError(str(error)) from error
+                    place = f"{file}, byte {read.tell() - frame.bytes}"
+                    warnings.append(
+                        f"{place}: damaged ({error}); {frame.records} records of partition "
+                        f"{frame.partition} passed over"
+                    )
+                    continue
+                yield frame, lines
+            else:
+                read.seek(frame.bytes, 1)
+        except (struct.error, ValueError, msgspec.MsgspecError, OSError) as error:
+            raise NotAnExport(
+                f"{file}: not an export, or a damaged one ({error}); `headstart export FILE` "
+                "writes one"
+            ) from error
+
+
+def read_export(
+    file: Path,
+    partition: int,
+    since: int | None = None,
+    until: int | None = None,
+    warnings: list[str] | None = None,
+) -> Iterator[tuple[RecordBatch, float]]:
+    """Yield a partition's records, and which share of the file was read.
+
+    `warnings`: where damaged pieces are named, which are passed over. Raises `NotAnExport`,
+    also at the end where the file is cut.
+    """
+    size, whole = file.stat().st_size, False
+    with file.open("rb") as read:
+        for number, (frame, lines) in enumerate(_frames(read, file, partition, warnings)):
+            if frame.partition >= 0:
+                batch = _batch(partition, lines, since, until)
+                if len(batch):
+                    yield batch, read.tell() / size
+            elif number:
+                whole = True
+    if not whole:
+        raise NotAnExport(f"{file}: its end is missing: export it again")
+
+
+def _batch(partition: int, lines: bytes, since: int | None, until: int | None) -> RecordBatch:
+    batch = RecordBatch(EVENTS.name, partition, 0, 0, [], [], [], [])
+    for line in lines.splitlines():
+        # Within a JSON string the quotes would be escaped, so this is found but once.
+        at = line.find(b',"value":')
+        record = _decode_line(line[:at] + b"}" if at > 0 else line)
+        if (since is not None and record.timestamp < since) or (
+            until is not None and record.timestamp >= until
+        ):
+            continue
+        batch.offsets.append(record.offset)
+        batch.timestamps.append(record.timestamp)
+        batch.keys.append(_key(record))
+        if at > 0:
+            batch.values.append(line[at + 9 : -1])
+        else:
+            batch.values.append(None if record.base64 is None else base64.b64decode(record.base64))
+        if record.headers:
+            batch.headers[record.offset] = [
+                (name, None if text is None else base64.b64decode(text))
+                for name, text in record.headers
+            ]
+    if batch.offsets:
+        batch.begin, batch.end = batch.offsets[0], batch.offsets[-1] + 1
+    return batch
+
+
+def _key(record: _Line) -> bytes | None:
+    if record.key64 is not None:
+        return base64.b64decode(record.key64)
+    return None if record.key is None else record.key.encode()
+
+
+@dataclass(frozen=True)
+class ExportHistory:
+    """An export as a history."""
+
+    file: Path
+    reading: Reading
+    live = True
+
+    @property
+    def name(self) -> str:
+        """What people call it."""
+        return str(self.file)
+
+    def log(self) -> tuple[int, int]:
+        """Return the log's epoch and how many partitions it has."""
+        header = read_header(self.file)
+        return header.epoch, header.partitions
+
+    def units(self) -> list[int]:
+        """Return the partitions that the file holds records of."""
+        read_header(self.file)
+        found: dict[int, None] = {}
+        with self.file.open("rb") as read:
+            while head := read.read(_HEAD.size):
+                _, size = _HEAD.unpack(head)
+                frame = msgspec.json.decode(read.read(size), type=_Frame)
+                read.seek(frame.bytes, 1)
+                if frame.partition >= 0:
+                    found[frame.partition] = None
+        if not found:
+            raise NothingThere(f"{self.file} holds no records")
+        return sorted(found)
+
+    def batches(self, unit: int, notes: Notes) -> Iterator[tuple[RecordBatch, float]]:
+        """Yield a partition's records in order."""
+        span = self.reading.range
+        yield from read_export(self.file, unit, span.since, span.until, notes.warnings)
+
+    def read(self, unit: int, judge: Judge, notes: Notes, progress: Progress) -> None:
+        """Let a judge have all predictions of a partition."""
+        read_records_of(self, unit, judge, notes, progress)

@@ -1,0 +1,195 @@
+"""Files as histories: judged outcomes, and events as `headstart emit` takes them, both JSONL."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+from zlib import crc32
+
+import orjson
+
+from processing.records import RecordBatch
+from replay.exports import SKIPPABLE, ZSTD, ExportHistory
+from replay.histories import History, NothingThere, Progress, Reading, read_records_of
+from replay.joining import Notes
+from replay.judge import Judge, group_of
+from replay.outcomes import parse_lines
+from topics.catalogue import EVENTS
+
+ALONE: Final = 20
+"""Outcomes in a row that count as one workflow where the file names none."""
+_AT_ONCE: Final = 2_000
+
+
+class UnknownFile(ValueError):
+    """The first line of a file is of no form that we read; the message says which there are."""
+
+    def __init__(self, file: Path) -> None:
+        super().__init__(
+            f"{file}: its first line is none of: an export of ours, a judged outcome (confidence, "
+            "correct), an event (event_type), an agent's run (steps); `headstart import` reads "
+            "other tools' exports"
+        )
+
+
+@dataclass(frozen=True)
+class OutcomeFile:
+    """Judged outcomes, one a line, asked about the moment before they are judged."""
+
+    file: Path
+    reading: Reading
+    live: bool = False
+
+    @property
+    def name(self) -> str:
+        """What people call it."""
+        return str(self.file)
+
+    def units(self) -> list[int]:
+        """Return the one unit."""
+        if next(_lines(self.file), None) is None:
+            raise NothingThere(f"{self.file} holds no outcomes; see headstart backtest --help")
+        return [0]
+
+    def read(self, unit: int, judge: Judge, notes: Notes, progress: Progress) -> None:  # noqa: ARG002
+        """Let a judge have all outcomes."""
+        size, scales = max(1, self.file.stat().st_size), self.reading.scales
+        span, read = self.reading.range, 0
+        with self.file.open("rb") as file:
+            for line in parse_lines(_counted(file, notes), self.reading.levels, str(self.file)):
+                paths, outcome = line.judged
+                if not _within(outcome.timestamp, span.since, span.until):
+                    notes.filtered += 1
+                    continue
+                if scales:
+                    outcome = scales.applied(outcome, line.tool)
+                group = (
+                    notes.predictions // ALONE
+                    if line.workflow is None
+                    else crc32(line.workflow.encode())
+                )
+                judge.judge(judge.chain("", paths), outcome, group_of(group))
+                notes.predictions += 1
+                read += 1
+                if read % 10_000 == 0:
+                    progress(file.tell() / size)
+        judge.flush()
+
+
+def _within(at: int, since: int | None, until: int | None) -> bool:
+    return (since is None or at >= since) and (until is None or at < until)
+
+
+def _counted(lines: Any, notes: Notes) -> Iterator[bytes]:
+    # Not the file's own iteration: that forbids asking where it is.
+    while line := lines.readline():
+        notes.records += 1
+        yield line
+
+
+def _lines(file: Path) -> Iterator[bytes]:
+    with file.open("rb") as lines:
+        yield from (line for line in lines if line.strip())
+
+
+@dataclass(frozen=True)
+class EventFile:
+    """Events, one a line, each taken for a record of its own, written when it happened."""
+
+    file: Path
+    reading: Reading
+    live = True
+
+    @property
+    def name(self) -> str:
+        """What people call it."""
+        return str(self.file)
+
+    def log(self) -> tuple[int, int]:
+        """Return (0, 1): a file has no epoch, and is one partition."""
+        return 0, 1
+
+    def units(self) -> list[int]:
+        """Return the one unit."""
+        if next(_lines(self.file), None) is None:
+            raise NothingThere(f"{self.file} holds no events")
+        return [0]
+
+    def batches(self, unit: int, notes: Notes) -> Iterator[tuple[RecordBatch, float]]:  # noqa: ARG002
+        """Yield the events as records."""
+        size, span = max(1, self.file.stat().st_size), self.reading.range
+        batch = Gathered()
+        with self.file.open("rb") as lines:
+            while line := lines.readline():
+                if not (event := line.strip()):
+                    continue
+                at = _timestamp(event)
+                if _within(at, span.since, span.until):
+                    batch.add(event, at)
+                if len(batch.values) >= _AT_ONCE:
+                    yield batch.taken(), lines.tell() / size
+        if batch.values:
+            yield batch.taken(), 1.0
+
+    def read(self, unit: int, judge: Judge, notes: Notes, progress: Progress) -> None:
+        """Let a judge have all predictions."""
+        read_records_of(self, unit, judge, notes, progress)
+
+
+def _timestamp(event: bytes) -> int:
+    try:
+        at = orjson.loads(event)["timestamp"]
+    except (ValueError, LookupError, TypeError):
+        return 0
+    return at if isinstance(at, int) else 0
+
+
+@dataclass
+class Gathered:
+    """Events that become records of the one partition of a history that has no log."""
+
+    values: list[bytes] = field(default_factory=list)
+    times: list[int] = field(default_factory=list)
+    offset: int = 0
+
+    def add(self, event: bytes, at: int) -> None:
+        """Add one event; `at`: its own time, which stands for the record's."""
+        self.values.append(event)
+        self.times.append(at)
+
+    def taken(self) -> RecordBatch:
+        """Return what was gathered, and begin anew."""
+        count = len(self.values)
+        end = self.offset + count
+        batch = RecordBatch(
+            EVENTS.name, 0, self.offset, end, list(range(self.offset, end)), self.times,
+            [None] * count, list(self.values),
+        )  # fmt: skip
+        self.values, self.times, self.offset = [], [], end
+        return batch
+
+
+def first_record(file: Path) -> Any:
+    """Return the first line of a file as JSON; None where it is none. Raises `OSError`."""
+    try:
+        return orjson.loads(next(_lines(file), b"null"))
+    except orjson.JSONDecodeError:
+        return None
+
+
+def open_file(file: Path, reading: Reading) -> History:
+    """Return the history that a file holds, by its first bytes. Raises `UnknownFile`, `OSError`."""
+    with file.open("rb") as read:
+        head = read.read(4)
+    if head in (SKIPPABLE.to_bytes(4, "little"), ZSTD):
+        return ExportHistory(file, reading)
+    record = first_record(file)
+    if not head:
+        raise NothingThere(f"{file} is empty")
+    if isinstance(record, dict) and "event_type" in record:
+        return EventFile(file, reading)
+    if isinstance(record, dict) and "correct" in record:
+        return OutcomeFile(file, reading, live="speculated" in record)
+    raise UnknownFile(file)

@@ -1,0 +1,101 @@
+"""Where predictions come from: one interface over broker, archive, exports and files.
+
+A history has units that share nothing (partitions of the log), so they may be read side by side.
+Reading never commits an offset and never writes to a topic. Here live the interface and what all
+histories of records share.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol, runtime_checkable
+
+from headstart.contexts import DEFAULT_LEVELS
+from processing.records import RecordBatch
+from replay.joining import Filter, Joiner, Notes
+from replay.judge import Judge
+from replay.scales import Scales
+
+Progress = Callable[[float], None]
+"""Is told which share of a unit was read."""
+
+
+class NothingThere(LookupError):
+    """The history holds nothing in the range; the message says where it looked, and what to do."""
+
+
+@dataclass(frozen=True)
+class Range:
+    """Which part of a history: Unix ms of the record's own timestamp; offsets by partition.
+
+    Ends are exclusive; None: from the beginning, to the end.
+    """
+
+    since: int | None = None
+    until: int | None = None
+    begin: dict[int, int] = field(default_factory=dict)
+    end: dict[int, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Reading:
+    """How a history is read: which part, which predictions of it, by which levels."""
+
+    levels: Sequence[str] = DEFAULT_LEVELS
+    range: Range = field(default_factory=Range)
+    chosen: Filter = field(default_factory=Filter)
+    scales: Scales = field(default_factory=Scales)
+
+
+class History(Protocol):
+    """Predictions in the order in which they came, by unit. It can be sent to another process."""
+
+    @property
+    def name(self) -> str:
+        """What people call it."""
+        ...
+
+    @property
+    def live(self) -> bool:
+        """Whether it says what executors really started."""
+        ...
+
+    def units(self) -> Sequence[int]:
+        """Return the units. Raises `NothingThere`, and what opening it raises."""
+        ...
+
+    def read(self, unit: int, judge: Judge, notes: Notes, progress: Progress) -> None:
+        """Let a judge have all predictions of a unit, in order."""
+        ...
+
+
+@runtime_checkable
+class RecordHistory(History, Protocol):
+    """A history of records of `headstart.events`, as the agents get them."""
+
+    @property
+    def reading(self) -> Reading:
+        """How it is read."""
+        ...
+
+    def log(self) -> tuple[int, int]:
+        """Return the log's epoch and how many partitions it has."""
+        ...
+
+    def batches(self, unit: int, notes: Notes) -> Iterator[tuple[RecordBatch, float]]:
+        """Yield a partition's records in order, and which share of it was read by then."""
+        ...
+
+
+def read_records_of(
+    history: RecordHistory, unit: int, judge: Judge, notes: Notes, progress: Progress
+) -> None:
+    """Let a judge have all predictions of a partition of the log."""
+    epoch, partitions = history.log()
+    reading = history.reading
+    joiner = Joiner(unit, partitions, epoch, judge, reading.levels, reading.chosen, reading.scales)
+    for batch, share in history.batches(unit, notes):
+        joiner.take(batch, notes)
+        progress(share)
+    joiner.end(notes)

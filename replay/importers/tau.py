@@ -1,0 +1,95 @@
+"""Result files of tau-bench and tau2-bench (Sierra Research): simulated conversations with tools.
+
+tau-bench: a JSON array of {task_id, reward, trial, traj: messages}. tau2-bench: one object with
+`simulations`, each with `messages`, and `info` about agent and domain. Tool calls are those of
+assistant messages, in OpenAI's form (`function.name`) or tau2's own (`name`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from replay.importers.runs import NotOfThisForm, Run, Unmapped, objects, run_of, step_of
+
+
+def tau_runs(file: Path, unmapped: Unmapped) -> Iterator[Run]:
+    """Yield the runs of a result file. Raises `NotOfThisForm` and `OSError`."""
+    found = False
+    for each in objects(file, unmapped):
+        if isinstance(each.get("simulations"), list):
+            found = True
+            yield from _tau2(each, unmapped)
+        elif isinstance(each.get("traj"), list):
+            found = True
+            steps = _steps(each["traj"], unmapped)
+            domain = _domain_in_name(file.stem)
+            yield run_of("tau-bench", domain, None, each.get("task_id"), steps, each.get("trial"))
+        else:
+            unmapped.add("entries without traj or simulations")
+    if not found:
+        raise NotOfThisForm(f"{file}: no tau-bench results: neither traj nor simulations in it")
+
+
+def _tau2(results: Mapping[str, Any], unmapped: Unmapped) -> Iterator[Run]:
+    info = results.get("info") or {}
+    domain = (info.get("environment_info") or {}).get("domain_name")
+    model = (info.get("agent_info") or {}).get("llm")
+    for each in results["simulations"]:
+        messages = each.get("messages") if isinstance(each, dict) else None
+        if not isinstance(messages, list):
+            unmapped.add("simulations without messages")
+            continue
+        steps = _steps(messages, unmapped)
+        yield run_of("tau2-bench", domain, model, each.get("task_id"), steps, each.get("trial"))
+
+
+def _domain_in_name(stem: str) -> str | None:
+    return next((name for name in ("airline", "retail", "telecom") if name in stem), None)
+
+
+def _steps(messages: list[Any], unmapped: Unmapped) -> list[dict[str, Any]]:
+    """Return the assistant's tool calls in order, with what their results say of errors."""
+    steps: list[dict[str, Any]] = []
+    by_id: dict[str, dict[str, Any]] = {}
+    for message in messages:
+        if not isinstance(message, dict):
+            unmapped.add("messages that are no objects")
+            continue
+        if message.get("role") == "tool":
+            own = by_id.get(str(message.get("tool_call_id") or message.get("id")))
+            if own is not None:
+                own["returned_at"] = _time(message.get("timestamp"))
+                own["error"] = _failed(message)
+            continue
+        calls = message.get("tool_calls") or []
+        if calls and message.get("role") != "assistant":
+            unmapped.add("tool calls of the simulated user", len(calls))
+            continue
+        for call in calls:
+            tool = (call.get("function") or {}).get("name") or call.get("name")
+            if not isinstance(tool, str) or not tool:
+                unmapped.add("tool calls without a name")
+                continue
+            steps.append(step_of(tool, _time(message.get("timestamp"))))
+            by_id[str(call.get("id"))] = steps[-1]
+    return steps
+
+
+def _failed(message: Mapping[str, Any]) -> bool:
+    content = message.get("content")
+    return message.get("error") is True or (
+        isinstance(content, str) and content.startswith("Error")
+    )
+
+
+def _time(value: Any) -> int | None:
+    if not isinstance(value, str):
+        return None
+    try:
+        at = datetime.fromisoformat(value)
+    except ValueError:
+        return None
+    return int((at if at.tzinfo else at.replace(tzinfo=UTC)).timestamp() * 1000)

@@ -1,0 +1,194 @@
+"""Records to predictions, by the very core that the threshold agent runs.
+
+Duplicates, refused records, lanes, joins and expiry are the core's; here it only is listened to.
+Not here: what is done with predictions (`judge`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Final
+from zlib import crc32
+
+from headstart.contexts import context_paths
+from learners.constant import Always
+from learners.outcome import Outcome
+from processing.contexts import Contexts
+from processing.partition import Partition
+from processing.records import RecordBatch
+from processing.starts import START_LIFE_MS
+from replay.arms import Chain
+from replay.judge import Judge, group_of
+from replay.outcomes import ROOT
+from replay.scales import Scales
+from topics.records import EventFields
+
+MOST_NAMED: Final = 20
+"""Refused events kept in words; all are counted."""
+_FAR: Final = START_LIFE_MS + 2 * 3_600_000
+
+
+@dataclass(frozen=True)
+class Filter:
+    """Which predictions are judged; None: any. Others are left out after they were joined."""
+
+    tenant: str | None = None
+    workflow_type: str | None = None
+    domain: str | None = None
+
+
+@dataclass
+class Notes:
+    """What was read, and what of it was no prediction."""
+
+    records: int = 0
+    events: int = 0
+    predictions: int = 0
+    duplicates: int = 0
+    unmatched: int = 0
+    unresolved: int = 0
+    refused: int = 0
+    filtered: int = 0
+    named: list[str] = field(default_factory=list)
+    warnings: list[str] = field(default_factory=list)
+
+    def add(self, other: Notes) -> None:
+        """Add another partition's."""
+        for name, value in vars(other).items():
+            setattr(self, name, getattr(self, name) + value)
+        del self.named[MOST_NAMED:]
+
+
+class _Asked(tuple[str | None, ...]):
+    """The levels of a prediction's context, with what is to be known when it is judged."""
+
+    number = -1
+    chain: Chain | None = None
+    tool: str | None = None
+
+
+class _Heard(Contexts):
+    """Stands where the agent has its contexts, and passes on what they would learn."""
+
+    event: EventFields
+    """What the core is just now applying."""
+
+    def __init__(
+        self, judge: Judge, levels: Sequence[str], epoch: int, chosen: Filter, scales: Scales
+    ) -> None:
+        super().__init__(Always(), levels, epoch, lambda _: None)
+        self._judge = judge
+        self.filtered = 0
+        self._chosen, self._scales = chosen, scales
+        self._found: dict[tuple[str | None, ...], Chain | None] = {}
+
+    def levels_of(self, event: EventFields) -> tuple[str | None, ...]:
+        """Return the levels, and note that a prediction is asked about that is not judged yet."""
+        asked = _Asked(super().levels_of(event))
+        asked.chain = self._place(event.tenant, event.workflow_type, asked)
+        prediction = event.data.prediction if event.data else None
+        asked.tool = (prediction.tool_id if prediction else None) or event.tool_id
+        if event.event_type == "speculation_start" and asked.chain is not None:
+            asked.number = self._judge.ask(asked.chain, event.timestamp)
+        return asked
+
+    def learn(
+        self,
+        tenant: str,  # noqa: ARG002
+        workflow_type: str,  # noqa: ARG002
+        levels: tuple[str | None, ...],
+        outcome: Outcome,
+        offset: int,  # noqa: ARG002
+    ) -> None:
+        """Pass on one outcome."""
+        assert isinstance(levels, _Asked)  # what `levels_of` gave the core
+        if levels.chain is None:
+            self.filtered += 1
+            return
+        if self._scales:
+            outcome = self._scales.applied(outcome, levels.tool)
+        group = group_of(crc32(self.event.workflow_id.encode()))
+        self._judge.judge(levels.chain, outcome, group, levels.number)
+
+    def _place(
+        self, tenant: str, workflow_type: str, levels: tuple[str | None, ...]
+    ) -> Chain | None:
+        """Return the numbers of a context, None where it is filtered out."""
+        key = (tenant, workflow_type, *levels)
+        try:
+            return self._found[key]
+        except KeyError:
+            pass
+        values = dict(zip(self._levels, levels, strict=True))
+        chosen, chain = self._chosen, None
+        if (
+            chosen.tenant in (None, tenant)
+            and chosen.workflow_type in (None, workflow_type)
+            and chosen.domain in (None, values.get("domain"))
+        ):
+            paths = context_paths(workflow_type, values.get, self._levels)
+            chain = self._judge.chain(tenant, (ROOT, *paths))
+        if len(self._found) > 100_000:
+            self._found.clear()
+        self._found[key] = chain
+        return chain
+
+    def drain(self) -> tuple[list[tuple[bytes, bytes]], list[object], list[object]]:  # type: ignore[override]
+        """Return nothing: no rows are written."""
+        return [], [], []
+
+
+class Joiner(Partition):
+    """The partition of the threshold agent, whose outcomes go to a judge instead of rows."""
+
+    def __init__(
+        self,
+        partition: int,
+        partitions: int,
+        epoch: int,
+        judge: Judge,
+        levels: Sequence[str],
+        chosen: Filter,
+        scales: Scales,
+    ) -> None:
+        self._rows: dict[bytes, bytes] = {}
+        super().__init__(partition, partitions, epoch, Always(), levels, self._rows.get)
+        self._heard = _Heard(judge, levels, epoch, chosen, scales)
+        self._judge = judge
+        self._contexts = self._heard
+        self._forgot = 0
+
+    def _event(self, event: EventFields, origin: tuple[str, int] | None, offset: int) -> str | None:
+        self._heard.event = event
+        return super()._event(event, origin, offset)
+
+    def take(self, batch: RecordBatch, notes: Notes) -> None:
+        """Apply a batch whole."""
+        position = 0
+        while position < len(batch):
+            position = self.apply(batch, position)
+            commit = self.commit()
+            # What the core may forget because the table has it, it is given back from here.
+            for key, row in commit.rows:
+                if key[:1] == b"o":
+                    self._rows[key] = row
+            notes.events += commit.events
+            for letter in commit.dead_letters:
+                notes.refused += 1
+                if len(notes.named) < MOST_NAMED:
+                    where = f"partition {batch.partition}, offset {letter.offset}"
+                    notes.named.append(f"{where}: {letter.reason}")
+        notes.records += len(batch)
+        if self._row.clock - self._forgot > START_LIFE_MS:
+            self._forgot = self._row.clock
+            self._judge.forget(self._row.clock - _FAR)
+
+    def end(self, notes: Notes) -> None:
+        """Add the core's own counts to the notes, when all is read."""
+        self._judge.flush()
+        notes.predictions += self._row.outcomes - self._heard.filtered
+        notes.duplicates += self._row.duplicates
+        notes.unmatched += self._row.unmatched
+        notes.unresolved += self._row.unresolved
+        notes.filtered += self._heard.filtered

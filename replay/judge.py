@@ -1,0 +1,230 @@
+"""The engine: predictions in their order go in, every arm answers and learns, sums come out.
+
+A prediction may be asked about long before its truth is known, as in the log it came: each arm
+answers with what it knew when it was asked. Not here: where predictions come from (`histories`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final, NamedTuple
+
+from learners.outcome import Outcome
+from learners.policy import Policy
+from replay.arms import Answers, Arm, Chain, LiveArm, Step, arm_of
+from replay.tally import GROUPS, Block, Course, Tally, halve
+from replay.truth import Drifts, Hindsight, Reliability
+
+LIVE: Final = "live"
+"""The name of the arm that did what the executors did."""
+MOST_CONTEXTS: Final = 50_000
+"""Contexts of one partition that are kept apart; what comes beyond is judged by its parent."""
+
+
+class Split(NamedTuple):
+    """Where sums begin to be kept apart: an event time (Unix ms), or a number of predictions."""
+
+    at: int | None = None
+    number: int | None = None
+
+
+Told = Callable[[str, Sequence[str], Answers], None]
+"""Is told, for each arm, the finest known path of each prediction of a block, and the answers."""
+
+
+@dataclass
+class Part:
+    """The sums of one stretch of the history (there are two where settings are searched)."""
+
+    tallies: dict[str, Tally]
+    course: Course = field(default_factory=Course)
+    hindsight: Hindsight = field(default_factory=Hindsight)
+    reliability: Reliability = field(default_factory=Reliability)
+    drifts: Drifts = field(default_factory=Drifts)
+    counts: list[int] = field(default_factory=list)
+    members: list[int] = field(default_factory=lambda: [0] * GROUPS)
+    first: int = 0
+    last: int = 0
+
+
+class Judge:
+    """Walks arms over the predictions of one partition.
+
+    `split`: from where on sums are kept apart. `told`: see `Told`.
+    """
+
+    def __init__(
+        self,
+        policies: Mapping[str, Policy],
+        *,
+        live: bool = False,
+        suggest: bool = False,
+        split: Split | None = None,
+        most_contexts: int = MOST_CONTEXTS,
+        told: Told | None = None,
+    ) -> None:
+        self._arms: dict[str, Arm] = {
+            name: arm_of(policy, suggest=suggest) for name, policy in policies.items()
+        }
+        if live:
+            self._arms[LIVE] = LiveArm()
+        self._split, self._most, self._told = split, most_contexts, told
+        self.places: list[tuple[str, str]] = []
+        self._numbers: dict[tuple[str, str], int] = {}
+        self._known: list[bool] = []
+        self.parts = [self._part()]
+        self._steps: list[Step] = []
+        self._groups: list[int] = []
+        self._size = self.parts[0].course.size
+        self._levels: list[int] = []
+        self._asked: dict[int, tuple[int, int]] = {}
+        self._next = 0
+        self.clock = self.judged = self.beyond = 0
+
+    def _part(self) -> Part:
+        return Part({name: Tally() for name in self._arms})
+
+    @property
+    def arms(self) -> Mapping[str, Arm]:
+        """Every arm by name."""
+        return self._arms
+
+    def chain(self, tenant: str, paths: Sequence[str]) -> Chain:
+        """Return the numbers of a prediction's contexts, coarse to fine; it has one at least."""
+        numbers: list[int] = []
+        for path in paths:
+            number = self._numbers.get((tenant, path))
+            if number is None:
+                if len(self.places) >= self._most and numbers:
+                    self.beyond += 1
+                    break
+                number = self._numbers[tenant, path] = len(self.places)
+                self.places.append((tenant, path))
+                self._known.append(False)
+            numbers.append(number)
+        return tuple(numbers)
+
+    def ask(self, chain: Chain, at: int) -> int:
+        """Note that a prediction is asked about now; return its number for `judge`."""
+        number = self._next
+        self._next += 1
+        self._asked[number] = at, self._level(chain)
+        self._steps.append((chain, None, number))
+        if len(self._steps) > 4 * self.parts[-1].course.size:
+            self.flush()
+        return number
+
+    def judge(self, chain: Chain, outcome: Outcome, group: int, asked: int = -1) -> None:
+        """Judge a prediction, now that its truth is known, and let every arm learn from it.
+
+        `asked`: its number from `ask`; -1, or one that was forgotten: it is asked about just now.
+        `group`: of its workflow, from 0 to GROUPS - 1.
+        """
+        at = outcome.timestamp
+        if at > self.clock:
+            self.clock = at
+        if self._split is not None and self._past(self._split, at):
+            self.flush()
+            self._split = None
+            self.parts.append(self._part())
+            self._size = self.parts[-1].course.size
+        known = self._asked.pop(asked, None) if asked >= 0 else None
+        if known is None:
+            asked = -1
+        if self._told is not None:
+            self._levels.append(self._level(chain) if known is None else known[1])
+        self._steps.append((chain, outcome, asked))
+        groups = self._groups
+        groups.append(group)
+        leaf = chain[-1]
+        if not self._known[leaf]:
+            for each in chain:
+                self._known[each] = True
+        if len(groups) >= self._size:
+            self.flush()
+
+    def _past(self, split: Split, at: int) -> bool:
+        if split.number is not None:
+            return self.judged + len(self._groups) >= split.number
+        return split.at is not None and at >= split.at
+
+    def _level(self, chain: Chain) -> int:
+        """Return the finest context that anything is known of; the coarsest where nothing is."""
+        known = self._known
+        for each in reversed(chain):
+            if known[each]:
+                return each
+        return chain[0]
+
+    def flush(self) -> None:
+        """Let the arms catch up with everything that was said so far."""
+        part, contexts = self.parts[-1], len(self.places)
+        judged = [(chain, outcome) for chain, outcome, _ in self._steps if outcome is not None]
+        block = self._blocked(judged)
+        if self._steps:
+            self._count(block, part, contexts)
+            shorter = bool(block) and part.course.add(block)
+            for name, arm in self._arms.items():
+                answers = arm.run(self._steps, contexts)
+                if block:
+                    self._add(name, part, block, answers, shorter=shorter)
+        if block:
+            part.hindsight.add(block)
+            part.reliability.add(block)
+            part.drifts.add([chain[min(1, len(chain) - 1)] for chain, _ in judged], block)
+        self.judged += len(block)
+        self._steps, self._groups, self._levels = [], [], []
+        self._size = part.course.size
+
+    def _blocked(self, judged: Sequence[tuple[Chain, Outcome]]) -> Block:
+        return Block(
+            leaf=[chain[-1] for chain, _ in judged],
+            confidence=[outcome.confidence for _, outcome in judged],
+            correct=[outcome.correct for _, outcome in judged],
+            worth=[each.gain if each.correct else -each.cost for _, each in judged],
+            group=self._groups,
+            at=judged[0][1].timestamp if judged else 0,
+        )
+
+    def _add(self, name: str, part: Part, block: Block, answers: Answers, *, shorter: bool) -> None:
+        tally = part.tallies[name]
+        tally.add(block, answers, len(self.places))
+        if shorter:
+            tally.points = halve(tally.points)
+        if self._told is not None:
+            self._told(name, [self.places[level][1] for level in self._levels], answers)
+
+    def _count(self, block: Block, part: Part, contexts: int) -> None:
+        counts = part.counts
+        if len(counts) < contexts:
+            counts.extend([0] * (contexts - len(counts)))
+        nth, members = block.nth, part.members
+        for group in block.group:
+            members[group] += 1
+        for leaf in block.leaf:
+            counts[leaf] = count = counts[leaf] + 1
+            nth.append(count)
+        if block:
+            part.first = part.first or block.at
+            part.last = max(part.last, self.clock)
+
+    def forget(self, before: int) -> None:
+        """Forget predictions asked about before an event time, which nobody will judge any more."""
+        gone = -1
+        for number, (at, _) in self._asked.items():
+            if at >= before:
+                break
+            gone = number
+        if gone < 0:
+            return
+        self.flush()
+        for number in [number for number in self._asked if number <= gone]:
+            del self._asked[number]
+        for arm in self._arms.values():
+            arm.forget(gone + 1)
+
+
+def group_of(hashed: int) -> int:
+    """Return the group of a workflow from a hash of its id."""
+    return hashed % GROUPS

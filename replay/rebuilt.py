@@ -1,0 +1,112 @@
+"""Thresholds from a history: the threshold agent's own core over records, into rows of our own.
+
+Nothing live is read or written. Not here: the comparison with the live table (`verify`).
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from functools import partial
+from multiprocessing import get_context
+
+import msgspec
+
+from learners.registry import policy
+from processing.contexts import stored_threshold
+from processing.partition import Partition
+from processing.rows import CONTEXT, PARTITION_KEY, decode_partition, is_deleted
+from replay.histories import History, NothingThere, RecordHistory
+from replay.joining import MOST_NAMED, Notes
+from topics.schema import Threshold
+
+
+class NoRecords(ValueError):
+    """The history is of judged outcomes, not of events."""
+
+
+class _Learned(msgspec.Struct):
+    thresholds: list[Threshold]
+    notes: Notes
+
+
+def relearn(
+    history: History,
+    learner: str,
+    say: Callable[[str], None],
+    processes: int | None = None,
+) -> tuple[list[Threshold], Notes]:
+    """Return what a learner answers in every context after a history, most outcomes first.
+
+    Raises `NoRecords` where the history has no events, and what reading it raises.
+    """
+    if not isinstance(history, RecordHistory):
+        raise NoRecords(f"{history.name} holds judged outcomes; headstart backtest reads them")
+    units = history.units()
+    cores = min(processes or len(os.sched_getaffinity(0)), len(units))
+    notes, thresholds = Notes(), list[Threshold]()
+    if cores == 1:
+        _gather(map(partial(_learn, history, learner), units), units, thresholds, notes, say)
+    else:
+        with ProcessPoolExecutor(cores, mp_context=get_context("spawn")) as pool:
+            _gather(
+                pool.map(partial(_learn, history, learner), units), units, thresholds, notes, say
+            )
+    thresholds.sort(key=lambda each: (-each.outcomes, each.tenant, each.path))
+    if not notes.records:
+        raise NothingThere(f"{history.name} holds no records in the range")
+    return thresholds, notes
+
+
+def _gather(
+    found: Iterable[bytes],
+    units: Sequence[int],
+    thresholds: list[Threshold],
+    notes: Notes,
+    say: Callable[[str], None],
+) -> None:
+    for number, raw in enumerate(found, start=1):
+        learned = msgspec.msgpack.decode(raw, type=_Learned)
+        thresholds += learned.thresholds
+        notes.add(learned.notes)
+        say(
+            f"partition {number} of {len(units)}: {notes.events} events, {len(thresholds)} contexts"
+        )
+
+
+def _learn(history: RecordHistory, learner: str, unit: int) -> bytes:
+    chosen, reading = policy(learner), history.reading
+    epoch, partitions = history.log()
+    rows: dict[bytes, bytes] = {}
+    core = Partition(unit, partitions, epoch, chosen, reading.levels, rows.get)
+    notes = Notes()
+    for batch, _ in history.batches(unit, notes):
+        position = 0
+        while position < len(batch):
+            position = core.apply(batch, position)
+            commit = core.commit()
+            rows.update(commit.rows)
+            notes.events += commit.events
+            notes.refused += len(commit.dead_letters)
+            for letter in commit.dead_letters[: MOST_NAMED - len(notes.named)]:
+                notes.named.append(f"partition {unit}, offset {letter.offset}: {letter.reason}")
+        notes.records += len(batch)
+    if PARTITION_KEY in rows:
+        row = decode_partition(rows[PARTITION_KEY])
+        notes.predictions, notes.duplicates = row.outcomes, row.duplicates
+        notes.unmatched, notes.unresolved = row.unmatched, row.unresolved
+    thresholds = [
+        stored_threshold(key, row, chosen)
+        for key, row in rows.items()
+        if key.startswith(CONTEXT) and not is_deleted(row)
+    ]
+    chosen_by = reading.chosen
+    thresholds = [
+        each
+        for each in thresholds
+        if chosen_by.tenant in (None, each.tenant)
+        and chosen_by.workflow_type in (None, each.workflow_type)
+        and (chosen_by.domain is None or f"/domain={chosen_by.domain}" in each.path)
+    ]
+    return msgspec.msgpack.encode(_Learned(thresholds, notes))

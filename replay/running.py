@@ -1,0 +1,274 @@
+"""A backtest over all units of a history, side by side in several processes.
+
+Each task is one unit of the history with some of the policies. What is finished is kept in a file,
+so that an interrupted run goes on where it was. Results do not depend on how many processes there
+are. Not here: what the sums say (`verdict`).
+"""
+
+from __future__ import annotations
+
+import gc
+import hashlib
+import os
+import signal
+import time
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from concurrent.futures.process import BrokenProcessPool
+from dataclasses import dataclass, field
+from multiprocessing import get_context
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+
+from learners.policy import spec
+from learners.registry import policy
+from replay.arms import Answers
+from replay.histories import History
+from replay.joining import Notes
+from replay.judge import MOST_CONTEXTS, Judge, Split
+from replay.sums import UnitSums, by_unit, unit_sums
+
+SAID_EVERY_S: Final = 0.5
+FORMAT: Final = 1
+
+
+@dataclass(frozen=True)
+class Backtest:
+    """What to run. `policies`: specifications by the names that they get in the results.
+
+    `split`: see `judge.Judge`. `thresholds_out`: a folder for one file per policy, with a line per
+    prediction; only of a history of one unit.
+    """
+
+    history: History
+    policies: Mapping[str, str]
+    suggest: bool = False
+    split: Split | None = None
+    thresholds_out: Path | None = None
+    most_contexts: int = MOST_CONTEXTS
+
+    @property
+    def fingerprint(self) -> str:
+        """What tells this backtest from others, for going on where one was interrupted."""
+        text = repr((FORMAT, self.history, sorted(self.policies.items()), self.suggest, self.split,
+                     self.most_contexts))  # fmt: skip
+        return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+@dataclass
+class Reached:
+    """How far a run is. `share` of everything; `predictions` judged, once for each policy."""
+
+    share: float = 0.0
+    predictions: int = 0
+    seconds: float = 0.0
+
+
+Say = Callable[[Reached], None]
+
+
+class AnotherBacktest(ValueError):
+    """The file to go on from is of another backtest."""
+
+
+@dataclass
+class _Task:
+    name: str
+    unit: int
+    policies: dict[str, str]
+    live: bool
+
+
+def run_backtest(
+    backtest: Backtest, say: Say, *, processes: int | None = None, resume: Path | None = None
+) -> list[UnitSums]:
+    """Return the sums of every unit.
+
+    `resume`: where finished tasks are kept, and found. Raises `AnotherBacktest`, and what reading
+    the history raises. On `KeyboardInterrupt` what is finished stays in `resume`.
+    """
+    cores = processes or len(os.sched_getaffinity(0))
+    units = list(backtest.history.units())
+    tasks = _tasks(backtest, units, cores)
+    kept = _Kept(resume, backtest.fingerprint)
+    left = [task for task in tasks if task.name not in kept.found]
+    began = time.monotonic()
+    if cores == 1 or len(left) <= 1:
+        for task in left:
+            done = len(kept.found)
+            share = _alone(backtest, say, began, done, len(tasks))
+            kept.add(task.name, _work(backtest, task, share))
+    else:
+        _side_by_side(backtest, left, kept, say, cores, len(tasks))
+    return by_unit(kept.found)
+
+
+def _tasks(backtest: Backtest, units: Sequence[int], cores: int) -> list[_Task]:
+    """Share the work out: by unit, and by policies where there are fewer units than cores."""
+    names = list(backtest.policies)
+    groups = 1
+    if not backtest.thresholds_out or len(units) == 1:
+        groups = max(1, min(len(names), -(-cores // len(units))))
+    shares = [names[place::groups] for place in range(groups)]
+    return [
+        _Task(
+            f"{unit}/{place}", unit, {name: backtest.policies[name] for name in share},
+            backtest.history.live and place == 0,
+        )
+        for unit in units
+        for place, share in enumerate(shares)
+    ]  # fmt: skip
+
+
+def _alone(
+    backtest: Backtest, say: Say, began: float, done: int, tasks: int
+) -> Callable[[float, int], None]:
+    policies, last = len(backtest.policies), [0.0]
+
+    def progress(share: float, predictions: int) -> None:
+        now = time.monotonic()
+        if now - last[0] > SAID_EVERY_S:
+            last[0] = now
+            say(Reached((done + share) / tasks, predictions * policies, now - began))
+
+    return progress
+
+
+def _side_by_side(
+    backtest: Backtest, left: Sequence[_Task], kept: _Kept, say: Say, cores: int, tasks: int
+) -> None:
+    context = get_context("spawn")
+    shares = context.Array("d", 2 * len(left), lock=False)
+    began = time.monotonic()
+    pool = ProcessPoolExecutor(
+        min(cores, len(left)), mp_context=context, initializer=_begin, initargs=(shares,)
+    )
+    try:
+        running: dict[Future[bytes], _Task] = {
+            pool.submit(_worked, backtest, task, place): task for place, task in enumerate(left)
+        }
+        already = tasks - len(left)
+        while running:
+            done, _ = wait(running, timeout=SAID_EVERY_S, return_when=FIRST_COMPLETED)
+            for future in done:
+                task = running.pop(future)
+                kept.add(task.name, msgspec.msgpack.decode(future.result(), type=UnitSums))
+            share = (already + sum(shares[::2])) / tasks
+            judged = sum(
+                count * len(task.policies) for count, task in zip(shares[1::2], left, strict=True)
+            )
+            say(Reached(share, int(judged), time.monotonic() - began))
+    except BrokenProcessPool as error:
+        raise RuntimeError(
+            "a process of the backtest was ended from outside; run it again"
+        ) from error
+    except BaseException:
+        for process in list((pool._processes or {}).values()):
+            process.terminate()
+        raise
+    finally:
+        pool.shutdown(wait=True, cancel_futures=True)
+
+
+_SHARES: Any = None
+
+
+def _begin(shares: Any) -> None:
+    global _SHARES  # noqa: PLW0603 - a pool hands shared memory to its processes only this way
+    _SHARES = shares
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent ends us
+
+
+def _worked(backtest: Backtest, task: _Task, place: int) -> bytes:
+    def progress(share: float, predictions: int) -> None:
+        _SHARES[2 * place], _SHARES[2 * place + 1] = share, predictions
+
+    return msgspec.msgpack.encode(_work(backtest, task, progress))
+
+
+def _work(backtest: Backtest, task: _Task, progress: Callable[[float, int], None]) -> UnitSums:
+    began, notes = time.monotonic(), Notes()
+    policies = {name: policy(text) for name, text in task.policies.items()}
+    told = None
+    if backtest.thresholds_out is not None:
+        told = _Lines(backtest.thresholds_out, policies)
+    judge = Judge(
+        policies, live=task.live, suggest=backtest.suggest, split=backtest.split,
+        most_contexts=backtest.most_contexts, told=told,
+    )  # fmt: skip
+    # Nothing here has cycles, and looking for them costs a tenth.
+    collects = gc.isenabled()
+    gc.disable()
+    try:
+        backtest.history.read(task.unit, judge, notes, lambda share: progress(share, judge.judged))
+    finally:
+        if collects:
+            gc.enable()
+        if told is not None:
+            told.close()
+    progress(1.0, judge.judged)
+    return unit_sums(task.unit, judge, notes, time.monotonic() - began)
+
+
+class _Lines:
+    """Writes what was in force for each prediction, a file for each policy."""
+
+    def __init__(self, folder: Path, names: Mapping[str, Any]) -> None:
+        folder.mkdir(parents=True, exist_ok=True)
+        self._files = {name: (folder / f"{name}.jsonl").open("wb") for name in names}
+
+    def __call__(self, name: str, levels: Sequence[str], answers: Answers) -> None:
+        if name not in self._files:
+            return
+        encode = msgspec.json.encode
+        self._files[name].writelines(
+            encode({"threshold": threshold, "level": level}) + b"\n"
+            for threshold, level in zip(answers.thresholds, levels, strict=True)
+        )
+
+    def close(self) -> None:
+        for file in self._files.values():
+            file.close()
+
+
+class _Stored(msgspec.Struct):
+    fingerprint: str
+    found: dict[str, UnitSums]
+
+
+@dataclass
+class _Kept:
+    """The finished tasks, in a file if there is one."""
+
+    file: Path | None
+    fingerprint: str
+    found: dict[str, UnitSums] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        if self.file is None or not self.file.exists():
+            return
+        try:
+            stored = msgspec.msgpack.decode(self.file.read_bytes(), type=_Stored)
+        except msgspec.MsgspecError as error:
+            raise AnotherBacktest(f"{self.file}: not written by --resume; delete it") from error
+        if stored.fingerprint != self.fingerprint:
+            raise AnotherBacktest(
+                f"{self.file} is of another backtest (source, range, policies or settings differ); "
+                "delete it, or name another file"
+            )
+        self.found = stored.found
+
+    def add(self, name: str, sums: UnitSums) -> None:
+        """Keep what a task found."""
+        self.found[name] = sums
+        if self.file is not None:
+            unfinished = self.file.with_name(f"{self.file.name}.unfinished")
+            unfinished.write_bytes(msgspec.msgpack.encode(_Stored(self.fingerprint, self.found)))
+            unfinished.replace(self.file)
+
+
+def named(specifications: Sequence[str]) -> dict[str, str]:
+    """Return specifications by the names given for them. Raises what `learners.registry` raises."""
+    return {name: spec(policy(name)) for name in specifications}

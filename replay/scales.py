@@ -1,0 +1,49 @@
+"""What if this tool cost twice as much: gains and costs of recorded outcomes, scaled."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from math import isfinite
+
+import msgspec
+
+from learners.outcome import Outcome
+
+
+@dataclass(frozen=True)
+class Scales:
+    """Factors of gains and costs by tool; under "" the one for all other tools."""
+
+    gain: Mapping[str, float] = field(default_factory=dict)
+    cost: Mapping[str, float] = field(default_factory=dict)
+
+    def __bool__(self) -> bool:
+        return bool(self.gain or self.cost)
+
+    def applied(self, outcome: Outcome, tool: str | None) -> Outcome:
+        """Return an outcome of a guessed tool with its gain and cost scaled."""
+        gain = self.gain.get(tool or "", self.gain.get("", 1.0))
+        cost = self.cost.get(tool or "", self.cost.get("", 1.0))
+        if gain == cost == 1.0:
+            return outcome
+        return msgspec.structs.replace(outcome, gain=outcome.gain * gain, cost=outcome.cost * cost)
+
+
+def read_scales(gain: Sequence[str], cost: Sequence[str]) -> Scales:
+    """Return the factors of `2` (all tools) and `search=2` (one). Raises `ValueError`."""
+    return Scales(_factors("--gain-scale", gain), _factors("--cost-scale", cost))
+
+
+def _factors(option: str, given: Sequence[str]) -> dict[str, float]:
+    factors = {}
+    for each in given:
+        tool, _, text = each.rpartition("=")
+        try:
+            factor = float(text)
+        except ValueError:
+            factor = float("nan")
+        if not (isfinite(factor) and 0.0 <= factor <= 1e6):
+            raise ValueError(f"{option} {each}: give a factor from 0 to 1e6, or TOOL=FACTOR")
+        factors[tool] = factor
+    return factors

@@ -1,0 +1,91 @@
+"""Settings searched on one part of a history and confirmed on the later one, never on the same.
+
+Every candidate walks the whole history and learns all along, as it would live; only its earnings
+are added up apart, before and after the split.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from replay.histories import History, NothingThere
+from replay.judge import Split
+from replay.running import Backtest, Say, named, run_backtest
+from replay.verdict import amount, report
+
+
+@dataclass(frozen=True)
+class Tuned:
+    """The search and its confirmation, as reports of the two parts."""
+
+    searched: Mapping[str, Any]
+    confirmed: Mapping[str, Any]
+    winner: str
+    present: str
+    split: Split
+
+    @property
+    def better(self) -> bool:
+        """Whether the winner of the search surely earned more than the present one later on."""
+        ends = self.confirmed["policies"][self.winner]["difference_interval"]
+        return ends is not None and ends[0] > 0.0
+
+    @property
+    def conclusion(self) -> str:
+        """The result in one sentence."""
+        if self.winner == self.present:
+            return f"{self.present} earned most on the first part already: nothing to change."
+        own = self.confirmed["policies"][self.winner]
+        ends = own["difference_interval"]
+        spread = f"{amount(ends[0])} to {amount(ends[1])}" if ends else "too few workflows"
+        said = (
+            f"{self.winner} earned most on the first part; on the later one it earned "
+            f"{amount(own['difference'], sign=True)} against {self.present} "
+            f"(95 % interval {spread})"
+        )
+        if self.better:
+            return f"{said}: confirmed. HEADSTART_LEARNER={self.winner} sets it for the workers."
+        return f"{said}: not confirmed, so stay with {self.present}."
+
+
+def tune(
+    history: History,
+    candidates: Sequence[str],
+    present: str,
+    say: Say,
+    *,
+    share: float = 0.6,
+    processes: int | None = None,
+) -> Tuned:
+    """Return the best of `candidates` on the first `share` of a history, judged by the rest.
+
+    `present`: the policy that is to be beaten. Raises `NothingThere` where a part is empty.
+    """
+    split = split_at(history, share, say, processes)
+    policies = named(list(dict.fromkeys([present, *candidates])))
+    units = run_backtest(Backtest(history, policies, split=split), say, processes=processes)
+    if all(len(unit.parts) < 2 for unit in units):
+        raise NothingThere(f"{history.name}: nothing is left to confirm on; give a lower --split")
+    searched = report(history.name, policies, units, part=0, against=present)
+    confirmed = report(history.name, policies, units, part=1, against=present)
+    winner = max(policies, key=lambda name: searched["policies"][name]["utility"])
+    return Tuned(searched, confirmed, winner, present, split)
+
+
+def split_at(history: History, share: float, say: Say, processes: int | None = None) -> Split:
+    """Return where a share of a history's predictions is over. Raises `NothingThere`."""
+    nothing = {"never": "never"}
+    units = run_backtest(Backtest(history, nothing), say, processes=processes)
+    found = report(history.name, nothing, units)
+    courses, wanted, seen = found["courses"], share * found["outcomes"], 0
+    if not found["outcomes"]:
+        raise NothingThere(f"{history.name} holds no judged predictions")
+    if not courses["timed"]:
+        return Split(number=max(1, int(wanted)))
+    for at, count in zip(courses["at"], courses["counts"], strict=True):
+        seen += count
+        if seen >= wanted:
+            return Split(at=int(at) + 1)
+    return Split(at=int(found["last"]))

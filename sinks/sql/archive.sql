@@ -1,0 +1,24 @@
+-- Episodes read back as events, for replay.
+
+-- name: archived
+-- What was stored of a range in the order in which it happened; at one time a prediction comes
+-- before its end, and the ids settle the rest.
+SELECT id::text, event_type, tenant, workflow_type, workflow_id, task_id, user_id, agent_id,
+    session_id, (extract(epoch FROM timestamp) * 1000)::bigint AS timestamp, tool_id, success,
+    confidence, data, extra
+FROM episodic_events
+WHERE timestamp >= timestamptz 'epoch' + %(since)s * interval '1 millisecond'
+    AND timestamp < timestamptz 'epoch' + %(until)s * interval '1 millisecond'
+    AND (%(tenant)s::text IS NULL OR tenant = %(tenant)s)
+    AND (%(workflow_type)s::text IS NULL OR workflow_type = %(workflow_type)s)
+ORDER BY timestamp, event_type <> 'speculation_start', id
+
+-- name: extent
+-- How many events there are, and when the first and the last of them happened (Unix ms).
+SELECT count(*), (extract(epoch FROM min(timestamp)) * 1000)::bigint,
+    (extract(epoch FROM max(timestamp)) * 1000)::bigint
+FROM episodic_events
+WHERE timestamp >= timestamptz 'epoch' + %(since)s * interval '1 millisecond'
+    AND timestamp < timestamptz 'epoch' + %(until)s * interval '1 millisecond'
+    AND (%(tenant)s::text IS NULL OR tenant = %(tenant)s)
+    AND (%(workflow_type)s::text IS NULL OR workflow_type = %(workflow_type)s)

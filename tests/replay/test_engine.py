@@ -1,0 +1,142 @@
+"""The engine does, to the bit, what one policy does one prediction at a time."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from headstart.contexts import context_paths
+from learners.outcome import Outcome
+from learners.registry import POLICIES, policy
+from replay.arms import Answers, PlainArm, arm_of
+from replay.backtest import Replay, answers
+from replay.joining import Notes
+from replay.judge import LIVE, Judge
+from replay.outcomes import ROOT, Judged
+from replay.sums import unit_sums
+from replay.verdict import report
+from tests.replay.scoring import anchors, score
+
+FAST = ("hops", "ema", "td", "sliding", "aci", "hedge", "pid", "fixed", "never")
+
+outcome = st.builds(
+    Outcome,
+    confidence=st.floats(0, 1),
+    correct=st.booleans(),
+    gain=st.sampled_from([0.0, 1.0, 400.0]),
+    cost=st.sampled_from([0.0, 2.0, 600.0]),
+    speculated=st.booleans(),
+)
+place = st.tuples(st.sampled_from("ab"), st.sampled_from(["d", "e", None]), st.sampled_from("uv"))
+stream = st.lists(st.tuples(place, outcome), min_size=1, max_size=120)
+
+
+def paths(where: tuple[str, str | None, str]) -> tuple[str, ...]:
+    values = {"domain": where[1], "user_id": where[2]}
+    return (ROOT, *context_paths(where[0], values.get))
+
+
+class Told:
+    """Keeps what arms answered."""
+
+    def __init__(self) -> None:
+        self.thresholds: dict[str, list[float]] = {}
+        self.levels: dict[str, list[str]] = {}
+
+    def __call__(self, name: str, levels: Sequence[str], given: Answers) -> None:
+        self.thresholds.setdefault(name, []).extend(given.thresholds)
+        self.levels.setdefault(name, []).extend(levels)
+
+
+@settings(max_examples=30, deadline=None)
+@given(stream)
+def test_fast_arms_answer_what_a_reader_is_told(
+    events: list[tuple[tuple[str, str | None, str], Outcome]],
+) -> None:
+    told = Told()
+    judge = Judge({name: policy(name) for name in FAST}, told=told)
+    judged = [Judged(paths(where), each) for where, each in events]
+    for each in judged:
+        judge.judge(judge.chain("t", each.paths), each.outcome, 0)
+    judge.flush()
+    for name in FAST:
+        expected = list(answers(Replay(policy(name)), judged))
+        assert told.thresholds[name] == [each.threshold for each in expected]
+        assert told.levels[name] == [each.level for each in expected]
+        tally = judge.parts[0].tallies[name]
+        right = score(judged, expected, anchors(judged))
+        assert sum(tally.hits) + sum(tally.misses) == right.speculated
+        assert sum(tally.turns) == right.oscillations
+        assert sum(tally.saved) - sum(tally.wasted) == pytest.approx(right.utility, abs=1e-6)
+
+
+@settings(max_examples=20, deadline=None)
+@given(stream, st.integers(1, 9), st.sampled_from(FAST))
+def test_delayed_feedback_is_answered_by_what_was_known_when_asked(
+    events: list[tuple[tuple[str, str | None, str], Outcome]], delay: int, name: str
+) -> None:
+    told, waiting = Told(), []
+    judge = Judge({name: policy(name)}, told=told)
+    replay, expected = Replay(policy(name)), []
+    for number, (where, each) in enumerate(events):
+        chain = judge.chain("t", paths(where))
+        known = replay.threshold(paths(where), each)
+        waiting.append((chain, where, each, judge.ask(chain, number), known))
+        if len(waiting) > delay:
+            first = waiting.pop(0)
+            judge.judge(first[0], first[2], 0, first[3])
+            replay.learn(paths(first[1]), first[2])
+            expected.append(first[4])
+    judge.flush()
+    assert told.thresholds.get(name, []) == expected
+
+
+@pytest.mark.parametrize("name", POLICIES)
+def test_every_policy_walks(name: str) -> None:
+    """Fast or not, an arm answers like the plain one."""
+    fast, plain = arm_of(policy(name)), PlainArm(policy(name), suggest=True)
+    steps = [((0, 1 + n % 3), Outcome(n % 10 / 10, n % 4 > 0, gain=3.0, cost=4.0), -1)
+             for n in range(200)]  # fmt: skip
+    one, other = fast.run(steps, 4), plain.run(steps, 4)
+    assert list(one.thresholds) == list(other.thresholds)
+    assert list(one.served) == list(other.served)
+    assert len(other.suggest) == 200
+
+
+def test_what_is_asked_and_never_judged_is_forgotten() -> None:
+    judge = Judge({"td": policy("td"), "hops": policy("hops")})
+    chain = judge.chain("t", (ROOT, "workflow_type=a"))
+    first = judge.ask(chain, 10)
+    later = judge.ask(chain, 5_000)
+    judge.forget(1_000)
+    judge.judge(chain, Outcome(0.9, True), 0, later)
+    judge.flush()
+    assert sum(judge.parts[0].tallies["td"].hits) in (0, 1)
+    judge.judge(chain, Outcome(0.99, True), 0, first)  # late, and asked about anew
+    judge.flush()
+    assert sum(judge.parts[0].counts) == 2
+
+
+def test_the_live_arm_does_what_was_done() -> None:
+    judge = Judge({"never": policy("never")}, live=True)
+    chain = judge.chain("t", (ROOT, "workflow_type=a"))
+    for n in range(100):
+        judge.judge(chain, Outcome(0.5, n % 2 == 0, speculated=n < 50, gain=3.0, cost=1.0), n % 20)
+    judge.flush()
+    found = report("a test", {"never": "never"}, [unit_sums(0, judge, Notes(), 0.0)])
+    live = found["policies"][LIVE]
+    assert (live["hits"], live["misses"], live["utility"]) == (25, 25, 50.0)
+    assert found["against"] == LIVE
+    assert found["policies"]["never"]["difference"] == -50.0
+    assert "never would have earned 50 ms less than what was done live" in found["conclusion"]
+
+
+def test_contexts_beyond_the_limit_are_judged_by_their_parent() -> None:
+    judge = Judge({"td": policy("td")}, most_contexts=3)
+    judge.chain("t", (ROOT, "workflow_type=a", "workflow_type=a/domain=d"))
+    assert judge.chain("t", (ROOT, "workflow_type=b")) == (0,)
+    assert judge.chain("t", (ROOT, "workflow_type=a", "workflow_type=a/domain=e")) == (0, 1)
+    assert judge.beyond == 2

@@ -1,0 +1,232 @@
+"""The same events by every way: broker, export, archive, file; what is wrong with them is named."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import orjson
+import pytest
+
+from bench.measuring import produce
+from deploy.local import Addresses
+from deploy.system import prepare
+from headstart.contexts import event_key
+from headstart.events import new_id
+from processing.placement import owner
+from replay import broker
+from replay.archive import ArchiveHistory
+from replay.broker import BrokerHistory
+from replay.exports import FORMAT, ExportHeader, ExportHistory, Writer
+from replay.files import EventFile, UnknownFile, open_file
+from replay.histories import History, NothingThere, Range, Reading
+from replay.joining import Filter, Notes
+from replay.rebuilt import relearn
+from replay.running import AnotherBacktest, Backtest, named, run_backtest
+from replay.verdict import report
+from sinks.episodes import EpisodeSink, encode_event
+from topics.admin import TopicState
+from topics.epoch import read_epoch
+
+pytestmark = pytest.mark.integration
+
+PARTITIONS = 4
+BEGIN = 1_750_000_000_000
+KINDS = ("refund", "order", "claim")
+POLICIES = named(["hops", "td", "fixed"])
+
+
+def events(tenant: str) -> list[dict[str, Any]]:
+    """121 predictions: two of three asked about first, every fourth wrong, one never ended."""
+    made: list[dict[str, Any]] = []
+    late: list[dict[str, Any]] = []
+    for n in range(122):
+        event = {
+            "id": new_id(), "tenant": tenant, "workflow_type": KINDS[n % 3],
+            "workflow_id": f"w{n // 5}", "task_id": str(n), "timestamp": BEGIN + 1000 * n,
+            "user_id": f"u{n % 2}",
+        }  # fmt: skip
+        result = {"gain_ms": 400.0, "cost_ms": 600.0}
+        guess = {"tool_id": "search" if n % 4 else "book", "speculated": n % 2 == 0}
+        data = {"context": {"domain": "retail"}}
+        if n % 3:
+            opened = {"event_type": "speculation_start", "confidence": 0.5 + n % 50 / 100}
+            made.append({**event, **opened, "data": {**data, "prediction": guess}})
+            ended = {"event_type": "task_complete", "tool_id": "search", "id": new_id()}
+            if n < 121:
+                late.append({**event, **ended, "data": {**data, "result": result}})
+        else:
+            judged = {**guess, "was_correct": n % 4 > 0}
+            done = {"event_type": "task_complete", "confidence": 0.75}
+            made.append({**event, **done, "data": {**data, "prediction": judged, "result": result}})
+        if len(late) > 5:
+            made.append(late.pop(0))
+    made += late
+    positions = {}
+    for each in made:
+        kind = each["workflow_type"]
+        positions[kind] = positions.get(kind, -1) + 1
+        each["origin"] = [f"spool-{tenant}"[:64], positions[kind]]
+    return made
+
+
+def records(made: Sequence[dict[str, Any]]) -> list[tuple[int, bytes, bytes]]:
+    found = []
+    for each in made:
+        tenant, kind = each["tenant"], each["workflow_type"]
+        found.append((owner(tenant, kind, PARTITIONS), event_key(tenant, kind), orjson.dumps(each)))
+    return found
+
+
+@pytest.fixture(scope="module")
+def prepared(addresses: Addresses) -> Addresses:
+    asyncio.run(prepare(addresses, PARTITIONS))
+    return addresses
+
+
+@pytest.fixture
+def on_broker(prepared: Addresses, tenant: str) -> tuple[BrokerHistory, list[dict[str, Any]]]:
+    """The events on the broker, some of them twice, and a record that is none."""
+    made = events(tenant)
+    sent = records(made)
+    again = [sent[3], sent[40], sent[41]]
+    poison = (sent[0][0], b"k", b'{"event_type": "task_complete"')
+    asyncio.run(produce(prepared.kafka, [*sent[:60], poison, *again[:1], *sent[60:], *again[1:]]))
+    return BrokerHistory(prepared.kafka, Reading(chosen=Filter(tenant))), made
+
+
+def run(history: History, **more: Any) -> dict[str, Any]:
+    units = run_backtest(Backtest(history, POLICIES), lambda _: None, processes=1, **more)
+    return report("x", POLICIES, units)
+
+
+def same(one: dict[str, Any], other: dict[str, Any]) -> None:
+    """Compare what was earned; how much was read besides may differ."""
+    assert one["outcomes"] == other["outcomes"]
+    assert one["policies"].keys() == other["policies"].keys()
+    for name, figures in one["policies"].items():
+        theirs = other["policies"][name]
+        for what in ("hits", "misses", "oscillations", "interval"):
+            assert figures[what] == theirs[what], (name, what)
+        assert figures["utility"] == pytest.approx(theirs["utility"])
+
+
+def test_the_broker(on_broker: tuple[BrokerHistory, list[dict[str, Any]]]) -> None:
+    history, _ = on_broker
+    found = run(history)
+    assert found["outcomes"] == 121
+    assert found["against"] == "live"
+    judged = [n for n in range(121) if n % 2 == 0]
+    assert found["policies"]["live"]["hits"] == sum(n % 4 > 0 for n in judged)
+    assert found["read"]["duplicates"] >= 3
+    assert any("not JSON" in reason for reason in found["read"]["named"])
+
+
+def test_an_export_says_what_the_broker_says(
+    on_broker: tuple[BrokerHistory, list[dict[str, Any]]], tmp_path: Path
+) -> None:
+    history, _ = on_broker
+    file = tmp_path / "log.jsonl.zst"
+    with Writer(file, ExportHeader(FORMAT, *history.log())) as writer:
+        for unit in history.units():
+            for batch, _ in history.batches(unit, Notes()):
+                writer.add(batch)
+    back = open_file(file, history.reading)
+    assert isinstance(back, ExportHistory)
+    same(run(history), run(back))
+    live, said = relearn(history, "hops", lambda _: None, processes=1)
+    again, _ = relearn(back, "hops", lambda _: None, processes=1)
+    assert live == again
+    assert said.duplicates >= 3
+
+
+def test_several_processes_find_the_same(
+    on_broker: tuple[BrokerHistory, list[dict[str, Any]]], tmp_path: Path
+) -> None:
+    history, _ = on_broker
+    kept = tmp_path / "kept"
+    units = run_backtest(Backtest(history, POLICIES), lambda _: None, processes=2, resume=kept)
+    found = report("x", POLICIES, units)
+    same(found, run(history))
+    same(found, run(history, resume=kept))  # nothing is left to do
+    with pytest.raises(AnotherBacktest, match="another backtest"):
+        run_backtest(Backtest(history, named(["td"])), lambda _: None, resume=kept)
+
+
+def test_the_archive_and_a_file_of_events(prepared: Addresses, tenant: str, tmp_path: Path) -> None:
+    made = events(tenant)
+    made.sort(key=lambda each: each["timestamp"])  # the archive knows no other order
+
+    async def store() -> None:
+        async def accept(refused: object) -> None:
+            raise AssertionError(refused)
+
+        async with await EpisodeSink.open(prepared.postgres) as sink:
+            rows = [encode_event(orjson.dumps(each)) for each in made]
+            await sink.store(rows, {}, topic="headstart.events", epoch=1, on_refused=accept)
+
+    asyncio.run(store())
+    archive = ArchiveHistory(prepared.postgres, Reading(chosen=Filter(tenant)))
+    found = run(archive)
+    assert found["outcomes"] == 121
+    assert found["read"]["unmatched"] == 0
+    later = Reading(chosen=Filter(tenant), range=Range(since=BEGIN + 60_000))
+    assert 50 < run(ArchiveHistory(prepared.postgres, later))["outcomes"] < 70
+    with pytest.raises(NothingThere, match="no events in the range"):
+        ArchiveHistory(prepared.postgres, Reading(range=Range(until=1))).units()
+    file = tmp_path / "events.jsonl"
+    file.write_bytes(b"".join(orjson.dumps(each) + b"\n" for each in events(tenant)))
+    assert isinstance(open_file(file, Reading()), EventFile)
+    assert run(open_file(file, Reading()))["outcomes"] == 121
+
+
+def test_a_range_of_offsets(on_broker: tuple[BrokerHistory, list[dict[str, Any]]]) -> None:
+    history, made = on_broker
+    partition = owner(made[0]["tenant"], "refund", PARTITIONS)
+    end = dict.fromkeys(range(PARTITIONS), 0)
+    with pytest.raises(NothingThere, match="no records in the range"):
+        BrokerHistory(history.kafka, Reading(range=Range(end=end))).units()
+    only = Reading(range=Range(end={**end, partition: 10**9}), chosen=history.reading.chosen)
+    assert BrokerHistory(history.kafka, only).units() == [partition]
+
+
+def test_what_retention_took_is_said(
+    on_broker: tuple[BrokerHistory, list[dict[str, Any]]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The embedded broker keeps everything, so its beginning is only said to be gone."""
+    history, made = on_broker
+    partition = owner(made[0]["tenant"], "refund", PARTITIONS)
+    real = broker.topic_state
+
+    async def cut(kafka: str, topic: str) -> TopicState:
+        state = await real(kafka, topic)
+        return TopicState(topic, state.partitions, {**state.begin, partition: 3}, state.end)
+
+    monkeypatch.setattr(broker, "topic_state", cut)
+    asked = Reading(range=Range(begin={partition: 1}), chosen=history.reading.chosen)
+    notes = Notes()
+    batches = list(BrokerHistory(history.kafka, asked).batches(partition, notes))
+    assert batches[0][0].offsets[0] == 3
+    assert notes.warnings[0].startswith(f"partition {partition} begins at offset 3: retention has")
+
+
+def test_nothing_is_committed_and_no_group_is_joined(
+    on_broker: tuple[BrokerHistory, list[dict[str, Any]]],
+) -> None:
+    history, _ = on_broker
+    before = asyncio.run(broker.log_ranges(history.kafka, history.reading))
+    run(history)
+    assert asyncio.run(broker.log_ranges(history.kafka, history.reading)) == before
+    assert asyncio.run(read_epoch(history.kafka)).partitions == PARTITIONS
+
+
+def test_a_file_of_no_form_that_we_know(tmp_path: Path) -> None:
+    file = tmp_path / "x.jsonl"
+    file.write_text('{"a": 1}\n')
+    with pytest.raises(UnknownFile, match="none of"):
+        open_file(file, Reading())
+    file.write_text("")
+    with pytest.raises(NothingThere, match="empty"):
+        open_file(file, Reading())
