@@ -20,7 +20,6 @@ from agents.refusals import RefusalGuard
 from agents.source import GroupSource
 from agents.store import ContextStore, new_table
 from delivery.intake import Intake
-from learners.registry import policy
 from processing.contexts import stored_threshold
 from processing.partition import Partition
 from processing.records import RecordBatch
@@ -51,7 +50,6 @@ class ThresholdRuntime:
         self.alive = Alive()
         self.guard = RefusalGuard(config.limits, config.data, epoch.number)
         self._config = config
-        self._policy = policy(config.learner)
         self._publisher = ThresholdPublisher(config.redis)
         self._published = Published(config.redis)
         self._pending = PendingThresholds()
@@ -90,8 +88,7 @@ class ThresholdRuntime:
             tp.partition,
             self.epoch.partitions,
             self.epoch.number,
-            self._policy,
-            self._config.levels,
+            self._config.rules,
             lambda key: self.store.get_row(tp.partition, key),
         )
         rows = list(self.store.scan(tp.partition))
@@ -116,7 +113,7 @@ class ThresholdRuntime:
     def _stored(self, rows: Iterable[tuple[bytes, bytes]], oldest: int = -1) -> list[Threshold]:
         """Return what rows answer, those from offset `oldest` on."""
         return [
-            stored_threshold(key, row, self._policy)
+            stored_threshold(key, row)
             for key, row in rows
             if key.startswith(CONTEXT) and not is_deleted(row) and version(row)[1] >= oldest
         ]

@@ -6,13 +6,15 @@ in the commit before.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from operator import attrgetter
 from typing import Final
 
 from headstart.contexts import context_paths, level_value, workflow_type_of
+from learners.constant import Fixed
 from learners.outcome import Outcome
 from learners.policy import Policy, State, Thresholds, spec
+from processing.choices import Choices, named_policy
 from processing.rows import (
     ContextRow,
     context_key,
@@ -20,6 +22,7 @@ from processing.rows import (
     decode_context,
     encode_context,
 )
+from processing.rules import Rules
 from topics.records import EventFields
 from topics.schema import Deviation, Threshold
 
@@ -29,6 +32,7 @@ CACHE_LIMIT: Final = 200_000
 _ROW_BYTES: Final = 192
 """Bytes of a row without its key and its learner's state, and what a record batch adds to it."""
 
+_UNREADABLE: Final = Fixed()
 _TOP_LEVEL: Final = {"user_id", "agent_id", "session_id", "tool_id"}
 
 
@@ -36,17 +40,29 @@ class Context:
     """One context: its learner's state and what was counted."""
 
     __slots__ = (
-        "at", "hits", "key", "offset", "outcomes", "path", "served", "speculated", "state",
-        "tenant",
+        "at", "hits", "key", "learner", "offset", "outcomes", "path", "policy", "served",
+        "speculated", "state", "tenant",
     )  # fmt: skip
 
-    def __init__(self, tenant: str, path: str, state: State) -> None:
+    def __init__(self, tenant: str, path: str, policy: Policy, state: State) -> None:
         self.key = context_key(tenant, path)
         self.tenant, self.path = tenant, path
         self.state = state
         self.outcomes = self.speculated = self.hits = self.at = 0
         self.offset = -1
         self.served: Thresholds | None = None
+        self.follow(policy)
+
+    def follow(self, policy: Policy) -> None:
+        """Have another policy learn here."""
+        self.policy, self.learner = policy, spec(policy)
+
+
+Chain = tuple[tuple[Policy, tuple[Context, ...]], ...]
+"""The contexts of an outcome, coarse to fine, by the policy that learns in them: nearly always one.
+
+Those of one policy are a chain of their own: another's states say nothing to it.
+"""
 
 
 class Contexts:
@@ -54,22 +70,27 @@ class Contexts:
 
     def __init__(
         self,
-        policy: Policy,
-        levels: Sequence[str],
+        rules: Rules,
+        choices: Choices,
         epoch: int,
         load: Callable[[bytes], bytes | None],
     ) -> None:
-        self._policy = policy
-        self._learner = spec(policy)
-        self._row_bytes = _ROW_BYTES + 8 * len(policy.initial())
-        self._levels = tuple(levels)
+        self._policy, self._choices = rules.policy, choices
+        self._levels = tuple(rules.levels)
         self._epoch = epoch
         self._load = load
-        self._getters = [_getter(level) for level in levels]
-        self._chains: dict[tuple[str | None, ...], tuple[Context, ...]] = {}
+        self._getters = [_getter(level) for level in rules.levels]
+        self._chains: dict[tuple[str | None, ...], Chain] = {}
         self._contexts: dict[bytes, Context] = {}
         self._touched: dict[bytes, Context] = {}
-        self._longest_key = 0
+        self._longest_key = self._longest_state = 0
+
+    def choose_again(self) -> None:
+        """Ask anew which policy learns where: the choices have changed.
+
+        A context follows with its next outcome; until then it is served as it was.
+        """
+        self._chains.clear()
 
     def levels_of(self, event: EventFields) -> tuple[str | None, ...]:
         """Return the values that place an event's context below its workflow type."""
@@ -88,56 +109,57 @@ class Contexts:
         if chain is None:
             chain = self._find(tenant, workflow_type, levels)
         touched = self._touched
-        states = self._policy.learn([context.state for context in chain], outcome)
-        for context, state in zip(chain, states, strict=True):
-            context.state = state
-            context.outcomes += 1
-            if outcome.speculated:
-                context.speculated += 1
-                if outcome.correct:
-                    context.hits += 1
-            if outcome.timestamp > context.at:
-                context.at = outcome.timestamp
-            context.offset = offset
-            touched[context.key] = context
+        for policy, contexts in chain:
+            states = policy.learn([context.state for context in contexts], outcome)
+            for context, state in zip(contexts, states, strict=True):
+                context.state = state
+                context.outcomes += 1
+                if outcome.speculated:
+                    context.speculated += 1
+                    if outcome.correct:
+                        context.hits += 1
+                if outcome.timestamp > context.at:
+                    context.at = outcome.timestamp
+                context.offset = offset
+                touched[context.key] = context
 
-    def _find(
-        self, tenant: str, workflow_type: str, levels: tuple[str | None, ...]
-    ) -> tuple[Context, ...]:
+    def _find(self, tenant: str, workflow_type: str, levels: tuple[str | None, ...]) -> Chain:
         values = dict(zip(self._levels, levels, strict=True))
-        chain: list[Context] = []
+        chains: dict[str, tuple[Policy, list[Context]]] = {}
         for path in context_paths(workflow_type, values.get, self._levels):
-            chain.append(self._context(tenant, path, chain[-1] if chain else None))
-        found = self._chains[(tenant, workflow_type, *levels)] = tuple(chain)
+            policy = self._choices.policy_of(tenant, path) or self._policy
+            _policy, above = chains.setdefault(spec(policy), (policy, []))
+            above.append(self._context(tenant, path, policy, above[-1] if above else None))
+        found = tuple((policy, tuple(contexts)) for policy, contexts in chains.values())
+        self._chains[(tenant, workflow_type, *levels)] = found
         return found
 
-    def _context(self, tenant: str, path: str, parent: Context | None) -> Context:
+    def _context(self, tenant: str, path: str, policy: Policy, parent: Context | None) -> Context:
+        """Return a context as `policy` goes on with it."""
         key = context_key(tenant, path)
         context = self._contexts.get(key)
         if context is None:
-            policy = self._policy
-            state = policy.begin(parent.state) if parent else policy.initial()
-            context = Context(tenant, path, state)
+            context = self._contexts[key] = Context(tenant, path, policy, _fresh(policy, parent))
             raw = self._load(key)
             if raw is not None:
-                self._restore(context, decode_context(raw))
-            self._contexts[key] = context
+                _restore(context, decode_context(raw))
             self._longest_key = max(self._longest_key, len(key))
+        if context.learner != spec(policy):
+            before = context.policy
+            state = None
+            if before.name == policy.name:
+                state = policy.migrated(before.version, context.state)
+            # Another learner's state means nothing to this one, which then begins anew.
+            context.state = _fresh(policy, parent) if state is None else state
+            context.follow(policy)
+        size = 8 * len(context.state) + 4 * len(context.learner)
+        self._longest_state = max(self._longest_state, size)
         return context
-
-    def _restore(self, context: Context, row: ContextRow) -> None:
-        context.outcomes, context.speculated, context.hits = row.outcomes, row.speculated, row.hits
-        context.at, context.offset = row.at, row.offset
-        # Another learner's state means nothing to this one, which then starts anew.
-        state = _state_of(row, self._policy)
-        if state is not None:
-            context.state = state
-            context.served = self._policy.thresholds(state)
 
     @property
     def touched_bytes(self) -> int:
         """Bytes, at the most, of the rows that changed since the last `drain`."""
-        return len(self._touched) * (self._longest_key + self._row_bytes)
+        return len(self._touched) * (self._longest_key + self._longest_state + _ROW_BYTES)
 
     def drain(self) -> tuple[list[tuple[bytes, bytes]], list[Threshold], list[Threshold]]:
         """Return what changed: rows, their thresholds, and those thresholds that moved."""
@@ -145,7 +167,7 @@ class Contexts:
         for context in self._touched.values():
             row = self._row(context)
             rows.append((context.key, encode_context(row)))
-            record = _threshold(context.key, row, self._policy, context.state, self._learner)
+            record = _threshold(context.key, row, context.policy)
             thresholds.append(record)
             served = Thresholds(record.speculate, record.suggest)
             if served != context.served:
@@ -160,7 +182,7 @@ class Contexts:
     def _row(self, context: Context) -> ContextRow:
         return ContextRow(
             self._epoch, context.offset, context.at, context.outcomes, context.speculated,
-            context.hits, self._policy.version, self._policy.name, context.state,
+            context.hits, context.policy.version, context.learner, context.state,
         )  # fmt: skip
 
 
@@ -177,23 +199,41 @@ def _getter(level: str) -> Callable[[EventFields], str | None]:
     return read
 
 
-def stored_threshold(key: bytes, raw: bytes, policy: Policy) -> Threshold:
+def stored_threshold(key: bytes, raw: bytes) -> Threshold:
     """Return what a context's row answers, as it is published."""
     row = decode_context(raw)
-    state = _state_of(row, policy)
-    return _threshold(key, row, policy, policy.initial() if state is None else state, spec(policy))
+    read = _read(row)
+    if read is None:  # of a learner that this version does not know: the conservative answer
+        return _threshold(key, row._replace(state=_UNREADABLE.initial()), _UNREADABLE)
+    policy, state = read
+    return _threshold(key, row._replace(state=state), policy)
 
 
-def _state_of(row: ContextRow, policy: Policy) -> State | None:
-    """Return the learner's state in a row, None where another learner wrote it."""
-    return policy.migrated(row.policy_version, row.state) if row.policy == policy.name else None
+def _fresh(policy: Policy, parent: Context | None) -> State:
+    return policy.begin(parent.state) if parent else policy.initial()
 
 
-def _threshold(
-    key: bytes, row: ContextRow, policy: Policy, state: State, learner: str
-) -> Threshold:
+def _read(row: ContextRow) -> tuple[Policy, State] | None:
+    """Return the policy and the state in a row; None where this version cannot read them."""
+    policy = named_policy(row.learner)
+    if policy is None or (state := policy.migrated(row.policy_version, row.state)) is None:
+        return None
+    return policy, state
+
+
+def _restore(context: Context, row: ContextRow) -> None:
+    """Give a context what its row holds; the state only where it can be read."""
+    context.outcomes, context.speculated, context.hits = row.outcomes, row.speculated, row.hits
+    context.at, context.offset = row.at, row.offset
+    if (read := _read(row)) is not None:
+        policy, context.state = read
+        context.follow(policy)
+        context.served = policy.thresholds(context.state)
+
+
+def _threshold(key: bytes, row: ContextRow, policy: Policy) -> Threshold:
     tenant, path = context_of(key)
-    served, deviation = policy.thresholds(state), policy.deviation(state)
+    served, deviation = policy.thresholds(row.state), policy.deviation(row.state)
     return Threshold(
         tenant=tenant,
         workflow_type=workflow_type_of(path),
@@ -203,7 +243,7 @@ def _threshold(
         epoch=row.epoch,
         offset=row.offset,
         outcomes=row.outcomes,
-        learner=learner,
+        learner=row.learner,
         at=row.at,
         deviation=Deviation(*deviation) if deviation else None,
     )

@@ -6,19 +6,21 @@ from a clock, and no decision depends on where a batch ends.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Final
 
 from learners.outcome import Outcome
-from learners.policy import Policy
 from processing.addressing import lane_of, meant_for
+from processing.choices import Choices
 from processing.contexts import Contexts
+from processing.controls import is_control, read_control
 from processing.dead_letters import DeadLetter, dead_letter
 from processing.decode import Refusal, decode_record, event_bytes
 from processing.placement import owner
-from processing.records import RecordBatch
+from processing.records import Headers, RecordBatch
 from processing.rows import (
+    CONTROL,
     PARTITION_KEY,
     SPOOL,
     START,
@@ -30,6 +32,7 @@ from processing.rows import (
     start_key,
     version,
 )
+from processing.rules import Rules
 from processing.spools import Spools
 from processing.starts import Starts
 from topics.catalogue import THRESHOLDS_GROUP
@@ -77,12 +80,13 @@ class Partition:
         partition: int,
         partitions: int,
         epoch: int,
-        policy: Policy,
-        levels: Sequence[str],
+        rules: Rules,
         load: Callable[[bytes], bytes | None],
     ) -> None:
         self._partition, self._partitions, self._epoch = partition, partitions, epoch
-        self._contexts = Contexts(policy, levels, epoch, load)
+        self._operators_key = rules.operators_key
+        self._choices = Choices(epoch)
+        self._contexts = Contexts(rules, self._choices, epoch, load)
         self._spools = Spools(epoch, load)
         self._row = PartitionRow()
         self._starts = Starts(epoch)
@@ -108,6 +112,8 @@ class Partition:
                 self._starts.restore(key, raw)
             elif key.startswith(SPOOL):
                 self._spools.restore(key, raw)
+            elif key.startswith(CONTROL):
+                self._choices.restore(key, raw)
         if newest > self.watermark:
             raise RowAhead(self._partition, key_of_newest, newest, self.watermark)
 
@@ -136,6 +142,9 @@ class Partition:
         if batch.headers and (headers := batch.headers.get(offset)):
             if not meant_for(headers, THRESHOLDS_GROUP):
                 return
+            if is_control(headers):
+                self._control(batch, position, headers, offset)
+                return
             lane = lane_of(headers)
         decoded, refused = decode_record(batch.values[position], batch.timestamps[position])
         for refusal in refused:
@@ -149,6 +158,17 @@ class Partition:
             if reason is not None:
                 self._letters.append(self._letter(batch, position, event, reason))
         self._events += len(decoded)
+
+    def _control(self, batch: RecordBatch, position: int, headers: Headers, offset: int) -> None:
+        """Apply a control record; what is wrong with it, or not signed, is a dead letter."""
+        value = batch.values[position] or b""
+        try:
+            control = read_control(value, headers, batch.timestamps[position], self._operators_key)
+            if self._choices.apply(control, offset):
+                self._contexts.choose_again()
+        except ValueError as error:
+            refusal = Refusal(value, str(error), None)
+            self._letters.append(dead_letter(batch, position, refusal, THRESHOLDS_GROUP))
 
     def _gathered_bytes(self) -> int:
         """Return the bytes, at the most, of the rows that changed since the last commit."""
@@ -255,6 +275,7 @@ class Partition:
     def commit(self) -> Commit:
         """Return what changed since the last commit."""
         rows, thresholds, moved = self._contexts.drain()
+        rows += self._choices.drain()
         rows += self._starts.drain()
         rows += self._spools.drain()
         rows.append((PARTITION_KEY, encode_partition(self._row, self._epoch, self.watermark)))

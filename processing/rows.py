@@ -1,8 +1,9 @@
 """Rows of the contexts table as bytes: the log epoch and the last offset applied come first.
 
 Keys: `c` tenant 0x1f path (a context), `s` tenant 0x1f workflow id 0x1f task id (an open start),
-`o` tenant 0x1f workflow type 0x1f spool id (how far a spool's events of a key were seen),
-`@partition` (the watermark). Every row is a pure function of a prefix of its partition's log.
+`o` tenant 0x1f workflow type 0x1f spool id (how far a spool's events of a key were seen), `k` kind
+0x1f … (what control records said), `@partition` (the watermark). Every row is a pure function of a
+prefix of its partition's log.
 
 A row is deleted by a row that holds its version and nothing else: a tombstone has no version, and
 a late writer would bring the row back. The tombstone follows when no late writer can be left.
@@ -21,6 +22,7 @@ PARTITION_KEY: Final = b"@partition"
 CONTEXT: Final = b"c"
 START: Final = b"s"
 SPOOL: Final = b"o"
+CONTROL: Final = b"k"
 
 _VERSION = struct.Struct("<Qq")
 _CONTEXT = struct.Struct("<QqqQQQHB")
@@ -37,7 +39,8 @@ class ContextRow(NamedTuple):
     speculated: int
     hits: int
     policy_version: int
-    policy: str
+    learner: str
+    """The policy's specification."""
     state: tuple[float, ...]
 
 
@@ -127,7 +130,7 @@ def stale(ours: bytes | None, theirs: bytes | None) -> bool:
 
 def encode_context(row: ContextRow) -> bytes:
     """Return the bytes of a context's row."""
-    name = row.policy.encode()
+    name = row.learner.encode()
     head = _CONTEXT.pack(*row[:7], len(name))
     return head + name + struct.pack(f"<{len(row.state)}d", *row.state)
 
@@ -170,3 +173,13 @@ def encode_spool(row: SpoolRow, epoch: int, offset: int) -> bytes:
 def decode_spool(raw: bytes) -> SpoolRow:
     """Return the row of a spool and key from its bytes."""
     return SpoolRow._make(_SPOOL.unpack(raw)[2:])
+
+
+def control_row(body: bytes, epoch: int, offset: int) -> bytes:
+    """Return the bytes of a control record's row."""
+    return _VERSION.pack(epoch, offset) + body
+
+
+def control_body(raw: bytes) -> bytes:
+    """Return what a control record's row holds besides its version."""
+    return raw[_VERSION.size :]

@@ -9,13 +9,14 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated, Any, Final
 
-from pydantic import Field, ValidationError, field_validator
+from pydantic import Field, SecretStr, ValidationError, field_validator
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
 from headstart.contexts import DEFAULT_LEVELS
 from learners.policy import spec
 from learners.registry import DEFAULT, policy
 from processing.refusals import RefusalLimits
+from processing.rules import Rules
 
 LIMITS = RefusalLimits()
 
@@ -39,6 +40,9 @@ class Settings(BaseSettings):
     learner: str = Field(DEFAULT, description="threshold policy, such as hops or ema:alpha=.1")
     levels: Annotated[tuple[str, ...], NoDecode] = Field(
         DEFAULT_LEVELS, description="context keys below the workflow type, coarse to fine"
+    )
+    operators_key: SecretStr = Field(
+        SecretStr(""), description="control records must be signed with it; empty: need not"
     )
     partitions: int = Field(8, ge=1, le=10_000, description="partitions of new topics")
     instance: str = Field("0", pattern=r"^[\w.-]{1,64}$", description="name of a worker")
@@ -109,12 +113,23 @@ def _running_stack(data: Path) -> dict[str, str]:
     return {"kafka": at.kafka, "postgres": at.postgres, "redis": at.redis}
 
 
+def rules_of(settings: Settings) -> Rules:
+    """Return what the rows follow from besides the log."""
+    return Rules(policy(settings.learner), settings.levels, operators_key(settings))
+
+
+def operators_key(settings: Settings) -> bytes | None:
+    """Return what control records are signed with; None: nothing."""
+    return settings.operators_key.get_secret_value().encode() or None
+
+
 def environment(settings: Settings, *, addresses: bool = True) -> dict[str, str]:
     """Return the settings as the environment of a child process."""
     found = {
         "HEADSTART_DATA": str(settings.data),
         "HEADSTART_LEARNER": settings.learner,
         "HEADSTART_LEVELS": ",".join(settings.levels),
+        "HEADSTART_OPERATORS_KEY": settings.operators_key.get_secret_value(),
         "HEADSTART_PARTITIONS": str(settings.partitions),
         "HEADSTART_REFUSED_RATIO": str(settings.refused_ratio),
         "HEADSTART_REFUSED_WINDOW": str(settings.refused_window),

@@ -46,6 +46,8 @@ def test_the_commands() -> None:
         "thresholds show",
         "thresholds snapshot",
         "verify",
+        "learner choose",
+        "learner list",
         "memory query",
         "events tail",
         "dead-letters list",

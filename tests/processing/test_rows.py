@@ -33,7 +33,7 @@ state = st.lists(st.floats(allow_nan=False), max_size=8).map(tuple)
 contexts = st.builds(
     ContextRow,
     epoch=unsigned, offset=signed, at=signed, outcomes=unsigned, speculated=unsigned,
-    hits=unsigned, policy_version=st.integers(0, 2**16 - 1), policy=text, state=state,
+    hits=unsigned, policy_version=st.integers(0, 2**16 - 1), learner=text, state=state,
 )  # fmt: skip
 starts = st.builds(
     Start,

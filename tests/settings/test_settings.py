@@ -135,6 +135,7 @@ def test_a_child_process_gets_the_same_settings(
         redis="redis://d:1/0",
         learner="ema",
         levels=("region",),
+        operators_key="secret",
         partitions=3,
         refused_ratio=0.25,
         refused_window=50,

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping
+from typing import Any
 
 import orjson
 
 from agents.recovery import Restoring
-from headstart.contexts import DEFAULT_LEVELS
-from learners.registry import policy
 from processing.contexts import stored_threshold
 from processing.partition import Partition
 from processing.placement import owner
@@ -25,9 +24,12 @@ from sinks.thresholds import encode_value
 from tests.simulation.broker import PARTITIONS, Broker, Log
 from tests.simulation.clients import Disk, Store
 from tests.simulation.databases import version_of
+from tests.simulation.faults import PATTERNS
+from tests.simulation.steering import OPERATORS_KEY
 from tests.simulation.traffic import JOINED
 from tests.simulation.world import World
 from topics.catalogue import CHANGELOG, DEAD_LETTERS, EVENTS, THRESHOLDS
+from topics.controls import SIGNATURE_HEADER, signature
 
 Rows = dict[bytes, bytes]
 
@@ -49,6 +51,7 @@ def differences(world: World) -> Iterator[str]:
         again = recover(log, world.epoch.number)
         yield from _compare("compacted changelog", partition, again, right)
         yield from _counts(world, partition, right)
+        yield from _learners(world, partition, right)
         yield from _announced(world, partition, right)
         served |= _thresholds(world, right)
     for place in sorted(served.keys() | world.redis.values.keys()):
@@ -68,9 +71,7 @@ def oracle(world: World, partition: int) -> Rows:
     lives: list[tuple[int, Broker]] = [*world.past, (world.epoch.number, world.broker)]
     for epoch, broker in lives:
         rows = {key: with_version(row, epoch, -1) for key, row in rows.items()}
-        core = Partition(
-            partition, PARTITIONS, epoch, policy(world.schedule.learner), DEFAULT_LEVELS, rows.get
-        )
+        core = Partition(partition, PARTITIONS, epoch, world.rules, rows.get)
         core.restore(rows.items())
         records = broker.logs[EVENTS.name][partition].everything
         batch = RecordBatch(
@@ -79,6 +80,7 @@ def oracle(world: World, partition: int) -> Rows:
             [record.timestamp for record in records],
             [record.key for record in records],
             [record.value for record in records],
+            {record.offset: record.headers for record in records if record.headers},
         )  # fmt: skip
         if records:
             core.apply(batch)
@@ -133,14 +135,41 @@ def _counts(world: World, partition: int, rows: Rows) -> Iterator[str]:
     yield from (f"lost: {key!r} has {n} outcomes, and no row" for key, n in wanted.items())
 
 
+def _learners(world: World, partition: int, rows: Rows) -> Iterator[str]:
+    """Compare who learned in each context last with what was chosen before that in the log."""
+    chosen: list[tuple[int, dict[str, Any]]] = []
+    for record in world.broker.logs[EVENTS.name][partition].everything:
+        signed = dict(record.headers).get(SIGNATURE_HEADER)
+        if signed == signature(record.value or b"", OPERATORS_KEY):
+            chosen.append((record.offset, orjson.loads(record.value or b"{}")))
+    for key, row in rows.items():
+        if key[:1] != CONTEXT or world.past:  # what was chosen in an earlier log holds on
+            continue
+        context = decode_context(row)
+        wanted = _learner_of(key.decode(), [c for at, c in chosen if at < context.offset])
+        if context.learner != (wanted or world.schedule.learner):
+            yield f"learner: {key!r} has {context.learner}, chosen is {wanted}"
+
+
+def _learner_of(key: str, chosen: list[dict[str, Any]]) -> str | None:
+    newest: dict[str, dict[str, Any]] = {}
+    for choice in sorted(chosen, key=lambda each: (each["at"], each["id"])):
+        newest[choice["pattern"]] = choice
+    for pattern in reversed(PATTERNS):
+        choice = newest.get(pattern, {})
+        words = [part.removesuffix("*") for part in pattern.split("/")]
+        if choice.get("learner") and all(word in key for word in words):
+            return str(choice["learner"])
+    return None
+
+
 def _countable(world: World, key: tuple[str, str]) -> bool:
     return world.orderly or key[1] != JOINED
 
 
 def _thresholds(world: World, rows: Rows) -> dict[tuple[str, str], tuple[tuple[int, int], bytes]]:
     """Return what Redis must hold of these rows."""
-    learner = policy(world.schedule.learner)
-    answers = [stored_threshold(k, row, learner) for k, row in rows.items() if k[:1] == CONTEXT]
+    answers = [stored_threshold(k, row) for k, row in rows.items() if k[:1] == CONTEXT]
     return {(t.tenant, t.path): (version_of(t), encode_value(t)) for t in answers}
 
 
@@ -154,10 +183,9 @@ def _announced(world: World, partition: int, rows: Rows) -> Iterator[str]:
         version = (said["epoch"], said["offset"])
         if known is None or version >= (known["epoch"], known["offset"]):
             newest[place] = said
-    learner = policy(world.schedule.learner)
     for key, row in rows.items():
         if key[:1] == CONTEXT:
-            right = stored_threshold(key, row, learner)
+            right = stored_threshold(key, row)
             said = newest.get((right.tenant, right.path), {})
             answer = (said.get("speculate"), said.get("suggest"))
             if answer != (right.speculate, right.suggest):

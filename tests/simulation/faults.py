@@ -21,9 +21,11 @@ PORTS: Final = (
     "group.commit", "group.committed", "events.fetch", "events.earliest", "consumer.seek",
     "changelog.end", "postgres.open", "postgres.offsets", "postgres.copy", "postgres.commit",
     "postgres.commit", "events.append", "events.append", "spool.acknowledge", "spool.append",
-    "done",
+    "done", "control.append",
 )  # fmt: skip
 """Every port of every process; the ones that matter most stand more than once."""
+PATTERNS: Final = ("*", "domain=air", "workflow_type=refund", "workflow_type=refund/user_id=*")
+"""What operators choose learners for, the most special last."""
 HOW: Final = ("crash before", "crash after", "lost reply", "refused")
 
 
@@ -161,6 +163,16 @@ class Time:
 
 
 @dataclass(frozen=True)
+class Steer:
+    """An operator chooses another learner for a pattern; `signed`: by the key, or else forged."""
+
+    at: int
+    pattern: str
+    learner: str | None
+    signed: bool
+
+
+@dataclass(frozen=True)
 class Recreate:
     """The log is drained, then created anew: a new log epoch, offsets begin again."""
 
@@ -169,7 +181,7 @@ class Recreate:
 
 Fault = (
     PortFault | Kill | Stop | Stall | Evict | Rebalance | KillExecutor | Duplicate | Poison | Gap
-    | Hole | Redis | Postgres | Compact | Retain | Time | Recreate
+    | Hole | Redis | Postgres | Compact | Retain | Time | Steer | Recreate
 )  # fmt: skip
 
 
@@ -224,6 +236,7 @@ def _poison(chance: random.Random) -> Poison:
 _WEIGHTS: Final[dict[type[Fault], int]] = {
     PortFault: 8, Kill: 4, Stop: 1, Stall: 3, Evict: 6, Rebalance: 3, KillExecutor: 2,
     Duplicate: 4, Poison: 2, Gap: 3, Redis: 4, Postgres: 2, Compact: 3, Retain: 1, Time: 1,
+    Steer: 3,
 }  # fmt: skip
 
 
@@ -258,7 +271,14 @@ def _fault(
         return _poison(chance)
     if kind is Gap:
         return Gap(at, anyone) if kafka or chance.random() < 0.5 else Hole(at, chance.randint(1, 5))
+    if kind is Steer:
+        return _steer(chance, at)
     return _of_services(chance, kind, at)
+
+
+def _steer(chance: random.Random, at: int) -> Steer:
+    learner = chance.choice(["td", "ema:alpha=0.3", "hops", None])
+    return Steer(at, chance.choice(PATTERNS), learner, chance.random() < 0.8)
 
 
 def _of_services(chance: random.Random, kind: type[Fault], at: int) -> Fault:
