@@ -23,7 +23,7 @@ from delivery.intake import Intake
 from processing.contexts import stored_threshold
 from processing.partition import Partition
 from processing.records import RecordBatch
-from processing.rows import CONTEXT, is_deleted, version
+from processing.rows import CONTEXT, version
 from sinks.pending import PendingThresholds
 from sinks.published import Published
 from sinks.thresholds import ThresholdPublisher
@@ -115,7 +115,7 @@ class ThresholdRuntime:
         return [
             stored_threshold(key, row)
             for key, row in rows
-            if key.startswith(CONTEXT) and not is_deleted(row) and version(row)[1] >= oldest
+            if key.startswith(CONTEXT) and version(row)[1] >= oldest
         ]
 
     async def accept(self, tp: TP, generation: int, batch: RecordBatch) -> None:
@@ -164,6 +164,14 @@ class ThresholdRuntime:
                 log.warning("redis.away", error=str(error))
             self._pending.add(thresholds)
             self.behind = True
+
+    async def bury(self, gone: Sequence[Threshold]) -> bool:
+        """Take contexts that went long ago out of Redis; return False where that has to wait."""
+        try:
+            await self._publisher.bury(gone)
+        except ConnectionError:
+            return False
+        return not self.behind
 
     async def _keep(self, work: Any, interval_s: float) -> None:
         """Do `work` every so often; an error in it ends the process."""

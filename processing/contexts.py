@@ -6,21 +6,26 @@ in the commit before.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from operator import attrgetter
 from typing import Final
 
 from headstart.contexts import context_paths, level_value, workflow_type_of
 from learners.constant import Fixed
 from learners.outcome import Outcome
-from learners.policy import Policy, State, Thresholds, spec
+from learners.policy import START, SUGGEST_START, Policy, State, Thresholds, spec
 from processing.choices import Choices, named_policy
+from processing.residence import Residence
 from processing.rows import (
     ContextRow,
     context_key,
     context_of,
     decode_context,
+    deleted,
     encode_context,
+    is_deleted,
+    newest_outcome,
+    version,
 )
 from processing.rules import Rules
 from topics.records import EventFields
@@ -40,7 +45,7 @@ class Context:
     """One context: its learner's state and what was counted."""
 
     __slots__ = (
-        "at", "hits", "key", "learner", "offset", "outcomes", "path", "policy", "served",
+        "at", "chain", "hits", "key", "learner", "offset", "outcomes", "path", "policy", "served",
         "speculated", "state", "tenant",
     )  # fmt: skip
 
@@ -51,6 +56,8 @@ class Context:
         self.outcomes = self.speculated = self.hits = self.at = 0
         self.offset = -1
         self.served: Thresholds | None = None
+        self.chain: tuple[str | None, ...] | None = None
+        """By what the chain that ends here is found."""
         self.follow(policy)
 
     def follow(self, policy: Policy) -> None:
@@ -82,8 +89,15 @@ class Contexts:
         self._getters = [_getter(level) for level in rules.levels]
         self._chains: dict[tuple[str | None, ...], Chain] = {}
         self._contexts: dict[bytes, Context] = {}
-        self._touched: dict[bytes, Context] = {}
+        self._touched: dict[bytes, Context | int] = {}
+        """What changed since the last `drain`: contexts, and the offsets at which others went."""
+        self._residence = Residence(rules.idle_ms, rules.most_contexts)
+        self._new: list[Context] = []
         self._longest_key = self._longest_state = 0
+
+    def restore(self, key: bytes, raw: bytes) -> None:
+        """Take up one row of the table."""
+        self._residence.add(context_of(key)[0], key, newest_outcome(raw))
 
     def choose_again(self) -> None:
         """Ask anew which policy learns where: the choices have changed.
@@ -123,6 +137,43 @@ class Contexts:
                 context.offset = offset
                 touched[context.key] = context
 
+    def bound(self, tenant: str, offset: int) -> int:
+        """Let the oldest contexts go where a tenant has too many; return how many went."""
+        if not self._new:
+            return 0
+        for context in self._new:
+            self._residence.add(tenant, context.key, context.at)
+        self._new.clear()
+        return self._let_go(self._residence.excess(tenant, self._newest), offset)
+
+    def expire(self, before: int, clock: int, offset: int) -> int:
+        """Let idle contexts go, the partition's clock moving on; return how many went."""
+        return self._let_go(self._residence.idle(before, clock, self._newest), offset)
+
+    def _let_go(self, keys: Iterable[bytes], offset: int) -> int:
+        count = 0
+        for key in keys:
+            context = self._contexts.pop(key, None)
+            if context is not None and context.chain is not None:
+                # No other chain holds it: those that end below it have gone before.
+                self._chains.pop(context.chain, None)
+            self._touched[key] = offset
+            self._longest_key = max(self._longest_key, len(key))
+            count += 1
+        return count
+
+    def _newest(self, key: bytes) -> int:
+        """Return the event time of a context's newest outcome."""
+        context = self._contexts.get(key)
+        if context is None:
+            touched = self._touched.get(key)
+            context = touched if isinstance(touched, Context) else None
+        if context is not None:
+            return context.at
+        raw = self._load(key)
+        assert raw is not None, "a context without a row that is in no cache"
+        return newest_outcome(raw)
+
     def _find(self, tenant: str, workflow_type: str, levels: tuple[str | None, ...]) -> Chain:
         values = dict(zip(self._levels, levels, strict=True))
         chains: dict[str, tuple[Policy, list[Context]]] = {}
@@ -131,7 +182,8 @@ class Contexts:
             _policy, above = chains.setdefault(spec(policy), (policy, []))
             above.append(self._context(tenant, path, policy, above[-1] if above else None))
         found = tuple((policy, tuple(contexts)) for policy, contexts in chains.values())
-        self._chains[(tenant, workflow_type, *levels)] = found
+        place = above[-1].chain = (tenant, workflow_type, *levels)
+        self._chains[place] = found
         return found
 
     def _context(self, tenant: str, path: str, policy: Policy, parent: Context | None) -> Context:
@@ -140,8 +192,10 @@ class Contexts:
         context = self._contexts.get(key)
         if context is None:
             context = self._contexts[key] = Context(tenant, path, policy, _fresh(policy, parent))
-            raw = self._load(key)
-            if raw is not None:
+            raw = None if isinstance(self._touched.get(key), int) else self._load(key)
+            if raw is None or is_deleted(raw):
+                self._new.append(context)
+            else:
                 _restore(context, decode_context(raw))
             self._longest_key = max(self._longest_key, len(key))
         if context.learner != spec(policy):
@@ -164,7 +218,13 @@ class Contexts:
     def drain(self) -> tuple[list[tuple[bytes, bytes]], list[Threshold], list[Threshold]]:
         """Return what changed: rows, their thresholds, and those thresholds that moved."""
         rows, thresholds, moved = [], [], []
-        for context in self._touched.values():
+        for key, context in self._touched.items():
+            if isinstance(context, int):
+                marker = deleted(self._epoch, context)
+                rows.append((key, marker))
+                moved.append(stored_threshold(key, marker))
+                thresholds.append(moved[-1])
+                continue
             row = self._row(context)
             rows.append((context.key, encode_context(row)))
             record = _threshold(context.key, row, context.policy)
@@ -200,13 +260,32 @@ def _getter(level: str) -> Callable[[EventFields], str | None]:
 
 
 def stored_threshold(key: bytes, raw: bytes) -> Threshold:
-    """Return what a context's row answers, as it is published."""
+    """Return what a context's row answers, as it is published; also one that says it has gone."""
+    if is_deleted(raw):
+        return _gone(key, *version(raw))
     row = decode_context(raw)
     read = _read(row)
     if read is None:  # of a learner that this version does not know: the conservative answer
         return _threshold(key, row._replace(state=_UNREADABLE.initial()), _UNREADABLE)
     policy, state = read
     return _threshold(key, row._replace(state=state), policy)
+
+
+def _gone(key: bytes, epoch: int, offset: int) -> Threshold:
+    tenant, path = context_of(key)
+    return Threshold(
+        tenant=tenant,
+        workflow_type=workflow_type_of(path),
+        path=path,
+        speculate=START,
+        suggest=SUGGEST_START,
+        epoch=epoch,
+        offset=offset,
+        outcomes=0,
+        learner="",
+        at=0,
+        deleted=True,
+    )
 
 
 def _fresh(policy: Policy, parent: Context | None) -> State:

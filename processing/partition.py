@@ -20,6 +20,7 @@ from processing.decode import Refusal, decode_record, event_bytes
 from processing.placement import owner
 from processing.records import Headers, RecordBatch
 from processing.rows import (
+    CONTEXT,
     CONTROL,
     PARTITION_KEY,
     SPOOL,
@@ -112,6 +113,8 @@ class Partition:
                 self._starts.restore(key, raw)
             elif key.startswith(SPOOL):
                 self._spools.restore(key, raw)
+            elif key.startswith(CONTEXT):
+                self._contexts.restore(key, raw)
             elif key.startswith(CONTROL):
                 self._choices.restore(key, raw)
         if newest > self.watermark:
@@ -190,7 +193,8 @@ class Partition:
     def _event(self, event: EventFields, origin: tuple[str, int] | None, offset: int) -> str | None:
         """Apply one event; return a reason where the rules of outcomes refuse it."""
         if event.timestamp > self._row.clock:
-            self._row.clock = event.timestamp
+            before, self._row.clock = self._row.clock, event.timestamp
+            self._row.expired += self._contexts.expire(before, event.timestamp, offset)
             self._row.unresolved += self._starts.expire(event.timestamp, offset)
             self._spools.expire(event.timestamp, offset)
         if origin is not None and self._spools.duplicate(
@@ -271,6 +275,7 @@ class Partition:
         )
         self._row.outcomes += 1
         self._contexts.learn(event.tenant, event.workflow_type, levels, outcome, offset)
+        self._row.evicted += self._contexts.bound(event.tenant, offset)
 
     def commit(self) -> Commit:
         """Return what changed since the last commit."""

@@ -26,6 +26,7 @@ CONTROL: Final = b"k"
 
 _VERSION = struct.Struct("<Qq")
 _CONTEXT = struct.Struct("<QqqQQQHB")
+_NEWEST = struct.Struct("<q")
 _SPOOL = struct.Struct("<QqQq")
 
 
@@ -56,13 +57,18 @@ class Start(msgspec.Struct, gc=False, array_like=True):
 
 
 class PartitionRow(msgspec.Struct, gc=False, array_like=True):
-    """The partition's own row. `clock`: largest event time seen, Unix ms."""
+    """The partition's own row. `clock`: largest event time seen, Unix ms.
+
+    `expired`: contexts that were idle too long; `evicted`: those of tenants that had too many.
+    """
 
     clock: int = 0
     outcomes: int = 0
     unresolved: int = 0
     unmatched: int = 0
     duplicates: int = 0
+    expired: int = 0
+    evicted: int = 0
 
 
 class SpoolRow(NamedTuple):
@@ -143,6 +149,12 @@ def decode_context(raw: bytes) -> ContextRow:
     name = raw[_CONTEXT.size : body].decode()
     state = struct.unpack_from(f"<{count}d", raw, body)
     return ContextRow._make((*head[:7], name, state))
+
+
+def newest_outcome(raw: bytes) -> int:
+    """Return the event time of the newest outcome in a context's row, Unix ms."""
+    at: int = _NEWEST.unpack_from(raw, _VERSION.size)[0]
+    return at
 
 
 def encode_start(start: Start, epoch: int, offset: int) -> bytes:

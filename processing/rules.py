@@ -18,9 +18,12 @@ class Rules:
 
     `policy`: of contexts that no choice names another one for. `levels`: context keys below the
     workflow type, coarse to fine. `operators_key`: where set, control records must be signed with
-    it.
+    it. `idle_ms`: event time after which a context without outcomes goes; `most_contexts` of one
+    tenant in one partition, beyond which its oldest go.
     """
 
     policy: Policy
     levels: Sequence[str] = DEFAULT_LEVELS
     operators_key: bytes | None = None
+    idle_ms: int = 30 * 86_400_000
+    most_contexts: int = 100_000

@@ -17,6 +17,7 @@ from learners.policy import spec
 from learners.registry import DEFAULT, policy
 from processing.refusals import RefusalLimits
 from processing.rules import Rules
+from topics.catalogue import DAY_MS
 
 LIMITS = RefusalLimits()
 
@@ -43,6 +44,12 @@ class Settings(BaseSettings):
     )
     operators_key: SecretStr = Field(
         SecretStr(""), description="control records must be signed with it; empty: need not"
+    )
+    idle_days: float = Field(
+        30.0, gt=0, le=36_500, description="event time after which idle contexts go"
+    )
+    most_contexts: int = Field(
+        100_000, ge=100, description="contexts of one tenant in one partition; the oldest go"
     )
     partitions: int = Field(8, ge=1, le=10_000, description="partitions of new topics")
     instance: str = Field("0", pattern=r"^[\w.-]{1,64}$", description="name of a worker")
@@ -115,7 +122,13 @@ def _running_stack(data: Path) -> dict[str, str]:
 
 def rules_of(settings: Settings) -> Rules:
     """Return what the rows follow from besides the log."""
-    return Rules(policy(settings.learner), settings.levels, operators_key(settings))
+    return Rules(
+        policy(settings.learner),
+        settings.levels,
+        operators_key(settings),
+        int(settings.idle_days * DAY_MS),
+        settings.most_contexts,
+    )
 
 
 def operators_key(settings: Settings) -> bytes | None:
@@ -130,6 +143,8 @@ def environment(settings: Settings, *, addresses: bool = True) -> dict[str, str]
         "HEADSTART_LEARNER": settings.learner,
         "HEADSTART_LEVELS": ",".join(settings.levels),
         "HEADSTART_OPERATORS_KEY": settings.operators_key.get_secret_value(),
+        "HEADSTART_IDLE_DAYS": str(settings.idle_days),
+        "HEADSTART_MOST_CONTEXTS": str(settings.most_contexts),
         "HEADSTART_PARTITIONS": str(settings.partitions),
         "HEADSTART_REFUSED_RATIO": str(settings.refused_ratio),
         "HEADSTART_REFUSED_WINDOW": str(settings.refused_window),

@@ -25,11 +25,14 @@ async def served_thresholds(
             if tenant is not None and unquote(owner) != tenant:
                 continue
             for path, value in (await client.hgetall(key)).items():
+                served = orjson.loads(value)
+                if served.get("deleted"):
+                    continue
                 yield {
                     "tenant": unquote(owner),
                     "workflow_type": unquote(workflow_type),
                     "path": path.decode(),
-                    **orjson.loads(value),
+                    **served,
                 }
     except (RedisError, OSError) as error:
         raise RedisUnreachable(redis_url, error) from error

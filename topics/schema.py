@@ -42,7 +42,8 @@ class Threshold(msgspec.Struct, kw_only=True, omit_defaults=True):
     above `suggest` is worth showing. `epoch` and `offset` are the version: compare them as two
     integers, the higher pair is the newer. `at`: event time of the newest outcome, Unix ms.
     `speculate` is for the context's average gain and cost; where there is a `deviation`, a reader
-    can compute the threshold of its own (docs/contracts.md, "Calibration").
+    can compute the threshold of its own (docs/contracts.md, "Calibration"). `deleted`: the context
+    has gone, and those above it answer.
     """
 
     tenant: str
@@ -56,6 +57,7 @@ class Threshold(msgspec.Struct, kw_only=True, omit_defaults=True):
     learner: str
     at: int
     deviation: Deviation | None = None
+    deleted: bool = False
 
 
 def schemas() -> dict[str, dict[str, Any]]:

@@ -136,6 +136,8 @@ def test_a_child_process_gets_the_same_settings(
         learner="ema",
         levels=("region",),
         operators_key="secret",
+        idle_days=2.5,
+        most_contexts=500,
         partitions=3,
         refused_ratio=0.25,
         refused_window=50,

@@ -11,7 +11,6 @@ import orjson
 from agents.recovery import Restoring
 from processing.contexts import stored_threshold
 from processing.partition import Partition
-from processing.placement import owner
 from processing.records import RecordBatch
 from processing.rows import (
     CONTEXT,
@@ -23,6 +22,7 @@ from processing.rows import (
 from sinks.thresholds import encode_value
 from tests.simulation.broker import PARTITIONS, Broker, Log
 from tests.simulation.clients import Disk, Store
+from tests.simulation.counting import counted
 from tests.simulation.databases import version_of
 from tests.simulation.faults import PATTERNS
 from tests.simulation.steering import OPERATORS_KEY
@@ -56,6 +56,8 @@ def differences(world: World) -> Iterator[str]:
         served |= _thresholds(world, right)
     for place in sorted(served.keys() | world.redis.values.keys()):
         found, wanted = world.redis.values.get(place), served.get(place)
+        if found is not None and orjson.loads(found[1]).get("deleted"):
+            found = None
         if found != wanted:
             yield f"redis: {place} is {found}, the table says {wanted}"
 
@@ -123,16 +125,17 @@ def _stored(world: World) -> Iterator[str]:
 
 def _counts(world: World, partition: int, rows: Rows) -> Iterator[str]:
     """Compare outcomes per context with what was emitted, by a count of its own."""
-    wanted: Counter[bytes] = Counter()
-    for event in world.appended.values():
-        if owner(*event.key, PARTITIONS) == partition and _countable(world, event.key):
-            wanted.update(context_key(event.key[0], path) for path in event.counts)
+    if not world.orderly and world.schedule.most_contexts < 1_000:
+        return  # which contexts went depends on joins that nobody can tell
+    wanted = counted(world, partition)
     for key, row in rows.items():
         if key.startswith(CONTEXT) and (JOINED.encode() not in key or world.orderly):
             found = decode_context(row).outcomes
             if found != wanted.pop(key, 0):
                 yield f"counted: {key!r} has {found} outcomes, not what was emitted"
-    yield from (f"lost: {key!r} has {n} outcomes, and no row" for key, n in wanted.items())
+    for key, n in wanted.items():
+        if JOINED.encode() not in key or world.orderly:
+            yield f"lost: {key!r} has {n} outcomes, and no row"
 
 
 def _learners(world: World, partition: int, rows: Rows) -> Iterator[str]:
@@ -163,10 +166,6 @@ def _learner_of(key: str, chosen: list[dict[str, Any]]) -> str | None:
     return None
 
 
-def _countable(world: World, key: tuple[str, str]) -> bool:
-    return world.orderly or key[1] != JOINED
-
-
 def _thresholds(world: World, rows: Rows) -> dict[tuple[str, str], tuple[tuple[int, int], bytes]]:
     """Return what Redis must hold of these rows."""
     answers = [stored_threshold(k, row) for k, row in rows.items() if k[:1] == CONTEXT]
@@ -177,7 +176,9 @@ def _announced(world: World, partition: int, rows: Rows) -> Iterator[str]:
     """Compare the newest announcement of each context with its row."""
     newest: dict[tuple[str, str], dict[str, object]] = {}
     for record in world.broker.logs[THRESHOLDS.name][partition].records:
-        said = orjson.loads(record.value or b"{}")
+        if record.value is None:
+            continue
+        said = orjson.loads(record.value)
         place = (said["tenant"], said["path"])
         known = newest.get(place)
         version = (said["epoch"], said["offset"])
@@ -188,8 +189,11 @@ def _announced(world: World, partition: int, rows: Rows) -> Iterator[str]:
             right = stored_threshold(key, row)
             said = newest.get((right.tenant, right.path), {})
             answer = (said.get("speculate"), said.get("suggest"))
-            if answer != (right.speculate, right.suggest):
+            if answer != (right.speculate, right.suggest) or said.get("deleted"):
                 yield f"announced: {key!r} as {answer}, the table says {right.speculate}"
+    for (tenant, path), said in newest.items():
+        if context_key(tenant, path) not in rows and not said.get("deleted"):
+            yield f"announced: {path!r} of {tenant}, which has gone"
 
 
 def _dead_letters(world: World) -> Iterator[str]:

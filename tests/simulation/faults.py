@@ -196,6 +196,8 @@ class Schedule:
     events: int
     learner: str
     faults: tuple[Fault, ...]
+    most_contexts: int = 1_000
+    """Of a tenant in a partition; sometimes fewer than there are."""
 
     def __str__(self) -> str:
         broker = "Apache Kafka" if self.kafka else "embedded broker"
@@ -220,7 +222,13 @@ def schedule(seed: int, learners: tuple[str, ...]) -> Schedule:
     if workers == 1 and chance.random() < 0.5:
         faults.append(Recreate(_at(chance)))
     return Schedule(
-        seed, kafka, workers, chance.randint(10, 24), chance.choice(learners), tuple(faults)
+        seed,
+        kafka,
+        workers,
+        chance.randint(10, 24),
+        chance.choice(learners),
+        tuple(faults),
+        chance.choice([1_000, 1_000, 6]),
     )
 
 

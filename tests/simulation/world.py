@@ -34,6 +34,8 @@ BEGIN_MS: Final = 1_760_000_000_000
 REQUEST_S: Final = 120.0
 """After this long a request that did not arrive never will (the producer's request timeout)."""
 EXECUTORS: Final = 2
+IDLE_MS: Final = 5_400_000
+"""A fault lets two hours pass."""
 
 
 class Wrong(AssertionError):
@@ -59,7 +61,12 @@ class World:
         self.broker = Broker(self.chance, kafka=schedule.kafka)
         self.redis, self.postgres = Redis(), Postgres()
         self.epoch = Epoch(1, PARTITIONS)
-        self.rules = Rules(policy(schedule.learner), operators_key=OPERATORS_KEY)
+        self.rules = Rules(
+            policy(schedule.learner),
+            operators_key=OPERATORS_KEY,
+            idle_ms=IDLE_MS,
+            most_contexts=schedule.most_contexts,
+        )
         self.marks = 0
         self.disks: dict[str, Disk] = {}
         self.workers: dict[str, Worker] = {}
