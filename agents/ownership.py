@@ -12,7 +12,7 @@ from faust.types import TP
 from agents.lane import Lane
 from delivery.commits import Delivery, Row
 from headstart.contexts import threshold_key
-from processing.contexts import stored_threshold
+from processing.answers import stored_threshold
 from processing.dead_letters import DeadLetter
 from processing.partition import Partition
 from processing.records import RecordBatch

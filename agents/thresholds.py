@@ -20,7 +20,7 @@ from agents.refusals import RefusalGuard
 from agents.source import GroupSource
 from agents.store import ContextStore, new_table
 from delivery.intake import Intake
-from processing.contexts import stored_threshold
+from processing.answers import stored_threshold
 from processing.partition import Partition
 from processing.records import RecordBatch
 from processing.rows import CONTEXT, version

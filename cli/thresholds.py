@@ -57,6 +57,9 @@ def show(
 ) -> None:
     """Show the threshold that an executor is told for one context, and which level answers.
 
+    With --json also the level's metrics: hits and misses, how often each mode is wrong, what was
+    saved and wasted.
+
     Example: headstart thresholds show --workflow-type refund --domain retail --user u7
     """
     from headstart.thresholds import Thresholds
@@ -75,10 +78,29 @@ def show(
     if not threshold.available:
         raise RedisUnreachable(settings.redis, "no answer")
     answer = asdict(threshold)
+    answer |= asyncio.run(_measured(settings.redis, tenant, workflow_type, threshold.level))
     if json:
         show_json(answer)
     else:
         show_table(("field", "value"), [(key, _cell(value)) for key, value in answer.items()])
+
+
+async def _measured(redis: str, tenant: str, workflow_type: str, path: str) -> dict[str, Any]:
+    """Return the metrics of the level that answers, and its moving averages of gain and cost."""
+    import msgspec
+
+    from processing.tally import metrics
+    from sinks.served import served_value
+    from topics.schema import Counts
+
+    value = await served_value(redis, tenant, workflow_type, path) or {}
+    counts = value.get("counts")
+    return {
+        "learner": value.get("learner"),
+        "gain_ms": value.get("gain"),
+        "cost_ms": value.get("cost"),
+        "metrics": metrics(msgspec.convert(counts, Counts)) if counts else None,
+    }
 
 
 @app.command("snapshot")

@@ -6,15 +6,17 @@ in the commit before.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from operator import attrgetter
 from typing import Final
 
-from headstart.contexts import context_paths, level_value, workflow_type_of
-from learners.constant import Fixed
+from msgspec import structs
+
+from headstart.contexts import context_paths, level_value
 from learners.outcome import Outcome
-from learners.policy import START, SUGGEST_START, Policy, State, Thresholds, spec
-from processing.choices import Choices, named_policy
+from learners.policy import Policy, State, Thresholds, spec
+from processing.answers import read_state, stored_threshold, threshold_of
+from processing.choices import Choices
 from processing.residence import Residence
 from processing.rows import (
     ContextRow,
@@ -25,19 +27,20 @@ from processing.rows import (
     encode_context,
     is_deleted,
     newest_outcome,
-    version,
 )
 from processing.rules import Rules
+from processing.tally import add, count, count_feedback, empty, restored, stored
 from topics.records import EventFields
-from topics.schema import Deviation, Threshold
+from topics.schema import Threshold
 
 CACHE_LIMIT: Final = 200_000
 """Most contexts kept in memory, about 700 bytes each."""
 
-_ROW_BYTES: Final = 192
+STAKES_RATE: Final = 0.05
+"""Of the moving averages of gain and cost."""
+_ROW_BYTES: Final = 288
 """Bytes of a row without its key and its learner's state, and what a record batch adds to it."""
 
-_UNREADABLE: Final = Fixed()
 _TOP_LEVEL: Final = {"user_id", "agent_id", "session_id", "tool_id"}
 
 
@@ -45,19 +48,20 @@ class Context:
     """One context: its learner's state and what was counted."""
 
     __slots__ = (
-        "at", "chain", "hits", "key", "learner", "offset", "outcomes", "path", "policy", "served",
-        "speculated", "state", "tenant",
+        "at", "chain", "cost", "counts", "gain", "key", "learner", "offset", "path", "policy",
+        "served", "state", "tenant",
     )  # fmt: skip
 
     def __init__(self, tenant: str, path: str, policy: Policy, state: State) -> None:
         self.key = context_key(tenant, path)
         self.tenant, self.path = tenant, path
         self.state = state
-        self.outcomes = self.speculated = self.hits = self.at = 0
-        self.offset = -1
+        self.counts = empty()
+        self.gain = self.cost = 0.0
+        self.at, self.offset = 0, -1
         self.served: Thresholds | None = None
-        self.chain: tuple[str | None, ...] | None = None
-        """By what the chain that ends here is found."""
+        self.chain: Chain | None = None
+        """The chain that ends here."""
         self.follow(policy)
 
     def follow(self, policy: Policy) -> None:
@@ -65,11 +69,23 @@ class Context:
         self.policy, self.learner = policy, spec(policy)
 
 
-Chain = tuple[tuple[Policy, tuple[Context, ...]], ...]
-"""The contexts of an outcome, coarse to fine, by the policy that learns in them: nearly always one.
+class Chain:
+    """The contexts of an outcome, and what was counted of them since the last `drain`.
 
-Those of one policy are a chain of their own: another's states say nothing to it.
-"""
+    `groups`: coarse to fine, by the policy that learns in them: nearly always one. Those of one
+    policy are a chain of their own, because another's states say nothing to it.
+    """
+
+    __slots__ = ("contexts", "counts", "groups", "place")
+
+    def __init__(
+        self,
+        place: tuple[str | None, ...],
+        contexts: Sequence[Context],
+        groups: Sequence[tuple[Policy, Sequence[Context]]],
+    ) -> None:
+        self.place, self.contexts, self.groups = place, tuple(contexts), groups
+        self.counts: list[int] | None = None
 
 
 class Contexts:
@@ -93,6 +109,9 @@ class Contexts:
         """What changed since the last `drain`: contexts, and the offsets at which others went."""
         self._residence = Residence(rules.idle_ms, rules.most_contexts)
         self._new: list[Context] = []
+        self._counting: list[Chain] = []
+        self._weights, self._feedback_weight = rules.weights, rules.feedback_weight
+        self._weighing = not rules.weights.neutral
         self._longest_key = self._longest_state = 0
 
     def restore(self, key: bytes, raw: bytes) -> None:
@@ -122,20 +141,69 @@ class Contexts:
         chain = self._chains.get((tenant, workflow_type, *levels))
         if chain is None:
             chain = self._find(tenant, workflow_type, levels)
-        touched = self._touched
-        for policy, contexts in chain:
-            states = policy.learn([context.state for context in contexts], outcome)
+        counts = chain.counts
+        if counts is None:
+            counts = self._counted(chain)
+        count(counts, outcome)
+        self._apply(chain, outcome, offset)
+
+    def feedback(
+        self,
+        tenant: str,
+        workflow_type: str,
+        levels: tuple[str | None, ...],
+        outcome: Outcome,
+        offset: int,
+    ) -> None:
+        """Apply a user's verdict on a prediction, which counts as `feedback_weight` outcomes."""
+        chain = self._chains.get((tenant, workflow_type, *levels))
+        if chain is None:
+            chain = self._find(tenant, workflow_type, levels)
+        count_feedback(chain.counts or self._counted(chain), accepted=outcome.correct)
+        for _ in range(self._feedback_weight):
+            self._apply(chain, outcome, offset)
+
+    def _counted(self, chain: Chain) -> list[int]:
+        self._counting.append(chain)
+        chain.counts = empty()
+        return chain.counts
+
+    def _apply(self, chain: Chain, outcome: Outcome, offset: int) -> None:
+        learned = outcome
+        if outcome.gain <= 0.0 or outcome.cost <= 0.0 or self._weighing:
+            learned = self._weighed(chain.contexts, outcome)
+        touched, correct, at = self._touched, outcome.correct, outcome.timestamp
+        stakes = outcome.gain if correct else outcome.cost
+        for policy, contexts in chain.groups:
+            states = policy.learn([context.state for context in contexts], learned)
             for context, state in zip(contexts, states, strict=True):
                 context.state = state
-                context.outcomes += 1
-                if outcome.speculated:
-                    context.speculated += 1
-                    if outcome.correct:
-                        context.hits += 1
-                if outcome.timestamp > context.at:
-                    context.at = outcome.timestamp
+                if stakes > 0.0:
+                    if correct:
+                        known = context.gain
+                        context.gain = known + STAKES_RATE * (stakes - known) if known else stakes
+                    else:
+                        known = context.cost
+                        context.cost = known + STAKES_RATE * (stakes - known) if known else stakes
+                if at > context.at:
+                    context.at = at
                 context.offset = offset
                 touched[context.key] = context
+
+    def _weighed(self, contexts: Sequence[Context], outcome: Outcome) -> Outcome:
+        """Return an outcome with the gain and cost to learn from.
+
+        What it does not say of them the finest context knows that has seen any.
+        """
+        gain, cost = outcome.gain, outcome.cost
+        if gain <= 0.0:
+            gain = next((each.gain for each in reversed(contexts) if each.gain), 0.0)
+        if cost <= 0.0:
+            cost = next((each.cost for each in reversed(contexts) if each.cost), 0.0)
+        gain, cost = self._weights.weighed(gain, cost)
+        if gain == outcome.gain and cost == outcome.cost:
+            return outcome
+        return structs.replace(outcome, gain=gain, cost=cost)
 
     def bound(self, tenant: str, offset: int) -> int:
         """Let the oldest contexts go where a tenant has too many; return how many went."""
@@ -156,7 +224,7 @@ class Contexts:
             context = self._contexts.pop(key, None)
             if context is not None and context.chain is not None:
                 # No other chain holds it: those that end below it have gone before.
-                self._chains.pop(context.chain, None)
+                self._chains.pop(context.chain.place, None)
             self._touched[key] = offset
             self._longest_key = max(self._longest_key, len(key))
             count += 1
@@ -176,14 +244,16 @@ class Contexts:
 
     def _find(self, tenant: str, workflow_type: str, levels: tuple[str | None, ...]) -> Chain:
         values = dict(zip(self._levels, levels, strict=True))
+        contexts: list[Context] = []
         chains: dict[str, tuple[Policy, list[Context]]] = {}
         for path in context_paths(workflow_type, values.get, self._levels):
             policy = self._choices.policy_of(tenant, path) or self._policy
             _policy, above = chains.setdefault(spec(policy), (policy, []))
             above.append(self._context(tenant, path, policy, above[-1] if above else None))
-        found = tuple((policy, tuple(contexts)) for policy, contexts in chains.values())
-        place = above[-1].chain = (tenant, workflow_type, *levels)
-        self._chains[place] = found
+            contexts.append(above[-1])
+        place = (tenant, workflow_type, *levels)
+        found = self._chains[place] = Chain(place, contexts, list(chains.values()))
+        contexts[-1].chain = found
         return found
 
     def _context(self, tenant: str, path: str, policy: Policy, parent: Context | None) -> Context:
@@ -218,16 +288,22 @@ class Contexts:
     def drain(self) -> tuple[list[tuple[bytes, bytes]], list[Threshold], list[Threshold]]:
         """Return what changed: rows, their thresholds, and those thresholds that moved."""
         rows, thresholds, moved = [], [], []
-        for key, context in self._touched.items():
-            if isinstance(context, int):
-                marker = deleted(self._epoch, context)
+        for chain in self._counting:
+            for context in chain.contexts:
+                add(context.counts, chain.counts or ())
+            chain.counts = None
+        self._counting.clear()
+        for key, touched in self._touched.items():
+            if isinstance(touched, int):
+                marker = deleted(self._epoch, touched)
                 rows.append((key, marker))
                 moved.append(stored_threshold(key, marker))
                 thresholds.append(moved[-1])
                 continue
+            context = touched
             row = self._row(context)
             rows.append((context.key, encode_context(row)))
-            record = _threshold(context.key, row, context.policy)
+            record = threshold_of(context.key, row, context.policy)
             thresholds.append(record)
             served = Thresholds(record.speculate, record.suggest)
             if served != context.served:
@@ -240,9 +316,11 @@ class Contexts:
         return rows, thresholds, moved
 
     def _row(self, context: Context) -> ContextRow:
+        outcomes, speculated, hits, rest = stored(context.counts)
         return ContextRow(
-            self._epoch, context.offset, context.at, context.outcomes, context.speculated,
-            context.hits, context.policy.version, context.learner, context.state,
+            self._epoch, context.offset, context.at, outcomes, speculated, hits,
+            context.policy.version, context.learner, context.state, context.gain, context.cost,
+            rest,
         )  # fmt: skip
 
 
@@ -259,70 +337,16 @@ def _getter(level: str) -> Callable[[EventFields], str | None]:
     return read
 
 
-def stored_threshold(key: bytes, raw: bytes) -> Threshold:
-    """Return what a context's row answers, as it is published; also one that says it has gone."""
-    if is_deleted(raw):
-        return _gone(key, *version(raw))
-    row = decode_context(raw)
-    read = _read(row)
-    if read is None:  # of a learner that this version does not know: the conservative answer
-        return _threshold(key, row._replace(state=_UNREADABLE.initial()), _UNREADABLE)
-    policy, state = read
-    return _threshold(key, row._replace(state=state), policy)
-
-
-def _gone(key: bytes, epoch: int, offset: int) -> Threshold:
-    tenant, path = context_of(key)
-    return Threshold(
-        tenant=tenant,
-        workflow_type=workflow_type_of(path),
-        path=path,
-        speculate=START,
-        suggest=SUGGEST_START,
-        epoch=epoch,
-        offset=offset,
-        outcomes=0,
-        learner="",
-        at=0,
-        deleted=True,
-    )
-
-
 def _fresh(policy: Policy, parent: Context | None) -> State:
     return policy.begin(parent.state) if parent else policy.initial()
 
 
-def _read(row: ContextRow) -> tuple[Policy, State] | None:
-    """Return the policy and the state in a row; None where this version cannot read them."""
-    policy = named_policy(row.learner)
-    if policy is None or (state := policy.migrated(row.policy_version, row.state)) is None:
-        return None
-    return policy, state
-
-
 def _restore(context: Context, row: ContextRow) -> None:
     """Give a context what its row holds; the state only where it can be read."""
-    context.outcomes, context.speculated, context.hits = row.outcomes, row.speculated, row.hits
+    context.counts = restored(row.outcomes, row.speculated, row.hits, row.counts)
+    context.gain, context.cost = row.gain, row.cost
     context.at, context.offset = row.at, row.offset
-    if (read := _read(row)) is not None:
+    if (read := read_state(row)) is not None:
         policy, context.state = read
         context.follow(policy)
         context.served = policy.thresholds(context.state)
-
-
-def _threshold(key: bytes, row: ContextRow, policy: Policy) -> Threshold:
-    tenant, path = context_of(key)
-    served, deviation = policy.thresholds(row.state), policy.deviation(row.state)
-    return Threshold(
-        tenant=tenant,
-        workflow_type=workflow_type_of(path),
-        path=path,
-        speculate=served.speculate,
-        suggest=served.suggest,
-        epoch=row.epoch,
-        offset=row.offset,
-        outcomes=row.outcomes,
-        learner=row.learner,
-        at=row.at,
-        deviation=Deviation(*deviation) if deviation else None,
-    )

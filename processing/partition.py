@@ -86,6 +86,7 @@ class Partition:
     ) -> None:
         self._partition, self._partitions, self._epoch = partition, partitions, epoch
         self._operators_key = rules.operators_key
+        self._feedback_counts = rules.feedback_weight > 0
         self._choices = Choices(epoch)
         self._contexts = Contexts(rules, self._choices, epoch, load)
         self._spools = Spools(epoch, load)
@@ -206,6 +207,8 @@ class Partition:
             return self._complete(event, offset)
         if event.event_type == "speculation_start":
             return self._open(event, offset)
+        if event.event_type == "user_feedback":
+            self._feedback(event, offset)
         return None
 
     def _open(self, event: EventFields, offset: int) -> str | None:
@@ -237,22 +240,20 @@ class Partition:
             mode = (prediction.mode if prediction else None) or "speculative"
             speculated = bool(prediction and prediction.speculated)
             levels = self._contexts.levels_of(event)
-            self._learn(event, levels, event.confidence, correct, mode, speculated, offset)
-        elif start is None:
+            return self._learn(event, levels, event.confidence, correct, mode, speculated, offset)
+        if start is None:
             self._row.unmatched += 1
-        else:
-            if correct is None:
-                if start.tool_id is None or event.tool_id is None:
-                    return (
-                        "data.prediction.was_correct: is missing, and without the guessed and "
-                        "the actual tool_id nobody can tell whether the prediction was right"
-                    )
-                correct = start.tool_id == event.tool_id
-            self._learn(
-                event, start.levels, start.confidence, correct, start.mode, start.speculated,
-                offset,
-            )  # fmt: skip
-        return None
+            return None
+        if correct is None:
+            if start.tool_id is None or event.tool_id is None:
+                return (
+                    "data.prediction.was_correct: is missing, and without the guessed and "
+                    "the actual tool_id nobody can tell whether the prediction was right"
+                )
+            correct = start.tool_id == event.tool_id
+        return self._learn(
+            event, start.levels, start.confidence, correct, start.mode, start.speculated, offset
+        )
 
     def _learn(
         self,
@@ -263,18 +264,34 @@ class Partition:
         mode: str,
         speculated: bool,
         offset: int,
-    ) -> None:
+    ) -> str | None:
         result = event.data.result if event.data else None
         if result is None:
             gain = cost = execution = 0.0
         else:
             gain, cost = result.gain_ms or 0.0, result.cost_ms or 0.0
             execution = result.execution_time_ms or 0.0
-        outcome = Outcome(
-            confidence, correct, speculated, gain, cost, execution, mode, event.timestamp
-        )
+        try:
+            outcome = Outcome(
+                confidence, correct, speculated, gain, cost, execution, mode, event.timestamp
+            )
+        except ValueError as error:
+            return f"data.result: {error}"
         self._row.outcomes += 1
         self._contexts.learn(event.tenant, event.workflow_type, levels, outcome, offset)
+        self._row.evicted += self._contexts.bound(event.tenant, offset)
+        return None
+
+    def _feedback(self, event: EventFields, offset: int) -> None:
+        """Learn from a user's verdict where it repeats the confidence; else it is only stored."""
+        data = event.data
+        if event.confidence is None or data is None or data.accepted is None:
+            return
+        if not self._feedback_counts:
+            return
+        outcome = Outcome(event.confidence, data.accepted, timestamp=event.timestamp)
+        levels = self._contexts.levels_of(event)
+        self._contexts.feedback(event.tenant, event.workflow_type, levels, outcome, offset)
         self._row.evicted += self._contexts.bound(event.tenant, offset)
 
     def commit(self) -> Commit:

@@ -12,6 +12,7 @@ a late writer would bring the row back. The tombstone follows when no late write
 from __future__ import annotations
 
 import struct
+from collections.abc import Sequence
 from typing import Final, NamedTuple
 
 import msgspec
@@ -26,12 +27,18 @@ CONTROL: Final = b"k"
 
 _VERSION = struct.Struct("<Qq")
 _CONTEXT = struct.Struct("<QqqQQQHB")
+_COUNTED = struct.Struct("<dd10Q")
+_HAS_COUNTS: Final = 0x8000
+"""Set in a row's policy version where what is counted follows: rows of old have none."""
 _NEWEST = struct.Struct("<q")
 _SPOOL = struct.Struct("<QqQq")
 
 
 class ContextRow(NamedTuple):
-    """What is kept of one context. `at`: event time of its newest outcome, Unix ms."""
+    """What is kept of one context. `at`: event time of its newest outcome, Unix ms.
+
+    `gain` and `cost`: moving averages, ms; `counts`: see `processing.tally`.
+    """
 
     epoch: int
     offset: int
@@ -43,6 +50,9 @@ class ContextRow(NamedTuple):
     learner: str
     """The policy's specification."""
     state: tuple[float, ...]
+    gain: float = 0.0
+    cost: float = 0.0
+    counts: tuple[int, ...] = ()
 
 
 class Start(msgspec.Struct, gc=False, array_like=True):
@@ -137,18 +147,27 @@ def stale(ours: bytes | None, theirs: bytes | None) -> bool:
 def encode_context(row: ContextRow) -> bytes:
     """Return the bytes of a context's row."""
     name = row.learner.encode()
-    head = _CONTEXT.pack(*row[:7], len(name))
-    return head + name + struct.pack(f"<{len(row.state)}d", *row.state)
+    counted = _COUNTED.pack(row.gain, row.cost, *row.counts) if row.counts else b""
+    layout = row.policy_version | _HAS_COUNTS if row.counts else row.policy_version
+    head = _CONTEXT.pack(*row[:6], layout, len(name))
+    return head + name + counted + struct.pack(f"<{len(row.state)}d", *row.state)
 
 
 def decode_context(raw: bytes) -> ContextRow:
     """Return a context's row from its bytes."""
-    head = _CONTEXT.unpack_from(raw)
-    body = _CONTEXT.size + head[7]
-    count = (len(raw) - body) // 8
+    epoch, offset, at, outcomes, speculated, hits, layout, length = _CONTEXT.unpack_from(raw)
+    body = _CONTEXT.size + length
     name = raw[_CONTEXT.size : body].decode()
-    state = struct.unpack_from(f"<{count}d", raw, body)
-    return ContextRow._make((*head[:7], name, state))
+    gain, cost = 0.0, 0.0
+    counts: Sequence[int] = ()
+    if layout & _HAS_COUNTS:
+        gain, cost, *counts = _COUNTED.unpack_from(raw, body)
+        body += _COUNTED.size
+    state = struct.unpack_from(f"<{(len(raw) - body) // 8}d", raw, body)
+    return ContextRow(
+        epoch, offset, at, outcomes, speculated, hits, layout & ~_HAS_COUNTS, name, state,
+        gain, cost, tuple(counts),
+    )  # fmt: skip
 
 
 def newest_outcome(raw: bytes) -> int:

@@ -11,7 +11,7 @@ import orjson
 from psycopg import AsyncConnection
 
 from learners.policy import spec
-from processing.contexts import stored_threshold
+from processing.answers import stored_threshold
 from processing.decode import decode_record
 from processing.records import RecordBatch
 from processing.rows import CONTEXT, decode_context, is_deleted

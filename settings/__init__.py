@@ -6,6 +6,7 @@ nor the environment gives is the one of the local stack that runs on the data di
 
 from __future__ import annotations
 
+from dataclasses import asdict, fields
 from pathlib import Path
 from typing import Annotated, Any, Final
 
@@ -16,7 +17,7 @@ from headstart.contexts import DEFAULT_LEVELS
 from learners.policy import spec
 from learners.registry import DEFAULT, policy
 from processing.refusals import RefusalLimits
-from processing.rules import Rules
+from processing.rules import Rules, Weights
 from topics.catalogue import DAY_MS
 
 LIMITS = RefusalLimits()
@@ -51,6 +52,12 @@ class Settings(BaseSettings):
     most_contexts: int = Field(
         100_000, ge=100, description="contexts of one tenant in one partition; the oldest go"
     )
+    weights: Annotated[Weights, NoDecode] = Field(
+        Weights(), description="objectives, such as success=0.5,latency=1,cost=2"
+    )
+    feedback_weight: int = Field(
+        1, ge=0, le=100, description="as how many outcomes a user's feedback counts"
+    )
     partitions: int = Field(8, ge=1, le=10_000, description="partitions of new topics")
     instance: str = Field("0", pattern=r"^[\w.-]{1,64}$", description="name of a worker")
     stuck_after_s: float = Field(
@@ -75,6 +82,21 @@ class Settings(BaseSettings):
         if isinstance(value, str):
             return tuple(part.strip() for part in value.split(",") if part.strip())
         return value
+
+    @field_validator("weights", mode="before")
+    @classmethod
+    def _weigh(cls, value: Any) -> Any:
+        """Read `success=0.5,cost=2`; what is not named is as by default."""
+        if not isinstance(value, str):
+            return value
+        given = dict(part.split("=", 1) for part in value.split(",") if "=" in part)
+        known = {field.name for field in fields(Weights)}
+        if not given.keys() <= known or value.count(",") + bool(value) != len(given):
+            raise ValueError(f"give {', '.join(f'{name}=NUMBER' for name in sorted(known))}")
+        found = Weights(**{name.strip(): float(number) for name, number in given.items()})
+        if not all(0.0 <= number <= 1e6 for number in asdict(found).values()):
+            raise ValueError("weights are from 0 to 1,000,000")
+        return found
 
     @field_validator("health")
     @classmethod
@@ -128,6 +150,8 @@ def rules_of(settings: Settings) -> Rules:
         operators_key(settings),
         int(settings.idle_days * DAY_MS),
         settings.most_contexts,
+        settings.weights,
+        settings.feedback_weight,
     )
 
 
@@ -145,6 +169,8 @@ def environment(settings: Settings, *, addresses: bool = True) -> dict[str, str]
         "HEADSTART_OPERATORS_KEY": settings.operators_key.get_secret_value(),
         "HEADSTART_IDLE_DAYS": str(settings.idle_days),
         "HEADSTART_MOST_CONTEXTS": str(settings.most_contexts),
+        "HEADSTART_WEIGHTS": ",".join(f"{k}={v}" for k, v in asdict(settings.weights).items()),
+        "HEADSTART_FEEDBACK_WEIGHT": str(settings.feedback_weight),
         "HEADSTART_PARTITIONS": str(settings.partitions),
         "HEADSTART_REFUSED_RATIO": str(settings.refused_ratio),
         "HEADSTART_REFUSED_WINDOW": str(settings.refused_window),

@@ -9,9 +9,24 @@ from urllib.parse import unquote
 import orjson
 from redis.exceptions import RedisError
 
+from headstart.contexts import redis_key
 from sinks.connections import RedisUnreachable, connect_redis
 
 _PATTERN = "headstart:thresholds:*"
+
+
+async def served_value(
+    redis_url: str, tenant: str, workflow_type: str, path: str
+) -> dict[str, Any] | None:
+    """Return what is served of one context; None where nothing is. Raises `RedisUnreachable`."""
+    client: Any = connect_redis(redis_url)
+    try:
+        value = await client.hget(redis_key(tenant, workflow_type), path)
+    except (RedisError, OSError) as error:
+        raise RedisUnreachable(redis_url, error) from error
+    finally:
+        await client.aclose()
+    return None if value is None else orjson.loads(value)
 
 
 async def served_thresholds(

@@ -37,7 +37,7 @@ def encode_value(threshold: Threshold) -> bytes:
     """
     if threshold.deleted:
         return orjson.dumps({"epoch": threshold.epoch, "offset": threshold.offset, "deleted": True})
-    value = {
+    value: dict[str, Any] = {
         "speculate": threshold.speculate,
         "suggest": threshold.suggest,
         "epoch": threshold.epoch,
@@ -46,6 +46,10 @@ def encode_value(threshold: Threshold) -> bytes:
         "learner": threshold.learner,
         "at": threshold.at,
     }
+    if threshold.gain or threshold.cost:
+        value |= {"gain": threshold.gain, "cost": threshold.cost}
+    if threshold.counts is not None:
+        value["counts"] = msgspec.to_builtins(threshold.counts)
     if threshold.deviation is not None:
         value["deviation"] = msgspec.to_builtins(threshold.deviation)
     return orjson.dumps(value)

@@ -9,7 +9,7 @@ from typing import Any
 import orjson
 
 from agents.recovery import Restoring
-from processing.contexts import stored_threshold
+from processing.answers import stored_threshold
 from processing.partition import Partition
 from processing.records import RecordBatch
 from processing.rows import (
@@ -19,6 +19,7 @@ from processing.rows import (
     is_deleted,
     with_version,
 )
+from processing.tally import restored
 from sinks.thresholds import encode_value
 from tests.simulation.broker import PARTITIONS, Broker, Log
 from tests.simulation.clients import Disk, Store
@@ -130,12 +131,13 @@ def _counts(world: World, partition: int, rows: Rows) -> Iterator[str]:
     wanted = counted(world, partition)
     for key, row in rows.items():
         if key.startswith(CONTEXT) and (JOINED.encode() not in key or world.orderly):
-            found = decode_context(row).outcomes
-            if found != wanted.pop(key, 0):
-                yield f"counted: {key!r} has {found} outcomes, not what was emitted"
+            context = decode_context(row)
+            found = (context.outcomes, restored(context.outcomes, 0, 0, context.counts)[-2])
+            if found != (right := wanted.pop(key, (0, 0))):
+                yield f"counted: {key!r} has {found} outcomes and feedback, right is {right}"
     for key, n in wanted.items():
         if JOINED.encode() not in key or world.orderly:
-            yield f"lost: {key!r} has {n} outcomes, and no row"
+            yield f"lost: {key!r} has {n} outcomes and feedback, and no row"
 
 
 def _learners(world: World, partition: int, rows: Rows) -> Iterator[str]:

@@ -18,13 +18,13 @@ from topics.catalogue import EVENTS
 HOUR_MS: Final = 3_600_000
 
 
-def counted(world: World, partition: int) -> dict[bytes, int]:
-    """Return the outcomes of each context of a partition that is still there, by row key."""
+def counted(world: World, partition: int) -> dict[bytes, tuple[int, int]]:
+    """Return outcomes and feedback of each context of a partition that is still there, by key."""
     count = _Count(world, partition)
     for broker in [*(broker for _epoch, broker in world.past), world.broker]:
         for record in broker.logs[EVENTS.name][partition].everything:
             count.take(record)
-    return {key: outcomes for key, (_at, outcomes) in count.contexts.items()}
+    return {key: held[1:] for key, held in count.contexts.items()}
 
 
 class _Count:
@@ -32,8 +32,8 @@ class _Count:
         self._world, self._partition = world, partition
         self._seen: set[str] = set()
         self._clock = 0
-        self.contexts: dict[bytes, tuple[int, int]] = {}
-        """(event time of the newest outcome, outcomes) by row key."""
+        self.contexts: dict[bytes, tuple[int, int, int]] = {}
+        """(event time of the newest outcome, outcomes, feedback) by row key."""
 
     def take(self, record: Record) -> None:
         if record.headers or ("thresholds", record.value) in self._world.refused:
@@ -50,10 +50,12 @@ class _Count:
         self._seen.add(event["id"])
         assert owner(*known.key, PARTITIONS) == self._partition
         tenant = known.key[0]
-        for path in known.counts:
+        for path in known.counts or known.feedback:
             key = f"c{tenant}\x1f{path}".encode()
-            at, outcomes = self.contexts.get(key, (0, 0))
-            self.contexts[key] = (max(at, event["timestamp"]), outcomes + 1)
+            at, outcomes, feedback = self.contexts.get(key, (0, 0, 0))
+            outcomes += path in known.counts
+            feedback += path in known.feedback
+            self.contexts[key] = (max(at, event["timestamp"]), outcomes, feedback)
         mine = [key for key in self.contexts if key.startswith(f"c{tenant}\x1f".encode())]
         while len(mine) > self._world.schedule.most_contexts:
             oldest = min(mine, key=lambda key: (self.contexts[key][0], -len(key), key))
@@ -65,6 +67,6 @@ class _Count:
         if self._clock // HOUR_MS == before // HOUR_MS:
             return
         oldest = self._clock // HOUR_MS * HOUR_MS - self._world.rules.idle_ms
-        for key, (at, _outcomes) in list(self.contexts.items()):
+        for key, (at, *_counts) in list(self.contexts.items()):
             if at < oldest:
                 del self.contexts[key]

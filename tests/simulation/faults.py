@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 LAST_FAULT_AT: Final = 320
@@ -21,11 +21,13 @@ PORTS: Final = (
     "group.commit", "group.committed", "events.fetch", "events.earliest", "consumer.seek",
     "changelog.end", "postgres.open", "postgres.offsets", "postgres.copy", "postgres.commit",
     "postgres.commit", "events.append", "events.append", "spool.acknowledge", "spool.append",
-    "done", "control.append",
+    "done",
 )  # fmt: skip
 """Every port of every process; the ones that matter most stand more than once."""
 PATTERNS: Final = ("*", "domain=air", "workflow_type=refund", "workflow_type=refund/user_id=*")
 """What operators choose learners for, the most special last."""
+CHANGING: Final = (2, 4)
+"""Remainders by 5 of the seeds whose worlds are changing."""
 HOW: Final = ("crash before", "crash after", "lost reply", "refused")
 
 
@@ -196,6 +198,8 @@ class Schedule:
     events: int
     learner: str
     faults: tuple[Fault, ...]
+    changing: bool = False
+    """Whether operators choose learners, users judge, and contexts go that are idle for long."""
     most_contexts: int = 1_000
     """Of a tenant in a partition; sometimes fewer than there are."""
 
@@ -221,15 +225,22 @@ def schedule(seed: int, learners: tuple[str, ...]) -> Schedule:
         faults.append(_poison(chance))
     if workers == 1 and chance.random() < 0.5:
         faults.append(Recreate(_at(chance)))
-    return Schedule(
-        seed,
-        kafka,
-        workers,
-        chance.randint(10, 24),
-        chance.choice(learners),
-        tuple(faults),
-        chance.choice([1_000, 1_000, 6]),
-    )
+    events, learner = chance.randint(10, 24), chance.choice(learners)
+    drawn = Schedule(seed, kafka, workers, events, learner, tuple(faults))
+    return _changing(drawn) if seed % 5 in CHANGING else drawn
+
+
+def _changing(drawn: Schedule) -> Schedule:
+    """Add what changes what is learned, by a chance of its own: other seeds stay as they are."""
+    chance = random.Random(f"{drawn.seed} changes")
+    more: list[Fault] = [_steer(chance, _at(chance)) for _ in range(chance.randint(0, 3))]
+    if chance.random() < 0.3:
+        how = chance.choice(HOW)
+        more.append(PortFault("control.append", chance.randint(1, 4), how))
+    if chance.random() < 0.4:
+        more.append(Time(_at(chance), 2.0))
+    most = chance.choice([1_000, 1_000, 6])
+    return replace(drawn, faults=drawn.faults + tuple(more), changing=True, most_contexts=most)
 
 
 def _at(chance: random.Random) -> int:
@@ -244,7 +255,6 @@ def _poison(chance: random.Random) -> Poison:
 _WEIGHTS: Final[dict[type[Fault], int]] = {
     PortFault: 8, Kill: 4, Stop: 1, Stall: 3, Evict: 6, Rebalance: 3, KillExecutor: 2,
     Duplicate: 4, Poison: 2, Gap: 3, Redis: 4, Postgres: 2, Compact: 3, Retain: 1, Time: 1,
-    Steer: 3,
 }  # fmt: skip
 
 
@@ -279,8 +289,6 @@ def _fault(
         return _poison(chance)
     if kind is Gap:
         return Gap(at, anyone) if kafka or chance.random() < 0.5 else Hole(at, chance.randint(1, 5))
-    if kind is Steer:
-        return _steer(chance, at)
     return _of_services(chance, kind, at)
 
 

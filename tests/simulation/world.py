@@ -64,7 +64,7 @@ class World:
         self.rules = Rules(
             policy(schedule.learner),
             operators_key=OPERATORS_KEY,
-            idle_ms=IDLE_MS,
+            idle_ms=IDLE_MS if schedule.changing else Rules.idle_ms,
             most_contexts=schedule.most_contexts,
         )
         self.marks = 0
@@ -103,7 +103,7 @@ class World:
         """Start everything."""
         for name in self.wanted:
             self.start_worker(name)
-        made = plans(self.chance, EXECUTORS, self.schedule.events)
+        made = plans(self.chance, EXECUTORS, self.schedule.events, feedback=self.schedule.changing)
         self.executors = {
             f"executor-{n}": Executor(f"executor-{n}", self, plan) for n, plan in enumerate(made)
         }
