@@ -108,7 +108,8 @@ class Contexts:
         self._touched: dict[bytes, Context | int] = {}
         """What changed since the last `drain`: contexts, and the offsets at which others went."""
         self._residence = Residence(rules.idle_ms, rules.most_contexts)
-        self._new: list[Context] = []
+        self.new: list[Context] = []
+        """Those without a row yet: where an outcome makes any, `bound` is to be called."""
         self._counting: list[Chain] = []
         self._weights, self._feedback_weight = rules.weights, rules.feedback_weight
         self._weighing = not rules.weights.neutral
@@ -207,11 +208,9 @@ class Contexts:
 
     def bound(self, tenant: str, offset: int) -> int:
         """Let the oldest contexts go where a tenant has too many; return how many went."""
-        if not self._new:
-            return 0
-        for context in self._new:
+        for context in self.new:
             self._residence.add(tenant, context.key, context.at)
-        self._new.clear()
+        self.new.clear()
         return self._let_go(self._residence.excess(tenant, self._newest), offset)
 
     def expire(self, before: int, clock: int, offset: int) -> int:
@@ -264,7 +263,7 @@ class Contexts:
             context = self._contexts[key] = Context(tenant, path, policy, _fresh(policy, parent))
             raw = None if isinstance(self._touched.get(key), int) else self._load(key)
             if raw is None or is_deleted(raw):
-                self._new.append(context)
+                self.new.append(context)
             else:
                 _restore(context, decode_context(raw))
             self._longest_key = max(self._longest_key, len(key))

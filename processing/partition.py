@@ -279,7 +279,8 @@ class Partition:
             return f"data.result: {error}"
         self._row.outcomes += 1
         self._contexts.learn(event.tenant, event.workflow_type, levels, outcome, offset)
-        self._row.evicted += self._contexts.bound(event.tenant, offset)
+        if self._contexts.new:
+            self._row.evicted += self._contexts.bound(event.tenant, offset)
         return None
 
     def _feedback(self, event: EventFields, offset: int) -> None:
@@ -292,7 +293,8 @@ class Partition:
         outcome = Outcome(event.confidence, data.accepted, timestamp=event.timestamp)
         levels = self._contexts.levels_of(event)
         self._contexts.feedback(event.tenant, event.workflow_type, levels, outcome, offset)
-        self._row.evicted += self._contexts.bound(event.tenant, offset)
+        if self._contexts.new:
+            self._row.evicted += self._contexts.bound(event.tenant, offset)
 
     def commit(self) -> Commit:
         """Return what changed since the last commit."""

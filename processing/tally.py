@@ -10,13 +10,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Final
 
-from learners.modes import EXPLICIT, MODES, SPECULATIVE, SUGGESTION, rates
+from learners.modes import MODES, SPECULATIVE, SUGGESTION, rates
 from learners.outcome import Outcome
 from topics.schema import Counts
 
 FIELDS: Final = Counts.__struct_fields__
 _AT: Final = {name: place for place, name in enumerate(FIELDS)}
-_MODE_AT: Final = {mode: _AT[mode] for mode in MODES}
+_EXPLICIT, _SUGGESTION, _SPECULATIVE = (_AT[mode] for mode in MODES)
 _CONFIDENCE, _EXECUTED, _EXECUTION, _WASTED, _SAVED, _FEEDBACK, _ACCEPTED = (
     _AT[name]
     for name in (
@@ -33,21 +33,23 @@ def empty() -> list[int]:
 
 def count(counts: list[int], outcome: Outcome) -> None:
     """Count one outcome. What was speculated on is speculative, whatever mode it was meant for."""
+    correct = outcome.correct
     if outcome.speculated:
-        at = _MODE_AT[SPECULATIVE]
-        if outcome.correct:
+        at = _SPECULATIVE
+        if correct:
             counts[_SAVED] += int(outcome.gain * 1000.0)
         else:
             counts[_WASTED] += int(outcome.cost * 1000.0)
     else:
-        at = _MODE_AT[SUGGESTION if outcome.mode == SUGGESTION else EXPLICIT]
+        at = _SUGGESTION if outcome.mode == SUGGESTION else _EXPLICIT
     counts[at] += 1
-    if outcome.correct:
+    if correct:
         counts[at + 1] += 1
     counts[_CONFIDENCE] += int(outcome.confidence * 1e6)
-    if outcome.execution_ms > 0.0:
+    execution = outcome.execution_ms
+    if execution > 0.0:
         counts[_EXECUTED] += 1
-        counts[_EXECUTION] += int(min(outcome.execution_ms, 1e12) * 1000.0)
+        counts[_EXECUTION] += int((execution if execution < 1e12 else 1e12) * 1000.0)
 
 
 def count_feedback(counts: list[int], *, accepted: bool) -> None:
