@@ -23,6 +23,7 @@ from agents.record_path.transport import RecordBatchSchema, Transport
 from agents.sweeper import sweep
 from processing.records import RecordBatch
 from processing.refusals import RefusalLimits
+from processing.rules import Rules
 
 if TYPE_CHECKING:
     from agents.health import Health
@@ -43,8 +44,8 @@ class WorkerConfig:
     redis: str
     data: Path
     """This worker's own directory."""
-    learner: str
-    levels: tuple[str, ...]
+    rules: Rules
+    """How to learn."""
     instance: str
     """Name of this worker within its group, for static membership."""
     limits: RefusalLimits = field(default_factory=RefusalLimits)

@@ -13,10 +13,12 @@ from agents.lane import Lane
 from agents.pacing import paced
 from delivery.commits import Delivery, Row
 from headstart.contexts import threshold_key
+from processing.answers import stored_threshold
 from processing.dead_letters import DeadLetter
 from processing.partition import Partition
 from processing.records import RecordBatch
 from processing.refusals import Slice
+from processing.rows import CONTEXT
 from processing.tombstones import Tombstones
 from topics.catalogue import CHANGELOG, THRESHOLDS
 from topics.reading import read_records
@@ -73,8 +75,9 @@ class Ownership:
     async def tidy(self, changelog_end: int) -> None:
         """Answer what others appended to the changelog; bury rows deleted long ago."""
         await self.delivery.check_changelog(changelog_end)
-        if due := self._tombstones.due(time.monotonic()):
-            await self.delivery.bury(due)
+        due = self._tombstones.due(time.monotonic())
+        if due and not await self.delivery.bury(due):
+            self._tombstones.add(due, time.monotonic())
 
     def current(self) -> bool:
         """Return whether this process may still write; see `Outlets` for this and the rest."""
@@ -114,6 +117,17 @@ class Ownership:
         for begin in range(0, len(rows), ANNOUNCED_AT_ONCE):
             chunk = rows[begin : begin + ANNOUNCED_AT_ONCE]
             await self._runtime.producer.send_rows(THRESHOLDS.name, self._tp.partition, chunk)
+
+    async def retract(self, markers: Sequence[tuple[bytes, bytes]]) -> bool:
+        """Have contexts that are gone forgotten where they are served; False: Redis is away."""
+        gone = [stored_threshold(key, row) for key, row in markers if key.startswith(CONTEXT)]
+        if gone and not await self._runtime.bury(gone):
+            return False
+        rows = [(threshold_key(each.tenant, each.path), None) for each in gone]
+        for begin in range(0, len(rows), ANNOUNCED_AT_ONCE):
+            chunk = rows[begin : begin + ANNOUNCED_AT_ONCE]
+            await self._runtime.producer.send_rows(THRESHOLDS.name, self._tp.partition, chunk)
+        return True
 
     def done(self, end: int) -> None:
         """Let `end` be committed, unless something waits for Redis.

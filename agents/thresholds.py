@@ -23,11 +23,10 @@ from agents.refusals import RefusalGuard
 from agents.source import GroupSource
 from agents.store import ContextStore, new_table
 from delivery.intake import Intake
-from learners.registry import policy
-from processing.contexts import stored_threshold
+from processing.answers import stored_threshold
 from processing.partition import Partition
 from processing.records import RecordBatch
-from processing.rows import CONTEXT, is_deleted, version
+from processing.rows import CONTEXT, version
 from sinks.pending import PendingThresholds
 from sinks.published import Published
 from sinks.thresholds import ThresholdPublisher
@@ -53,7 +52,6 @@ class ThresholdRuntime:
         self.alive = Alive()
         self.guard = RefusalGuard(config.limits, config.data, epoch.number)
         self._config = config
-        self._policy = policy(config.learner)
         self._publisher = ThresholdPublisher(config.redis)
         self._published = Published(config.redis)
         self._pending = PendingThresholds()
@@ -92,8 +90,7 @@ class ThresholdRuntime:
             tp.partition,
             self.epoch.partitions,
             self.epoch.number,
-            self._policy,
-            self._config.levels,
+            self._config.rules,
             lambda key: self.store.get_row(tp.partition, key),
         )
         owned = Ownership(tp, core, self)
@@ -120,9 +117,9 @@ class ThresholdRuntime:
     def _stored(self, rows: Iterable[tuple[bytes, bytes]], oldest: int = -1) -> list[Threshold]:
         """Return what rows answer, those from offset `oldest` on."""
         return [
-            stored_threshold(key, row, self._policy)
+            stored_threshold(key, row)
             for key, row in rows
-            if key.startswith(CONTEXT) and not is_deleted(row) and version(row)[1] >= oldest
+            if key.startswith(CONTEXT) and version(row)[1] >= oldest
         ]
 
     async def accept(self, tp: TP, generation: int, batch: RecordBatch) -> None:
@@ -171,6 +168,14 @@ class ThresholdRuntime:
                 log.warning("redis.away", error=str(error))
             self._pending.add(thresholds)
             self.behind = True
+
+    async def bury(self, gone: Sequence[Threshold]) -> bool:
+        """Take contexts that went long ago out of Redis; return False where that has to wait."""
+        try:
+            await self._publisher.bury(gone)
+        except ConnectionError:
+            return False
+        return not self.behind
 
     async def _keep(self, work: Any, interval_s: float) -> None:
         """Do `work` every so often; an error in it ends the process."""

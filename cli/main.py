@@ -10,7 +10,7 @@ import logging
 
 import typer
 
-from cli import config, dead_letters, events, memory, thresholds, topics
+from cli import config, dead_letters, events, learner, memory, thresholds, topics
 from cli.backtest import backtest
 from cli.demo import demo
 from cli.emit import emit
@@ -49,6 +49,7 @@ app.command("ship")(ship)
 app.add_typer(topics.app, name="topics")
 app.add_typer(thresholds.app, name="thresholds")
 app.add_typer(config.app, name="config")
+app.add_typer(learner.app, name="learner")
 app.add_typer(memory.app, name="memory")
 app.add_typer(events.app, name="events")
 app.add_typer(dead_letters.app, name="dead-letters")

@@ -62,6 +62,9 @@ def show(
 
     An override in force there is named, the most specific first.
 
+    With --json also the level's metrics: hits and misses, how often each mode is wrong, what was
+    saved and wasted.
+
     Example: headstart thresholds show --workflow-type refund --domain retail --user u7
     """
     from headstart.contexts import context_paths
@@ -89,6 +92,7 @@ def show(
     for part in ("calibration", "override"):
         if answer[part] is not None:
             answer[part] = answer[part]._asdict()
+    answer |= asyncio.run(_measured(settings.redis, tenant, workflow_type, threshold.level))
     if json:
         show_json({**answer, "overrides": overrides})
     else:
@@ -146,6 +150,24 @@ def export(
         show_json({"file": file, "contexts": len(lines) - 1})
     else:
         say(f"{len(lines) - 1} contexts written to {file}")
+
+
+async def _measured(redis: str, tenant: str, workflow_type: str, path: str) -> dict[str, Any]:
+    """Return the metrics of the level that answers, and its moving averages of gain and cost."""
+    import msgspec
+
+    from processing.tally import metrics
+    from sinks.served import served_value
+    from topics.schema import Counts
+
+    value = await served_value(redis, tenant, workflow_type, path) or {}
+    counts = value.get("counts")
+    return {
+        "learner": value.get("learner"),
+        "gain_ms": value.get("gain"),
+        "cost_ms": value.get("cost"),
+        "metrics": metrics(msgspec.convert(counts, Counts)) if counts else None,
+    }
 
 
 @app.command("snapshot")

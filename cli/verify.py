@@ -31,11 +31,10 @@ def verify(
     Examples: headstart verify; headstart verify --snapshot nightly.gz --json, where the log is cut
     and `headstart thresholds snapshot nightly.gz` was run in time.
     """
-    from learners.registry import policy
     from replay.snapshots import read_snapshot
     from replay.verify import VerifyConfig
     from replay.verify import verify as run
-    from settings import read_settings
+    from settings import read_settings, rules_of
 
     settings = read_settings(
         kafka=kafka, postgres=postgres, redis=redis, learner=learner, data=data
@@ -44,8 +43,7 @@ def verify(
         kafka=settings.kafka,
         postgres=settings.postgres,
         redis=settings.redis,
-        policy=policy(settings.learner),
-        levels=settings.levels,
+        rules=rules_of(settings),
         snapshot=read_snapshot(snapshot) if snapshot else None,
     )
     found = asyncio.run(run(config, say))

@@ -84,14 +84,14 @@ def _run(name: str, settings: Settings, *, spare: bool) -> int:
     from agents.app import WorkerConfig
     from agents.worker import run_worker
     from processing.refusals import RefusalLimits
+    from settings import rules_of
 
     config = WorkerConfig(
         kafka=settings.kafka,
         postgres=settings.postgres,
         redis=settings.redis,
         data=settings.data / "workers" / f"{name}-{settings.instance}",
-        learner=settings.learner,
-        levels=settings.levels,
+        rules=rules_of(settings),
         instance=settings.instance,
         limits=RefusalLimits(settings.refused_ratio, settings.refused_window, settings.refused_run),
         stuck_after_s=settings.stuck_after_s,

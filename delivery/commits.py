@@ -59,6 +59,10 @@ class Outlets(Protocol):
         """Append to the compacted topic of thresholds."""
         ...
 
+    async def retract(self, markers: Sequence[tuple[bytes, bytes]], /) -> bool:
+        """Have deleted rows forgotten where they are served; return False where that must wait."""
+        ...
+
     def done(self, end: int, /) -> None:
         """Let `end` be committed as the group's next offset."""
         ...
@@ -101,11 +105,19 @@ class Delivery:
             if self._outlets.current() and await self._append_again(better):
                 self._write((), self._next - 1)
 
-    async def bury(self, markers: Iterable[tuple[bytes, bytes]]) -> None:
-        """Append tombstones for rows that were deleted long ago, where they still are."""
+    async def bury(self, markers: Iterable[tuple[bytes, bytes]]) -> bool:
+        """Append tombstones for rows that were deleted long ago, where they still are.
+
+        Return False where that has to wait, because what they served cannot be retracted yet.
+        """
         async with self._one_at_a_time:
-            still = [(key, None) for key, row in markers if self._outlets.get_row(key) == row]
-            await self._append_again(still)
+            still = [(key, row) for key, row in markers if self._outlets.get_row(key) == row]
+            if not self._outlets.current() or not still:
+                return True
+            if not await self._outlets.retract(still):
+                return False
+            await self._append_again([(key, None) for key, _row in still])
+            return True
 
     async def _append_again(self, rows: Sequence[Row]) -> bool:
         """Append rows that are no commit, bit by bit; return whether all are in."""

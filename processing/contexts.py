@@ -6,27 +6,39 @@ in the commit before.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from operator import attrgetter
 from typing import Final
 
-from headstart.contexts import context_paths, level_value, workflow_type_of
+from msgspec import structs
+
+from headstart.contexts import context_paths, level_value
 from learners.outcome import Outcome
 from learners.policy import Policy, State, Thresholds, spec
+from processing.answers import read_state, stored_threshold, threshold_of
+from processing.choices import Choices
+from processing.residence import Residence
 from processing.rows import (
     ContextRow,
     context_key,
     context_of,
     decode_context,
+    deleted,
     encode_context,
+    is_deleted,
+    newest_outcome,
 )
+from processing.rules import Rules
+from processing.tally import add, count, count_feedback, empty, restored, stored
 from topics.records import EventFields
-from topics.schema import Deviation, Threshold
+from topics.schema import Threshold
 
 CACHE_LIMIT: Final = 200_000
 """Most contexts kept in memory, about 700 bytes each."""
 
-_ROW_BYTES: Final = 192
+STAKES_RATE: Final = 0.05
+"""Of the moving averages of gain and cost."""
+_ROW_BYTES: Final = 288
 """Bytes of a row without its key and its learner's state, and what a record batch adds to it."""
 
 _TOP_LEVEL: Final = {"user_id", "agent_id", "session_id", "tool_id"}
@@ -36,17 +48,44 @@ class Context:
     """One context: its learner's state and what was counted."""
 
     __slots__ = (
-        "at", "hits", "key", "offset", "outcomes", "path", "served", "speculated", "state",
-        "tenant",
+        "at", "chain", "cost", "counts", "gain", "key", "learner", "offset", "path", "policy",
+        "served", "state", "tenant",
     )  # fmt: skip
 
-    def __init__(self, tenant: str, path: str, state: State) -> None:
+    def __init__(self, tenant: str, path: str, policy: Policy, state: State) -> None:
         self.key = context_key(tenant, path)
         self.tenant, self.path = tenant, path
         self.state = state
-        self.outcomes = self.speculated = self.hits = self.at = 0
-        self.offset = -1
+        self.counts = empty()
+        self.gain = self.cost = 0.0
+        self.at, self.offset = 0, -1
         self.served: Thresholds | None = None
+        self.chain: Chain | None = None
+        """The chain that ends here."""
+        self.follow(policy)
+
+    def follow(self, policy: Policy) -> None:
+        """Have another policy learn here."""
+        self.policy, self.learner = policy, spec(policy)
+
+
+class Chain:
+    """The contexts of an outcome, and what was counted of them since the last `drain`.
+
+    `groups`: coarse to fine, by the policy that learns in them: nearly always one. Those of one
+    policy are a chain of their own, because another's states say nothing to it.
+    """
+
+    __slots__ = ("contexts", "counts", "groups", "place")
+
+    def __init__(
+        self,
+        place: tuple[str | None, ...],
+        contexts: Sequence[Context],
+        groups: Sequence[tuple[Policy, Sequence[Context]]],
+    ) -> None:
+        self.place, self.contexts, self.groups = place, tuple(contexts), groups
+        self.counts: list[int] | None = None
 
 
 class Contexts:
@@ -54,22 +93,38 @@ class Contexts:
 
     def __init__(
         self,
-        policy: Policy,
-        levels: Sequence[str],
+        rules: Rules,
+        choices: Choices,
         epoch: int,
         load: Callable[[bytes], bytes | None],
     ) -> None:
-        self._policy = policy
-        self._learner = spec(policy)
-        self._row_bytes = _ROW_BYTES + 8 * len(policy.initial())
-        self._levels = tuple(levels)
+        self._policy, self._choices = rules.policy, choices
+        self._levels = tuple(rules.levels)
         self._epoch = epoch
         self._load = load
-        self._getters = [_getter(level) for level in levels]
-        self._chains: dict[tuple[str | None, ...], tuple[Context, ...]] = {}
+        self._getters = [_getter(level) for level in rules.levels]
+        self._chains: dict[tuple[str | None, ...], Chain] = {}
         self._contexts: dict[bytes, Context] = {}
-        self._touched: dict[bytes, Context] = {}
-        self._longest_key = 0
+        self._touched: dict[bytes, Context | int] = {}
+        """What changed since the last `drain`: contexts, and the offsets at which others went."""
+        self._residence = Residence(rules.idle_ms, rules.most_contexts)
+        self.new: list[Context] = []
+        """Those without a row yet: where an outcome makes any, `bound` is to be called."""
+        self._counting: list[Chain] = []
+        self._weights, self._feedback_weight = rules.weights, rules.feedback_weight
+        self._weighing = not rules.weights.neutral
+        self._longest_key = self._longest_state = 0
+
+    def restore(self, key: bytes, raw: bytes) -> None:
+        """Take up one row of the table."""
+        self._residence.add(context_of(key)[0], key, newest_outcome(raw))
+
+    def choose_again(self) -> None:
+        """Ask anew which policy learns where: the choices have changed.
+
+        A context follows with its next outcome; until then it is served as it was.
+        """
+        self._chains.clear()
 
     def levels_of(self, event: EventFields) -> tuple[str | None, ...]:
         """Return the values that place an event's context below its workflow type."""
@@ -87,65 +142,167 @@ class Contexts:
         chain = self._chains.get((tenant, workflow_type, *levels))
         if chain is None:
             chain = self._find(tenant, workflow_type, levels)
-        touched = self._touched
-        states = self._policy.learn([context.state for context in chain], outcome)
-        for context, state in zip(chain, states, strict=True):
-            context.state = state
-            context.outcomes += 1
-            if outcome.speculated:
-                context.speculated += 1
-                if outcome.correct:
-                    context.hits += 1
-            if outcome.timestamp > context.at:
-                context.at = outcome.timestamp
-            context.offset = offset
-            touched[context.key] = context
+        counts = chain.counts
+        if counts is None:
+            counts = self._counted(chain)
+        count(counts, outcome)
+        self._apply(chain, outcome, offset)
 
-    def _find(
-        self, tenant: str, workflow_type: str, levels: tuple[str | None, ...]
-    ) -> tuple[Context, ...]:
+    def feedback(
+        self,
+        tenant: str,
+        workflow_type: str,
+        levels: tuple[str | None, ...],
+        outcome: Outcome,
+        offset: int,
+    ) -> None:
+        """Apply a user's verdict on a prediction, which counts as `feedback_weight` outcomes."""
+        chain = self._chains.get((tenant, workflow_type, *levels))
+        if chain is None:
+            chain = self._find(tenant, workflow_type, levels)
+        count_feedback(chain.counts or self._counted(chain), accepted=outcome.correct)
+        for _ in range(self._feedback_weight):
+            self._apply(chain, outcome, offset)
+
+    def _counted(self, chain: Chain) -> list[int]:
+        self._counting.append(chain)
+        chain.counts = empty()
+        return chain.counts
+
+    def _apply(self, chain: Chain, outcome: Outcome, offset: int) -> None:
+        learned = outcome
+        if outcome.gain <= 0.0 or outcome.cost <= 0.0 or self._weighing:
+            learned = self._weighed(chain.contexts, outcome)
+        touched, correct, at = self._touched, outcome.correct, outcome.timestamp
+        stakes = outcome.gain if correct else outcome.cost
+        for policy, contexts in chain.groups:
+            states = policy.learn([context.state for context in contexts], learned)
+            for context, state in zip(contexts, states, strict=True):
+                context.state = state
+                if stakes > 0.0:
+                    if correct:
+                        known = context.gain
+                        context.gain = known + STAKES_RATE * (stakes - known) if known else stakes
+                    else:
+                        known = context.cost
+                        context.cost = known + STAKES_RATE * (stakes - known) if known else stakes
+                if at > context.at:
+                    context.at = at
+                context.offset = offset
+                touched[context.key] = context
+
+    def _weighed(self, contexts: Sequence[Context], outcome: Outcome) -> Outcome:
+        """Return an outcome with the gain and cost to learn from.
+
+        What it does not say of them the finest context knows that has seen any.
+        """
+        gain, cost = outcome.gain, outcome.cost
+        if gain <= 0.0:
+            gain = next((each.gain for each in reversed(contexts) if each.gain), 0.0)
+        if cost <= 0.0:
+            cost = next((each.cost for each in reversed(contexts) if each.cost), 0.0)
+        gain, cost = self._weights.weighed(gain, cost)
+        if gain == outcome.gain and cost == outcome.cost:
+            return outcome
+        return structs.replace(outcome, gain=gain, cost=cost)
+
+    def bound(self, tenant: str, offset: int) -> int:
+        """Let the oldest contexts go where a tenant has too many; return how many went."""
+        for context in self.new:
+            self._residence.add(tenant, context.key, context.at)
+        self.new.clear()
+        return self._let_go(self._residence.excess(tenant, self._newest), offset)
+
+    def expire(self, before: int, clock: int, offset: int) -> int:
+        """Let idle contexts go, the partition's clock moving on; return how many went."""
+        return self._let_go(self._residence.idle(before, clock, self._newest), offset)
+
+    def _let_go(self, keys: Iterable[bytes], offset: int) -> int:
+        count = 0
+        for key in keys:
+            context = self._contexts.pop(key, None)
+            if context is not None and context.chain is not None:
+                # No other chain holds it: those that end below it have gone before.
+                self._chains.pop(context.chain.place, None)
+            self._touched[key] = offset
+            self._longest_key = max(self._longest_key, len(key))
+            count += 1
+        return count
+
+    def _newest(self, key: bytes) -> int:
+        """Return the event time of a context's newest outcome."""
+        context = self._contexts.get(key)
+        if context is None:
+            touched = self._touched.get(key)
+            context = touched if isinstance(touched, Context) else None
+        if context is not None:
+            return context.at
+        raw = self._load(key)
+        assert raw is not None, "a context without a row that is in no cache"
+        return newest_outcome(raw)
+
+    def _find(self, tenant: str, workflow_type: str, levels: tuple[str | None, ...]) -> Chain:
         values = dict(zip(self._levels, levels, strict=True))
-        chain: list[Context] = []
+        contexts: list[Context] = []
+        chains: dict[str, tuple[Policy, list[Context]]] = {}
         for path in context_paths(workflow_type, values.get, self._levels):
-            chain.append(self._context(tenant, path, chain[-1] if chain else None))
-        found = self._chains[(tenant, workflow_type, *levels)] = tuple(chain)
+            policy = self._choices.policy_of(tenant, path) or self._policy
+            _policy, above = chains.setdefault(spec(policy), (policy, []))
+            above.append(self._context(tenant, path, policy, above[-1] if above else None))
+            contexts.append(above[-1])
+        place = (tenant, workflow_type, *levels)
+        found = self._chains[place] = Chain(place, contexts, list(chains.values()))
+        contexts[-1].chain = found
         return found
 
-    def _context(self, tenant: str, path: str, parent: Context | None) -> Context:
+    def _context(self, tenant: str, path: str, policy: Policy, parent: Context | None) -> Context:
+        """Return a context as `policy` goes on with it."""
         key = context_key(tenant, path)
         context = self._contexts.get(key)
         if context is None:
-            policy = self._policy
-            state = policy.begin(parent.state) if parent else policy.initial()
-            context = Context(tenant, path, state)
-            raw = self._load(key)
-            if raw is not None:
-                self._restore(context, decode_context(raw))
-            self._contexts[key] = context
+            context = self._contexts[key] = Context(tenant, path, policy, _fresh(policy, parent))
+            raw = None if isinstance(self._touched.get(key), int) else self._load(key)
+            if raw is None or is_deleted(raw):
+                self.new.append(context)
+            else:
+                _restore(context, decode_context(raw))
             self._longest_key = max(self._longest_key, len(key))
+        if context.learner != spec(policy):
+            before = context.policy
+            state = None
+            if before.name == policy.name:
+                state = policy.migrated(before.version, context.state)
+            # Another learner's state means nothing to this one, which then begins anew.
+            context.state = _fresh(policy, parent) if state is None else state
+            context.follow(policy)
+        size = 8 * len(context.state) + 4 * len(context.learner)
+        self._longest_state = max(self._longest_state, size)
         return context
-
-    def _restore(self, context: Context, row: ContextRow) -> None:
-        context.outcomes, context.speculated, context.hits = row.outcomes, row.speculated, row.hits
-        context.at, context.offset = row.at, row.offset
-        # Another learner's state means nothing to this one, which then starts anew.
-        state = _state_of(row, self._policy)
-        if state is not None:
-            context.state = state
-            context.served = self._policy.thresholds(state)
 
     @property
     def touched_bytes(self) -> int:
         """Bytes, at the most, of the rows that changed since the last `drain`."""
-        return len(self._touched) * (self._longest_key + self._row_bytes)
+        return len(self._touched) * (self._longest_key + self._longest_state + _ROW_BYTES)
 
     def drain(self) -> tuple[list[tuple[bytes, bytes]], list[Threshold], list[Threshold]]:
         """Return what changed: rows, their thresholds, and those thresholds that moved."""
         rows, thresholds, moved = [], [], []
-        for context in self._touched.values():
+        for chain in self._counting:
+            for context in chain.contexts:
+                add(context.counts, chain.counts or ())
+            chain.counts = None
+        self._counting.clear()
+        for key, touched in self._touched.items():
+            if isinstance(touched, int):
+                marker = deleted(self._epoch, touched)
+                rows.append((key, marker))
+                moved.append(stored_threshold(key, marker))
+                thresholds.append(moved[-1])
+                continue
+            context = touched
             row = self._row(context)
             rows.append((context.key, encode_context(row)))
-            record = _threshold(context.key, row, self._policy, context.state, self._learner)
+            record = threshold_of(context.key, row, context.policy)
             thresholds.append(record)
             served = Thresholds(record.speculate, record.suggest)
             if served != context.served:
@@ -158,9 +315,11 @@ class Contexts:
         return rows, thresholds, moved
 
     def _row(self, context: Context) -> ContextRow:
+        outcomes, speculated, hits, rest = stored(context.counts)
         return ContextRow(
-            self._epoch, context.offset, context.at, context.outcomes, context.speculated,
-            context.hits, self._policy.version, self._policy.name, context.state,
+            self._epoch, context.offset, context.at, outcomes, speculated, hits,
+            context.policy.version, context.learner, context.state, context.gain, context.cost,
+            rest,
         )  # fmt: skip
 
 
@@ -177,33 +336,16 @@ def _getter(level: str) -> Callable[[EventFields], str | None]:
     return read
 
 
-def stored_threshold(key: bytes, raw: bytes, policy: Policy) -> Threshold:
-    """Return what a context's row answers, as it is published."""
-    row = decode_context(raw)
-    state = _state_of(row, policy)
-    return _threshold(key, row, policy, policy.initial() if state is None else state, spec(policy))
+def _fresh(policy: Policy, parent: Context | None) -> State:
+    return policy.begin(parent.state) if parent else policy.initial()
 
 
-def _state_of(row: ContextRow, policy: Policy) -> State | None:
-    """Return the learner's state in a row, None where another learner wrote it."""
-    return policy.migrated(row.policy_version, row.state) if row.policy == policy.name else None
-
-
-def _threshold(
-    key: bytes, row: ContextRow, policy: Policy, state: State, learner: str
-) -> Threshold:
-    tenant, path = context_of(key)
-    served, deviation = policy.thresholds(state), policy.deviation(state)
-    return Threshold(
-        tenant=tenant,
-        workflow_type=workflow_type_of(path),
-        path=path,
-        speculate=served.speculate,
-        suggest=served.suggest,
-        epoch=row.epoch,
-        offset=row.offset,
-        outcomes=row.outcomes,
-        learner=learner,
-        at=row.at,
-        deviation=Deviation(*deviation) if deviation else None,
-    )
+def _restore(context: Context, row: ContextRow) -> None:
+    """Give a context what its row holds; the state only where it can be read."""
+    context.counts = restored(row.outcomes, row.speculated, row.hits, row.counts)
+    context.gain, context.cost = row.gain, row.cost
+    context.at, context.offset = row.at, row.offset
+    if (read := read_state(row)) is not None:
+        policy, context.state = read
+        context.follow(policy)
+        context.served = policy.thresholds(context.state)

@@ -6,19 +6,22 @@ from a clock, and no decision depends on where a batch ends.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Final
 
 from learners.outcome import Outcome
-from learners.policy import Policy
 from processing.addressing import lane_of, meant_for
+from processing.choices import Choices
 from processing.contexts import Contexts
+from processing.controls import is_control, read_control
 from processing.dead_letters import DeadLetter, dead_letter
 from processing.decode import Refusal, decode_record, event_bytes
 from processing.placement import owner
-from processing.records import RecordBatch
+from processing.records import Headers, RecordBatch
 from processing.rows import (
+    CONTEXT,
+    CONTROL,
     PARTITION_KEY,
     SPOOL,
     START,
@@ -30,6 +33,7 @@ from processing.rows import (
     start_key,
     version,
 )
+from processing.rules import Rules
 from processing.spools import Spools
 from processing.starts import Starts
 from topics.catalogue import THRESHOLDS_GROUP
@@ -77,12 +81,14 @@ class Partition:
         partition: int,
         partitions: int,
         epoch: int,
-        policy: Policy,
-        levels: Sequence[str],
+        rules: Rules,
         load: Callable[[bytes], bytes | None],
     ) -> None:
         self._partition, self._partitions, self._epoch = partition, partitions, epoch
-        self._contexts = Contexts(policy, levels, epoch, load)
+        self._operators_key = rules.operators_key
+        self._feedback_counts = rules.feedback_weight > 0
+        self._choices = Choices(epoch)
+        self._contexts = Contexts(rules, self._choices, epoch, load)
         self._spools = Spools(epoch, load)
         self._row = PartitionRow()
         self._starts = Starts(epoch)
@@ -113,6 +119,10 @@ class Partition:
                 self._starts.restore(key, raw)
             elif key.startswith(SPOOL):
                 self._spools.restore(key, raw)
+            elif key.startswith(CONTEXT):
+                self._contexts.restore(key, raw)
+            elif key.startswith(CONTROL):
+                self._choices.restore(key, raw)
 
     def check_restored(self) -> None:
         """Raise `RowAhead` where a row is of a later offset than the partition's watermark."""
@@ -145,6 +155,9 @@ class Partition:
         if batch.headers and (headers := batch.headers.get(offset)):
             if not meant_for(headers, THRESHOLDS_GROUP):
                 return
+            if is_control(headers):
+                self._control(batch, position, headers, offset)
+                return
             lane = lane_of(headers)
         decoded, refused = decode_record(batch.values[position], batch.timestamps[position])
         for refusal in refused:
@@ -158,6 +171,17 @@ class Partition:
             if reason is not None:
                 self._letters.append(self._letter(batch, position, event, reason))
         self._events += len(decoded)
+
+    def _control(self, batch: RecordBatch, position: int, headers: Headers, offset: int) -> None:
+        """Apply a control record; what is wrong with it, or not signed, is a dead letter."""
+        value = batch.values[position] or b""
+        try:
+            control = read_control(value, headers, batch.timestamps[position], self._operators_key)
+            if self._choices.apply(control, offset):
+                self._contexts.choose_again()
+        except ValueError as error:
+            refusal = Refusal(value, str(error), None)
+            self._letters.append(dead_letter(batch, position, refusal, THRESHOLDS_GROUP))
 
     def _gathered_bytes(self) -> int:
         """Return the bytes, at the most, of the rows that changed since the last commit."""
@@ -179,7 +203,8 @@ class Partition:
     def _event(self, event: EventFields, origin: tuple[str, int] | None, offset: int) -> str | None:
         """Apply one event; return a reason where the rules of outcomes refuse it."""
         if event.timestamp > self._row.clock:
-            self._row.clock = event.timestamp
+            before, self._row.clock = self._row.clock, event.timestamp
+            self._row.expired += self._contexts.expire(before, event.timestamp, offset)
             self._row.unresolved += self._starts.expire(event.timestamp, offset)
             self._spools.expire(event.timestamp, offset)
         if origin is not None and self._spools.duplicate(
@@ -191,6 +216,8 @@ class Partition:
             return self._complete(event, offset)
         if event.event_type == "speculation_start":
             return self._open(event, offset)
+        if event.event_type == "user_feedback":
+            self._feedback(event, offset)
         return None
 
     def _open(self, event: EventFields, offset: int) -> str | None:
@@ -222,22 +249,20 @@ class Partition:
             mode = (prediction.mode if prediction else None) or "speculative"
             speculated = bool(prediction and prediction.speculated)
             levels = self._contexts.levels_of(event)
-            self._learn(event, levels, event.confidence, correct, mode, speculated, offset)
-        elif start is None:
+            return self._learn(event, levels, event.confidence, correct, mode, speculated, offset)
+        if start is None:
             self._row.unmatched += 1
-        else:
-            if correct is None:
-                if start.tool_id is None or event.tool_id is None:
-                    return (
-                        "data.prediction.was_correct: is missing, and without the guessed and "
-                        "the actual tool_id nobody can tell whether the prediction was right"
-                    )
-                correct = start.tool_id == event.tool_id
-            self._learn(
-                event, start.levels, start.confidence, correct, start.mode, start.speculated,
-                offset,
-            )  # fmt: skip
-        return None
+            return None
+        if correct is None:
+            if start.tool_id is None or event.tool_id is None:
+                return (
+                    "data.prediction.was_correct: is missing, and without the guessed and "
+                    "the actual tool_id nobody can tell whether the prediction was right"
+                )
+            correct = start.tool_id == event.tool_id
+        return self._learn(
+            event, start.levels, start.confidence, correct, start.mode, start.speculated, offset
+        )
 
     def _learn(
         self,
@@ -248,22 +273,42 @@ class Partition:
         mode: str,
         speculated: bool,
         offset: int,
-    ) -> None:
+    ) -> str | None:
         result = event.data.result if event.data else None
         if result is None:
             gain = cost = execution = 0.0
         else:
             gain, cost = result.gain_ms or 0.0, result.cost_ms or 0.0
             execution = result.execution_time_ms or 0.0
-        outcome = Outcome(
-            confidence, correct, speculated, gain, cost, execution, mode, event.timestamp
-        )
+        try:
+            outcome = Outcome(
+                confidence, correct, speculated, gain, cost, execution, mode, event.timestamp
+            )
+        except ValueError as error:
+            return f"data.result: {error}"
         self._row.outcomes += 1
         self._contexts.learn(event.tenant, event.workflow_type, levels, outcome, offset)
+        if self._contexts.new:
+            self._row.evicted += self._contexts.bound(event.tenant, offset)
+        return None
+
+    def _feedback(self, event: EventFields, offset: int) -> None:
+        """Learn from a user's verdict where it repeats the confidence; else it is only stored."""
+        data = event.data
+        if event.confidence is None or data is None or data.accepted is None:
+            return
+        if not self._feedback_counts:
+            return
+        outcome = Outcome(event.confidence, data.accepted, timestamp=event.timestamp)
+        levels = self._contexts.levels_of(event)
+        self._contexts.feedback(event.tenant, event.workflow_type, levels, outcome, offset)
+        if self._contexts.new:
+            self._row.evicted += self._contexts.bound(event.tenant, offset)
 
     def commit(self) -> Commit:
         """Return what changed since the last commit."""
         rows, thresholds, moved = self._contexts.drain()
+        rows += self._choices.drain()
         rows += self._starts.drain()
         rows += self._spools.drain()
         rows.append((PARTITION_KEY, encode_partition(self._row, self._epoch, self.watermark)))

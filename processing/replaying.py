@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from headstart.contexts import DEFAULT_LEVELS, event_key
+from headstart.contexts import event_key
 from learners.registry import DEFAULT, policy
 from processing.decode import decode_record
 from processing.partition import Partition
 from processing.placement import owner
 from processing.records import RecordBatch
+from processing.rules import Rules
 from topics.catalogue import EVENTS, THRESHOLDS_GROUP
 from topics.letters import GROUP_HEADER, ORIGIN_HEADER, Letter, Outgoing
 
@@ -63,9 +64,7 @@ def _place(value: bytes, partitions: int, now_ms: int) -> tuple[bytes, int]:
 def _learn(batch: RecordBatch, partitions: int) -> None:
     """Apply a record to a partition that holds nothing yet; raise where its rules refuse it."""
     nothing: dict[bytes, bytes] = {}
-    scratch = Partition(
-        batch.partition, partitions, 0, policy(DEFAULT), DEFAULT_LEVELS, nothing.get
-    )
+    scratch = Partition(batch.partition, partitions, 0, Rules(policy(DEFAULT)), nothing.get)
     scratch.apply(batch)
     for letter in scratch.commit().dead_letters:
         raise _again(letter.reason)

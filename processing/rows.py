@@ -1,8 +1,9 @@
 """Rows of the contexts table as bytes: the log epoch and the last offset applied come first.
 
 Keys: `c` tenant 0x1f path (a context), `s` tenant 0x1f workflow id 0x1f task id (an open start),
-`o` tenant 0x1f workflow type 0x1f spool id (how far a spool's events of a key were seen),
-`@partition` (the watermark). Every row is a pure function of a prefix of its partition's log.
+`o` tenant 0x1f workflow type 0x1f spool id (how far a spool's events of a key were seen), `k` kind
+0x1f … (what control records said), `@partition` (the watermark). Every row is a pure function of a
+prefix of its partition's log.
 
 A row is deleted by a row that holds its version and nothing else: a tombstone has no version, and
 a late writer would bring the row back. The tombstone follows when no late writer can be left.
@@ -11,6 +12,7 @@ a late writer would bring the row back. The tombstone follows when no late write
 from __future__ import annotations
 
 import struct
+from collections.abc import Sequence
 from typing import Final, NamedTuple
 
 import msgspec
@@ -21,14 +23,22 @@ PARTITION_KEY: Final = b"@partition"
 CONTEXT: Final = b"c"
 START: Final = b"s"
 SPOOL: Final = b"o"
+CONTROL: Final = b"k"
 
 _VERSION = struct.Struct("<Qq")
 _CONTEXT = struct.Struct("<QqqQQQHB")
+_COUNTED = struct.Struct("<dd10Q")
+_HAS_COUNTS: Final = 0x8000
+"""Set in a row's policy version where what is counted follows: rows of old have none."""
+_NEWEST = struct.Struct("<q")
 _SPOOL = struct.Struct("<QqQq")
 
 
 class ContextRow(NamedTuple):
-    """What is kept of one context. `at`: event time of its newest outcome, Unix ms."""
+    """What is kept of one context. `at`: event time of its newest outcome, Unix ms.
+
+    `gain` and `cost`: moving averages, ms; `counts`: see `processing.tally`.
+    """
 
     epoch: int
     offset: int
@@ -37,8 +47,12 @@ class ContextRow(NamedTuple):
     speculated: int
     hits: int
     policy_version: int
-    policy: str
+    learner: str
+    """The policy's specification."""
     state: tuple[float, ...]
+    gain: float = 0.0
+    cost: float = 0.0
+    counts: tuple[int, ...] = ()
 
 
 class Start(msgspec.Struct, gc=False, array_like=True):
@@ -53,13 +67,18 @@ class Start(msgspec.Struct, gc=False, array_like=True):
 
 
 class PartitionRow(msgspec.Struct, gc=False, array_like=True):
-    """The partition's own row. `clock`: largest event time seen, Unix ms."""
+    """The partition's own row. `clock`: largest event time seen, Unix ms.
+
+    `expired`: contexts that were idle too long; `evicted`: those of tenants that had too many.
+    """
 
     clock: int = 0
     outcomes: int = 0
     unresolved: int = 0
     unmatched: int = 0
     duplicates: int = 0
+    expired: int = 0
+    evicted: int = 0
 
 
 class SpoolRow(NamedTuple):
@@ -127,19 +146,34 @@ def stale(ours: bytes | None, theirs: bytes | None) -> bool:
 
 def encode_context(row: ContextRow) -> bytes:
     """Return the bytes of a context's row."""
-    name = row.policy.encode()
-    head = _CONTEXT.pack(*row[:7], len(name))
-    return head + name + struct.pack(f"<{len(row.state)}d", *row.state)
+    name = row.learner.encode()
+    counted = _COUNTED.pack(row.gain, row.cost, *row.counts) if row.counts else b""
+    layout = row.policy_version | _HAS_COUNTS if row.counts else row.policy_version
+    head = _CONTEXT.pack(*row[:6], layout, len(name))
+    return head + name + counted + struct.pack(f"<{len(row.state)}d", *row.state)
 
 
 def decode_context(raw: bytes) -> ContextRow:
     """Return a context's row from its bytes."""
-    head = _CONTEXT.unpack_from(raw)
-    body = _CONTEXT.size + head[7]
-    count = (len(raw) - body) // 8
+    epoch, offset, at, outcomes, speculated, hits, layout, length = _CONTEXT.unpack_from(raw)
+    body = _CONTEXT.size + length
     name = raw[_CONTEXT.size : body].decode()
-    state = struct.unpack_from(f"<{count}d", raw, body)
-    return ContextRow._make((*head[:7], name, state))
+    gain, cost = 0.0, 0.0
+    counts: Sequence[int] = ()
+    if layout & _HAS_COUNTS:
+        gain, cost, *counts = _COUNTED.unpack_from(raw, body)
+        body += _COUNTED.size
+    state = struct.unpack_from(f"<{(len(raw) - body) // 8}d", raw, body)
+    return ContextRow(
+        epoch, offset, at, outcomes, speculated, hits, layout & ~_HAS_COUNTS, name, state,
+        gain, cost, tuple(counts),
+    )  # fmt: skip
+
+
+def newest_outcome(raw: bytes) -> int:
+    """Return the event time of the newest outcome in a context's row, Unix ms."""
+    at: int = _NEWEST.unpack_from(raw, _VERSION.size)[0]
+    return at
 
 
 def encode_start(start: Start, epoch: int, offset: int) -> bytes:
@@ -170,3 +204,13 @@ def encode_spool(row: SpoolRow, epoch: int, offset: int) -> bytes:
 def decode_spool(raw: bytes) -> SpoolRow:
     """Return the row of a spool and key from its bytes."""
     return SpoolRow._make(_SPOOL.unpack(raw)[2:])
+
+
+def control_row(body: bytes, epoch: int, offset: int) -> bytes:
+    """Return the bytes of a control record's row."""
+    return _VERSION.pack(epoch, offset) + body
+
+
+def control_body(raw: bytes) -> bytes:
+    """Return what a control record's row holds besides its version."""
+    return raw[_VERSION.size :]

@@ -14,9 +14,11 @@ from zlib import crc32
 from headstart.contexts import context_paths
 from learners.constant import Always
 from learners.outcome import Outcome
+from processing.choices import Choices
 from processing.contexts import Contexts
 from processing.partition import Partition
 from processing.records import RecordBatch
+from processing.rules import Rules
 from processing.starts import START_LIFE_MS
 from replay.arms import Chain
 from replay.judge import Judge, group_of
@@ -60,6 +62,11 @@ class Notes:
         del self.named[MOST_NAMED:]
 
 
+def _rules(levels: Sequence[str]) -> Rules:
+    """Return rules by which predictions alone are passed on; what they teach is the judge's."""
+    return Rules(Always(), levels, feedback_weight=0)
+
+
 class _Asked(tuple[str | None, ...]):
     """The levels of a prediction's context, with what is to be known when it is judged."""
 
@@ -77,7 +84,7 @@ class _Heard(Contexts):
     def __init__(
         self, judge: Judge, levels: Sequence[str], epoch: int, chosen: Filter, scales: Scales
     ) -> None:
-        super().__init__(Always(), levels, epoch, lambda _: None)
+        super().__init__(_rules(levels), Choices(epoch), epoch, lambda _: None)
         self._judge = judge
         self.filtered = 0
         self._chosen, self._scales = chosen, scales
@@ -153,7 +160,7 @@ class Joiner(Partition):
         scales: Scales,
     ) -> None:
         self._rows: dict[bytes, bytes] = {}
-        super().__init__(partition, partitions, epoch, Always(), levels, self._rows.get)
+        super().__init__(partition, partitions, epoch, _rules(levels), self._rows.get)
         self._heard = _Heard(judge, levels, epoch, chosen, scales)
         self._judge = judge
         self._contexts = self._heard

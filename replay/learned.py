@@ -14,8 +14,8 @@ import orjson
 
 from headstart.contexts import workflow_type_of
 from learners.policy import Policy, spec
-from processing.contexts import stored_threshold
-from processing.rows import CONTEXT, context_of, decode_context
+from processing.answers import stored_threshold
+from processing.rows import CONTEXT, context_of, decode_context, is_deleted
 from replay.table import TablePartition
 from topics.epoch import Epoch
 
@@ -41,7 +41,7 @@ def learned_lines(
         (*context_of(key), key, row)
         for each in partitions.values()
         for key, row in each.rows.items()
-        if key.startswith(CONTEXT) and wanted(*context_of(key))
+        if key.startswith(CONTEXT) and not is_deleted(row) and wanted(*context_of(key))
     ]
     header = {
         "format": FORMAT,
@@ -54,16 +54,16 @@ def learned_lines(
     }
     yield _line(header)
     for tenant, path, key, row in sorted(rows):
-        yield _line({"tenant": tenant, "path": path, **_context(key, row, path, policy)})
+        yield _line({"tenant": tenant, "path": path, **_context(key, row, path)})
 
 
-def _context(key: bytes, raw: bytes, path: str, policy: Policy) -> dict[str, Any]:
-    row, served = decode_context(raw), stored_threshold(key, raw, policy)
+def _context(key: bytes, raw: bytes, path: str) -> dict[str, Any]:
+    row, served = decode_context(raw), stored_threshold(key, raw)
     if not all(map(isfinite, row.state)):
         raise ValueError(f"the state of {path} is not finite: run `headstart verify`")
     return {
         "workflow_type": workflow_type_of(path),
-        "learner": row.policy,
+        "learner": row.learner,
         "learner_version": row.policy_version,
         "state": row.state,
         "outcomes": row.outcomes,

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable
 from typing import Any, Final
 
-from learners.policy import Policy
 from processing.partition import Partition
 from processing.records import RecordBatch
+from processing.rules import Rules
 from replay.table import Rows
 from topics.catalogue import EVENTS
 from topics.epoch import Epoch
@@ -32,8 +32,7 @@ async def replay_partition(
     kafka: str,
     partition: int,
     epoch: Epoch,
-    policy: Policy,
-    levels: Sequence[str],
+    rules: Rules,
     rows: Rows,
     log: range,
     seen: Callable[[RecordBatch], Any],
@@ -45,7 +44,7 @@ async def replay_partition(
     Raises `LogCut` where `rows` end before `log` begins.
     """
     table = dict(rows)
-    core = Partition(partition, epoch.partitions, epoch.number, policy, levels, table.get)
+    core = Partition(partition, epoch.partitions, epoch.number, rules, table.get)
     core.restore(list(table.items()))
     begin = core.watermark + 1
     if begin < log.start and log.start < log.stop:

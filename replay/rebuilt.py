@@ -14,9 +14,10 @@ from multiprocessing import get_context
 import msgspec
 
 from learners.registry import policy
-from processing.contexts import stored_threshold
+from processing.answers import stored_threshold
 from processing.partition import Partition
 from processing.rows import CONTEXT, PARTITION_KEY, decode_partition, is_deleted
+from processing.rules import Rules
 from replay.histories import History, NothingThere, RecordHistory
 from replay.joining import MOST_NAMED, Notes
 from topics.schema import Threshold
@@ -76,10 +77,11 @@ def _gather(
 
 
 def _learn(history: RecordHistory, learner: str, unit: int) -> bytes:
-    chosen, reading = policy(learner), history.reading
+    reading = history.reading
     epoch, partitions = history.log()
     rows: dict[bytes, bytes] = {}
-    core = Partition(unit, partitions, epoch, chosen, reading.levels, rows.get)
+    rules = Rules(policy(learner), reading.levels)
+    core = Partition(unit, partitions, epoch, rules, rows.get)
     notes = Notes()
     for batch, _ in history.batches(unit, notes):
         position = 0
@@ -97,7 +99,7 @@ def _learn(history: RecordHistory, learner: str, unit: int) -> bytes:
         notes.predictions, notes.duplicates = row.outcomes, row.duplicates
         notes.unmatched, notes.unresolved = row.unmatched, row.unresolved
     thresholds = [
-        stored_threshold(key, row, chosen)
+        stored_threshold(key, row)
         for key, row in rows.items()
         if key.startswith(CONTEXT) and not is_deleted(row)
     ]

@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
 import orjson
 from psycopg import AsyncConnection
 
-from learners.policy import Policy, spec
+from learners.policy import spec
 from processing.addressing import meant_for
-from processing.contexts import stored_threshold
+from processing.answers import stored_threshold
 from processing.decode import decode_record
 from processing.records import RecordBatch
-from processing.rows import CONTEXT, decode_context
+from processing.rows import CONTEXT, decode_context, is_deleted
+from processing.rules import Rules
 from replay.findings import Findings, compare_rows
 from replay.learning import replay_partition
 from replay.snapshots import Snapshot
@@ -50,8 +51,7 @@ class VerifyConfig:
     kafka: str
     postgres: str
     redis: str
-    policy: Policy
-    levels: Sequence[str]
+    rules: Rules
     snapshot: Snapshot | None = None
 
 
@@ -82,7 +82,7 @@ async def verify(config: VerifyConfig, say: Callable[[str], None]) -> Verified:
         thresholds: dict[tuple[str, str], Threshold] = {}
         for partition in range(epoch.partitions):
             rows = await _partition(config, states, partition, epoch, episodes, found)
-            thresholds.update(_thresholds(rows, config.policy))
+            thresholds.update(_thresholds(rows))
             say(
                 f"partition {partition + 1} of {epoch.partitions}: {found.events} events, "
                 f"{found.rows} rows so far, {found.findings.counts.total()} findings"
@@ -107,14 +107,24 @@ async def _partition(
     events = states[EVENTS.name]
     log = range(events.begin[partition], max(events.begin[partition], table.watermark + 1))
     replayed = await replay_partition(
-        config.kafka, partition, epoch, config.policy, config.levels, begin, log, episodes.check
+        config.kafka, partition, epoch, config.rules, begin, log, episodes.check
     )
     if table.watermark != (expected := watermark(replayed)):
         found.findings.add("watermark", partition=partition, table=table.watermark, log=expected)
+    _check_learner(table.rows, replayed, spec(config.rules.policy))
     compare_rows(found.findings, partition, table.rows, live(replayed))
     found.partitions += 1
     found.rows += len(table.rows)
     return table.rows
+
+
+def _check_learner(table: Rows, replayed: Rows, given: str) -> None:
+    """Raise `AnotherLearner` where the replay learned by the default, and the table by another."""
+    for key, row in table.items():
+        if key.startswith(CONTEXT) and not is_deleted(replayed.get(key, b"")):
+            right = decode_context(replayed[key]).learner if key in replayed else given
+            if right == given and (learner := decode_context(row).learner) != given:
+                raise AnotherLearner(learner, given)
 
 
 class _Episodes:
@@ -161,14 +171,12 @@ async def _refused(kafka: str) -> set[str]:
     return ids
 
 
-def _thresholds(rows: Rows, policy: Policy) -> dict[tuple[str, str], Threshold]:
-    """Return what rows answer, by (tenant, path). Raises `AnotherLearner`."""
+def _thresholds(rows: Rows) -> dict[tuple[str, str], Threshold]:
+    """Return what rows answer, by (tenant, path)."""
     found = {}
     for key, row in rows.items():
         if key.startswith(CONTEXT):
-            if (learner := decode_context(row).policy) != spec(policy):
-                raise AnotherLearner(learner, spec(policy))
-            threshold = stored_threshold(key, row, policy)
+            threshold = stored_threshold(key, row)
             found[threshold.tenant, threshold.path] = threshold
     return found
 

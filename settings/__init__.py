@@ -7,18 +7,20 @@ the environment nor the file gives is the one of the local stack that runs on th
 from __future__ import annotations
 
 from collections.abc import Mapping, Set
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Annotated, Any, Final
 
-from pydantic import Field, ValidationError, field_validator
+from pydantic import Field, SecretStr, ValidationError, field_validator
 from pydantic_settings import BaseSettings, EnvSettingsSource, NoDecode, SettingsConfigDict
 
 from headstart.contexts import DEFAULT_LEVELS
 from learners.policy import spec
 from learners.registry import DEFAULT, policy
 from processing.refusals import RefusalLimits
+from processing.rules import Rules, Weights
 from settings.file import SettingsFile, SettingsFileError, read_file
+from topics.catalogue import DAY_MS
 
 LIMITS = RefusalLimits()
 
@@ -42,6 +44,21 @@ class Settings(BaseSettings):
     learner: str = Field(DEFAULT, description="threshold policy, such as hops or ema:alpha=.1")
     levels: Annotated[tuple[str, ...], NoDecode] = Field(
         DEFAULT_LEVELS, description="context keys below the workflow type, coarse to fine"
+    )
+    operators_key: SecretStr = Field(
+        SecretStr(""), description="control records must be signed with it; empty: need not"
+    )
+    idle_days: float = Field(
+        30.0, gt=0, le=36_500, description="event time after which idle contexts go"
+    )
+    most_contexts: int = Field(
+        100_000, ge=100, description="contexts of one tenant in one partition; the oldest go"
+    )
+    weights: Annotated[Weights, NoDecode] = Field(
+        Weights(), description="objectives, such as success=0.5,latency=1,cost=2"
+    )
+    feedback_weight: int = Field(
+        1, ge=0, le=100, description="as how many outcomes a user's feedback counts"
     )
     partitions: int = Field(8, ge=1, le=10_000, description="partitions of new topics")
     instance: str = Field("0", pattern=r"^[\w.-]{1,64}$", description="name of a worker")
@@ -67,6 +84,21 @@ class Settings(BaseSettings):
         if isinstance(value, str):
             return tuple(part.strip() for part in value.split(",") if part.strip())
         return value
+
+    @field_validator("weights", mode="before")
+    @classmethod
+    def _weigh(cls, value: Any) -> Any:
+        """Read `success=0.5,cost=2`; what is not named is as by default."""
+        if not isinstance(value, str):
+            return value
+        given = dict(part.split("=", 1) for part in value.split(",") if "=" in part)
+        known = {field.name for field in fields(Weights)}
+        if not given.keys() <= known or value.count(",") + bool(value) != len(given):
+            raise ValueError(f"give {', '.join(f'{name}=NUMBER' for name in sorted(known))}")
+        found = Weights(**{name.strip(): float(number) for name, number in given.items()})
+        if not all(0.0 <= number <= 1e6 for number in asdict(found).values()):
+            raise ValueError("weights are from 0 to 1,000,000")
+        return found
 
     @field_validator("health")
     @classmethod
@@ -143,12 +175,35 @@ def _running_stack(data: Path) -> dict[str, str]:
     return {"kafka": at.kafka, "postgres": at.postgres, "redis": at.redis}
 
 
+def rules_of(settings: Settings) -> Rules:
+    """Return what the rows follow from besides the log."""
+    return Rules(
+        policy(settings.learner),
+        settings.levels,
+        operators_key(settings),
+        int(settings.idle_days * DAY_MS),
+        settings.most_contexts,
+        settings.weights,
+        settings.feedback_weight,
+    )
+
+
+def operators_key(settings: Settings) -> bytes | None:
+    """Return what control records are signed with; None: nothing."""
+    return settings.operators_key.get_secret_value().encode() or None
+
+
 def environment(settings: Settings, *, addresses: bool = True) -> dict[str, str]:
     """Return the settings as the environment of a child process."""
     found = {
         "HEADSTART_DATA": str(settings.data),
         "HEADSTART_LEARNER": settings.learner,
         "HEADSTART_LEVELS": ",".join(settings.levels),
+        "HEADSTART_OPERATORS_KEY": settings.operators_key.get_secret_value(),
+        "HEADSTART_IDLE_DAYS": str(settings.idle_days),
+        "HEADSTART_MOST_CONTEXTS": str(settings.most_contexts),
+        "HEADSTART_WEIGHTS": ",".join(f"{k}={v}" for k, v in asdict(settings.weights).items()),
+        "HEADSTART_FEEDBACK_WEIGHT": str(settings.feedback_weight),
         "HEADSTART_PARTITIONS": str(settings.partitions),
         "HEADSTART_REFUSED_RATIO": str(settings.refused_ratio),
         "HEADSTART_REFUSED_WINDOW": str(settings.refused_window),

@@ -16,6 +16,20 @@ from sinks.connections import RedisUnreachable, connect_redis
 _PATTERN = "headstart:thresholds:*"
 
 
+async def served_value(
+    redis_url: str, tenant: str, workflow_type: str, path: str
+) -> dict[str, Any] | None:
+    """Return what is served of one context; None where nothing is. Raises `RedisUnreachable`."""
+    client: Any = connect_redis(redis_url)
+    try:
+        value = await client.hget(redis_key(tenant, workflow_type), path)
+    except (RedisError, OSError) as error:
+        raise RedisUnreachable(redis_url, error) from error
+    finally:
+        await client.aclose()
+    return None if value is None else orjson.loads(value)
+
+
 async def served_thresholds(
     redis_url: str, tenant: str | None = None
 ) -> AsyncIterator[dict[str, Any]]:
@@ -32,11 +46,14 @@ async def served_thresholds(
             for path, value in (await client.hgetall(key)).items():
                 if path == OVERRIDES.encode():
                     continue
+                served = orjson.loads(value)
+                if served.get("deleted"):
+                    continue
                 yield {
                     "tenant": unquote(owner),
                     "workflow_type": unquote(workflow_type),
                     "path": path.decode(),
-                    **orjson.loads(value),
+                    **served,
                 }
     except (RedisError, OSError) as error:
         raise RedisUnreachable(redis_url, error) from error

@@ -24,12 +24,20 @@ MAX_CALL: Final = 500
 """Most thresholds in one script call: Redis serves nobody else while a script runs."""
 
 _SCRIPT: Final = (Path(__file__).parent / "publish.lua").read_text(encoding="utf-8")
+_BURY: Final = """
+if redis.call('HGET', KEYS[1], ARGV[1]) == ARGV[2] then redis.call('HDEL', KEYS[1], ARGV[1]) end
+"""
 _SHA: Final = hashlib.sha1(_SCRIPT.encode(), usedforsecurity=False).hexdigest()
 
 
 def encode_value(threshold: Threshold) -> bytes:
-    """Return the JSON of one field: the record without what its key and field already name."""
-    value = {
+    """Return the JSON of one field: the record without what its key and field already name.
+
+    Of a context that has gone only the version stays, so that no late writer brings it back.
+    """
+    if threshold.deleted:
+        return orjson.dumps({"epoch": threshold.epoch, "offset": threshold.offset, "deleted": True})
+    value: dict[str, Any] = {
         "speculate": threshold.speculate,
         "suggest": threshold.suggest,
         "epoch": threshold.epoch,
@@ -38,6 +46,10 @@ def encode_value(threshold: Threshold) -> bytes:
         "learner": threshold.learner,
         "at": threshold.at,
     }
+    if threshold.gain or threshold.cost:
+        value |= {"gain": threshold.gain, "cost": threshold.cost}
+    if threshold.counts is not None:
+        value["counts"] = msgspec.to_builtins(threshold.counts)
     if threshold.deviation is not None:
         value["deviation"] = msgspec.to_builtins(threshold.deviation)
     return orjson.dumps(value)
@@ -86,6 +98,20 @@ class ThresholdPublisher:
             if isinstance(result, Exception):
                 raise RedisUnreachable(self._url, result) from result
         return sum(results)
+
+    async def bury(self, gone: Iterable[Threshold]) -> None:
+        """Take the fields of contexts that have gone away, where nothing newer is there.
+
+        Raises `RedisUnreachable`.
+        """
+        try:
+            async with self._redis.pipeline(transaction=False) as pipeline:
+                for each in gone:
+                    key = redis_key(each.tenant, each.workflow_type)
+                    pipeline.eval(_BURY, 1, key, each.path, encode_value(each))
+                await pipeline.execute()
+        except (RedisError, OSError) as error:
+            raise RedisUnreachable(self._url, error) from error
 
     async def _run(self, calls: Sequence[list[Any]]) -> list[Any]:
         async with self._redis.pipeline(transaction=False) as pipeline:

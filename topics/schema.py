@@ -36,6 +36,30 @@ class Deviation(msgspec.Struct):
     outcomes: float
 
 
+class Counts(msgspec.Struct, array_like=True, gc=False, frozen=True):
+    """What happened in a context, as an array of whole numbers that only grow.
+
+    Of each mode how many outcomes and how many of them were right: `explicit` (asked),
+    `suggestion`, `speculative` (started early). Sums: `confidence` in millionths, `execution` (of
+    `executed` outcomes), `wasted` by wrong and `saved` by right speculations, in microseconds.
+    `feedback` of users, and how much of it `accepted`.
+    """
+
+    explicit: int = 0
+    explicit_right: int = 0
+    suggestion: int = 0
+    suggestion_right: int = 0
+    speculative: int = 0
+    speculative_right: int = 0
+    confidence: int = 0
+    executed: int = 0
+    execution: int = 0
+    wasted: int = 0
+    saved: int = 0
+    feedback: int = 0
+    accepted: int = 0
+
+
 class Threshold(msgspec.Struct, kw_only=True, omit_defaults=True):
     """The thresholds of one context, as published to Redis and to `headstart.thresholds`.
 
@@ -43,7 +67,9 @@ class Threshold(msgspec.Struct, kw_only=True, omit_defaults=True):
     above `suggest` is worth showing. `epoch` and `offset` are the version: compare them as two
     integers, the higher pair is the newer. `at`: event time of the newest outcome, Unix ms.
     `speculate` is for the context's average gain and cost; where there is a `deviation`, a reader
-    can compute the threshold of its own (docs/contracts.md, "Calibration").
+    can compute the threshold of its own (docs/contracts.md, "Calibration"). `deleted`: the context
+    has gone, and those above it answer. `gain` and `cost` (ms): what a right guess saves and a
+    wrong one wastes here, of late; 0: not known.
     """
 
     tenant: str
@@ -57,6 +83,10 @@ class Threshold(msgspec.Struct, kw_only=True, omit_defaults=True):
     learner: str
     at: int
     deviation: Deviation | None = None
+    deleted: bool = False
+    gain: float = 0.0
+    cost: float = 0.0
+    counts: Counts | None = None
 
 
 def schemas() -> dict[str, dict[str, Any]]:

@@ -7,6 +7,8 @@ from pathlib import Path
 import pytest
 
 from agents.app import WorkerConfig
+from learners.registry import policy
+from processing.rules import Rules
 
 
 @pytest.fixture
@@ -16,7 +18,6 @@ def worker_config(tmp_path: Path) -> WorkerConfig:
         postgres="postgresql://127.0.0.1:1/headstart",
         redis="redis://127.0.0.1:1/0",
         data=tmp_path / "worker",
-        learner="td",
-        levels=("domain", "user_id"),
+        rules=Rules(policy("td")),
         instance="0",
     )

@@ -54,6 +54,8 @@ def test_the_commands() -> None:
         "thresholds export",
         "thresholds snapshot",
         "verify",
+        "learner choose",
+        "learner list",
         "memory query",
         "config set threshold",
         "config set mode",

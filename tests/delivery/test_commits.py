@@ -27,8 +27,8 @@ def commit(end: int, **rows: bytes) -> Commit:
     return Commit(end, [*changed, (PARTITION_KEY, row(end - 1))], [], [], [letter], 1)
 
 
-def run(body: Coroutine[Any, Any, Any]) -> None:
-    asyncio.run(asyncio.wait_for(body, 5.0))
+def run(body: Coroutine[Any, Any, Any]) -> Any:
+    return asyncio.run(asyncio.wait_for(body, 5.0))
 
 
 def test_the_order_of_effects() -> None:
@@ -138,7 +138,10 @@ def test_only_markers_that_still_stand_are_buried() -> None:
     delivery = Delivery(world, 0)
     old = deleted(EPOCH, 5)
     run(delivery.deliver(commit(10, gone=old, back=row(9))))
-    run(delivery.bury([(b"gone", old), (b"back", old)]))
+    world.redis_is_there = False
+    assert not run(delivery.bury([(b"gone", old), (b"back", old)]))
+    world.redis_is_there = True
+    assert run(delivery.bury([(b"gone", old), (b"back", old)]))
     assert world.log[-1] == (b"gone", None)
     assert b"gone" not in world.table
     assert world.table[b"back"] == row(9)

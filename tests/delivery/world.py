@@ -17,7 +17,7 @@ class World:
         self.table: dict[bytes, bytes] = {}
         self.held: int | None = None
         self.happened: list[str] = []
-        self.owned = True
+        self.owned = self.redis_is_there = True
         self.before_send: Callable[[], None] = lambda: None
         self.after_send: Callable[[], None] = lambda: None
 
@@ -56,6 +56,10 @@ class World:
 
     async def announce(self, _moved: Sequence[Threshold]) -> None:
         self.happened.append("topic")
+
+    async def retract(self, _markers: Sequence[tuple[bytes, bytes]]) -> bool:
+        self.happened.append("retracted")
+        return self.redis_is_there
 
     def done(self, end: int) -> None:
         self.happened.append(f"done {end}")

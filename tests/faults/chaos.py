@@ -12,8 +12,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from headstart.contexts import DEFAULT_LEVELS
 from learners.registry import DEFAULT, policy
+from processing.rules import Rules
 from replay.verify import VerifyConfig, verify
 from tests.faults.checker import Checked, check
 from tests.faults.faults import FAULTS, KILLS
@@ -146,8 +146,7 @@ def _wait_fresh(world: World, flow: Flow, since_ms: int) -> float:
 
 def _verify(world: World, say: Say) -> dict[str, int]:
     at = world.addresses
-    learner = policy(DEFAULT)
-    config = VerifyConfig(at.kafka, at.postgres, at.redis, learner, DEFAULT_LEVELS)
+    config = VerifyConfig(at.kafka, at.postgres, at.redis, Rules(policy(DEFAULT)))
     found = asyncio.run(verify(config, say))
     for each in found.findings.named[:20]:
         say(str(each))

@@ -7,7 +7,6 @@ from typing import Any
 
 import orjson
 
-from headstart.contexts import DEFAULT_LEVELS
 from headstart.events import new_id
 from headstart.frames import encode_frame
 from learners.policy import Policy
@@ -23,6 +22,7 @@ from processing.rows import (
     decode_partition,
     is_deleted,
 )
+from processing.rules import Rules
 
 NOW = 1_760_000_000_000
 EPOCH = 9
@@ -75,7 +75,7 @@ def fetch(*records: Any, offsets: Sequence[int] | None = None, end: int | None =
 
 def make(table: Table | None = None, policy: Policy = TD, partitions: int = 1) -> Partition:
     rows = {} if table is None else table
-    made = Partition(0, partitions, EPOCH, policy, DEFAULT_LEVELS, rows.get)
+    made = Partition(0, partitions, EPOCH, Rules(policy), rows.get)
     made.restore(rows.items())
     return made
 

@@ -193,9 +193,9 @@ def test_the_row_of_another_learner_starts_anew_and_keeps_its_counts() -> None:
         judged(data={"prediction": {"was_correct": True, "speculated": True}}) for _ in range(3)
     ]
     table, _commit = run(*done, policy=EMA)
-    assert context(table).policy == "ema"
+    assert context(table).learner == "ema"
     run(*done[:1], table=table, policy=TD)
     row = context(table)
-    assert (row.policy, row.policy_version) == ("td", TD.version)
+    assert (row.learner, row.policy_version) == ("td", TD.version)
     assert (row.outcomes, row.speculated, row.hits) == (4, 4, 4)
     assert row.state == TD.update(TD.initial(), Outcome(confidence=0.95, correct=True))

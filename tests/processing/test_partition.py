@@ -39,7 +39,8 @@ def test_a_completion_that_says_all_counts_at_once() -> None:
     for path in ("", "/domain=retail", "/domain=retail/user_id=u7"):
         row = context(table, f"workflow_type=refund{path}")
         learned = TD.update(TD.initial(), Outcome(confidence=0.95, correct=True))
-        assert row == ContextRow(EPOCH, 0, NOW, 1, 0, 0, TD.version, "td", learned)
+        counted = (1, 0, 0, 950_000, 0, 0, 0, 0, 0, 0)
+        assert row == ContextRow(EPOCH, 0, NOW, 1, 0, 0, TD.version, "td", learned, counts=counted)
     assert len(table) == 4
 
 

@@ -10,20 +10,22 @@ from collections.abc import Callable, Sequence
 from itertools import pairwise
 from typing import Any
 
+import msgspec
 import orjson
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from headstart.contexts import DEFAULT_LEVELS
 from headstart.frames import encode_frame
 from learners.registry import POLICIES
 from processing import partition as partition_module
 from processing.partition import Commit, Partition
 from processing.records import RecordBatch
 from processing.rows import PARTITION_KEY, decode_context, decode_partition, version
+from processing.rules import Rules
 from processing.spools import SPOOL_LIFE_MS
 from processing.starts import START_LIFE_MS
+from topics.controls import CONTROL_HEADER, Choice
 
 NOW = 1_760_000_000_000
 EPOCH = 3
@@ -67,8 +69,17 @@ events = st.fixed_dictionaries(
         ),
     },
 )  # fmt: skip
+choices = st.builds(
+    Choice,
+    id=st.sampled_from(["a", "b"]),
+    at=st.integers(NOW - 2, NOW),
+    pattern=st.sampled_from(["*", "user_id=*", "workflow_type=refund"]),
+    learner=st.sampled_from([None, "td", "ema:alpha=0.5", "hops", "nonsense"]),
+    tenant=st.sampled_from([None, "a"]),
+).map(msgspec.json.encode)
 values = (
-    events.map(orjson.dumps)
+    choices
+    | events.map(orjson.dumps)
     | st.lists(events, max_size=4).map(lambda some: encode_frame(map(orjson.dumps, some)))
     | st.sampled_from([None, b"nonsense"])
 )
@@ -99,11 +110,15 @@ plans = st.lists(
 def fetch(records: Sequence[Record], end: int) -> RecordBatch:
     offsets, contents = [offset for offset, _ in records], [value for _, value in records]
     nothing: list[Any] = [None] * len(records)
-    return RecordBatch("t", 0, offsets[0], end, offsets, [NOW] * len(records), nothing, contents)
+    headers = {
+        at: ((CONTROL_HEADER, b"1"),) for at, value in records if b"pattern" in (value or b"")
+    }
+    moments = [NOW] * len(records)
+    return RecordBatch("t", 0, offsets[0], end, offsets, moments, nothing, contents, headers)
 
 
 def make(table: Table, policy: str) -> Partition:
-    made = Partition(0, 1, EPOCH, POLICIES[policy], DEFAULT_LEVELS, table.get)
+    made = Partition(0, 1, EPOCH, Rules(POLICIES[policy]), table.get)
     made.restore(list(table.items()))
     return made
 

@@ -33,7 +33,8 @@ state = st.lists(st.floats(allow_nan=False), max_size=8).map(tuple)
 contexts = st.builds(
     ContextRow,
     epoch=unsigned, offset=signed, at=signed, outcomes=unsigned, speculated=unsigned,
-    hits=unsigned, policy_version=st.integers(0, 2**16 - 1), policy=text, state=state,
+    hits=unsigned, policy_version=st.integers(0, 2**15 - 1), learner=text, state=state,
+    gain=st.just(0.0), cost=st.just(0.0), counts=st.just(()),
 )  # fmt: skip
 starts = st.builds(
     Start,
@@ -45,7 +46,14 @@ partitions = st.builds(
 )
 
 
-@given(contexts)
+counted = st.builds(
+    ContextRow._replace, contexts,
+    gain=st.floats(0, 1e15), cost=st.floats(0, 1e15),
+    counts=st.lists(unsigned, min_size=10, max_size=10).map(tuple),
+)  # fmt: skip
+
+
+@given(contexts | counted)
 def test_a_context_comes_back(row: ContextRow) -> None:
     raw = encode_context(row)
     assert decode_context(raw) == row

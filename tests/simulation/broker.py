@@ -9,7 +9,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
-from processing.records import RecordBatch
+from processing.records import Headers, RecordBatch
 from topics.catalogue import CHANGELOG, DEAD_LETTERS, EVENTS, THRESHOLDS
 
 if TYPE_CHECKING:
@@ -37,6 +37,7 @@ class Record:
     value: bytes | None
     timestamp: int
     at: float
+    headers: Headers = ()
 
 
 @dataclass
@@ -49,12 +50,16 @@ class Log:
     removed: list[Record] = field(default_factory=list)
 
     def append(
-        self, rows: Iterable[tuple[bytes | None, bytes | None]], timestamp: int, at: float
+        self,
+        rows: Iterable[tuple[bytes | None, bytes | None]],
+        timestamp: int,
+        at: float,
+        headers: Headers = (),
     ) -> tuple[int, int]:
         """Append one record batch; return its first and last offset."""
         first = self.end
         for key, value in rows:
-            self.records.append(Record(self.end, key, value, timestamp, at))
+            self.records.append(Record(self.end, key, value, timestamp, at, headers))
             self.end += 1
         return first, self.end - 1
 
@@ -118,12 +123,13 @@ class Broker:
         rows: Sequence[tuple[bytes | None, bytes | None]],
         timestamp: int,
         at: float,
+        headers: Headers = (),
     ) -> tuple[int, int]:
-        """Append one record batch, whole."""
+        """Append one record batch, whole; every record has `headers`."""
         log = self.logs[topic][partition]
         if self.kafka and self._chance.random() < 0.05:
             log.end += 1  # a transaction's marker
-        placed = log.append(rows, timestamp, at)
+        placed = log.append(rows, timestamp, at, headers)
         if topic == EVENTS.name:
             for reader in self.readers:
                 reader.set()
@@ -146,6 +152,7 @@ class Broker:
             [record.timestamp for record in records],
             [record.key for record in records],
             [record.value for record in records],
+            {record.offset: record.headers for record in records if record.headers},
         )  # fmt: skip
 
 

@@ -43,6 +43,11 @@ class Redis:
                 self.went_back.append(f"{place} from {known[0]} to {version}")
             self.values[place] = (version, encode_value(threshold))
 
+    def bury(self, gone: Threshold) -> None:
+        place, marker = (gone.tenant, gone.path), (version_of(gone), encode_value(gone))
+        if self.values.get(place) == marker:
+            del self.values[place]
+
     def empty(self) -> None:
         """FLUSHALL: the server stays the same."""
         self.values, self.published = {}, {}
@@ -77,6 +82,10 @@ class Publisher:
             calls.setdefault((threshold.tenant, threshold.workflow_type), []).append(threshold)
         for thresholds in calls.values():
             await redis_call(self._process, "redis.publish", lambda r, t=thresholds: r.write(t))
+
+    async def bury(self, gone: Iterable[Threshold]) -> None:
+        for each in list(gone):
+            await redis_call(self._process, "redis.bury", lambda r, t=each: r.bury(t))
 
     async def close(self) -> None:
         """Nothing to close."""

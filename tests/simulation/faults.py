@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 LAST_FAULT_AT: Final = 320
@@ -24,6 +24,10 @@ PORTS: Final = (
     "done",
 )  # fmt: skip
 """Every port of every process; the ones that matter most stand more than once."""
+PATTERNS: Final = ("*", "domain=air", "workflow_type=refund", "workflow_type=refund/user_id=*")
+"""What operators choose learners for, the most special last."""
+CHANGING: Final = (2, 4)
+"""Remainders by 5 of the seeds whose worlds are changing."""
 HOW: Final = ("crash before", "crash after", "lost reply", "refused")
 
 
@@ -161,6 +165,16 @@ class Time:
 
 
 @dataclass(frozen=True)
+class Steer:
+    """An operator chooses another learner for a pattern; `signed`: by the key, or else forged."""
+
+    at: int
+    pattern: str
+    learner: str | None
+    signed: bool
+
+
+@dataclass(frozen=True)
 class Recreate:
     """The log is drained, then created anew: a new log epoch, offsets begin again."""
 
@@ -169,7 +183,7 @@ class Recreate:
 
 Fault = (
     PortFault | Kill | Stop | Stall | Evict | Rebalance | KillExecutor | Duplicate | Poison | Gap
-    | Hole | Redis | Postgres | Compact | Retain | Time | Recreate
+    | Hole | Redis | Postgres | Compact | Retain | Time | Steer | Recreate
 )  # fmt: skip
 
 
@@ -184,6 +198,10 @@ class Schedule:
     events: int
     learner: str
     faults: tuple[Fault, ...]
+    changing: bool = False
+    """Whether operators choose learners, users judge, and contexts go that are idle for long."""
+    most_contexts: int = 1_000
+    """Of a tenant in a partition; sometimes fewer than there are."""
 
     def __str__(self) -> str:
         broker = "Apache Kafka" if self.kafka else "embedded broker"
@@ -207,9 +225,22 @@ def schedule(seed: int, learners: tuple[str, ...]) -> Schedule:
         faults.append(_poison(chance))
     if workers == 1 and chance.random() < 0.5:
         faults.append(Recreate(_at(chance)))
-    return Schedule(
-        seed, kafka, workers, chance.randint(10, 24), chance.choice(learners), tuple(faults)
-    )
+    events, learner = chance.randint(10, 24), chance.choice(learners)
+    drawn = Schedule(seed, kafka, workers, events, learner, tuple(faults))
+    return _changing(drawn) if seed % 5 in CHANGING else drawn
+
+
+def _changing(drawn: Schedule) -> Schedule:
+    """Add what changes what is learned, by a chance of its own: other seeds stay as they are."""
+    chance = random.Random(f"{drawn.seed} changes")
+    more: list[Fault] = [_steer(chance, _at(chance)) for _ in range(chance.randint(0, 3))]
+    if chance.random() < 0.3:
+        how = chance.choice(HOW)
+        more.append(PortFault("control.append", chance.randint(1, 4), how))
+    if chance.random() < 0.4:
+        more.append(Time(_at(chance), 2.0))
+    most = chance.choice([1_000, 1_000, 6])
+    return replace(drawn, faults=drawn.faults + tuple(more), changing=True, most_contexts=most)
 
 
 def _at(chance: random.Random) -> int:
@@ -259,6 +290,11 @@ def _fault(
     if kind is Gap:
         return Gap(at, anyone) if kafka or chance.random() < 0.5 else Hole(at, chance.randint(1, 5))
     return _of_services(chance, kind, at)
+
+
+def _steer(chance: random.Random, at: int) -> Steer:
+    learner = chance.choice(["td", "ema:alpha=0.3", "hops", None])
+    return Steer(at, chance.choice(PATTERNS), learner, chance.random() < 0.8)
 
 
 def _of_services(chance: random.Random, kind: type[Fault], at: int) -> Fault:

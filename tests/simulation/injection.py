@@ -9,6 +9,7 @@ from tests.simulation import faults
 from tests.simulation.broker import COMPACTION_LAG_S, HEARTBEAT_S, RETENTION_S
 from tests.simulation.process import Process
 from tests.simulation.recreation import recreate
+from tests.simulation.steering import steer
 from tests.simulation.traffic import poison
 from tests.simulation.worker import Worker
 from tests.simulation.world import World
@@ -157,6 +158,10 @@ def _time(world: World, fault: faults.Time) -> None:
     world.hours += hours
 
 
+def _steer(world: World, fault: faults.Steer) -> None:
+    steer(world, fault)
+
+
 def _recreate(world: World, fault: faults.Recreate) -> None:
     recreate(world)
 
@@ -166,5 +171,6 @@ _HOW: dict[type, Callable[[World, Any], None]] = {
     faults.Rebalance: _rebalance, faults.KillExecutor: _kill_executor,
     faults.Duplicate: _duplicate, faults.Poison: _poison, faults.Gap: _gap, faults.Hole: _hole,
     faults.Redis: _redis, faults.Postgres: _postgres, faults.Compact: _compact,
-    faults.Retain: _retain, faults.Time: _time, faults.Recreate: _recreate,
+    faults.Retain: _retain, faults.Time: _time, faults.Steer: _steer,
+    faults.Recreate: _recreate,
 }  # fmt: skip

@@ -10,7 +10,7 @@ import asyncio
 import random
 import uuid
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final
 
 import orjson
@@ -41,6 +41,8 @@ class Event:
     value: bytes
     counts: tuple[str, ...] = ()
     """The context paths in which it makes one outcome."""
+    feedback: tuple[str, ...] = ()
+    """Those in which it is a user's verdict."""
 
 
 @dataclass
@@ -129,21 +131,23 @@ def _stamped(event: Event, now_ms: int, origin: tuple[str, int]) -> Event:
     fields = orjson.loads(event.value)
     fields["timestamp"] += now_ms
     fields["origin"] = origin
-    return Event(event.id, event.key, orjson.dumps(fields), event.counts)
+    return Event(event.id, event.key, orjson.dumps(fields), event.counts, event.feedback)
 
 
-def plans(chance: random.Random, executors: int, events: int) -> list[list[Event | float]]:
+def plans(
+    chance: random.Random, executors: int, events: int, *, feedback: bool = False
+) -> list[list[Event | float]]:
     """Return what each executor does: events, and pauses in seconds between them."""
     made: list[list[Event | float]] = [[] for _ in range(executors)]
     for number in range(events):
         plan = made[number % executors]
-        plan += _task(chance, number)
+        plan += _task(chance, number, feedback=feedback)
         if chance.random() < 0.4:
             plan.append(chance.choice([0.1, 2.0, 6.0]))
     return made
 
 
-def _task(chance: random.Random, number: int) -> Iterator[Event]:
+def _task(chance: random.Random, number: int, *, feedback: bool = False) -> Iterator[Event]:
     """Yield the events of one task."""
     tenant, workflow_type = chance.choice(KEYS)
     fields: dict[str, Any] = {
@@ -166,6 +170,10 @@ def _task(chance: random.Random, number: int) -> Iterator[Event]:
             yield _event(chance, "hil_decision", fields, context)
         data = {**context, "prediction": prediction, "result": result}
         yield _event(chance, "task_complete", fields, data, paths, confidence=confidence)
+        if feedback and chance.random() < 0.2:
+            verdict = {**context, "accepted": chance.random() < 0.5}
+            said = _event(chance, "user_feedback", fields, verdict, confidence=confidence)
+            yield replace(said, feedback=paths)
         return
     guess = {"tool_id": "search", "speculated": True}
     start = {**context, "prediction": guess}

@@ -13,7 +13,6 @@ from agents.app import Runtime, WorkerConfig
 from agents.sink import SinkPlan, SinkRuntime
 from agents.sweeper import sweep
 from agents.thresholds import ThresholdRuntime
-from headstart.contexts import DEFAULT_LEVELS
 from processing.refusals import RefusalLimits
 from processing.storing import unpack_events
 from tests.simulation.clients import App, Store
@@ -53,7 +52,7 @@ class Worker(Process):
     def _new_runtime(self, epoch: Epoch) -> Runtime:
         here: Any = self
         config = WorkerConfig(
-            here, here, here, Path(), self.world.schedule.learner, DEFAULT_LEVELS, self.name,
+            here, here, here, Path(), self.world.rules, self.name,
             RefusalLimits(ratio=0, run=0),
         )  # fmt: skip
         app: Any = self.app

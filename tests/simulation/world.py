@@ -13,14 +13,18 @@ import psycopg
 
 from headstart.contexts import event_key
 from headstart.frames import encode_frame
+from learners.registry import policy
 from processing.placement import owner
+from processing.records import Headers
 from processing.rows import PARTITION_KEY, version
+from processing.rules import Rules
 from tests.simulation.broker import PARTITIONS, SESSION_S, Broker
 from tests.simulation.clients import Disk
 from tests.simulation.databases import Postgres, Redis
 from tests.simulation.faults import PortFault, Schedule
 from tests.simulation.loop import Loop
 from tests.simulation.process import BrokerAway, Call, Process, StoreFailed
+from tests.simulation.steering import OPERATORS_KEY, Steering
 from tests.simulation.traffic import Event, Executor, Frame, Key, Shipper, Spool, plans
 from tests.simulation.worker import Worker
 from topics.catalogue import CHANGELOG, EVENTS
@@ -30,6 +34,8 @@ BEGIN_MS: Final = 1_760_000_000_000
 REQUEST_S: Final = 120.0
 """After this long a request that did not arrive never will (the producer's request timeout)."""
 EXECUTORS: Final = 2
+IDLE_MS: Final = 5_400_000
+"""A fault lets two hours pass."""
 
 
 class Wrong(AssertionError):
@@ -55,6 +61,12 @@ class World:
         self.broker = Broker(self.chance, kafka=schedule.kafka)
         self.redis, self.postgres = Redis(), Postgres()
         self.epoch = Epoch(1, PARTITIONS)
+        self.rules = Rules(
+            policy(schedule.learner),
+            operators_key=OPERATORS_KEY,
+            idle_ms=IDLE_MS if schedule.changing else Rules.idle_ms,
+            most_contexts=schedule.most_contexts,
+        )
         self.marks = 0
         self.disks: dict[str, Disk] = {}
         self.workers: dict[str, Worker] = {}
@@ -76,6 +88,8 @@ class World:
         self.refused: list[tuple[str, bytes]] = []
         """(group, value) of each dead letter that there must be."""
         self.ends: Counter[str] = Counter()
+        self.steering: set[Steering] = set()
+        """Operators who are sending control records."""
         self._spooled: list[asyncio.Future[None]] = []
         self.counted: Counter[str] = Counter()
         """Calls of each port until faults were over."""
@@ -89,7 +103,7 @@ class World:
         """Start everything."""
         for name in self.wanted:
             self.start_worker(name)
-        made = plans(self.chance, EXECUTORS, self.schedule.events)
+        made = plans(self.chance, EXECUTORS, self.schedule.events, feedback=self.schedule.changing)
         self.executors = {
             f"executor-{n}": Executor(f"executor-{n}", self, plan) for n, plan in enumerate(made)
         }
@@ -216,6 +230,8 @@ class World:
             self.later(1.0, self._restart_executor, process)
         elif isinstance(process, Shipper):
             self.later(1.0, self._restart_shipper)
+        elif isinstance(process, Steering):
+            self.later(1.0, process.again)
 
     def _restart_executor(self, process: Executor) -> None:
         self.executors[process.name] = Executor(process.name, self, process.plan)
@@ -259,9 +275,11 @@ class World:
         value = encode_frame(event.value for event in events)
         self.append_record(owner(*key, PARTITIONS), event_key(*key), value)
 
-    def append_record(self, partition: int, key: bytes, value: bytes) -> None:
+    def append_record(
+        self, partition: int, key: bytes, value: bytes, headers: Headers = ()
+    ) -> None:
         rows = [(key, value)]
-        self.broker.append(EVENTS.name, partition, rows, self.wall_ms(), self.loop.now)
+        self.broker.append(EVENTS.name, partition, rows, self.wall_ms(), self.loop.now, headers)
 
     # -- at rest -----------------------------------------------------------------------------
 
@@ -324,6 +342,8 @@ class World:
             return "executors emit"
         if self.recreating:
             return "the log is being recreated"
+        if self.steering:
+            return "operators send control records"
         if any(any(spool.waiting.values()) for spool in self.spools):
             return "spools hold events"
         for name in self.wanted:

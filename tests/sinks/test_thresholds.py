@@ -13,6 +13,7 @@ import redis
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from headstart import Thresholds
 from headstart.contexts import redis_key
 from sinks.connections import RedisUnreachable
 from sinks.pending import PendingThresholds
@@ -171,3 +172,25 @@ def test_what_is_put_back_does_not_overwrite_what_came_meanwhile() -> None:
     pending.add([new])
     pending.add(failed)
     assert [msgspec.to_builtins(t) for t in pending.drain()] == [msgspec.to_builtins(new)]
+
+
+@pytest.mark.integration
+def test_a_context_that_went_leaves_its_version_until_it_is_buried(redis_url: str) -> None:
+    tenant, path = uuid4().hex, "workflow_type=refund"
+    gone = threshold(tenant, offset=5, deleted=True)
+
+    async def run() -> None:
+        async with ThresholdPublisher(redis_url) as publisher:
+            await publisher.publish([threshold(tenant, offset=4)])
+            await publisher.publish([gone])
+            await publisher.publish([threshold(tenant, offset=4)])  # a late writer
+            assert stored(redis_url, tenant) == {path: {"epoch": 1, "offset": 5, "deleted": True}}
+            with Thresholds(redis_url) as reader:
+                assert not reader.get(tenant=tenant, workflow_type="refund").known
+            await publisher.bury([gone])
+            assert stored(redis_url, tenant) == {}
+            await publisher.publish([threshold(tenant, offset=6)])
+            await publisher.bury([gone])  # it is back
+            assert stored(redis_url, tenant)[path]["offset"] == 6
+
+    asyncio.run(run())

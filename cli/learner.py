@@ -1,0 +1,108 @@
+"""`headstart learner`: which policy learns where, changed while the workers run."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from typing import Annotated, Any
+
+import typer
+
+from cli.options import Data, Json, Kafka
+from cli.output import say, show_json, show_table
+
+app = typer.Typer(help="Which policy learns where: choose, list.", no_args_is_help=True)
+
+Pattern = Annotated[
+    str, typer.Argument(help="key=value parts joined by /, a value may be *; * alone: everywhere.")
+]
+Tenant = Annotated[str | None, typer.Option(help="Whose contexts [default: everybody's].")]
+
+
+@app.command("choose")
+def choose(
+    pattern: Pattern,
+    policy: Annotated[
+        str | None, typer.Argument(help="The policy, such as td or ema:alpha=.1.")
+    ] = None,
+    back: Annotated[bool, typer.Option("--back", help="Take the pattern's choice back.")] = False,
+    tenant: Tenant = None,
+    kafka: Kafka = None,
+    data: Data = None,
+    json: Json = False,
+) -> None:
+    """Have a policy learn in every context that has all parts of a pattern.
+
+    The most special pattern holds; one for a tenant before one for everybody. A context follows
+    with its next outcome, and begins anew. The choice goes into every partition of headstart.events
+    as a control record, signed where HEADSTART_OPERATORS_KEY is set.
+
+    Examples: headstart learner choose workflow_type=refund ema:alpha=.1;
+    headstart learner choose 'domain=retail/user_id=*' hops_target --tenant acme;
+    headstart learner choose workflow_type=refund --back
+    """
+    from headstart.events import new_id
+    from learners.policy import spec
+    from learners.registry import policy as find
+    from processing.choices import parts
+    from settings import operators_key, read_settings
+    from topics.control_log import send_control
+    from topics.controls import Choice
+
+    if (policy is None) is not back:
+        raise typer.BadParameter("name a policy, or give --back")
+    parts(pattern)
+    learner = None if policy is None else spec(find(policy))
+    settings = read_settings(kafka=kafka, data=data)
+    choice = Choice(new_id(), time.time_ns() // 1_000_000, pattern, learner, tenant)
+    offsets = asyncio.run(send_control(settings.kafka, choice, operators_key(settings)))
+    if json:
+        show_json({"id": choice.id, "pattern": pattern, "learner": learner, "offsets": offsets})
+    else:
+        say(f"{pattern}: {learner or 'as without a choice'}, in {len(offsets)} partitions")
+
+
+@app.command("list")
+def list_choices(kafka: Kafka = None, data: Data = None, json: Json = False) -> None:
+    """List the choices that hold, as each partition of the live table has them.
+
+    Example: headstart learner list --json
+    """
+    from replay.table import read_whole_table
+    from settings import read_settings
+    from topics.epoch import read_epoch
+
+    settings = read_settings(kafka=kafka, data=data)
+
+    async def run() -> list[dict[str, Any]]:
+        tables = await read_whole_table(settings.kafka, await read_epoch(settings.kafka))
+        return _held({number: table.rows for number, table in tables.items()})
+
+    found = asyncio.run(run())
+    if json:
+        show_json({"default": settings.learner, "choices": found})
+        return
+    columns = ("pattern", "tenant", "learner", "partitions")
+    show_table(columns, [[each[column] for column in columns] for each in found])
+    say(f"elsewhere: {settings.learner}")
+
+
+def _held(tables: dict[int, dict[bytes, bytes]]) -> list[dict[str, Any]]:
+    """Return the choices in rows, each with how many partitions have it."""
+    from processing.choices import choices_in
+
+    counts: dict[Any, int] = {}
+    for rows in tables.values():
+        for choice in choices_in(rows):
+            if choice.learner is not None:
+                counts[choice] = counts.get(choice, 0) + 1
+    return [
+        {
+            "pattern": choice.pattern,
+            "tenant": choice.tenant,
+            "learner": choice.learner,
+            "at": choice.at,
+            "partitions": count,
+        }
+        for choice, count in sorted(counts.items(), key=lambda each: each[0].pattern)
+    ]

@@ -1,0 +1,74 @@
+"""What a context's row answers, as it is published: a function of the row alone."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from headstart.contexts import workflow_type_of
+from learners.constant import Fixed
+from learners.policy import START, SUGGEST_START, Policy, State
+from processing.choices import named_policy
+from processing.rows import ContextRow, context_of, decode_context, is_deleted, version
+from processing.tally import restored
+from topics.schema import Counts, Deviation, Threshold
+
+_UNREADABLE: Final = Fixed()
+
+
+def stored_threshold(key: bytes, raw: bytes) -> Threshold:
+    """Return what a context's row answers, as it is published; also one that says it has gone."""
+    if is_deleted(raw):
+        return _gone(key, *version(raw))
+    row = decode_context(raw)
+    read = read_state(row)
+    if read is None:  # of a learner that this version does not know: the conservative answer
+        return threshold_of(key, row._replace(state=_UNREADABLE.initial()), _UNREADABLE)
+    policy, state = read
+    return threshold_of(key, row._replace(state=state), policy)
+
+
+def read_state(row: ContextRow) -> tuple[Policy, State] | None:
+    """Return the policy and the state in a row; None where this version cannot read them."""
+    policy = named_policy(row.learner)
+    if policy is None or (state := policy.migrated(row.policy_version, row.state)) is None:
+        return None
+    return policy, state
+
+
+def threshold_of(key: bytes, row: ContextRow, policy: Policy) -> Threshold:
+    """Return what a row answers whose state `policy` can read."""
+    tenant, path = context_of(key)
+    served, deviation = policy.thresholds(row.state), policy.deviation(row.state)
+    return Threshold(
+        tenant=tenant,
+        workflow_type=workflow_type_of(path),
+        path=path,
+        speculate=served.speculate,
+        suggest=served.suggest,
+        epoch=row.epoch,
+        offset=row.offset,
+        outcomes=row.outcomes,
+        learner=row.learner,
+        at=row.at,
+        deviation=Deviation(*deviation) if deviation else None,
+        gain=row.gain,
+        cost=row.cost,
+        counts=Counts(*restored(row.outcomes, row.speculated, row.hits, row.counts)),
+    )
+
+
+def _gone(key: bytes, epoch: int, offset: int) -> Threshold:
+    tenant, path = context_of(key)
+    return Threshold(
+        tenant=tenant,
+        workflow_type=workflow_type_of(path),
+        path=path,
+        speculate=START,
+        suggest=SUGGEST_START,
+        epoch=epoch,
+        offset=offset,
+        outcomes=0,
+        learner="",
+        at=0,
+        deleted=True,
+    )

@@ -1,0 +1,67 @@
+"""Which contexts of a partition stay: the idle ones go by event time, and the oldest of a tenant
+that has too many.
+
+Oldest is by the event time of the newest outcome; of two alike the finer, so that no context
+outlives the one above it. What goes follows from the rows and the event time alone.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Callable, Iterator
+from typing import Final
+
+HOUR_MS: Final = 3_600_000
+"""Idle contexts are looked for when the partition's clock begins another hour."""
+
+Entry = tuple[int, int, bytes]
+"""Event time of the newest outcome when last looked at, minus the key's length, row key."""
+NewestOf = Callable[[bytes], int]
+"""Row key to the event time (Unix ms) of that context's newest outcome."""
+
+
+class Residence:
+    """Every context of one partition, by tenant.
+
+    Its heaps are looked at lazily: an entry never says a later time than is true, so one that
+    proves right is the least. Nothing is done here where a context learns.
+    """
+
+    def __init__(self, idle_ms: int, most: int) -> None:
+        self._idle_ms, self._most = idle_ms, most
+        self._heaps: dict[str, list[Entry]] = {}
+
+    def add(self, tenant: str, key: bytes, newest: int) -> None:
+        """Take in a context that is new, or a row of the table."""
+        heapq.heappush(self._heaps.setdefault(tenant, []), (newest, -len(key), key))
+
+    def excess(self, tenant: str, newest_of: NewestOf) -> Iterator[bytes]:
+        """Let the oldest contexts of a tenant go until no more than the most are left."""
+        heap = self._heaps[tenant]
+        while len(heap) > self._most:
+            yield self._least(heap, newest_of)
+
+    def idle(self, before: int, clock: int, newest_of: NewestOf) -> Iterator[bytes]:
+        """Let those go that have been idle for too long, as the clock moves on to another hour."""
+        hour = clock // HOUR_MS
+        if hour == before // HOUR_MS:
+            return
+        oldest = hour * HOUR_MS - self._idle_ms
+        for tenant, heap in list(self._heaps.items()):
+            while heap and heap[0][0] < oldest:
+                newest = newest_of(heap[0][2])
+                if newest >= oldest:
+                    self._refresh(heap, newest)
+                else:
+                    yield heapq.heappop(heap)[2]
+            if not heap:
+                del self._heaps[tenant]
+
+    def _least(self, heap: list[Entry], newest_of: NewestOf) -> bytes:
+        while (newest := newest_of(heap[0][2])) != heap[0][0]:
+            self._refresh(heap, newest)
+        return heapq.heappop(heap)[2]
+
+    def _refresh(self, heap: list[Entry], newest: int) -> None:
+        _earlier, length, key = heap[0]
+        heapq.heapreplace(heap, (newest, length, key))

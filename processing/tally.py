@@ -1,0 +1,109 @@
+"""What is counted of one context beside what its learner keeps: source 002's metrics.
+
+Whole numbers only (confidences in millionths, times in microseconds), so that sums do not depend on
+the order in which parts are added: a batch is counted once per chain and added to every level of it
+when the rows are written.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Final
+
+from learners.modes import MODES, SPECULATIVE, SUGGESTION, rates
+from learners.outcome import Outcome
+from topics.schema import Counts
+
+FIELDS: Final = Counts.__struct_fields__
+_AT: Final = {name: place for place, name in enumerate(FIELDS)}
+_EXPLICIT, _SUGGESTION, _SPECULATIVE = (_AT[mode] for mode in MODES)
+_CONFIDENCE, _EXECUTED, _EXECUTION, _WASTED, _SAVED, _FEEDBACK, _ACCEPTED = (
+    _AT[name]
+    for name in (
+        "confidence", "executed", "execution", "wasted", "saved", "feedback", "accepted",
+    )
+)  # fmt: skip
+_LARGEST: Final = 2**63 - 1
+
+
+def empty() -> list[int]:
+    """Return counts of nothing, in the order of `Counts`."""
+    return [0] * len(FIELDS)
+
+
+def count(counts: list[int], outcome: Outcome) -> None:
+    """Count one outcome. What was speculated on is speculative, whatever mode it was meant for."""
+    correct = outcome.correct
+    if outcome.speculated:
+        at = _SPECULATIVE
+        if correct:
+            counts[_SAVED] += int(outcome.gain * 1000.0)
+        else:
+            counts[_WASTED] += int(outcome.cost * 1000.0)
+    else:
+        at = _SUGGESTION if outcome.mode == SUGGESTION else _EXPLICIT
+    counts[at] += 1
+    if correct:
+        counts[at + 1] += 1
+    counts[_CONFIDENCE] += int(outcome.confidence * 1e6)
+    execution = outcome.execution_ms
+    if execution > 0.0:
+        counts[_EXECUTED] += 1
+        counts[_EXECUTION] += int((execution if execution < 1e12 else 1e12) * 1000.0)
+
+
+def count_feedback(counts: list[int], *, accepted: bool) -> None:
+    """Count one user's feedback."""
+    counts[_FEEDBACK] += 1
+    counts[_ACCEPTED] += accepted
+
+
+def stored(counts: Sequence[int]) -> tuple[int, int, int, tuple[int, ...]]:
+    """Return outcomes, speculated, hits, and the counts that do not follow from them."""
+    asked, asked_right, shown, shown_right, begun, begun_right = counts[:6]
+    return asked + shown + begun, begun, begun_right, (asked_right, shown, shown_right, *counts[6:])
+
+
+def restored(outcomes: int, speculated: int, hits: int, rest: Sequence[int]) -> list[int]:
+    """Return the counts of a row; `rest` is empty in rows of old."""
+    asked_right, shown, shown_right, *sums = rest or (0, 0, 0, *empty()[6:])
+    asked = outcomes - speculated - shown
+    return [asked, asked_right, shown, shown_right, speculated, hits, *sums]
+
+
+def add(counts: list[int], more: Sequence[int]) -> None:
+    """Add to the counts of a context what was counted since; held within 63 bits."""
+    for place, value in enumerate(more):
+        if value:
+            counts[place] = min(counts[place] + value, _LARGEST)
+
+
+def metrics(counts: Counts) -> dict[str, Any]:
+    """Return the metrics of source 002, times in ms; None where nothing is known."""
+    modes = [
+        (counts.explicit, counts.explicit_right),
+        (counts.suggestion, counts.suggestion_right),
+        (counts.speculative, counts.speculative_right),
+    ]
+    attempts = sum(mode[0] for mode in modes)
+    of_modes = rates(tuple(float(value) for mode in modes for value in mode))
+    return {
+        "attempts": attempts,
+        "hits": counts.speculative_right,
+        "misses": counts.speculative - counts.speculative_right,
+        "fp_rate": of_modes[SPECULATIVE].fp,
+        "fn_rate": _share(
+            counts.explicit_right + counts.suggestion_right, counts.explicit + counts.suggestion
+        ),
+        "modes": {mode: each._asdict() for mode, each in of_modes.items()},
+        "mean_execution_ms": _share(counts.execution / 1000.0, counts.executed),
+        "mean_confidence": _share(counts.confidence / 1e6, attempts),
+        "wasted_ms": counts.wasted / 1000.0,
+        "saved_ms": counts.saved / 1000.0,
+        "feedback": counts.feedback,
+        "feedback_accepted": counts.accepted,
+    }
+
+
+def _share(part: float, whole: int) -> float | None:
+    return part / whole if whole else None

@@ -1,0 +1,155 @@
+"""Control records: who may send them, when they take effect, and which choice holds."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import pytest
+
+from learners.registry import policy
+from processing.choices import parts
+from processing.partition import Partition
+from processing.rules import Rules
+from tests.processing.building import EPOCH, NOW, Table, context, fetch, judged, reasons
+from topics.controls import CONTROL_HEADER, SIGNATURE_HEADER, Choice, control_records
+
+KEY = b"secret"
+EVERY = "workflow_type=refund"
+RETAIL = "workflow_type=refund/domain=retail"
+
+
+def choice(learner: str | None = "ema", pattern: str = "*", **fields: Any) -> Choice:
+    given = {"id": "c1", "at": NOW, **fields}
+    return Choice(pattern=pattern, learner=learner, **given)
+
+
+def record(control: Choice, key: bytes | None = None) -> tuple[bytes, Any]:
+    (made,) = control_records(control, [0], key)
+    return made.value, made.headers
+
+
+def run(*records: Any, table: Table | None = None, key: bytes | None = None) -> tuple[Table, Any]:
+    """Apply events and (value, headers) of control records, each by a partition of its own."""
+    table = {} if table is None else table
+    commit = None
+    for each in records:
+        core = Partition(0, 1, EPOCH, Rules(policy("td"), operators_key=key), table.get)
+        core.restore(list(table.items()))
+        value, headers = each if isinstance(each, tuple) else (each, None)
+        batch = fetch(value, offsets=[core.watermark + 1])
+        if headers is not None:
+            batch.headers[core.watermark + 1] = headers
+        core.apply(batch)
+        commit = core.commit()
+        table.update(commit.rows)
+    return table, commit
+
+
+def learner(table: Table, path: str = EVERY) -> str:
+    return context(table, path).learner
+
+
+def test_a_choice_takes_effect_with_the_next_outcome_and_begins_anew() -> None:
+    table, _ = run(judged(), judged(), record(choice()))
+    assert learner(table) == "td"
+    table, commit = run(judged(correct=False), table=table)
+    assert learner(table) == "ema"
+    assert context(table).outcomes == 3
+    anew, _ = run(record(choice()), judged(correct=False))
+    assert context(table).state == context(anew).state
+    assert {each.learner for each in commit.thresholds} == {"ema"}
+
+
+def test_another_parameter_of_the_same_policy_goes_on() -> None:
+    table, _ = run(judged(), judged())
+    table, _ = run(record(choice("td:alpha=0.5")), judged(), table=table)
+    fresh, _ = run(record(choice("td:alpha=0.5")), judged())
+    assert learner(table) == "td:alpha=0.5"
+    assert context(table).state != context(fresh).state
+
+
+def test_below_a_chosen_level_the_levels_above_go_on_by_their_own_policy() -> None:
+    table, commit = run(record(choice("hops", "domain=retail")), judged(), judged())
+    assert (learner(table), learner(table, RETAIL)) == ("td", "hops")
+    assert [each.deviation is not None for each in commit.thresholds] == [False, True]
+
+
+def test_the_most_special_choice_holds() -> None:
+    said = [
+        choice("ema", "*", id="1"),
+        choice("pid", EVERY, id="2"),
+        choice("gradient", "domain=retail/workflow_type=*", id="3"),
+        choice("aci", RETAIL + "/user_id=*", id="4"),
+        choice("sliding", "*", id="5", tenant="globex"),
+    ]
+    events = [judged(user_id="u1"), judged(tenant="globex")]
+    table, _ = run(*map(record, said), *events)
+    assert learner(table) == "pid"
+    assert learner(table, RETAIL) == "gradient"
+    assert learner(table, RETAIL + "/user_id=u1") == "aci"
+    assert context(table, EVERY, "globex").learner == "sliding"
+
+
+@pytest.mark.parametrize("order", [(0, 1), (1, 0), (0, 1, 0), (1, 0, 1, 1)])
+def test_the_later_choice_holds_in_whatever_order_and_however_often_they_come(
+    order: tuple[int, ...],
+) -> None:
+    said = [choice("ema", id="1"), choice("pid", id="2", at=NOW + 1)]
+    table, _ = run(*(record(said[place]) for place in order), judged())
+    assert learner(table) == "pid"
+
+
+def test_a_choice_can_be_taken_back() -> None:
+    table, _ = run(record(choice()), record(choice(None, id="c2")), judged())
+    assert learner(table) == "td"
+
+
+def test_a_choice_survives_a_new_epoch_and_is_no_duplicate_of_itself() -> None:
+    table, _ = run(record(choice()))
+    row = next(row for key, row in table.items() if key.startswith(b"k"))
+    table, _ = run(record(choice()), table=table)
+    assert row in table.values()  # at the offset of its first coming
+
+
+@pytest.mark.parametrize(
+    ("control", "said"),
+    [
+        (record(choice()), "is not signed"),
+        (record(choice(), b"another"), "signature is not of"),
+        ((record(choice(), KEY)[0] + b" ", record(choice(), KEY)[1]), "signature is not of"),
+        (record(choice("nonsense"), KEY), "there is no policy 'nonsense'"),
+        (record(choice(pattern="retail"), KEY), "give * or key=value parts"),
+        (record(choice(at=NOW + 4_000_000), KEY), "hours ahead of the clock"),
+    ],
+)
+def test_what_is_wrong_or_not_signed_is_a_dead_letter(control: Any, said: str) -> None:
+    table, commit = run(control, key=KEY)
+    (reason,) = reasons(commit)
+    assert said in reason
+    table, _ = run(judged(), table=table, key=KEY)
+    assert learner(table) == "td"
+
+
+def test_a_signed_choice_holds() -> None:
+    table, _ = run(record(choice(), KEY), judged(), key=KEY)
+    assert learner(table) == "ema"
+
+
+def test_what_is_no_control_record_says_so() -> None:
+    for value in (b"", b"{}", b'{"kind":"learner"}', b'{"kind":"purge"}', b"\xff"):
+        _, commit = run((value, [(CONTROL_HEADER, b"1")]))
+        assert reasons(commit)[0].startswith("not a control record")
+
+
+def test_a_control_record_is_for_the_threshold_agent_only() -> None:
+    headers = dict(record(choice(), KEY)[1])
+    assert headers["headstart.group"] == b"headstart-thresholds"
+    assert len(headers[SIGNATURE_HEADER]) == 64
+    assert msgspec.json.decode(record(choice())[0])["kind"] == "learner"
+
+
+@pytest.mark.parametrize("wrong", ["", "a", "=b", "a=b/", "a=b=c", "a=b\x1f"])
+def test_what_is_no_pattern(wrong: str) -> None:
+    with pytest.raises(ValueError, match="key=value"):
+        parts(wrong)

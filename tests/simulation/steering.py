@@ -1,0 +1,62 @@
+"""An operator who sends a control record until it is in every partition."""
+
+from __future__ import annotations
+
+import asyncio
+import uuid
+from typing import TYPE_CHECKING, Final
+
+from tests.simulation.broker import PARTITIONS
+from tests.simulation.faults import Steer
+from tests.simulation.process import BrokerAway, Process
+from topics.controls import Choice, control_records
+from topics.letters import Outgoing
+
+if TYPE_CHECKING:
+    from tests.simulation.world import World
+
+OPERATORS_KEY: Final = b"the operators' key"
+RETRY_S: Final = 1.0
+
+
+class Steering(Process):
+    """Sends records one by one; what a lost answer repeats must do no harm."""
+
+    def __init__(self, world: World, waiting: list[Outgoing], *, signed: bool) -> None:
+        super().__init__("an operator", world)
+        self._waiting, self._signed = waiting, signed
+        world.steering.add(self)
+        self.start(self._send())
+
+    async def _send(self) -> None:
+        while self._waiting:
+            record = self._waiting[0]
+            try:
+                await self.call("control.append", lambda one=record: self._append(one))
+                self._waiting.pop(0)
+            except BrokerAway:
+                await asyncio.sleep(RETRY_S)
+        self.world.steering.discard(self)
+
+    def _append(self, record: Outgoing) -> None:
+        world = self.world
+        if world.recreating:
+            raise BrokerAway("the broker is being created anew")
+        world.append_record(record.partition, record.key, record.value, record.headers)
+        if not self._signed:
+            world.refused.append(("thresholds", record.value))
+
+    def again(self) -> None:
+        """Have the command given again after its process died."""
+        self.world.steering.discard(self)
+        Steering(self.world, self._waiting, signed=self._signed)
+
+
+def steer(world: World, fault: Steer) -> None:
+    """Send one choice into every partition."""
+    # Clocks differ: a choice may be made later, and yet be the earlier one by its time.
+    at = world.wall_ms() + world.chance.randint(-60_000, 60_000)
+    name = str(uuid.UUID(int=world.chance.getrandbits(128), version=4))
+    choice = Choice(name, at, fault.pattern, fault.learner)
+    key = OPERATORS_KEY if fault.signed else b"another key"
+    Steering(world, control_records(choice, range(PARTITIONS), key), signed=fault.signed)

@@ -1,0 +1,86 @@
+"""Sends a control record until it is in every partition of `headstart.events`."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from typing import Final
+
+from aiokafka import AIOKafkaProducer
+from aiokafka.errors import KafkaError
+
+from headstart.producing import BrokerUnreachable, end_producer, start_producer
+from topics.catalogue import EVENTS
+from topics.controls import Control, control_records
+from topics.letters import Outgoing
+from topics.reading import topic_state
+
+PATIENCE_S: Final = 30.0
+"""How long a broker that refuses is asked again."""
+_AGAIN_S: Final = 0.5
+
+
+class NotEverywhere(RuntimeError):
+    """A control record is in some partitions and not in others."""
+
+    def __init__(self, missing: Sequence[int], cause: BaseException) -> None:
+        places = ", ".join(map(str, sorted(missing)))
+        super().__init__(
+            f"it did not reach partition {places} ({cause}); those that have it act on it already. "
+            "Give the same command again when the broker answers: the later record holds"
+        )
+
+
+async def send_control(
+    kafka: str,
+    control: Control,
+    operators_key: bytes | None = None,
+    *,
+    patience_s: float = PATIENCE_S,
+) -> dict[int, int]:
+    """Send a control record into every partition; return the offset that it has in each.
+
+    What a lost answer repeats does no harm. Raises `BrokerUnreachable`, `TopicsMissing` and, where
+    part of the partitions would not take it for `patience_s` seconds, `NotEverywhere`.
+    """
+    partitions = (await topic_state(kafka, EVENTS.name)).partitions
+    try:
+        producer = await start_producer(kafka)
+    except (KafkaError, OSError) as error:
+        raise BrokerUnreachable(kafka, error) from error
+    waiting = {
+        each.partition: each for each in control_records(control, range(partitions), operators_key)
+    }
+    offsets: dict[int, int] = {}
+    deadline = asyncio.get_running_loop().time() + patience_s
+    try:
+        while waiting:
+            answers = await asyncio.gather(
+                *(_send(producer, each) for each in waiting.values()), return_exceptions=True
+            )
+            for partition, answer in zip(list(waiting), answers, strict=True):
+                if isinstance(answer, int):
+                    offsets[partition] = answer
+                    del waiting[partition]
+                elif not isinstance(answer, KafkaError | OSError):
+                    raise answer
+            failed = [answer for answer in answers if isinstance(answer, BaseException)]
+            if waiting and asyncio.get_running_loop().time() > deadline:
+                raise NotEverywhere(list(waiting), failed[0])
+            if waiting:
+                await asyncio.sleep(_AGAIN_S)
+    finally:
+        await end_producer(producer, 5.0)
+    return offsets
+
+
+async def _send(producer: AIOKafkaProducer, record: Outgoing) -> int:
+    sent = await producer.send_and_wait(
+        EVENTS.name,
+        record.value,
+        key=record.key,
+        partition=record.partition,
+        headers=list(record.headers),
+    )
+    offset: int = sent.offset
+    return offset

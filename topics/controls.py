@@ -1,0 +1,75 @@
+"""Control records in `headstart.events`: what changes what is learned, the same in every partition.
+
+A control record has the header `headstart.control` and is for the threshold agent's group alone.
+It takes effect at its offset, so a replay sees it at the same one. Here: its form, its signature,
+and the record to be sent. What it does is processing's affair, who sends it that of `control_log`.
+"""
+
+from __future__ import annotations
+
+import hmac
+from collections.abc import Sequence
+from typing import Annotated, Final
+
+import msgspec
+
+from headstart.events import MAX_IDENTIFIER, UnixMs
+from topics.catalogue import THRESHOLDS_GROUP
+from topics.letters import GROUP_HEADER, Outgoing
+
+CONTROL_HEADER: Final = "headstart.control"
+SIGNATURE_HEADER: Final = "headstart.signature"
+CONTROL_KEY: Final = b"@control"
+"""Key of every control record; no event has it, for it lacks the separator."""
+MAX_PATTERN: Final = 2_048
+"""Longest pattern, in characters."""
+
+_Time = Annotated[int, msgspec.Meta(ge=UnixMs.__metadata__[0].min, le=UnixMs.__metadata__[0].max)]
+
+
+class Choice(
+    msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag_field="kind", tag="learner"
+):
+    """Which policy learns in the contexts that a pattern holds for.
+
+    `pattern`: see `processing.choices`. `learner`: a specification of `learners.registry`; None
+    takes an earlier choice of the same pattern back. `tenant`: whose contexts; None: everybody's.
+    Of two choices with one pattern and tenant the later (`at`, Unix ms, then `id`) holds, whichever
+    arrives last: so a record may be sent as often as it takes.
+    """
+
+    id: Annotated[str, msgspec.Meta(min_length=1, max_length=64)]
+    at: _Time
+    pattern: Annotated[str, msgspec.Meta(min_length=1, max_length=MAX_PATTERN)]
+    learner: Annotated[str, msgspec.Meta(max_length=200)] | None = None
+    tenant: Annotated[str, msgspec.Meta(min_length=1, max_length=MAX_IDENTIFIER)] | None = None
+
+
+Control = Choice
+"""Every kind of control record."""
+
+_decode = msgspec.json.Decoder(Control).decode
+
+
+def decode_control(value: bytes) -> Control:
+    """Return the control record in `value`. Raises `ValueError` with what is wrong."""
+    try:
+        return _decode(value)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+        raise ValueError(f"not a control record: {error}") from error
+
+
+def signature(value: bytes, operators_key: bytes) -> bytes:
+    """Return the signature of a control record's bytes: HMAC-SHA256, in hex."""
+    return hmac.new(operators_key, value, "sha256").hexdigest().encode()
+
+
+def control_records(
+    control: Control, partitions: Sequence[int], operators_key: bytes | None
+) -> list[Outgoing]:
+    """Return the records that bring it into partitions, signed where there is a key."""
+    value = msgspec.json.encode(control)
+    headers = [(GROUP_HEADER, THRESHOLDS_GROUP.encode()), (CONTROL_HEADER, b"1")]
+    if operators_key is not None:
+        headers.append((SIGNATURE_HEADER, signature(value, operators_key)))
+    return [Outgoing(partition, CONTROL_KEY, value, headers) for partition in partitions]
