@@ -70,13 +70,17 @@ class Threshold(NamedTuple):
 
 
 class Learned(NamedTuple):
-    """What one context's stored value says; its deviation packed, a third of the objects' size."""
+    """What one context's stored value says; its deviation packed, a third of the objects' size.
+
+    `gone`: the context has gone, and those above it answer.
+    """
 
     version: tuple[int, int]
     speculate: float
     suggest: float
     outcomes: int
     deviation: bytes | None
+    gone: bool = False
 
 
 _DEVIATION: Final = Struct(f"{len(Deviation._fields)}d")
@@ -87,8 +91,11 @@ def read_value(stored: object) -> Learned | None:
     if not isinstance(stored, dict):
         return None
     try:
+        version = int(stored["epoch"]), int(stored["offset"])
+        if stored.get("deleted") is True:
+            return Learned(version, DEFAULT_SPECULATE, DEFAULT_SUGGEST, 0, None, gone=True)
         speculate, suggest = float(stored["speculate"]), float(stored["suggest"])
-        version, outcomes = (int(stored["epoch"]), int(stored["offset"])), int(stored["outcomes"])
+        outcomes = int(stored["outcomes"])
     except (ValueError, TypeError, KeyError, OverflowError):
         return None
     if not (0.0 <= speculate <= 1.0 and 0.0 <= suggest <= 1.0):
@@ -117,7 +124,7 @@ def _deviation(stored: object) -> bytes | None:
 def answer_of(paths: Sequence[str], chain: Sequence[Learned | None]) -> Threshold:
     """Return what the finest known context of a chain says; paths and chain are fine to coarse."""
     for place, found in enumerate(chain):
-        if found is not None:
+        if found is not None and not found.gone:
             return Threshold(
                 found.speculate,
                 found.suggest,

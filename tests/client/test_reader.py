@@ -72,11 +72,19 @@ class Server:
         assert self.process is not None
         self.process.send_signal(number)
 
-    def learn(self, path: str, speculate: float, offset: int, tenant: str = "default") -> None:
+    def learn(
+        self,
+        path: str,
+        speculate: float,
+        offset: int,
+        tenant: str = "default",
+        *,
+        deleted: bool = False,
+    ) -> None:
         """Publish as the service does."""
         learned = Published(
             tenant=tenant, workflow_type="refund", path=path, speculate=speculate, suggest=0.5,
-            epoch=1, offset=offset, outcomes=3, learner="hops", at=1,
+            epoch=1, offset=offset, outcomes=3, learner="hops", at=1, deleted=deleted,
         )  # fmt: skip
 
         async def publish() -> None:
@@ -140,6 +148,21 @@ def test_what_is_announced_arrives_without_asking(server: Server) -> None:
     assert stats["connections"] == 1
     assert stats["announcements"] == 2
     assert stats["hits"] > 2
+
+
+def test_a_context_that_goes_answers_no_more(server: Server) -> None:
+    server.learn(PATHS[0], 0.6, 1)
+    server.learn(PATHS[2], 0.7, 2)
+    with Thresholds(server.url, timeout_s=PATIENT, staleness_s=30.0) as reader:
+        assert reader.get(CONTEXT).level == PATHS[2]
+        eventually(lambda: followed(reader, server))
+        server.learn(PATHS[2], 0.0, 3, deleted=True)
+        eventually(lambda: reader.get(CONTEXT).level == PATHS[0])
+        server.learn(PATHS[2], 0.8, 4)
+        eventually(lambda: reader.get(CONTEXT).speculate == 0.8)
+    server.learn(PATHS[2], 0.0, 5, deleted=True)
+    with Thresholds(server.url, timeout_s=PATIENT) as reader:
+        assert reader.get(CONTEXT).level == PATHS[0]
 
 
 def test_asyncio_has_the_same(server: Server) -> None:
