@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import fields
+from functools import lru_cache
 from math import isfinite
 from typing import Any, NamedTuple, Protocol
 
@@ -37,7 +38,11 @@ class Thresholds(NamedTuple):
 
 
 class Policy(Protocol):
-    """A learner of thresholds."""
+    """A learner of thresholds: a frozen value, the same for the same parameters."""
+
+    def __hash__(self) -> int:
+        """Return the hash of its parameters."""
+        ...
 
     @property
     def name(self) -> str:
@@ -131,6 +136,7 @@ def same_layout(policy: Any, version: int, state: State) -> State | None:
     return state if fits and all(map(isfinite, state)) else None
 
 
+@lru_cache(maxsize=1024)
 def spec(policy: Policy) -> str:
     """Return what the registry reads back as `policy`: its name and what is not the default."""
     standard = type(policy)()
