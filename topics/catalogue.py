@@ -14,7 +14,7 @@ class Topic:
 
     `partitioned`: it has as many partitions as `headstart.events` (else one). `retention_ms`
     applies to topics cleaned by deletion; a compacted topic keeps the last record of each key, and
-    all that is younger than `compaction_lag_ms`.
+    all that is younger than `compaction_lag_ms`, looked at in pieces of `segment_ms`.
     """
 
     name: str
@@ -25,6 +25,7 @@ class Topic:
     retention_ms: int = -1
     max_record_bytes: int = 1_048_576
     compaction_lag_ms: int = 0
+    segment_ms: int = 0
     schema: str | None = None
     internal: bool = False
 
@@ -38,6 +39,8 @@ class Topic:
             settings["retention.ms"] = str(self.retention_ms)
         if self.compaction_lag_ms:
             settings["min.compaction.lag.ms"] = str(self.compaction_lag_ms)
+        if self.segment_ms:
+            settings["segment.ms"] = str(self.segment_ms)
         return settings
 
 
@@ -105,7 +108,9 @@ CHANGELOG: Final = Topic(
     partitioned=True,
     cleanup="compact",
     # A stale row that a late writer appended is answered with the good one well before this.
-    compaction_lag_ms=3_600_000,
+    compaction_lag_ms=600_000,
+    # What is not compacted is read by whoever restores from nothing. Kafka's own default is a week.
+    segment_ms=120_000,
     max_record_bytes=10_485_760,  # a commit is one record batch, never cut by rows
     internal=True,
 )
