@@ -113,21 +113,20 @@ class Ownership:
 
     async def announce(self, moved: Sequence[Threshold]) -> None:
         """Append changed thresholds to the compacted topic, in the partition of their events."""
-        rows = [(threshold_key(t.tenant, t.path), _encode(t)) for t in moved]
-        for begin in range(0, len(rows), ANNOUNCED_AT_ONCE):
-            chunk = rows[begin : begin + ANNOUNCED_AT_ONCE]
-            await self._runtime.producer.send_rows(THRESHOLDS.name, self._tp.partition, chunk)
+        await self._send_thresholds([(threshold_key(t.tenant, t.path), _encode(t)) for t in moved])
 
     async def retract(self, markers: Sequence[tuple[bytes, bytes]]) -> bool:
         """Have contexts that are gone forgotten where they are served; False: Redis is away."""
         gone = [stored_threshold(key, row) for key, row in markers if key.startswith(CONTEXT)]
         if gone and not await self._runtime.bury(gone):
             return False
-        rows = [(threshold_key(each.tenant, each.path), None) for each in gone]
+        await self._send_thresholds([(threshold_key(t.tenant, t.path), None) for t in gone])
+        return True
+
+    async def _send_thresholds(self, rows: Sequence[tuple[bytes, bytes | None]]) -> None:
         for begin in range(0, len(rows), ANNOUNCED_AT_ONCE):
             chunk = rows[begin : begin + ANNOUNCED_AT_ONCE]
             await self._runtime.producer.send_rows(THRESHOLDS.name, self._tp.partition, chunk)
-        return True
 
     def done(self, end: int) -> None:
         """Let `end` be committed, unless something waits for Redis.

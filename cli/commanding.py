@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import getpass
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from cli.output import say, show_json, show_table
 from cli.times import now_ms, shown_moment
 
 if TYPE_CHECKING:
@@ -53,6 +55,27 @@ async def unset_now(settings: Settings, key: bytes, by: str, reason: str) -> str
         raise LookupError("nothing is set there; `headstart config list --expired` shows what is")
     await unset_commands(settings.kafka, [key], by, reason)
     return await _serve(settings, key)
+
+
+def set_and_show(settings: Settings, command: Command, *, json: bool) -> None:
+    """Set something and show it. Raises as `set_now` does."""
+    waits = asyncio.run(set_now(settings, command))
+    if json:
+        show_json({"set": shown(command), "served": waits is None})
+    else:
+        show_table(COLUMNS, [row(command)])
+    if waits:
+        say(waits)
+
+
+def unset_and_say(
+    settings: Settings, key: bytes, by: str, reason: str, done: str, *, json: bool
+) -> None:
+    """Take something back and say `done`. Raises as `unset_now` does."""
+    waits = asyncio.run(unset_now(settings, key, by, reason))
+    if json:
+        show_json({"unset": True, "served": waits is None})
+    say(waits or done)
 
 
 async def _serve(settings: Settings, key: bytes) -> str | None:

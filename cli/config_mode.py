@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from cli.commanding import COLUMNS, By, Reason, row, set_now, shown, unset_now, whoever
+from cli.commanding import COLUMNS, By, Reason, row, set_and_show, shown, unset_and_say, whoever
 from cli.options import Data, Json, Kafka, Redis
 from cli.output import say, show_json, show_table
 from cli.times import now_ms
@@ -55,13 +55,7 @@ def set_mode(
     command = _command(tenant, agent, everybody, mode)
     command.by, command.reason, command.at = whoever(by), reason, now_ms()
     settings = read_settings(kafka=kafka, redis=redis, data=data)
-    waits = asyncio.run(set_now(settings, command))
-    if json:
-        show_json({"set": shown(command), "served": waits is None})
-    else:
-        show_table(COLUMNS, [row(command)])
-    if waits:
-        say(waits)
+    set_and_show(settings, command, json=json)
 
 
 def unset_mode(
@@ -84,10 +78,7 @@ def unset_mode(
 
     key = command_key(_command(tenant, agent, everybody))
     settings = read_settings(kafka=kafka, redis=redis, data=data)
-    waits = asyncio.run(unset_now(settings, key, whoever(by), reason))
-    if json:
-        show_json({"unset": True, "served": waits is None})
-    say(waits or "taken back")
+    unset_and_say(settings, key, whoever(by), reason, "taken back", json=json)
 
 
 def get_mode(

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from cli.commanding import COLUMNS, By, Reason, row, set_now, shown, unset_now, whoever
+from cli.commanding import COLUMNS, By, Reason, row, set_and_show, shown, unset_and_say, whoever
 from cli.options import Data, Json, Kafka, Redis, Tenant
 from cli.output import say, show_json, show_table
 from cli.times import duration_ms, moment_ms, now_ms
@@ -80,13 +80,7 @@ def set_threshold(
         at=now_ms(),
     )
     _warn_of_unknown(settings, command)
-    waits = asyncio.run(set_now(settings, command))
-    if json:
-        show_json({"set": shown(command), "served": waits is None})
-    else:
-        show_table(COLUMNS, [row(command)])
-    if waits:
-        say(waits)
+    set_and_show(settings, command, json=json)
 
 
 def unset_threshold(
@@ -111,10 +105,8 @@ def unset_threshold(
 
     settings = read_settings(kafka=kafka, redis=redis, data=data)
     key = _key(tenant, workflow_type, path_of(settings, workflow_type, domain, user, context), tool)
-    waits = asyncio.run(unset_now(settings, key, whoever(by), reason))
-    if json:
-        show_json({"unset": True, "served": waits is None})
-    say(waits or "taken back: what is learned is served again")
+    done = "taken back: what is learned is served again"
+    unset_and_say(settings, key, whoever(by), reason, done, json=json)
 
 
 def get_threshold(

@@ -11,7 +11,7 @@ import orjson
 
 from processing.records import RecordBatch
 from replay.files import Gathered
-from replay.histories import NothingThere, Progress, Reading, read_records_of
+from replay.histories import NothingThere, Progress, Reading, pulled, read_records_of
 from replay.joining import Notes
 from replay.judge import Judge
 from sinks.archive import archived_count, archived_events, span
@@ -58,8 +58,7 @@ class ArchiveHistory:
         gathered, read = Gathered(), 0
         with asyncio.Runner() as runner:
             count = runner.run(self._count())
-            events = self._events()
-            while (some := runner.run(_next(events))) is not None:
+            for some in pulled(runner, self._events()):
                 for event in some:
                     gathered.add(orjson.dumps(event), event["timestamp"])
                 read += len(some)
@@ -73,7 +72,3 @@ class ArchiveHistory:
     def read(self, unit: int, judge: Judge, notes: Notes, progress: Progress) -> None:
         """Let a judge have all predictions."""
         read_records_of(self, unit, judge, notes, progress)
-
-
-async def _next(events: AsyncIterator[list[dict[str, Any]]]) -> list[dict[str, Any]] | None:
-    return await anext(events, None)

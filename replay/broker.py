@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,7 +12,7 @@ from aiokafka.errors import KafkaError
 
 from headstart.producing import BrokerUnreachable
 from processing.records import RecordBatch
-from replay.histories import NothingThere, Progress, Reading, read_records_of
+from replay.histories import NothingThere, Progress, Reading, pulled, read_records_of
 from replay.joining import Notes
 from replay.judge import Judge
 from replay.learning import read_batches
@@ -59,9 +59,8 @@ class BrokerHistory:
                     f"partition {unit} begins at offset {log.start}: retention has taken the "
                     f"{lost} before it; the archive in Postgres may have them (--source archive)"
                 )
-            batches = read_batches(self.kafka, unit, log)
             until = self.reading.range.until
-            while (batch := runner.run(_next(batches))) is not None:
+            for batch in pulled(runner, read_batches(self.kafka, unit, log)):
                 if until is not None and batch.timestamps[-1] >= until:
                     _drop_from(batch, until)
                 if len(batch):
@@ -70,10 +69,6 @@ class BrokerHistory:
     def read(self, unit: int, judge: Judge, notes: Notes, progress: Progress) -> None:
         """Let a judge have all predictions of a partition."""
         read_records_of(self, unit, judge, notes, progress)
-
-
-async def _next(batches: AsyncIterator[RecordBatch]) -> RecordBatch | None:
-    return await anext(batches, None)
 
 
 def _drop_from(batch: RecordBatch, until: int) -> None:

@@ -7,9 +7,10 @@ histories of records share.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+import asyncio
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol, runtime_checkable
+from typing import Protocol, TypeVar, runtime_checkable
 
 from headstart.contexts import DEFAULT_LEVELS
 from processing.records import RecordBatch
@@ -99,3 +100,16 @@ def read_records_of(
         joiner.take(batch, notes)
         progress(share)
     joiner.end(notes)
+
+
+Item = TypeVar("Item")
+
+
+def pulled(runner: asyncio.Runner, items: AsyncIterator[Item]) -> Iterator[Item]:
+    """Yield what an asynchronous source gives, by the runner that it lives in."""
+
+    async def following() -> Item | None:
+        return await anext(items, None)
+
+    while (item := runner.run(following())) is not None:
+        yield item

@@ -16,12 +16,13 @@ from learners.constant import Always
 from learners.outcome import Outcome
 from processing.choices import Choices
 from processing.contexts import Contexts
-from processing.partition import Partition
+from processing.partition import Commit, Partition
 from processing.records import RecordBatch
 from processing.rules import Rules
 from processing.starts import START_LIFE_MS
 from replay.arms import Chain
 from replay.judge import Judge, group_of
+from replay.learning import commits
 from replay.outcomes import ROOT
 from replay.scales import Scales
 from topics.records import EventFields
@@ -54,6 +55,13 @@ class Notes:
     filtered: int = 0
     named: list[str] = field(default_factory=list)
     warnings: list[str] = field(default_factory=list)
+
+    def took(self, partition: int, commit: Commit) -> None:
+        """Count what came of one step."""
+        self.events += commit.events
+        self.refused += len(commit.dead_letters)
+        for letter in commit.dead_letters[: MOST_NAMED - len(self.named)]:
+            self.named.append(f"partition {partition}, offset {letter.offset}: {letter.reason}")
 
     def add(self, other: Notes) -> None:
         """Add another partition's."""
@@ -172,20 +180,12 @@ class Joiner(Partition):
 
     def take(self, batch: RecordBatch, notes: Notes) -> None:
         """Apply a batch whole."""
-        position = 0
-        while position < len(batch):
-            position = self.apply(batch, position)
-            commit = self.commit()
+        for commit in commits(self, batch):
             # What the core may forget because the table has it, it is given back from here.
             for key, row in commit.rows:
                 if key[:1] == b"o":
                     self._rows[key] = row
-            notes.events += commit.events
-            for letter in commit.dead_letters:
-                notes.refused += 1
-                if len(notes.named) < MOST_NAMED:
-                    where = f"partition {batch.partition}, offset {letter.offset}"
-                    notes.named.append(f"{where}: {letter.reason}")
+            notes.took(batch.partition, commit)
         notes.records += len(batch)
         if self._row.clock - self._forgot > START_LIFE_MS:
             self._forgot = self._row.clock

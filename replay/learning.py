@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterator
 from typing import Any, Final
 
-from processing.partition import Partition
+from processing.partition import Commit, Partition
 from processing.records import RecordBatch
 from processing.rules import Rules
 from replay.table import Rows
@@ -50,12 +50,18 @@ async def replay_partition(
     if begin < log.start and log.start < log.stop:
         raise LogCut(partition, begin, log.start)
     async for batch in read_batches(kafka, partition, range(begin, log.stop)):
-        position = 0
-        while position < len(batch):
-            position = core.apply(batch, position)
-            table.update(core.commit().rows)
+        for commit in commits(core, batch):
+            table.update(commit.rows)
         await seen(batch)
     return table
+
+
+def commits(core: Partition, batch: RecordBatch) -> Iterator[Commit]:
+    """Apply a batch whole; yield what changed, a commit at a time."""
+    position = 0
+    while position < len(batch):
+        position = core.apply(batch, position)
+        yield core.commit()
 
 
 async def read_batches(kafka: str, partition: int, log: range) -> AsyncIterator[RecordBatch]:

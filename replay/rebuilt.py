@@ -19,7 +19,8 @@ from processing.partition import Partition
 from processing.rows import CONTEXT, PARTITION_KEY, decode_partition, is_deleted
 from processing.rules import Rules
 from replay.histories import History, NothingThere, RecordHistory
-from replay.joining import MOST_NAMED, Notes
+from replay.joining import Notes
+from replay.learning import commits
 from topics.schema import Threshold
 
 
@@ -84,15 +85,9 @@ def _learn(history: RecordHistory, learner: str, unit: int) -> bytes:
     core = Partition(unit, partitions, epoch, rules, rows.get)
     notes = Notes()
     for batch, _ in history.batches(unit, notes):
-        position = 0
-        while position < len(batch):
-            position = core.apply(batch, position)
-            commit = core.commit()
+        for commit in commits(core, batch):
             rows.update(commit.rows)
-            notes.events += commit.events
-            notes.refused += len(commit.dead_letters)
-            for letter in commit.dead_letters[: MOST_NAMED - len(notes.named)]:
-                notes.named.append(f"partition {unit}, offset {letter.offset}: {letter.reason}")
+            notes.took(unit, commit)
         notes.records += len(batch)
     if PARTITION_KEY in rows:
         row = decode_partition(rows[PARTITION_KEY])

@@ -15,7 +15,8 @@ import orjson
 from redis.exceptions import RedisError
 
 from headstart.contexts import MODES, modes_key, redis_key
-from sinks.connections import RedisUnreachable, connect_redis
+from headstart.overrides import OVERRIDES_FIELD
+from sinks.connections import RedisUnreachable, asking_redis, connect_redis
 from topics.command_log import Remembered
 from topics.commands import (
     Begin,
@@ -26,9 +27,6 @@ from topics.commands import (
     in_force,
     served_overrides,
 )
-
-OVERRIDES: Final = "!overrides"
-"""The field of a hash of thresholds that holds its overrides; no context path begins so."""
 
 _SCRIPT: Final = (Path(__file__).parent / "serve.lua").read_text(encoding="utf-8")
 _VERSION: Final = "headstart:version:"
@@ -110,7 +108,7 @@ class CommandPublisher:
 def _overrides(state: CommandState, place: Place, now: int) -> list[Any]:
     found = state.overrides(place, now)
     value = served_overrides(found)
-    call: list[Any] = [redis_place(place), b'{"overrides":%b}' % value, "field", OVERRIDES]
+    call: list[Any] = [redis_place(place), b'{"overrides":%b}' % value, "field", OVERRIDES_FIELD]
     return [*call, value] if found else call
 
 
@@ -127,17 +125,12 @@ def remembered_by(redis_url: str, now: int) -> Callable[[], Awaitable[Remembered
     """
 
     async def read() -> Remembered:
-        client: Any = connect_redis(redis_url)
-        try:
+        async with asking_redis(redis_url) as client:
             commands = [each async for each in _served(client, now)]
             numbers = [
                 int((await client.get(key) or b"0").split()[0])
                 async for key in client.scan_iter(f"{_VERSION}*", count=500)
             ]
-        except (RedisError, OSError) as error:
-            raise RedisUnreachable(redis_url, error) from error
-        finally:
-            await client.aclose()
         return Remembered(commands, max(numbers, default=0))
 
     return read
@@ -149,7 +142,7 @@ async def _served(client: Any, now: int) -> AsyncIterator[Command]:
         async for key in client.scan_iter(pattern, count=500):
             place = _place_of(key.decode())
             if place is not None and place.kind == "threshold":
-                found += _said(place, await client.hget(key, OVERRIDES))
+                found += _said(place, await client.hget(key, OVERRIDES_FIELD))
             elif place is not None:
                 found += _said_of_modes(place, await client.hgetall(key))
     for each in found:

@@ -5,6 +5,8 @@ An error names the address, never the password, and what to do. Nothing here ret
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from typing import Any
 
 import orjson
@@ -16,6 +18,7 @@ from redis.asyncio import Redis
 from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
 from redis.exceptions import ConnectionError as RedisConnectionError
+from redis.exceptions import RedisError
 
 from headstart.thresholds import redis_address
 
@@ -83,6 +86,18 @@ async def connect_postgres(dsn: str) -> AsyncConnection[Any]:
         raise PostgresUnreachable(dsn, error) from error
     set_json_loads(orjson.loads, connection)
     return connection
+
+
+@asynccontextmanager
+async def asking_redis(url: str) -> AsyncIterator[Any]:
+    """Give a client for a few questions. Raises `RedisUnreachable` where one is not answered."""
+    client = connect_redis(url)
+    try:
+        yield client
+    except (RedisError, OSError) as error:
+        raise RedisUnreachable(url, error) from error
+    finally:
+        await client.aclose()
 
 
 def connect_redis(url: str, timeout_s: float = 2.0) -> Redis:

@@ -7,11 +7,10 @@ from typing import Any
 from urllib.parse import unquote
 
 import orjson
-from redis.exceptions import RedisError
 
 from headstart.contexts import redis_key
-from sinks.commands import OVERRIDES
-from sinks.connections import RedisUnreachable, connect_redis
+from headstart.overrides import OVERRIDES_FIELD
+from sinks.connections import asking_redis
 
 _PATTERN = "headstart:thresholds:*"
 
@@ -20,13 +19,8 @@ async def served_value(
     redis_url: str, tenant: str, workflow_type: str, path: str
 ) -> dict[str, Any] | None:
     """Return what is served of one context; None where nothing is. Raises `RedisUnreachable`."""
-    client: Any = connect_redis(redis_url)
-    try:
+    async with asking_redis(redis_url) as client:
         value = await client.hget(redis_key(tenant, workflow_type), path)
-    except (RedisError, OSError) as error:
-        raise RedisUnreachable(redis_url, error) from error
-    finally:
-        await client.aclose()
     return None if value is None else orjson.loads(value)
 
 
@@ -37,14 +31,13 @@ async def served_thresholds(
 
     Overrides are none: they say what is served instead.
     """
-    client: Any = connect_redis(redis_url)
-    try:
+    async with asking_redis(redis_url) as client:
         async for key in client.scan_iter(_PATTERN, count=500):
             owner, workflow_type = key.decode().split(":")[2:4]
             if tenant is not None and unquote(owner) != tenant:
                 continue
             for path, value in (await client.hgetall(key)).items():
-                if path == OVERRIDES.encode():
+                if path == OVERRIDES_FIELD.encode():
                     continue
                 served = orjson.loads(value)
                 if served.get("deleted"):
@@ -55,21 +48,12 @@ async def served_thresholds(
                     "path": path.decode(),
                     **served,
                 }
-    except (RedisError, OSError) as error:
-        raise RedisUnreachable(redis_url, error) from error
-    finally:
-        await client.aclose()
 
 
 async def served_overrides(redis_url: str, tenant: str, workflow_type: str) -> list[dict[str, Any]]:
     """Return the overrides that executors are told of. Raises `RedisUnreachable`."""
-    client: Any = connect_redis(redis_url)
-    try:
-        value = await client.hget(redis_key(tenant, workflow_type), OVERRIDES)
-    except (RedisError, OSError) as error:
-        raise RedisUnreachable(redis_url, error) from error
-    finally:
-        await client.aclose()
+    async with asking_redis(redis_url) as client:
+        value = await client.hget(redis_key(tenant, workflow_type), OVERRIDES_FIELD)
     found: list[dict[str, Any]] = orjson.loads(value or b"[]")
     return found
 
@@ -98,14 +82,9 @@ async def served_workflow_types(redis_url: str, tenant: str) -> set[str]:
 
     Raises `RedisUnreachable`.
     """
-    client: Any = connect_redis(redis_url)
-    try:
-        pattern = f"{redis_key(tenant, '').translate(_GLOB)}*"
+    pattern = f"{redis_key(tenant, '').translate(_GLOB)}*"
+    async with asking_redis(redis_url) as client:
         keys = [key.decode() async for key in client.scan_iter(pattern, count=500)]
-    except (RedisError, OSError) as error:
-        raise RedisUnreachable(redis_url, error) from error
-    finally:
-        await client.aclose()
     return {unquote(key.split(":")[3]) for key in keys}
 
 

@@ -6,14 +6,14 @@ import time
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Sequence
 from typing import Any, Final, NamedTuple
 
-from aiokafka import AIOKafkaConsumer, TopicPartition
+from aiokafka import TopicPartition
 from aiokafka.errors import KafkaError
 
 from headstart.producing import BrokerUnreachable, start_producer
 from topics.admin import TopicsMissing
 from topics.catalogue import COMMANDS
 from topics.commands import Begin, Command, CommandState, Place, command_key, encode_command
-from topics.reading import read_records, topic_state
+from topics.reading import read_records, reading, topic_state
 
 BY_HEADER: Final = "headstart.by"
 REASON_HEADER: Final = "headstart.reason"
@@ -111,29 +111,19 @@ class CommandFollower:
         for a while is waited for.
         """
         log, self.state = await topic_state(self._kafka, COMMANDS.name), CommandState()
-        tp = TopicPartition(COMMANDS.name, 0)
-        consumer = AIOKafkaConsumer(
-            bootstrap_servers=self._kafka,
-            enable_auto_commit=False,
-            auto_offset_reset="earliest",
-            fetch_max_wait_ms=200,
-        )
-        try:
-            await consumer.start()
-            consumer.assign([tp])
-            consumer.seek(tp, log.begin[0])
-            changed: set[Place] = set()
-            while True:
-                for records in (await consumer.getmany(tp, timeout_ms=idle_ms)).values():
-                    changed |= self._apply(records, refused)
-                begun = self.state.number is not None
-                if begun and await consumer.position(tp) >= log.end[0]:
-                    yield changed
-                    changed = set()
-        except (KafkaError, OSError) as error:
-            raise BrokerUnreachable(self._kafka, error) from error
-        finally:
-            await consumer.stop()
+        tp, changed = TopicPartition(COMMANDS.name, 0), set[Place]()
+        begin, earliest = {0: log.begin[0]}, {"auto_offset_reset": "earliest"}
+        async with reading(self._kafka, COMMANDS.name, begin, **earliest) as consumer:
+            try:
+                while True:
+                    for records in (await consumer.getmany(tp, timeout_ms=idle_ms)).values():
+                        changed |= self._apply(records, refused)
+                    begun = self.state.number is not None
+                    if begun and await consumer.position(tp) >= log.end[0]:
+                        yield changed
+                        changed = set()
+            except (KafkaError, OSError) as error:
+                raise BrokerUnreachable(self._kafka, error) from error
 
     def _apply(self, records: Iterable[Any], refused: Callable[[int, str], None]) -> set[Place]:
         changed = set()

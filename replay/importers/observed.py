@@ -9,11 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from replay.importers.runs import NotOfThisForm, Run, Unmapped, objects, run_of, step_of
+from replay.importers.runs import NotOfThisForm, Run, Unmapped, iso_ms, objects, run_of, step_of
 
 
 @dataclass
@@ -97,10 +96,4 @@ def _runs(source: str, traces: Mapping[str, _Trace]) -> Iterator[Run]:
 def _ms(value: Any) -> int | None:
     if isinstance(value, int | float) and not isinstance(value, bool):
         return int(value if value > 1e11 else value * 1000)
-    if not isinstance(value, str):
-        return None
-    try:
-        at = datetime.fromisoformat(value)
-    except ValueError:
-        return None
-    return int((at if at.tzinfo else at.replace(tzinfo=UTC)).timestamp() * 1000)
+    return iso_ms(value)

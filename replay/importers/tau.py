@@ -8,11 +8,10 @@ assistant messages, in OpenAI's form (`function.name`) or tau2's own (`name`).
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from replay.importers.runs import NotOfThisForm, Run, Unmapped, objects, run_of, step_of
+from replay.importers.runs import NotOfThisForm, Run, Unmapped, iso_ms, objects, run_of, step_of
 
 
 def tau_runs(file: Path, unmapped: Unmapped) -> Iterator[Run]:
@@ -61,7 +60,7 @@ def _steps(messages: list[Any], unmapped: Unmapped) -> list[dict[str, Any]]:
         if message.get("role") == "tool":
             own = by_id.get(str(message.get("tool_call_id") or message.get("id")))
             if own is not None:
-                own["returned_at"] = _time(message.get("timestamp"))
+                own["returned_at"] = iso_ms(message.get("timestamp"))
                 own["error"] = _failed(message)
             continue
         calls = message.get("tool_calls") or []
@@ -73,7 +72,7 @@ def _steps(messages: list[Any], unmapped: Unmapped) -> list[dict[str, Any]]:
             if not isinstance(tool, str) or not tool:
                 unmapped.add("tool calls without a name")
                 continue
-            steps.append(step_of(tool, _time(message.get("timestamp"))))
+            steps.append(step_of(tool, iso_ms(message.get("timestamp"))))
             by_id[str(call.get("id"))] = steps[-1]
     return steps
 
@@ -83,13 +82,3 @@ def _failed(message: Mapping[str, Any]) -> bool:
     return message.get("error") is True or (
         isinstance(content, str) and content.startswith("Error")
     )
-
-
-def _time(value: Any) -> int | None:
-    if not isinstance(value, str):
-        return None
-    try:
-        at = datetime.fromisoformat(value)
-    except ValueError:
-        return None
-    return int((at if at.tzinfo else at.replace(tzinfo=UTC)).timestamp() * 1000)

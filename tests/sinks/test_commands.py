@@ -14,7 +14,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headstart.contexts import MODES, modes_key, redis_key
-from sinks.commands import OVERRIDES, CommandPublisher, remembered_by, version_key
+from headstart.overrides import OVERRIDES_FIELD as OVERRIDES
+from sinks.commands import CommandPublisher, remembered_by, version_key
 from sinks.connections import RedisUnreachable
 from sinks.served import (
     overrides_for,
