@@ -19,6 +19,8 @@ _EXECUTOR: Final = {
         "where this host's executors keep events until they are sent",
     ),
     "HEADSTART_SHIPPER": ("process", "who sends them: process, thread or none"),
+    "HEADSTART_SCRUB": ("shipper", "where secrets are taken out: shipper, emit or off"),
+    "HEADSTART_COMPRESSION": ("", "of large frames: zstd or lz4"),
     "HEADSTART_MODE": ("act", "how far executors go at the most: off, observe or act"),
     "HEADSTART_DEBUG": ("", "anything: a failing command shows its traceback"),
 }
