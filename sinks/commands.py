@@ -139,7 +139,7 @@ def remembered_by(redis_url: str, now: int) -> Callable[[], Awaitable[Remembered
 async def _served(client: Any, now: int) -> AsyncIterator[Command]:
     found: list[dict[str, Any]] = []
     for pattern in ("headstart:thresholds:*", f"{MODES}*"):
-        async for key in client.scan_iter(pattern, count=500):
+        async for key in client.scan_iter(pattern, count=500, _type="hash"):
             place = _place_of(key.decode())
             if place is not None and place.kind == "threshold":
                 found += _said(place, await client.hget(key, OVERRIDES_FIELD))

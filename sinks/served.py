@@ -32,7 +32,7 @@ async def served_thresholds(
     Overrides are none: they say what is served instead.
     """
     async with asking_redis(redis_url) as client:
-        async for key in client.scan_iter(_PATTERN, count=500):
+        async for key in client.scan_iter(_PATTERN, count=500, _type="hash"):
             owner, workflow_type = key.decode().split(":")[2:4]
             if tenant is not None and unquote(owner) != tenant:
                 continue
@@ -84,7 +84,7 @@ async def served_workflow_types(redis_url: str, tenant: str) -> set[str]:
     """
     pattern = f"{redis_key(tenant, '').translate(_GLOB)}*"
     async with asking_redis(redis_url) as client:
-        keys = [key.decode() async for key in client.scan_iter(pattern, count=500)]
+        keys = [key.decode() async for key in client.scan_iter(pattern, count=500, _type="hash")]
     return {unquote(key.split(":")[3]) for key in keys}
 
 

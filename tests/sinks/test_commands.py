@@ -81,6 +81,7 @@ def client(redis_url: str) -> Iterator[Any]:
 def test_overrides_beside_the_thresholds(redis_url: str, client: Any, tenant: str) -> None:
     log = Log()
     log.add(override(tenant, path=PATH, tool="pay", suggest=0.5, until=99, by="ann", reason="slow"))
+    client.set(redis_key(tenant, "foreign"), "not a hash")
     key = redis_key(tenant, "refund")
     learned = Threshold(
         tenant=tenant, workflow_type="refund", path=PATH, speculate=0.8, suggest=0.6, epoch=1,
@@ -227,6 +228,7 @@ def test_what_is_served_is_remembered_for_a_new_log(
     for place, broken in enumerate((b"{", b"7", b'[1, {"path": 7}]')):
         client.hset(redis_key(tenant, f"broken-{place}"), OVERRIDES, broken)
     client.hset(modes_key(tenant), "agent/b", b"\xff")
+    client.set(redis_key(tenant, "foreign"), "not a hash")
     log = Log(number=5_000_000_000)
     log.add(override(tenant, path=PATH, by="ann", reason="slow"))
     log.add(override(tenant, until=10))
