@@ -28,11 +28,12 @@ Place = tuple[str, str, str]
 class _Seen:
     """The last position, the partition's clock then, and the offset of its event."""
 
-    __slots__ = ("at", "offset", "position")
+    __slots__ = ("at", "offset", "position", "touched")
 
     def __init__(self, row: SpoolRow) -> None:
         self.position, self.at = row
         self.offset = -1
+        self.touched = False
 
 
 class Spools:
@@ -57,13 +58,18 @@ class Spools:
     ) -> bool:
         """Return whether this event was seen before; note its position where it was not."""
         place = (tenant, workflow_type, origin[0])
-        seen = self._seen.get(place) or self._find(place, clock)
-        if origin[1] <= seen.position:
+        seen = self._seen.get(place)
+        if seen is None:
+            seen = self._find(place, clock)
+        position = origin[1]
+        if position <= seen.position:
             return True
-        seen.position, seen.at, seen.offset = origin[1], clock, offset
-        if place not in self._touched:
-            self._touch(place)
-        self._touched[place] = seen
+        seen.position = position
+        seen.at = clock
+        seen.offset = offset
+        if not seen.touched:  # a flag, because this is asked once an event
+            seen.touched = True
+            self._touch(place, seen)
         return False
 
     def _find(self, place: Place, clock: int) -> _Seen:
@@ -93,30 +99,29 @@ class Spools:
                 heapq.heappush(self._expiry, (seen.at, place))
                 continue
             self._seen.pop(place, None)
-            self._touch(place)
-            self._touched[place] = offset
+            self._touch(place, offset)
 
-    def _touch(self, place: Place) -> None:
+    def _touch(self, place: Place, how: _Seen | int) -> None:
+        self._touched[place] = how
         # Keys are UTF-8, whose characters have four bytes at the most.
         self.touched_bytes += 4 * (len(place[0]) + len(place[1]) + len(place[2])) + _ROW_BYTES
 
     def drain(self) -> list[tuple[bytes, bytes]]:
         """Return the rows that changed since the last call."""
-        epoch = self._epoch
-        rows = [
-            (
-                spool_key(*place),
-                deleted(epoch, seen)
-                if isinstance(seen, int)
-                else encode_spool(SpoolRow(seen.position, seen.at), epoch, seen.offset),
-            )
-            for place, seen in self._touched.items()
-        ]
+        rows = [(spool_key(*place), self._encoded(how)) for place, how in self._touched.items()]
+        for seen in self._touched.values():
+            if isinstance(seen, _Seen):
+                seen.touched = False
         self._touched.clear()
         self.touched_bytes = 0
         if len(self._seen) > CACHE_LIMIT:
             self._seen.clear()
         return rows
+
+    def _encoded(self, how: _Seen | int) -> bytes:
+        if isinstance(how, int):
+            return deleted(self._epoch, how)
+        return encode_spool(SpoolRow(how.position, how.at), self._epoch, how.offset)
 
 
 def _place(key: bytes) -> Place:
