@@ -9,7 +9,6 @@ from typing import Any
 import orjson
 
 from agents.recovery import Restoring
-from processing.answers import stored_threshold
 from processing.partition import Partition
 from processing.records import RecordBatch
 from processing.rows import (
@@ -28,6 +27,7 @@ from tests.simulation.databases import version_of
 from tests.simulation.faults import PATTERNS
 from tests.simulation.steering import OPERATORS_KEY
 from tests.simulation.traffic import JOINED
+from tests.simulation.wiring import answered
 from tests.simulation.world import World
 from topics.catalogue import CHANGELOG, DEAD_LETTERS, EVENTS, THRESHOLDS
 from topics.controls import SIGNATURE_HEADER, signature
@@ -171,7 +171,7 @@ def _learner_of(key: str, chosen: list[dict[str, Any]]) -> str | None:
 
 def _thresholds(world: World, rows: Rows) -> dict[tuple[str, str], tuple[tuple[int, int], bytes]]:
     """Return what Redis must hold of these rows."""
-    answers = [stored_threshold(k, row) for k, row in rows.items() if k[:1] == CONTEXT]
+    answers = [answered(k, row) for k, row in rows.items() if k[:1] == CONTEXT]
     return {(t.tenant, t.path): (version_of(t), encode_value(t)) for t in answers}
 
 
@@ -189,7 +189,7 @@ def _announced(world: World, partition: int, rows: Rows) -> Iterator[str]:
             newest[place] = said
     for key, row in rows.items():
         if key[:1] == CONTEXT:
-            right = stored_threshold(key, row)
+            right = answered(key, row)
             said = newest.get((right.tenant, right.path), {})
             answer = (said.get("speculate"), said.get("suggest"))
             if answer != (right.speculate, right.suggest) or said.get("deleted"):

@@ -10,7 +10,7 @@ import asyncio
 import heapq
 from collections import deque
 from collections.abc import Callable, Coroutine
-from contextvars import Context, ContextVar
+from contextvars import Context, ContextVar, copy_context
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -22,6 +22,17 @@ OWNER: ContextVar[Process | None] = ContextVar("OWNER", default=None)
 
 class Ended(BaseException):
     """The process that this coroutine belongs to is gone; nothing may catch this for good."""
+
+
+class _Handle(asyncio.Handle):
+    """A callback to come, made and run without what only debugging needs."""
+
+    __slots__ = ()
+
+    def __init__(self, callback: Any, args: Any, loop: Loop, context: Context | None) -> None:
+        self._context = copy_context() if context is None else context
+        self._loop, self._callback, self._args = loop, callback, args
+        self._cancelled, self._repr, self._source_traceback = False, None, None
 
 
 class Loop(asyncio.AbstractEventLoop):
@@ -49,7 +60,7 @@ class Loop(asyncio.AbstractEventLoop):
     def call_soon(
         self, callback: Callable[..., Any], *args: Any, context: Context | None = None
     ) -> asyncio.Handle:
-        handle = asyncio.Handle(callback, args, self, context)
+        handle = _Handle(callback, args, self, context)
         self._ready.append(handle)
         return handle
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
+from functools import lru_cache
 from types import SimpleNamespace
 from typing import Any
 from unittest.mock import patch
@@ -18,6 +19,7 @@ import agents.thresholds
 import delivery.commits
 import delivery.intake
 import processing.tombstones
+from processing.answers import stored_threshold
 from tests.simulation import clients, databases
 from tests.simulation.loop import OWNER
 from tests.simulation.process import end_process
@@ -26,6 +28,10 @@ REDIS_INTERVAL_S = 14.0
 SWEEP_S = 20.0
 BURY_AFTER_S = 200.0
 """Longer than anything sent can be under way; 1,800 s in earnest."""
+
+answered = lru_cache(maxsize=4096)(stored_threshold)
+"""What a row answers, worked out once: it depends on the row alone, and is asked at each opening,
+which in a world is every other moment."""
 
 
 class _Log:
@@ -56,10 +62,11 @@ def simulated() -> Iterator[None]:
             "BatchProducer": clients.Producer, "Alive": clients.Alive,
             "ThresholdPublisher": databases.Publisher, "Published": databases.Published,
             "topic_state": clients.topic_state, "end_process": end_process, "log": _Log(),
-            "REDIS_INTERVAL_S": REDIS_INTERVAL_S,
+            "REDIS_INTERVAL_S": REDIS_INTERVAL_S, "stored_threshold": answered,
         }),
         (agents.ownership, {
             "read_records": clients.read_records, "time": SimpleNamespace(monotonic=_now),
+            "stored_threshold": answered,
         }),
         (agents.recovery, {
             "read_batches": clients.recover_batches, "topic_state": clients.topic_state,
