@@ -7,7 +7,7 @@ raises, and whoever awaits it ends the process.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Final
 
 from aiokafka import AIOKafkaProducer
@@ -50,19 +50,25 @@ class BatchProducer:
             await self._producer.stop()
 
     async def send_rows(
-        self, topic: str, partition: int, rows: Iterable[tuple[bytes, bytes | None]]
+        self,
+        topic: str,
+        partition: int,
+        rows: Sequence[tuple[bytes, bytes | None]],
+        last_headers: Sequence[tuple[str, bytes]] = (),
     ) -> tuple[int, int]:
         """Send rows as one record batch; return (first, last) of their offsets once acknowledged.
 
-        Raises `BatchTooLarge`, or aiokafka's `KafkaError`.
+        `last_headers`: of the last record. Raises `BatchTooLarge`, or aiokafka's `KafkaError`.
         """
         assert self._producer is not None
         builder = self._producer.create_batch()
-        count = 0
-        for key, value in rows:
-            if builder.append(key=key, value=value, timestamp=None) is None:
-                raise BatchTooLarge(f"{count} rows fill a batch of {topic}-{partition}")
-            count += 1
+        count = len(rows)
+        headers: list[tuple[str, bytes]] = []
+        for place, (key, value) in enumerate(rows, 1):
+            if place == count:
+                headers = [*last_headers]
+            if builder.append(key=key, value=value, timestamp=None, headers=headers) is None:
+                raise BatchTooLarge(f"{place - 1} rows fill a batch of {topic}-{partition}")
         future = await self._producer.send_batch(builder, topic, partition=partition)
         metadata = await future
         return metadata.offset, metadata.offset + count - 1

@@ -7,7 +7,7 @@ and woke up.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Final, cast
+from typing import Final, NamedTuple, cast
 
 import structlog
 
@@ -15,7 +15,8 @@ from agents.record_path.reading import read_batches
 from agents.store import ContextStore
 from processing.rows import stale
 from topics.catalogue import CHANGELOG
-from topics.reading import topic_state
+from topics.completeness import complete_from
+from topics.reading import read_records, topic_state
 
 log = structlog.get_logger()
 
@@ -57,20 +58,30 @@ class Restoring:
         self._empty = False
 
 
+class Recovered(NamedTuple):
+    """What recovery found out of one partition's changelog."""
+
+    overtaken: set[bytes]
+    """Keys whose last row is not the right one."""
+    complete_from: int
+    """The offset from which on it holds every row."""
+
+
 async def recover(
     store: ContextStore, kafka: str, partitions: Iterable[int]
-) -> Mapping[int, set[bytes]]:
+) -> Mapping[int, Recovered]:
     """Bring partitions of the store up to the end of the changelog.
 
-    Returns, by partition, the keys whose last row in the changelog is not the right one. Raises
-    `BrokerUnreachable` and `TopicsMissing`.
+    Raises `BrokerUnreachable` and `TopicsMissing`.
     """
     state = await topic_state(kafka, CHANGELOG.name)
-    begin, end, restoring = {}, {}, {}
-    for partition in partitions:
+    end = {partition: state.end[partition] for partition in partitions}
+    complete = await _complete_from(kafka, state.begin, end)
+    begin, restoring = {}, {}
+    for partition in end:
         held = store.held_offset(partition)
-        begin[partition] = max(state.begin[partition], 0 if held is None else held + 1)
-        end[partition] = state.end[partition]
+        first = complete[partition] if held is None else held + 1
+        begin[partition] = max(state.begin[partition], first)
         restoring[partition] = Restoring(store, partition)
     count = 0
     async for batch in read_batches(kafka, CHANGELOG.name, begin, end):
@@ -81,4 +92,18 @@ async def recover(
         if begin[partition] < end[partition]:
             each.write(end[partition] - 1)
     log.info("thresholds.recovered", partitions=len(restoring), records=count)
-    return {partition: each.overtaken for partition, each in restoring.items()}
+    return {
+        partition: Recovered(each.overtaken, complete[partition])
+        for partition, each in restoring.items()
+    }
+
+
+async def _complete_from(
+    kafka: str, begin: Mapping[int, int], end: Mapping[int, int]
+) -> Mapping[int, int]:
+    """Return what the last record of each partition says of the log's completeness."""
+    found = dict.fromkeys(end, 0)
+    last = {partition: end[partition] - 1 for partition in end if begin[partition] < end[partition]}
+    async for record in read_records(kafka, CHANGELOG.name, last, end):
+        found[record.partition] = complete_from(record.headers)
+    return found

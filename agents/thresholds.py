@@ -18,7 +18,7 @@ from agents.lane import end_process
 from agents.ownership import Ownership
 from agents.pacing import paced
 from agents.producer import BatchProducer
-from agents.recovery import recover
+from agents.recovery import Recovered, recover
 from agents.refusals import RefusalGuard
 from agents.source import GroupSource
 from agents.store import ContextStore, new_table
@@ -73,9 +73,9 @@ class ThresholdRuntime:
             ]
         await self.drain()
         generation = self.app.consumer_generation_id
-        overtaken = await recover(self.store, self.kafka, [tp.partition for tp in assigned])
+        recovered = await recover(self.store, self.kafka, [tp.partition for tp in assigned])
         owned = {
-            tp: await self._open(tp, committed.get(tp, 0), overtaken[tp.partition])
+            tp: await self._open(tp, committed.get(tp, 0), recovered[tp.partition])
             for tp in sorted(assigned)
         }
         begin = {tp: each.core.watermark + 1 for tp, each in owned.items()}
@@ -84,7 +84,7 @@ class ThresholdRuntime:
         self._owned, self._generation = owned, generation
         return begin
 
-    async def _open(self, tp: TP, committed: int, overtaken: Iterable[bytes]) -> Ownership:
+    async def _open(self, tp: TP, committed: int, recovered: Recovered) -> Ownership:
         await adopt_rows(self.store, self.producer, tp.partition, self.epoch.number)
         core = Partition(
             tp.partition,
@@ -93,10 +93,10 @@ class ThresholdRuntime:
             self._config.rules,
             lambda key: self.store.get_row(tp.partition, key),
         )
-        owned = Ownership(tp, core, self)
+        owned = Ownership(tp, core, self, recovered.complete_from)
         await owned.restore()
         self.guard.open(tp, core.watermark + 1)
-        await owned.delivery.mend(overtaken)
+        await owned.delivery.mend(recovered.overtaken)
         # Rows at or past the committed offset may have reached the table but not Redis; so may
         # all rows where nothing of this log epoch has been applied.
         oldest = min(committed, core.watermark + 1) if core.watermark >= 0 else -1

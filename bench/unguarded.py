@@ -21,7 +21,7 @@ async def _admit(_self: Any, _place: object, _batch: object) -> bool:
 
 
 async def _append(self: Any, rows: Sequence[Row]) -> bool:
-    _first, last = await self._outlets.send_rows(rows)
+    _first, last = await self._outlets.send_rows(rows, 0)
     self._outlets.write_rows(rows, last)
     return True
 

@@ -6,7 +6,7 @@ Knows neither Faust nor a database; the places that a commit goes to are the `Ou
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Sequence
+from collections.abc import AsyncIterable, Iterable, Sequence
 from typing import Final, Protocol
 
 import structlog
@@ -35,8 +35,11 @@ class Outlets(Protocol):
         """Return when the broker has them."""
         ...
 
-    async def send_rows(self, rows: Sequence[Row], /) -> tuple[int, int]:
-        """Append rows to the changelog as one record batch; return its first and last offset."""
+    async def send_rows(self, rows: Sequence[Row], complete_from: int, /) -> tuple[int, int]:
+        """Append rows to the changelog as one record batch; return its first and last offset.
+
+        `complete_from` goes with it: see `Delivery.complete_from`.
+        """
         ...
 
     async def changelog(self, begin: int, end: int, /) -> Sequence[Row]:
@@ -71,8 +74,10 @@ class Outlets(Protocol):
 class Delivery:
     """Delivers the commits of one partition under one assignment, one step after the other."""
 
-    def __init__(self, outlets: Outlets, next_changelog: int) -> None:
+    def __init__(self, outlets: Outlets, next_changelog: int, complete_from: int = 0) -> None:
         """`next_changelog`: the changelog offset that follows what the local store holds."""
+        self.complete_from = complete_from
+        """The changelog holds every row from this offset on: who has none need not read before."""
         self._outlets = outlets
         self._next = next_changelog
         self._ahead = (-1, -1)
@@ -100,10 +105,27 @@ class Delivery:
         async with self._one_at_a_time:
             if end <= self._next:
                 return
-            begin, self._next = self._next, end
-            better = await self._better(begin, end)
+            better = await self._better(self._next, end)
+            self._next = end
             if self._outlets.current() and await self._append_again(better):
                 self._write((), self._next - 1)
+
+    async def rewrite(self, pieces: AsyncIterable[Iterable[bytes]]) -> None:
+        """Append again the row of every key, so that who restores the table reads them alone.
+
+        `pieces`: the keys of all rows of the local store. Commits go on in between; what they
+        change stands behind the beginning too.
+        """
+        async with self._one_at_a_time:
+            if self._behind_others():
+                return  # rows before the beginning are in no store of ours
+            begin = self._next
+        async for keys in pieces:
+            async with self._one_at_a_time:
+                rows = [(key, row) for key in keys if (row := self._outlets.get_row(key))]
+                if not await self._append_again(rows):
+                    return
+        self.complete_from = begin
 
     async def bury(self, markers: Iterable[tuple[bytes, bytes]]) -> bool:
         """Append tombstones for rows that were deleted long ago, where they still are.
@@ -135,7 +157,7 @@ class Delivery:
         outlets = self._outlets
         if not outlets.current():
             return False
-        first, last = await outlets.send_rows(rows)
+        first, last = await outlets.send_rows(rows, self.complete_from)
         if not outlets.current():
             return False
         begin, self._next = self._next, last + 1
@@ -154,12 +176,15 @@ class Delivery:
         Those of another owner that was ahead of us are in no store of ours until we have come as
         far; a recovery that began after them would miss them.
         """
-        if self._ahead > (-1, -1):
-            row = dict(rows).get(PARTITION_KEY) or self._outlets.get_row(PARTITION_KEY)
-            if row is None or version(row) < self._ahead:
-                self._outlets.write_rows(rows, None)
-                return
-        self._outlets.write_rows(rows, changelog_offset)
+        behind = self._behind_others(dict(rows).get(PARTITION_KEY))
+        self._outlets.write_rows(rows, None if behind else changelog_offset)
+
+    def _behind_others(self, row: bytes | None = None) -> bool:
+        """Return whether another owner's rows are newer than ours, `row` being the partition's."""
+        if self._ahead == (-1, -1):
+            return False
+        row = row or self._outlets.get_row(PARTITION_KEY)
+        return row is None or version(row) < self._ahead
 
     async def _better(self, begin: int, end: int) -> list[Row]:
         """Return our rows that stale ones followed between two offsets of the changelog.

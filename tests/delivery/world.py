@@ -16,6 +16,7 @@ class World:
         self.log: list[Row] = []
         self.table: dict[bytes, bytes] = {}
         self.held: int | None = None
+        self.complete_from = 0
         self.happened: list[str] = []
         self.owned = self.redis_is_there = True
         self.before_send: Callable[[], None] = lambda: None
@@ -27,10 +28,11 @@ class World:
     async def send_dead_letters(self, _letters: Sequence[DeadLetter]) -> None:
         self.happened.append("dead letters")
 
-    async def send_rows(self, rows: Sequence[Row]) -> tuple[int, int]:
+    async def send_rows(self, rows: Sequence[Row], complete_from: int) -> tuple[int, int]:
         self.before_send()
         first = len(self.log)
         self.log.extend(rows)
+        self.complete_from = complete_from
         self.happened.append("changelog")
         self.after_send()
         return first, len(self.log) - 1

@@ -12,7 +12,7 @@ from faust.types import TP
 from agents.store import ContextStore
 from delivery.commits import Row
 from processing.dead_letters import DeadLetter
-from processing.records import RecordBatch
+from processing.records import Headers, RecordBatch
 from tests.simulation.loop import OWNER
 from tests.simulation.process import Process, StoreFailed
 from topics.catalogue import CHANGELOG, DEAD_LETTERS, THRESHOLDS
@@ -86,15 +86,20 @@ class Producer:
     def idempotent(self) -> bool:
         return self._broker.kafka
 
-    async def send_rows(self, topic: str, partition: int, rows: Iterable[Row]) -> tuple[int, int]:
-        placed: tuple[int, int] = await self.send_batch(topic, partition, list(rows))
+    async def send_rows(
+        self, topic: str, partition: int, rows: Sequence[Row], last_headers: Headers = ()
+    ) -> tuple[int, int]:
+        placed: tuple[int, int] = await self.send_batch(topic, partition, rows, last_headers)
         return placed
 
-    async def send_batch(self, topic: str, partition: int, batch: Sequence[Row]) -> Any:
-        world = self._process.world
+    async def send_batch(
+        self, topic: str, partition: int, batch: Sequence[Row], headers: Headers
+    ) -> Any:
+        """Send one record batch. All of its records get the headers; the last one's are read."""
+        now, at = self._process.world.wall_ms, self._process.world.loop
         return await self._process.call(
             PORT_OF[topic],
-            lambda: self._broker.append(topic, partition, batch, world.wall_ms(), world.loop.now),
+            lambda: self._broker.append(topic, partition, batch, now(), at.now, headers),
         )
 
     async def send_dead_letters(self, letters: Iterable[DeadLetter]) -> None:
@@ -232,4 +237,6 @@ async def read_records(
             "changelog.read", lambda p=partition, of=log: of.read(begin[p], end[p])
         )
         for record in rows:
-            yield record
+            yield SimpleNamespace(
+                partition=partition, key=record.key, value=record.value, headers=record.headers
+            )

@@ -15,7 +15,7 @@ from agents.ownership import Ownership
 from delivery.commits import Delivery, Row
 from processing.partition import Commit, Partition
 from processing.positions import Positions, Verdict
-from processing.records import RecordBatch
+from processing.records import Headers, RecordBatch
 from processing.rows import is_deleted
 from processing.spools import Spools
 from processing.storing import Unpacked
@@ -35,15 +35,18 @@ def one_record_batch() -> Patches:
     """A commit is exactly one record batch."""
 
     async def send(
-        self: clients.Producer, topic: str, partition: int, rows: Sequence[Row]
+        self: clients.Producer,
+        topic: str,
+        partition: int,
+        rows: Sequence[Row],
+        last_headers: Headers = (),
     ) -> tuple[int, int]:
-        rows = list(rows)
         if topic != CHANGELOG.name or len(rows) < 2:
-            placed: tuple[int, int] = await self.send_batch(topic, partition, rows)
+            placed: tuple[int, int] = await self.send_batch(topic, partition, rows, last_headers)
             return placed
         half = len(rows) // 2
-        first, _ = await self.send_batch(topic, partition, rows[:half])
-        _, last = await self.send_batch(topic, partition, rows[half:])
+        first, _ = await self.send_batch(topic, partition, rows[:half], ())
+        _, last = await self.send_batch(topic, partition, rows[half:], last_headers)
         return first, last
 
     return patch.object(clients.Producer, "send_rows", send)
@@ -274,6 +277,35 @@ def markers_instead_of_tombstones() -> Patches:
     return patch.object(Delivery, "_append", append)
 
 
+def complete_from_the_beginning() -> Patches:
+    """A rewritten changelog counts from where the rewrite began, not from where it ended."""
+    real = Delivery.rewrite
+
+    async def rewrite(self: Delivery, pieces: Any) -> None:
+        before = self.complete_from
+        await real(self, pieces)
+        if self.complete_from != before:
+            self.complete_from = self._next
+
+    return patch.object(Delivery, "rewrite", rewrite)
+
+
+def rewrite_whole() -> Patches:
+    """The changelog counts as complete only when every row was appended again."""
+    real = Delivery.rewrite
+
+    async def rewrite(self: Delivery, pieces: Any) -> None:
+        begin = self._next
+        await real(self, pieces)
+        self.complete_from = begin
+
+    async def half(self: Delivery, rows: Sequence[Row]) -> bool:
+        return await again(self, rows[: len(rows) // 2])
+
+    again = Delivery._append_again
+    return patch.multiple(Delivery, rewrite=rewrite, _append_again=half)
+
+
 RULES: dict[str, Callable[[], Patches]] = {
     rule.__name__: rule
     for rule in (
@@ -283,7 +315,7 @@ RULES: dict[str, Callable[[], Patches]] = {
         generation_check, stall_check, skip_what_was_applied, begin_after_the_watermark,
         offsets_in_the_transaction, offsets_after_the_transaction, unique_key, dead_letters_first,
         dead_letters_before_the_transaction, notice_a_forgetful_redis, mark_while_publishing,
-        markers_instead_of_tombstones,
+        markers_instead_of_tombstones, complete_from_the_beginning, rewrite_whole,
     )
 }  # fmt: skip
 

@@ -15,11 +15,13 @@ WITHIN = 100
 """Seeds that are enough to find the absence of a common rule."""
 RARE: dict[str, int] = {
     "answer_stale_rows": 491,
+    "complete_from_the_beginning": 97,
     "dead_letters_before_the_transaction": 716,
     "dead_letters_first": 118,
     "higher_offset_wins": 2626,
     "mark_while_publishing": 200,
     "offset_behind_newer_rows": 723,
+    "rewrite_whole": 177,
     "stall_check": 550,
 }
 """Seeds that find what takes a rarer coincidence; they keep the promise with the rule on."""

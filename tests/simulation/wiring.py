@@ -29,6 +29,9 @@ SWEEP_S = 20.0
 BURY_AFTER_S = 200.0
 """Longer than anything sent can be under way; 1,800 s in earnest."""
 
+REWRITE_AFTER = 40
+"""Records of the changelog after which the table is rewritten; 20,000 in earnest."""
+
 answered = lru_cache(maxsize=4096)(stored_threshold)
 """What a row answers, worked out once: it depends on the row alone, and is asked at each opening,
 which in a world is every other moment."""
@@ -66,11 +69,11 @@ def simulated() -> Iterator[None]:
         }),
         (agents.ownership, {
             "read_records": clients.read_records, "time": SimpleNamespace(monotonic=_now),
-            "stored_threshold": answered,
+            "stored_threshold": answered, "REWRITE_AFTER": REWRITE_AFTER, "REWRITE_FACTOR": 0,
         }),
         (agents.recovery, {
-            "read_batches": clients.recover_batches, "topic_state": clients.topic_state,
-            "log": _Log(),
+            "read_batches": clients.recover_batches, "read_records": clients.read_records,
+            "topic_state": clients.topic_state, "log": _Log(),
         }),
         (agents.sink, {
             "BatchProducer": clients.Producer, "end_process": end_process, "log": _Log(),

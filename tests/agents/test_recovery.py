@@ -1,0 +1,87 @@
+"""A table restored from a real changelog: whole, and from where that is complete."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import TypeVar
+
+import faust
+import pytest
+
+from agents.producer import BatchProducer
+from agents.recovery import Recovered, recover
+from agents.store import ContextStore, new_table
+from deploy.local import Addresses
+from deploy.system import prepare
+from processing.rows import deleted, with_version
+from topics.catalogue import CHANGELOG, CONTEXTS_TABLE
+from topics.completeness import complete_from, completeness
+
+T = TypeVar("T")
+PARTITIONS = 4
+
+
+def row(offset: int) -> bytes:
+    return with_version(deleted(0, 0), 1, offset)
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> ContextStore:
+    app = faust.App("headstart-t", datadir=tmp_path, store="memory://", autodiscover=False)
+    return new_table(app, CONTEXTS_TABLE, partitions=PARTITIONS, epoch=1).data
+
+
+@pytest.fixture(scope="module")
+def kafka(addresses: Addresses) -> str:
+    asyncio.run(prepare(addresses, PARTITIONS))
+    return addresses.kafka
+
+
+async def _appending(kafka: str, work: Callable[[BatchProducer], Awaitable[T]]) -> T:
+    producer = BatchProducer(kafka)
+    await producer.start()
+    try:
+        return await work(producer)
+    finally:
+        await producer.stop()
+
+
+@pytest.mark.integration
+def test_an_empty_store_begins_where_the_log_is_complete(kafka: str, store: ContextStore) -> None:
+    async def append(producer: BatchProducer) -> tuple[int, int]:
+        await producer.send_rows(CHANGELOG.name, 1, [(b"before", row(1)), (b"a", row(2))])
+        begin, _ = await producer.send_rows(CHANGELOG.name, 1, [(b"a", row(2))])
+        rows = [(b"b", row(3)), (b"c", None), (b"d", row(4))]
+        _, last = await producer.send_rows(CHANGELOG.name, 1, rows, [completeness(begin)])
+        return begin, last
+
+    begin, last = asyncio.run(_appending(kafka, append))
+    found = asyncio.run(recover(store, kafka, [0, 1]))
+    assert found == {0: Recovered(set(), 0), 1: Recovered(set(), begin)}
+    assert dict(store.scan(1)) == {b"a": row(2), b"b": row(3), b"d": row(4)}
+    assert store.held_offset(1) == last
+
+
+@pytest.mark.integration
+def test_a_store_that_holds_something_goes_on_behind_it(kafka: str, store: ContextStore) -> None:
+    async def append(producer: BatchProducer) -> int:
+        first, _ = await producer.send_rows(CHANGELOG.name, 2, [(b"a", row(1))])
+        store.write_rows(2, [(b"a", row(1)), (b"z", row(0))], first)
+        await producer.send_rows(CHANGELOG.name, 2, [(b"z", None), (b"b", row(2))])
+        again = [(b"a", row(1)), (b"b", row(2))]
+        begin, _ = await producer.send_rows(CHANGELOG.name, 2, again, [completeness(first + 3)])
+        return begin
+
+    begin = asyncio.run(_appending(kafka, append))
+    found = asyncio.run(recover(store, kafka, [2]))
+    assert found == {2: Recovered(set(), begin)}
+    assert dict(store.scan(2)) == {b"a": row(1), b"b": row(2)}, "what was buried before is gone"
+
+
+def test_what_names_no_offset_means_the_whole_log() -> None:
+    assert complete_from([]) == 0
+    assert complete_from([("other", b"7")]) == 0
+    assert complete_from([("headstart.complete-from", b"-1")]) == 0
+    assert complete_from([completeness(12)]) == 12
