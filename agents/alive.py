@@ -15,9 +15,10 @@ from agents.lane import end_process
 
 SESSION_TIMEOUT_S: Final = 10.0
 """How long the group waits for a heartbeat before it gives a member's partitions away."""
-HEARTBEAT_S: Final = 2.0
-LONGEST_STALL_S: Final = SESSION_TIMEOUT_S - HEARTBEAT_S - 1.0
-"""The last heartbeat may have been sent one interval before the stall."""
+HEARTBEAT_S: Final = 0.5
+"""Also how late a member hears of a rebalance, which waits for all of them."""
+LONGEST_STALL_S: Final = SESSION_TIMEOUT_S - 3.0
+"""The last heartbeat may be an interval older than the stall; it may have taken long, or failed."""
 _BEAT_S: Final = 0.25
 
 

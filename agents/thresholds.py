@@ -39,8 +39,9 @@ log = structlog.get_logger()
 
 REDIS_INTERVAL_S: Final = 1.0
 """How soon what waits for Redis is tried again, and a Redis that forgot is noticed."""
-TIDY_INTERVAL_S: Final = 30.0
-"""How often the changelog is looked at where nothing happens: well inside its compaction lag."""
+TIDY_INTERVAL_S: Final = 10.0
+"""How often the changelog is looked at where nothing happens: well inside its compaction lag, and
+soon enough to rewrite it for whoever restores after two kills in a row."""
 
 
 class ThresholdRuntime:

@@ -11,8 +11,11 @@ from unittest.mock import patch
 import agents.recovery
 import agents.sink
 import agents.thresholds
+import processing.partition
 from agents.ownership import Ownership
 from delivery.commits import Delivery, Row
+from processing.choices import Choices
+from processing.contexts import Contexts
 from processing.partition import Commit, Partition
 from processing.positions import Positions, Verdict
 from processing.records import Headers, RecordBatch
@@ -21,6 +24,7 @@ from processing.spools import Spools
 from processing.storing import Unpacked
 from tests.simulation import clients, databases
 from topics.catalogue import CHANGELOG
+from topics.controls import Choice
 from topics.schema import Threshold
 
 Patches = Any
@@ -306,6 +310,39 @@ def rewrite_whole() -> Patches:
     return patch.multiple(Delivery, rewrite=rewrite, _append_again=half)
 
 
+def a_choice_is_a_row() -> Patches:
+    """What an operator chose is in the table, for whoever takes the partition over."""
+    return patch.object(Choices, "drain", lambda _: [])
+
+
+def the_newest_choice_holds() -> Patches:
+    """Of two choices about the same the later one holds, whichever came first in the log."""
+    real = Choices.apply
+
+    def apply(self: Choices, choice: Choice, offset: int) -> bool:
+        self._held = {
+            key: held for key, held in self._held.items() if held.pattern != choice.pattern
+        }
+        return real(self, choice, offset)
+
+    return patch.object(Choices, "apply", apply)
+
+
+def only_what_is_signed() -> Patches:
+    """A control record that no operator signed chooses nothing."""
+    real = processing.partition.read_control
+    return patch.object(
+        processing.partition,
+        "read_control",
+        lambda value, headers, at, _: real(value, headers, at, None),
+    )
+
+
+def restored_contexts_are_bounded_too() -> Patches:
+    """Contexts that a successor takes up go as those do that it has seen itself."""
+    return patch.object(Contexts, "restore", lambda *_: None)
+
+
 RULES: dict[str, Callable[[], Patches]] = {
     rule.__name__: rule
     for rule in (
@@ -316,6 +353,8 @@ RULES: dict[str, Callable[[], Patches]] = {
         offsets_in_the_transaction, offsets_after_the_transaction, unique_key, dead_letters_first,
         dead_letters_before_the_transaction, notice_a_forgetful_redis, mark_while_publishing,
         markers_instead_of_tombstones, complete_from_the_beginning, rewrite_whole,
+        a_choice_is_a_row, the_newest_choice_holds, only_what_is_signed,
+        restored_contexts_are_bounded_too,
     )
 }  # fmt: skip
 

@@ -25,6 +25,7 @@ from tests.simulation.loop import OWNER
 from tests.simulation.process import end_process
 
 REDIS_INTERVAL_S = 14.0
+TIDY_INTERVAL_S = 30.0
 SWEEP_S = 20.0
 BURY_AFTER_S = 200.0
 """Longer than anything sent can be under way; 1,800 s in earnest."""
@@ -65,7 +66,8 @@ def simulated() -> Iterator[None]:
             "BatchProducer": clients.Producer, "Alive": clients.Alive,
             "ThresholdPublisher": databases.Publisher, "Published": databases.Published,
             "topic_state": clients.topic_state, "end_process": end_process, "log": _Log(),
-            "REDIS_INTERVAL_S": REDIS_INTERVAL_S, "stored_threshold": answered,
+            "REDIS_INTERVAL_S": REDIS_INTERVAL_S, "TIDY_INTERVAL_S": TIDY_INTERVAL_S,
+            "stored_threshold": answered,
         }),
         (agents.ownership, {
             "read_records": clients.read_records, "time": SimpleNamespace(monotonic=_now),
