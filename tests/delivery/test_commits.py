@@ -173,3 +173,23 @@ def test_what_answers_a_row_of_another(
     assert found == expected
     if found is not None:
         assert not stale(theirs, found), "the answer wins in a recovery"
+
+
+def test_what_could_not_be_read_back_is_looked_at_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    world = World()
+    delivery = Delivery(world, 0)
+
+    async def away(_begin: int, _end: int) -> list[Any]:
+        raise ConnectionError("broker away")
+
+    async def body() -> None:
+        await delivery.deliver(commit(9, a=row(8)))
+        world.log.append((b"a", row(5)))
+        with monkeypatch.context() as patched:
+            patched.setattr(world, "changelog", away)
+            with pytest.raises(ConnectionError):
+                await delivery.check_changelog(3)
+        await delivery.check_changelog(3)
+
+    run(body())
+    assert world.last_rows()[b"a"] == row(8)
