@@ -13,7 +13,7 @@ from bench.measuring import say
 
 BENCHMARKS: Final = {
     "capture": "emit() and its shipper, next to an OpenTelemetry span's end and a bare append",
-    "process": "threshold agent on a drained backlog, next to a plain Faust agent",
+    "process": "threshold agent on a drained backlog, next to Faust, Quix and Kafka Streams",
     "exactness": "threshold agent with all its rules, next to itself without them",
     "learn": "every policy over simulated worlds and real traces, next to an all-knowing oracle",
     "read": "thresholds: mirror hits, misses next to a bare HMGET, age of changes, memory",

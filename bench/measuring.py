@@ -49,19 +49,19 @@ def fresh_stack(kafka: str) -> Iterator[tuple[Addresses, Path]]:
             yield stack.addresses, path
 
 
-def events(count: int) -> Iterator[tuple[int, bytes, bytes]]:
+def events(count: int, contexts: int = CONTEXTS) -> Iterator[tuple[int, bytes, bytes]]:
     """Yield (partition, key, JSON) of `task_complete` events as our client sends them.
 
-    One context per workflow type, `CONTEXTS` of them, about 480 bytes an event.
+    One context per workflow type, about 480 bytes an event.
     """
     draw = random.Random(7)
     ids = [str(uuid.UUID(int=draw.getrandbits(128), version=4)) for _ in range(4096)]
-    names = [f"workflow-{number}" for number in range(CONTEXTS)]
+    names = [f"workflow-{number}" for number in range(contexts)]
     places = [(owner("bench", name, PARTITIONS), event_key("bench", name)) for name in names]
     start = time.time_ns() // 1_000_000
     spool = str(uuid.uuid4())
     for number in range(count):
-        context = number % CONTEXTS
+        context = number % contexts
         partition, key = places[context]
         unique = f"{number:08x}{ids[number % 4096][8:]}"
         yield partition, key, orjson.dumps(
@@ -87,13 +87,15 @@ def events(count: int) -> Iterator[tuple[int, bytes, bytes]]:
         )  # fmt: skip
 
 
-def frames(count: int, per_frame: int) -> Iterator[tuple[int, bytes, bytes]]:
+def frames(
+    count: int, per_frame: int, contexts: int = CONTEXTS
+) -> Iterator[tuple[int, bytes, bytes]]:
     """Yield (partition, key, record value): single events, or frames of one key."""
     if per_frame == 1:
-        yield from events(count)
+        yield from events(count, contexts)
         return
     waiting: dict[bytes, list[bytes]] = {}
-    for partition, key, event in events(count):
+    for partition, key, event in events(count, contexts):
         of_key = waiting.setdefault(key, [])
         of_key.append(event)
         if len(of_key) == per_frame:
@@ -101,8 +103,13 @@ def frames(count: int, per_frame: int) -> Iterator[tuple[int, bytes, bytes]]:
             of_key.clear()
 
 
-async def produce(kafka: str, records: Iterable[tuple[int, bytes, bytes]]) -> int:
-    """Put records on the events topic in well-filled record batches; return how many."""
+async def produce(
+    kafka: str, records: Iterable[tuple[int, bytes, bytes]], *, filled: bool = True
+) -> int:
+    """Put records on the events topic; return how many.
+
+    In well-filled record batches, or each in one of its own.
+    """
     producer = AIOKafkaProducer(
         bootstrap_servers=kafka, acks=1, max_batch_size=BATCH_BYTES, max_request_size=1_048_576
     )
@@ -113,6 +120,9 @@ async def produce(kafka: str, records: Iterable[tuple[int, bytes, bytes]]) -> in
         for partition, key, value in records:
             builder = builders.get(partition)
             if builder is None:
+                builder = builders[partition] = producer.create_batch()
+            elif not filled:
+                await producer.send_batch(builder, EVENTS.name, partition=partition)
                 builder = builders[partition] = producer.create_batch()
             if builder.append(key=key, value=value, timestamp=None) is None:
                 await producer.send_batch(builder, EVENTS.name, partition=partition)

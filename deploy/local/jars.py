@@ -14,11 +14,12 @@ from deploy.local.nursery import Nursery
 from deploy.local.process import AT_ONCE
 
 VERSION = "4.1.0"
-_ARTIFACT = "kafka_2.13"
+KAFKA = "kafka_2.13"
+"""The broker's artifact."""
 _PLUGIN = "org.apache.maven.plugins:maven-dependency-plugin:3.8.1:copy-dependencies"
 _FETCH_SECONDS = 300.0
 # Kafka leaves the logging backend to its distribution; without one its errors are lost.
-_POM = f"""<project>
+_POM = """<project>
   <modelVersion>4.0.0</modelVersion>
   <groupId>headstart</groupId>
   <artifactId>kafka-jars</artifactId>
@@ -27,8 +28,8 @@ _POM = f"""<project>
   <dependencies>
     <dependency>
       <groupId>org.apache.kafka</groupId>
-      <artifactId>{_ARTIFACT}</artifactId>
-      <version>{VERSION}</version>
+      <artifactId>{artifact}</artifactId>
+      <version>{version}</version>
     </dependency>
     <dependency>
       <groupId>org.apache.logging.log4j</groupId>
@@ -40,18 +41,22 @@ _POM = f"""<project>
 """
 
 
-def kafka_jars(nursery: Nursery, name: str) -> Path:
-    """The folder with the jars; the first call on a machine fetches them."""
+def kafka_jars(nursery: Nursery, name: str, artifact: str = KAFKA) -> Path:
+    """The folder with the jars of an artifact of Kafka's; the first call on a machine fetches them.
+
+    `name`: claimed in `nursery`, for whatever fetches them.
+    """
     cache = _cache()
-    jars = cache / f"kafka-{VERSION}"
+    folder = f"{artifact.partition('_')[0]}-{VERSION}"
+    jars = cache / folder
     if jars.is_dir():
         return jars
     try:
         cache.mkdir(parents=True, exist_ok=True)
-        with (cache / f"kafka-{VERSION}.lock").open("w") as lock:
+        with (cache / f"{folder}.lock").open("w") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)  # another process may fetch them: wait for it
             if not jars.is_dir():
-                _fetch(nursery, name, jars)
+                _fetch(nursery, name, artifact, jars)
     except OSError as error:
         raise StackError(
             f"cannot keep Apache Kafka in {cache} ({error.strerror}): set XDG_CACHE_HOME to a "
@@ -60,7 +65,7 @@ def kafka_jars(nursery: Nursery, name: str) -> Path:
     return jars
 
 
-def _fetch(nursery: Nursery, name: str, jars: Path) -> None:
+def _fetch(nursery: Nursery, name: str, artifact: str, jars: Path) -> None:
     maven = shutil.which("mvn")
     if maven is None:
         raise StackError(
@@ -69,14 +74,14 @@ def _fetch(nursery: Nursery, name: str, jars: Path) -> None:
         )
     with tempfile.TemporaryDirectory(dir=jars.parent, prefix=".part-") as scratch:
         part = Path(scratch)
-        (part / "pom.xml").write_text(_POM)
+        (part / "pom.xml").write_text(_POM.format(artifact=artifact, version=VERSION))
         argv = [maven, "--batch-mode", "--quiet", "--strict-checksums", "-Dstyle.color=never"]
         argv += [_PLUGIN, "-f", str(part / "pom.xml"), f"-DoutputDirectory={part / 'jars'}"]
         argv += ["-DincludeScope=runtime", *_repository(part)]
         child = nursery.spawn(name, argv, AT_ONCE, cwd=part)
         child.finish(_FETCH_SECONDS, "see whether Maven reaches its repository, and start again")
         nursery.let_go(child)
-        if not (part / "jars" / f"{_ARTIFACT}-{VERSION}.jar").exists():
+        if not (part / "jars" / f"{artifact}-{VERSION}.jar").exists():
             raise child.failure("fetched no Kafka")
         (part / "jars").rename(jars)
 
