@@ -15,6 +15,7 @@ BENCHMARKS: Final = {
     "capture": "emit() and its shipper, next to an OpenTelemetry span's end and a bare append",
     "process": "threshold agent on a drained backlog, next to Faust, Quix and Kafka Streams",
     "exactness": "threshold agent with all its rules, next to itself without them",
+    "latency": "from emit() to a reader's mirror, at several loads",
     "learn": "every policy over simulated worlds and real traces, next to an all-knowing oracle",
     "read": "thresholds: mirror hits, misses next to a bare HMGET, age of changes, memory",
     "replay": "six policies over an export: reading alone, judging, memory",
