@@ -19,6 +19,7 @@ BENCHMARKS: Final = {
     "learn": "every policy over simulated worlds and real traces, next to an all-knowing oracle",
     "read": "thresholds: mirror hits, misses next to a bare HMGET, age of changes, memory",
     "replay": "six policies over an export: reading alone, judging, memory",
+    "start": "a threshold worker's start to its first thresholds, empty and with a million rows",
     "sink": "episode sink on a drained backlog, next to bare psycopg COPY through a stage",
 }
 

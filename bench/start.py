@@ -1,0 +1,156 @@
+"""From the start of a threshold worker to its first threshold: an empty table, and a full one.
+
+The full table is rows of the default learner in the changelog, none on the worker's own disk; every
+partition then has one event to learn from. The clock runs from the worker's start until Redis shows
+what came of each of them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+import orjson
+from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
+from redis import Redis
+
+from agents.producer import BatchProducer
+from bench.measuring import PARTITIONS, Running, fresh_stack, say, wait_until, worker_environment
+from deploy.local import Addresses
+from deploy.system import prepare
+from headstart.contexts import event_key, redis_key
+from learners.policy import spec
+from learners.registry import policy
+from processing.placement import owner
+from processing.rows import (
+    PARTITION_KEY,
+    ContextRow,
+    PartitionRow,
+    context_key,
+    encode_context,
+    encode_partition,
+)
+from processing.tally import FIELDS
+from topics.catalogue import CHANGELOG, EVENTS, THRESHOLDS_GROUP
+
+ROUNDS: Final = 3
+AT_ONCE: Final = 15_000
+TENANT: Final = "bench"
+
+Row = tuple[bytes, bytes]
+
+
+def run(kafka: str, count: int = 1_000_000) -> dict[str, Any]:
+    """Return the seconds to the first threshold, with no rows and with `count`."""
+    empty = sorted(_started(kafka, 0) for _ in range(ROUNDS))
+    say(f"empty: {empty}")
+    full = sorted(_started(kafka, count) for _ in range(ROUNDS))
+    say(f"{count} rows: {full}")
+    return {
+        "empty_s": round(empty[ROUNDS // 2], 1),
+        "restored_s": round(full[ROUNDS // 2], 1),
+        "rows": count,
+        "empty_rounds_s": [round(took, 1) for took in empty],
+        "restored_rounds_s": [round(took, 1) for took in full],
+        "framing": f"process start to {PARTITIONS} partitions' first thresholds in Redis; rows of "
+        "the default learner, from the changelog",
+        "broker": kafka,
+    }
+
+
+def _started(kafka: str, rows: int) -> float:
+    with fresh_stack(kafka) as (addresses, folder):
+        names = _workflow_types()
+        asyncio.run(_fill(addresses, names, rows))
+        begun = time.monotonic()
+        argv = [sys.executable, "-m", "cli", "worker", "thresholds"]
+        environment = worker_environment(addresses, folder / "agent")
+        with (
+            Running(Path(folder), "agent", argv, environment),
+            Redis.from_url(addresses.redis) as redis,
+        ):
+            wait_until(lambda: all(_served(redis, name) for name in names), every_s=0.02)
+            return time.monotonic() - begun
+
+
+def _workflow_types() -> list[str]:
+    """Return a workflow type for each partition."""
+    found: dict[int, str] = {}
+    number = 0
+    while len(found) < PARTITIONS:
+        name = f"workflow-{number}"
+        found.setdefault(owner(TENANT, name, PARTITIONS), name)
+        number += 1
+    return [found[partition] for partition in range(PARTITIONS)]
+
+
+def _served(redis: Any, name: str) -> bool:
+    value = redis.hget(redis_key(TENANT, name), f"workflow_type={name}")
+    return value is not None and orjson.loads(value)["offset"] >= 1
+
+
+async def _fill(addresses: Addresses, names: Sequence[str], rows: int) -> None:
+    """Two events a partition, the first of them applied and committed; rows in the changelog."""
+    epoch = (await prepare(addresses, PARTITIONS)).number
+    events = AIOKafkaProducer(bootstrap_servers=addresses.kafka)
+    await events.start()
+    for offset in range(2):
+        for partition, name in enumerate(names):
+            await events.send_and_wait(
+                EVENTS.name, _event(name, offset), event_key(TENANT, name), partition
+            )
+    await events.stop()
+    if not rows:
+        return
+    producer = BatchProducer(addresses.kafka)
+    await producer.start()
+    for partition, name in enumerate(names):
+        for chunk in _rows(name, epoch, rows // PARTITIONS):
+            await producer.send_rows(CHANGELOG.name, partition, chunk)
+    await producer.stop()
+    consumer = AIOKafkaConsumer(
+        bootstrap_servers=addresses.kafka, group_id=THRESHOLDS_GROUP, enable_auto_commit=False
+    )
+    await consumer.start()
+    tps = [TopicPartition(EVENTS.name, partition) for partition in range(PARTITIONS)]
+    consumer.assign(tps)
+    await consumer.commit(dict.fromkeys(tps, 1))
+    await consumer.stop()
+
+
+def _event(name: str, number: int) -> bytes:
+    return orjson.dumps(
+        {
+            "id": f"00000000-0000-4000-8000-{number:012x}",
+            "event_type": "task_complete",
+            "tenant": TENANT,
+            "workflow_type": name,
+            "workflow_id": "run",
+            "task_id": str(number),
+            "user_id": "user-0",
+            "timestamp": time.time_ns() // 1_000_000,
+            "confidence": 0.9,
+            "data": {"context": {"domain": "retail"}, "prediction": {"was_correct": True}},
+        }
+    )
+
+
+def _rows(name: str, epoch: int, count: int) -> Iterator[list[Row]]:
+    """Yield the rows of one partition, its own last: what commits of offset 0 would have left."""
+    now = time.time_ns() // 1_000_000
+    learner = policy("default")
+    context = ContextRow(
+        epoch, 0, now, 1, 0, 0, learner.version, spec(learner), learner.initial(), 400.0, 600.0,
+        (0,) * (len(FIELDS) - 3),
+    )  # fmt: skip
+    row = encode_context(context)
+    above = [f"workflow_type={name}", f"workflow_type={name}/domain=retail"]
+    paths = [*above, *(f"{above[1]}/user_id=user-{n}" for n in range(count - len(above)))]
+    keys = [context_key(TENANT, path) for path in paths]
+    for begin in range(0, count, AT_ONCE):
+        yield [(key, row) for key in keys[begin : begin + AT_ONCE]]
+    yield [(PARTITION_KEY, encode_partition(PartitionRow(clock=now), epoch, 0))]
