@@ -13,6 +13,7 @@ from bench.measuring import say
 
 BENCHMARKS: Final = {
     "capture": "emit() and its shipper, next to an OpenTelemetry span's end and a bare append",
+    "outage": "a million events while the broker is gone: growth of executor and shipper",
     "process": "threshold agent on a drained backlog, next to a plain Faust agent",
     "exactness": "threshold agent with all its rules, next to itself without them",
     "learn": "every policy over simulated worlds and real traces, next to an all-knowing oracle",
