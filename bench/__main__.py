@@ -16,6 +16,7 @@ BENCHMARKS: Final = {
     "outage": "a million events while the broker is gone: growth of executor and shipper",
     "process": "threshold agent on a drained backlog, next to a plain Faust agent",
     "exactness": "threshold agent with all its rules, next to itself without them",
+    "frames": "events per frame of a hundred slow executors that share one shipper",
     "learn": "every policy over simulated worlds and real traces, next to an all-knowing oracle",
     "read": "thresholds: mirror hits, misses next to a bare HMGET, age of changes, memory",
     "replay": "six policies over an export: reading alone, judging, memory",
