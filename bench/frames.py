@@ -15,8 +15,7 @@ from typing import Any, Final
 import orjson
 
 from bench.emitting import FIELDS
-from bench.measuring import cpu_s, fresh_stack, say
-from bench.outage import shipping
+from bench.measuring import cpu_s, fresh_stack, say, shipping
 from headstart import Emitter
 from topics.catalogue import EVENTS
 from topics.reading import read_records, topic_state

@@ -179,3 +179,8 @@ def cpu_s(process: int) -> float:
     """Return the CPU seconds that a process has taken. Raises `OSError` where it has ended."""
     fields = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def shipping(spool: Path) -> int:
+    """Return the process that ships a directory of spools."""
+    return int((spool / "ship.lock").read_bytes()[4:].strip(b"\0 \n"))

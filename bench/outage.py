@@ -16,7 +16,7 @@ from tempfile import TemporaryDirectory
 from typing import Any, Final
 
 from bench.emitting import FIELDS
-from bench.measuring import fresh_stack, resident_mb, say
+from bench.measuring import fresh_stack, resident_mb, say, shipping
 from headstart import Emitter
 
 WARM: Final = 1_000
@@ -63,11 +63,6 @@ def run(kafka: str, count: int = 1_000_000) -> dict[str, Any]:
     }
 
 
-def shipping(spool: Path) -> int:
-    """Return the process that ships a directory of spools."""
-    return int((spool / "ship.lock").read_bytes()[4:].strip(b"\0 \n"))
-
-
 def _watch(executor: subprocess.Popen[bytes], warm: dict[int, float]) -> dict[int, float]:
     """Return the largest resident set of each process until the executor is through."""
     assert executor.stdout is not None
@@ -77,8 +72,7 @@ def _watch(executor: subprocess.Popen[bytes], warm: dict[int, float]) -> dict[in
     ends = deadline
     while time.monotonic() < ends:
         time.sleep(LOOK_S)
-        for pid in most:
-            most[pid] = max(most[pid], resident_mb(pid))
+        most = {pid: max(largest, resident_mb(pid)) for pid, largest in most.items()}
         if ends == deadline and executor.stdout.readline():
             ends = time.monotonic() + SETTLE_S
     if ends == deadline:

@@ -35,7 +35,7 @@ UNFINISHED_S: Final = 60.0
 ACTIVE_S: Final = 0.002
 """Least pause between two looks while events flow."""
 _LINGER_SHARE: Final = 0.25
-"""Pause as a share of the shortest linger: looks at a hundred spools cost more than all the rest."""
+"""Pause as a share of the shortest linger: looks at many spools cost more than all the rest."""
 
 
 class Shipper:

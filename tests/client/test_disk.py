@@ -180,7 +180,9 @@ NEW_MOUNTS = ["unshare", "--mount", "--map-root-user"]
 
 def may_mount() -> bool:
     try:
-        return subprocess.run([*NEW_MOUNTS, "true"], capture_output=True, check=False).returncode == 0
+        return (
+            subprocess.run([*NEW_MOUNTS, "true"], capture_output=True, check=False).returncode == 0
+        )
     except OSError:
         return False
 
