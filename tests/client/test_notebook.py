@@ -20,7 +20,7 @@ pytestmark = pytest.mark.integration
 
 EMITTING = """
 import headstart
-emitter = headstart.Emitter(kafka, spool=spool, shipper=mode)
+emitter = headstart.Emitter(kafka, spool=spool, shipper="thread")
 for n in range(20):
     emitter.emit(event_type="task_complete", workflow_type="w", workflow_id="w", tenant=tenant, n=n)
 emitter.flush(60)
@@ -54,12 +54,9 @@ async def notebook(cells: list[str], names: dict[str, Any]) -> dict[str, Any]:
     return names
 
 
-@pytest.mark.parametrize("mode", ["process", "thread"])
-def test_cells_emit_and_read(
-    kafka: str, redis_url: str, tenant: str, tmp_path: Path, mode: str
-) -> None:
+def test_cells_emit_and_read(kafka: str, redis_url: str, tenant: str, tmp_path: Path) -> None:
     asyncio.run(ensure_topics(kafka, partitions=4))
-    given = {"kafka": kafka, "redis": redis_url, "tenant": tenant, "mode": mode, "spool": tmp_path}
+    given = {"kafka": kafka, "redis": redis_url, "tenant": tenant, "spool": tmp_path}
     names = asyncio.run(notebook([EMITTING, A_WORKFLOW, READING], given))
     assert names["acknowledged"] == 24  # 20, and two of each workflow
     assert names["plain"] == [True] * 4
