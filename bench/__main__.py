@@ -13,10 +13,12 @@ from bench.measuring import say
 
 BENCHMARKS: Final = {
     "capture": "emit() and its shipper, next to an OpenTelemetry span's end and a bare append",
-    "process": "threshold agent on a drained backlog, next to Faust, Quix and Kafka Streams",
     "exactness": "threshold agent with all its rules, next to itself without them",
+    "frames": "events per frame of a hundred slow executors that share one shipper",
     "latency": "from emit() to a reader's mirror, at several loads",
     "learn": "every policy over simulated worlds and real traces, next to an all-knowing oracle",
+    "outage": "a million events while the broker is gone: growth of executor and shipper",
+    "process": "threshold agent on a drained backlog, next to Faust, Quix and Kafka Streams",
     "read": "thresholds: mirror hits, misses next to a bare HMGET, age of changes, memory",
     "replay": "six policies over an export: reading alone, judging, memory",
     "start": "a threshold worker's start to its first thresholds, empty and with a million rows",

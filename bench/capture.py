@@ -21,7 +21,7 @@ from typing import Any
 import orjson
 
 from bench.emitting import FIELDS
-from bench.measuring import fresh_stack, say
+from bench.measuring import cpu_s, fresh_stack, say, shipping
 from headstart import Emitter, Scrubbing, SpoolSettings
 from headstart.scrubbing import Scrubber
 
@@ -33,14 +33,16 @@ def run(kafka: str, count: int = 15_000) -> dict[str, Any]:
     """Return the figures: `count` paced events of each kind, ten times as many unpaced."""
     with fresh_stack(kafka) as (addresses, folder):
         latencies = _latencies(addresses.kafka, folder, count)
-        scrubbed = _shipped(addresses.kafka, folder, 10 * count, Scrubbing())
-        say(f"one shipper, scrubbing: {scrubbed:,.0f} events/s")
-        plain = _shipped(addresses.kafka, folder, 10 * count, Scrubbing("off"))
-        say(f"one shipper, not scrubbing: {plain:,.0f} events/s")
+        scrubbed, scrubbed_cpu = _shipped(addresses.kafka, folder, 10 * count, Scrubbing())
+        say(f"one shipper, scrubbing: {scrubbed:,.0f} events/s, {scrubbed_cpu:.1f} us of CPU each")
+        plain, plain_cpu = _shipped(addresses.kafka, folder, 10 * count, Scrubbing("off"))
+        say(f"one shipper, not scrubbing: {plain:,.0f} events/s, {plain_cpu:.1f} us of CPU each")
     return {
         **latencies,
         "shipped_events_per_s": round(scrubbed),
         "shipped_unscrubbed_events_per_s": round(plain),
+        "shipper_cpu_us": round(scrubbed_cpu, 1),
+        "shipper_unscrubbed_cpu_us": round(plain_cpu, 1),
         **_scrubbing(),
         "framing": "emit() in a tight loop of one process beside one shared shipper, one key",
         "events": count,
@@ -101,17 +103,22 @@ def _environment(folder: Path) -> Mapping[str, str]:
     return {**os.environ, "HEADSTART_SPOOL": str(spool), "HEADSTART_SHIPPER": "process"}
 
 
-def _shipped(kafka: str, folder: Path, count: int, scrubbing: Scrubbing) -> float:
-    """Return events/s from the first `emit()` to the last acknowledgement, shipper warm."""
+def _shipped(kafka: str, folder: Path, count: int, scrubbing: Scrubbing) -> tuple[float, float]:
+    """Return events/s from the first `emit()` to the last acknowledgement, shipper warm.
+
+    And the microseconds of CPU that shipping one took, which do not depend on who else is here.
+    """
     settings = SpoolSettings(folder / f"spool-{scrubbing.where}", on_full="block")
     with Emitter(kafka, spool=settings, shipper="process", scrub=scrubbing) as emitter:
         emitter.emit(FIELDS)
         emitter.flush(PATIENCE_S)
-        begun = time.perf_counter()
+        shipper = shipping(settings.directory)
+        begun, before = time.perf_counter(), cpu_s(shipper)
         for _ in range(count):
             emitter.emit(FIELDS)
         emitter.flush(PATIENCE_S)
-        return count / (time.perf_counter() - begun)
+        rate = count / (time.perf_counter() - begun)
+        return rate, (cpu_s(shipper) - before) / count * 1e6
 
 
 def _scrubbing() -> dict[str, float]:

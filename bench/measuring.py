@@ -177,3 +177,20 @@ def wait_until(done: Callable[[], bool], patience_s: float = 300.0, every_s: flo
         if time.monotonic() > deadline:
             raise TimeoutError(f"not done after {patience_s:.0f} s")
         time.sleep(every_s)
+
+
+def resident_mb(process: int) -> float:
+    """Return the resident set of a process, in megabytes. Raises `OSError` where it has ended."""
+    status = Path(f"/proc/{process}/status").read_text()
+    return int(status.partition("VmRSS:")[2].split()[0]) * 1024 / 1e6
+
+
+def cpu_s(process: int) -> float:
+    """Return the CPU seconds that a process has taken. Raises `OSError` where it has ended."""
+    fields = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def shipping(spool: Path) -> int:
+    """Return the process that ships a directory of spools."""
+    return int((spool / "ship.lock").read_bytes()[4:].strip(b"\0 \n"))

@@ -7,11 +7,9 @@ or ships in the thread itself. The shared process holds no event that is not on 
 
 from __future__ import annotations
 
-import asyncio
 import fcntl
 import logging
 import os
-import subprocess
 import sys
 import threading
 import time
@@ -117,7 +115,9 @@ class Keeper:
             self._await_end()
 
     def _ship(self) -> None:
-        # Not above: an executor beside a shared shipper never needs a Kafka client.
+        # Not above: an executor beside a shared shipper never needs a Kafka client, nor this loop.
+        import asyncio
+
         from headstart.shipper import Shipper
 
         self._shipper = Shipper(self.directory)
@@ -129,6 +129,8 @@ class Keeper:
 
     def _start_process(self, lock: int) -> None:
         """Start the shared process, which inherits the lock, and outlives this one."""
+        import subprocess  # which few of a host's executors come to
+
         home = str(Path(__file__).parents[1])
         argv = [sys.executable, "-P", "-c", _PROGRAM, home, str(self.directory), str(lock)]
         log_file = os.open(self.directory / SHIPPER_LOG, _APPEND, 0o600)

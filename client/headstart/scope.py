@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import os
 import threading
@@ -100,6 +99,8 @@ class Workflow:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
+        import asyncio  # which is there where this is awaited, and nowhere else is needed
+
         try:
             await asyncio.to_thread(self._end, error)  # with this task's scope
         finally:

@@ -75,7 +75,7 @@ class Sender:
         self._failed: BaseException | None = None
 
     def add(self, key: bytes, event: bytes, receipt: Receipt, linger_s: float) -> None:
-        """Queue one event; a key's first one waits up to `linger_s` for others of its frame.
+        """Queue one event; a frame that is not full waits up to `linger_s` for others of its key.
 
         Raises what ended a task of this sender unexpectedly.
         """
@@ -98,6 +98,7 @@ class Sender:
         self, key: bytes, queue: deque[tuple[bytes, Receipt]], linger_s: float
     ) -> None:
         """Send frame after frame of one key, each when the one before is through."""
+        loop = asyncio.get_running_loop()
         await asyncio.sleep(linger_s)  # lets a frame fill
         most = FRAME_EVENTS
         while queue:
@@ -105,6 +106,7 @@ class Sender:
             frame = _next_frame(queue, most)
             if not frame:
                 break
+            others, cut_at = len(queue) > len(frame), loop.time()
             try:
                 await self._send(key, frame)
             except MessageSizeTooLargeError as error:
@@ -121,6 +123,8 @@ class Sender:
                     event, receipt = queue.popleft()
                     self.waiting_bytes -= len(event)
                     receipt.delivered()
+                if queue and not others:  # what has come since waits as the first one did
+                    await asyncio.sleep(cut_at + linger_s - loop.time())
             most = FRAME_EVENTS
         del self._queues[key], self._tasks[key]
 

@@ -33,7 +33,9 @@ ATTEND_S: Final = 0.1
 UNFINISHED_S: Final = 60.0
 """Age of a half-made spool that nobody is making any more."""
 ACTIVE_S: Final = 0.002
-"""Pause between two looks while events flow."""
+"""Least pause between two looks while events flow."""
+_LINGER_SHARE: Final = 0.25
+"""Pause as a share of the shortest linger: looks at many spools cost more than all the rest."""
 
 
 class Shipper:
@@ -56,6 +58,7 @@ class Shipper:
         self._unreadable: set[str] = set()
         self._senders: dict[tuple[str, str, Compression | None], Sender] = {}
         self._attended = self._moved = 0.0
+        self._pause_s = ACTIVE_S
         self._changed_ns = -1
 
     @property
@@ -99,7 +102,7 @@ class Shipper:
 
     async def _pause(self, moved: bool) -> None:
         if moved:
-            await asyncio.sleep(ACTIVE_S)
+            await asyncio.sleep(self._pause_s)
             return
         self._rung.clear()
         self._bell.wakes()
@@ -164,6 +167,8 @@ class Shipper:
                 del self._backlogs[name]
                 self._remove(backlog)
                 self._moved = time.monotonic()
+        lingers = [backlog.target.linger_s for backlog in self._backlogs.values()]
+        self._pause_s = max(ACTIVE_S, _LINGER_SHARE * min(lingers, default=0.0))
 
     def _take_up(self, folder: Path) -> None:
         try:

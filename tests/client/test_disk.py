@@ -7,6 +7,7 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -138,6 +139,59 @@ def test_a_write_that_the_disk_cuts_short_leaves_whole_events(tmp_path: Path) ->
     backlog.close()
 
 
+SMALL_DISK = """
+import subprocess, sys
+from pathlib import Path
+import orjson
+import headstart
+from headstart.backlog import Backlog
+subprocess.run(["mount", "-t", "tmpfs", "-o", "size=200k", "tmpfs", sys.argv[1]], check=True)
+settings = headstart.SpoolSettings(Path(sys.argv[1]), segment_bytes=20_000)
+emitter = headstart.Emitter("127.0.0.1:1", spool=settings, shipper="none")
+fields = dict(event_type="task_complete", workflow_type="w", workflow_id="w")
+def fill(count):
+    try:
+        while True:
+            emitter.emit(fields, n=count)
+            count += 1
+    except headstart.BufferFull as error:
+        assert "its disk is full" in str(error)
+        return count
+full = fill(0)
+assert full > 100
+(spool,) = {path.parent for path in Path(sys.argv[1]).glob("*/*.log")}
+backlog = Backlog(spool, 1e9, lambda: 0)
+def ship():
+    while (items := backlog.read()):
+        for item in items:
+            item.chunk.delivered()
+            yield orjson.loads(item.event)["n"]
+sent = list(ship())
+assert fill(full) > full  # what was acknowledged made room
+for _ in range(3):
+    sent += ship()
+    backlog.attend()
+assert sent == list(range(emitter.stats()["emitted"])), sent[-5:]
+assert backlog.progress.lost == 0
+print(emitter.stats()["emitted"])
+"""
+NEW_MOUNTS = ["unshare", "--mount", "--map-root-user"]
+
+
+def may_mount() -> bool:
+    try:
+        return (
+            subprocess.run([*NEW_MOUNTS, "true"], capture_output=True, check=False).returncode == 0
+        )
+    except OSError:
+        return False
+
+
+@pytest.mark.skipif(not may_mount(), reason="needs a mount namespace: Linux, and permission")
+def test_a_disk_that_is_really_full_loses_nothing_and_goes_on(tmp_path: Path) -> None:
+    assert int(run_alone(SMALL_DISK, tmp_path, NEW_MOUNTS).stdout) > 100
+
+
 READ_ONLY = """
 import contextlib, os, sys
 import headstart
@@ -155,10 +209,12 @@ emitter.close()
 """
 
 
-def run_alone(program: str, directory: Path) -> subprocess.CompletedProcess[str]:
+def run_alone(
+    program: str, directory: Path, under: Sequence[str] = ()
+) -> subprocess.CompletedProcess[str]:
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
     return subprocess.run(
-        [sys.executable, "-c", program, str(directory)],
+        [*under, sys.executable, "-c", program, str(directory)],
         env=environment,
         capture_output=True,
         text=True,

@@ -192,3 +192,37 @@ def test_closing_ends_what_is_under_way(no_waiting: Callable[[Broker], None]) ->
         assert receipts.through == []
 
     asyncio.run(asyncio.wait_for(run(), 60))
+
+
+def test_what_comes_while_a_frame_is_under_way_waits_for_others_of_its_own(
+    no_waiting: Callable[[Broker], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    broker, receipts = Broker(), Receipts()
+    no_waiting(broker)
+    lingers: asyncio.Queue[asyncio.Event] = asyncio.Queue()
+    sleep = asyncio.sleep
+
+    async def held(seconds: float) -> None:
+        if seconds <= 0:
+            return await sleep(0)
+        over = asyncio.Event()
+        lingers.put_nowait(over)
+        await over.wait()
+        return None
+
+    async def run() -> None:
+        sender = Sender("b", "t")
+        sender.add(b"k", b"0", receipts, 60.0)
+        (await lingers.get()).set()
+        while not broker.log:
+            await sleep(0)
+        sender.add(b"k", b"1", receipts, 60.0)
+        linger = await lingers.get()
+        sender.add(b"k", b"2", receipts, 60.0)
+        linger.set()
+        await receipts.have(3)
+        await sender.close()
+
+    monkeypatch.setattr(sending.asyncio, "sleep", held)
+    asyncio.run(asyncio.wait_for(run(), 60))
+    assert broker.log == [(b"k", [0]), (b"k", [1, 2])]

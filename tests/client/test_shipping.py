@@ -166,6 +166,40 @@ def test_a_fork_opens_a_spool_of_its_own(host: Host) -> None:
     assert len({event["origin"][0] for event in log}) == 8
 
 
+HUNDRED = """
+import os, sys
+import headstart
+kafka, tenant = sys.argv[1:3]
+emitter = headstart.Emitter(kafka, linger_s=0.05)
+fields = dict(event_type="task_complete", workflow_type="w", workflow_id="w", tenant=tenant)
+def produce():
+    for n in range(20):
+        os.write(1, (emitter.emit(fields, n=n) + "\\n").encode())
+    emitter.close(90)
+children = []
+for _ in range(100):
+    child = os.fork()
+    if not child:
+        status = 1
+        try:
+            produce()
+            status = 0
+        finally:
+            os._exit(status)
+    children.append(child)
+for child in children:
+    assert os.waitpid(child, 0)[1] == 0
+"""
+
+
+def test_a_hundred_producers_that_begin_at_once_share_one_shipper(host: Host) -> None:
+    host.start(0, program=HUNDRED).end()
+    eventually(lambda: not host.spools())
+    assert host.check() == 0
+    assert len(host.told()) == 100 * 20
+    assert len({event["origin"][0] for event in host.log()}) == 100
+
+
 @pytest.mark.parametrize("mode", ["process", "thread"])
 def test_who_leaves_without_closing_loses_nothing(host: Host, mode: str) -> None:
     host.mode = mode

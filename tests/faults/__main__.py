@@ -9,7 +9,7 @@ import tempfile
 from pathlib import Path
 
 from cli.output import say, show_table
-from tests.faults import outage, sustained
+from tests.faults import broker_away, killing, outage, sustained
 from tests.faults.chaos import Plan, Report, run
 from tests.faults.faults import FAULTS
 
@@ -26,19 +26,39 @@ def main() -> int:
     parser.add_argument(
         "--postgres-away", type=float, metavar="SECONDS", help="only this, and how it is caught up"
     )
+    parser.add_argument(
+        "--kill-clients", type=int, metavar="N", help="only kill -9 N executors and N shippers"
+    )
+    parser.add_argument(
+        "--broker-away", type=float, metavar="SECONDS", help="only this, and what emit() takes"
+    )
     parser.add_argument("--sustained", action="store_true", help="only find the rate held calmly")
     given = parser.parse_args()
+    with tempfile.TemporaryDirectory(prefix="headstart-faults-") as temporary:
+        folder = given.keep or Path(temporary)
+        folder.mkdir(exist_ok=True)
+        return _run(given, folder)
+
+
+def _run(given: argparse.Namespace, folder: Path) -> int:
+    """Run what was asked for; everything that goes wrong there counts."""
+    rate = given.events_per_s
     if given.sustained:
-        with tempfile.TemporaryDirectory(prefix="headstart-sustained-") as folder:
-            print(json.dumps(sustained.run(given.keep or Path(folder), say)))
+        print(json.dumps(sustained.run(folder, say)))
         return 0
-    if given.postgres_away:
-        with tempfile.TemporaryDirectory(prefix="headstart-outage-") as folder:
-            found = outage.run(
-                given.keep or Path(folder), given.postgres_away, given.events_per_s, say
-            )
-        print(json.dumps(found))
-        return 1 if found["lost"] + found["double"] + found["differing"] else 0
+    if given.kill_clients:
+        found = killing.run(folder, given.kill_clients, rate, given.seed, say)
+    elif given.broker_away:
+        found = broker_away.run(folder, given.broker_away, rate, say)
+    elif given.postgres_away:
+        found = outage.run(folder, given.postgres_away, rate, say)
+    else:
+        return _chaos(given, folder)
+    print(json.dumps(found))
+    return int(any(found.get(wrong) for wrong in ("lost", "double", "differing", "disordered")))
+
+
+def _chaos(given: argparse.Namespace, folder: Path) -> int:
     plan = Plan(
         rounds=given.rounds,
         round_s=given.seconds,
@@ -47,8 +67,7 @@ def main() -> int:
         names=given.fault or list(FAULTS),
         faults_per_round=min(3, len(given.fault or FAULTS)),
     )
-    with tempfile.TemporaryDirectory(prefix="headstart-chaos-") as folder:
-        report = run(plan, given.keep or Path(folder), say)
+    report = run(plan, folder, say)
     _table(report)
     summary = report.as_json()
     print(json.dumps(summary))
