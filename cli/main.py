@@ -20,6 +20,7 @@ from cli.importing import import_
 from cli.output import report_errors
 from cli.replay import replay
 from cli.ship import ship
+from cli.status import status
 from cli.tune import tune
 from cli.up import up
 from cli.verify import verify
@@ -35,6 +36,7 @@ app = typer.Typer(
     rich_markup_mode=None,
 )
 app.command("up")(up)
+app.command("status")(status)
 app.command("demo")(demo)
 app.command("worker")(worker)
 app.command("backtest")(backtest)

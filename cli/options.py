@@ -14,6 +14,9 @@ Kafka = Annotated[str | None, typer.Option(help="Broker, host:port[,host:port]."
 Postgres = Annotated[str | None, typer.Option(help="Postgres DSN.")]
 Redis = Annotated[str | None, typer.Option(help="Redis URL.")]
 Data = Annotated[Path | None, typer.Option(help="Data directory [default: .headstart].")]
+Health = Annotated[
+    str | None, typer.Option(help="Where the first worker answers health checks, host:port.")
+]
 Learner = Annotated[
     str | None, typer.Option(help="Threshold policy, such as td or ema:alpha=.1 [default: hops].")
 ]

@@ -49,6 +49,12 @@ async def count_events(connection: AsyncConnection[Any], tenant: str) -> EventCo
     return EventCount(*row) if row else EventCount(0, 0)
 
 
+async def estimate_events(connection: AsyncConnection[Any]) -> int:
+    """Return about how many events are stored, of all tenants; a second or so behind."""
+    row = await (await connection.execute(_SQL["estimate_events"])).fetchone()
+    return int(row[0]) if row else 0
+
+
 async def event_ids(connection: AsyncConnection[Any], tenant: str) -> set[str]:
     """Return the ids of a tenant's stored events, in lower case with hyphens."""
     cursor = await connection.execute(_SQL["event_ids"], {"tenant": tenant})
