@@ -13,6 +13,7 @@ import typer
 from cli import config, dead_letters, events, learner, memory, thresholds, topics
 from cli.backtest import backtest
 from cli.demo import demo
+from cli.doctor import doctor
 from cli.emit import emit
 from cli.experiment import experiment
 from cli.export import export
@@ -21,6 +22,7 @@ from cli.output import report_errors
 from cli.replay import replay
 from cli.ship import ship
 from cli.status import status
+from cli.top import top
 from cli.tune import tune
 from cli.up import up
 from cli.verify import verify
@@ -37,6 +39,8 @@ app = typer.Typer(
 )
 app.command("up")(up)
 app.command("status")(status)
+app.command("top")(top)
+app.command("doctor")(doctor)
 app.command("demo")(demo)
 app.command("worker")(worker)
 app.command("backtest")(backtest)

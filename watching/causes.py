@@ -17,15 +17,18 @@ SILENT: Final = "no answer in time"
 WRONG_PASSWORD: Final = "the password or user is wrong"
 PASSWORD_WANTED: Final = "it wants a password"
 
-_SIGNS: Final = (
-    (re.compile(r"password authentication failed|WRONGPASS|invalid username-password", re.I),
-     WRONG_PASSWORD),
-    (re.compile(r"NOAUTH|Authentication required|no password supplied", re.I), PASSWORD_WANTED),
-    (re.compile(r"refused|Connect call failed", re.I), CLOSED),
-    (re.compile(r"resolve|not known|getaddrinfo|Name or service|name resolution", re.I),
-     UNKNOWN_HOST),
-    (re.compile(r"time(d )?out", re.I), SILENT),
-)  # fmt: skip
+_SIGNS: Final = tuple(
+    (re.compile(pattern, re.IGNORECASE), words)
+    for pattern, words in (
+        (r"password authentication failed|WRONGPASS|invalid username-password", WRONG_PASSWORD),
+        # Redis answers the client's first HELLO in its own way.
+        (r"NOAUTH|authentication required|already authenticated", PASSWORD_WANTED),
+        (r"no password supplied", PASSWORD_WANTED),
+        (r"refused|connect call failed", CLOSED),
+        (r"resolve|not known|getaddrinfo|name or service|name resolution", UNKNOWN_HOST),
+        (r"timed? ?out", SILENT),
+    )
+)
 _UNREACHABLE: Final = (BrokerUnreachable, PostgresUnreachable, RedisUnreachable)
 
 

@@ -37,6 +37,11 @@ class Look:
     learned: Learned | None = None
 
     @property
+    def answered(self) -> bool:
+        """Whether every service answered."""
+        return all(each.ok for each in self.services)
+
+    @property
     def groups(self) -> list[GroupLag]:
         """How far behind each group is, as far as that is known."""
         return lags(self.log, self.stored) if self.log else []
