@@ -12,6 +12,7 @@ import typer
 
 from cli import config, dead_letters, events, learner, memory, thresholds, topics
 from cli.backtest import backtest
+from cli.contexts import contexts
 from cli.demo import demo
 from cli.doctor import doctor
 from cli.emit import emit
@@ -52,6 +53,7 @@ app.command("import")(import_)
 app.command("emit")(emit)
 app.command("verify")(verify)
 app.command("ship")(ship)
+app.command("contexts")(contexts)
 app.add_typer(topics.app, name="topics")
 app.add_typer(thresholds.app, name="thresholds")
 app.add_typer(config.app, name="config")

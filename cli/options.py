@@ -23,4 +23,7 @@ Learner = Annotated[
 Partitions = Annotated[int | None, typer.Option(help="Partitions of new topics [default: 8].")]
 Tenant = Annotated[str, typer.Option(help="Whose events and thresholds.")]
 Limit = Annotated[int, typer.Option(min=1, help="At most this many.")]
+Since = Annotated[
+    str | None, typer.Option(metavar="AGE", help="Only what is not older: 90s, 30m, 2h, 7d.")
+]
 Json = Annotated[bool, typer.Option("--json", help="One JSON object on the last line of stdout.")]

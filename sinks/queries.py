@@ -73,13 +73,13 @@ async def events_not_stored(
 
 
 async def history_of_context(
-    connection: AsyncConnection[Any], tenant: str, path: str, limit: int = 100
+    connection: AsyncConnection[Any], tenant: str, path: str, limit: int = 100, since: int = 0
 ) -> list[dict[str, Any]]:
     """Return the newest `limit` thresholds of one context, newest version first.
 
-    Each has the fields of `topics.schema.Threshold`; `at` is Unix milliseconds.
+    Each has the fields of `topics.schema.Threshold`; `at` is Unix milliseconds, and so is `since`.
     """
-    which = {"tenant": tenant, "path": path, "limit": limit}
+    which = {"tenant": tenant, "path": path, "limit": limit, "since": since}
     async with connection.cursor(row_factory=dict_row) as cursor:
         await cursor.execute(_SQL["history_of_context"], which)
         return await cursor.fetchall()

@@ -7,10 +7,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
+from watching.learning import KEPT
 from watching.look import Look
 
-KEPT: Final = 60
-"""Values of a threshold that are kept."""
 _RATE_S: Final = 10.0
 """Over how many seconds a rate is taken."""
 
@@ -32,21 +31,19 @@ class Course:
     def add(self, look: Look) -> None:
         """Take the newest look."""
         self.look = look
+        for key, values in look.moves.items():
+            self.moved.setdefault(key, deque(values, maxlen=KEPT))
         for context in look.learned.leading if look.learned else ():
             course = self.moved.setdefault((context.tenant, context.path), deque(maxlen=KEPT))
             if not course or course[-1] != context.speculate:
                 course.append(context.speculate)
         for worker in look.workers:
             key = (worker.name, worker.instance)
-            if worker.done > self._done.get(key, -1):
+            if worker.done > self._done.setdefault(key, worker.done):
                 self._done[key] = worker.done
                 self.progressed[key] = look.at
         self._count(look)
         self._stand(look)
-
-    def seed(self, tenant: str, path: str, values: list[float]) -> None:
-        """Begin a context's course with thresholds of old, oldest first."""
-        self.moved.setdefault((tenant, path), deque(values, maxlen=KEPT))
 
     def _count(self, look: Look) -> None:
         counts: dict[str, int] = {}

@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import heapq
-from collections.abc import AsyncIterable, Mapping
+from collections.abc import AsyncIterable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
+from sinks.connections import connect_postgres
+from sinks.queries import history_of_context
 from sinks.served import served_thresholds
 from topics.schema import Counts
 
+KEPT: Final = 60
+"""Values of a threshold's course that are kept."""
+_ACTIVE_MS: Final = 60_000
 _FIELDS: Final = Counts.__struct_fields__
 
 
@@ -34,7 +39,7 @@ class Learned:
     saved_ms: float = 0.0
     wasted_ms: float = 0.0
     leading: tuple[Context, ...] = ()
-    """Those with the most outcomes, most first."""
+    """Those that learned in the newest minutes, and of these the ones with the most outcomes."""
 
     @property
     def hit_rate(self) -> float | None:
@@ -48,18 +53,40 @@ class Learned:
         return self.saved_ms - self.wasted_ms
 
 
+def counts_of(served: Mapping[str, Any]) -> Counts:
+    """Return the counts of a served value; those of an older version are zeros."""
+    return Counts(**dict(zip(_FIELDS, served.get("counts") or (), strict=False)))
+
+
 async def ask_learned(redis: str, tenant: str | None = None, leading: int = 8) -> Learned:
     """Return what is served, of one tenant where named. Raises `RedisUnreachable`."""
     return await summed(served_thresholds(redis, tenant), leading)
 
 
+async def ask_moves(
+    postgres: str, contexts: Iterable[tuple[str, str]]
+) -> dict[tuple[str, str], list[float]]:
+    """Return how the thresholds of contexts (tenant, path) moved of late, oldest first.
+
+    Raises `PostgresUnreachable`.
+    """
+    found: dict[tuple[str, str], list[float]] = {}
+    if wanted := list(contexts):
+        async with await connect_postgres(postgres) as connection:
+            for key in wanted:
+                changes = await history_of_context(connection, *key, limit=KEPT)
+                found[key] = [each["speculate"] for each in reversed(changes)]
+    return found
+
+
 async def summed(served: AsyncIterable[Mapping[str, Any]], leading: int) -> Learned:
     """Sum served values up: an outcome counts at every level, so only workflow types are added."""
     contexts = outcomes = hits = misses = saved = wasted = 0
-    first: list[tuple[int, str, str, float]] = []
+    first: list[tuple[int, int, str, str, float]] = []
     async for each in served:
         contexts += 1
-        entry = (each["outcomes"], each["path"], each["tenant"], each["speculate"])
+        minute = each["at"] // _ACTIVE_MS
+        entry = (minute, each["outcomes"], each["path"], each["tenant"], each["speculate"])
         if len(first) < leading:
             heapq.heappush(first, entry)
         elif leading:
@@ -67,13 +94,13 @@ async def summed(served: AsyncIterable[Mapping[str, Any]], leading: int) -> Lear
         if "/" in each["path"]:
             continue
         outcomes += each["outcomes"]
-        counts = Counts(**dict(zip(_FIELDS, each.get("counts") or (), strict=False)))
+        counts = counts_of(each)
         hits += counts.speculative_right
         misses += counts.speculative - counts.speculative_right
         saved += counts.saved
         wasted += counts.wasted
     found = tuple(
         Context(tenant, path, speculate, count)
-        for count, path, tenant, speculate in sorted(first, key=lambda e: (-e[0], e[1]))
+        for _minute, count, path, tenant, speculate in sorted(first, key=lambda e: (-e[1], e[2]))
     )
     return Learned(contexts, outcomes, hits, misses, saved / 1000, wasted / 1000, found)

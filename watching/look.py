@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, field
 from typing import Final, TypeVar
 
 from deploy.local.ready import redacted
 from headstart.producing import BrokerUnreachable
 from watching.causes import SILENT, cause, unreachable_why
 from watching.flow import GroupLag, Log, LogState, Stored, ask_stored, lags
-from watching.learning import Learned, ask_learned
+from watching.learning import Learned, ask_learned, ask_moves
 from watching.services import Answer, ask_postgres, ask_redis
 from watching.target import Target
 from watching.workers import Worker, ask_workers, find_workers
@@ -35,6 +35,9 @@ class Look:
     log: LogState | None = None
     stored: Stored | None = None
     learned: Learned | None = None
+    moves: Mapping[tuple[str, str], list[float]] = field(default_factory=dict)
+    """How thresholds moved until now, oldest first, of leading contexts (tenant, path) that are new
+    among them."""
 
     @property
     def answered(self) -> bool:
@@ -61,6 +64,7 @@ class Looking:
         self._log = Log(target.kafka)
         self._learned: Learned | None = None
         self._learn_at = 0.0
+        self._told: set[tuple[str, str]] = set()
 
     async def look(self) -> Look:
         """Look once: at most some seconds. Raises nothing for a service that does not answer."""
@@ -79,13 +83,21 @@ class Looking:
         if redis.ok and self._contexts:
             learned, error = await _tried(self._learn)
             redis = _also(redis, error)
-        return Look(time.time(), (kafka, postgres, redis), tuple(workers), log, stored, learned)
+        moves = await self._moves(learned) if learned and postgres.ok else {}
+        services = (kafka, postgres, redis)
+        return Look(time.time(), services, tuple(workers), log, stored, learned, moves)
 
     def _workers(self) -> list[Worker]:
         found = find_workers(self._target.data)
         if self._target.health and not found:
             found = ask_workers(self._target.health)
         return found
+
+    async def _moves(self, learned: Learned) -> dict[tuple[str, str], list[float]]:
+        new = {(each.tenant, each.path) for each in learned.leading} - self._told
+        found, _error = await _tried(lambda: ask_moves(self._target.postgres, new))
+        self._told |= found.keys() if found else set()
+        return found or {}
 
     async def _learn(self) -> Learned:
         began = time.monotonic()

@@ -116,7 +116,9 @@ def _workers(course: Course, width: int) -> Iterator[Line]:
             yield Line(f" {name} {trouble or 'ready'}", "bad" if trouble else "")
             continue
         age = "" if worker.age_s is None else f"up {age_of(worker.age_s)}, "
-        last = "" if progressed is None else f"progress {age_of(look.at - progressed)} ago, "
+        last = "nothing moved yet, "
+        if progressed is not None:
+            last = f"moved {age_of(look.at - progressed)} ago, "
         detail = f"{age}{last}process {worker.pid}"
         yield Line(f"  {name:12}{trouble or 'ready':10}{detail}", "bad" if trouble else "")
 

@@ -24,6 +24,7 @@ SELECT tenant, workflow_type, path, speculate, suggest, epoch, "offset", outcome
     (extract(epoch FROM at) * 1000)::bigint AS at
 FROM threshold_history
 WHERE tenant = %(tenant)s AND path = %(path)s
+    AND at >= timestamptz 'epoch' + %(since)s * interval '1 millisecond'
 ORDER BY epoch DESC, "offset" DESC
 LIMIT %(limit)s
 

@@ -74,7 +74,7 @@ def test_twenty_columns(opened: Open, where: Any) -> None:
     top.until("dead letters")
     top.press(CTRL_C)
     assert top.ended() == 0
-    frame = top.frames[-1].replace("\r", "").split("\n")
+    frame = top.frames[-1].replace("\r", "").replace("^C", "").split("\n")
     assert frame[0].rstrip() == "UNHEALTHY"
     assert max(map(len, frame)) <= 20
 

@@ -173,7 +173,7 @@ def test_a_plain_line_says_it_all() -> None:
 def test_outcomes_are_summed_at_the_coarsest_level_only() -> None:
     async def served() -> AsyncIterator[dict[str, Any]]:
         for path, outcomes in (("workflow_type=a", 9), ("workflow_type=a/domain=b", 9)):
-            yield {"tenant": "t", "path": path, "speculate": 0.5, "outcomes": outcomes,
+            yield {"tenant": "t", "path": path, "speculate": 0.5, "outcomes": outcomes, "at": 1,
                    "counts": [0, 0, 0, 0, 9, 6, 0, 0, 0, 3000, 7000]}  # fmt: skip
 
     found = asyncio.run(summed(served(), 1))
