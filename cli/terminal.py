@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import sys
 import threading
 from collections.abc import Callable, Mapping
 from types import TracebackType
@@ -140,10 +139,3 @@ def _text(lines: list[Line]) -> Any:
     for place, line in enumerate(lines):
         text.append(("\n" if place else "") + line.text, _STYLES.get(line.style, ""))
     return text
-
-
-def plain_streams() -> None:
-    """Have streams of any encoding take any text: what they cannot show, they spell out."""
-    for stream in (sys.stdout, sys.stderr):
-        if hasattr(stream, "reconfigure"):
-            stream.reconfigure(errors="backslashreplace")

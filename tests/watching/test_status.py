@@ -41,6 +41,15 @@ def test_until_it_is_ready(run: Any, where: Any, closed: str) -> None:
     assert ended.stderr.splitlines()[0] == "UNHEALTHY  Kafka: nothing listens there"
 
 
+def test_names_of_any_alphabet_on_a_stream_of_ascii(run: Any, where: Any, served: None) -> None:
+    redis = where[-2:]
+    for arguments in (("contexts",), ("thresholds", "list"), ("top", "--looks", "1", *where)):
+        ended = run(*arguments, *redis, PYTHONIOENCODING="ascii")
+        assert ended.returncode == 0, ended.stderr
+    ended = run("contexts", "--json", *redis, PYTHONIOENCODING="ascii")
+    assert json.loads(ended.stdout)["contexts"][0]["workflow_type"] == "refünd"
+
+
 @pytest.mark.parametrize("wrong", [("--timeout", "3"), ("--every", "0"), ("--health", "8080")])
 def test_what_it_cannot_do(run: Any, wrong: tuple[str, ...], tmp_path: Path) -> None:
     ended = run("status", *wrong)
