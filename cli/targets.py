@@ -19,5 +19,4 @@ def target_of(settings: Settings) -> Target:
         settings.redis,
         settings.data,
         settings.health,
-        settings.levels,
     )

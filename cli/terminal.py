@@ -54,6 +54,7 @@ class LiveView:
         self._live: Any = None
         self._looks = 0
         self.failed: BaseException | None = None
+        """What ended it before its time."""
         self.finished = threading.Event()
         """Set when the view has ended by itself."""
         self.limit: int | None = None
@@ -82,8 +83,6 @@ class LiveView:
         if self._live is not None:
             self._live.stop()
         self._thread.join(1.0)  # it may be waiting for a service; it is a daemon
-        if self.failed is not None and error is None:
-            raise self.failed
 
     def say(self, line: str) -> None:
         """Print a line for people without breaking the picture."""
@@ -102,9 +101,12 @@ class LiveView:
 
     def _show_all(self) -> None:
         import asyncio
+        import logging
 
         from watching.course import Course
 
+        # What a client leaves open when its broker goes is no news, and would spoil the picture.
+        logging.getLogger("asyncio").setLevel(logging.CRITICAL)
         course = Course()
         looking: Looking | None = None
         while not self._ended.is_set():

@@ -42,7 +42,9 @@ def top(
         with view:
             view.finished.wait()
     except KeyboardInterrupt:
-        pass  # that is how one leaves
+        return  # that is how one leaves
+    if view.failed is not None:
+        raise view.failed
 
 
 def _looking(given: dict[str, Any], tenant: str | None) -> Looking:

@@ -48,11 +48,9 @@ class Course:
     def _count(self, look: Look) -> None:
         counts: dict[str, int] = {}
         if look.log is not None:
-            counts |= {"records": look.log.records, "dead": look.log.dead_letters}
+            counts["records"] = look.log.records
         if look.stored is not None:
             counts["events"] = look.stored.events
-        if look.learned is not None:
-            counts["outcomes"] = look.learned.outcomes
         self._counts.append((look.at, counts))
         while len(self._counts) > 2 and look.at - self._counts[1][0] >= _RATE_S:
             self._counts.popleft()

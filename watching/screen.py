@@ -67,7 +67,7 @@ def _facts(course: Course) -> Iterator[tuple[str, str, str]]:
     if log:
         yield "lag", f"{look.lag:,}", "warn" if look.lag else ""
     if learned := look.learned:
-        yield "contexts", f"{learned.contexts:,}", ""
+        yield "contexts", f"{learned.contexts:,} with {learned.outcomes:,} outcomes", ""
         rate = learned.hit_rate
         shown = "none begun" if rate is None else f"{rate:.1%} of {learned.hits + learned.misses:,}"
         yield "hit rate", shown, ""

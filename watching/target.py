@@ -15,4 +15,3 @@ class Target:
     redis: str
     data: Path
     health: str = ""
-    levels: tuple[str, ...] = ("domain", "user_id")
