@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import io
 import os
+import socket
 import time
 from collections.abc import AsyncIterator
 from dataclasses import replace
@@ -15,6 +16,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from agents.endpoints import serving
 from cli.terminal import draws, only_ascii
 from processing.liveness import Report, encode_report
 from topics.admin import TopicState
@@ -35,7 +37,7 @@ from watching.screen import columns_of, plain_line, screen
 from watching.services import Answer
 from watching.sparkline import ASCII, BLOCKS, plot, sparkline
 from watching.verdict import STILL_S, judge
-from watching.workers import Worker, find_workers
+from watching.workers import Worker, ask_workers, find_workers
 
 NAMES = ("episodes", "thresholds", "history")
 SERVICES = tuple(Answer(name, "a:1") for name in ("kafka", "postgres", "redis"))
@@ -224,3 +226,25 @@ def test_where_a_view_is_drawn(environment: dict[str, str], drawn: bool) -> None
 )  # fmt: skip
 def test_which_characters_a_locale_has(environment: dict[str, str], ascii_only: bool) -> None:
     assert only_ascii(_Stream(), environment) is ascii_only
+
+
+def test_workers_elsewhere_are_asked_over_http() -> None:
+    class Judged:
+        report = Report(worker="episodes", pid=7, at=1, ready=True, done={0: 5}, lag={0: 2})
+        stuck: str | None = None
+
+    with socket.socket() as holder:
+        holder.bind(("127.0.0.1", 0))
+        address = f"127.0.0.1:{min(holder.getsockname()[1], 65_000)}"
+    judged = Judged()
+
+    async def ask() -> list[Worker]:
+        async with serving(address, judged):
+            return await asyncio.to_thread(ask_workers, address)
+
+    (well,) = asyncio.run(ask())
+    assert (well.name, well.pid, well.lag, well.done, well.trouble) == ("episodes", 7, 2, 5, None)
+    judged.stuck = "it lags"
+    (stuck,) = asyncio.run(ask())
+    assert stuck.trouble == "it lags"
+    assert ask_workers(address) == []
