@@ -120,7 +120,7 @@ def _workers(course: Course, width: int) -> Iterator[Line]:
         if progressed is not None:
             last = f"moved {age_of(look.at - progressed)} ago, "
         detail = f"{age}{last}process {worker.pid}"
-        yield Line(f"  {name:12}{trouble or 'ready':10}{detail}", "bad" if trouble else "")
+        yield Line(f"  {name:12}{trouble or 'ready':9} {detail}", "bad" if trouble else "")
 
 
 def _thresholds(course: Course, width: int, ascii_only: bool) -> Iterator[Line]:

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Final
+from typing import Any
 
 from deploy.local.ready import redacted
 from sinks.connections import asking_redis, connect_postgres, postgres_address
 from sinks.migrate import MigrationError, pending
 from watching.causes import PASSWORD_WANTED, WRONG_PASSWORD, cause
 from watching.doctor.findings import NOTE, OK, WRONG, Finding
-
-OLDEST_POSTGRES: Final = 140_000
 
 
 async def check_postgres(dsn: str, now: Callable[[], float]) -> tuple[list[Finding], float | None]:
@@ -24,7 +22,6 @@ async def check_postgres(dsn: str, now: Callable[[], float]) -> tuple[list[Findi
                 await connection.execute(
                     "SELECT extract(epoch FROM clock_timestamp())::float8, "
                     "current_setting('server_version'), "
-                    "current_setting('server_version_num')::int, "
                     "pg_is_in_recovery() OR current_setting('transaction_read_only')::bool"
                 )
             ).fetchone()
@@ -33,9 +30,7 @@ async def check_postgres(dsn: str, now: Callable[[], float]) -> tuple[list[Findi
     except Exception as error:
         return [_away("postgres", at, cause(error), "DSN")], None
     found = [Finding("postgres", OK, f"{at} answers, version {row[1]}")]
-    if row[2] < OLDEST_POSTGRES:
-        found.append(Finding("postgres", WRONG, f"version {row[1]} is too old", "upgrade to 14"))
-    if row[3]:
+    if row[2]:
         what = f"{at} takes no writes: it is a standby or read-only"
         found.append(Finding("postgres", WRONG, what, "name the primary: --postgres"))
     return [*found, await _schema(dsn)], ahead
