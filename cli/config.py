@@ -10,9 +10,9 @@ import typer
 from cli.commanding import COLUMNS, row, shown
 from cli.config_mode import get_mode, set_mode, unset_mode
 from cli.config_threshold import get_threshold, set_threshold, unset_threshold
-from cli.options import Data, Json, Kafka, Learner, Partitions, Postgres, Redis
+from cli.options import Data, Json, Kafka, Learner, Limit, Partitions, Postgres, Redis, Since
 from cli.output import say, show_json, show_table
-from cli.times import now_ms
+from cli.times import now_ms, since_ms
 
 app = typer.Typer(
     help="Overrides and modes: set, unset, get, list; and settings: show.", no_args_is_help=True
@@ -34,12 +34,14 @@ app.add_typer(_get, name="get")
 @app.command("list")
 def list_commands(
     tenant: Annotated[str | None, typer.Option(help="Only what concerns this tenant.")] = None,
+    since: Since = None,
+    limit: Limit = 1000,
     expired: Annotated[bool, typer.Option("--expired", help="Also what has expired.")] = False,
     kafka: Kafka = None,
     data: Data = None,
     json: Json = False,
 ) -> None:
-    """List every override and mode in force.
+    """List every override and mode in force; --since: those set then.
 
     Example: headstart config list --tenant acme
     """
@@ -47,13 +49,14 @@ def list_commands(
     from topics.command_log import read_commands
     from topics.commands import command_key, in_force
 
-    settings = read_settings(kafka=kafka, data=data)
+    settings, begin = read_settings(kafka=kafka, data=data), since_ms(since)
     state, now = asyncio.run(read_commands(settings.kafka)), now_ms()
     found = [
         each
         for each in sorted(state.commands, key=command_key)
         if (expired or in_force(each, now)) and (tenant is None or each.tenant in {None, tenant})
-    ]
+        if each.at >= begin
+    ][:limit]
     if json:
         commands = [{**shown(each), "in_force": in_force(each, now)} for each in found]
         show_json({"commands": commands})

@@ -15,7 +15,6 @@ from cli.times import duration_ms, moment_ms, now_ms
 
 if TYPE_CHECKING:
     from settings import Settings
-    from topics.commands import ThresholdOverride
 
 WorkflowType = Annotated[str, typer.Option(help="The context's workflow type.")]
 Domain = Annotated[str | None, typer.Option(help="Its domain [default: every domain].")]
@@ -79,7 +78,7 @@ def set_threshold(
         reason=reason,
         at=now_ms(),
     )
-    _warn_of_unknown(settings, command)
+    warn_of_unknown(settings, tenant, workflow_type)
     set_and_show(settings, command, json=json)
 
 
@@ -203,17 +202,17 @@ def _ends(until: str | None, lasting: str | None) -> int | None:
     return ends
 
 
-def _warn_of_unknown(settings: Settings, command: ThresholdOverride) -> None:
+def warn_of_unknown(settings: Settings, tenant: str, workflow_type: str) -> None:
     """Say so where nothing was learned for the workflow type: it may be a slip of the pen."""
     from settings.nearest import did_you_mean
     from sinks.served import served_workflow_types
 
     try:
-        known = asyncio.run(served_workflow_types(settings.redis, command.tenant))
+        known = asyncio.run(served_workflow_types(settings.redis, tenant))
     except ConnectionError:
         return
-    if command.workflow_type not in known:
+    if workflow_type not in known:
         say(
-            f"note: nothing is learned yet for the workflow type {command.workflow_type!r} of "
-            f"{command.tenant!r}{did_you_mean(command.workflow_type, known)}"
+            f"note: nothing is learned yet for the workflow type {workflow_type!r} of "
+            f"{tenant!r}{did_you_mean(workflow_type, known)}"
         )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -11,6 +12,7 @@ import typer
 
 from cli.options import Data, Json, Learner, Part, Partitions
 from cli.output import FAILURE, say, show_json, show_table
+from cli.terminal import LiveView, draws
 
 if TYPE_CHECKING:
     from deploy.local import Addresses
@@ -62,8 +64,11 @@ def demo(
         levels=settings.levels,
     )
     check_traces(config, say)
-    with _system(settings, kafka, postgres, redis) as (addresses, epoch, check):
-        result = run_demo(config, addresses, epoch, check, say)
+    with (
+        _system(settings, kafka, postgres, redis) as (addresses, epoch, check),
+        _live(settings, addresses) as tell,
+    ):
+        result = run_demo(config, addresses, epoch, check, tell)
     _show(result.summary)
     for sentence in result.broken:
         say(f"broken invariant: {sentence}")
@@ -102,6 +107,20 @@ def _system(
     with system:
         assert system.epoch is not None
         yield system.addresses, system.epoch.number, system.check
+
+
+@contextmanager
+def _live(settings: Settings, addresses: Addresses) -> Iterator[Callable[[str], None]]:
+    """Show the system as `headstart top` does, on a terminal; yield who says a line."""
+    from watching.look import Looking
+    from watching.target import Target
+
+    if not draws(sys.stderr):
+        yield say
+        return
+    target = Target(addresses.kafka, addresses.postgres, addresses.redis, settings.data)
+    with LiveView(lambda: Looking(target), 2.0, whole=False, stream=sys.stderr) as view:
+        yield view.say
 
 
 def _show(summary: dict[str, Any]) -> None:

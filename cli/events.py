@@ -8,8 +8,9 @@ from typing import Annotated
 import orjson
 import typer
 
-from cli.options import Data, Json, Kafka, Limit
+from cli.options import Data, Json, Kafka, Limit, Since
 from cli.output import show_json
+from cli.times import since_ms
 
 app = typer.Typer(help="The events on the log.", no_args_is_help=True)
 
@@ -21,6 +22,7 @@ def events() -> None:
 
 @app.command("tail")
 def tail(
+    since: Since = None,
     limit: Limit = 10,
     follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on until Ctrl-C.")] = False,
     kafka: Kafka = None,
@@ -38,19 +40,23 @@ def tail(
     settings = read_settings(kafka=kafka, data=data)
     if follow and json:
         raise typer.BadParameter("--json prints one object at the end, --follow has no end")
-    shown = asyncio.run(_tail(settings.kafka, limit, follow, quiet=json))
+    shown = asyncio.run(_tail(settings.kafka, limit, since_ms(since), follow, quiet=json))
     if json:
         show_json({"events": shown})
 
 
-async def _tail(kafka: str, limit: int, follow: bool, *, quiet: bool) -> list[object]:
+async def _tail(kafka: str, limit: int, since: int, follow: bool, *, quiet: bool) -> list[object]:
     from topics.catalogue import EVENTS
     from topics.reading import read_records, topic_state
 
     state = await topic_state(kafka, EVENTS.name)
     begin = {p: max(state.begin[p], end - limit) for p, end in state.end.items()}
     last = sorted(
-        [record async for record in read_records(kafka, EVENTS.name, begin, state.end)],
+        [
+            record
+            async for record in read_records(kafka, EVENTS.name, begin, state.end)
+            if record.timestamp >= since
+        ],
         key=lambda record: (record.timestamp, record.partition, record.offset),
     )
     shown = [event for record in last for event in _events(record.value)][-limit:]

@@ -8,8 +8,9 @@ from typing import Annotated, Any
 
 import typer
 
-from cli.options import Data, Json, Kafka
+from cli.options import Data, Json, Kafka, Limit, Since
 from cli.output import say, show_json, show_table
+from cli.times import since_ms
 
 app = typer.Typer(help="Which policy learns where: choose, list.", no_args_is_help=True)
 
@@ -63,7 +64,13 @@ def choose(
 
 
 @app.command("list")
-def list_choices(kafka: Kafka = None, data: Data = None, json: Json = False) -> None:
+def list_choices(
+    since: Since = None,
+    limit: Limit = 1000,
+    kafka: Kafka = None,
+    data: Data = None,
+    json: Json = False,
+) -> None:
     """List the choices that hold, as each partition of the live table has them.
 
     Example: headstart learner list --json
@@ -72,13 +79,13 @@ def list_choices(kafka: Kafka = None, data: Data = None, json: Json = False) -> 
     from settings import read_settings
     from topics.epoch import read_epoch
 
-    settings = read_settings(kafka=kafka, data=data)
+    settings, begin = read_settings(kafka=kafka, data=data), since_ms(since)
 
     async def run() -> list[dict[str, Any]]:
         tables = await read_whole_table(settings.kafka, await read_epoch(settings.kafka))
         return _held({number: table.rows for number, table in tables.items()})
 
-    found = asyncio.run(run())
+    found = [each for each in asyncio.run(run()) if each["at"] >= begin][:limit]
     if json:
         show_json({"default": settings.learner, "choices": found})
         return

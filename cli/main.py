@@ -12,7 +12,9 @@ import typer
 
 from cli import config, dead_letters, events, learner, memory, thresholds, topics
 from cli.backtest import backtest
+from cli.contexts import contexts
 from cli.demo import demo
+from cli.doctor import doctor
 from cli.emit import emit
 from cli.experiment import experiment
 from cli.export import export
@@ -20,6 +22,8 @@ from cli.importing import import_
 from cli.output import report_errors
 from cli.replay import replay
 from cli.ship import ship
+from cli.status import status
+from cli.top import top
 from cli.tune import tune
 from cli.up import up
 from cli.verify import verify
@@ -35,6 +39,9 @@ app = typer.Typer(
     rich_markup_mode=None,
 )
 app.command("up")(up)
+app.command("status")(status)
+app.command("top")(top)
+app.command("doctor")(doctor)
 app.command("demo")(demo)
 app.command("worker")(worker)
 app.command("backtest")(backtest)
@@ -46,6 +53,7 @@ app.command("import")(import_)
 app.command("emit")(emit)
 app.command("verify")(verify)
 app.command("ship")(ship)
+app.command("contexts")(contexts)
 app.add_typer(topics.app, name="topics")
 app.add_typer(thresholds.app, name="thresholds")
 app.add_typer(config.app, name="config")

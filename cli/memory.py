@@ -8,8 +8,9 @@ from typing import Annotated, Any
 
 import typer
 
-from cli.options import Data, Json, Limit, Postgres, Tenant
+from cli.options import Data, Json, Limit, Postgres, Since, Tenant
 from cli.output import show_json, show_table
+from cli.times import since_ms
 
 app = typer.Typer(help="The episodic memory.", no_args_is_help=True)
 
@@ -23,6 +24,7 @@ def memory() -> None:
 def query(
     workflow_id: Annotated[str, typer.Option(help="The workflow whose events to show.")],
     tenant: Tenant = "default",
+    since: Since = None,
     limit: Limit = 100,
     postgres: Postgres = None,
     data: Data = None,
@@ -42,7 +44,8 @@ def query(
         async with await connect_postgres(settings.postgres) as connection:
             return await events_of_workflow(connection, tenant, workflow_id, limit)
 
-    events = asyncio.run(run())
+    begin = since_ms(since)
+    events = [event for event in asyncio.run(run()) if event["timestamp"] >= begin]
     if json:
         show_json({"events": events})
         return

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -21,7 +22,12 @@ def say(line: str) -> None:
 
 def show_json(value: Mapping[str, Any]) -> None:
     """Print the one JSON object of a command, on one line of stdout."""
-    print(orjson.dumps(value, option=orjson.OPT_NON_STR_KEYS, default=str).decode(), flush=True)
+    line = orjson.dumps(
+        value, option=orjson.OPT_NON_STR_KEYS | orjson.OPT_APPEND_NEWLINE, default=str
+    )
+    sys.stdout.flush()
+    sys.stdout.buffer.write(line)  # JSON is UTF-8, whatever the terminal's encoding
+    sys.stdout.buffer.flush()
 
 
 def show_table(columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
@@ -39,7 +45,13 @@ def show_table(columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
 
 
 def report_errors(command: Callable[[], Any]) -> None:
-    """Run a command; end with one clear line and exit code 1 where it fails."""
+    """Run a command; end with one clear line and exit code 1 where it fails.
+
+    Names may be of any alphabet: what a stream's encoding does not have is spelled out.
+    """
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
     try:
         command()
     except KeyboardInterrupt:

@@ -4,30 +4,32 @@ from __future__ import annotations
 
 import asyncio
 import sys
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-from cli.options import Data, Json, Kafka, Learner, Limit, Redis, Tenant
+from cli.options import Data, Json, Kafka, Learner, Limit, Redis, Since
 from cli.output import say, show_json, show_table
-from cli.times import now_ms, shown_moment
+from cli.threshold_show import history, show
+from cli.times import since_ms
 
 app = typer.Typer(
-    help="The thresholds that are served: list, show, export, snapshot.", no_args_is_help=True
+    help="The thresholds that are served: list, show, history, export, snapshot.",
+    no_args_is_help=True,
 )
 
 
 @app.command("list")
 def list_thresholds(
     tenant: Annotated[str | None, typer.Option(help="Only this tenant's.")] = None,
+    since: Since = None,
     limit: Limit = 100,
     redis: Redis = None,
     data: Data = None,
     json: Json = False,
 ) -> None:
-    """List the thresholds served from Redis, most outcomes first.
+    """List the thresholds served from Redis, most outcomes first; --since: those that learned then.
 
     Example: headstart thresholds list --tenant acme --limit 20
     """
@@ -35,9 +37,11 @@ def list_thresholds(
     from sinks.served import served_thresholds
 
     settings = read_settings(redis=redis, data=data)
+    begin = since_ms(since)
 
     async def run() -> list[dict[str, Any]]:
-        return [each async for each in served_thresholds(settings.redis, tenant)]
+        served = served_thresholds(settings.redis, tenant)
+        return [each async for each in served if each["at"] >= begin]
 
     found = sorted(asyncio.run(run()), key=lambda each: (-each["outcomes"], each["path"]))
     if json:
@@ -47,57 +51,8 @@ def list_thresholds(
     show_table(columns, [[_cell(each[column]) for column in columns] for each in found[:limit]])
 
 
-@app.command("show")
-def show(
-    workflow_type: Annotated[str, typer.Option(help="The context's workflow type.")],
-    domain: Annotated[str | None, typer.Option(help="Its domain.")] = None,
-    user: Annotated[str | None, typer.Option(help="Its user id.")] = None,
-    tool: Annotated[str | None, typer.Option(help="The tool that is guessed.")] = None,
-    tenant: Tenant = "default",
-    redis: Redis = None,
-    data: Data = None,
-    json: Json = False,
-) -> None:
-    """Show the threshold that an executor is told for one context, and which level answers.
-
-    An override in force there is named, the most specific first.
-
-    With --json also the level's metrics: hits and misses, how often each mode is wrong, what was
-    saved and wasted.
-
-    Example: headstart thresholds show --workflow-type refund --domain retail --user u7
-    """
-    from headstart.contexts import context_paths
-    from headstart.thresholds import Thresholds
-    from settings import read_settings
-    from sinks.connections import RedisUnreachable
-    from sinks.served import overrides_for, served_overrides
-
-    settings = read_settings(redis=redis, data=data)
-    context = {
-        "tenant": tenant,
-        "workflow_type": workflow_type,
-        "domain": domain,
-        "user_id": user,
-    }
-    with Thresholds(settings.redis, levels=settings.levels, timeout_s=2.0) as reader:
-        known = {key: value for key, value in context.items() if value is not None}
-        threshold = reader.get(known, tool=tool)
-    if not threshold.available:
-        raise RedisUnreachable(settings.redis, "no answer")
-    paths = context_paths(workflow_type, context.get, settings.levels)
-    served = asyncio.run(served_overrides(settings.redis, tenant, workflow_type))
-    overrides = overrides_for(served, paths, tool, now_ms())
-    answer = {**threshold._asdict(), "available": threshold.available}
-    for part in ("calibration", "override"):
-        if answer[part] is not None:
-            answer[part] = answer[part]._asdict()
-    answer |= asyncio.run(_measured(settings.redis, tenant, workflow_type, threshold.level))
-    if json:
-        show_json({**answer, "overrides": overrides})
-    else:
-        rows = [(key, _cell(value)) for key, value in answer.items() if key != "override"]
-        show_table(("field", "value"), rows + [("override", _named(each)) for each in overrides])
+app.command("show")(show)
+app.command("history")(history)
 
 
 @app.command("export")
@@ -152,24 +107,6 @@ def export(
         say(f"{len(lines) - 1} contexts written to {file}")
 
 
-async def _measured(redis: str, tenant: str, workflow_type: str, path: str) -> dict[str, Any]:
-    """Return the metrics of the level that answers, and its moving averages of gain and cost."""
-    import msgspec
-
-    from processing.tally import metrics
-    from sinks.served import served_value
-    from topics.schema import Counts
-
-    value = await served_value(redis, tenant, workflow_type, path) or {}
-    counts = value.get("counts")
-    return {
-        "learner": value.get("learner"),
-        "gain_ms": value.get("gain"),
-        "cost_ms": value.get("cost"),
-        "metrics": metrics(msgspec.convert(counts, Counts)) if counts else None,
-    }
-
-
 @app.command("snapshot")
 def snapshot(
     file: Annotated[Path, typer.Argument(help="Where to write it.")],
@@ -199,15 +136,6 @@ def snapshot(
         show_json({"file": str(file), "rows": rows})
     else:
         say(f"{rows} rows written to {file}")
-
-
-def _named(override: Mapping[str, Any]) -> str:
-    """Return an override on one line, without what it does not say."""
-    said = {**override, "until": shown_moment(override["until"])}
-    said["path"] = said["path"] or "the whole workflow type"
-    return ", ".join(
-        f"{name} {_cell(value)}" for name, value in said.items() if value not in (None, "")
-    )
 
 
 def _cell(value: Any) -> Any:

@@ -24,6 +24,14 @@ def duration_ms(text: str) -> int:
     return int(found[1]) * _UNITS_MS[found[2]]
 
 
+def since_ms(age: str | None) -> int:
+    """Return the moment so long ago, Unix ms; 0 where no age is given.
+
+    Raises `typer.BadParameter`.
+    """
+    return 0 if age is None else now_ms() - duration_ms(age)
+
+
 def moment_ms(text: str) -> int:
     """Return a moment in ISO 8601, UTC where it names no zone, as Unix ms.
 

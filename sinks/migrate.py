@@ -82,6 +82,17 @@ async def migrate(dsn: str, migrations: Sequence[Migration] | None = None) -> li
     return [str(migration) for migration in missing]
 
 
+async def pending(dsn: str, migrations: Sequence[Migration] | None = None) -> list[str]:
+    """Return the names of what `migrate` would apply. Changes nothing; raises as it does."""
+    known = read_migrations() if migrations is None else migrations
+    async with await connect_postgres(dsn) as connection:
+        there = await (await connection.execute(_SQL["has_record"])).fetchone()
+        if there is None or not there[0]:
+            return [str(migration) for migration in known]
+        missing = await _missing(connection, known, postgres_address(dsn))
+    return [str(migration) for migration in missing]
+
+
 async def _missing(
     connection: AsyncConnection[Any], known: Sequence[Migration], address: str
 ) -> list[Migration]:

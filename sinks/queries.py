@@ -49,6 +49,12 @@ async def count_events(connection: AsyncConnection[Any], tenant: str) -> EventCo
     return EventCount(*row) if row else EventCount(0, 0)
 
 
+async def estimate_events(connection: AsyncConnection[Any]) -> int:
+    """Return about how many events are stored, of all tenants; a second or so behind."""
+    row = await (await connection.execute(_SQL["estimate_events"])).fetchone()
+    return int(row[0]) if row else 0
+
+
 async def event_ids(connection: AsyncConnection[Any], tenant: str) -> set[str]:
     """Return the ids of a tenant's stored events, in lower case with hyphens."""
     cursor = await connection.execute(_SQL["event_ids"], {"tenant": tenant})
@@ -67,13 +73,13 @@ async def events_not_stored(
 
 
 async def history_of_context(
-    connection: AsyncConnection[Any], tenant: str, path: str, limit: int = 100
+    connection: AsyncConnection[Any], tenant: str, path: str, limit: int = 100, since: int = 0
 ) -> list[dict[str, Any]]:
     """Return the newest `limit` thresholds of one context, newest version first.
 
-    Each has the fields of `topics.schema.Threshold`; `at` is Unix milliseconds.
+    Each has the fields of `topics.schema.Threshold`; `at` is Unix milliseconds, and so is `since`.
     """
-    which = {"tenant": tenant, "path": path, "limit": limit}
+    which = {"tenant": tenant, "path": path, "limit": limit, "since": since}
     async with connection.cursor(row_factory=dict_row) as cursor:
         await cursor.execute(_SQL["history_of_context"], which)
         return await cursor.fetchall()

@@ -15,15 +15,6 @@ from sinks.connections import asking_redis
 _PATTERN = "headstart:thresholds:*"
 
 
-async def served_value(
-    redis_url: str, tenant: str, workflow_type: str, path: str
-) -> dict[str, Any] | None:
-    """Return what is served of one context; None where nothing is. Raises `RedisUnreachable`."""
-    async with asking_redis(redis_url) as client:
-        value = await client.hget(redis_key(tenant, workflow_type), path)
-    return None if value is None else orjson.loads(value)
-
-
 async def served_thresholds(
     redis_url: str, tenant: str | None = None
 ) -> AsyncIterator[dict[str, Any]]:
@@ -50,12 +41,17 @@ async def served_thresholds(
                 }
 
 
-async def served_overrides(redis_url: str, tenant: str, workflow_type: str) -> list[dict[str, Any]]:
-    """Return the overrides that executors are told of. Raises `RedisUnreachable`."""
+async def served_chain(
+    redis_url: str, tenant: str, workflow_type: str, paths: Sequence[str]
+) -> tuple[list[dict[str, Any] | None], list[dict[str, Any]]]:
+    """Return what is served of each path, None where nothing is, and the overrides: asked once.
+
+    Raises `RedisUnreachable`.
+    """
     async with asking_redis(redis_url) as client:
-        value = await client.hget(redis_key(tenant, workflow_type), OVERRIDES_FIELD)
-    found: list[dict[str, Any]] = orjson.loads(value or b"[]")
-    return found
+        raw = await client.hmget(redis_key(tenant, workflow_type), [OVERRIDES_FIELD, *paths])
+    overrides, *values = [None if each is None else orjson.loads(each) for each in raw]
+    return values, overrides or []
 
 
 def overrides_for(

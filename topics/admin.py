@@ -10,6 +10,7 @@ from typing import Final
 
 from aiokafka import AIOKafkaConsumer, TopicPartition
 from aiokafka.admin import AIOKafkaAdminClient, NewTopic
+from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
 from aiokafka.errors import KafkaError, TopicAlreadyExistsError, for_code
 
 from headstart.producing import BrokerUnreachable
@@ -104,6 +105,19 @@ async def describe_topics(kafka: str, names: Iterable[str]) -> dict[str, TopicSt
         }
     finally:
         await consumer.stop()
+
+
+async def topic_settings(kafka: str, names: Iterable[str]) -> dict[str, dict[str, str]]:
+    """Return what the broker has set for topics, by name. Raises `BrokerUnreachable`."""
+    async with admin_client(kafka) as client:
+        wanted = [ConfigResource(ConfigResourceType.TOPIC, name) for name in names]
+        answers = await client.describe_configs(wanted) if wanted else []
+    return {
+        resource[3]: {entry[0]: entry[1] for entry in resource[4] if entry[1] is not None}
+        for answer in answers
+        for resource in answer.resources
+        if resource[0] == 0
+    }
 
 
 def _of_topic(name: str, offsets: Mapping[TopicPartition, int]) -> dict[int, int]:

@@ -7,8 +7,6 @@ threshold = headstart.Thresholds("redis://127.0.0.1:6379/0").get(workflow_type="
 
 from typing import TYPE_CHECKING, Any
 
-from headstart.directory import SpoolUnavailable
-from headstart.emitter import BufferFull, Emitter, NotDelivered
 from headstart.events import Event, InvalidEvent
 from headstart.kinds import (
     ail_decision,
@@ -18,13 +16,14 @@ from headstart.kinds import (
     user_feedback,
     workflow_complete,
 )
-from headstart.scope import Workflow, workflow
-from headstart.scrubbing import Scrubbing
-from headstart.secrets import Pattern
-from headstart.spool import SpoolSettings
 from headstart.validation import validate
 
 if TYPE_CHECKING:
+    from headstart.directory import SpoolUnavailable
+    from headstart.emitter import BufferFull, Emitter, NotDelivered
+    from headstart.scope import Workflow, workflow
+    from headstart.scrubbing import Scrubbing
+    from headstart.secrets import Pattern
     from headstart.speculation import (
         AsyncSpeculator,
         Attempt,
@@ -33,6 +32,7 @@ if TYPE_CHECKING:
         Resolution,
         Speculator,
     )
+    from headstart.spool import SpoolSettings
     from headstart.thresholds import AsyncThresholds, Threshold, Thresholds
 
 __all__ = [
@@ -65,7 +65,13 @@ __all__ = [
     "workflow_complete",
 ]
 
-_READING = {
+_LATER = {
+    **dict.fromkeys(("BufferFull", "Emitter", "NotDelivered"), "emitter"),
+    **dict.fromkeys(("Workflow", "workflow"), "scope"),
+    "Pattern": "secrets",
+    "Scrubbing": "scrubbing",
+    "SpoolSettings": "spool",
+    "SpoolUnavailable": "directory",
     **dict.fromkeys(("AsyncThresholds", "Threshold", "Thresholds"), "thresholds"),
     **dict.fromkeys(("AsyncSpeculator", "Attempt", "AttemptResolved"), "speculation"),
     **dict.fromkeys(("Choice", "Resolution", "Speculator"), "speculation"),
@@ -73,9 +79,10 @@ _READING = {
 
 
 def __getattr__(name: str) -> Any:
-    """Import the reader when it is first asked for: who only emits needs no Redis client."""
-    if name not in _READING:
+    """Import what is asked for: who only emits needs no Redis client, a command's help neither."""
+    if name not in _LATER:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     from importlib import import_module
 
-    return getattr(import_module(f"headstart.{_READING[name]}"), name)
+    found = globals()[name] = getattr(import_module(f"headstart.{_LATER[name]}"), name)
+    return found

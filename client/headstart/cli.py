@@ -1,18 +1,14 @@
-"""The console script `headstart`: the client's own commands, and the service's where installed."""
+"""The console script `headstart`: the client's own commands, and the service's where installed.
+
+What a command needs is imported when it runs: to ask for help takes no Kafka client.
+"""
 
 from __future__ import annotations
 
 import argparse
-import asyncio
-import logging
 import sys
 from importlib.metadata import entry_points
 from pathlib import Path
-
-from headstart.directory import default_directory
-from headstart.emission import emit_lines
-from headstart.producing import require_broker
-from headstart.shipping import ship
 
 
 def main() -> None:
@@ -44,6 +40,11 @@ def main() -> None:
 
 
 def _emit(arguments: argparse.Namespace) -> int:
+    import asyncio
+
+    from headstart.emission import emit_lines
+    from headstart.producing import require_broker
+
     report = emit_lines(
         arguments.file,
         arguments.kafka,
@@ -55,6 +56,11 @@ def _emit(arguments: argparse.Namespace) -> int:
 
 
 def _ship(arguments: argparse.Namespace) -> int:
+    import logging
+
+    from headstart.directory import default_directory
+    from headstart.shipping import ship
+
     logging.basicConfig(level=logging.INFO, format="%(message)s")
     logging.getLogger("aiokafka").setLevel(logging.CRITICAL)
     directory = arguments.spool or default_directory()

@@ -13,6 +13,10 @@ CREATE TABLE IF NOT EXISTS schema_migrations (
     applied_at timestamptz NOT NULL DEFAULT now()
 )
 
+-- name: has_record
+-- Whether anything was ever applied.
+SELECT to_regclass('schema_migrations') IS NOT NULL
+
 -- name: applied
 -- Everything applied, oldest first.
 SELECT version, name, checksum FROM schema_migrations ORDER BY version

@@ -24,6 +24,7 @@ SELECT tenant, workflow_type, path, speculate, suggest, epoch, "offset", outcome
     (extract(epoch FROM at) * 1000)::bigint AS at
 FROM threshold_history
 WHERE tenant = %(tenant)s AND path = %(path)s
+    AND at >= timestamptz 'epoch' + %(since)s * interval '1 millisecond'
 ORDER BY epoch DESC, "offset" DESC
 LIMIT %(limit)s
 
@@ -38,3 +39,9 @@ WHERE NOT EXISTS (
             + (at_ms %% 86400000) * interval '1 millisecond'
         AND e.tenant = wanted.tenant AND e.id = wanted.id
 )
+
+-- name: estimate_events
+-- About how many events are stored, from Postgres' statistics: to count them takes too long.
+SELECT coalesce(sum(s.n_live_tup), 0)::bigint
+FROM pg_partition_tree(to_regclass('episodic_events')) AS t
+JOIN pg_stat_user_tables AS s ON s.relid = t.relid

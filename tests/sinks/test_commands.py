@@ -19,7 +19,7 @@ from sinks.commands import CommandPublisher, remembered_by, version_key
 from sinks.connections import RedisUnreachable
 from sinks.served import (
     overrides_for,
-    served_overrides,
+    served_chain,
     served_thresholds,
     served_workflow_types,
 )
@@ -106,8 +106,8 @@ def test_overrides_beside_the_thresholds(redis_url: str, client: Any, tenant: st
     assert json.loads(client.hget(key, OVERRIDES)) == expected
     listed = asyncio.run(publish())
     assert [each["path"] for each in listed] == [PATH]
-    assert asyncio.run(served_overrides(redis_url, tenant, "refund")) == expected
-    assert asyncio.run(served_overrides(redis_url, tenant, "order")) == []
+    assert asyncio.run(served_chain(redis_url, tenant, "refund", []))[1] == expected
+    assert asyncio.run(served_chain(redis_url, tenant, "order", []))[1] == []
     assert asyncio.run(served_workflow_types(redis_url, tenant)) == {"refund"}
     assert set(client.hkeys(key)) == {PATH, OVERRIDES}
 

@@ -52,6 +52,9 @@ def test_every_version_is_kept_once_and_comes_back_exactly(migrated: str, tenant
             path = changes[0]["path"]
             assert await history_of_context(connection, tenant, path) == changes[::-1]
             assert await history_of_context(connection, tenant, path, limit=1) == changes[2:]
+            at = changes[0]["at"]
+            assert len(await history_of_context(connection, tenant, path, since=at)) == 3
+            assert await history_of_context(connection, tenant, path, since=at + 1) == []
 
     asyncio.run(run())
     assert [refusal.position for refusal in refused] == [3]

@@ -1,0 +1,67 @@
+"""`headstart contexts`: what is learned about, with counts."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Annotated, Any
+
+import typer
+
+from cli.options import Data, Json, Limit, Redis, Since
+from cli.output import say, show_json, show_table
+from cli.times import shown_moment, since_ms
+
+
+def contexts(
+    tenant: Annotated[str | None, typer.Option(help="Only this tenant's.")] = None,
+    workflow_type: Annotated[str | None, typer.Option(help="Only this workflow type's.")] = None,
+    since: Since = None,
+    limit: Limit = 100,
+    redis: Redis = None,
+    data: Data = None,
+    json: Json = False,
+) -> None:
+    """List contexts with what was counted in them, those that learned last first.
+
+    Example: headstart contexts --tenant acme --since 1h --limit 20
+    """
+    from settings import read_settings
+    from sinks.served import served_thresholds
+
+    settings = read_settings(redis=redis, data=data)
+    begin = since_ms(since)
+
+    async def run() -> list[dict[str, Any]]:
+        served = served_thresholds(settings.redis, tenant)
+        return [
+            _counted(each)
+            async for each in served
+            if each["at"] >= begin and workflow_type in {None, each["workflow_type"]}
+        ]
+
+    found = sorted(asyncio.run(run()), key=lambda each: (-each["at"], each["path"]))
+    if json:
+        show_json({"contexts": found[:limit], "total": len(found)})
+        return
+    columns = ("tenant", "path", "outcomes", "hits", "misses", "speculate", "last")
+    rows = [{**each, "last": shown_moment(each["at"])} for each in found[:limit]]
+    show_table(columns, [[each[column] for column in columns] for each in rows])
+    say(f"{len(rows)} of {len(found)}, those that learned last first")
+
+
+def _counted(served: dict[str, Any]) -> dict[str, Any]:
+    from watching.learning import counts_of
+
+    counts = counts_of(served)
+    return {
+        "tenant": served["tenant"],
+        "workflow_type": served["workflow_type"],
+        "path": served["path"],
+        "outcomes": served["outcomes"],
+        "hits": counts.speculative_right,
+        "misses": counts.speculative - counts.speculative_right,
+        "saved_ms": counts.saved / 1000,
+        "wasted_ms": counts.wasted / 1000,
+        "speculate": round(served["speculate"], 4),
+        "at": served["at"],
+    }

@@ -1,0 +1,181 @@
+"""`headstart thresholds show|history`: what one context is told, why, and how it came to it."""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+import sys
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from cli.config_threshold import Domain, Further, User, WorkflowType, path_of, warn_of_unknown
+from cli.options import Data, Json, Limit, Postgres, Redis, Since, Tenant
+from cli.output import say, show_json, show_table
+from cli.times import now_ms, shown_moment, since_ms
+
+if TYPE_CHECKING:
+    from watching.explaining import Explanation
+
+Tool = Annotated[str | None, typer.Option(help="The tool that is guessed.")]
+_PLOT_ROWS = 10
+
+
+def show(
+    workflow_type: WorkflowType,
+    domain: Domain = None,
+    user: User = None,
+    context: Further = None,
+    tool: Tool = None,
+    tenant: Tenant = "default",
+    redis: Redis = None,
+    data: Data = None,
+    json: Json = False,
+) -> None:
+    """Show the threshold that an executor is told for one context, and why.
+
+    Which level answers, on what evidence, how it is calibrated, when it last learned, and which
+    overrides are in force, the most specific first. With --json also the level's metrics.
+
+    Example: headstart thresholds show --workflow-type refund --domain retail --user u7
+    """
+    from settings import read_settings
+    from watching.explaining import explain
+
+    settings = read_settings(redis=redis, data=data)
+    paths = _paths(path_of(settings, workflow_type, domain, user, context), workflow_type)
+    asked = explain(settings.redis, tenant, workflow_type, paths, tool, now_ms())
+    found = asyncio.run(asked)
+    if not found.threshold.known:
+        warn_of_unknown(settings, tenant, workflow_type)
+    if json:
+        show_json(_described(found))
+        return
+    told = found.threshold
+    print(f"speculate {told.speculate:.4f}  suggest {told.suggest:.4f}", flush=True)
+    _show_why(found)
+
+
+def _show_why(found: Explanation) -> None:
+    from watching.explaining import sentences
+    from watching.screen import age_of
+
+    for sentence in sentences(found):
+        print(f"  {sentence}")
+    if found.age_s is not None:
+        last, version = shown_moment(found.value["at"]), found.threshold.version
+        print(f"  last learned {age_of(found.age_s)} ago ({last}), version {version}")
+    show_table(
+        ("level", "speculate", "outcomes", "last learned", ""),
+        [
+            (
+                level.path,
+                None if level.speculate is None else f"{level.speculate:.4f}",
+                level.outcomes,
+                shown_moment(level.at),
+                "answers" if level.answers else "",
+            )
+            for level in found.levels
+        ],
+    )
+    for each in found.overrides:
+        print(f"override: {_named(each)}")
+
+
+def _described(found: Explanation) -> dict[str, Any]:
+    from dataclasses import asdict
+
+    from watching.explaining import sentences
+
+    told = found.threshold
+    return {
+        **told._asdict(),
+        "calibration": told.calibration and told.calibration._asdict(),
+        "override": told.override and told.override._asdict(),
+        "available": True,
+        "learner": found.value.get("learner"),
+        "gain_ms": found.value.get("gain"),
+        "cost_ms": found.value.get("cost"),
+        "learned_at": found.value.get("at"),
+        "learned_age_s": found.age_s,
+        "metrics": found.metrics,
+        "levels": [asdict(level) for level in found.levels],
+        "overrides": found.overrides,
+        "why": list(sentences(found)),
+    }
+
+
+def history(
+    workflow_type: WorkflowType,
+    domain: Domain = None,
+    user: User = None,
+    context: Further = None,
+    tenant: Tenant = "default",
+    since: Since = None,
+    limit: Limit = 100,
+    postgres: Postgres = None,
+    data: Data = None,
+    json: Json = False,
+) -> None:
+    """Show how a context's threshold moved: a plot, and its newest changes, oldest first.
+
+    Example: headstart thresholds history --workflow-type refund --domain retail --since 7d
+    """
+    from settings import read_settings
+    from sinks.connections import connect_postgres
+    from sinks.queries import history_of_context
+
+    settings = read_settings(postgres=postgres, data=data)
+    path = path_of(settings, workflow_type, domain, user, context)
+    path = path or _paths("", workflow_type)[0]
+    begin = since_ms(since)
+
+    async def run() -> list[dict[str, Any]]:
+        async with await connect_postgres(settings.postgres) as connection:
+            return await history_of_context(connection, tenant, path, limit, begin)
+
+    changes = asyncio.run(run())[::-1]
+    if json:
+        show_json({"tenant": tenant, "path": path, "changes": changes})
+    elif changes:
+        _plot([each["speculate"] for each in changes])
+        rows = [
+            (shown_moment(each["at"]), f"{each['speculate']:.4f}", f"{each['suggest']:.4f}",
+             each["outcomes"], each["learner"])
+            for each in changes[-_PLOT_ROWS:]
+        ]  # fmt: skip
+        show_table(("at", "speculate", "suggest", "outcomes", "learner"), rows)
+        say(f"{len(changes)} changes, the newest {len(rows)} listed")
+    else:
+        say(f"no change of {path} is kept for tenant {tenant!r}")
+
+
+def _plot(values: list[float]) -> None:
+    from cli.terminal import only_ascii
+    from watching.sparkline import plot
+
+    width = min(100, shutil.get_terminal_size().columns)
+    for line in plot(values, width, _PLOT_ROWS, ascii_only=only_ascii(sys.stdout)):
+        print(line)
+
+
+def _paths(path: str, workflow_type: str) -> list[str]:
+    """Return the paths of a context, coarse to fine; an empty one is the workflow type's."""
+    from headstart.contexts import context_paths
+
+    if not path:
+        return list(context_paths(workflow_type, lambda _level: None))
+    parts = path.split("/")
+    return ["/".join(parts[: place + 1]) for place in range(len(parts))]
+
+
+def _named(override: Mapping[str, Any]) -> str:
+    """Return an override on one line, without what it does not say."""
+    said = {**override, "until": shown_moment(override["until"])}
+    said["path"] = said["path"] or "the whole workflow type"
+    return ", ".join(
+        f"{name} {value:g}" if isinstance(value, float) else f"{name} {value}"
+        for name, value in said.items()
+        if value not in (None, "")
+    )

@@ -1,0 +1,58 @@
+"""`headstart status`: the verdict, the exit code, and waiting until all is well."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from watching.target import Target
+
+
+@pytest.fixture
+def where(target: Target) -> tuple[str, ...]:
+    return ("--kafka", target.kafka, "--postgres", target.postgres, "--redis", target.redis)
+
+
+def test_services_without_workers(run: Any, where: Any) -> None:
+    ended = run("status", *where)
+    assert (ended.returncode, ended.stderr) == (1, "")
+    first, *rows = ended.stdout.splitlines()
+    assert first == "UNHEALTHY  no worker episodes; no worker thresholds; no worker history"
+    assert [row.split()[0] for row in rows[1:4]] == ["kafka", "postgres", "redis"]
+    ended = run("status", "--no-workers", "--json", *where)
+    assert (ended.returncode, ended.stderr) == (0, "")
+    found = json.loads(ended.stdout)
+    assert (found["healthy"], found["reasons"]) == (True, [])
+    assert found["lag"] == {f"headstart-{name}": {"0": 0, "1": 0, "2": 0} for name in
+                            ("episodes", "thresholds", "history")}  # fmt: skip
+
+
+def test_until_it_is_ready(run: Any, where: Any, closed: str) -> None:
+    ended = run("status", "--exit-when-ready", "--no-workers", *where)
+    assert ended.returncode == 0
+    assert ended.stdout.startswith("HEALTHY")
+    late = ("--exit-when-ready", "--timeout", "1", "--every", "0.2")
+    ended = run("status", *late, "--no-workers", *where, "--kafka", closed)
+    assert ended.returncode == 1
+    assert ended.stdout.startswith("UNHEALTHY  Kafka: nothing listens there")
+    assert ended.stderr.splitlines()[0] == "UNHEALTHY  Kafka: nothing listens there"
+
+
+def test_names_of_any_alphabet_on_a_stream_of_ascii(run: Any, where: Any, served: None) -> None:
+    redis = where[-2:]
+    for arguments in (("contexts",), ("thresholds", "list"), ("top", "--looks", "1", *where)):
+        ended = run(*arguments, *redis, PYTHONIOENCODING="ascii")
+        assert ended.returncode == 0, ended.stderr
+    ended = run("contexts", "--json", *redis, PYTHONIOENCODING="ascii")
+    assert json.loads(ended.stdout)["contexts"][0]["workflow_type"] == "refünd"
+
+
+@pytest.mark.parametrize("wrong", [("--timeout", "3"), ("--every", "0"), ("--health", "8080")])
+def test_what_it_cannot_do(run: Any, wrong: tuple[str, ...], tmp_path: Path) -> None:
+    ended = run("status", *wrong)
+    assert ended.returncode in {1, 2}
+    assert ended.stdout == ""
+    assert "Traceback" not in ended.stderr

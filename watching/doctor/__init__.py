@@ -1,0 +1,1 @@
+"""What ails a system, and how to mend it: one finding per check."""

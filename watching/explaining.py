@@ -1,0 +1,124 @@
+"""Why a context is told what it is told: which level answers, on what evidence, since when.
+
+One question to Redis; the answer is made of it as a reader makes it (headstart.answers).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+
+from headstart.answers import Threshold, answer_of, read_value
+from headstart.calibration import probability
+from headstart.overrides import read_overrides
+from processing.tally import metrics
+from sinks.served import overrides_for, served_chain
+from topics.schema import Counts
+
+
+@dataclass(frozen=True)
+class Level:
+    """One level of a context's path; `outcomes` None: nothing is known of it."""
+
+    path: str
+    speculate: float | None
+    outcomes: int | None
+    at: int | None
+    """Event time of its newest outcome, Unix ms."""
+    answers: bool
+
+
+@dataclass(frozen=True)
+class Explanation:
+    """What a context is told, and why. `overrides`: in force there, the most specific first."""
+
+    threshold: Threshold
+    levels: tuple[Level, ...]
+    overrides: Sequence[Mapping[str, Any]]
+    value: Mapping[str, Any]
+    """What is served of the level that answers; empty where none does."""
+    now: int
+
+    @property
+    def metrics(self) -> dict[str, Any] | None:
+        """Hits, misses, what was saved and wasted, at the level that answers."""
+        counts = self.value.get("counts")
+        return metrics(msgspec.convert(counts, Counts)) if counts else None
+
+    @property
+    def age_s(self) -> float | None:
+        """Seconds since the level that answers last learned."""
+        at = self.value.get("at")
+        return None if at is None else max(0.0, (self.now - at) / 1000)
+
+
+async def explain(
+    redis: str, tenant: str, workflow_type: str, paths: Sequence[str], tool: str | None, now: int
+) -> Explanation:
+    """Ask Redis once. `paths`: of the context, coarse to fine. Raises `RedisUnreachable`."""
+    values, overrides = await served_chain(redis, tenant, workflow_type, paths)
+    return explained(values, overrides, paths, tool, now)
+
+
+def explained(
+    values: Sequence[Any], overrides: Any, paths: Sequence[str], tool: str | None, now: int
+) -> Explanation:
+    """Return the explanation of what was served. Pure."""
+    found = [read_value(value) for value in values]
+    threshold = answer_of(paths[::-1], found[::-1])
+    levels = []
+    for path, value, known in zip(paths, values, found, strict=True):
+        if known is None or known.gone:
+            levels.append(Level(path, None, None, None, False))
+            continue
+        answers = path == threshold.level
+        levels.append(Level(path, known.speculate, known.outcomes, value.get("at"), answers))
+    served = dict(zip(paths, values, strict=True)).get(threshold.level) or {}
+    sound = [each._asdict() for each in read_overrides(overrides)]
+    in_force = overrides_for(sound, paths, tool, now)
+    if in_force:
+        first = read_overrides([in_force[0]])[0]
+        threshold = threshold.overridden(first)
+    return Explanation(threshold, tuple(levels), in_force, served, now)
+
+
+def sentences(explanation: Explanation) -> Iterator[str]:
+    """Yield why, one reason a line."""
+    told, learned = explanation.threshold, explanation.value
+    if told.override is not None:
+        named = {"speculate": told.override.speculate, "suggest": told.override.suggest}
+        what = ", ".join(f"{name} {value:g}" for name, value in named.items() if value is not None)
+        why = f" ({told.override.reason})" if told.override.reason else ""
+        yield f"an override of {told.override.by or 'somebody'} sets {what}{why}"
+    if not told.known:
+        yield "nothing is learned of this context or those above it: the default answers"
+        return
+    finer = explanation.levels[-1].path
+    where = "the context itself" if told.level == finer else "a level above, as finer ones know"
+    yield f"{told.level} answers ({where}{'' if told.level == finer else ' nothing yet'})"
+    yield from _evidence(explanation)
+    gain, cost = learned.get("gain") or 0.0, learned.get("cost") or 0.0
+    if gain > 0 and cost > 0:
+        needed = cost / (cost + gain)
+        yield (
+            f"a hit saves {gain:,.0f} ms and a miss wastes {cost:,.0f} ms: a guess must be right "
+            f"with probability {needed:.2f}"
+        )
+    if told.calibration is not None:
+        right = [
+            f"{probability(told.calibration, p):.0%} of those with {p}" for p in (0.5, 0.7, 0.9)
+        ]
+        yield f"calibration: right are {', '.join(right)} confidence"
+
+
+def _evidence(explanation: Explanation) -> Iterator[str]:
+    told, found = explanation.threshold, explanation.metrics
+    parts = [f"{told.outcomes:,} outcomes"]
+    if found is not None:
+        parts.append(f"{found['hits']:,} hits and {found['misses']:,} misses of what was started")
+        net = (found["saved_ms"] - found["wasted_ms"]) / 1000
+        parts.append(f"net {net:+,.1f} s")
+    yield f"evidence: {', '.join(parts)}"

@@ -1,0 +1,126 @@
+"""What flows: how long the log is, how far each group has come, what was refused; read only."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from sinks.connections import connect_postgres
+from sinks.progress import stored_offsets
+from sinks.queries import estimate_events
+from topics.admin import TopicsMissing, TopicState, committed_offsets, describe_topics
+from topics.catalogue import (
+    DEAD_LETTERS,
+    EPISODES_GROUP,
+    EPOCHS,
+    EVENTS,
+    HANDLED,
+    HISTORY_GROUP,
+    THRESHOLDS,
+    THRESHOLDS_GROUP,
+)
+from topics.epoch import Epoch, read_epoch
+
+_TOPICS = (EVENTS, THRESHOLDS, DEAD_LETTERS, HANDLED, EPOCHS)
+
+
+@dataclass(frozen=True)
+class LogState:
+    """What the broker says: `learned` are the offsets that the threshold group has committed."""
+
+    epoch: int
+    topics: Mapping[str, TopicState]
+    learned: Mapping[int, int]
+
+    @property
+    def records(self) -> int:
+        """Records that `headstart.events` has ever had in this epoch."""
+        return sum(self.topics[EVENTS.name].end.values())
+
+    @property
+    def dead_letters(self) -> int:
+        """Dead letters on the broker."""
+        return _held(self.topics[DEAD_LETTERS.name])
+
+    @property
+    def handled(self) -> int:
+        """Marks of dead letters that were replayed or dropped."""
+        return _held(self.topics[HANDLED.name])
+
+
+@dataclass(frozen=True)
+class Stored:
+    """How far the sinks are, by group and partition; `events` is Postgres' own estimate."""
+
+    offsets: Mapping[str, Mapping[int, int]] = field(default_factory=dict)
+    events: int = 0
+
+
+@dataclass(frozen=True)
+class GroupLag:
+    """Records that a group has yet to take in, by partition of its topic."""
+
+    group: str
+    topic: str
+    lag: Mapping[int, int]
+
+    @property
+    def total(self) -> int:
+        """All partitions together."""
+        return sum(self.lag.values())
+
+
+class Log:
+    """Asks the broker, again and again; remembers the epoch while offsets only grow."""
+
+    def __init__(self, kafka: str) -> None:
+        self._kafka = kafka
+        self._epoch: Epoch | None = None
+        self._end: Mapping[int, int] = {}
+
+    async def ask(self) -> LogState:
+        """Return the state. Raises `BrokerUnreachable`, `TopicsMissing`, `PartitionsChanged`."""
+        states = await describe_topics(self._kafka, [topic.name for topic in _TOPICS])
+        if missing := {topic.name for topic in _TOPICS} - states.keys():
+            raise TopicsMissing(self._kafka, missing)
+        end = states[EVENTS.name].end
+        if self._epoch is None or any(end.get(p, 0) < at for p, at in self._end.items()):
+            self._epoch = await read_epoch(self._kafka)
+        self._end = end
+        learned = await committed_offsets(self._kafka, THRESHOLDS_GROUP, EVENTS.name, len(end))
+        return LogState(self._epoch.number, states, learned)
+
+
+async def ask_stored(postgres: str, epoch: int | None) -> Stored:
+    """Return how far the sinks are; nothing of offsets without an epoch.
+
+    Raises `PostgresUnreachable`, and psycopg's errors where the schema is not there.
+    """
+    async with await connect_postgres(postgres) as connection:
+        offsets = {}
+        if epoch is not None:
+            for group, topic in ((EPISODES_GROUP, EVENTS), (HISTORY_GROUP, THRESHOLDS)):
+                offsets[group] = await stored_offsets(connection, group, topic.name, epoch)
+        return Stored(offsets, await estimate_events(connection))
+
+
+def lags(log: LogState, stored: Stored | None) -> list[GroupLag]:
+    """Return the lag of each group that is known of."""
+    reached = {THRESHOLDS_GROUP: log.learned, **(stored.offsets if stored else {})}
+    of = {EPISODES_GROUP: EVENTS, THRESHOLDS_GROUP: EVENTS, HISTORY_GROUP: THRESHOLDS}
+    return [
+        GroupLag(group, topic.name, _behind(log.topics[topic.name], reached[group]))
+        for group, topic in of.items()
+        if group in reached
+    ]
+
+
+def _behind(topic: TopicState, reached: Mapping[int, int]) -> dict[int, int]:
+    return {
+        partition: max(0, end - max(topic.begin[partition], reached.get(partition, 0)))
+        for partition, end in sorted(topic.end.items())
+    }
+
+
+def _held(topic: TopicState) -> int:
+    return sum(end - topic.begin[partition] for partition, end in topic.end.items())

@@ -1,0 +1,61 @@
+"""Whether Postgres and Redis answer, in which version, and if not why. Writes nothing."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+
+from deploy.local.ready import redacted
+from sinks.connections import asking_redis, connect_postgres, postgres_address
+from watching.causes import cause
+from watching.target import Target
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What one service said. `error`: why it did not, in one line without passwords."""
+
+    service: str
+    address: str
+    version: str | None = None
+    error: str | None = None
+    took_ms: float = 0.0
+
+    @property
+    def ok(self) -> bool:
+        """Whether it answered."""
+        return self.error is None
+
+
+async def answer_of(service: str, address: str, ask: Callable[[], Awaitable[str | None]]) -> Answer:
+    """Ask a service for its version; what goes wrong becomes the answer's error."""
+    began = time.perf_counter()
+    version = error = None
+    try:
+        version = await ask()
+    except Exception as failed:  # whatever it was, the service did not answer as it should
+        error = cause(failed)
+    return Answer(service, address, version, error, (time.perf_counter() - began) * 1e3)
+
+
+async def ask_postgres(target: Target) -> Answer:
+    """Ask Postgres."""
+
+    async def ask() -> str | None:
+        async with await connect_postgres(target.postgres) as connection:
+            row = await (await connection.execute("SHOW server_version")).fetchone()
+            return str(row[0]) if row else None
+
+    return await answer_of("postgres", postgres_address(target.postgres), ask)
+
+
+async def ask_redis(target: Target) -> Answer:
+    """Ask Redis."""
+
+    async def ask() -> str | None:
+        async with asking_redis(target.redis) as client:
+            said = await client.info("server")
+        return str(said.get("valkey_version") or said.get("redis_version"))
+
+    return await answer_of("redis", redacted(target.redis), ask)

@@ -1,0 +1,17 @@
+"""What is watched: addresses and a data directory, as plain values."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+
+@dataclass(frozen=True)
+class Target:
+    """One system. `health`: where its first worker answers health checks, host:port, or empty."""
+
+    kafka: str
+    postgres: str
+    redis: str
+    data: Path
+    health: str = ""

@@ -1,0 +1,157 @@
+"""The workers of a data directory, by what they report of themselves; and those that answer HTTP.
+
+Looks at files only: to try a worker's lock would refuse one that starts in that instant.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+import urllib.error
+import urllib.request
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from deploy.supervisor import WORKERS, health_address
+from processing.liveness import REPORT_FILE, Report, decode_report
+
+SILENT_AFTER_S: Final = 10.0
+"""A worker reports once a second; on a busy machine a few may be late."""
+_HTTP_S: Final = 2.0
+
+
+@dataclass(frozen=True)
+class Worker:
+    """One worker as it was last heard of. Times in seconds.
+
+    `age_s`: since it took its data directory; `silent_s`: since its last report. Both None where
+    that is not known.
+    """
+
+    name: str
+    instance: str
+    pid: int
+    running: bool
+    report: Report | None
+    age_s: float | None = None
+    silent_s: float | None = None
+    stuck: str | None = None
+
+    @property
+    def lag(self) -> int:
+        """Records that the log has beyond what took effect, as the worker knows it."""
+        return sum(self.report.lag.values()) if self.report else 0
+
+    @property
+    def done(self) -> int:
+        """Offsets that took effect, summed: grows as the worker makes progress."""
+        return sum(self.report.done.values()) if self.report else 0
+
+    @property
+    def trouble(self) -> str | None:
+        """What is wrong with it; None: nothing."""
+        if not self.running:
+            return "has ended"
+        if self.stuck:
+            return self.stuck
+        if self.silent_s is not None and self.silent_s > SILENT_AFTER_S:
+            return f"has not reported for {self.silent_s:.0f} s"
+        if self.report is None or (not self.report.ready and not self.report.waits_for):
+            return "is starting"
+        if self.report.waits_for:
+            return f"waits for {', '.join(self.report.waits_for)}"
+        if self.report.away:
+            return f"gets no answer from {', '.join(self.report.away)}"
+        return None
+
+
+def find_workers(data: Path, now: float | None = None) -> list[Worker]:
+    """Return the workers that have reported in a data directory, in the order of their names.
+
+    `now`: Unix seconds, the clock's unless given.
+    """
+    moment = time.time() if now is None else now
+    found = []
+    for file in sorted((data / "workers").glob(f"*/{REPORT_FILE}")):
+        name, _, instance = file.parent.name.partition("-")
+        if name in WORKERS:
+            found.append(_worker(name, instance, file, moment))
+    return sorted(found, key=lambda each: (WORKERS.index(each.name), each.instance))
+
+
+def _worker(name: str, instance: str, file: Path, now: float) -> Worker:
+    report, held, since = _report(file), 0, None
+    try:
+        lock = file.with_name("worker.lock")
+        held, since = int(lock.read_text() or 0), lock.stat().st_mtime
+    except (OSError, ValueError):
+        pass  # it has not taken its directory yet, or is about to write its id
+    pid = held or (report.pid if report else 0)
+    mine = report is not None and report.pid == pid  # else it is its predecessor's
+    return Worker(
+        name,
+        instance,
+        pid,
+        _alive(pid),
+        report if mine else None,
+        None if since is None else max(0.0, now - since),
+        max(0.0, now - report.at / 1000) if report is not None and mine else None,
+    )
+
+
+def _report(file: Path) -> Report | None:
+    try:
+        return decode_report(file.read_bytes())
+    except OSError:
+        return None
+
+
+def _alive(pid: int) -> bool:
+    if pid <= 0:
+        return False
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True
+    return True
+
+
+def ask_workers(health: str) -> list[Worker]:
+    """Ask the health endpoints of workers, the first at `health`; return those that answer.
+
+    Blocks for up to two seconds per worker.
+    """
+    found = []
+    for place in range(len(WORKERS)):
+        address = health_address(health, place)
+        if (body := _healthz(address)) is None:
+            continue
+        report = msgspec.convert(
+            {key: value for key, value in body.items() if key in Report.__struct_fields__},
+            Report,
+            strict=False,
+        )
+        stuck = None if body.get("ok", True) else str(body.get("why"))
+        found.append(Worker(report.worker, address, report.pid, True, report, stuck=stuck))
+    return found
+
+
+def _healthz(address: str) -> dict[str, object] | None:
+    try:
+        with urllib.request.urlopen(f"http://{address}/healthz", timeout=_HTTP_S) as answer:
+            raw = answer.read()
+    except urllib.error.HTTPError as refused:  # 503 has a body too
+        raw = refused.read()
+    except (OSError, ValueError):
+        return None
+    try:
+        body = json.loads(raw)
+    except ValueError:
+        return None
+    return body if isinstance(body, dict) and "worker" in body else None
