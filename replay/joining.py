@@ -20,7 +20,7 @@ from processing.partition import Commit, Partition
 from processing.records import RecordBatch
 from processing.rules import Rules
 from processing.starts import START_LIFE_MS
-from replay.arms import Chain
+from replay.blocks import Chain
 from replay.judge import Judge, group_of
 from replay.learning import commits
 from replay.outcomes import ROOT
