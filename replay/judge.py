@@ -126,24 +126,23 @@ class Judge:
         `asked`: its number from `ask`; -1, or one that was forgotten: it is asked about just now.
         `group`: of its workflow, from 0 to GROUPS - 1.
         """
-        at = outcome.timestamp
-        if at > self.clock:
-            self.clock = at
-        if self._split is not None and self._past(self._split, at):
+        if self._split is not None and self._past(self._split, outcome.timestamp):
+            self.clock = max(self.clock, outcome.timestamp)
             self.flush()
             self._split = None
             self.parts.append(self._part())
             self._size = self.parts[-1].course.size
-        known = self._asked.pop(asked, None) if asked >= 0 else None
-        if known is None:
-            asked = -1
+        known = None
+        if asked >= 0:
+            known = self._asked.pop(asked, None)
+            asked = -1 if known is None else asked
         if self._told is not None:
             self._levels.append(self._level(chain) if known is None else known[1])
         self._steps.append((chain, outcome, asked))
-        groups = self._groups
-        groups.append(group)
         if not self._known[chain[-1]]:
             self._bear(chain)
+        groups = self._groups
+        groups.append(group)
         if len(groups) >= self._size:
             self.flush()
 
@@ -153,7 +152,7 @@ class Judge:
         for context in chain:
             if not self._known[context]:
                 self._known[context] = True
-                self._births.append(Birth(len(self._groups) - 1, parent, context))
+                self._births.append(Birth(len(self._groups), parent, context))
             parent = context
 
     def _past(self, split: Split, at: int) -> bool:
@@ -208,6 +207,7 @@ class Judge:
             counts[leaf] = count = counts[leaf] + 1
             nth.append(count)
         if block:
+            self.clock = max(self.clock, *[outcome.timestamp for outcome in block.outcomes])
             part.first = part.first or block.at
             part.last = max(part.last, self.clock)
 
