@@ -12,7 +12,6 @@ from typing import Any
 
 from headstart.calibration import FAMILIAR, LOGIT_MAX, logit, solve, wanted
 from learners.hops import (
-    _COLD_PRIOR,
     _EVERY,
     _FAR_ABOVE,
     _FAR_BELOW,
@@ -105,10 +104,11 @@ class HopsWalk:
     def _ask(self, chain: tuple[int, ...]) -> Known:
         """Return what is known at the end of a chain (`Hops.along`)."""
         a, b, va, cab, vb = 1.0, 0.0, 0.0, 0.0, 0.0
-        n = gain = cost = 0.0
-        for n, gain, cost, da, db, p1, p2, p3, _, _ in self._begun(chain):
+        found = self._begun(chain)
+        for _, _, _, da, db, p1, p2, p3, _, _ in found:
             a, b, va, cab, vb = a + da, b + db, va + p1, cab + p2, vb + p3
         cold, variance = self._cold.get(chain[0], self._first_cold)
+        n, gain, cost = found[-1][:3]
         h = 1.0 / (1.0 + n / FAMILIAR)
         return a, b + h * cold, va, cab, vb + h * h * variance, gain, cost
 
@@ -117,9 +117,9 @@ class HopsWalk:
     ) -> Iterator[tuple[float, float, float, float, float, float, float, Input]]:
         """Learn as `Hops.learn` does; yield for each what was known when it was asked about."""
         policy, states, colds, waiting = self._policy, self._states, self._cold, self._waiting
-        slack, alarm, stakes, keep = policy.slack, policy.alarm, policy.stakes, policy.keep
+        slack, alarm, stakes, colder = policy.slack, policy.alarm, policy.stakes, policy._cold
         forgotten, doubted, every, noise = policy._forgotten, policy._doubted, _EVERY, _NOISE
-        least, sure, faded_prior = _SLOPE_MIN, _SURE, (1.0 - keep) * _COLD_PRIOR
+        least, sure = _SLOPE_MIN, _SURE
         for (chain, outcome, asked), given in zip(steps, inputs, strict=True):
             if given is None or outcome is None:
                 waiting[asked] = self._ask(chain)
@@ -132,8 +132,7 @@ class HopsWalk:
             fresh = cold_before = h * cold
             variance_before = h * h * variance
             a, b, va, cab, vb, slope, base, depth = 1.0, 0.0, 0.0, 0.0, 0.0, 1.0, 0.0, 0.0
-            g = c = gain_before = cost_before = 0.0
-            alarmed = False
+            gain_before, cost_before, alarmed = 0.0, 0.0, False
             for level in chain:
                 n, g, c, da, db, p1, p2, p3, up, down = states[level]
                 gain_before, cost_before = g, c
@@ -158,16 +157,21 @@ class HopsWalk:
                 g = (g + stakes * (gain - g) if gain > 0.0 else g) if g > 0.0 else gain
                 c = (c + stakes * (cost - c) if cost > 0.0 else c) if c > 0.0 else cost
                 if not depth:
-                    kept = keep / variance
-                    sureness = kept + faded_prior
-                    cold, sureness = kept * cold / sureness, sureness + h * h / noise
-                    cold += h * error / sureness
-                    colds[level] = cold, 1.0 / sureness
+                    cold, variance = colds[level] = colder(cold, variance, h, error)
                     fresh = h * cold
                 states[level] = (n + 1.0, g, c, da, db, p1, p2, p3, up, down)
                 slope, base, depth = slope + da, base + db, depth + 1.0
             if asked < 0:
-                yield a, b + cold_before, va, cab, vb + variance_before, gain_before, cost_before, given
+                yield (
+                    a,
+                    b + cold_before,
+                    va,
+                    cab,
+                    vb + variance_before,
+                    gain_before,
+                    cost_before,
+                    given,
+                )
             else:
                 yield (*waiting.pop(asked), given)
 

@@ -45,6 +45,4 @@ class Run(NamedTuple):
 
     def piece(self, begin: int, end: int) -> Run:
         """Return the outcomes from one place to before another."""
-        return Run(
-            self.outcomes[begin:end], self.confidence[begin:end], self.correct[begin:end]
-        )
+        return Run(self.outcomes[begin:end], self.confidence[begin:end], self.correct[begin:end])

@@ -61,7 +61,7 @@ class Rule(Separate):
     def course_of_speculate(
         self, own: State, run: Run, *, told: bool
     ) -> tuple[State, Sequence[float]]:
-        """Return what is kept for `speculate` after outcomes in order, and it before each if `told`.
+        """Return what `speculate` keeps after outcomes in order, and itself before each if `told`.
 
         It learns from what is at or above it, so what is kept for `suggest` is not needed.
         """

@@ -19,9 +19,16 @@ from learners.policy import Policy, Separate, State
 from learners.rule import Rule
 from replay.blocks import Block, Chain, Group
 
-
 _ANY = Run((Outcome(1.0, True),), (1.0,), (True,))
 """An outcome before which to ask; what is learned from it is thrown away."""
+
+
+class Course(Protocol):
+    """What `Separate.course` is: a context's state after a run, and its threshold before each."""
+
+    def __call__(self, own: State, run: Run, /, *, told: bool) -> tuple[State, Sequence[float]]:
+        """Return both; the thresholds only if `told`."""
+        ...
 
 
 class Answers(NamedTuple):
@@ -81,7 +88,8 @@ class SeparateArm(_Walking):
 
     def __init__(self, policy: Separate) -> None:
         super().__init__()
-        self._course, self._initial = policy.course, policy.initial()
+        self._course: Course = policy.course
+        self._initial = policy.initial()
 
     def run(self, block: Block) -> Answers:
         """Answer and learn."""
@@ -143,7 +151,7 @@ class SeparateArm(_Walking):
 
 
 class RuleArm(SeparateArm):
-    """A rule that holds a threshold: only what it keeps for `speculate`, which reads nothing else."""
+    """A rule that holds a threshold: what it keeps for `speculate`, which reads nothing else."""
 
     def __init__(self, policy: Rule) -> None:
         super().__init__(policy)

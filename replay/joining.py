@@ -103,7 +103,7 @@ class _Heard(Contexts):
         self.filtered = 0
         self._chosen, self._scales = chosen, scales
         self._chain_of: dict[tuple[str, str, tuple[str | None, ...]], Chain | None] = {}
-        self._newest = _Found(None, 0, None)
+        self._now = _Found(None, 0, None)
 
     def levels_of(self, event: EventFields) -> tuple[str | None, ...]:
         """Return the levels, and note that a prediction is asked about that is not judged yet."""
@@ -114,12 +114,12 @@ class _Heard(Contexts):
         if self._scales:
             prediction = event.data.prediction if event.data else None
             tool = (prediction.tool_id if prediction else None) or event.tool_id
-        self._newest = _Found(chain, crc32(event.workflow_id.encode()) % GROUPS, tool)
+        self._now = _Found(chain, crc32(event.workflow_id.encode()) % GROUPS, tool)
         if event.event_type != "speculation_start":
             return levels
         asked = _Asked(levels)
         asked.number = -1 if chain is None else self._judge.ask(chain, event.timestamp)
-        asked.found = self._newest
+        asked.found = self._now
         return asked
 
     def learn(
@@ -132,7 +132,7 @@ class _Heard(Contexts):
     ) -> None:
         """Pass on one outcome: of a start, or of the event whose levels were asked for last."""
         number = -1
-        chain, group, tool = self._newest
+        chain, group, tool = self._now
         if type(levels) is _Asked:
             number, (chain, group, tool) = levels.number, levels.found
         if chain is None:

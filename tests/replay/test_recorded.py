@@ -92,8 +92,9 @@ def digest(found: list[Any]) -> str:
 def test_results_are_what_they_were(history: EventFile, more: Any, recorded: str) -> None:
     found = run_backtest(Backtest(history, named(POLICIES), **more), lambda _: None, processes=1)
     notes = found[0].notes
-    assert notes.duplicates > 100 and notes.unmatched > 50 and notes.refused == 8
-    assert notes.unresolved > 10 and found[0].parts[-1].drifts
+    assert min(notes.duplicates, notes.unmatched, notes.unresolved) > 10
+    assert notes.refused == 8
+    assert found[0].parts[-1].drifts
     assert digest(found) == recorded
 
 
