@@ -34,6 +34,9 @@ Input = tuple[float, float, float, float]
 Known = tuple[float, float, float, float, float, float, float]
 """A calibration, and the average gain and cost of its context."""
 
+Passed = Iterator[tuple[float, float, float, float, float, float, float, Input]]
+"""`Known` of each outcome when it was asked about, and its `Input`."""
+
 
 class HopsWalk:
     """The states of one `Hops` by context, and of what was asked about and is not yet judged.
@@ -112,10 +115,8 @@ class HopsWalk:
         h = 1.0 / (1.0 + n / FAMILIAR)
         return a, b + h * cold, va, cab, vb + h * h * variance, gain, cost
 
-    def _learned(  # one flat loop: a call for each level costs a quarter
-        self, steps: Sequence[Step], inputs: Iterable[Input | None]
-    ) -> Iterator[tuple[float, float, float, float, float, float, float, Input]]:
-        """Learn as `Hops.learn` does; yield for each what was known when it was asked about."""
+    def _learned(self, steps: Sequence[Step], inputs: Iterable[Input | None]) -> Passed:
+        """Learn as `Hops.learn` does, flat; yield what was known when each was asked about."""
         policy, states, colds, waiting = self._policy, self._states, self._cold, self._waiting
         slack, alarm, stakes, colder = policy.slack, policy.alarm, policy.stakes, policy._cold
         forgotten, doubted, every, noise = policy._forgotten, policy._doubted, _EVERY, _NOISE
