@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import time
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from cli.options import Data, Json, Kafka, Limit, Since
 from cli.output import say, show_json, show_table
 from cli.times import since_ms
+
+if TYPE_CHECKING:
+    from settings import Settings
 
 app = typer.Typer(help="Which policy learns where: choose, list.", no_args_is_help=True)
 
@@ -42,25 +45,38 @@ def choose(
     headstart learner choose 'domain=retail/user_id=*' hops_target --tenant acme;
     headstart learner choose workflow_type=refund --back
     """
-    from headstart.events import new_id
     from learners.policy import spec
     from learners.registry import policy as find
     from processing.choices import parts
-    from settings import operators_key, read_settings
-    from topics.control_log import send_control
-    from topics.controls import Choice
+    from settings import read_settings
 
     if (policy is None) is not back:
         raise typer.BadParameter("name a policy, or give --back")
     parts(pattern)
     learner = None if policy is None else spec(find(policy))
     settings = read_settings(kafka=kafka, data=data)
+    sent = send_choice(settings, pattern, learner, tenant)
+    if json:
+        show_json(sent)
+    else:
+        say(f"{pattern}: {learner or 'as without a choice'}, in {len(sent['offsets'])} partitions")
+
+
+def send_choice(
+    settings: Settings, pattern: str, learner: str | None, tenant: str | None
+) -> dict[str, Any]:
+    """Send a choice into every partition; return what it is and its offsets.
+
+    Raises `BrokerUnreachable`, `TopicsMissing` and `NotEverywhere`.
+    """
+    from headstart.events import new_id
+    from settings import operators_key
+    from topics.control_log import send_control
+    from topics.controls import Choice
+
     choice = Choice(new_id(), time.time_ns() // 1_000_000, pattern, learner, tenant)
     offsets = asyncio.run(send_control(settings.kafka, choice, operators_key(settings)))
-    if json:
-        show_json({"id": choice.id, "pattern": pattern, "learner": learner, "offsets": offsets})
-    else:
-        say(f"{pattern}: {learner or 'as without a choice'}, in {len(offsets)} partitions")
+    return {"id": choice.id, "pattern": pattern, "learner": learner, "offsets": offsets}
 
 
 @app.command("list")

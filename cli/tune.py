@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from cli.letter_choice import Yes, confirm
 from cli.options import Data, Json, Kafka, Learner, Postgres
 from cli.output import say, show_json, show_table
 from cli.progress import Bar
@@ -26,6 +27,7 @@ from cli.sources import (
 
 if TYPE_CHECKING:
     from replay.tuning import Tuned
+    from settings import Settings
 
 SEARCHED = (
     "hops", "hops:keep=.998", "hops:keep=.9999", "hops:alarm=6", "hops:alarm=24", "histogram",
@@ -40,6 +42,11 @@ Grid = Annotated[list[str] | None, typer.Option(help="Candidates: 'ema:alpha=.05
 Share = Annotated[
     float, typer.Option(min=0.1, max=0.9, help="Share of the predictions to search on.")
 ]
+Apply = Annotated[
+    str | None,
+    typer.Option(metavar="PATTERN", help="Have the winner learn in these contexts, if confirmed."),
+]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="With --apply: only say what it would do.")]
 Html = Annotated[Path | None, typer.Option(help="Write the report of the later part to this file.")]
 
 
@@ -55,6 +62,9 @@ def tune(
     domain: DomainOnly = None,
     levels: Levels = None,
     html: Html = None,
+    apply: Apply = None,
+    dry_run: DryRun = False,
+    yes: Yes = False,
     processes: Processes = None,
     kafka: Kafka = None,
     postgres: Postgres = None,
@@ -64,15 +74,22 @@ def tune(
 ) -> None:
     """Search settings on the first part of the log, and confirm the best on the rest.
 
-    Changes nothing; the last line says whether a change is worth it, and how to make it.
+    Changes nothing without --apply; the last line says whether a change is worth it. --apply does
+    what `headstart learner choose PATTERN` does, after a question, for --tenant or everybody.
 
     Examples: headstart tune --since 7d --grid 'hops:keep=.995..0.9999x6';
-    headstart tune --source log.jsonl.zst --policy td --policy sliding --split .5 --json
+    headstart tune --source log.jsonl.zst --policy td --policy sliding --split .5 --json;
+    headstart tune --since 7d --workflow-type refund --apply workflow_type=refund
     """
+    from processing.choices import parts
     from replay.choices import chosen
     from replay.tuning import tune as run
     from settings import read_settings
 
+    if apply is not None:
+        parts(apply)
+    elif dry_run or yes:
+        raise typer.BadParameter("--dry-run and --yes belong to --apply PATTERN")
     settings = read_settings(kafka=kafka, postgres=postgres, learner=learner, data=data)
     candidates = chosen(policy or [], grid or []) or list(SEARCHED)
     part = span(since, until, None, None)
@@ -85,10 +102,33 @@ def tune(
 
         write_page(html, found.confirmed)
         say(f"{html}: open it in a browser")
-    _show(found, json=json)
+    say(found.conclusion)
+    applied = None
+    if apply is not None:
+        applied = _apply(found, apply, tenant, settings, dry_run=dry_run, yes=yes)
+    _show(found, applied, json=json)
 
 
-def _show(found: Tuned, *, json: bool) -> None:
+def _apply(
+    found: Tuned, pattern: str, tenant: str | None, settings: Settings, *, dry_run: bool, yes: bool
+) -> dict[str, Any] | None:
+    """Have the winner learn where a pattern says; None where nothing was changed."""
+    from cli.learner import send_choice
+
+    whose = "everybody" if tenant is None else tenant
+    if not found.better:
+        say("--apply: nothing is changed, because nothing better is confirmed")
+        return None
+    if dry_run:
+        say(f"--dry-run: {found.winner} would learn in {pattern} of {whose}")
+        return None
+    confirm(f"Have {found.winner} learn in {pattern} of {whose} from now on?", yes)
+    applied = send_choice(settings, pattern, found.winner, tenant)
+    say(f"{pattern}: {found.winner}, in {len(applied['offsets'])} partitions")
+    return applied
+
+
+def _show(found: Tuned, applied: dict[str, Any] | None, *, json: bool) -> None:
     from replay.verdict import amount
 
     searched, confirmed = found.searched["policies"], found.confirmed["policies"]
@@ -105,7 +145,7 @@ def _show(found: Tuned, *, json: bool) -> None:
         }
         show_json({"winner": found.winner, "present": found.present, "better": found.better,
                    "split": found.split._asdict(), "conclusion": found.conclusion,
-                   "policies": policies})  # fmt: skip
+                   "applied": applied, "policies": policies})  # fmt: skip
         return
     show_table(
         ("policy", "first part", "later part"),
@@ -114,4 +154,3 @@ def _show(found: Tuned, *, json: bool) -> None:
             for name in falling
         ],
     )
-    say(found.conclusion)

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import NamedTuple
+
 import msgspec
 
 _LARGEST = 1e15  # milliseconds; also what keeps sums of squares finite
@@ -31,3 +34,15 @@ class Outcome(msgspec.Struct, frozen=True, gc=False):
             raise ValueError(
                 f"gain and cost must be 0 to {_LARGEST:g} ms, not {self.gain!r} and {self.cost!r}"
             )
+
+
+class Run(NamedTuple):
+    """Outcomes of one context in order, and what most policies look at of them, as columns."""
+
+    outcomes: Sequence[Outcome]
+    confidence: Sequence[float]
+    correct: Sequence[bool]
+
+    def piece(self, begin: int, end: int) -> Run:
+        """Return the outcomes from one place to before another."""
+        return Run(self.outcomes[begin:end], self.confidence[begin:end], self.correct[begin:end])

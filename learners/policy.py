@@ -14,7 +14,7 @@ from math import isfinite
 from typing import Any, NamedTuple, Protocol
 
 from headstart.calibration import Deviation
-from learners.outcome import Outcome
+from learners.outcome import Outcome, Run
 
 State = tuple[float, ...]
 
@@ -116,6 +116,15 @@ class Separate:
         """Return every level's state after `outcome`."""
         update = self.update
         return [update(state, outcome) for state in chain]
+
+    def course(self, state: State, run: Run, *, told: bool) -> tuple[State, Sequence[float]]:
+        """Return the state after outcomes in order, and `speculate` before each if `told`."""
+        before: list[float] = []
+        for outcome in run.outcomes:
+            if told:
+                before.append(self.threshold(state, 0.0, 0.0))
+            state = self.update(state, outcome)
+        return state, before
 
     def threshold(self, state: State, gain: float, cost: float) -> float:  # noqa: ARG002
         """Return `speculate`: the rule knows nothing of gain and cost."""

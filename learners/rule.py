@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
-from learners.outcome import Outcome
+from learners.outcome import Outcome, Run
 from learners.policy import (
     START,
     SUGGEST_MIN,
@@ -56,6 +57,23 @@ class Rule(Separate):
             moved = self.step(state[half:], outcome.correct, self.suggest_target, self.suggest_min)
             return state[:half] + moved
         return state
+
+    def course_of_speculate(
+        self, own: State, run: Run, *, told: bool
+    ) -> tuple[State, Sequence[float]]:
+        """Return what `speculate` keeps after outcomes in order, and itself before each if `told`.
+
+        It learns from what is at or above it, so what is kept for `suggest` is not needed.
+        """
+        before: list[float] = []
+        step, target, low, threshold = self.step, self.target, self.min, own[0]
+        for confidence, correct in zip(run.confidence, run.correct, strict=True):
+            if told:
+                before.append(threshold)
+            if confidence >= threshold:
+                own = step(own, correct, target, low)
+                threshold = own[0]
+        return own, before
 
     def thresholds(self, state: State) -> Thresholds:
         """Return both thresholds; one that is worth starting is worth showing."""

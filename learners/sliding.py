@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
-from learners.outcome import Outcome
+from learners.outcome import Outcome, Run
 from learners.policy import Separate, State, Thresholds, clamp
 from learners.window import pushed
 
@@ -56,6 +57,32 @@ class Sliding(Separate):
             speculate = self._moved(speculate, a, b, hits)
             suggest = min(self._moved(suggest, b, rest, hits), speculate)
         return (speculate, suggest, count, speculated, suggested, correct)
+
+    def course(self, state: State, run: Run, *, told: bool) -> tuple[State, Sequence[float]]:
+        """Do what `update` does, with the windows as integers all along."""
+        speculate, suggest, count = state[:3]
+        above, below, right = map(int, state[3:])
+        full, least, every = (1 << self.last) - 1, self.least, self.every
+        before: list[float] = []
+        for confidence, correct in zip(run.confidence, run.correct, strict=True):
+            if told:
+                before.append(speculate)
+            count += 1.0
+            above, below, right = above << 1, below << 1, right << 1
+            if confidence >= speculate:
+                above |= 1
+            elif confidence >= suggest:
+                below |= 1
+            if correct:
+                right |= 1
+            if count >= least and count % every == 0.0:
+                above, below, right = above & full, below & full, right & full
+                speculate_now = self._moved(speculate, above, below, right)
+                rest = full & ~(above | below)
+                suggest = min(self._moved(suggest, below, rest, right), speculate_now)
+                speculate = speculate_now
+        windows = (float(above & full), float(below & full), float(right & full))
+        return (speculate, suggest, count, *windows), before
 
     def _moved(self, threshold: float, above: int, below: int, hits: int) -> float:
         fp = _share(above & ~hits, above)

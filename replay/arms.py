@@ -6,22 +6,29 @@ tests). Not here: which predictions there are (`judge`), and what the answers we
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Sequence
 from time import perf_counter_ns
 from typing import Any, NamedTuple, Protocol
 
-from headstart.calibration import solve, wanted
 from learners.constant import Always, Fixed, Never
 from learners.hops import Hops
-from learners.outcome import Outcome
+from learners.hops_walk import HopsWalk
+from learners.outcome import Outcome, Run
 from learners.policy import Policy, Separate, State
 from learners.rule import Rule
+from replay.blocks import Block, Chain, Group
 
-Chain = tuple[int, ...]
-"""The contexts of a prediction, coarse to fine, as numbers that `judge` gives."""
-Step = tuple[Chain, Outcome | None, int]
-"""A prediction that is asked about (no outcome yet, its number), or one that is judged (-1 where it
-was asked about in the same moment)."""
+_ANY = Run((Outcome(1.0, True),), (1.0,), (True,))
+"""An outcome before which to ask; what is learned from it is thrown away."""
+
+
+class Course(Protocol):
+    """What `Separate.course` is: a context's state after a run, and its threshold before each."""
+
+    def __call__(self, own: State, run: Run, /, *, told: bool) -> tuple[State, Sequence[float]]:
+        """Return both; the thresholds only if `told`."""
+        ...
 
 
 class Answers(NamedTuple):
@@ -41,16 +48,12 @@ class Arm(Protocol):
 
     nanoseconds: int
 
-    def run(self, steps: Sequence[Step], contexts: int) -> Answers:
-        """Answer and learn, in order; `contexts`: how many numbers of contexts are taken."""
+    def run(self, block: Block) -> Answers:
+        """Answer and learn, in order."""
         ...
 
     def forget(self, before: int) -> None:
         """Forget what was asked about before a number and can no longer be judged."""
-        ...
-
-    def state(self, context: int) -> State | None:
-        """Return what is known of a context; None where nothing is."""
         ...
 
 
@@ -60,10 +63,10 @@ class _Walking:
     nanoseconds = 0
 
     def __init__(self) -> None:
-        self._states: list[State | None] = []
+        self._states: list[Any] = []
         self._waiting: dict[int, Any] = {}
 
-    def _grow(self, contexts: int) -> list[State | None]:
+    def _grow(self, contexts: int) -> list[Any]:
         states = self._states
         if len(states) < contexts:
             states.extend([None] * (contexts - len(states)))
@@ -75,93 +78,85 @@ class _Walking:
         while waiting and (first := next(iter(waiting))) < before:
             del waiting[first]
 
-    def state(self, context: int) -> State | None:
-        """Return what is known of a context; None where nothing is."""
-        return self._states[context] if context < len(self._states) else None
-
 
 class SeparateArm(_Walking):
-    """A policy whose levels learn each on its own, and which knows no gain and cost."""
+    """A policy whose levels learn each on its own, and which knows no gain and cost.
+
+    So each context goes through a block by itself. What was asked is answered by what it was at
+    that place; a context begins with what the one above it was then.
+    """
 
     def __init__(self, policy: Separate) -> None:
         super().__init__()
-        self._policy = policy
+        self._course: Course = policy.course
+        self._initial = policy.initial()
 
-    def run(self, steps: Sequence[Step], contexts: int) -> Answers:
-        """Answer and learn, in order."""
-        states, waiting = self._grow(contexts), self._waiting
-        threshold, update = self._policy.threshold, self._policy.update
-        thresholds: list[float] = []
-        tell = thresholds.append
-        for chain, outcome, asked in steps:
-            state = states[chain[-1]]
-            if outcome is None:
-                waiting[asked] = self._finest(chain) if state is None else state
-                continue
-            if asked >= 0:
-                tell(threshold(waiting.pop(asked), 0.0, 0.0))
+    def run(self, block: Block) -> Answers:
+        """Answer and learn."""
+        states, course = self._grow(block.contexts), self._course
+        thresholds = [0.0] * len(block)
+        known: dict[int, tuple[Group, Sequence[float]]] = {}
+        for birth in block.births_below.get(-1, ()):
+            states[birth.context] = self._initial
+        for group in block.groups:
+            context, places, run, answers = group
+            asked = context in block.questioned
+            if context in block.births_below:
+                told = self._parent(group, block)
             else:
-                tell(threshold(self._finest(chain) if state is None else state, 0.0, 0.0))
-            if state is None:
-                self._begin(chain)
-            for level in chain:
-                states[level] = update(states[level], outcome)  # type: ignore[arg-type]
+                states[context], told = course(states[context], run, told=answers or asked)
+            if answers:  # coarse before fine, so what stands in the end is the finest's
+                for place, threshold in zip(places, told, strict=True):
+                    thresholds[place] = threshold
+            if asked:
+                known[context] = group, told
+        if block.questions or block.late:
+            self._wait(block, known, thresholds)
         return Answers(thresholds, thresholds, ())
 
-    def _finest(self, chain: Chain) -> State:
-        """Return the state of the finest context of which something is known."""
-        for level in reversed(chain):
-            if (state := self._states[level]) is not None:
-                return state
-        return self._policy.initial()
+    def _parent(self, group: Group, block: Block) -> Sequence[float]:
+        """Go through a context piece by piece, below which others begin; return its thresholds."""
+        state, done, told = self._states[group.context], 0, list[float]()
+        for birth in (*block.births_below[group.context], None):
+            end = len(group.places) if birth is None else bisect_left(group.places, birth.place)
+            if end > done:
+                state, more = self._course(state, group.run.piece(done, end), told=True)
+                told += more
+                done = end
+            if birth is not None:
+                self._states[birth.context] = state
+        self._states[group.context] = state
+        return told
 
-    def _begin(self, chain: Chain) -> None:
-        """Give every context of a chain a state: its parent's."""
-        above = self._policy.initial()
-        for level in chain:
-            state = self._states[level]
-            if state is None:
-                state = self._states[level] = above
-            above = state
+    def _wait(
+        self, block: Block, known: dict[int, tuple[Group, Sequence[float]]], into: list[float]
+    ) -> None:
+        """Answer what is asked before its truth is known, and put in what was asked before."""
+        waiting = self._waiting
+        for number, place, context in block.questions:
+            if context in known:
+                group, told = known[context]
+                nth = bisect_left(group.places, place)
+                if nth < len(told):
+                    waiting[number] = told[nth]
+                    continue
+            waiting[number] = self._last(self._states[context])
+        for place, number in block.late:
+            into[place] = waiting.pop(number)
+
+    def _last(self, state: State | None) -> float:
+        """Return the threshold of a state; where nothing is known, the first."""
+        state = self._initial if state is None else state
+        return self._course(state, _ANY, told=True)[1][0]
 
 
 class RuleArm(SeparateArm):
-    """A rule that holds a threshold: what `Rule.update` does, without a call for each level."""
+    """A rule that holds a threshold: what it keeps for `speculate`, which reads nothing else."""
 
     def __init__(self, policy: Rule) -> None:
         super().__init__(policy)
-        self._rule = policy
-
-    def run(self, steps: Sequence[Step], contexts: int) -> Answers:
-        """Answer and learn, in order."""
-        states: list[Any] = self._grow(contexts)
-        waiting, rule, step = self._waiting, self._rule, self._rule.step
-        half = len(rule.initial()) // 2
-        target, low = rule.target, rule.min
-        suggest_target, suggest_low = rule.suggest_target, rule.suggest_min
-        thresholds: list[float] = []
-        tell = thresholds.append
-        for chain, outcome, asked in steps:
-            if states[chain[-1]] is None:
-                state = self._finest(chain)
-                if outcome is not None:
-                    self._begin(chain)
-            else:
-                state = states[chain[-1]]
-            if outcome is None:
-                waiting[asked] = state
-                continue
-            tell(state[0] if asked < 0 else waiting.pop(asked)[0])
-            confidence, correct = outcome.confidence, outcome.correct
-            for level in chain:
-                state = states[level]
-                if confidence >= state[0]:
-                    own = step(state[:half], correct, target, low)
-                    states[level] = own + state[half:]
-                elif confidence >= state[half]:
-                    own = step(state[half:], correct, suggest_target, suggest_low)
-                    states[level] = state[:half] + own
-        return Answers(thresholds, thresholds, ())
+        self._course = policy.course_of_speculate
+        self._initial = policy.fresh(policy.start, policy.target)
 
 
 class ConstantArm(_Walking):
@@ -171,60 +166,27 @@ class ConstantArm(_Walking):
         super().__init__()
         self._threshold = policy.thresholds(policy.initial()).speculate
 
-    def run(self, steps: Sequence[Step], contexts: int) -> Answers:  # noqa: ARG002
+    def run(self, block: Block) -> Answers:
         """Answer."""
-        answers = [self._threshold] * sum(step[1] is not None for step in steps)
+        answers = [self._threshold] * len(block)
         return Answers(answers, answers, ())
 
 
-class HopsArm(_Walking):
+class HopsArm:
     """HOPS without the states in between that nobody looks at."""
 
+    nanoseconds = 0
+
     def __init__(self, policy: Hops) -> None:
-        super().__init__()
-        self._policy = policy
+        self._walk = HopsWalk(policy)
 
-    def run(self, steps: Sequence[Step], contexts: int) -> Answers:
+    def run(self, block: Block) -> Answers:
         """Answer and learn, in order."""
-        states: list[Any] = self._grow(contexts)
-        waiting = self._waiting
-        along, learn = self._policy.along, self._policy.learn
-        thresholds: list[float] = []
-        served: list[float] = []
-        calibration: tuple[float, float, float, float, float]
-        for chain, outcome, asked in steps:
-            found = [states[level] for level in chain]
-            if None in found:
-                found = self._begun(found)
-            if outcome is None:
-                waiting[asked] = along(found), found[-1][2], found[-1][3]
-                continue
-            if asked >= 0:
-                calibration, gain, cost = waiting.pop(asked)
-            else:
-                calibration = along(found)
-                gain, cost = found[-1][2], found[-1][3]
-            average = solve(*calibration, wanted(gain, cost))
-            served.append(average)
-            own_gain, own_cost = outcome.gain, outcome.cost
-            if (own_gain <= 0.0 and own_cost <= 0.0) or (own_gain == gain and own_cost == cost):
-                thresholds.append(average)
-            else:
-                thresholds.append(solve(*calibration, wanted(own_gain, own_cost)))
-            for level, state in zip(chain, learn(found, outcome), strict=True):
-                states[level] = state
-        return Answers(thresholds, served, ())
+        return Answers(*self._walk.through(block.steps, block.contexts), ())
 
-    def _begun(self, found: Sequence[State | None]) -> list[State]:
-        policy = self._policy
-        begun: list[State] = []
-        for state in found:
-            if state is None:
-                # Only the parent's average gain and cost, and depth, are looked at.
-                begun.append(policy.begin(begun[-1]) if begun else policy.initial())
-            else:
-                begun.append(state)
-        return begun
+    def forget(self, before: int) -> None:
+        """Forget what was asked about before a number and can no longer be judged."""
+        self._walk.forget(before)
 
 
 class PlainArm(_Walking):
@@ -234,11 +196,11 @@ class PlainArm(_Walking):
         super().__init__()
         self._policy, self._suggest = policy, suggest
 
-    def run(self, steps: Sequence[Step], contexts: int) -> Answers:
+    def run(self, block: Block) -> Answers:
         """Answer and learn, in order."""
-        states, waiting, policy = self._grow(contexts), self._waiting, self._policy
+        states, waiting, policy = self._grow(block.contexts), self._waiting, self._policy
         found = Answers([], [], [])
-        for chain, outcome, asked in steps:
+        for chain, outcome, asked in block.steps:
             resolved = self._resolved(chain)
             if outcome is None:
                 waiting[asked] = resolved[-1]
@@ -273,17 +235,13 @@ class LiveArm:
 
     nanoseconds = 0
 
-    def run(self, steps: Sequence[Step], contexts: int) -> Answers:  # noqa: ARG002
+    def run(self, block: Block) -> Answers:
         """Return 0 for what was started, and for all else a threshold that nothing reaches."""
-        done = [0.0 if step[1].speculated else 2.0 for step in steps if step[1] is not None]
+        done = [0.0 if step[1].speculated else 2.0 for step in block.steps if step[1] is not None]
         return Answers(done, (), ())
 
     def forget(self, before: int) -> None:
         """Do nothing: nothing is kept."""
-
-    def state(self, context: int) -> State | None:  # noqa: ARG002
-        """Return None: it knows nothing."""
-        return None
 
 
 def arm_of(policy: Policy, *, suggest: bool = False) -> Arm:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Final, NamedTuple
 from zlib import crc32
 
 from headstart.contexts import context_paths
@@ -20,11 +20,12 @@ from processing.partition import Commit, Partition
 from processing.records import RecordBatch
 from processing.rules import Rules
 from processing.starts import START_LIFE_MS
-from replay.arms import Chain
-from replay.judge import Judge, group_of
+from replay.blocks import Chain
+from replay.judge import Judge
 from replay.learning import commits
 from replay.outcomes import ROOT
 from replay.scales import Scales
+from replay.tally import GROUPS
 from topics.records import EventFields
 
 MOST_NAMED: Final = 20
@@ -75,19 +76,24 @@ def _rules(levels: Sequence[str]) -> Rules:
     return Rules(Always(), levels, feedback_weight=0)
 
 
+class _Found(NamedTuple):
+    """Where a prediction belongs. `chain`: None where it is filtered out; `tool`: the guessed one,
+    where that matters."""
+
+    chain: Chain | None
+    group: int
+    tool: str | None
+
+
 class _Asked(tuple[str | None, ...]):
     """The levels of a prediction's context, with what is to be known when it is judged."""
 
-    number = -1
-    chain: Chain | None = None
-    tool: str | None = None
+    number: int
+    found: _Found
 
 
 class _Heard(Contexts):
     """Stands where the agent has its contexts, and passes on what they would learn."""
-
-    event: EventFields
-    """What the core is just now applying."""
 
     def __init__(
         self, judge: Judge, levels: Sequence[str], epoch: int, chosen: Filter, scales: Scales
@@ -96,16 +102,24 @@ class _Heard(Contexts):
         self._judge = judge
         self.filtered = 0
         self._chosen, self._scales = chosen, scales
-        self._found: dict[tuple[str | None, ...], Chain | None] = {}
+        self._chain_of: dict[tuple[str, str, tuple[str | None, ...]], Chain | None] = {}
+        self._now = _Found(None, 0, None)
 
     def levels_of(self, event: EventFields) -> tuple[str | None, ...]:
         """Return the levels, and note that a prediction is asked about that is not judged yet."""
-        asked = _Asked(super().levels_of(event))
-        asked.chain = self._place(event.tenant, event.workflow_type, asked)
-        prediction = event.data.prediction if event.data else None
-        asked.tool = (prediction.tool_id if prediction else None) or event.tool_id
-        if event.event_type == "speculation_start" and asked.chain is not None:
-            asked.number = self._judge.ask(asked.chain, event.timestamp)
+        levels = super().levels_of(event)
+        key = event.tenant, event.workflow_type, levels
+        chain = self._chain_of[key] if key in self._chain_of else self._place(key)
+        tool = None
+        if self._scales:
+            prediction = event.data.prediction if event.data else None
+            tool = (prediction.tool_id if prediction else None) or event.tool_id
+        self._now = _Found(chain, crc32(event.workflow_id.encode()) % GROUPS, tool)
+        if event.event_type != "speculation_start":
+            return levels
+        asked = _Asked(levels)
+        asked.number = -1 if chain is None else self._judge.ask(chain, event.timestamp)
+        asked.found = self._now
         return asked
 
     def learn(
@@ -116,25 +130,21 @@ class _Heard(Contexts):
         outcome: Outcome,
         offset: int,  # noqa: ARG002
     ) -> None:
-        """Pass on one outcome."""
-        assert isinstance(levels, _Asked)  # what `levels_of` gave the core
-        if levels.chain is None:
+        """Pass on one outcome: of a start, or of the event whose levels were asked for last."""
+        number = -1
+        chain, group, tool = self._now
+        if type(levels) is _Asked:
+            number, (chain, group, tool) = levels.number, levels.found
+        if chain is None:
             self.filtered += 1
             return
         if self._scales:
-            outcome = self._scales.applied(outcome, levels.tool)
-        group = group_of(crc32(self.event.workflow_id.encode()))
-        self._judge.judge(levels.chain, outcome, group, levels.number)
+            outcome = self._scales.applied(outcome, tool)
+        self._judge.judge(chain, outcome, group, number)
 
-    def _place(
-        self, tenant: str, workflow_type: str, levels: tuple[str | None, ...]
-    ) -> Chain | None:
+    def _place(self, key: tuple[str, str, tuple[str | None, ...]]) -> Chain | None:
         """Return the numbers of a context, None where it is filtered out."""
-        key = (tenant, workflow_type, *levels)
-        try:
-            return self._found[key]
-        except KeyError:
-            pass
+        tenant, workflow_type, levels = key
         values = dict(zip(self._levels, levels, strict=True))
         chosen, chain = self._chosen, None
         if (
@@ -144,9 +154,9 @@ class _Heard(Contexts):
         ):
             paths = context_paths(workflow_type, values.get, self._levels)
             chain = self._judge.chain(tenant, (ROOT, *paths))
-        if len(self._found) > 100_000:
-            self._found.clear()
-        self._found[key] = chain
+        if len(self._chain_of) > 100_000:
+            self._chain_of.clear()
+        self._chain_of[key] = chain
         return chain
 
     def drain(self) -> tuple[list[tuple[bytes, bytes]], list[object], list[object]]:  # type: ignore[override]
@@ -173,10 +183,6 @@ class Joiner(Partition):
         self._judge = judge
         self._contexts = self._heard
         self._forgot = 0
-
-    def _event(self, event: EventFields, origin: tuple[str, int] | None, offset: int) -> str | None:
-        self._heard.event = event
-        return super()._event(event, origin, offset)
 
     def take(self, batch: RecordBatch, notes: Notes) -> None:
         """Apply a batch whole."""

@@ -12,8 +12,9 @@ from typing import Final, NamedTuple
 
 from learners.outcome import Outcome
 from learners.policy import Policy
-from replay.arms import Answers, Arm, Chain, LiveArm, Step, arm_of
-from replay.tally import GROUPS, Block, Course, Tally, halve
+from replay.arms import Answers, Arm, LiveArm, arm_of
+from replay.blocks import Birth, Block, Chain, Question, Step
+from replay.tally import GROUPS, Course, Tally, halve
 from replay.truth import Drifts, Hindsight, Reliability
 
 LIVE: Final = "live"
@@ -76,6 +77,8 @@ class Judge:
         self.parts = [self._part()]
         self._steps: list[Step] = []
         self._groups: list[int] = []
+        self._births: list[Birth] = []
+        self._questions: list[Question] = []
         self._size = self.parts[0].course.size
         self._levels: list[int] = []
         self._asked: dict[int, tuple[int, int]] = {}
@@ -109,7 +112,9 @@ class Judge:
         """Note that a prediction is asked about now; return its number for `judge`."""
         number = self._next
         self._next += 1
-        self._asked[number] = at, self._level(chain)
+        level = self._level(chain)
+        self._asked[number] = at, level
+        self._questions.append(Question(number, len(self._groups), level))
         self._steps.append((chain, None, number))
         if len(self._steps) > 4 * self.parts[-1].course.size:
             self.flush()
@@ -121,28 +126,34 @@ class Judge:
         `asked`: its number from `ask`; -1, or one that was forgotten: it is asked about just now.
         `group`: of its workflow, from 0 to GROUPS - 1.
         """
-        at = outcome.timestamp
-        if at > self.clock:
-            self.clock = at
-        if self._split is not None and self._past(self._split, at):
+        if self._split is not None and self._past(self._split, outcome.timestamp):
+            self.clock = max(self.clock, outcome.timestamp)
             self.flush()
             self._split = None
             self.parts.append(self._part())
             self._size = self.parts[-1].course.size
-        known = self._asked.pop(asked, None) if asked >= 0 else None
-        if known is None:
-            asked = -1
+        known = None
+        if asked >= 0:
+            known = self._asked.pop(asked, None)
+            asked = -1 if known is None else asked
         if self._told is not None:
             self._levels.append(self._level(chain) if known is None else known[1])
         self._steps.append((chain, outcome, asked))
+        if not self._known[chain[-1]]:
+            self._bear(chain)
         groups = self._groups
         groups.append(group)
-        leaf = chain[-1]
-        if not self._known[leaf]:
-            for each in chain:
-                self._known[each] = True
         if len(groups) >= self._size:
             self.flush()
+
+    def _bear(self, chain: Chain) -> None:
+        """Note which contexts have their first outcome just now."""
+        parent = -1
+        for context in chain:
+            if not self._known[context]:
+                self._known[context] = True
+                self._births.append(Birth(len(self._groups), parent, context))
+            parent = context
 
     def _past(self, split: Split, at: int) -> bool:
         if split.number is not None:
@@ -160,32 +171,22 @@ class Judge:
     def flush(self) -> None:
         """Let the arms catch up with everything that was said so far."""
         part, contexts = self.parts[-1], len(self.places)
-        judged = [(chain, outcome) for chain, outcome, _ in self._steps if outcome is not None]
-        block = self._blocked(judged)
+        block = Block(self._steps, contexts, self._births, self._questions, self._groups)
         if self._steps:
             self._count(block, part, contexts)
             shorter = bool(block) and part.course.add(block)
             for name, arm in self._arms.items():
-                answers = arm.run(self._steps, contexts)
+                answers = arm.run(block)
                 if block:
                     self._add(name, part, block, answers, shorter=shorter)
         if block:
             part.hindsight.add(block)
             part.reliability.add(block)
-            part.drifts.add([chain[min(1, len(chain) - 1)] for chain, _ in judged], block)
+            part.drifts.add([chain[min(1, len(chain) - 1)] for chain in block.chains], block)
         self.judged += len(block)
         self._steps, self._groups, self._levels = [], [], []
+        self._births, self._questions = [], []
         self._size = part.course.size
-
-    def _blocked(self, judged: Sequence[tuple[Chain, Outcome]]) -> Block:
-        return Block(
-            leaf=[chain[-1] for chain, _ in judged],
-            confidence=[outcome.confidence for _, outcome in judged],
-            correct=[outcome.correct for _, outcome in judged],
-            worth=[each.gain if each.correct else -each.cost for _, each in judged],
-            group=self._groups,
-            at=judged[0][1].timestamp if judged else 0,
-        )
 
     def _add(self, name: str, part: Part, block: Block, answers: Answers, *, shorter: bool) -> None:
         tally = part.tallies[name]
@@ -206,6 +207,7 @@ class Judge:
             counts[leaf] = count = counts[leaf] + 1
             nth.append(count)
         if block:
+            self.clock = max(self.clock, *[outcome.timestamp for outcome in block.outcomes])
             part.first = part.first or block.at
             part.last = max(part.last, self.clock)
 

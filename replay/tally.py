@@ -6,12 +6,12 @@ Not here: what the sums say when all partitions are added up (`verdict`).
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from typing import Final
 
 import msgspec
 
 from replay.arms import Answers
+from replay.blocks import Block
 from replay.score import TURN
 
 GROUPS: Final = 1024
@@ -24,25 +24,6 @@ _ROWS: Final = 400
 """Most points of a series before two become one."""
 _BLOCK: Final = 1024
 """Most predictions of a block."""
-
-
-@dataclass
-class Block:
-    """Judged predictions in order, as columns. `nth`: how many its context had, this one included.
-
-    `at`: event time in Unix ms of the first; `group`: of its workflow.
-    """
-
-    leaf: list[int] = field(default_factory=list)
-    confidence: list[float] = field(default_factory=list)
-    correct: list[bool] = field(default_factory=list)
-    worth: list[float] = field(default_factory=list)
-    group: list[int] = field(default_factory=list)
-    nth: list[int] = field(default_factory=list)
-    at: int = 0
-
-    def __len__(self) -> int:
-        return len(self.leaf)
 
 
 class Point(msgspec.Struct, array_like=True, gc=False):

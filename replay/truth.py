@@ -8,8 +8,8 @@ from typing import Final
 
 import msgspec
 
+from replay.blocks import Block
 from replay.score import best_fixed
-from replay.tally import Block
 
 BINS: Final = 100
 """Bins of the confidence, each a hundredth."""

@@ -3,12 +3,19 @@
 from __future__ import annotations
 
 import json
+import signal
 import subprocess
+import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 from random import Random
+from typing import Any
 
 import pytest
+
+from bench.replay import write
+from tests.cli.conftest import ENVIRONMENT
 
 Run = Callable[..., subprocess.CompletedProcess[str]]
 
@@ -22,7 +29,7 @@ def outcomes(tmp_path: Path) -> Path:
             {
                 "context": {"workflow_type": "refund", "user_id": f"u{number % 3}"},
                 "confidence": p, "correct": draw.random() < p, "gain": 400, "cost": 600,
-                "at": 1_760_000_000_000 + number * 1000,
+                "at": 1_760_000_000_000 + number * 1000, "workflow_id": f"w{number // 3}",
             }
         )  # fmt: skip
     file = tmp_path / "o.jsonl"
@@ -70,3 +77,57 @@ def test_tune_confirms_on_the_later_part(run: Run, outcomes: Path) -> None:
     found = json.loads(ended.stdout)
     assert set(found["policies"]) == {"hops", "td"}
     assert found["conclusion"]
+
+
+@pytest.mark.parametrize(
+    ("more", "code", "why"),
+    [
+        (("--apply", "refund"), 1, "key=value"),
+        (("--dry-run",), 2, "--apply"),
+        (("--apply", "*", "--dry-run", "--policy", "td"), 0, "nothing better is confirmed"),
+        (("--apply", "*", "--dry-run", "--policy", "fixed:speculate=.6"), 0, "would learn in *"),
+    ],
+)
+def test_tune_applies_only_what_is_confirmed(
+    run: Run, outcomes: Path, more: tuple[str, ...], code: int, why: str
+) -> None:
+    """Confidences are right here, so that .6 surely earns more than starting everything."""
+    ended = run("tune", "--source", str(outcomes), "--processes", "1", *more, "--json",
+                HEADSTART_LEARNER="always" if "fixed" in more[-1] else "hops")  # fmt: skip
+    assert ended.returncode == code, ended.stderr
+    assert why in ended.stderr.replace("\n", " ")
+    if code == 0:
+        assert json.loads(ended.stdout)["applied"] is None
+
+
+def test_interrupted_and_resumed_is_the_same_to_the_bit(run: Run, tmp_path: Path) -> None:
+    """Killed after its first partition, by a signal that leaves it no time to end well."""
+    kept, log = tmp_path / "kept", tmp_path / "log.jsonl.zst"
+    write(log, 60_000)
+    given = ("backtest", "--source", str(log), "td", "hops", "--processes", "1", "--json")
+    whole = run(*given)
+    assert whole.returncode == 0, whole.stderr
+    for how in (signal.SIGKILL, signal.SIGINT):
+        kept.unlink(missing_ok=True)
+        command = [sys.executable, "-m", "cli", *given, "--resume", str(kept)]
+        with subprocess.Popen(
+            command, cwd=tmp_path, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+            env=ENVIRONMENT,
+        ) as begun:  # fmt: skip
+            while not kept.exists():
+                assert begun.poll() is None, "it ended before it could be interrupted"
+                time.sleep(0.001)
+            begun.send_signal(how)
+            assert begun.wait(60) != 0, "it was done before the signal came"
+        resumed = run(*given, "--resume", str(kept))
+        assert resumed.returncode == 0, resumed.stderr
+        assert _timeless(resumed.stdout) == _timeless(whole.stdout)
+
+
+def _timeless(said: str) -> dict[str, Any]:
+    """Return what a backtest found, but for how long it took."""
+    found: dict[str, Any] = json.loads(said)
+    found.pop("seconds", None)
+    for own in found["policies"].values():
+        own.pop("microseconds_per_update", None)
+    return found

@@ -13,6 +13,7 @@ from learners.outcome import Outcome
 from learners.registry import POLICIES, policy
 from replay.arms import Answers, PlainArm, arm_of
 from replay.backtest import Replay, answers
+from replay.blocks import Birth, Block, Step
 from replay.joining import Notes
 from replay.judge import LIVE, Judge
 from replay.outcomes import ROOT, Judged
@@ -98,9 +99,13 @@ def test_delayed_feedback_is_answered_by_what_was_known_when_asked(
 def test_every_policy_walks(name: str) -> None:
     """Fast or not, an arm answers like the plain one."""
     fast, plain = arm_of(policy(name)), PlainArm(policy(name), suggest=True)
-    steps = [((0, 1 + n % 3), Outcome(n % 10 / 10, n % 4 > 0, gain=3.0, cost=4.0), -1)
-             for n in range(200)]  # fmt: skip
-    one, other = fast.run(steps, 4), plain.run(steps, 4)
+    steps: list[Step] = [
+        ((0, 1 + n % 3), Outcome(n % 10 / 10, n % 4 > 0, gain=3.0, cost=4.0), -1)
+        for n in range(200)
+    ]
+    births = [Birth(0, -1, 0), *(Birth(n, 0, 1 + n) for n in range(3))]
+    block = Block(steps, 4, births)
+    one, other = fast.run(block), plain.run(block)
     assert list(one.thresholds) == list(other.thresholds)
     assert list(one.served) == list(other.served)
     assert len(other.suggest) == 200
