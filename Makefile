@@ -18,8 +18,8 @@ $(STAMP): constraints.txt pyproject.toml client/pyproject.toml deploy/setup.sh
 	@PYTHON="$(PYTHON)" VENV="$(VENV)" sh deploy/setup.sh
 	@touch $@
 
-demo: setup ## run the whole pipeline on real parts and print what it learned [TRACES=file] [ARGS=...]
-	@$(BIN)/headstart demo $(if $(TRACES),--traces $(TRACES)) $(ARGS)
+demo: setup ## run the whole pipeline on real parts; writes demo-report.html [TRACES=file] [ARGS=...]
+	@$(BIN)/headstart demo --html demo-report.html $(if $(TRACES),--traces $(TRACES)) $(ARGS)
 
 test: setup lint ## lint, types, import rules and every test, on every core
 	@$(BIN)/python -m pytest $(PARALLEL) $(ARGS)

@@ -13,6 +13,7 @@ from cli.options import Data, Json, Learner, Part, Partitions
 from cli.output import FAILURE, say, show_json, show_table
 
 if TYPE_CHECKING:
+    from demo.run import DemoConfig, DemoResult
     from deploy.local import Addresses
     from settings import Settings
 
@@ -31,6 +32,7 @@ def demo(
     refuse_broken: Annotated[
         bool, typer.Option(help="End at a broken line of the traces instead of skipping it.")
     ] = False,
+    html: Annotated[Path | None, typer.Option(help="Write the report to this file.")] = None,
     data: Data = None,
     kafka: Part = "embedded",
     postgres: Part = "embedded",
@@ -69,6 +71,8 @@ def demo(
         say(f"broken invariant: {sentence}")
     if not result.broken:
         say("invariants hold: every event stored once, every outcome counted once")
+    if html is not None:
+        _write(html, result, config, settings)
     if json:
         show_json(result.summary | {"broken": result.broken})
     if result.broken:
@@ -102,6 +106,21 @@ def _system(
     with system:
         assert system.epoch is not None
         yield system.addresses, system.epoch.number, system.check
+
+
+def _write(html: Path, result: DemoResult, config: DemoConfig, settings: Settings) -> None:
+    from demo.report import write_report
+
+    shown = {
+        "workload": config.traces.name if config.traces else f"synthetic, seed {config.seed}",
+        "executors": f"{config.executors}, {config.events_per_s:g} events/s together",
+        "learner": settings.learner,
+        "levels": ", ".join(("workflow_type", *config.levels)),
+        "cost / (cost + gain)": f"{config.cost_ratio:g}",
+        "partitions of new topics": settings.partitions,
+    }
+    write_report(html, result.shown | {"settings": shown})
+    say(f"{html}: open it in a browser")
 
 
 def _show(summary: dict[str, Any]) -> None:
