@@ -65,7 +65,9 @@ def _summary(command: Any) -> str:
 def _command(name: str, command: Any) -> str:
     text = inspect.cleandoc(command.help)
     says, _, example = re.sub(r"\bExamples?: ", "\0", text).partition("\0")
-    examples = "".join(f"{line.strip()}\n" for line in re.split(r";\s+", " ".join(example.split())))
+    lines = re.split(r";\s+|, then\s+(?=headstart)", " ".join(example.split()))
+    # What an example says beside its command becomes a comment.
+    examples = "".join(re.sub(r", (where .*)$", r"  # \1", line.strip()) + "\n" for line in lines)
     rows = [_parameter(each) for each in command.params if each.name != "help"]
     options = f"\n{table(('argument or option', 'default', 'meaning'), rows)}" if rows else ""
     return f"## headstart {name}\n\n{says.strip()}\n\n```\n{examples}```\n{options}"
