@@ -48,6 +48,11 @@ METRICS: Final = (
 BUCKETS_S: Final = (0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 60.0, 600.0)
 
 
+def started() -> float:
+    """Return the moment at which something begins that is measured, in seconds."""
+    return time.perf_counter()
+
+
 class Histogram:
     """Counts of seconds by upper bound, and their sum."""
 
@@ -75,11 +80,11 @@ class Counts:
         self.batch, self.delay = Histogram(), Histogram()
 
     def took(self, parts: Sequence[Slice], events: int, begun: float) -> None:
-        """Count a batch that took effect. `begun`: `time.perf_counter()` before it."""
+        """Count a batch that took effect. `begun`: `started()` before it."""
         self.batches += 1
         self.records += sum(part.end - part.begin for part in parts)
         self.events += events
-        self.batch.observe(time.perf_counter() - begun)
+        self.batch.observe(started() - begun)
         stamps = [part.batch.timestamps[part.end - 1] for part in parts if part.end > part.begin]
         if stamps:
             self.delay.observe(max(0.0, time.time() - max(stamps) / 1000))

@@ -10,6 +10,7 @@ import msgspec
 from faust.types import TP
 
 from agents.lane import Lane
+from agents.metrics import started
 from agents.pacing import paced
 from delivery.commits import Delivery, Row
 from headstart.contexts import threshold_key
@@ -53,7 +54,7 @@ class Ownership:
 
     async def _handle(self, batches: list[tuple[TP, RecordBatch]]) -> None:
         parts: list[Slice] = []
-        begun = time.perf_counter()
+        begun = started()
         for _tp, batch in batches:
             position = 0
             while True:
@@ -62,7 +63,7 @@ class Ownership:
                 if position >= len(batch):
                     break
                 await self._deliver(parts, begun)
-                parts, begun = [], time.perf_counter()
+                parts, begun = [], started()
         await self._deliver(parts, begun)
 
     async def _deliver(self, parts: Sequence[Slice], begun: float) -> None:

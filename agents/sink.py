@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import datetime
-import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
@@ -15,7 +14,7 @@ from faust.types import TP
 
 from agents.app import App, WorkerConfig, new_app, register_agent
 from agents.lane import Lane, end_process
-from agents.metrics import Counts
+from agents.metrics import Counts, started
 from agents.producer import BatchProducer
 from agents.refusals import RefusalGuard
 from agents.source import GroupSource
@@ -167,7 +166,7 @@ class SinkRuntime:
             await self._storing
 
     async def _store(self, batches: Sequence[RecordBatch], unpacked: Unpacked) -> None:
-        begun = time.perf_counter()
+        begun = started()
         parts = [Slice(batch, 0, len(batch)) for batch in batches]
         self._checked = self._guard.check(parts, ())
         self._parts, self._letters = parts, []

@@ -14,7 +14,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from agents.app import WorkerConfig
 from agents.health import Health
-from agents.metrics import BUCKETS_S, METRICS, Counts, Exposition, values
+from agents.metrics import BUCKETS_S, METRICS, Counts, Exposition, started, values
 from processing.liveness import Report
 from processing.records import RecordBatch
 from processing.refusals import Slice
@@ -65,7 +65,7 @@ def test_what_a_batch_is_counted_as() -> None:
     counts = Counts()
     long_ago = int(time.time() * 1000) - 120_000
     counts.took([Slice(batch(9, long_ago), 0, 4), Slice(batch(2, long_ago), 0, 0)], 40,
-                time.perf_counter())  # fmt: skip
+                started())  # fmt: skip
     found = shown(counts)
     assert (found["headstart_batches_total"], found["headstart_records_total"]) == (1, 4)
     assert found["headstart_events_total"] == 40
