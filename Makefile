@@ -7,7 +7,7 @@ STAMP  := $(VENV)/.installed
 PARALLEL ?= -n auto --maxprocesses 4 --dist loadfile
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-apache chaos simulate soak lint lock clean
+.PHONY: help setup demo test test-apache chaos simulate soak docs lint lock clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 14
@@ -18,8 +18,8 @@ $(STAMP): constraints.txt pyproject.toml client/pyproject.toml deploy/setup.sh
 	@PYTHON="$(PYTHON)" VENV="$(VENV)" sh deploy/setup.sh
 	@touch $@
 
-demo: setup ## run the whole pipeline on real parts and print what it learned [TRACES=file] [ARGS=...]
-	@$(BIN)/headstart demo $(if $(TRACES),--traces $(TRACES)) $(ARGS)
+demo: setup ## run the whole pipeline on real parts; writes demo-report.html [TRACES=file] [ARGS=...]
+	@$(BIN)/headstart demo --html demo-report.html $(if $(TRACES),--traces $(TRACES)) $(ARGS)
 
 test: setup lint ## lint, types, import rules and every test, on every core
 	@$(BIN)/python -m pytest $(PARALLEL) $(ARGS)
@@ -35,6 +35,9 @@ simulate: setup ## ten thousand simulated schedules of faults, always the same [
 
 soak: setup ## run simulated faults on fresh seeds, and print failing ones [SECONDS=600]
 	@$(BIN)/python -m tests.simulation --seconds $(or $(SECONDS),600)
+
+docs: setup ## write docs/reference from the code
+	@$(BIN)/python -m docs.generate
 
 lint: setup ## ruff, mypy and import-linter
 	@$(BIN)/ruff check .

@@ -19,6 +19,7 @@ from faust.types import TP
 
 from agents.alive import HEARTBEAT_S, SESSION_TIMEOUT_S
 from agents.lane import end_process
+from agents.metrics import Counts
 from agents.record_path.transport import RecordBatchSchema, Transport
 from agents.sweeper import sweep
 from processing.records import RecordBatch
@@ -57,6 +58,8 @@ class WorkerConfig:
 
 class Runtime(Protocol):
     """What an agent does with its partitions."""
+
+    counts: Counts
 
     async def positions(self, assigned: set[TP], committed: Mapping[TP, int]) -> Mapping[TP, int]:
         """Take up the assigned partitions; return the offset at which each begins.

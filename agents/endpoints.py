@@ -1,18 +1,21 @@
-"""`/healthz` and `/readyz` over HTTP, for whoever looks after workers from outside.
+"""`/healthz`, `/readyz` and `/metrics` over HTTP, for whoever looks after workers from outside.
 
-Both answer with the worker's report and, where the answer is 503, the reason.
+The first two answer with the worker's report and, where the answer is 503, the reason. What is
+measured is agents/metrics.py.
 """
 
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from typing import Protocol
+from typing import Final, Protocol
 
 import msgspec
 from aiohttp import web
 
 from processing.liveness import Report
+
+METRICS_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
 
 
 class Judged(Protocol):
@@ -20,6 +23,10 @@ class Judged(Protocol):
 
     report: Report
     stuck: str | None
+
+    def metrics(self) -> bytes:
+        """Return what it counts, in Prometheus's text format."""
+        ...
 
 
 class AddressTaken(RuntimeError):
@@ -48,8 +55,12 @@ async def serving(address: str, judged: Judged) -> AsyncIterator[None]:
     async def readyz(_request: web.Request) -> web.Response:
         return _answer(judged.report, judged.stuck or unready(judged.report))
 
+    async def metrics(_request: web.Request) -> web.Response:
+        return web.Response(body=judged.metrics(), headers={"Content-Type": METRICS_TYPE})
+
     app = web.Application()
-    app.add_routes([web.get("/healthz", healthz), web.get("/readyz", readyz)])
+    routes = {"/healthz": healthz, "/readyz": readyz, "/metrics": metrics}
+    app.add_routes([web.get(path, handler) for path, handler in routes.items()])
     runner = web.AppRunner(app, access_log=None, shutdown_timeout=0.5)
     await runner.setup()
     host, _, port = address.rpartition(":")

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from agents.endpoints import serving
 from agents.lane import end_process
+from agents.metrics import Counts, Exposition, Values, values
 from agents.probes import LogEnds, Probe, answers
 from processing.liveness import REPORT_FILE, Report, Watchdog, encode_report
 
@@ -43,6 +44,7 @@ class Health:
         self._starting: tuple[str, ...] = ()
         self._app: App | None = None
         self._log: LogEnds | None = None
+        self._exposition: Exposition | None = None
         self.report = self._now()
         self.stuck: str | None = None
         """Why this worker is stuck, None while it is not."""
@@ -83,6 +85,16 @@ class Health:
         fresh = self._file.with_name(f"{REPORT_FILE}.new")
         fresh.write_bytes(encode_report(self.report))
         fresh.replace(self._file)
+
+    def metrics(self) -> bytes:
+        """Return what the worker counts, in Prometheus's text format."""
+        if self._exposition is None:
+            self._exposition = Exposition(self._values)
+        return self._exposition.text()
+
+    def _values(self) -> list[Values]:
+        counts = Counts() if self._app is None else self._app.runtime.counts
+        return values(self.report, self.stuck, {BROKER, *self._probes}, counts)
 
     async def _tell(self) -> None:
         self.tell()

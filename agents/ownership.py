@@ -10,6 +10,7 @@ import msgspec
 from faust.types import TP
 
 from agents.lane import Lane
+from agents.metrics import started
 from agents.pacing import paced
 from delivery.commits import Delivery, Row
 from headstart.contexts import threshold_key
@@ -64,6 +65,7 @@ class Ownership:
 
     async def _handle(self, batches: list[tuple[TP, RecordBatch]]) -> None:
         parts: list[Slice] = []
+        begun = started()
         for _tp, batch in batches:
             position = 0
             while True:
@@ -71,16 +73,19 @@ class Ownership:
                 parts.append(Slice(batch, begin, position))
                 if position >= len(batch):
                     break
-                await self._deliver(parts)
-                parts = []
-        await self._deliver(parts)
+                await self._deliver(parts, begun)
+                parts, begun = [], started()
+        await self._deliver(parts, begun)
 
-    async def _deliver(self, parts: Sequence[Slice]) -> None:
+    async def _deliver(self, parts: Sequence[Slice], begun: float) -> None:
         """Deliver what came of `parts`, unless too much of them is refused."""
-        commit, guard = self.core.commit(), self._runtime.guard
+        commit, guard, counts = self.core.commit(), self._runtime.guard, self._runtime.counts
         checked = guard.check(parts, commit.dead_letters)
         await self.delivery.deliver(commit)
         guard.passed(checked)
+        counts.rows += len(commit.rows)
+        counts.dead_letters += len(commit.dead_letters)
+        counts.took(parts, commit.events, begun)
         self._tombstones.add(commit.rows, time.monotonic())
 
     async def tidy(self, changelog_end: int) -> None:

@@ -14,6 +14,7 @@ from faust.types import TP
 
 from agents.app import App, WorkerConfig, new_app, register_agent
 from agents.lane import Lane, end_process
+from agents.metrics import Counts, started
 from agents.producer import BatchProducer
 from agents.refusals import RefusalGuard
 from agents.source import GroupSource
@@ -67,6 +68,7 @@ class SinkRuntime:
 
     def __init__(self, app: App, config: WorkerConfig, epoch: Epoch, plan: SinkPlan) -> None:
         self._app, self._config, self._epoch, self._plan = app, config, epoch, plan
+        self.counts = Counts()
         self._producer = BatchProducer(config.kafka)
         self._guard = RefusalGuard(config.limits, config.data, epoch.number)
         self._sink: StagedSink | None = None
@@ -164,17 +166,20 @@ class SinkRuntime:
             await self._storing
 
     async def _store(self, batches: Sequence[RecordBatch], unpacked: Unpacked) -> None:
+        begun = started()
         parts = [Slice(batch, 0, len(batch)) for batch in batches]
         self._checked = self._guard.check(parts, ())
         self._parts, self._letters = parts, []
         await store_batches(batches, unpacked, self._plan.group, self)
         self._guard.passed(self._checked)
+        self.counts.took(parts, len(unpacked.lines), begun)
 
     async def send_dead_letters(self, letters: Sequence[DeadLetter]) -> None:
         """Send dead letters, unless too much is refused; see `StoreOutlets`."""
         self._letters += letters
         self._checked = self._guard.check(self._parts, self._letters)
         await self._producer.send_dead_letters(letters)
+        self.counts.dead_letters += len(letters)
 
     def done(self, partition: int, end: int) -> None:
         """Report what took effect; see `StoreOutlets`."""
@@ -188,7 +193,7 @@ class SinkRuntime:
         while True:
             try:
                 sink = await self._open_sink()
-                await sink.store(
+                stored = await sink.store(
                     lines,
                     offsets,
                     topic=self._plan.topic,
@@ -199,10 +204,12 @@ class SinkRuntime:
                 if attempt == 0:
                     log.warning("postgres.away", error=str(error).strip())
                 self._waits = True
+                self.counts.postgres_failures += 1
                 await self._close_sink()
                 await asyncio.sleep(BACKOFF_S[min(attempt, len(BACKOFF_S) - 1)])
                 attempt += 1
             else:
+                self.counts.rows += stored
                 self._waits = False
                 return
 

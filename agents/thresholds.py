@@ -15,6 +15,7 @@ from agents.alive import Alive
 from agents.app import App, WorkerConfig, new_app, register_agent
 from agents.commands import keep_commands
 from agents.lane import end_process
+from agents.metrics import Counts
 from agents.ownership import Ownership
 from agents.pacing import paced
 from agents.producer import BatchProducer
@@ -51,6 +52,7 @@ class ThresholdRuntime:
         self.app, self.store, self.epoch, self.kafka = app, store, epoch, config.kafka
         self.producer = BatchProducer(config.kafka)
         self.alive = Alive()
+        self.counts = Counts()
         self.guard = RefusalGuard(config.limits, config.data, epoch.number)
         self._config = config
         self._publisher = ThresholdPublisher(config.redis)
@@ -164,11 +166,14 @@ class ThresholdRuntime:
             return
         try:
             await self._publisher.publish(thresholds)
+            self.counts.published += len(thresholds)
         except ConnectionError as error:
             if not self._pending:
                 log.warning("redis.away", error=str(error))
             self._pending.add(thresholds)
             self.behind = True
+            self.counts.redis_failures += 1
+        self.counts.waiting = len(self._pending)
 
     async def bury(self, gone: Sequence[Threshold]) -> bool:
         """Take contexts that went long ago out of Redis; return False where that has to wait."""
@@ -211,6 +216,7 @@ class ThresholdRuntime:
             thresholds = self._stored(rows)
             published += len(thresholds)
             await self._publisher.publish(thresholds)
+            self.counts.published += len(thresholds)
         await self._published.remember(partition, run, mark)
         log.info("thresholds.published.again", partition=partition, thresholds=published)
 

@@ -15,6 +15,7 @@ from cli.output import FAILURE, say, show_json, show_table
 from cli.terminal import LiveView, draws
 
 if TYPE_CHECKING:
+    from demo.run import DemoConfig, DemoResult
     from deploy.local import Addresses
     from settings import Settings
 
@@ -33,6 +34,7 @@ def demo(
     refuse_broken: Annotated[
         bool, typer.Option(help="End at a broken line of the traces instead of skipping it.")
     ] = False,
+    html: Annotated[Path | None, typer.Option(help="Write the report to this file.")] = None,
     data: Data = None,
     kafka: Part = "embedded",
     postgres: Part = "embedded",
@@ -74,6 +76,8 @@ def demo(
         say(f"broken invariant: {sentence}")
     if not result.broken:
         say("invariants hold: every event stored once, every outcome counted once")
+    if html is not None:
+        _write(html, result, config, settings)
     if json:
         show_json(result.summary | {"broken": result.broken})
     if result.broken:
@@ -121,6 +125,21 @@ def _live(settings: Settings, addresses: Addresses) -> Iterator[Callable[[str], 
     target = Target(addresses.kafka, addresses.postgres, addresses.redis, settings.data)
     with LiveView(lambda: Looking(target), 2.0, whole=False, stream=sys.stderr) as view:
         yield view.say
+
+
+def _write(html: Path, result: DemoResult, config: DemoConfig, settings: Settings) -> None:
+    from demo.report import write_report
+
+    shown = {
+        "workload": config.traces.name if config.traces else f"synthetic, seed {config.seed}",
+        "executors": f"{config.executors}, {config.events_per_s:g} events/s together",
+        "learner": settings.learner,
+        "levels": ", ".join(("workflow_type", *config.levels)),
+        "cost / (cost + gain)": f"{config.cost_ratio:g}",
+        "partitions of new topics": settings.partitions,
+    }
+    write_report(html, result.shown | {"settings": shown})
+    say(f"{html}: open it in a browser")
 
 
 def _show(summary: dict[str, Any]) -> None:

@@ -19,6 +19,7 @@ from cli.emit import emit
 from cli.experiment import experiment
 from cli.export import export
 from cli.importing import import_
+from cli.migrate import migrate
 from cli.output import report_errors
 from cli.replay import replay
 from cli.ship import ship
@@ -51,6 +52,7 @@ app.command("experiment")(experiment)
 app.command("export")(export)
 app.command("import")(import_)
 app.command("emit")(emit)
+app.command("migrate")(migrate)
 app.command("verify")(verify)
 app.command("ship")(ship)
 app.command("contexts")(contexts)

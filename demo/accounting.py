@@ -19,7 +19,8 @@ FIXED_THRESHOLD: Final = 0.92
 class Judged:
     """One prediction of a context and its truth; gain of a hit, cost of a miss in milliseconds.
 
-    `threshold` is the one the decision used, None where none was served.
+    `threshold` is the one the decision used, None where none was served. `at`: when the truth was
+    known, Unix ms; `workflow`: the id of its workflow.
     """
 
     path: str
@@ -29,6 +30,13 @@ class Judged:
     correct: bool
     gain_ms: float
     cost_ms: float
+    at: int = 0
+    workflow: str = ""
+
+    @property
+    def worth_ms(self) -> float:
+        """What starting it earns: its gain, or minus its cost."""
+        return self.gain_ms if self.correct else -self.cost_ms
 
 
 Policy = Callable[[Judged], bool]
@@ -75,7 +83,7 @@ class Summary:
 def net_gain(judged: Iterable[Judged], policy: Policy) -> float:
     """Return the gain of the policy's hits minus the cost of its misses, in seconds."""
     # fsum: the same figure in whichever order the executors' predictions were gathered.
-    return math.fsum(p.gain_ms if p.correct else -p.cost_ms for p in judged if policy(p)) / 1_000
+    return math.fsum(p.worth_ms for p in judged if policy(p)) / 1_000
 
 
 def summarise(judged: Iterable[Judged]) -> Summary:

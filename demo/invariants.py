@@ -50,24 +50,53 @@ async def _dead_letters(kafka: str, tenant: str) -> int:
     return sum([tenant.encode() in (letter.value or b"") async for letter in letters])
 
 
-def check_invariants(emitted: int, figures: Figures) -> list[str]:
-    """Return a sentence for each invariant that does not hold."""
-    broken = []
+@dataclass(frozen=True)
+class Invariant:
+    """One thing that must hold: what was found, how it was checked, and what breaks it."""
+
+    name: str
+    how: str
+    found: str
+    broken: list[str]
+
+
+def check_invariants(emitted: int, figures: Figures) -> list[Invariant]:
+    """Return every invariant; those that hold have nothing in `broken`."""
     log = figures.log
-    if not emitted == len(log.ids) == len(set(log.ids)):
-        broken.append(
-            f"events: {emitted} emitted, {len(log.ids)} on the log, {len(set(log.ids))} distinct"
-        )
-    if figures.stored_ids != set(log.ids) or figures.stored_rows != len(set(log.ids)):
-        missing = len(set(log.ids) - figures.stored_ids)
-        broken.append(
-            f"episodes: {figures.stored_rows} rows stored for {len(set(log.ids))} events, "
-            f"{missing} missing"
-        )
-    for path in sorted(log.outcomes.keys() | figures.served.keys()):
-        counted, right = figures.served.get(path, 0), log.outcomes[path]
-        if counted != right:
-            broken.append(f"outcomes of {path}: {counted} counted, {right} emitted")
-    if figures.dead_letters:
-        broken.append(f"dead letters: {figures.dead_letters}, expected none")
-    return broken
+    distinct = set(log.ids)
+    on_log = f"{emitted} emitted, {len(log.ids)} on the log, {len(distinct)} distinct"
+    missing = len(distinct - figures.stored_ids)
+    stored = f"{figures.stored_rows} rows stored for {len(distinct)} events, {missing} missing"
+    wrong = [
+        f"outcomes of {path}: {figures.served.get(path, 0)} counted, {log.outcomes[path]} emitted"
+        for path in sorted(log.outcomes.keys() | figures.served.keys())
+        if figures.served.get(path, 0) != log.outcomes[path]
+    ]
+    held = figures.stored_ids == distinct and figures.stored_rows == len(distinct)
+    return [
+        Invariant(
+            "Every event reached the log once",
+            "The executors' own counts against the event ids read back from Kafka.",
+            on_log,
+            [] if emitted == len(log.ids) == len(distinct) else [f"events: {on_log}"],
+        ),
+        Invariant(
+            "Every event is remembered once",
+            "The ids in Postgres against those on the log.",
+            stored,
+            [] if held else [f"episodes: {stored}"],
+        ),
+        Invariant(
+            "Every outcome counted once, in every context",
+            "The counts that Redis serves against a join of the log that shares no code with the "
+            "agents.",
+            f"{sum(log.outcomes.values())} counts in {len(log.outcomes)} contexts",
+            wrong,
+        ),
+        Invariant(
+            "Nothing was refused",
+            "The dead-letter topic read back.",
+            f"{figures.dead_letters} dead letters",
+            [f"dead letters: {figures.dead_letters}, expected none"] * bool(figures.dead_letters),
+        ),
+    ]

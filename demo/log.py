@@ -88,5 +88,7 @@ def _judge(
             correct=prediction["tool_id"] == event["tool_id"],
             gain_ms=result["gain_ms"],
             cost_ms=result["cost_ms"],
+            at=event["timestamp"],
+            workflow=event["workflow_id"],
         )
     )

@@ -16,9 +16,11 @@ from pathlib import Path
 from typing import Any
 
 from demo.accounting import summarise
+from demo.comparison import compare
 from demo.executor import Assignment
 from demo.invariants import Figures, check_invariants, gather
 from demo.traces import BrokenLine, read_runs
+from demo.versions import versions
 from demo.watching import Watcher
 from deploy.local import Addresses
 from deploy.local.nursery import Nursery
@@ -54,6 +56,8 @@ class DemoResult:
 
     summary: dict[str, Any]
     broken: list[str]
+    shown: dict[str, Any]
+    """What the report is made of (`demo.report`), but `settings`."""
 
 
 def check_traces(config: DemoConfig, say: Callable[[str], None]) -> None:
@@ -89,16 +93,25 @@ def run_demo(
         end = asyncio.run(topic_state(addresses.kafka, EVENTS.name))
     figures = asyncio.run(gather(addresses, tenant, config.levels, dict(begin.end), dict(end.end)))
     latencies = watcher.latencies_ms(figures.log.completions)
+    reads = _read_latencies(addresses.redis, tenant, figures, config)
+    invariants = check_invariants(emitted, figures)
     summary = {
         "tenant": tenant,
         "events_emitted": emitted,
         **_pipeline(figures, watcher.announced),
         **_quantiles("event_to_threshold", latencies, "ms"),
-        **_quantiles("read", _read_latencies(addresses.redis, tenant, figures, config), "us"),
+        **_quantiles("read", reads, "us"),
         **asdict(summarise(figures.log.judged)),
         "seconds": round(time.monotonic() - begun, 1),
     }
-    return DemoResult(summary, check_invariants(emitted, figures))
+    shown = compare(figures.log.judged) | {
+        "drift_at": config.seconds / 2 if config.traces is None else None,
+        "latencies_ms": latencies,
+        "reads_us": reads,
+        "invariants": invariants,
+        "versions": asyncio.run(versions(addresses)),
+    }
+    return DemoResult(summary, [why for each in invariants for why in each.broken], shown)
 
 
 def _pipeline(figures: Figures, announced: int) -> dict[str, Any]:

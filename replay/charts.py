@@ -1,4 +1,4 @@
-"""Charts as SVG text, for pages that need nothing from anywhere: lines, points, marks, legends.
+"""Charts as SVG text, for pages that need nothing from anywhere: lines, columns, marks, legends.
 
 Colours and fonts are the page's (`page.css`), so that a chart follows light and dark. Drawn 400
 units wide, which a phone shows as they are. Pure.
@@ -37,6 +37,16 @@ class Mark:
 
 
 @dataclass(frozen=True)
+class Column:
+    """A filled box between two places on each axis; `kind` is a class of `page.css`."""
+
+    across: tuple[float, float]
+    up: tuple[float, float]
+    words: str
+    kind: str = "c1"
+
+
+@dataclass(frozen=True)
 class Axis:
     """One axis: its name, its ends, and how its ticks are written."""
 
@@ -52,8 +62,14 @@ class Axis:
         return min(1.0, max(0.0, (value - self.low) / span)) if span > 0 else 0.5
 
 
-def chart(across: Axis, up: Axis, lines: Sequence[Line], marks: Sequence[Mark] = ()) -> str:
-    """Return an SVG of lines and marks over two axes; what is drawn last lies on top."""
+def chart(
+    across: Axis,
+    up: Axis,
+    lines: Sequence[Line],
+    marks: Sequence[Mark] = (),
+    columns: Sequence[Column] = (),
+) -> str:
+    """Return an SVG of columns, marks and lines over two axes; what is drawn last lies on top."""
     wide, tall = WIDTH - _LEFT - _RIGHT, HEIGHT - _TOP - _BOTTOM
 
     def x(value: float) -> float:
@@ -82,6 +98,13 @@ def chart(across: Axis, up: Axis, lines: Sequence[Line], marks: Sequence[Mark] =
         f'<text class="axis" x="{_LEFT + wide / 2}" y="{HEIGHT - 4}" '
         f'text-anchor="middle">{escape(across.name)}</text>'
     )
+    for each in columns:
+        left, right = sorted(map(x, each.across))
+        top, bottom = sorted(map(y, each.up))
+        parts.append(
+            f'<rect class="column {each.kind}" x="{left}" y="{top}" width="{right - left:.1f}" '
+            f'height="{bottom - top:.1f}"><title>{escape(each.words)}</title></rect>'
+        )
     for mark in marks:
         parts.append(
             f'<path class="mark {mark.kind}" d="M{x(mark.x)} {_TOP}v{tall}">'

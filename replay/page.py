@@ -32,8 +32,13 @@ Found = Mapping[str, Any]
 
 def write_page(file: Path, found: Found) -> None:
     """Write the report of a backtest, whole or not at all. Raises `OSError`."""
+    write_whole(file, page(found))
+
+
+def write_whole(file: Path, text: str) -> None:
+    """Write a file whole or not at all. Raises `OSError`."""
     unfinished = file.with_name(f"{file.name}.unfinished")
-    unfinished.write_text(page(found), encoding="utf-8")
+    unfinished.write_text(text, encoding="utf-8")
     unfinished.replace(file)
 
 
@@ -43,9 +48,20 @@ def page(found: Found) -> str:
     return document(f"Backtest: {found['source']}", body, found)
 
 
-def document(title: str, body: str, found: Found) -> str:
-    """Return a whole page around a body; `found`: what the table of contexts is made of."""
+def document(title: str, body: str, found: Found | None = None) -> str:
+    """Return a whole page around a body. `found`: what its table of contexts is made of, if any."""
     style = (_FOLDER / "page.css").read_text(encoding="utf-8")
+    table = "" if found is None else _table_script(found)
+    return (
+        '<!doctype html><html lang="en"><head><meta charset="utf-8">'
+        '<meta name="viewport" content="width=device-width, initial-scale=1">'
+        f'<meta http-equiv="Content-Security-Policy" content="{_POLICY}">'
+        f'<link rel="icon" href="data:,"><title>{escape(title)}</title><style>{style}</style>'
+        f"</head><body>{body}{table}</body></html>\n"
+    )
+
+
+def _table_script(found: Found) -> str:
     script = (_FOLDER / "page.js").read_text(encoding="utf-8")
     data = {
         "against": found["against"],
@@ -56,14 +72,7 @@ def document(title: str, body: str, found: Found) -> str:
     }
     # A path may hold anything: nothing of it may end the script.
     embedded = orjson.dumps(data).decode().replace("<", "\\u003c")
-    return (
-        '<!doctype html><html lang="en"><head><meta charset="utf-8">'
-        '<meta name="viewport" content="width=device-width, initial-scale=1">'
-        f'<meta http-equiv="Content-Security-Policy" content="{_POLICY}">'
-        f'<link rel="icon" href="data:,"><title>{escape(title)}</title><style>{style}</style>'
-        f'</head><body>{body}<script type="application/json" id="data">{embedded}</script>'
-        f"<script>{script}</script></body></html>\n"
-    )
+    return f'<script type="application/json" id="data">{embedded}</script><script>{script}</script>'
 
 
 def verdict(found: Found) -> str:
@@ -106,8 +115,11 @@ def _day(at: float) -> str:
     return datetime.fromtimestamp(at / 1000, UTC).strftime("%Y-%m-%d %H:%M")
 
 
-def bars(found: Found) -> str:
-    """Return a bar for each policy, those that earned most first."""
+def bars(found: Found, ideal_name: str = "hindsight") -> str:
+    """Return a bar for each policy, those that earned most first, then one that nobody can have.
+
+    Of `found` it reads `policies` (`utility`, `interval`), `winner` and `best_fixed`.
+    """
     policies = found["policies"]
     falling = sorted(policies, key=lambda name: -policies[name]["utility"])
     shown = falling[:MOST_BARS]
@@ -118,7 +130,7 @@ def bars(found: Found) -> str:
     low = max(lowest, -0.25 * high)
     rows = [_bar(name, policies[name], low, high, winner=name == found["winner"]) for name in shown]
     ideal = {"utility": found["best_fixed"], "interval": None}
-    rows.append(_bar("hindsight", ideal, low, high, kind="ideal"))
+    rows.append(_bar(ideal_name, ideal, low, high, kind="ideal"))
     more = f'<p class="soft">and {len(falling) - len(shown)} more</p>' * (len(falling) > len(shown))
     return f'<div class="bars">{"".join(rows)}{more}</div>'
 
@@ -174,7 +186,8 @@ def kinds(found: Found) -> dict[str, str]:
     return chosen
 
 
-def _figure(title: str, drawn: str, caption: str, lines: Sequence[Line] = ()) -> str:
+def figure(title: str, drawn: str, caption: str, lines: Sequence[Line] = ()) -> str:
+    """Return a figure: title, what is drawn, what its lines are called, and a caption."""
     return (
         f"<figure><h2>{escape(title)}</h2>{drawn}{legend(lines) if lines else ''}"
         f"<figcaption>{escape(caption)}</figcaption></figure>"
@@ -214,7 +227,7 @@ def gained(found: Found) -> str:
     lowest = min((y for line in lines for _, y in line.points), default=0.0)
     up = Axis("earned", max(min(0.0, lowest), -highest or lowest), max(highest, 1e-9), amount)
     drawn = chart(_time_axis(found), up, lines[::-1], _marks(found))
-    return _figure("Earned so far", drawn, "The steeper, the more was earned just then.", lines)
+    return figure("Earned so far", drawn, "The steeper, the more was earned just then.", lines)
 
 
 def thresholds(found: Found) -> str:
@@ -229,7 +242,7 @@ def thresholds(found: Found) -> str:
     words = "Mean threshold in force, over all contexts."
     if marks:
         words += " Dashed: a drift was found, guesses became better or worse than they claim."
-    return _figure("Thresholds", drawn, words, lines)
+    return figure("Thresholds", drawn, words, lines)
 
 
 def _marks(found: Found) -> list[Mark]:
@@ -259,7 +272,7 @@ def reliability(found: Found) -> str:
         Line("these guesses", points, "c1", dots=True),
     ]
     drawn = chart(Axis("confidence", 0.0, 1.0, share), Axis("right", 0.0, 1.0, share), lines)
-    return _figure(
+    return figure(
         "Confidence against truth", drawn,
         "Below the dotted line: the predictor is surer than it should be.", lines,
     )  # fmt: skip
@@ -289,7 +302,7 @@ def precision(found: Found) -> str:
         lines.append(Line(f"earned (1 = {amount(top)}, at {best:.2f})", kept, "c0 win"))
     share = partial("{:.1f}".format)
     drawn = chart(Axis("threshold", 0.0, 1.0, share), Axis("share", 0.0, 1.0, share), lines)
-    return _figure("Precision and recall", drawn, words, lines)
+    return figure("Precision and recall", drawn, words, lines)
 
 
 def contexts() -> str:

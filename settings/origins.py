@@ -13,7 +13,7 @@ from settings import Reading, Settings
 from settings.file import VARIABLE
 from settings.nearest import did_you_mean
 
-_EXECUTOR: Final = {
+EXECUTOR: Final = {
     "HEADSTART_SPOOL": (
         "$XDG_STATE_HOME/headstart/spool",
         "where this host's executors keep events until they are sent",
@@ -44,7 +44,7 @@ def shown(reading: Reading) -> Iterator[Shown]:
     for name, field in Settings.model_fields.items():
         value = _plain(getattr(reading.settings, name))
         yield Shown(name, value, reading.origins[name], field.description or "")
-    for variable, (default, meaning) in _EXECUTOR.items():
+    for variable, (default, meaning) in EXECUTOR.items():
         given = os.environ.get(variable)
         origin = "default" if given is None else f"environment {variable}"
         name = variable.removeprefix("HEADSTART_").lower()
@@ -53,7 +53,7 @@ def shown(reading: Reading) -> Iterator[Shown]:
 
 def unknown_variables() -> Iterator[str]:
     """Yield a sentence for each HEADSTART_ variable that nothing of ours reads."""
-    known = {f"HEADSTART_{name.upper()}" for name in Settings.model_fields} | {VARIABLE, *_EXECUTOR}
+    known = {f"HEADSTART_{name.upper()}" for name in Settings.model_fields} | {VARIABLE, *EXECUTOR}
     for variable in sorted(os.environ):
         if variable.startswith("HEADSTART_") and variable not in known:
             yield f"note: {variable} is no setting{did_you_mean(variable, known)}"

@@ -59,6 +59,7 @@ def test_the_commands() -> None:
         "thresholds export",
         "thresholds snapshot",
         "verify",
+        "migrate",
         "learner choose",
         "learner list",
         "memory query",

@@ -115,8 +115,11 @@ def test_interrupted_twice_then_to_its_end(
         wait_gone(children, 0)
         assert "Traceback" not in running.err.read_text()
 
-    ended = headstart("demo", "--seconds", "6", "--json", *where, seconds=120)
+    html = tmp_path / "report.html"
+    ended = headstart("demo", "--seconds", "6", "--html", html, "--json", *where, seconds=120)
     found = summary(ended)
+    assert f"{html}: open it in a browser" in ended.stderr
+    assert f"{found['predictions']:,} guessed tool calls" in html.read_text()
     assert found["outcomes"] > 200
     assert found["contexts"] >= 10
     assert found["thresholds_published"] > 50

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from prometheus_client.parser import text_string_to_metric_families
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
 from deploy.local import Addresses, Stack, StackConfig
@@ -94,6 +95,14 @@ class Workers:
                 return error.code, json.loads(error.read())
         except OSError:
             return 0, {}
+
+    def metrics(self, worker: str) -> dict[str, float]:
+        """What a worker counts, by name and labels."""
+        url = f"http://127.0.0.1:{self._ports[worker]}/metrics"
+        with urllib.request.urlopen(url, timeout=5) as answer:
+            families = text_string_to_metric_families(answer.read().decode())
+            return {f"{each.name}{''.join(each.labels.values())}": each.value
+                    for family in families for each in family.samples}  # fmt: skip
 
     def until(self, worker: str, path: str, status: int, why: str | None) -> dict[str, Any]:
         """Wait for an answer; return its body."""
@@ -184,6 +193,12 @@ def test_postgres_away_makes_only_the_sinks_unready(
     stored.until(lambda: stored.ids() == [event["id"]], 30)
     for sink in sinks:
         workers.until(sink, "readyz", 200, None)
+    episodes, thresholds = workers.metrics("episodes"), workers.metrics("thresholds")
+    for counted in (episodes, thresholds):
+        assert (counted["headstart_events_total"], counted["headstart_worker_ready"]) == (1, 1)
+        assert counted["headstart_delay_seconds_count"] == 1
+    assert (episodes["headstart_rows_total"], thresholds["headstart_published_total"]) == (1, 2)
+    assert episodes["headstart_postgres_failures_total"] >= 1
     assert workers.running.err.read_text().count("\n") == 1, "nothing was said but its start"
 
 

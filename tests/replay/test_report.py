@@ -23,12 +23,13 @@ from replay.experiments import WrongShares, assignment, outcome_of, read_arms
 from replay.joining import Notes
 from replay.judge import Judge, Split
 from replay.outcomes import ROOT
-from replay.page import page
+from replay.page import page, write_page
 from replay.scales import read_scales
 from replay.sums import unit_sums
 from replay.tables import write_csv
 from replay.tally import GROUPS
 from replay.verdict import amount, report
+from tests.browsing import look, needs_browser
 
 
 def found(path: str = "refund", names: tuple[str, ...] = ("hops", "td"), n: int = 600) -> Any:
@@ -152,6 +153,14 @@ def test_the_page_fetches_nothing_and_escapes_what_it_shows() -> None:
     assert "url(" not in shown
     assert "@import" not in shown
     assert "default-src 'none'" in shown
+
+
+@needs_browser
+def test_the_page_opens_without_a_complaint_and_fills_its_table(tmp_path: Path) -> None:
+    write_page(tmp_path / "report.html", found())
+    seen = look(tmp_path / "report.html", tmp_path)
+    assert (seen.console, seen.fetched) == ([], set())
+    assert "<td>workflow_type=refund/domain=d</td>" in seen.dom, "its script did not run"
 
 
 def test_the_page_of_many_policies_and_of_one(tmp_path: Path) -> None:

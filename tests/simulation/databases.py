@@ -193,7 +193,7 @@ class Sink:
         topic: str,
         epoch: int,
         on_refused: Callable[[Sequence[tuple[int, str]]], Awaitable[None]],
-    ) -> None:
+    ) -> int:
         await self._run("postgres.copy", lambda _postgres: None)
         parts = [line.split(b"\t") for line in lines]
         bad = [n for n, part in enumerate(parts) if part[10] == UNSTORABLE.encode()]
@@ -205,6 +205,7 @@ class Sink:
             if number not in bad
         ]
         await self._commit(good, epoch, offsets)
+        return len(good)
 
     async def _commit(
         self, keys: Sequence[tuple[str, str, str]], epoch: int, offsets: Mapping[int, int]

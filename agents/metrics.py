@@ -1,0 +1,159 @@
+"""What a worker counts: the one list of its metrics, and their way to `/metrics`.
+
+Counting happens once a batch, in plain integers; Prometheus's client is asked only when somebody
+scrapes. docs/reference is made from the list. Executors' metrics are the client's
+(headstart/metrics.py, headstart/reader_metrics.py).
+"""
+
+from __future__ import annotations
+
+import time
+from bisect import bisect_left
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, Final, Literal, NamedTuple
+
+from processing.liveness import Report
+from processing.refusals import Slice
+
+
+class Metric(NamedTuple):
+    """One metric as Prometheus shows it. `label`: what tells its values apart, if anything."""
+
+    name: str
+    kind: Literal["counter", "gauge", "histogram"]
+    help: str
+    label: str = ""
+
+
+METRICS: Final = (
+    Metric("headstart_worker_ready", "gauge", "1: partitions are assigned, their rows restored"),
+    Metric("headstart_worker_stuck", "gauge", "1: it has work and makes no progress"),
+    Metric("headstart_service_up", "gauge", "1: the service answers this worker", "service"),
+    Metric("headstart_lag_records", "gauge", "records not yet taken in", "partition"),
+    Metric("headstart_applied_offset", "gauge", "all below took effect", "partition"),
+    Metric("headstart_batches_total", "counter", "batches that took effect"),
+    Metric("headstart_records_total", "counter", "records of those batches"),
+    Metric("headstart_events_total", "counter", "events (history: thresholds) of those records"),
+    Metric("headstart_rows_total", "counter", "rows new in Postgres, or sent to the changelog"),
+    Metric("headstart_dead_letters_total", "counter", "records and events refused"),
+    Metric("headstart_published_total", "counter", "thresholds that Redis was given"),
+    Metric("headstart_redis_failures_total", "counter", "times that Redis took no thresholds"),
+    Metric("headstart_postgres_failures_total", "counter", "times that Postgres took no batch"),
+    Metric("headstart_waiting_thresholds", "gauge", "contexts whose threshold waits for Redis"),
+    Metric("headstart_batch_seconds", "histogram", "applying or storing a batch, to its effect"),
+    Metric("headstart_delay_seconds", "histogram",
+           "from the Kafka timestamp of a batch's last record until it took effect"),
+)  # fmt: skip
+
+BUCKETS_S: Final = (0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 60.0, 600.0)
+
+
+def started() -> float:
+    """Return the moment at which something begins that is measured, in seconds."""
+    return time.perf_counter()
+
+
+class Histogram:
+    """Counts of seconds by upper bound, and their sum."""
+
+    def __init__(self) -> None:
+        self.counts = [0] * (len(BUCKETS_S) + 1)
+        self.sum = 0.0
+
+    def observe(self, seconds: float) -> None:
+        """Count one."""
+        self.counts[bisect_left(BUCKETS_S, seconds)] += 1
+        self.sum += seconds
+
+    def cumulative(self) -> list[tuple[str, int]]:
+        """Return the counts as Prometheus has them: of all up to each bound."""
+        bounds = [*map(str, BUCKETS_S), "+Inf"]
+        return [(bound, sum(self.counts[: n + 1])) for n, bound in enumerate(bounds)]
+
+
+class Counts:
+    """What one worker has counted since its process began."""
+
+    def __init__(self) -> None:
+        self.batches = self.records = self.events = self.rows = self.dead_letters = 0
+        self.published = self.redis_failures = self.postgres_failures = self.waiting = 0
+        self.batch, self.delay = Histogram(), Histogram()
+
+    def took(self, parts: Sequence[Slice], events: int, begun: float) -> None:
+        """Count a batch that took effect. `begun`: `started()` before it."""
+        self.batches += 1
+        self.records += sum(part.end - part.begin for part in parts)
+        self.events += events
+        self.batch.observe(started() - begun)
+        stamps = [part.batch.timestamps[part.end - 1] for part in parts if part.end > part.begin]
+        if stamps:
+            self.delay.observe(max(0.0, time.time() - max(stamps) / 1000))
+
+
+Values = int | float | Histogram | Mapping[str, int]
+
+
+def values(report: Report, stuck: str | None, services: set[str], counts: Counts) -> list[Values]:
+    """Return the value of each metric, in the order of `METRICS`."""
+    return [
+        int(report.ready),
+        int(stuck is not None),
+        {name: int(name not in report.away) for name in sorted(services)},
+        {str(partition): lag for partition, lag in sorted(report.lag.items())},
+        {str(partition): offset for partition, offset in sorted(report.done.items())},
+        counts.batches,
+        counts.records,
+        counts.events,
+        counts.rows,
+        counts.dead_letters,
+        counts.published,
+        counts.redis_failures,
+        counts.postgres_failures,
+        counts.waiting,
+        counts.batch,
+        counts.delay,
+    ]
+
+
+class Exposition:
+    """A worker's metrics, with those of its process, in Prometheus's text format."""
+
+    def __init__(self, now: Callable[[], Sequence[Values]]) -> None:
+        """`now`: returns the value of each metric of `METRICS`."""
+        # Only who is scraped loads it: what a worker imports, its restart takes longer.
+        from prometheus_client import CollectorRegistry, ProcessCollector
+
+        self._now = now
+        self._registry: Any = CollectorRegistry()
+        self._registry.register(self)
+        ProcessCollector(registry=self._registry)
+
+    def text(self) -> bytes:
+        """Return the exposition, format 0.0.4."""
+        from prometheus_client import generate_latest
+
+        return bytes(generate_latest(self._registry))
+
+    def collect(self) -> Iterator[Any]:
+        """Yield every metric. Part of prometheus-client's interface."""
+        from prometheus_client.core import (
+            CounterMetricFamily,
+            GaugeMetricFamily,
+            HistogramMetricFamily,
+        )
+
+        for metric, value in zip(METRICS, self._now(), strict=True):
+            if isinstance(value, Histogram):
+                yield HistogramMetricFamily(
+                    metric.name, metric.help, buckets=value.cumulative(), sum_value=value.sum
+                )
+                continue
+            family = CounterMetricFamily if metric.kind == "counter" else GaugeMetricFamily
+            if not metric.label:
+                yield family(metric.name, metric.help, value=value)
+                continue
+            labelled = family(metric.name, metric.help, labels=[metric.label])
+            assert isinstance(value, Mapping)
+            for label, number in value.items():
+                labelled.add_metric([label], number)
+            yield labelled

@@ -1,0 +1,37 @@
+"""Prints what an image installs: constraints.txt without what only development and `up` need.
+
+`python deploy/pinned.py constraints.txt pyproject.toml`. Needs the standard library alone, because
+it runs before anything is installed.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+import tomllib
+from pathlib import Path
+
+
+def left_out(project: str) -> set[str]:
+    """Return the names of the extras' packages that need neither the service nor its build."""
+    whole = tomllib.loads(project)
+    tables = whole["project"]
+    needed = set(map(_name, [*tables["dependencies"], *whole["build-system"]["requires"]]))
+    extra = {_name(each) for extra in tables["optional-dependencies"].values() for each in extra}
+    return extra - needed
+
+
+def pinned(constraints: str, without: set[str]) -> str:
+    """Return the pinned packages, with their hashes, except those of `without`."""
+    blocks = re.split(r"(?m)^(?=[A-Za-z0-9])", constraints)
+    return "".join(block for block in blocks if block and _name(block) not in without)
+
+
+def _name(requirement: str) -> str:
+    found = re.match(r"[\w.-]+", requirement)
+    return re.sub(r"[-_.]+", "-", found[0] if found else "").lower()
+
+
+if __name__ == "__main__":
+    _, file, project = sys.argv
+    print(pinned(Path(file).read_text(), left_out(Path(project).read_text())), end="")

@@ -1,0 +1,49 @@
+"""Opens a page in a headless browser, and says what it complained about and asked for."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+BROWSER: Final = next(
+    filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome", "chrome"))),
+    None,
+)
+needs_browser = pytest.mark.skipif(BROWSER is None, reason="no Chromium or Chrome is installed")
+BY_PAGE: Final = '"traffic_annotation":101845102'
+"""Chromium's annotation of what a page loads; what the browser asks of its maker has others."""
+
+
+@dataclass(frozen=True)
+class Seen:
+    """What became of a page: its text after scripts ran, what the console says, what it fetched."""
+
+    dom: str
+    console: list[str]
+    fetched: set[str]
+
+
+def look(page: Path, scratch: Path) -> Seen:
+    """Open a file."""
+    log = scratch / "net.json"
+    opened = subprocess.run(
+        [
+            str(BROWSER), "--headless=new", "--no-sandbox", "--disable-gpu", "--no-first-run",
+            "--disable-background-networking", "--disable-component-update", "--disable-sync",
+            "--disable-dev-shm-usage", f"--user-data-dir={scratch / 'profile'}",
+            "--enable-logging=stderr", f"--log-net-log={log}", "--virtual-time-budget=3000",
+            "--dump-dom", page.as_uri(),
+        ],
+        capture_output=True, text=True, timeout=180, check=True,
+    )  # fmt: skip
+    console = [line.partition("] ")[2] for line in opened.stderr.splitlines() if "CONSOLE" in line]
+    # One event a line; the last may be cut off where the browser ended.
+    events = [line.rstrip(",") for line in log.read_text().splitlines() if BY_PAGE in line]
+    asked = {json.loads(event)["params"]["url"] for event in events}
+    return Seen(opened.stdout, console, {url for url in asked if not url.startswith("file:")})

@@ -1,0 +1,91 @@
+"""The demo's page: who won is said in words, and it asks nothing of anyone."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import pytest
+
+from demo.accounting import Judged
+from demo.comparison import compare
+from demo.invariants import Invariant
+from demo.report import page, sentence, write_report
+from tests.browsing import look, needs_browser
+
+
+def found(
+    learned: float = 0.6, path: str = "workflow_type=refund/user_id=u", n: int = 3_000
+) -> Any:
+    """What is shown of calibrated guesses that were started from `learned` on."""
+    draw = Random(3)
+    judged = []
+    for number in range(n):
+        p = draw.random()
+        judged.append(
+            Judged(f"{path}{number % 8}", p, learned, p >= learned, draw.random() < p, 400.0, 600.0,
+                   1_750_000_000_000 + 10 * number, f"w{number // 4}")
+        )  # fmt: skip
+    return compare(judged) | {
+        "drift_at": 15.0,
+        "latencies_ms": [draw.lognormvariate(3.0, 1.0) for _ in range(500)],
+        "reads_us": [draw.lognormvariate(0.0, 1.0) for _ in range(500)],
+        "invariants": [Invariant("Every event is stored", "read back", "5 of 5", [])],
+        "versions": {"Python": "3.11"},
+        "settings": {"learner": "hops"},
+    }
+
+
+def test_the_verdict_says_who_won_by_how_much_and_how_surely() -> None:
+    shown = page(found())
+    head = shown[: shown.index('<div class="bars">')]
+    assert "Learned thresholds won by " in head
+    assert "over a fixed 0.92 threshold, the next best (95 % interval: " in head
+    assert 'class="verdict sure"' in head
+
+
+def test_a_learner_that_lost_is_not_called_the_winner() -> None:
+    lost = found(learned=0.05)
+    assert lost["winner"] == "fixed 0.92"
+    assert sentence(lost).startswith("A fixed 0.92 threshold earned ")
+    assert "more than learned thresholds" in sentence(lost)
+    assert 'class="verdict worse"' in page(lost)
+
+
+def test_a_lead_that_may_be_chance_is_called_so() -> None:
+    few = found(n=60)
+    low = few["lead_interval"][0]
+    assert low < 0.0
+    assert "which may be chance" in sentence(few)
+    assert 'class="verdict unsure"' in page(few)
+
+
+def test_a_broken_invariant_comes_before_the_verdict() -> None:
+    broken = found() | {"invariants": [Invariant("Every event is stored", "", "", ["2 missing"])]}
+    shown = page(broken)
+    assert shown.index("2 missing") < shown.index("won by")
+
+
+@pytest.mark.parametrize("n", [0, 1, 30])
+def test_a_demo_that_hardly_ran_has_a_page(n: int) -> None:
+    little = found(n=n) | {"latencies_ms": [], "reads_us": [], "drift_at": None}
+    assert "<h2>Versions and settings</h2>" in page(little)
+
+
+def test_what_comes_from_elsewhere_is_escaped() -> None:
+    assert "<img" not in page(found(path='workflow_type=<img src="http://x">/user_id='))
+
+
+@needs_browser
+def test_it_opens_without_a_complaint_and_fetches_nothing(tmp_path: Path) -> None:
+    control = tmp_path / "control.html"
+    control.write_text('<img src="http://203.0.113.7/x.png"><script>nothing()</script>')
+    seen = look(control, tmp_path)
+    assert seen.fetched == {"http://203.0.113.7/x.png"}, "this test would see a request"
+    assert "nothing is not defined" in seen.console[0], "this test would see an error"
+
+    write_report(tmp_path / "report.html", found())
+    seen = look(tmp_path / "report.html", tmp_path)
+    assert (seen.console, seen.fetched) == ([], set())
+    assert seen.dom.count("<svg viewBox") >= 8 + 5

@@ -1,0 +1,132 @@
+"""Every command of docker-compose.yml started for real, in its order, with its environment.
+
+Outside of containers: addresses and ports are this machine's; all else is the file's.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from deploy.local import Addresses, Stack, StackConfig
+
+pytestmark = pytest.mark.integration
+
+FILE = Path(__file__).parents[2] / "docker-compose.yml"
+SERVICES: dict[str, Any] = yaml.safe_load(FILE.read_text())["services"]
+WORKERS = ("episodes", "thresholds", "history")
+
+
+@pytest.fixture
+def services(broker: str, tmp_path: Path) -> Iterator[Addresses]:
+    """Services on which nothing of ours has run yet."""
+    with Stack(StackConfig(data=tmp_path / "stack", kafka=broker)) as stack:
+        yield stack.addresses
+
+
+def free_port() -> int:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        return int(free.getsockname()[1])
+
+
+class Composed:
+    """Starts services of the file as processes."""
+
+    def __init__(self, at: Addresses, folder: Path) -> None:
+        self._at = {"KAFKA": at.kafka, "POSTGRES": at.postgres, "REDIS": at.redis}
+        self._folder = folder
+        self.ports = {name: free_port() for name in WORKERS}
+
+    def start(self, name: str) -> subprocess.Popen[str]:
+        data = self._folder / name
+        data.mkdir()
+        given = {key: value for key, value in os.environ.items() if "HEADSTART" not in key}
+        return subprocess.Popen(
+            [sys.executable, "-m", "cli", *self._command(name, data)], cwd=data, text=True,
+            env=given | self._environment(name) | {"HEADSTART_DATA": str(data)},
+            stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+        )  # fmt: skip
+
+    def _environment(self, name: str) -> dict[str, str]:
+        found = {}
+        for key, value in SERVICES[name]["environment"].items():
+            part = key.removeprefix("HEADSTART_")
+            found[key] = self._at.get(part, "" if "${" in str(value) else str(value))
+            if part == "HEALTH":
+                found[key] = value.replace("8080", str(self.ports[name]))
+        return found
+
+    def _command(self, name: str, data: Path) -> list[str]:
+        command = []
+        for each in SERVICES[name]["command"]:
+            option, _, value = each.partition("=")
+            part = option.removeprefix("--").upper()
+            here = f"{option}={self._at[part]}" if part in self._at else each
+            command.append("8" if here.startswith("${") else here.replace("/data/", f"{data}/"))
+            assert value or "=" not in each
+        return command
+
+    def healthy(self, name: str) -> bool:
+        """What the engine would ask, with the file's own command."""
+        kind, python, *rest = SERVICES[name]["healthcheck"]["test"]
+        assert (kind, python) == ("CMD", "python")
+        asked = [each.replace("8080", str(self.ports[name])) for each in rest]
+        return subprocess.run([sys.executable, *asked], capture_output=True).returncode == 0  # noqa: PLW1510
+
+
+def order() -> list[str]:
+    """Ours, each after those that it waits for."""
+    found: list[str] = []
+    ours = [name for name, each in SERVICES.items() if "build" in each]
+    while left := [name for name in ours if name not in found]:
+        found.append(
+            next(
+                name for name in left if set(SERVICES[name]["depends_on"]) & set(ours) <= set(found)
+            )
+        )
+    return found
+
+
+def test_all_of_it_starts_and_ends(services: Addresses, tmp_path: Path) -> None:
+    composed = Composed(services, tmp_path)
+    running: dict[str, subprocess.Popen[str]] = {}
+    assert order()[:2] == ["migrations", "topics"]
+    try:
+        for name in order():
+            started = running[name] = composed.start(name)
+            if name in WORKERS:
+                continue
+            if name == "demo":  # 30 seconds of it, and then some
+                wait_healthy(composed, running)
+            said, _ = started.communicate(timeout=240)
+            assert started.returncode == 0, (name, said)
+        assert "won by" in (tmp_path / "demo" / "demo-report.html").read_text()
+        for name in WORKERS:
+            assert composed.healthy(name), name
+            running[name].send_signal(signal.SIGTERM)
+            said, _ = running[name].communicate(timeout=15)  # its stop_grace_period
+            assert running[name].returncode == 0, (name, said)
+    finally:
+        for each in running.values():
+            each.kill()
+            each.wait()
+
+
+def wait_healthy(composed: Composed, running: dict[str, subprocess.Popen[str]]) -> None:
+    deadline = time.monotonic() + 120
+    for name in WORKERS:
+        while not composed.healthy(name):
+            assert running[name].poll() is None, running[name].stdout
+            assert time.monotonic() < deadline, name
+            time.sleep(0.5)
