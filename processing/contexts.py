@@ -17,6 +17,7 @@ from learners.outcome import Outcome
 from learners.policy import Policy, State, Thresholds, spec
 from processing.answers import read_state, stored_threshold, threshold_of
 from processing.choices import Choices
+from processing.defaults import Defaults
 from processing.residence import Residence
 from processing.rows import (
     ContextRow,
@@ -95,10 +96,11 @@ class Contexts:
         self,
         rules: Rules,
         choices: Choices,
+        defaults: Defaults,
         epoch: int,
         load: Callable[[bytes], bytes | None],
     ) -> None:
-        self._policy, self._choices = rules.policy, choices
+        self._policy, self._choices, self._defaults = rules.policy, choices, defaults
         self._levels = tuple(rules.levels)
         self._epoch = epoch
         self._load = load
@@ -260,7 +262,8 @@ class Contexts:
         key = context_key(tenant, path)
         context = self._contexts.get(key)
         if context is None:
-            context = self._contexts[key] = Context(tenant, path, policy, _fresh(policy, parent))
+            fresh = self._fresh(tenant, policy, parent)
+            context = self._contexts[key] = Context(tenant, path, policy, fresh)
             raw = None if isinstance(self._touched.get(key), int) else self._load(key)
             if raw is None or is_deleted(raw):
                 self.new.append(context)
@@ -273,11 +276,18 @@ class Contexts:
             if before.name == policy.name:
                 state = policy.migrated(before.version, context.state)
             # Another learner's state means nothing to this one, which then begins anew.
-            context.state = _fresh(policy, parent) if state is None else state
+            context.state = self._fresh(tenant, policy, parent) if state is None else state
             context.follow(policy)
         size = 8 * len(context.state) + 4 * len(context.learner)
         self._longest_state = max(self._longest_state, size)
         return context
+
+    def _fresh(self, tenant: str, policy: Policy, parent: Context | None) -> State:
+        """Return the state in which a context begins: below its parent, else the default's."""
+        if parent is not None:
+            return policy.begin(parent.state)
+        default = self._defaults.state_of(tenant, policy)
+        return policy.initial() if default is None else default
 
     @property
     def touched_bytes(self) -> int:
@@ -334,10 +344,6 @@ def _getter(level: str) -> Callable[[EventFields], str | None]:
         return level_value(context.get(level)) if context else None
 
     return read
-
-
-def _fresh(policy: Policy, parent: Context | None) -> State:
-    return policy.begin(parent.state) if parent else policy.initial()
 
 
 def _restore(context: Context, row: ContextRow) -> None:

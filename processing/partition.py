@@ -12,16 +12,20 @@ from typing import Final
 
 from learners.outcome import Outcome
 from processing.addressing import lane_of, meant_for
+from processing.answers import serves, stored_threshold
 from processing.choices import Choices
 from processing.contexts import Contexts
 from processing.controls import is_control, read_control
 from processing.dead_letters import DeadLetter, dead_letter
 from processing.decode import Refusal, decode_record, event_bytes
+from processing.defaults import Defaults
 from processing.placement import owner
 from processing.records import Headers, RecordBatch
 from processing.rows import (
     CONTEXT,
     CONTROL,
+    DEFAULT,
+    EVIDENCE,
     PARTITION_KEY,
     SPOOL,
     START,
@@ -37,6 +41,7 @@ from processing.rules import Rules
 from processing.spools import Spools
 from processing.starts import Starts
 from topics.catalogue import THRESHOLDS_GROUP
+from topics.controls import Choice
 from topics.records import EventFields
 from topics.schema import Threshold
 
@@ -88,7 +93,8 @@ class Partition:
         self._operators_key = rules.operators_key
         self._feedback_counts = rules.feedback_weight > 0
         self._choices = Choices(epoch)
-        self._contexts = Contexts(rules, self._choices, epoch, load)
+        self._defaults = Defaults(epoch)
+        self._contexts = Contexts(rules, self._choices, self._defaults, epoch, load)
         self._spools = Spools(epoch, load)
         self._row = PartitionRow()
         self._starts = Starts(epoch)
@@ -123,6 +129,8 @@ class Partition:
                 self._contexts.restore(key, raw)
             elif key.startswith(CONTROL):
                 self._choices.restore(key, raw)
+            elif key.startswith((DEFAULT, EVIDENCE)):
+                self._defaults.restore(key, raw)
 
     def check_restored(self) -> None:
         """Raise `RowAhead` where a row is of a later offset than the partition's watermark."""
@@ -177,7 +185,9 @@ class Partition:
         value = batch.values[position] or b""
         try:
             control = read_control(value, headers, batch.timestamps[position], self._operators_key)
-            if self._choices.apply(control, offset):
+            if not isinstance(control, Choice):
+                self._defaults.apply(control, offset)
+            elif self._choices.apply(control, offset):
                 self._contexts.choose_again()
         except ValueError as error:
             refusal = Refusal(value, str(error), None)
@@ -309,6 +319,11 @@ class Partition:
         """Return what changed since the last commit."""
         rows, thresholds, moved = self._contexts.drain()
         rows += self._choices.drain()
+        defaults = self._defaults.drain()
+        rows += defaults
+        served = [stored_threshold(*row) for row in defaults if serves(self._partition, row[0])]
+        thresholds += served
+        moved += served
         rows += self._starts.drain()
         rows += self._spools.drain()
         rows.append((PARTITION_KEY, encode_partition(self._row, self._epoch, self.watermark)))

@@ -16,6 +16,7 @@ from learners.constant import Always
 from learners.outcome import Outcome
 from processing.choices import Choices
 from processing.contexts import Contexts
+from processing.defaults import Defaults
 from processing.partition import Commit, Partition
 from processing.records import RecordBatch
 from processing.rules import Rules
@@ -92,7 +93,7 @@ class _Heard(Contexts):
     def __init__(
         self, judge: Judge, levels: Sequence[str], epoch: int, chosen: Filter, scales: Scales
     ) -> None:
-        super().__init__(_rules(levels), Choices(epoch), epoch, lambda _: None)
+        super().__init__(_rules(levels), Choices(epoch), Defaults(epoch), epoch, lambda _: None)
         self._judge = judge
         self.filtered = 0
         self._chosen, self._scales = chosen, scales

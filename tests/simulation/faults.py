@@ -28,6 +28,8 @@ PATTERNS: Final = ("*", "domain=air", "workflow_type=refund", "workflow_type=ref
 """What operators choose learners for, the most special last."""
 CHANGING: Final = (2, 4)
 """Remainders by 5 of the seeds whose worlds are changing."""
+MERGING: Final = 2
+"""That of those in which tenants' defaults are merged as well."""
 HOW: Final = ("crash before", "crash after", "lost reply", "refused")
 
 
@@ -202,6 +204,8 @@ class Schedule:
     """Whether operators choose learners, users judge, and contexts go that are idle for long."""
     most_contexts: int = 1_000
     """Of a tenant in a partition; sometimes fewer than there are."""
+    merging: bool = False
+    """Whether tenants' defaults are merged."""
 
     def __str__(self) -> str:
         broker = "Apache Kafka" if self.kafka else "embedded broker"
@@ -240,7 +244,10 @@ def _changing(drawn: Schedule) -> Schedule:
     if chance.random() < 0.4:
         more.append(Time(_at(chance), 2.0))
     most = chance.choice([1_000, 1_000, 6])
-    return replace(drawn, faults=drawn.faults + tuple(more), changing=True, most_contexts=most)
+    merging = drawn.seed % 5 == MERGING
+    return replace(
+        drawn, faults=drawn.faults + tuple(more), changing=True, most_contexts=most, merging=merging
+    )
 
 
 def _at(chance: random.Random) -> int:

@@ -4,19 +4,22 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from typing import Any
 from unittest.mock import patch
 
 import agents.recovery
 import agents.sink
 import agents.thresholds
+import processing.merging
+from agents.defaults import say_what_is_known
 from agents.ownership import Ownership
 from delivery.commits import Delivery, Row
+from processing.defaults import Defaults
 from processing.partition import Commit, Partition
 from processing.positions import Positions, Verdict
 from processing.records import RecordBatch
-from processing.rows import is_deleted
+from processing.rows import default_key, evidence_key, is_deleted
 from processing.spools import Spools
 from processing.storing import Unpacked
 from tests.simulation import clients, databases
@@ -24,6 +27,14 @@ from topics.catalogue import CHANGELOG
 from topics.schema import Threshold
 
 Patches = Any
+
+
+@contextmanager
+def _both(*patches: Patches) -> Iterator[None]:
+    with ExitStack() as stack:
+        for each in patches:
+            stack.enter_context(each)
+        yield
 
 
 def spool_positions() -> Patches:
@@ -58,8 +69,8 @@ def publish_on_opening() -> Patches:
     """What may be in the table but not in Redis is published again on taking up a partition."""
     real = agents.thresholds.ThresholdRuntime._stored
 
-    def stored(self: Any, rows: Any, oldest: int | None = None) -> list[Threshold]:
-        return real(self, rows) if oldest is None else []
+    def stored(self: Any, partition: int, rows: Any, oldest: int | None = None) -> list[Threshold]:
+        return real(self, partition, rows) if oldest is None else []
 
     return patch.object(agents.thresholds.ThresholdRuntime, "_stored", stored)
 
@@ -274,6 +285,52 @@ def markers_instead_of_tombstones() -> Patches:
     return patch.object(Delivery, "_append", append)
 
 
+def defaults_by_the_log() -> Patches:
+    """A default enters a partition by its log, and there at an offset."""
+    real = processing.merging.Merger.due
+    said: dict[int, Any] = {}
+
+    def due(self: Any, now_ms: int) -> Any:
+        found = said[id(self)] = real(self, now_ms)
+        return found
+
+    async def say(owned: Any, runtime: Any) -> None:
+        await say_what_is_known(owned, runtime)
+        for default in said.pop(id(owned.merger), ()):
+            for each in runtime._owned.values():
+                each.core._defaults._held[default_key(default.tenant)] = default
+
+    return _both(
+        patch.object(processing.merging.Merger, "due", due),
+        patch.object(agents.thresholds, "say_what_is_known", say),
+    )
+
+
+def said_until_it_is_heard() -> Patches:
+    """Evidence and defaults are said again until every partition that they are for has them."""
+    real = processing.merging._News.due
+
+    def due(self: Any, says: Any, moved: Any) -> Any:
+        found = real(self, says, moved)
+        for tenant, what in found:
+            self.said(tenant, what)
+        return found
+
+    return patch.object(processing.merging._News, "due", due)
+
+
+def newest_default_holds() -> Patches:
+    """Of two defaults, or two pieces of evidence, the one of the higher place in the log holds."""
+    real = Defaults.apply
+
+    def apply(self: Defaults, said: Any, offset: int) -> None:
+        self._held.pop(default_key(said.tenant), None)
+        self._held.pop(evidence_key(said.tenant, getattr(said, "partition", 0)), None)
+        real(self, said, offset)
+
+    return patch.object(Defaults, "apply", apply)
+
+
 RULES: dict[str, Callable[[], Patches]] = {
     rule.__name__: rule
     for rule in (
@@ -283,7 +340,8 @@ RULES: dict[str, Callable[[], Patches]] = {
         generation_check, stall_check, skip_what_was_applied, begin_after_the_watermark,
         offsets_in_the_transaction, offsets_after_the_transaction, unique_key, dead_letters_first,
         dead_letters_before_the_transaction, notice_a_forgetful_redis, mark_while_publishing,
-        markers_instead_of_tombstones,
+        markers_instead_of_tombstones, defaults_by_the_log, said_until_it_is_heard,
+        newest_default_holds,
     )
 }  # fmt: skip
 
