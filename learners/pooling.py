@@ -50,8 +50,8 @@ def _mean(
     """Return the common mean and its covariance, given the variance between contexts."""
     w1, w2, w3 = 1.0 / common[0], 0.0, 1.0 / common[1]
     e1 = e2 = 0.0
-    for da, db, p1, p2, p3 in known:
-        p1, p3 = p1 + t1, p3 + t3
+    for da, db, own1, p2, own3 in known:
+        p1, p3 = own1 + t1, own3 + t3
         scale = 1.0 / (p1 * p3 - p2 * p2)
         w1, w2, w3 = w1 + p3 * scale, w2 - p2 * scale, w3 + p1 * scale
         e1 += (p3 * da - p2 * db) * scale

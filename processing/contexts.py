@@ -16,8 +16,8 @@ from headstart.contexts import context_paths, level_value
 from learners.outcome import Outcome
 from learners.policy import Policy, State, Thresholds, spec
 from processing.answers import read_state, stored_threshold, threshold_of
-from processing.choices import Choices
-from processing.defaults import Defaults
+from processing.choices import Choices, named_policy
+from processing.defaults import Defaults, state_in
 from processing.residence import Residence
 from processing.rows import (
     ContextRow,
@@ -31,11 +31,16 @@ from processing.rows import (
 )
 from processing.rules import Rules
 from processing.tally import add, count, count_feedback, empty, restored, stored
+from topics.controls import Seeded
 from topics.records import EventFields
 from topics.schema import Threshold
 
 CACHE_LIMIT: Final = 200_000
 """Most contexts kept in memory, about 700 bytes each."""
+
+FORGOTTEN_BYTES: Final = 6_000_000
+"""Of the rows that say so of contexts forgotten at one offset: they must fit one commit."""
+_MARKER_BYTES: Final = 64
 
 STAKES_RATE: Final = 0.05
 """Of the moving averages of gain and cost."""
@@ -219,6 +224,63 @@ class Contexts:
         """Let idle contexts go, the partition's clock moving on; return how many went."""
         return self._let_go(self._residence.idle(before, clock, self._newest), offset)
 
+    def forget(self, holds: Callable[[str, str], bool], offset: int) -> int:
+        """Let contexts go that (tenant, path) hold for, and so all below; return how many went.
+
+        Raises `ValueError` where they are too many for one commit.
+        """
+        keys = self._residence.matching(lambda _tenant, key: holds(*context_of(key)))
+        if sum(len(key) + _MARKER_BYTES for key in keys) > FORGOTTEN_BYTES:
+            raise ValueError(
+                f"pattern: holds for {len(keys)} contexts of this partition, too many to forget at "
+                "one place of the log; name a tenant, or workflow types one by one"
+            )
+        self._residence.remove(keys)
+        return self._let_go(keys, offset)
+
+    def seed(self, tenant: str, at: int, seeds: Sequence[Seeded], offset: int) -> None:
+        """Have contexts stand as said; `bound` is to be called. Raises `ValueError`, nothing done.
+
+        A context is no younger than the one above it, which has to be there, or to come before it.
+        """
+        states = [self._seeded(tenant, seeds, place) for place in range(len(seeds))]
+        self._count()
+        for each, (policy, state) in zip(seeds, states, strict=True):
+            above = self._known(tenant, each.path.rpartition("/")[0])
+            context = self._context(tenant, each.path, policy, above)
+            context.state = state
+            context.counts = restored(each.outcomes, each.speculated, each.hits, ())
+            context.at = max(context.at, at if above is None else min(at, above.at))
+            context.offset = offset
+            self._touched[context.key] = context
+
+    def _seeded(self, tenant: str, seeds: Sequence[Seeded], place: int) -> tuple[Policy, State]:
+        """Return who learns in a context to be seeded, and the state. Raises `ValueError`."""
+        seed = seeds[place]
+        policy = self._choices.policy_of(tenant, seed.path) or self._policy
+        read = state_in(seed)
+        if (named := named_policy(seed.learner)) is None or named.name != policy.name:
+            raise ValueError(
+                f"learner: {seed.path} is learned by {spec(policy)} here, not {seed.learner}; "
+                "choose it first: headstart learner choose"
+            )
+        above = seed.path.rpartition("/")[0]
+        if above and all(each.path != above for each in seeds[:place]):
+            if self._known(tenant, above) is None:
+                raise ValueError(f"path: {above} is not there, which is above {seed.path}")
+        return policy, read
+
+    def _known(self, tenant: str, path: str) -> Context | None:
+        """Return a context that is there, loaded where need be."""
+        key = context_key(tenant, path)
+        if (context := self._contexts.get(key)) is not None:
+            return context
+        raw = None if isinstance(self._touched.get(key), int) else self._load(key)
+        if not path or raw is None or is_deleted(raw):
+            return None
+        policy = self._choices.policy_of(tenant, path) or self._policy
+        return self._context(tenant, path, policy, None)
+
     def _let_go(self, keys: Iterable[bytes], offset: int) -> int:
         count = 0
         for key in keys:
@@ -297,11 +359,7 @@ class Contexts:
     def drain(self) -> tuple[list[tuple[bytes, bytes]], list[Threshold], list[Threshold]]:
         """Return what changed: rows, their thresholds, and those thresholds that moved."""
         rows, thresholds, moved = [], [], []
-        for chain in self._counting:
-            for context in chain.contexts:
-                add(context.counts, chain.counts or ())
-            chain.counts = None
-        self._counting.clear()
+        self._count()
         for key, touched in self._touched.items():
             if isinstance(touched, int):
                 marker = deleted(self._epoch, touched)
@@ -323,6 +381,14 @@ class Contexts:
             self._contexts.clear()
             self._chains.clear()
         return rows, thresholds, moved
+
+    def _count(self) -> None:
+        """Add to every context what was counted of its chains."""
+        for chain in self._counting:
+            for context in chain.contexts:
+                add(context.counts, chain.counts or ())
+            chain.counts = None
+        self._counting.clear()
 
     def _row(self, context: Context) -> ContextRow:
         outcomes, speculated, hits, rest = stored(context.counts)

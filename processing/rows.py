@@ -73,7 +73,8 @@ class Start(msgspec.Struct, gc=False, array_like=True):
 class PartitionRow(msgspec.Struct, gc=False, array_like=True):
     """The partition's own row. `clock`: largest event time seen, Unix ms.
 
-    `expired`: contexts that were idle too long; `evicted`: those of tenants that had too many.
+    `expired`: contexts that were idle too long; `evicted`: those of tenants that had too many;
+    `forgotten` and `seeded`: those that operators had forgotten, or given a state.
     """
 
     clock: int = 0
@@ -83,6 +84,8 @@ class PartitionRow(msgspec.Struct, gc=False, array_like=True):
     duplicates: int = 0
     expired: int = 0
     evicted: int = 0
+    forgotten: int = 0
+    seeded: int = 0
 
 
 class SpoolRow(NamedTuple):

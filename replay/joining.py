@@ -26,6 +26,7 @@ from replay.judge import Judge, group_of
 from replay.learning import commits
 from replay.outcomes import ROOT
 from replay.scales import Scales
+from topics.controls import Control
 from topics.records import EventFields
 
 MOST_NAMED: Final = 20
@@ -174,6 +175,9 @@ class Joiner(Partition):
         self._judge = judge
         self._contexts = self._heard
         self._forgot = 0
+
+    def _follow(self, control: Control, offset: int) -> None:
+        """Pass a control record over: it is about what the agent itself learned."""
 
     def _event(self, event: EventFields, origin: tuple[str, int] | None, offset: int) -> str | None:
         self._heard.event = event

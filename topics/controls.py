@@ -102,7 +102,42 @@ class Default(
     learned: Learned | None = None
 
 
-Control = Choice | Evidence | Default
+class Reset(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag_field="kind", tag="reset"):
+    """Which contexts are forgotten, to learn anew: those that a pattern holds for, as a choice's.
+
+    Of one pattern and tenant the latest counts (`at`, Unix ms, then `id`), so a repetition of it,
+    or an earlier one that comes after it, forgets nothing more.
+    """
+
+    id: _Id
+    at: _Time
+    pattern: _Pattern
+    tenant: _Tenant | None = None
+
+
+class Seeded(Learned, frozen=True, forbid_unknown_fields=True, gc=False):
+    """What a context is to have learned. `path`: whose; counts as `headstart thresholds export`."""
+
+    path: _Path
+    speculated: _Count
+    hits: _Count
+
+
+class Seed(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag_field="kind", tag="seed"):
+    """What contexts of a tenant are to have learned, coarse before fine; for their own partition.
+
+    Of one tenant the later (`at`, `id`, `place`) counts: the records of an import have one `at` and
+    `id`, and `place` counts them, so a repetition of one changes nothing.
+    """
+
+    id: _Id
+    at: _Time
+    tenant: _Tenant
+    place: _Count
+    contexts: tuple[Seeded, ...]
+
+
+Control = Choice | Evidence | Default | Reset | Seed
 """Every kind of control record."""
 
 _decode = msgspec.json.Decoder(Control).decode

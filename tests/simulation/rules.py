@@ -15,7 +15,9 @@ import processing.merging
 from agents.defaults import say_what_is_known
 from agents.ownership import Ownership
 from delivery.commits import Delivery, Row
+from processing.contexts import Contexts
 from processing.defaults import Defaults
+from processing.interventions import Interventions
 from processing.partition import Commit, Partition
 from processing.positions import Positions, Verdict
 from processing.records import RecordBatch
@@ -306,6 +308,25 @@ def defaults_by_the_log() -> Patches:
     )
 
 
+def resets_forget_once() -> Patches:
+    """A reset, or a seed, that comes again, or after a later one, changes nothing."""
+    return patch.object(Interventions, "new", lambda *_: True)
+
+
+def resets_by_markers() -> Patches:
+    """What a reset forgets is deleted by rows that say so."""
+    real = Contexts.forget
+
+    def forget(self: Contexts, holds: Any, offset: int) -> int:
+        before = set(self._touched)
+        count = real(self, holds, offset)
+        for key in set(self._touched) - before:
+            del self._touched[key]
+        return count
+
+    return patch.object(Contexts, "forget", forget)
+
+
 def said_until_it_is_heard() -> Patches:
     """Evidence and defaults are said again until every partition that they are for has them."""
     real = processing.merging._News.due
@@ -341,7 +362,7 @@ RULES: dict[str, Callable[[], Patches]] = {
         offsets_in_the_transaction, offsets_after_the_transaction, unique_key, dead_letters_first,
         dead_letters_before_the_transaction, notice_a_forgetful_redis, mark_while_publishing,
         markers_instead_of_tombstones, defaults_by_the_log, said_until_it_is_heard,
-        newest_default_holds,
+        newest_default_holds, resets_forget_once, resets_by_markers,
     )
 }  # fmt: skip
 
