@@ -10,13 +10,17 @@ from typing import Annotated, Any
 
 import typer
 
+from cli.intervening import import_learned, reset
 from cli.options import Data, Json, Kafka, Learner, Limit, Redis, Tenant
 from cli.output import say, show_json, show_table
 from cli.times import now_ms, shown_moment
 
 app = typer.Typer(
-    help="The thresholds that are served: list, show, export, snapshot.", no_args_is_help=True
+    help="The thresholds that are served: list, show, export, import, reset, snapshot.",
+    no_args_is_help=True,
 )
+app.command("reset")(reset)
+app.command("import")(import_learned)
 
 
 @app.command("list")

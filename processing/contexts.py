@@ -265,9 +265,9 @@ class Contexts:
                 "choose it first: headstart learner choose"
             )
         above = seed.path.rpartition("/")[0]
-        if above and all(each.path != above for each in seeds[:place]):
-            if self._known(tenant, above) is None:
-                raise ValueError(f"path: {above} is not there, which is above {seed.path}")
+        comes = any(each.path == above for each in seeds[:place])
+        if above and not comes and self._known(tenant, above) is None:
+            raise ValueError(f"path: {above} is not there, which is above {seed.path}")
         return policy, read
 
     def _known(self, tenant: str, path: str) -> Context | None:

@@ -192,7 +192,7 @@ _SEPARATOR: Final = SEPARATOR.encode()
 
 
 def _evidence_moved(before: Sequence[Known], now: Sequence[Known]) -> bool:
-    """Return whether there are other workflow types, or one answers otherwise, or twice as surely."""
+    """Return whether there are other workflow types, or one answers otherwise or twice as surely."""
     last = {each.path: each for each in before}
     if last.keys() != {each.path for each in now}:
         return True

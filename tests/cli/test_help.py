@@ -53,6 +53,8 @@ def test_the_commands() -> None:
         "thresholds show",
         "thresholds export",
         "thresholds snapshot",
+        "thresholds reset",
+        "thresholds import",
         "verify",
         "learner choose",
         "learner list",
