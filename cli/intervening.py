@@ -18,9 +18,7 @@ if TYPE_CHECKING:
     from settings import Settings
     from topics.controls import Control
 
-DryRun = Annotated[
-    bool, typer.Option("--dry-run", help="Say what would happen, and send nothing.")
-]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Say what would happen, and send nothing.")]
 Yes = Annotated[bool, typer.Option("--yes", help="Do not ask.")]
 
 
@@ -28,7 +26,9 @@ def reset(
     pattern: Annotated[
         str, typer.Argument(help="key=value parts joined by /, a value may be *; * alone: all.")
     ],
-    tenant: Annotated[str | None, typer.Option(help="Whose contexts [default: everybody's].")] = None,
+    tenant: Annotated[
+        str | None, typer.Option(help="Whose contexts [default: everybody's].")
+    ] = None,
     dry_run: DryRun = False,
     yes: Yes = False,
     kafka: Kafka = None,

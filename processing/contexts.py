@@ -15,7 +15,8 @@ from msgspec import structs
 from headstart.contexts import context_paths, level_value
 from learners.outcome import Outcome
 from learners.policy import Policy, State, Thresholds, spec
-from processing.answers import read_state, stored_threshold, threshold_of
+from processing.answers import stored_threshold, threshold_of
+from processing.chains import Chain, Context, restore_context
 from processing.choices import Choices, named_policy
 from processing.defaults import Defaults, state_in
 from processing.residence import Residence
@@ -48,50 +49,6 @@ _ROW_BYTES: Final = 288
 """Bytes of a row without its key and its learner's state, and what a record batch adds to it."""
 
 _TOP_LEVEL: Final = {"user_id", "agent_id", "session_id", "tool_id"}
-
-
-class Context:
-    """One context: its learner's state and what was counted."""
-
-    __slots__ = (
-        "at", "chain", "cost", "counts", "gain", "key", "learner", "offset", "path", "policy",
-        "served", "state", "tenant",
-    )  # fmt: skip
-
-    def __init__(self, tenant: str, path: str, policy: Policy, state: State) -> None:
-        self.key = context_key(tenant, path)
-        self.tenant, self.path = tenant, path
-        self.state = state
-        self.counts = empty()
-        self.gain = self.cost = 0.0
-        self.at, self.offset = 0, -1
-        self.served: Thresholds | None = None
-        self.chain: Chain | None = None
-        """The chain that ends here."""
-        self.follow(policy)
-
-    def follow(self, policy: Policy) -> None:
-        """Have another policy learn here."""
-        self.policy, self.learner = policy, spec(policy)
-
-
-class Chain:
-    """The contexts of an outcome, and what was counted of them since the last `drain`.
-
-    `groups`: coarse to fine, by the policy that learns in them: nearly always one. Those of one
-    policy are a chain of their own, because another's states say nothing to it.
-    """
-
-    __slots__ = ("contexts", "counts", "groups", "place")
-
-    def __init__(
-        self,
-        place: tuple[str | None, ...],
-        contexts: Sequence[Context],
-        groups: Sequence[tuple[Policy, Sequence[Context]]],
-    ) -> None:
-        self.place, self.contexts, self.groups = place, tuple(contexts), groups
-        self.counts: list[int] | None = None
 
 
 class Contexts:
@@ -330,7 +287,7 @@ class Contexts:
             if raw is None or is_deleted(raw):
                 self.new.append(context)
             else:
-                _restore(context, decode_context(raw))
+                restore_context(context, decode_context(raw))
             self._longest_key = max(self._longest_key, len(key))
         if context.learner != spec(policy):
             before = context.policy
@@ -410,14 +367,3 @@ def _getter(level: str) -> Callable[[EventFields], str | None]:
         return level_value(context.get(level)) if context else None
 
     return read
-
-
-def _restore(context: Context, row: ContextRow) -> None:
-    """Give a context what its row holds; the state only where it can be read."""
-    context.counts = restored(row.outcomes, row.speculated, row.hits, row.counts)
-    context.gain, context.cost = row.gain, row.cost
-    context.at, context.offset = row.at, row.offset
-    if (read := read_state(row)) is not None:
-        policy, context.state = read
-        context.follow(policy)
-        context.served = policy.thresholds(context.state)

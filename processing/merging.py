@@ -165,7 +165,8 @@ class _News(Generic[T]):
 
     def due(self, says: Callable[[str], T], moved: Callable[[T, T], bool]) -> list[tuple[str, T]]:
         """Return (tenant, what to say), a few tenants at a time and none too soon again."""
-        now, found = self._now_s(), []
+        now = self._now_s()
+        found: list[tuple[str, T]] = []
         for tenant in list(self._changed):
             if len(found) >= AT_ONCE:
                 break
@@ -192,7 +193,7 @@ _SEPARATOR: Final = SEPARATOR.encode()
 
 
 def _evidence_moved(before: Sequence[Known], now: Sequence[Known]) -> bool:
-    """Return whether there are other workflow types, or one answers otherwise or twice as surely."""
+    """Return whether there are other workflow types, or answers that moved or are twice as sure."""
     last = {each.path: each for each in before}
     if last.keys() != {each.path for each in now}:
         return True

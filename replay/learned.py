@@ -1,7 +1,8 @@
 """What was learned, as JSON lines for people, other tools and other systems.
 
 A header, then one line per context: its learner's state and what that answers. Numbers are written
-so that reading gives the same bits. What is made of them is `seeding`'s. `replay.snapshots` is for `verify`: all rows, as bytes.
+so that reading gives the same bits. `replay.snapshots` is for `verify`: all
+rows, as bytes.
 """
 
 from __future__ import annotations

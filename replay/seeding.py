@@ -96,7 +96,5 @@ def rehearse(
         found.touched[partition] = [
             context_of(key) for key, _ in commit.rows if key.startswith(CONTEXT)
         ]
-        found.refused += [
-            dict(letter.headers)[REASON].decode() for letter in commit.dead_letters
-        ]
+        found.refused += [dict(letter.headers)[REASON].decode() for letter in commit.dead_letters]
     return found

@@ -146,9 +146,10 @@ _decode = msgspec.json.Decoder(Control).decode
 def decode_control(value: bytes) -> Control:
     """Return the control record in `value`. Raises `ValueError` with what is wrong."""
     try:
-        return _decode(value)
+        control: Control = _decode(value)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         raise ValueError(f"not a control record: {error}") from error
+    return control
 
 
 def signature(value: bytes, operators_key: bytes) -> bytes:

@@ -23,8 +23,9 @@ class Threshold(NamedTuple):
 
     A guess at or above `speculate` is worth starting early, one at or above `suggest` worth
     showing. `level` is the context path that answered, or "default": then the tenant's learned
-    default, or a constant where it has none; `version` is (epoch, offset), None for the constant. `speculate` is for the context's average gain and cost; `calibration`,
-    where the learner holds one, for any. `override`: the manual override that was applied.
+    default, or a constant where it has none; `version` is (epoch, offset), None for the constant.
+    `speculate` is for the context's average gain and cost; `calibration`, where the learner holds
+    one, for any. `override`: the manual override that was applied.
     `age_s`: seconds since Redis last confirmed this answer. `stale`: that is longer ago than the
     reader's bound, or Redis never answered, and it does not answer now.
     """

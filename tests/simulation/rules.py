@@ -16,12 +16,11 @@ from agents.defaults import say_what_is_known
 from agents.ownership import Ownership
 from delivery.commits import Delivery, Row
 from processing.contexts import Contexts
-from processing.defaults import Defaults
 from processing.interventions import Interventions
 from processing.partition import Commit, Partition
 from processing.positions import Positions, Verdict
 from processing.records import RecordBatch
-from processing.rows import default_key, evidence_key, is_deleted
+from processing.rows import default_key, is_deleted
 from processing.spools import Spools
 from processing.storing import Unpacked
 from tests.simulation import clients, databases
@@ -340,18 +339,6 @@ def said_until_it_is_heard() -> Patches:
     return patch.object(processing.merging._News, "due", due)
 
 
-def newest_default_holds() -> Patches:
-    """Of two defaults, or two pieces of evidence, the one of the higher place in the log holds."""
-    real = Defaults.apply
-
-    def apply(self: Defaults, said: Any, offset: int) -> None:
-        self._held.pop(default_key(said.tenant), None)
-        self._held.pop(evidence_key(said.tenant, getattr(said, "partition", 0)), None)
-        real(self, said, offset)
-
-    return patch.object(Defaults, "apply", apply)
-
-
 RULES: dict[str, Callable[[], Patches]] = {
     rule.__name__: rule
     for rule in (
@@ -362,7 +349,7 @@ RULES: dict[str, Callable[[], Patches]] = {
         offsets_in_the_transaction, offsets_after_the_transaction, unique_key, dead_letters_first,
         dead_letters_before_the_transaction, notice_a_forgetful_redis, mark_while_publishing,
         markers_instead_of_tombstones, defaults_by_the_log, said_until_it_is_heard,
-        newest_default_holds, resets_forget_once, resets_by_markers,
+ resets_forget_once, resets_by_markers,
     )
 }  # fmt: skip
 
