@@ -1,4 +1,4 @@
-"""A context in memory, and the chain of contexts of an outcome; what learns in them is elsewhere."""
+"""A context in memory, and the chain of contexts of one outcome. Not here: what learns in them."""
 
 from __future__ import annotations
 

@@ -210,9 +210,9 @@ class AsyncThresholds(Reader):
     async def close(self) -> None:
         """Close the connections."""
         task, self._task, self._follower = self._task, None, None
-        if task is not None:
-            task.cancel()
-            await asyncio.wait([task])
+        while task is not None and not task.done():
+            task.cancel()  # a connection that is just being made may swallow it
+            await asyncio.wait([task], timeout=0.1)
         await self._redis.aclose()
 
     async def __aenter__(self) -> Self:
