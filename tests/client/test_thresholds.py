@@ -66,8 +66,10 @@ def test_the_tenants_default_answers_where_nothing_of_the_workflow_type_is_known
     redis_url: str, tenant: str
 ) -> None:
     context = {**CONTEXT, "tenant": tenant}
-    learned = {"slope": 0.1, "intercept": -0.5, "slope_variance": 0.02, "covariance": 0.0,
-               "intercept_variance": 0.05, "cold": -0.2, "cold_variance": 0.1, "outcomes": 0}  # fmt: skip
+    learned = {
+        "slope": 0.1, "intercept": -0.5, "slope_variance": 0.02, "covariance": 0.0,
+        "intercept_variance": 0.05, "cold": -0.2, "cold_variance": 0.1, "outcomes": 0,
+    }  # fmt: skip
     with redis.Redis.from_url(redis_url) as client:
         client.hset(redis_key(tenant, ""), "default", value(0.83, deviation=learned))
     answer = ask_both(redis_url, context, timeout_s=PATIENT)
