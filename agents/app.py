@@ -52,6 +52,8 @@ class WorkerConfig:
     limits: RefusalLimits = field(default_factory=RefusalLimits)
     stuck_after_s: float = 30.0
     """Without progress for so long, it says that it is stuck; 0: never."""
+    merge_every_s: float = 10.0
+    """How often it looks what tenants' defaults are to be merged from."""
     health: str = ""
     """Where it answers health checks, host:port; empty: nowhere."""
 

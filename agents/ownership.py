@@ -16,6 +16,7 @@ from delivery.commits import Delivery, Row
 from headstart.contexts import threshold_key
 from processing.answers import stored_threshold
 from processing.dead_letters import DeadLetter
+from processing.merging import Merger, TypesKnown
 from processing.partition import Partition
 from processing.records import RecordBatch
 from processing.refusals import Slice
@@ -45,7 +46,7 @@ class Ownership:
     def __init__(
         self, tp: TP, core: Partition, runtime: ThresholdRuntime, complete_from: int
     ) -> None:
-        self.core = core
+        self.core, self.partition = core, tp.partition
         self._tp, self._runtime, self._store = tp, runtime, runtime.store
         self._generation = runtime.app.consumer_generation_id
         held = self._store.held_offset(tp.partition)
@@ -53,6 +54,9 @@ class Ownership:
         self._rows = 0
         """Rows of the table, when they were last counted."""
         self._tombstones = Tombstones()
+        self.types = TypesKnown(tp.partition, time.monotonic)
+        self.merger = None if tp.partition else Merger(runtime.policy, time.monotonic)
+        """Who owns the first partition merges."""
         self.lane = Lane(f"thresholds-{tp.partition}", self._handle)
 
     async def restore(self) -> None:
@@ -60,7 +64,7 @@ class Ownership:
         async for rows in paced(self._store.scan(self._tp.partition)):
             self._rows += len(rows)
             self.core.restore_some(rows)
-            self._tombstones.add(rows, time.monotonic())
+            self._note(rows)
         self.core.check_restored()
 
     async def _handle(self, batches: list[tuple[TP, RecordBatch]]) -> None:
@@ -86,7 +90,13 @@ class Ownership:
         counts.rows += len(commit.rows)
         counts.dead_letters += len(commit.dead_letters)
         counts.took(parts, commit.events, begun)
-        self._tombstones.add(commit.rows, time.monotonic())
+        self._note(commit.rows)
+
+    def _note(self, rows: Sequence[tuple[bytes, bytes]]) -> None:
+        self._tombstones.add(rows, time.monotonic())
+        self.types.note(rows)
+        if self.merger is not None:
+            self.merger.note(rows)
 
     async def tidy(self, changelog_end: int) -> None:
         """Answer what others appended to the changelog; bury rows deleted long ago.

@@ -1,4 +1,4 @@
-"""The agents' producer: rows as exactly one record batch, and dead letters.
+"""The agents' producer: rows as exactly one record batch, dead letters, and control records.
 
 Not Faust's: a per-key send costs it 115 to 185 us, and it only logs a failure. Here a failed send
 raises, and whoever awaits it ends the process.
@@ -14,7 +14,8 @@ from aiokafka import AIOKafkaProducer
 
 from headstart.producing import start_producer
 from processing.dead_letters import DeadLetter
-from topics.catalogue import CHANGELOG, DEAD_LETTERS
+from topics.catalogue import CHANGELOG, DEAD_LETTERS, EVENTS
+from topics.letters import Outgoing
 
 MAX_BATCH_BYTES: Final = CHANGELOG.max_record_bytes - 65_536
 
@@ -81,5 +82,20 @@ class BatchProducer:
                 DEAD_LETTERS.name, letter.value, key=letter.key, headers=letter.headers
             )
             for letter in letters
+        ]
+        await asyncio.gather(*futures)
+
+    async def send_controls(self, records: Iterable[Outgoing]) -> None:
+        """Send control records and wait until all are acknowledged. Raises `KafkaError`."""
+        assert self._producer is not None
+        futures = [
+            await self._producer.send(
+                EVENTS.name,
+                record.value,
+                key=record.key,
+                partition=record.partition,
+                headers=list(record.headers),
+            )
+            for record in records
         ]
         await asyncio.gather(*futures)

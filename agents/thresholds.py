@@ -14,6 +14,7 @@ from agents.adoption import adopt_rows
 from agents.alive import Alive
 from agents.app import App, WorkerConfig, new_app, register_agent
 from agents.commands import keep_commands
+from agents.defaults import say_what_is_known
 from agents.lane import end_process
 from agents.metrics import Counts
 from agents.ownership import Ownership
@@ -24,10 +25,10 @@ from agents.refusals import RefusalGuard
 from agents.source import GroupSource
 from agents.store import ContextStore, new_table
 from delivery.intake import Intake
-from processing.answers import stored_threshold
+from processing.answers import serves, stored_threshold
 from processing.partition import Partition
 from processing.records import RecordBatch
-from processing.rows import CONTEXT, version
+from processing.rows import version
 from sinks.pending import PendingThresholds
 from sinks.published import Published
 from sinks.thresholds import ThresholdPublisher
@@ -55,6 +56,7 @@ class ThresholdRuntime:
         self.counts = Counts()
         self.guard = RefusalGuard(config.limits, config.data, epoch.number)
         self._config = config
+        self.policy, self.operators_key = config.rules.policy, config.rules.operators_key
         self._publisher = ThresholdPublisher(config.redis)
         self._published = Published(config.redis)
         self._pending = PendingThresholds()
@@ -73,6 +75,7 @@ class ThresholdRuntime:
                 self.alive.start(),
                 asyncio.create_task(self._keep(self._watch_redis, REDIS_INTERVAL_S)),
                 asyncio.create_task(self._keep(self._tidy, TIDY_INTERVAL_S)),
+                asyncio.create_task(self._keep(self._merge, self._config.merge_every_s)),
             ]
         await self.drain()
         generation = self.app.consumer_generation_id
@@ -105,7 +108,7 @@ class ThresholdRuntime:
         oldest = min(committed, core.watermark + 1) if core.watermark >= 0 else -1
         published = 0
         async for rows in paced(self.store.scan(tp.partition)):
-            waiting = self._stored(rows, oldest)
+            waiting = self._stored(tp.partition, rows, oldest)
             published += len(waiting)
             await asyncio.gather(self.publish(waiting), owned.announce(waiting))
         log.info(
@@ -117,12 +120,14 @@ class ThresholdRuntime:
         self.app.opened += 1
         return owned
 
-    def _stored(self, rows: Iterable[tuple[bytes, bytes]], oldest: int = -1) -> list[Threshold]:
-        """Return what rows answer, those from offset `oldest` on."""
+    def _stored(
+        self, partition: int, rows: Iterable[tuple[bytes, bytes]], oldest: int = -1
+    ) -> list[Threshold]:
+        """Return what a partition publishes of its rows, those from offset `oldest` on."""
         return [
             stored_threshold(key, row)
             for key, row in rows
-            if key.startswith(CONTEXT) and version(row)[1] >= oldest
+            if serves(partition, key) and version(row)[1] >= oldest
         ]
 
     async def accept(self, tp: TP, generation: int, batch: RecordBatch) -> None:
@@ -213,12 +218,17 @@ class ThresholdRuntime:
         mark = await self._published.begin(partition)
         published = 0
         async for rows in paced(self.store.scan(partition)):
-            thresholds = self._stored(rows)
+            thresholds = self._stored(partition, rows)
             published += len(thresholds)
             await self._publisher.publish(thresholds)
             self.counts.published += len(thresholds)
         await self._published.remember(partition, run, mark)
         log.info("thresholds.published.again", partition=partition, thresholds=published)
+
+    async def _merge(self) -> None:
+        """Say what was learned of workflow types, for the defaults of their tenants."""
+        for owned in list(self._owned.values()):
+            await say_what_is_known(owned, self)
 
     async def _tidy(self) -> None:
         """Look after what needs no hurry; a broker that does not answer now will later."""

@@ -9,15 +9,18 @@ from typing import Annotated, Any
 
 import typer
 
+from cli.intervening import import_learned, reset
 from cli.options import Data, Json, Kafka, Learner, Limit, Redis, Since
 from cli.output import say, show_json, show_table
 from cli.threshold_show import history, show
 from cli.times import since_ms
 
 app = typer.Typer(
-    help="The thresholds that are served: list, show, history, export, snapshot.",
+    help="The thresholds that are served: list, show, history, export, import, reset, snapshot.",
     no_args_is_help=True,
 )
+app.command("reset")(reset)
+app.command("import")(import_learned)
 
 
 @app.command("list")

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from headstart.calibration import Deviation, wanted
 from learners.outcome import Outcome
-from learners.policy import SUGGEST_TARGET, State, Thresholds, same_layout
+from learners.policy import SUGGEST_TARGET, State, Thresholds, middle, same_layout
 
 
 @dataclass(frozen=True)
@@ -91,6 +91,10 @@ class Histogram:
     def deviation(self, state: State) -> Deviation | None:  # noqa: ARG002
         """Return None: bins are no slope and intercept."""
         return None
+
+    def pooled(self, states: Sequence[State], weights: Sequence[float]) -> State:
+        """Return empty bins below those whose answer lies in the middle of all."""
+        return self.begin(middle(self, states, weights))
 
     def migrated(self, version: int, state: State) -> State | None:
         """Return `state` if this version wrote it."""

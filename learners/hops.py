@@ -14,6 +14,7 @@ from typing import Final
 from headstart.calibration import FAMILIAR, LOGIT_MAX, Deviation, logit, solve, wanted
 from learners.outcome import Outcome
 from learners.policy import SUGGEST_TARGET, State, Thresholds, clamp, same_layout
+from learners.pooling import pooled_calibration, typical
 
 _PRIORS: Final = ((24.0, 6.0), (240.0, 18.0), (240.0, 48.0), (240.0, 32.0))
 """Prior precision of (slope, intercept) deviations by depth; deeper levels take the last."""
@@ -215,6 +216,16 @@ class Hops:
         if depth > 0.0:
             cold = variance = 0.0
         return Deviation(da, db, p1, p2, p3, cold, variance, n)
+
+    def pooled(self, states: Sequence[State], weights: Sequence[float]) -> State:  # noqa: ARG002
+        """Return the prior of one more coarsest context; see `learners.pooling`."""
+        known = [state[4:9] for state in states]
+        (a, b), (p1, p2, p3) = pooled_calibration(known, _PRIORS[0])
+        surest = sum(1.0 / state[12] for state in states)
+        cold = sum(state[11] / state[12] for state in states) / surest
+        return (0.0, 0.0, typical(state[2] for state in states),
+                typical(state[3] for state in states), a, b, p1, p2, p3, 0.0, 0.0,
+                cold, len(states) / surest, 1.0, 0.0, 0.0, 0.0, 0.0)  # fmt: skip
 
     def migrated(self, version: int, state: State) -> State | None:
         """Return `state`; also read version 1, which kept (L d, L) in place of (d, P)."""

@@ -101,6 +101,16 @@ class Meta:
         """Return None: the experts' vote is no calibration."""
         return None
 
+    def pooled(self, states: Sequence[State], weights: Sequence[float]) -> State:
+        """Return what each expert makes of its own states, with the mean of the log-weights."""
+        columns = zip(*map(_parts, states), strict=True)
+        experts = zip(_EXPERTS, columns, strict=True)
+        values = [value for expert, own in experts for value in expert.pooled(own, weights)]
+        total = sum(weights)
+        logs = zip(*(state[-_COUNT:] for state in states), strict=True)
+        means = [sum(w * log for w, log in zip(weights, each, strict=True)) for each in logs]
+        return (*values, *(mean / total for mean in means))
+
     def migrated(self, version: int, state: State) -> State | None:
         """Return `state`; also read version 1, whose first expert was `Hops` version 1."""
         calibration = _EXPERTS[0].migrated(version, state[: _PLACES[0][1]])

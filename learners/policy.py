@@ -82,6 +82,13 @@ class Policy(Protocol):
         """Return what a reader needs for thresholds of its own; None: this holds a threshold."""
         ...
 
+    def pooled(self, states: Sequence[State], weights: Sequence[float]) -> State:
+        """Return the state in which a coarsest context begins that is one more of its kind.
+
+        `states`: one or more of the coarsest level; `weights`: how much each counts, above 0.
+        """
+        ...
+
     def migrated(self, version: int, state: State) -> State | None:
         """Return the state that an earlier (or this) version stored; None: it says nothing."""
         ...
@@ -134,9 +141,24 @@ class Separate:
         """Return None: no calibration is held."""
         return None
 
+    def pooled(self, states: Sequence[State], weights: Sequence[float]) -> State:
+        """Return the state whose answer lies in the middle of all."""
+        return middle(self, states, weights)
+
     def migrated(self, version: int, state: State) -> State | None:
         """Return `state` if this version wrote it."""
         return same_layout(self, version, state)
+
+
+def middle(policy: Any, states: Sequence[State], weights: Sequence[float]) -> State:
+    """Return the state whose `speculate` is the weighted median of all."""
+    places = sorted(range(len(states)), key=lambda place: policy.thresholds(states[place]))
+    half = 0.5 * sum(weights)
+    for place in places:
+        half -= weights[place]
+        if half <= 0.0:
+            return states[place]
+    return states[places[-1]]
 
 
 def same_layout(policy: Any, version: int, state: State) -> State | None:

@@ -10,7 +10,7 @@ from typing import Final
 from headstart.calibration import Deviation, logit
 from learners.hops import Hops
 from learners.outcome import Outcome
-from learners.policy import SUGGEST_TARGET, TARGET, State, Thresholds, same_layout
+from learners.policy import SUGGEST_TARGET, TARGET, State, Thresholds, middle, same_layout
 
 _BINS: Final = 40
 _LOGITS: Final = tuple(logit((place + 0.5) / _BINS) for place in range(_BINS))
@@ -88,6 +88,12 @@ class HopsTarget:
     def deviation(self, state: State) -> Deviation | None:
         """Return the calibration's: a reader may prefer its own gain and cost to the target."""
         return self._hops.deviation(state[:-_BINS])
+
+    def pooled(self, states: Sequence[State], weights: Sequence[float]) -> State:
+        """Return the calibrations pooled, over the confidences of the one in the middle."""
+        calibrations = [state[:-_BINS] for state in states]
+        bins = middle(self, states, weights)[-_BINS:]
+        return self._hops.pooled(calibrations, weights) + bins
 
     def migrated(self, version: int, state: State) -> State | None:
         """Return `state`; also read version 1, whose calibration was that of `Hops` version 1."""

@@ -8,23 +8,60 @@ from headstart.contexts import workflow_type_of
 from learners.constant import Fixed
 from learners.policy import START, SUGGEST_START, Policy, State
 from processing.choices import named_policy
-from processing.rows import ContextRow, context_of, decode_context, is_deleted, version
+from processing.defaults import decode_default
+from processing.rows import (
+    CONTEXT,
+    DEFAULT,
+    ContextRow,
+    context_of,
+    decode_context,
+    is_deleted,
+    version,
+)
 from processing.tally import restored
 from topics.schema import Counts, Deviation, Threshold
 
 _UNREADABLE: Final = Fixed()
 
 
+def serves(partition: int, key: bytes) -> bool:
+    """Return whether a partition publishes what a row answers.
+
+    Every partition has every default, and the first one publishes it.
+    """
+    return key.startswith(CONTEXT) or (partition == 0 and key.startswith(DEFAULT))
+
+
 def stored_threshold(key: bytes, raw: bytes) -> Threshold:
-    """Return what a context's row answers, as it is published; also one that says it has gone."""
+    """Return what the row of a context, or of a default, answers, as it is published.
+
+    Also of one that has gone.
+    """
     if is_deleted(raw):
         return _gone(key, *version(raw))
-    row = decode_context(raw)
+    if key.startswith(DEFAULT):
+        found = _default_row(raw)
+        if found is None:
+            return _gone(key, *version(raw))
+        row = found
+    else:
+        row = decode_context(raw)
     read = read_state(row)
     if read is None:  # of a learner that this version does not know: the conservative answer
         return threshold_of(key, row._replace(state=_UNREADABLE.initial()), _UNREADABLE)
     policy, state = read
     return threshold_of(key, row._replace(state=state), policy)
+
+
+def _default_row(raw: bytes) -> ContextRow | None:
+    """Return a default as the row of a context; None where it was taken back."""
+    default = decode_default(raw)
+    if (learned := default.learned) is None:
+        return None
+    return ContextRow(
+        *version(raw), default.at, learned.outcomes, 0, 0, learned.version, learned.learner,
+        learned.state,
+    )  # fmt: skip
 
 
 def read_state(row: ContextRow) -> tuple[Policy, State] | None:

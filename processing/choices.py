@@ -82,7 +82,7 @@ class Choices:
 
     def _rank(self) -> None:
         named = [
-            (choice, _matcher(choice), chosen)
+            (choice, matcher(choice.pattern, choice.tenant), chosen)
             for choice in self._held.values()
             if choice.learner is not None and (chosen := named_policy(choice.learner)) is not None
         ]
@@ -121,13 +121,14 @@ def _rank_of(choice: Choice) -> tuple[bool, int, int, str]:
     return choice.tenant is not None, len(wanted), -stars, choice.pattern
 
 
-def _matcher(choice: Choice) -> Callable[[str, str], bool]:
-    wanted = parts(choice.pattern)
+def matcher(pattern: str, of: str | None) -> Callable[[str, str], bool]:
+    """Return whether a pattern, of a tenant or everybody's, holds for a (tenant, path)."""
+    wanted = parts(pattern)
     exact = frozenset(part for part in wanted if not part.endswith("=*"))
     keys = frozenset(part[:-2] for part in wanted - exact)
 
     def holds(tenant: str, path: str) -> bool:
-        if choice.tenant is not None and choice.tenant != tenant:
+        if of is not None and of != tenant:
             return False
         there = path.split("/")
         return exact.issubset(there) and keys.issubset(part.partition("=")[0] for part in there)

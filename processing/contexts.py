@@ -15,8 +15,10 @@ from msgspec import structs
 from headstart.contexts import context_paths, level_value
 from learners.outcome import Outcome
 from learners.policy import Policy, State, Thresholds, spec
-from processing.answers import read_state, stored_threshold, threshold_of
-from processing.choices import Choices
+from processing.answers import stored_threshold, threshold_of
+from processing.chains import Chain, Context, restore_context
+from processing.choices import Choices, named_policy
+from processing.defaults import Defaults, state_in
 from processing.residence import Residence
 from processing.rows import (
     ContextRow,
@@ -30,11 +32,16 @@ from processing.rows import (
 )
 from processing.rules import Rules
 from processing.tally import add, count, count_feedback, empty, restored, stored
+from topics.controls import Seeded
 from topics.records import EventFields
 from topics.schema import Threshold
 
 CACHE_LIMIT: Final = 200_000
 """Most contexts kept in memory, about 700 bytes each."""
+
+FORGOTTEN_BYTES: Final = 6_000_000
+"""Of the rows that say so of contexts forgotten at one offset: they must fit one commit."""
+_MARKER_BYTES: Final = 64
 
 STAKES_RATE: Final = 0.05
 """Of the moving averages of gain and cost."""
@@ -44,50 +51,6 @@ _ROW_BYTES: Final = 288
 _TOP_LEVEL: Final = {"user_id", "agent_id", "session_id", "tool_id"}
 
 
-class Context:
-    """One context: its learner's state and what was counted."""
-
-    __slots__ = (
-        "at", "chain", "cost", "counts", "gain", "key", "learner", "offset", "path", "policy",
-        "served", "state", "tenant",
-    )  # fmt: skip
-
-    def __init__(self, tenant: str, path: str, policy: Policy, state: State) -> None:
-        self.key = context_key(tenant, path)
-        self.tenant, self.path = tenant, path
-        self.state = state
-        self.counts = empty()
-        self.gain = self.cost = 0.0
-        self.at, self.offset = 0, -1
-        self.served: Thresholds | None = None
-        self.chain: Chain | None = None
-        """The chain that ends here."""
-        self.follow(policy)
-
-    def follow(self, policy: Policy) -> None:
-        """Have another policy learn here."""
-        self.policy, self.learner = policy, spec(policy)
-
-
-class Chain:
-    """The contexts of an outcome, and what was counted of them since the last `drain`.
-
-    `groups`: coarse to fine, by the policy that learns in them: nearly always one. Those of one
-    policy are a chain of their own, because another's states say nothing to it.
-    """
-
-    __slots__ = ("contexts", "counts", "groups", "place")
-
-    def __init__(
-        self,
-        place: tuple[str | None, ...],
-        contexts: Sequence[Context],
-        groups: Sequence[tuple[Policy, Sequence[Context]]],
-    ) -> None:
-        self.place, self.contexts, self.groups = place, tuple(contexts), groups
-        self.counts: list[int] | None = None
-
-
 class Contexts:
     """The contexts of one partition."""
 
@@ -95,10 +58,11 @@ class Contexts:
         self,
         rules: Rules,
         choices: Choices,
+        defaults: Defaults,
         epoch: int,
         load: Callable[[bytes], bytes | None],
     ) -> None:
-        self._policy, self._choices = rules.policy, choices
+        self._policy, self._choices, self._defaults = rules.policy, choices, defaults
         self._levels = tuple(rules.levels)
         self._epoch = epoch
         self._load = load
@@ -217,6 +181,63 @@ class Contexts:
         """Let idle contexts go, the partition's clock moving on; return how many went."""
         return self._let_go(self._residence.idle(before, clock, self._newest), offset)
 
+    def forget(self, holds: Callable[[str, str], bool], offset: int) -> int:
+        """Let contexts go that (tenant, path) hold for, and so all below; return how many went.
+
+        Raises `ValueError` where they are too many for one commit.
+        """
+        keys = self._residence.matching(lambda _tenant, key: holds(*context_of(key)))
+        if sum(len(key) + _MARKER_BYTES for key in keys) > FORGOTTEN_BYTES:
+            raise ValueError(
+                f"pattern: holds for {len(keys)} contexts of this partition, too many to forget at "
+                "one place of the log; name a tenant, or workflow types one by one"
+            )
+        self._residence.remove(keys)
+        return self._let_go(keys, offset)
+
+    def seed(self, tenant: str, at: int, seeds: Sequence[Seeded], offset: int) -> None:
+        """Have contexts stand as said; `bound` is to be called. Raises `ValueError`, nothing done.
+
+        A context is no younger than the one above it, which has to be there, or to come before it.
+        """
+        states = [self._seeded(tenant, seeds, place) for place in range(len(seeds))]
+        self._count()
+        for each, (policy, state) in zip(seeds, states, strict=True):
+            above = self._known(tenant, each.path.rpartition("/")[0])
+            context = self._context(tenant, each.path, policy, above)
+            context.state = state
+            context.counts = restored(each.outcomes, each.speculated, each.hits, ())
+            context.at = max(context.at, at if above is None else min(at, above.at))
+            context.offset = offset
+            self._touched[context.key] = context
+
+    def _seeded(self, tenant: str, seeds: Sequence[Seeded], place: int) -> tuple[Policy, State]:
+        """Return who learns in a context to be seeded, and the state. Raises `ValueError`."""
+        seed = seeds[place]
+        policy = self._choices.policy_of(tenant, seed.path) or self._policy
+        read = state_in(seed)
+        if (named := named_policy(seed.learner)) is None or named.name != policy.name:
+            raise ValueError(
+                f"learner: {seed.path} is learned by {spec(policy)} here, not {seed.learner}; "
+                "choose it first: headstart learner choose"
+            )
+        above = seed.path.rpartition("/")[0]
+        comes = any(each.path == above for each in seeds[:place])
+        if above and not comes and self._known(tenant, above) is None:
+            raise ValueError(f"path: {above} is not there, which is above {seed.path}")
+        return policy, read
+
+    def _known(self, tenant: str, path: str) -> Context | None:
+        """Return a context that is there, loaded where need be."""
+        key = context_key(tenant, path)
+        if (context := self._contexts.get(key)) is not None:
+            return context
+        raw = None if isinstance(self._touched.get(key), int) else self._load(key)
+        if not path or raw is None or is_deleted(raw):
+            return None
+        policy = self._choices.policy_of(tenant, path) or self._policy
+        return self._context(tenant, path, policy, None)
+
     def _let_go(self, keys: Iterable[bytes], offset: int) -> int:
         count = 0
         for key in keys:
@@ -260,12 +281,13 @@ class Contexts:
         key = context_key(tenant, path)
         context = self._contexts.get(key)
         if context is None:
-            context = self._contexts[key] = Context(tenant, path, policy, _fresh(policy, parent))
+            fresh = self._fresh(tenant, policy, parent)
+            context = self._contexts[key] = Context(tenant, path, policy, fresh)
             raw = None if isinstance(self._touched.get(key), int) else self._load(key)
             if raw is None or is_deleted(raw):
                 self.new.append(context)
             else:
-                _restore(context, decode_context(raw))
+                restore_context(context, decode_context(raw))
             self._longest_key = max(self._longest_key, len(key))
         if context.learner != spec(policy):
             before = context.policy
@@ -273,11 +295,18 @@ class Contexts:
             if before.name == policy.name:
                 state = policy.migrated(before.version, context.state)
             # Another learner's state means nothing to this one, which then begins anew.
-            context.state = _fresh(policy, parent) if state is None else state
+            context.state = self._fresh(tenant, policy, parent) if state is None else state
             context.follow(policy)
         size = 8 * len(context.state) + 4 * len(context.learner)
         self._longest_state = max(self._longest_state, size)
         return context
+
+    def _fresh(self, tenant: str, policy: Policy, parent: Context | None) -> State:
+        """Return the state in which a context begins: below its parent, else the default's."""
+        if parent is not None:
+            return policy.begin(parent.state)
+        default = self._defaults.state_of(tenant, policy)
+        return policy.initial() if default is None else default
 
     @property
     def touched_bytes(self) -> int:
@@ -287,11 +316,7 @@ class Contexts:
     def drain(self) -> tuple[list[tuple[bytes, bytes]], list[Threshold], list[Threshold]]:
         """Return what changed: rows, their thresholds, and those thresholds that moved."""
         rows, thresholds, moved = [], [], []
-        for chain in self._counting:
-            for context in chain.contexts:
-                add(context.counts, chain.counts or ())
-            chain.counts = None
-        self._counting.clear()
+        self._count()
         for key, touched in self._touched.items():
             if isinstance(touched, int):
                 marker = deleted(self._epoch, touched)
@@ -314,6 +339,14 @@ class Contexts:
             self._chains.clear()
         return rows, thresholds, moved
 
+    def _count(self) -> None:
+        """Add to every context what was counted of its chains."""
+        for chain in self._counting:
+            for context in chain.contexts:
+                add(context.counts, chain.counts or ())
+            chain.counts = None
+        self._counting.clear()
+
     def _row(self, context: Context) -> ContextRow:
         outcomes, speculated, hits, rest = stored(context.counts)
         return ContextRow(
@@ -334,18 +367,3 @@ def _getter(level: str) -> Callable[[EventFields], str | None]:
         return level_value(context.get(level)) if context else None
 
     return read
-
-
-def _fresh(policy: Policy, parent: Context | None) -> State:
-    return policy.begin(parent.state) if parent else policy.initial()
-
-
-def _restore(context: Context, row: ContextRow) -> None:
-    """Give a context what its row holds; the state only where it can be read."""
-    context.counts = restored(row.outcomes, row.speculated, row.hits, row.counts)
-    context.gain, context.cost = row.gain, row.cost
-    context.at, context.offset = row.at, row.offset
-    if (read := read_state(row)) is not None:
-        policy, context.state = read
-        context.follow(policy)
-        context.served = policy.thresholds(context.state)

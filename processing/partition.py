@@ -10,18 +10,24 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Final
 
+from headstart.contexts import workflow_type_of
 from learners.outcome import Outcome
 from processing.addressing import lane_of, meant_for
-from processing.choices import Choices
+from processing.answers import serves, stored_threshold
+from processing.choices import Choices, matcher
 from processing.contexts import Contexts
 from processing.controls import is_control, read_control
 from processing.dead_letters import DeadLetter, dead_letter
 from processing.decode import Refusal, decode_record, event_bytes
+from processing.defaults import Defaults
+from processing.interventions import Interventions
 from processing.placement import owner
 from processing.records import Headers, RecordBatch
 from processing.rows import (
     CONTEXT,
     CONTROL,
+    DEFAULT,
+    EVIDENCE,
     PARTITION_KEY,
     SPOOL,
     START,
@@ -37,6 +43,7 @@ from processing.rules import Rules
 from processing.spools import Spools
 from processing.starts import Starts
 from topics.catalogue import THRESHOLDS_GROUP
+from topics.controls import Choice, Control, Reset, Seed
 from topics.records import EventFields
 from topics.schema import Threshold
 
@@ -88,7 +95,8 @@ class Partition:
         self._operators_key = rules.operators_key
         self._feedback_counts = rules.feedback_weight > 0
         self._choices = Choices(epoch)
-        self._contexts = Contexts(rules, self._choices, epoch, load)
+        self._defaults, self._interventions = Defaults(epoch), Interventions(epoch)
+        self._contexts = Contexts(rules, self._choices, self._defaults, epoch, load)
         self._spools = Spools(epoch, load)
         self._row = PartitionRow()
         self._starts = Starts(epoch)
@@ -123,6 +131,9 @@ class Partition:
                 self._contexts.restore(key, raw)
             elif key.startswith(CONTROL):
                 self._choices.restore(key, raw)
+                self._interventions.restore(key, raw)
+            elif key.startswith((DEFAULT, EVIDENCE)):
+                self._defaults.restore(key, raw)
 
     def check_restored(self) -> None:
         """Raise `RowAhead` where a row is of a later offset than the partition's watermark."""
@@ -177,11 +188,36 @@ class Partition:
         value = batch.values[position] or b""
         try:
             control = read_control(value, headers, batch.timestamps[position], self._operators_key)
-            if self._choices.apply(control, offset):
-                self._contexts.choose_again()
+            self._follow(control, offset)
         except ValueError as error:
             refusal = Refusal(value, str(error), None)
             self._letters.append(dead_letter(batch, position, refusal, THRESHOLDS_GROUP))
+
+    def _follow(self, control: Control, offset: int) -> None:
+        """Do what a control record says. Raises `ValueError`, nothing done."""
+        if isinstance(control, Choice):
+            if self._choices.apply(control, offset):
+                self._contexts.choose_again()
+        elif isinstance(control, Reset):
+            holds = matcher(control.pattern, control.tenant)
+            if self._interventions.new(control):
+                self._row.forgotten += self._contexts.forget(holds, offset)
+                self._interventions.note(control, offset)
+        elif isinstance(control, Seed):
+            self._seed(control, offset)
+        else:
+            self._defaults.apply(control, offset)
+
+    def _seed(self, seed: Seed, offset: int) -> None:
+        for each in seed.contexts:
+            right = owner(seed.tenant, workflow_type_of(each.path), self._partitions)
+            if right != self._partition:
+                raise ValueError(f"path: {each.path} belongs to partition {right}")
+        if self._interventions.new(seed):
+            self._contexts.seed(seed.tenant, seed.at, seed.contexts, offset)
+            self._row.seeded += len(seed.contexts)
+            self._row.evicted += self._contexts.bound(seed.tenant, offset)
+            self._interventions.note(seed, offset)
 
     def _gathered_bytes(self) -> int:
         """Return the bytes, at the most, of the rows that changed since the last commit."""
@@ -308,7 +344,12 @@ class Partition:
     def commit(self) -> Commit:
         """Return what changed since the last commit."""
         rows, thresholds, moved = self._contexts.drain()
-        rows += self._choices.drain()
+        rows += self._choices.drain() + self._interventions.drain()
+        defaults = self._defaults.drain()
+        rows += defaults
+        served = [stored_threshold(*row) for row in defaults if serves(self._partition, row[0])]
+        thresholds += served
+        moved += served
         rows += self._starts.drain()
         rows += self._spools.drain()
         rows.append((PARTITION_KEY, encode_partition(self._row, self._epoch, self.watermark)))

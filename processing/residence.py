@@ -8,7 +8,7 @@ outlives the one above it. What goes follows from the rows and the event time al
 from __future__ import annotations
 
 import heapq
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from typing import Final
 
 HOUR_MS: Final = 3_600_000
@@ -34,6 +34,24 @@ class Residence:
     def add(self, tenant: str, key: bytes, newest: int) -> None:
         """Take in a context that is new, or a row of the table."""
         heapq.heappush(self._heaps.setdefault(tenant, []), (newest, -len(key), key))
+
+    def matching(self, wanted: Callable[[str, bytes], bool]) -> list[bytes]:
+        """Return the keys of contexts that are wanted by tenant and key."""
+        return [
+            entry[2] for tenant, heap in self._heaps.items() for entry in heap
+            if wanted(tenant, entry[2])
+        ]  # fmt: skip
+
+    def remove(self, keys: Collection[bytes]) -> None:
+        """Let contexts go."""
+        gone = frozenset(keys)
+        for tenant, heap in list(self._heaps.items()):
+            left = [entry for entry in heap if entry[2] not in gone]
+            if len(left) < len(heap):
+                heapq.heapify(left)
+                self._heaps[tenant] = left
+            if not left:
+                del self._heaps[tenant]
 
     def excess(self, tenant: str, newest_of: NewestOf) -> Iterator[bytes]:
         """Let the oldest contexts of a tenant go until no more than the most are left."""

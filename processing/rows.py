@@ -2,8 +2,9 @@
 
 Keys: `c` tenant 0x1f path (a context), `s` tenant 0x1f workflow id 0x1f task id (an open start),
 `o` tenant 0x1f workflow type 0x1f spool id (how far a spool's events of a key were seen), `k` kind
-0x1f … (what control records said), `@partition` (the watermark). Every row is a pure function of a
-prefix of its partition's log.
+0x1f … (what control records said), `d` tenant 0x1f `default` (a tenant's learned default), `e`
+tenant 0x1f partition (what a partition knows of a tenant's workflow types), `@partition` (the
+watermark). Every row is a pure function of a prefix of its partition's log.
 
 A row is deleted by a row that holds its version and nothing else: a tombstone has no version, and
 a late writer would bring the row back. The tombstone follows when no late writer can be left.
@@ -17,13 +18,15 @@ from typing import Final, NamedTuple
 
 import msgspec
 
-from headstart.contexts import SEPARATOR
+from headstart.contexts import DEFAULT_PATH, SEPARATOR
 
 PARTITION_KEY: Final = b"@partition"
 CONTEXT: Final = b"c"
 START: Final = b"s"
 SPOOL: Final = b"o"
 CONTROL: Final = b"k"
+DEFAULT: Final = b"d"
+EVIDENCE: Final = b"e"
 
 _VERSION = struct.Struct("<Qq")
 _CONTEXT = struct.Struct("<QqqQQQHB")
@@ -31,6 +34,7 @@ _COUNTED = struct.Struct("<dd10Q")
 _HAS_COUNTS: Final = 0x8000
 """Set in a row's policy version where what is counted follows: rows of old have none."""
 _NEWEST = struct.Struct("<q")
+_OUTCOMES = struct.Struct("<Q")
 _SPOOL = struct.Struct("<QqQq")
 
 
@@ -69,7 +73,8 @@ class Start(msgspec.Struct, gc=False, array_like=True):
 class PartitionRow(msgspec.Struct, gc=False, array_like=True):
     """The partition's own row. `clock`: largest event time seen, Unix ms.
 
-    `expired`: contexts that were idle too long; `evicted`: those of tenants that had too many.
+    `expired`: contexts that were idle too long; `evicted`: those of tenants that had too many;
+    `forgotten` and `seeded`: those that operators had forgotten, or given a state.
     """
 
     clock: int = 0
@@ -79,6 +84,8 @@ class PartitionRow(msgspec.Struct, gc=False, array_like=True):
     duplicates: int = 0
     expired: int = 0
     evicted: int = 0
+    forgotten: int = 0
+    seeded: int = 0
 
 
 class SpoolRow(NamedTuple):
@@ -98,8 +105,18 @@ def context_key(tenant: str, path: str) -> bytes:
     return CONTEXT + f"{tenant}{SEPARATOR}{path}".encode()
 
 
+def default_key(tenant: str) -> bytes:
+    """Return the key of the row of a tenant's learned default."""
+    return DEFAULT + f"{tenant}{SEPARATOR}{DEFAULT_PATH}".encode()
+
+
+def evidence_key(tenant: str, partition: int) -> bytes:
+    """Return the key of the row of what a partition knows of a tenant's workflow types."""
+    return EVIDENCE + f"{tenant}{SEPARATOR}{partition}".encode()
+
+
 def context_of(key: bytes) -> tuple[str, str]:
-    """Return (tenant, path) of a context's row key."""
+    """Return (tenant, path) of the row key of a context, or of a default."""
     tenant, _, path = key[1:].decode().partition(SEPARATOR)
     return tenant, path
 
@@ -168,6 +185,12 @@ def decode_context(raw: bytes) -> ContextRow:
         epoch, offset, at, outcomes, speculated, hits, layout & ~_HAS_COUNTS, name, state,
         gain, cost, tuple(counts),
     )  # fmt: skip
+
+
+def outcomes_in(raw: bytes) -> int:
+    """Return the outcomes that a context's row counts."""
+    outcomes: int = _OUTCOMES.unpack_from(raw, _VERSION.size + _NEWEST.size)[0]
+    return outcomes
 
 
 def newest_outcome(raw: bytes) -> int:

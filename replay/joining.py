@@ -16,6 +16,7 @@ from learners.constant import Always
 from learners.outcome import Outcome
 from processing.choices import Choices
 from processing.contexts import Contexts
+from processing.defaults import Defaults
 from processing.partition import Commit, Partition
 from processing.records import RecordBatch
 from processing.rules import Rules
@@ -26,6 +27,7 @@ from replay.learning import commits
 from replay.outcomes import ROOT
 from replay.scales import Scales
 from replay.tally import GROUPS
+from topics.controls import Control
 from topics.records import EventFields
 
 MOST_NAMED: Final = 20
@@ -98,7 +100,7 @@ class _Heard(Contexts):
     def __init__(
         self, judge: Judge, levels: Sequence[str], epoch: int, chosen: Filter, scales: Scales
     ) -> None:
-        super().__init__(_rules(levels), Choices(epoch), epoch, lambda _: None)
+        super().__init__(_rules(levels), Choices(epoch), Defaults(epoch), epoch, lambda _: None)
         self._judge = judge
         self.filtered = 0
         self._chosen, self._scales = chosen, scales
@@ -183,6 +185,9 @@ class Joiner(Partition):
         self._judge = judge
         self._contexts = self._heard
         self._forgot = 0
+
+    def _follow(self, control: Control, offset: int) -> None:
+        """Pass a control record over: it is about what the agent itself learned."""
 
     def take(self, batch: RecordBatch, notes: Notes) -> None:
         """Apply a batch whole."""

@@ -1,15 +1,18 @@
-"""What was learned, as JSON lines for people, other tools and other systems. Only writes them.
+"""What was learned, as JSON lines for people, other tools and other systems.
 
 A header, then one line per context: its learner's state and what that answers. Numbers are written
-so that reading gives the same bits. `replay.snapshots` is for `verify`: all rows, as bytes.
+so that reading gives the same bits. `replay.snapshots` is for `verify`: all
+rows, as bytes.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from math import isfinite
+from pathlib import Path
 from typing import Any, Final
 
+import msgspec
 import orjson
 
 from headstart.contexts import workflow_type_of
@@ -79,3 +82,49 @@ def _context(key: bytes, raw: bytes, path: str) -> dict[str, Any]:
 
 def _line(value: Mapping[str, Any]) -> bytes:
     return orjson.dumps(value, option=orjson.OPT_APPEND_NEWLINE)
+
+
+class LearnedHeader(msgspec.Struct):
+    """The first line of such a file, as far as a reader needs it."""
+
+    format: str
+    version: int
+    levels: tuple[str, ...]
+    contexts: int
+
+
+class LearnedLine(msgspec.Struct):
+    """One context of such a file."""
+
+    tenant: str
+    path: str
+    learner: str
+    learner_version: int
+    state: tuple[float, ...]
+    outcomes: int
+    speculated: int
+    hits: int
+
+
+class NotLearned(ValueError):
+    """The file is none that `headstart thresholds export` wrote; the message says so."""
+
+
+def read_learned(file: Path) -> tuple[LearnedHeader, list[LearnedLine]]:
+    """Return what a file holds. Raises `NotLearned` and `OSError`."""
+    first, *rest = file.read_bytes().splitlines() or [b""]
+    try:
+        header = msgspec.json.decode(first, type=LearnedHeader)
+        lines = [msgspec.json.decode(each, type=LearnedLine) for each in rest]
+    except msgspec.MsgspecError as error:
+        raise NotLearned(
+            f"{file}: not what `headstart thresholds export FILE` writes ({error})"
+        ) from error
+    if (header.format, header.version) != (FORMAT, VERSION):
+        raise NotLearned(
+            f"{file}: is {header.format} version {header.version}, this one reads {FORMAT} version "
+            f"{VERSION}: export it again"
+        )
+    if len(lines) != header.contexts:
+        raise NotLearned(f"{file}: has {len(lines)} of {header.contexts} contexts: export it again")
+    return header, lines

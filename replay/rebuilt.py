@@ -14,9 +14,9 @@ from multiprocessing import get_context
 import msgspec
 
 from learners.registry import policy
-from processing.answers import stored_threshold
+from processing.answers import serves, stored_threshold
 from processing.partition import Partition
-from processing.rows import CONTEXT, PARTITION_KEY, decode_partition, is_deleted
+from processing.rows import PARTITION_KEY, decode_partition, is_deleted
 from processing.rules import Rules
 from replay.histories import History, NothingThere, RecordHistory
 from replay.joining import Notes
@@ -96,7 +96,7 @@ def _learn(history: RecordHistory, learner: str, unit: int) -> bytes:
     thresholds = [
         stored_threshold(key, row)
         for key, row in rows.items()
-        if key.startswith(CONTEXT) and not is_deleted(row)
+        if serves(unit, key) and not is_deleted(row)
     ]
     chosen_by = reading.chosen
     thresholds = [

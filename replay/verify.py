@@ -12,7 +12,7 @@ from psycopg import AsyncConnection
 
 from learners.policy import spec
 from processing.addressing import meant_for
-from processing.answers import stored_threshold
+from processing.answers import serves, stored_threshold
 from processing.decode import decode_record
 from processing.records import RecordBatch
 from processing.rows import CONTEXT, decode_context, is_deleted
@@ -82,7 +82,7 @@ async def verify(config: VerifyConfig, say: Callable[[str], None]) -> Verified:
         thresholds: dict[tuple[str, str], Threshold] = {}
         for partition in range(epoch.partitions):
             rows = await _partition(config, states, partition, epoch, episodes, found)
-            thresholds.update(_thresholds(rows))
+            thresholds.update(_thresholds(partition, rows))
             say(
                 f"partition {partition + 1} of {epoch.partitions}: {found.events} events, "
                 f"{found.rows} rows so far, {found.findings.counts.total()} findings"
@@ -171,11 +171,11 @@ async def _refused(kafka: str) -> set[str]:
     return ids
 
 
-def _thresholds(rows: Rows) -> dict[tuple[str, str], Threshold]:
-    """Return what rows answer, by (tenant, path)."""
+def _thresholds(partition: int, rows: Rows) -> dict[tuple[str, str], Threshold]:
+    """Return what a partition publishes of its rows, by (tenant, path)."""
     found = {}
     for key, row in rows.items():
-        if key.startswith(CONTEXT):
+        if serves(partition, key):
             threshold = stored_threshold(key, row)
             found[threshold.tenant, threshold.path] = threshold
     return found
@@ -190,6 +190,8 @@ async def _redis(
         served = {(each["tenant"], each["path"]): each async for each in served_thresholds(url)}
         wrong = Findings()
         for place, threshold in expected.items():
+            if threshold.deleted:
+                continue
             _served(wrong, served.get(place), orjson.loads(encode_value(threshold)), place)
         if wrong.ok or asyncio.get_running_loop().time() > deadline:
             break

@@ -81,7 +81,7 @@ async def served_workflow_types(redis_url: str, tenant: str) -> set[str]:
     pattern = f"{redis_key(tenant, '').translate(_GLOB)}*"
     async with asking_redis(redis_url) as client:
         keys = [key.decode() async for key in client.scan_iter(pattern, count=500, _type="hash")]
-    return {unquote(key.split(":")[3]) for key in keys}
+    return {unquote(key.split(":")[3]) for key in keys} - {""}  # the tenant's default
 
 
 _GLOB = {ord(c): f"\\{c}" for c in "*?[]\\^"}

@@ -36,9 +36,10 @@ async def send_control(
     control: Control,
     operators_key: bytes | None = None,
     *,
+    only: Sequence[int] | None = None,
     patience_s: float = PATIENCE_S,
 ) -> dict[int, int]:
-    """Send a control record into every partition; return the offset that it has in each.
+    """Send a control record into every partition, or `only` some; return its offset in each.
 
     What a lost answer repeats does no harm. Raises `BrokerUnreachable`, `TopicsMissing` and, where
     part of the partitions would not take it for `patience_s` seconds, `NotEverywhere`.
@@ -49,7 +50,10 @@ async def send_control(
     except (KafkaError, OSError) as error:
         raise BrokerUnreachable(kafka, error) from error
     waiting = {
-        each.partition: each for each in control_records(control, range(partitions), operators_key)
+        each.partition: each
+        for each in control_records(
+            control, range(partitions) if only is None else only, operators_key
+        )
     }
     offsets: dict[int, int] = {}
     deadline = asyncio.get_running_loop().time() + patience_s

@@ -25,6 +25,14 @@ MAX_PATTERN: Final = 2_048
 """Longest pattern, in characters."""
 
 _Time = Annotated[int, msgspec.Meta(ge=UnixMs.__metadata__[0].min, le=UnixMs.__metadata__[0].max)]
+_Id = Annotated[str, msgspec.Meta(min_length=1, max_length=64)]
+_Pattern = Annotated[str, msgspec.Meta(min_length=1, max_length=MAX_PATTERN)]
+_Path = _Pattern
+_Tenant = Annotated[str, msgspec.Meta(min_length=1, max_length=MAX_IDENTIFIER)]
+_Learner = Annotated[str, msgspec.Meta(min_length=1, max_length=200)]
+_Count = Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]
+_Offset = Annotated[int, msgspec.Meta(ge=-1, le=2**63 - 1)]
+_State = Annotated[tuple[float, ...], msgspec.Meta(max_length=1_000)]
 
 
 class Choice(
@@ -38,14 +46,98 @@ class Choice(
     arrives last: so a record may be sent as often as it takes.
     """
 
-    id: Annotated[str, msgspec.Meta(min_length=1, max_length=64)]
+    id: _Id
     at: _Time
-    pattern: Annotated[str, msgspec.Meta(min_length=1, max_length=MAX_PATTERN)]
+    pattern: _Pattern
     learner: Annotated[str, msgspec.Meta(max_length=200)] | None = None
-    tenant: Annotated[str, msgspec.Meta(min_length=1, max_length=MAX_IDENTIFIER)] | None = None
+    tenant: _Tenant | None = None
 
 
-Control = Choice
+class Learned(msgspec.Struct, frozen=True, forbid_unknown_fields=True, gc=False):
+    """A learner's state. `version`: of its layout; `outcomes`: how many it was learned from."""
+
+    learner: _Learner
+    version: Annotated[int, msgspec.Meta(ge=0, lt=2**15)]
+    state: _State
+    outcomes: _Count
+
+
+class Known(Learned, frozen=True, forbid_unknown_fields=True, gc=False):
+    """What is learned of one workflow type. `path`: its context path."""
+
+    path: _Path
+
+
+class Evidence(
+    msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag_field="kind", tag="evidence"
+):
+    """What a partition has learned of a tenant's workflow types, for the tenant's default.
+
+    It follows from the partition's rows at (`epoch`, `offset`): the highest holds, and no two of
+    one place differ. Only in the first partition, whose owner merges.
+    """
+
+    id: _Id
+    at: _Time
+    tenant: _Tenant
+    partition: _Count
+    epoch: _Count
+    offset: _Offset
+    known: tuple[Known, ...]
+
+
+class Default(
+    msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag_field="kind", tag="default"
+):
+    """In what state a tenant's next workflow type begins; `learned` None: as without a default.
+
+    It follows from the first partition's rows at (`epoch`, `offset`): the highest holds.
+    """
+
+    id: _Id
+    at: _Time
+    tenant: _Tenant
+    epoch: _Count
+    offset: _Offset
+    learned: Learned | None = None
+
+
+class Reset(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag_field="kind", tag="reset"):
+    """Which contexts are forgotten, to learn anew: those that a pattern holds for, as a choice's.
+
+    Of one pattern and tenant the latest counts (`at`, Unix ms, then `id`), so a repetition of it,
+    or an earlier one that comes after it, forgets nothing more.
+    """
+
+    id: _Id
+    at: _Time
+    pattern: _Pattern
+    tenant: _Tenant | None = None
+
+
+class Seeded(Learned, frozen=True, forbid_unknown_fields=True, gc=False):
+    """What a context is to have learned. `path`: whose; counts as `headstart thresholds export`."""
+
+    path: _Path
+    speculated: _Count
+    hits: _Count
+
+
+class Seed(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag_field="kind", tag="seed"):
+    """What contexts of a tenant are to have learned, coarse before fine; for their own partition.
+
+    Of one tenant the later (`at`, `id`, `place`) counts: the records of an import have one `at` and
+    `id`, and `place` counts them, so a repetition of one changes nothing.
+    """
+
+    id: _Id
+    at: _Time
+    tenant: _Tenant
+    place: _Count
+    contexts: tuple[Seeded, ...]
+
+
+Control = Choice | Evidence | Default | Reset | Seed
 """Every kind of control record."""
 
 _decode = msgspec.json.Decoder(Control).decode
@@ -54,9 +146,10 @@ _decode = msgspec.json.Decoder(Control).decode
 def decode_control(value: bytes) -> Control:
     """Return the control record in `value`. Raises `ValueError` with what is wrong."""
     try:
-        return _decode(value)
+        control: Control = _decode(value)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         raise ValueError(f"not a control record: {error}") from error
+    return control
 
 
 def signature(value: bytes, operators_key: bytes) -> bytes:

@@ -10,6 +10,7 @@ from typing import Final, NamedTuple
 import orjson
 
 from headstart.calibration import Calibration, Deviation, combined, threshold
+from headstart.contexts import DEFAULT_PATH
 from headstart.overrides import Override
 
 DEFAULT_SPECULATE: Final = 0.92
@@ -21,9 +22,10 @@ class Threshold(NamedTuple):
     """The answer for one context; confidences are in [0, 1].
 
     A guess at or above `speculate` is worth starting early, one at or above `suggest` worth
-    showing. `level` is the context path that answered, or "default"; `version` is (epoch, offset),
-    None for the default. `speculate` is for the context's average gain and cost; `calibration`,
-    where the learner holds one, for any. `override`: the manual override that was applied.
+    showing. `level` is the context path that answered, or "default": then the tenant's learned
+    default, or a constant where it has none; `version` is (epoch, offset), None for the constant.
+    `speculate` is for the context's average gain and cost; `calibration`, where the learner holds
+    one, for any. `override`: the manual override that was applied.
     `age_s`: seconds since Redis last confirmed this answer. `stale`: that is longer ago than the
     reader's bound, or Redis never answered, and it does not answer now.
     """
@@ -58,9 +60,18 @@ class Threshold(NamedTuple):
             override=override,
         )
 
+    def over(self, default: Threshold) -> Threshold:
+        """Return a default where nothing else is known: with the override, as old as the older."""
+        if not default.known:
+            return self
+        answer = default if self.override is None else default.overridden(self.override)
+        return answer._replace(
+            stale=self.stale or default.stale, age_s=max(self.age_s, default.age_s)
+        )
+
     @property
     def known(self) -> bool:
-        """Whether this was learned, rather than being the default."""
+        """Whether this was learned, rather than being a constant."""
         return self.version is not None
 
     @property
@@ -131,7 +142,8 @@ def answer_of(paths: Sequence[str], chain: Sequence[Learned | None]) -> Threshol
                 paths[place],
                 found.version,
                 found.outcomes,
-                _calibration(chain[place:], unseen=place > 0),
+                # a default is of no context, so whichever asks is one that nobody knows yet
+                _calibration(chain[place:], unseen=place > 0 or paths[place] == DEFAULT_PATH),
             )
     return Threshold()
 

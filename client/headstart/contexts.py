@@ -18,6 +18,9 @@ SEPARATOR: Final = "\x1f"
 DEFAULT_LEVELS: Final = ("domain", "user_id")
 """Keys that refine a workflow type, in order, each level holding those before it (design §3)."""
 
+DEFAULT_PATH: Final = "default"
+"""In the place of a context path: what a tenant's workflow types have in common."""
+
 MODES: Final = "headstart:modes"
 """The Redis hash of everybody's mode, and the channel on which every change of a mode is said."""
 
@@ -80,5 +83,7 @@ def level_value(value: object) -> str | None:
 
 
 def workflow_type_of(path: str) -> str:
-    """Return the workflow type that a path begins with."""
+    """Return the workflow type that a path begins with; "" for `DEFAULT_PATH`."""
+    if path == DEFAULT_PATH:
+        return ""
     return unquote(path.partition("/")[0].removeprefix("workflow_type="))

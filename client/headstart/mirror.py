@@ -18,7 +18,7 @@ from typing import Any, Final, NamedTuple
 import orjson
 
 from headstart.answers import Learned, Threshold, answer_of, decode_value, read_value
-from headstart.contexts import context_paths, level_value, redis_key
+from headstart.contexts import DEFAULT_PATH, context_paths, level_value, redis_key
 from headstart.lines import Line
 from headstart.overrides import (
     OVERRIDES_FIELD,
@@ -179,6 +179,15 @@ class Mirror:
         paths = context_paths(str(workflow_type), lookup, self._levels)
         key = redis_key(str(tenant), str(workflow_type))
         return self._question(context, tool, key, paths[::-1])
+
+    def default_question(self, tenant: str) -> Question | Threshold:
+        """Return what to ask Redis for a tenant's learned default; or it, where it is known."""
+        given: dict[str, object] = dict.fromkeys(self._names)
+        given |= {"workflow_type": "", "tenant": tenant}
+        if (found := self.hit(given, None)) is not None:
+            return found
+        context = ("", tenant, *(None for _ in self._levels))
+        return self._question(context, None, redis_key(tenant, ""), (DEFAULT_PATH,))
 
     def _question(
         self, context: _Key, tool: str | None, key: str, paths: Sequence[str]

@@ -98,6 +98,14 @@ class Reader:
             return self._unanswered(question, None)
         return question
 
+    def _ask_default(self, given: Context) -> Threshold | Question:
+        """Return the tenant's default, where it can be told without asking Redis; else ask."""
+        tenant = given.get("tenant")
+        question = self._mirror.default_question("default" if tenant is None else str(tenant))
+        if isinstance(question, Question) and self._pausing():
+            return self._unanswered(question, None)
+        return question
+
     def _answered(
         self, question: Question, values: Sequence[bytes | None], asked_at: float
     ) -> Threshold:

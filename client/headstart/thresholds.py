@@ -84,11 +84,18 @@ class Thresholds(Reader):
         without `workflow_type`.
         """
         given = fields if context is None else {**context, **fields} if fields else context
-        if (known := self._mirror.hit(given, tool)) is not None:
+        known = self._mirror.hit(given, tool)
+        if known is None:
+            asked = self._ask(given, tool)
+            known = self._learned(asked) if isinstance(asked, Question) else asked
+        if known.version is not None:
             return known
-        asked = self._ask(given, tool)
-        if not isinstance(asked, Question):
-            return asked
+        asked = self._ask_default(given)
+        default = self._learned(asked) if isinstance(asked, Question) else asked
+        return known.over(default)
+
+    def _learned(self, asked: Question) -> Threshold:
+        """Return what Redis says; the last known where it does not answer."""
         asked_at = self._clock()
         try:
             values = self._client().hmget(asked.key, asked.fields)
@@ -162,11 +169,18 @@ class AsyncThresholds(Reader):
     ) -> Threshold:
         """Return the thresholds of a context; see `Thresholds.get`."""
         given = fields if context is None else {**context, **fields} if fields else context
-        if (known := self._mirror.hit(given, tool)) is not None:
+        known = self._mirror.hit(given, tool)
+        if known is None:
+            asked = self._ask(given, tool)
+            known = await self._learned(asked) if isinstance(asked, Question) else asked
+        if known.version is not None:
             return known
-        asked = self._ask(given, tool)
-        if not isinstance(asked, Question):
-            return asked
+        asked = self._ask_default(given)
+        default = await self._learned(asked) if isinstance(asked, Question) else asked
+        return known.over(default)
+
+    async def _learned(self, asked: Question) -> Threshold:
+        """Return what Redis says; the last known where it does not answer."""
         asked_at = self._clock()
         try:
             values = await self._redis.hmget(asked.key, asked.fields)
@@ -196,9 +210,9 @@ class AsyncThresholds(Reader):
     async def close(self) -> None:
         """Close the connections."""
         task, self._task, self._follower = self._task, None, None
-        if task is not None:
-            task.cancel()
-            await asyncio.wait([task])
+        while task is not None and not task.done():
+            task.cancel()  # a connection that is just being made may swallow it
+            await asyncio.wait([task], timeout=0.1)
         await self._redis.aclose()
 
     async def __aenter__(self) -> Self:

@@ -58,6 +58,8 @@ def test_the_commands() -> None:
         "thresholds history",
         "thresholds export",
         "thresholds snapshot",
+        "thresholds reset",
+        "thresholds import",
         "verify",
         "migrate",
         "learner choose",

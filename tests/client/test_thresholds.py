@@ -62,6 +62,31 @@ def test_the_default_when_nothing_is_known(redis_url: str, tenant: str) -> None:
     assert answer.available
 
 
+def test_the_tenants_default_answers_where_nothing_of_the_workflow_type_is_known(
+    redis_url: str, tenant: str
+) -> None:
+    context = {**CONTEXT, "tenant": tenant}
+    learned = {
+        "slope": 0.1, "intercept": -0.5, "slope_variance": 0.02, "covariance": 0.0,
+        "intercept_variance": 0.05, "cold": -0.2, "cold_variance": 0.1, "outcomes": 0,
+    }  # fmt: skip
+    with redis.Redis.from_url(redis_url) as client:
+        client.hset(redis_key(tenant, ""), "default", value(0.83, deviation=learned))
+    answer = ask_both(redis_url, context, timeout_s=PATIENT)
+    assert (answer.speculate, answer.level, answer.version) == (0.83, "default", (3, 4))
+    assert answer.calibration is not None
+    assert answer.calibration.intercept == pytest.approx(-0.7)
+    with redis.Redis.from_url(redis_url) as client:
+        client.hset(redis_key(tenant, "refund"), "!overrides", json.dumps(
+            [{"path": "", "tool": None, "speculate": 0.99, "suggest": None, "until": None,
+              "by": "me", "reason": "why"}]
+        ))  # fmt: skip
+    overridden = ask_both(redis_url, context, timeout_s=PATIENT)
+    assert (overridden.speculate, overridden.suggest, overridden.level) == (0.99, 0.5, "default")
+    put(redis_url, tenant, {PATHS[0]: value(0.7)})
+    assert ask_both(redis_url, context, timeout_s=PATIENT).level == PATHS[0]
+
+
 def test_the_finest_known_context_answers(redis_url: str) -> None:
     @settings(max_examples=30, deadline=None)
     @given(known=st.sets(st.sampled_from(range(3))), asked=st.sampled_from([1, 2, 3]))

@@ -104,6 +104,29 @@ def test_a_state_that_is_none_is_refused(learner: Policy) -> None:
             assert learner.migrated(learner.version, (*good[:-1], bad)) is None
 
 
+@every_policy
+@given(several=st.lists(streams, min_size=1, max_size=4), p=st.floats(0, 1))
+def test_what_is_pooled_is_a_state_to_begin_with(
+    learner: Policy, several: list[list[Outcome]], p: float
+) -> None:
+    states = [run(learner, stream)[-1][0] for stream in several]
+    begun = learner.pooled(states, [1.0 + n for n in range(len(states))])
+    assert learner.migrated(learner.version, begun) == begun
+    assert bits([begun]) == bits([learner.pooled(states, [1.0 + n for n in range(len(states))])])
+    speculate, suggest = learner.thresholds(begun)
+    assert 0.0 <= suggest <= speculate
+    assert len(learner.learn([begun], Outcome(p, True))) == 1
+
+
+def test_a_pooled_calibration_lies_between_the_prior_and_what_was_learned() -> None:
+    learner = POLICIES["hops"]
+    stream = [Outcome(0.8, n % 5 == 0, gain=1.0, cost=1.0) for n in range(400)]
+    learned = run(learner, stream)[-1][0]
+    one, many = (learner.pooled([learned] * n, [1.0] * n) for n in (1, 16))
+    assert learned[5] < many[5] < one[5] < learner.initial()[5]
+    assert many[8] < one[8] < learner.initial()[8]
+
+
 @pytest.mark.parametrize("name", ["hops", "hops_target", "meta"])
 @given(stream=streams)
 def test_a_calibration_of_version_1_goes_on(name: str, stream: list[Outcome]) -> None:

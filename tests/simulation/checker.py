@@ -9,17 +9,21 @@ from typing import Any
 import orjson
 
 from agents.recovery import Restoring
+from headstart.contexts import DEFAULT_PATH
+from processing.answers import serves
 from processing.partition import Partition
 from processing.records import RecordBatch
 from processing.rows import (
     CONTEXT,
     context_key,
     decode_context,
+    default_key,
     is_deleted,
     with_version,
 )
 from processing.tally import restored
 from sinks.thresholds import encode_value
+from tests.simulation import defaults
 from tests.simulation.broker import PARTITIONS, Broker, Log
 from tests.simulation.clients import Disk, Store
 from tests.simulation.counting import counted
@@ -42,6 +46,7 @@ def differences(world: World) -> Iterator[str]:
     yield from _stored(world)
     yield from _dead_letters(world)
     served: dict[tuple[str, str], tuple[tuple[int, int], bytes]] = {}
+    tables: list[Rows] = []
     for partition in range(PARTITIONS):
         right = oracle(world, partition)
         store = world.owner_of(partition).store
@@ -54,7 +59,10 @@ def differences(world: World) -> Iterator[str]:
         yield from _counts(world, partition, right)
         yield from _learners(world, partition, right)
         yield from _announced(world, partition, right)
-        served |= _thresholds(world, right)
+        served |= _thresholds(partition, right)
+        tables.append(right)
+    if world.schedule.merging:
+        yield from defaults.differences(world.rules.policy, tables)
     for place in sorted(served.keys() | world.redis.values.keys()):
         found, wanted = world.redis.values.get(place), served.get(place)
         if found is not None and orjson.loads(found[1]).get("deleted"):
@@ -146,8 +154,10 @@ def _learners(world: World, partition: int, rows: Rows) -> Iterator[str]:
     chosen: list[tuple[int, dict[str, Any]]] = []
     for record in world.broker.logs[EVENTS.name][partition].everything:
         signed = dict(record.headers).get(SIGNATURE_HEADER)
-        if signed == signature(record.value or b"", OPERATORS_KEY):
-            chosen.append((record.offset, orjson.loads(record.value or b"{}")))
+        said = orjson.loads(record.value or b"{}") if signed else {}
+        genuine = signed == signature(record.value or b"", OPERATORS_KEY)
+        if genuine and said["kind"] == "learner":
+            chosen.append((record.offset, said))
     for key, row in rows.items():
         if key[:1] != CONTEXT or world.past:  # what was chosen in an earlier log holds on
             continue
@@ -169,10 +179,10 @@ def _learner_of(key: str, chosen: list[dict[str, Any]]) -> str | None:
     return None
 
 
-def _thresholds(world: World, rows: Rows) -> dict[tuple[str, str], tuple[tuple[int, int], bytes]]:
+def _thresholds(partition: int, rows: Rows) -> dict[tuple[str, str], tuple[tuple[int, int], bytes]]:
     """Return what Redis must hold of these rows."""
-    answers = [answered(k, row) for k, row in rows.items() if k[:1] == CONTEXT]
-    return {(t.tenant, t.path): (version_of(t), encode_value(t)) for t in answers}
+    answers = [answered(key, row) for key, row in rows.items() if serves(partition, key)]
+    return {(t.tenant, t.path): (version_of(t), encode_value(t)) for t in answers if not t.deleted}
 
 
 def _announced(world: World, partition: int, rows: Rows) -> Iterator[str]:
@@ -188,14 +198,18 @@ def _announced(world: World, partition: int, rows: Rows) -> Iterator[str]:
         if known is None or version >= (known["epoch"], known["offset"]):
             newest[place] = said
     for key, row in rows.items():
-        if key[:1] == CONTEXT:
+        if serves(partition, key):
             right = answered(key, row)
             said = newest.get((right.tenant, right.path), {})
             answer = (said.get("speculate"), said.get("suggest"))
-            if answer != (right.speculate, right.suggest) or said.get("deleted"):
+            if (
+                answer != (right.speculate, right.suggest)
+                or bool(said.get("deleted")) != right.deleted
+            ):
                 yield f"announced: {key!r} as {answer}, the table says {right.speculate}"
     for (tenant, path), said in newest.items():
-        if context_key(tenant, path) not in rows and not said.get("deleted"):
+        key = default_key(tenant) if path == DEFAULT_PATH else context_key(tenant, path)
+        if key not in rows and not said.get("deleted"):
             yield f"announced: {path!r} of {tenant}, which has gone"
 
 

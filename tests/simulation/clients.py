@@ -14,8 +14,9 @@ from delivery.commits import Row
 from processing.dead_letters import DeadLetter
 from processing.records import Headers, RecordBatch
 from tests.simulation.loop import OWNER
-from tests.simulation.process import Process, StoreFailed
-from topics.catalogue import CHANGELOG, DEAD_LETTERS, THRESHOLDS
+from tests.simulation.process import BrokerAway, Process, StoreFailed
+from topics.catalogue import CHANGELOG, DEAD_LETTERS, EVENTS, THRESHOLDS
+from topics.letters import Outgoing
 
 if TYPE_CHECKING:
     from tests.simulation.worker import Worker
@@ -110,6 +111,19 @@ class Producer:
         group = dict(letter.headers)["headstart.group"]
         now = self._process.world.loop.now
         self._broker.append(DEAD_LETTERS.name, 0, [(group, letter.value)], 0, now)
+
+    async def send_controls(self, records: Iterable[Outgoing]) -> None:
+        for record in records:
+            await self._process.call("control.append", lambda one=record: self._control(one))
+
+    def _control(self, record: Outgoing) -> None:
+        world = self._process.world
+        if world.recreating:
+            raise BrokerAway("the broker is being created anew")
+        rows = [(record.key, record.value)]
+        self._broker.append(
+            EVENTS.name, record.partition, rows, world.wall_ms(), world.loop.now, record.headers
+        )
 
 
 class Consumer:

@@ -32,15 +32,41 @@ class _Count:
         self._world, self._partition = world, partition
         self._seen: set[str] = set()
         self._clock = 0
+        self._followed: dict[tuple[Any, ...], tuple[int, str]] = {}
         self.contexts: dict[bytes, tuple[int, int, int]] = {}
         """(event time of the newest outcome, outcomes, feedback) by row key."""
 
     def take(self, record: Record) -> None:
+        if record.headers:
+            self._intervene(orjson.loads(record.value or b"{}"))
         if record.headers or ("thresholds", record.value) in self._world.refused:
             return
         loaded = orjson.loads(record.value or b"[]")
         for event in loaded if isinstance(loaded, list) else [loaded]:
             self._event(event)
+
+    def _intervene(self, said: dict[str, Any]) -> None:
+        """Follow a reset or a seed, unless a later one of the same subject was."""
+        kind = said.get("kind")
+        if kind not in {"reset", "seed"}:
+            return
+        subject = (kind, said.get("tenant"), said.get("pattern"))
+        order = (said["at"], said["id"])
+        if self._followed.get(subject, (0, "")) >= order:
+            return
+        self._followed[subject] = order
+        if kind == "seed":
+            for each in said["contexts"]:
+                key = f"c{said['tenant']}\x1f{each['path']}".encode()
+                at = self.contexts.get(key, (0, 0, 0))[0]
+                self.contexts[key] = (max(at, said["at"]), each["outcomes"], 0)
+                self._bound(said["tenant"])
+            return
+        words = [word.removesuffix("*") for word in said["pattern"].split("/")]
+        tenant = "" if said.get("tenant") is None else f"c{said['tenant']}\x1f"
+        for key in list(self.contexts):
+            if key.decode().startswith(tenant) and all(word in key.decode() for word in words):
+                del self.contexts[key]
 
     def _event(self, event: dict[str, Any]) -> None:
         self._tick(event["timestamp"])
@@ -56,6 +82,9 @@ class _Count:
             outcomes += path in known.counts
             feedback += path in known.feedback
             self.contexts[key] = (max(at, event["timestamp"]), outcomes, feedback)
+        self._bound(tenant)
+
+    def _bound(self, tenant: str) -> None:
         mine = [key for key in self.contexts if key.startswith(f"c{tenant}\x1f".encode())]
         while len(mine) > self._world.schedule.most_contexts:
             oldest = min(mine, key=lambda key: (self.contexts[key][0], -len(key), key))

@@ -28,6 +28,8 @@ PATTERNS: Final = ("*", "domain=air", "workflow_type=refund", "workflow_type=ref
 """What operators choose learners for, the most special last."""
 CHANGING: Final = (2, 4)
 """Remainders by 5 of the seeds whose worlds are changing."""
+MERGING: Final = 2
+"""That of those in which tenants' defaults are merged as well."""
 HOW: Final = ("crash before", "crash after", "lost reply", "refused")
 
 
@@ -175,6 +177,24 @@ class Steer:
 
 
 @dataclass(frozen=True)
+class Forget:
+    """An operator has the contexts of a pattern forgotten."""
+
+    at: int
+    pattern: str
+    tenant: str | None
+
+
+@dataclass(frozen=True)
+class Plant:
+    """An operator gives a workflow type a state, as an import does."""
+
+    at: int
+    tenant: str
+    workflow_type: str
+
+
+@dataclass(frozen=True)
 class Recreate:
     """The log is drained, then created anew: a new log epoch, offsets begin again."""
 
@@ -183,7 +203,7 @@ class Recreate:
 
 Fault = (
     PortFault | Kill | Stop | Stall | Evict | Rebalance | KillExecutor | Duplicate | Poison | Gap
-    | Hole | Redis | Postgres | Compact | Retain | Time | Steer | Recreate
+    | Hole | Redis | Postgres | Compact | Retain | Time | Steer | Forget | Plant | Recreate
 )  # fmt: skip
 
 
@@ -202,6 +222,8 @@ class Schedule:
     """Whether operators choose learners, users judge, and contexts go that are idle for long."""
     most_contexts: int = 1_000
     """Of a tenant in a partition; sometimes fewer than there are."""
+    merging: bool = False
+    """Whether tenants' defaults are merged."""
 
     def __str__(self) -> str:
         broker = "Apache Kafka" if self.kafka else "embedded broker"
@@ -234,13 +256,23 @@ def _changing(drawn: Schedule) -> Schedule:
     """Add what changes what is learned, by a chance of its own: other seeds stay as they are."""
     chance = random.Random(f"{drawn.seed} changes")
     more: list[Fault] = [_steer(chance, _at(chance)) for _ in range(chance.randint(0, 3))]
+    planting = not more  # what another learner was chosen for takes no state of this one
     if chance.random() < 0.3:
         how = chance.choice(HOW)
         more.append(PortFault("control.append", chance.randint(1, 4), how))
     if chance.random() < 0.4:
         more.append(Time(_at(chance), 2.0))
     most = chance.choice([1_000, 1_000, 6])
-    return replace(drawn, faults=drawn.faults + tuple(more), changing=True, most_contexts=most)
+    merging = drawn.seed % 5 == MERGING
+    if chance.random() < 0.4:
+        tenant = chance.choice(["acme", None])
+        more += [Forget(_at(chance), chance.choice(PATTERNS), tenant) for _ in range(2)]
+    if planting:
+        kind = chance.choice(["refund", "joined"])
+        more += [Plant(_at(chance), "acme", kind) for _ in range(2)]
+    return replace(
+        drawn, faults=drawn.faults + tuple(more), changing=True, most_contexts=most, merging=merging
+    )
 
 
 def _at(chance: random.Random) -> int:

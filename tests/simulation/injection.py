@@ -9,7 +9,7 @@ from tests.simulation import faults
 from tests.simulation.broker import COMPACTION_LAG_S, HEARTBEAT_S, RETENTION_S
 from tests.simulation.process import Process
 from tests.simulation.recreation import recreate
-from tests.simulation.steering import steer
+from tests.simulation.steering import forget, plant, steer
 from tests.simulation.traffic import poison
 from tests.simulation.worker import Worker
 from tests.simulation.world import World
@@ -162,6 +162,14 @@ def _steer(world: World, fault: faults.Steer) -> None:
     steer(world, fault)
 
 
+def _forget(world: World, fault: faults.Forget) -> None:
+    forget(world, fault)
+
+
+def _plant(world: World, fault: faults.Plant) -> None:
+    plant(world, fault)
+
+
 def _recreate(world: World, fault: faults.Recreate) -> None:
     recreate(world)
 
@@ -172,5 +180,6 @@ _HOW: dict[type, Callable[[World, Any], None]] = {
     faults.Duplicate: _duplicate, faults.Poison: _poison, faults.Gap: _gap, faults.Hole: _hole,
     faults.Redis: _redis, faults.Postgres: _postgres, faults.Compact: _compact,
     faults.Retain: _retain, faults.Time: _time, faults.Steer: _steer,
+    faults.Forget: _forget, faults.Plant: _plant,
     faults.Recreate: _recreate,
 }  # fmt: skip

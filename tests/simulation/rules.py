@@ -11,11 +11,8 @@ from unittest.mock import patch
 import agents.recovery
 import agents.sink
 import agents.thresholds
-import processing.partition
 from agents.ownership import Ownership
 from delivery.commits import Delivery, Row
-from processing.choices import Choices
-from processing.contexts import Contexts
 from processing.partition import Commit, Partition
 from processing.positions import Positions, Verdict
 from processing.records import Headers, RecordBatch
@@ -23,8 +20,8 @@ from processing.rows import is_deleted
 from processing.spools import Spools
 from processing.storing import Unpacked
 from tests.simulation import clients, databases
+from tests.simulation.control_rules import CONTROL_RULES
 from topics.catalogue import CHANGELOG
-from topics.controls import Choice
 from topics.schema import Threshold
 
 Patches = Any
@@ -65,8 +62,8 @@ def publish_on_opening() -> Patches:
     """What may be in the table but not in Redis is published again on taking up a partition."""
     real = agents.thresholds.ThresholdRuntime._stored
 
-    def stored(self: Any, rows: Any, oldest: int | None = None) -> list[Threshold]:
-        return real(self, rows) if oldest is None else []
+    def stored(self: Any, partition: int, rows: Any, oldest: int | None = None) -> list[Threshold]:
+        return real(self, partition, rows) if oldest is None else []
 
     return patch.object(agents.thresholds.ThresholdRuntime, "_stored", stored)
 
@@ -310,39 +307,6 @@ def rewrite_whole() -> Patches:
     return patch.multiple(Delivery, rewrite=rewrite, _append_again=half)
 
 
-def a_choice_is_a_row() -> Patches:
-    """What an operator chose is in the table, for whoever takes the partition over."""
-    return patch.object(Choices, "drain", lambda _: [])
-
-
-def the_newest_choice_holds() -> Patches:
-    """Of two choices about the same the later one holds, whichever came first in the log."""
-    real = Choices.apply
-
-    def apply(self: Choices, choice: Choice, offset: int) -> bool:
-        self._held = {
-            key: held for key, held in self._held.items() if held.pattern != choice.pattern
-        }
-        return real(self, choice, offset)
-
-    return patch.object(Choices, "apply", apply)
-
-
-def only_what_is_signed() -> Patches:
-    """A control record that no operator signed chooses nothing."""
-    real = processing.partition.read_control
-    return patch.object(
-        processing.partition,
-        "read_control",
-        lambda value, headers, at, _: real(value, headers, at, None),
-    )
-
-
-def restored_contexts_are_bounded_too() -> Patches:
-    """Contexts that a successor takes up go as those do that it has seen itself."""
-    return patch.object(Contexts, "restore", lambda *_: None)
-
-
 RULES: dict[str, Callable[[], Patches]] = {
     rule.__name__: rule
     for rule in (
@@ -352,9 +316,7 @@ RULES: dict[str, Callable[[], Patches]] = {
         generation_check, stall_check, skip_what_was_applied, begin_after_the_watermark,
         offsets_in_the_transaction, offsets_after_the_transaction, unique_key, dead_letters_first,
         dead_letters_before_the_transaction, notice_a_forgetful_redis, mark_while_publishing,
-        markers_instead_of_tombstones, complete_from_the_beginning, rewrite_whole,
-        a_choice_is_a_row, the_newest_choice_holds, only_what_is_signed,
-        restored_contexts_are_bounded_too,
+        markers_instead_of_tombstones, complete_from_the_beginning, rewrite_whole, *CONTROL_RULES,
     )
 }  # fmt: skip
 

@@ -6,10 +6,12 @@ import asyncio
 import uuid
 from typing import TYPE_CHECKING, Final
 
+from learners.policy import spec
+from processing.placement import owner
 from tests.simulation.broker import PARTITIONS
-from tests.simulation.faults import Steer
+from tests.simulation.faults import Forget, Plant, Steer
 from tests.simulation.process import BrokerAway, Process
-from topics.controls import Choice, control_records
+from topics.controls import Choice, Reset, Seed, Seeded, control_records
 from topics.letters import Outgoing
 
 if TYPE_CHECKING:
@@ -52,11 +54,33 @@ class Steering(Process):
         Steering(self.world, self._waiting, signed=self._signed)
 
 
-def steer(world: World, fault: Steer) -> None:
-    """Send one choice into every partition."""
+def _said_now(world: World) -> tuple[str, int]:
+    """Return id and time of a command."""
     # Clocks differ: a choice may be made later, and yet be the earlier one by its time.
     at = world.wall_ms() + world.chance.randint(-60_000, 60_000)
-    name = str(uuid.UUID(int=world.chance.getrandbits(128), version=4))
-    choice = Choice(name, at, fault.pattern, fault.learner)
+    return str(uuid.UUID(int=world.chance.getrandbits(128), version=4)), at
+
+
+def steer(world: World, fault: Steer) -> None:
+    """Send one choice into every partition."""
+    choice = Choice(*_said_now(world), fault.pattern, fault.learner)
     key = OPERATORS_KEY if fault.signed else b"another key"
     Steering(world, control_records(choice, range(PARTITIONS), key), signed=fault.signed)
+
+
+def forget(world: World, fault: Forget) -> None:
+    """Send one reset into every partition."""
+    reset = Reset(*_said_now(world), fault.pattern, fault.tenant)
+    Steering(world, control_records(reset, range(PARTITIONS), OPERATORS_KEY), signed=True)
+
+
+def plant(world: World, fault: Plant) -> None:
+    """Send one seed into the partition that it is for."""
+    policy = world.rules.policy
+    seeded = Seeded(
+        spec(policy), policy.version, policy.initial(), 7, f"workflow_type={fault.workflow_type}",
+        5, 3,
+    )  # fmt: skip
+    seed = Seed(*_said_now(world), fault.tenant, 0, (seeded,))
+    place = owner(fault.tenant, fault.workflow_type, PARTITIONS)
+    Steering(world, control_records(seed, [place], OPERATORS_KEY), signed=True)

@@ -21,7 +21,9 @@ RARE: dict[str, int] = {
     "higher_offset_wins": 2626,
     "mark_while_publishing": 200,
     "offset_behind_newer_rows": 723,
+    "resets_forget_once": 99,
     "rewrite_whole": 177,
+    "said_until_it_is_heard": 172,
     "stall_check": 550,
 }
 """Seeds that find what takes a rarer coincidence; they keep the promise with the rule on."""

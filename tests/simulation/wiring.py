@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import uuid
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from functools import lru_cache
+from operator import ne
 from types import SimpleNamespace
 from typing import Any
 from unittest.mock import patch
 
 import agents.adoption
+import agents.defaults
 import agents.lane
 import agents.ownership
 import agents.recovery
@@ -18,6 +21,7 @@ import agents.sweeper
 import agents.thresholds
 import delivery.commits
 import delivery.intake
+import processing.merging
 import processing.tombstones
 from processing.answers import stored_threshold
 from tests.simulation import clients, databases
@@ -58,6 +62,17 @@ def _now() -> float:
     return 0.0 if process is None else process.world.loop.now
 
 
+def _now_ms() -> int:
+    process = OWNER.get()
+    return 0 if process is None else process.world.wall_ms()
+
+
+def _new_id(_now_ms: int) -> str:
+    process = OWNER.get()
+    assert process is not None
+    return str(uuid.UUID(int=process.world.chance.getrandbits(128), version=4))
+
+
 @contextmanager
 def simulated() -> Iterator[None]:
     """Let agents run in worlds. The address that a client is given is its worker."""
@@ -83,6 +98,13 @@ def simulated() -> Iterator[None]:
         (agents.lane, {"end_process": end_process, "log": _Log()}),
         (agents.sweeper, {"log": _Log(), "SWEEP_S": SWEEP_S}),
         (agents.adoption, {"log": _Log()}),
+        (agents.defaults, {
+            "log": _Log(), "time": SimpleNamespace(time_ns=lambda: _now_ms() * 1_000_000),
+        }),
+        (processing.merging, {
+            "new_id": _new_id, "LEAST": 1, "AGAIN_S": 0.0, "_evidence_moved": ne,
+            "_default_moved": ne,
+        }),
         (delivery.commits, {"log": _Log()}),
         (delivery.intake, {"log": _Log()}),
         (processing.tombstones, {"BURY_AFTER_S": BURY_AFTER_S}),

@@ -25,6 +25,8 @@ if TYPE_CHECKING:
     from tests.simulation.world import World
 
 COMMIT_S: Final = 9.0
+MERGE_S: Final = 12.0
+NEVER_S: Final = 1e9
 PLAN: Final = SinkPlan(EPISODES_GROUP, EVENTS.name, Sink, unpack_events)  # type: ignore[arg-type]
 
 
@@ -54,6 +56,7 @@ class Worker(Process):
         config = WorkerConfig(
             here, here, here, Path(), self.world.rules, self.name,
             RefusalLimits(ratio=0, run=0),
+            merge_every_s=MERGE_S if self.world.schedule.merging else NEVER_S,
         )  # fmt: skip
         app: Any = self.app
         if self.kind == "thresholds":

@@ -1,0 +1,145 @@
+"""`headstart thresholds reset` and `import`: what was learned, forgotten or given, in the log."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
+
+import typer
+
+from cli.letter_choice import confirm
+from cli.options import Data, Json, Kafka
+from cli.output import FAILURE, say, show_json
+
+if TYPE_CHECKING:
+    from settings import Settings
+    from topics.controls import Control
+
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Say what would happen, and send nothing.")]
+Yes = Annotated[bool, typer.Option("--yes", help="Do not ask.")]
+
+
+def reset(
+    pattern: Annotated[
+        str, typer.Argument(help="key=value parts joined by /, a value may be *; * alone: all.")
+    ],
+    tenant: Annotated[
+        str | None, typer.Option(help="Whose contexts [default: everybody's].")
+    ] = None,
+    dry_run: DryRun = False,
+    yes: Yes = False,
+    kafka: Kafka = None,
+    data: Data = None,
+    json: Json = False,
+) -> None:
+    """Forget what was learned in every context that has all parts of a pattern.
+
+    They learn anew from then on; a workflow type begins with its tenant's default. Those below
+    them are forgotten as well. It goes into every partition of headstart.events as a control
+    record, signed where HEADSTART_OPERATORS_KEY is set.
+
+    Examples: headstart thresholds reset workflow_type=refund --tenant acme --dry-run;
+    headstart thresholds reset 'user_id=u7' --yes
+    """
+    from headstart.events import new_id
+    from processing.choices import parts
+    from settings import read_settings
+    from topics.controls import Reset
+
+    parts(pattern)
+    settings = read_settings(kafka=kafka, data=data)
+    now = time.time_ns() // 1_000_000
+    said = Reset(new_id(now), now, pattern, tenant)
+    whose = f"of {tenant}" if tenant else "of every tenant"
+    about = {"id": said.id, "pattern": pattern, "tenant": tenant}
+    question = f"Forget {{}} contexts {whose}?"
+    asyncio.run(_intervene(settings, _How(question, about, dry_run, yes, json), said))
+
+
+def import_learned(
+    file: Annotated[Path, typer.Argument(help="What `headstart thresholds export` wrote.")],
+    tenant: Annotated[str | None, typer.Option(help="Only this tenant's.")] = None,
+    dry_run: DryRun = False,
+    yes: Yes = False,
+    kafka: Kafka = None,
+    data: Data = None,
+    json: Json = False,
+) -> None:
+    """Have contexts stand as an export says, and go on learning from there.
+
+    What they have learned until then is overwritten. Each goes to its own partition of
+    headstart.events as a control record, signed where HEADSTART_OPERATORS_KEY is set. A context
+    keeps what it is given where the same policy learns there; choose it first.
+
+    Examples: headstart thresholds import learned.jsonl --dry-run;
+    headstart thresholds import learned.jsonl --tenant acme --yes
+    """
+    from headstart.events import new_id
+    from replay.learned import NotLearned, read_learned
+    from settings import read_settings
+
+    settings = read_settings(kafka=kafka, data=data)
+    header, lines = read_learned(file)
+    if header.levels != settings.levels:
+        wanted = ",".join(header.levels)
+        raise NotLearned(f"{file}: has the levels {wanted}; set HEADSTART_LEVELS={wanted}")
+    now = time.time_ns() // 1_000_000
+    wanted_lines = [each for each in lines if tenant in (None, each.tenant)]
+    about = {"id": new_id(now), "file": str(file), "tenant": tenant}
+    how = _How("Overwrite {} contexts?", about, dry_run, yes, json)
+    asyncio.run(_intervene(settings, how, (wanted_lines, now)))
+
+
+class _How(NamedTuple):
+    question: str
+    about: Mapping[str, Any]
+    dry_run: bool
+    yes: bool
+    json: bool
+
+
+async def _intervene(settings: Settings, how: _How, what: Any) -> None:
+    """Try control records on a copy of the table; ask; send them."""
+    from replay.seeding import rehearse, seeds_of
+    from replay.table import read_whole_table
+    from settings import operators_key, rules_of
+    from topics.control_log import send_control
+    from topics.controls import Reset
+    from topics.epoch import read_epoch
+
+    epoch = await read_epoch(settings.kafka)
+    tables = await read_whole_table(settings.kafka, epoch)
+    said: Sequence[tuple[int, Control]]
+    if isinstance(what, Reset):
+        said = [(partition, what) for partition in tables]
+    else:
+        said = seeds_of(what[0], epoch.partitions, how.about["id"], what[1])
+    tried = rehearse(tables, epoch, rules_of(settings), said, time.time_ns() // 1_000_000)
+    found = {**how.about, "contexts": tried.contexts, "refused": tried.refused}
+    for reason in tried.refused:
+        say(f"would be refused: {reason}")
+    if how.dry_run or tried.refused:
+        _show({**found, "sent": False}, f"{tried.contexts} contexts, nothing sent", how.json)
+        if tried.refused:
+            raise typer.Exit(FAILURE)
+        return
+    confirm(how.question.format(tried.contexts), how.yes)
+    offsets: dict[int, int] = {}
+    key = operators_key(settings)
+    if isinstance(what, Reset):
+        offsets = await send_control(settings.kafka, what, key)
+    else:
+        for partition, seed in said:
+            offsets |= await send_control(settings.kafka, seed, key, only=[partition])
+    text = f"{tried.contexts} contexts, in {len(offsets)} partitions"
+    _show({**found, "sent": True, "offsets": offsets}, text, how.json)
+
+
+def _show(found: Mapping[str, Any], text: str, json: bool) -> None:
+    if json:
+        show_json(found)
+    else:
+        say(text)

@@ -1,0 +1,103 @@
+"""What is known of tenants' learned defaults, as control records said it: the newest of each.
+
+A default is the state in which a tenant's next workflow type begins to learn. Every partition has
+it; the first one also has the evidence of all partitions that it was merged from. Who merges, and
+when, is `processing.merging`'s.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import msgspec
+
+from learners.policy import Policy, State
+from processing.choices import named_policy
+from processing.rows import DEFAULT, control_body, control_row, default_key, evidence_key
+from topics.controls import Default, Evidence, Learned
+
+_encode = msgspec.msgpack.Encoder().encode
+_decode_default = msgspec.msgpack.Decoder(Default).decode
+_decode_evidence = msgspec.msgpack.Decoder(Evidence).decode
+
+
+class Defaults:
+    """The defaults of one partition, and the evidence that it was sent."""
+
+    def __init__(self, epoch: int) -> None:
+        self._epoch = epoch
+        self._held: dict[bytes, Default | Evidence] = {}
+        self._touched: dict[bytes, bytes] = {}
+
+    def restore(self, key: bytes, raw: bytes) -> None:
+        """Take up one row of the table."""
+        self._held[key] = decode_default(raw) if key.startswith(DEFAULT) else decode_evidence(raw)
+
+    def apply(self, said: Default | Evidence, offset: int) -> None:
+        """Take over what was said unless something newer of the same is known.
+
+        Raises `ValueError` where a default's state is none of its learner's.
+        """
+        if isinstance(said, Default):
+            key = default_key(said.tenant)
+            if said.learned is not None:
+                state_in(said.learned)
+        else:
+            key = evidence_key(said.tenant, said.partition)
+        held = self._held.get(key)
+        if held is None or (held.epoch, held.offset) < (said.epoch, said.offset):
+            self._held[key] = said
+            self._touched[key] = control_row(_encode(said), self._epoch, offset)
+
+    def state_of(self, tenant: str, policy: Policy) -> State | None:
+        """Return the state that a tenant's default gives a policy; None where it gives none."""
+        held = self._held.get(default_key(tenant))
+        learned = held.learned if isinstance(held, Default) else None
+        if learned is None:
+            return None
+        before = named_policy(learned.learner)
+        if before is None or before.name != policy.name:
+            return None
+        return policy.migrated(learned.version, learned.state)
+
+    def drain(self) -> list[tuple[bytes, bytes]]:
+        """Return the rows that changed since the last call."""
+        rows = list(self._touched.items())
+        self._touched.clear()
+        return rows
+
+
+def decode_default(raw: bytes) -> Default:
+    """Return a default from its row."""
+    return _decode_default(control_body(raw))
+
+
+def decode_evidence(raw: bytes) -> Evidence:
+    """Return the evidence of a partition from its row."""
+    return _decode_evidence(control_body(raw))
+
+
+def state_in(learned: Learned) -> State:
+    """Return a learner's state as this version reads it. Raises `ValueError` where it cannot."""
+    policy = named_policy(learned.learner)
+    if policy is None:
+        raise ValueError(f"learner: there is no policy {learned.learner!r} in this version")
+    state = policy.migrated(learned.version, learned.state)
+    if state is None:
+        raise ValueError(
+            f"state: is none of {learned.learner}, which keeps {len(policy.initial())} numbers in "
+            f"version {policy.version}, not {len(learned.state)} in version {learned.version}"
+        )
+    return state
+
+
+def readable(known: Iterable[Learned], learner: str) -> list[tuple[State, int]]:
+    """Return (state, outcomes) of those that one learner learned and this version can read."""
+    found = []
+    for each in known:
+        if each.learner == learner:
+            try:
+                found.append((state_in(each), each.outcomes))
+            except ValueError:
+                continue
+    return found

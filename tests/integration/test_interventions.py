@@ -1,0 +1,57 @@
+"""What was learned is exported, forgotten and given back, and a tenant's default is served."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from deploy.system import System
+
+pytestmark = pytest.mark.integration
+
+Event = dict[str, Any]
+
+
+def test_what_was_learned_goes_and_comes_back_and_the_log_says_the_same(
+    system: System,
+    headstart: Any,
+    judged: Callable[..., Event],
+    write_events: Callable[[Sequence[Event]], Path],
+    stored: Any,
+    tenant: str,
+    tmp_path: Path,
+) -> None:
+    at = system.addresses
+    kafka = ("--kafka", at.kafka)
+    events = [judged(tenant, "refund") for _ in range(30)]
+    assert headstart("emit", write_events(events), *kafka).returncode == 0
+    stored.until(lambda: stored.counted("refund").get("workflow_type=refund") == 30, 60)
+    before = stored.served("refund")
+    file = str(tmp_path / "learned.jsonl")
+    exported = headstart("thresholds", "export", file, "--tenant", tenant, *kafka, "--json")
+    assert json.loads(exported.stdout)["contexts"] == 2, exported.stderr
+
+    mine = ("thresholds", "reset", "*", "--tenant", tenant, *kafka)
+    tried = headstart(*mine, "--dry-run", "--json")
+    assert json.loads(tried.stdout)["contexts"] == 2, tried.stderr
+    assert stored.served("refund") == before
+    assert headstart(*mine, "--yes", "--json").returncode == 0
+    stored.until(lambda: all(each.get("deleted") for each in stored.served("refund").values()), 60)
+
+    back = headstart("thresholds", "import", file, *kafka, "--yes", "--json")
+    assert json.loads(back.stdout)["contexts"] == 2, back.stderr
+    stored.until(lambda: not any(e.get("deleted") for e in stored.served("refund").values()), 60)
+    for path, value in stored.served("refund").items():
+        assert value["speculate"] == before[path]["speculate"]
+        assert value["outcomes"] == 30
+
+    stored.until(lambda: "default" in stored.served(""), 90)
+    assert stored.served("")["default"]["outcomes"] == 30
+    assert system.drain(60.0)
+    places = ("--postgres", at.postgres, "--redis", at.redis)
+    verified = headstart("verify", *kafka, *places, "--json")
+    assert json.loads(verified.stdout)["counts"] == {}, verified.stderr

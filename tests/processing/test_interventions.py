@@ -1,0 +1,111 @@
+"""Resets and seeds: what they do at their offset, and that a repetition does nothing."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import pytest
+
+from learners.registry import policy
+from processing.partition import Partition
+from processing.rows import context_key, is_deleted
+from processing.rules import Rules
+from tests.processing.building import EPOCH, NOW, Table, context, counts, fetch, judged, reasons
+from tests.processing.test_controls import EVERY, RETAIL, record, run
+from topics.controls import Reset, Seed, Seeded
+
+ALICE = RETAIL + "/user_id=alice"
+
+
+def reset(pattern: str = "*", **fields: Any) -> Any:
+    return record(Reset(**{"id": "r1", "at": NOW, "pattern": pattern, **fields}))
+
+
+def seeded(path: str = EVERY, learner: str = "td", **fields: Any) -> Seeded:
+    given = {"version": policy(learner).version, "state": (0.81, 0.8, 0.6, 0.5), **fields}
+    return Seeded(learner, given.pop("version"), given.pop("state"), 40, path, 30, 20, **given)
+
+
+def seed(*contexts: Seeded, **fields: Any) -> Any:
+    return record(Seed(**{"id": "s1", "at": NOW, "tenant": "acme", "place": 0, "contexts": contexts,
+                          **fields}))  # fmt: skip
+
+
+def there(table: Table, path: str = EVERY, tenant: str = "acme") -> bool:
+    return not is_deleted(table.get(context_key(tenant, path), b"\0" * 16))
+
+
+def test_a_reset_forgets_what_its_pattern_holds_for_and_all_below() -> None:
+    events = [judged(user_id="alice"), judged(tenant="globex")]
+    table, commit = run(*events, reset("domain=retail", tenant="acme"))
+    assert [there(table, path) for path in (EVERY, RETAIL, ALICE)] == [True, False, False]
+    assert there(table, RETAIL, "globex")
+    assert {each.path for each in commit.moved if each.deleted} == {RETAIL, ALICE}
+    assert counts(table).forgotten == 2
+
+
+def test_what_is_forgotten_learns_anew() -> None:
+    table, _ = run(judged(correct=False), judged(), reset(), judged())
+    alone, _ = run(judged())
+    assert context(table).state == context(alone).state
+    assert context(table).outcomes == 1
+
+
+def test_a_reset_that_comes_again_or_late_forgets_nothing_more() -> None:
+    table, _ = run(judged(), reset(), judged(), reset(), reset(id="r0"))
+    assert there(table)
+    table, _ = run(reset(id="r2"), table=table)
+    assert not there(table)
+
+
+def test_a_seeded_context_stands_as_it_was_said_and_goes_on() -> None:
+    table, commit = run(judged(), seed(seeded()))
+    assert context(table).state == (0.81, 0.8, 0.6, 0.5)
+    assert context(table).outcomes == 40
+    assert [each.speculate for each in commit.moved] == [0.81]
+    assert counts(table).seeded == 1
+    table, _ = run(judged(), seed(seeded()), table=table)  # the same once more
+    assert context(table).outcomes == 41
+
+
+def test_one_pass_gives_what_a_pass_with_restarts_gives() -> None:
+    records = [judged(user_id="alice"), seed(seeded(), seeded(RETAIL)), judged(), reset(RETAIL)]
+    records += [judged(user_id="alice"), seed(seeded(), id="s2"), judged()]
+    table, _ = run(*records)
+    rows: Table = {}
+    core = Partition(0, 1, EPOCH, Rules(policy("td")), rows.get)
+    batch = fetch(*(each[0] if isinstance(each, tuple) else each for each in records))
+    batch.headers |= {at: each[1] for at, each in enumerate(records) if isinstance(each, tuple)}
+    core.apply(batch)
+    rows.update(core.commit().rows)
+    assert rows == table
+
+
+@pytest.mark.parametrize(
+    ("wrong", "said"),
+    [
+        (seeded(learner="ema", state=()), "state: is none of ema"),
+        (seeded(learner="fixed", state=()), "is learned by td here, not fixed"),
+        (seeded(ALICE), "is not there, which is above"),
+        (seeded(version=9), "state: is none of td"),
+    ],
+)
+def test_a_seed_that_cannot_be_followed_is_a_dead_letter(wrong: Seeded, said: str) -> None:
+    table, commit = run(seed(seeded(), wrong))
+    (reason,) = reasons(commit)
+    assert said in reason
+    assert not there(table)
+
+
+def test_a_seed_is_for_its_own_partition() -> None:
+    value, headers = seed(seeded())
+    refused = []
+    for partition in range(4):
+        core = Partition(partition, 4, EPOCH, Rules(policy("td")), {}.get)
+        batch = fetch(value)
+        batch.headers[0] = headers
+        core.apply(batch)
+        refused += reasons(core.commit())
+    assert len(refused) == 3
+    assert msgspec.json.decode(value)["kind"] == "seed"

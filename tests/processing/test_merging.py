@@ -1,0 +1,122 @@
+"""From workflow types to a tenant's default: what is said, when, and what it is good for."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from learners.policy import Policy
+from learners.registry import POLICIES, policy
+from processing.answers import serves, stored_threshold
+from processing.merging import AGAIN_S, LEAST, Merger, TypesKnown
+from processing.partition import Partition
+from processing.rows import context_key, default_key
+from processing.rules import Rules
+from tests.processing.building import EPOCH, NOW, Table, context, fetch, judged
+from tests.processing.test_controls import record, run
+from topics.controls import Default, Evidence, Learned
+
+STATE = (0.77, 0.76, 0.6, 0.5)
+
+
+class Clock:
+    now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def default(offset: int = 3, state: Any = STATE, **fields: Any) -> Any:
+    learned = None if state is None else Learned("td", policy("td").version, state, 40)
+    given = {"id": "d1", "at": NOW, "tenant": "acme", "epoch": EPOCH, "offset": offset, **fields}
+    return record(Default(learned=learned, **given))
+
+
+def test_a_workflow_type_that_nobody_has_seen_begins_with_the_default() -> None:
+    table, _ = run(judged(), default(), judged(), judged(workflow_type="other"))
+    alone, _ = run(judged(workflow_type="other"))
+    begun, plain = (context(each, "workflow_type=other").state for each in (table, alone))
+    assert begun[0] != plain[0]
+    other, _ = run(default(tenant="globex"), judged(workflow_type="other"))
+    assert context(other, "workflow_type=other").state == plain  # never across tenants
+
+
+@pytest.mark.parametrize("order", [(1, 2), (2, 1), (2, 1, 2)])
+def test_the_default_of_the_highest_place_holds_in_whatever_order(order: tuple[int, ...]) -> None:
+    said = {1: default(1), 2: default(2, (0.9, 0.9, 0.6, 0.5))}
+    table, _ = run(*(said[number] for number in order))
+    assert stored_threshold(default_key("acme"), table[default_key("acme")]).speculate == 0.9
+
+
+def test_a_default_is_served_by_the_first_partition_and_taken_back() -> None:
+    table, commit = run(default())
+    (served,) = commit.moved
+    assert (served.path, served.workflow_type, served.speculate) == ("default", "", 0.77)
+    key = default_key("acme")
+    assert [serves(partition, key) for partition in (0, 1)] == [True, False]
+    _, commit = run(default(4, None), table=table)
+    assert [each.deleted for each in commit.moved] == [True]
+
+
+def test_a_default_of_another_layout_is_a_dead_letter() -> None:
+    _, commit = run(default(state=(1.0,)))
+    assert len(commit.dead_letters) == 1
+
+
+def learned_by(learner: Policy, *types: str, outcomes: int = LEAST) -> list[tuple[bytes, bytes]]:
+    rows: Table = {}
+    core = Partition(0, 1, EPOCH, Rules(learner), rows.get)
+    core.apply(fetch(*(judged(workflow_type=each) for _ in range(outcomes) for each in types)))
+    rows.update(core.commit().rows)
+    return list(rows.items())
+
+
+def test_what_a_partition_knows_is_said_once_and_again_when_it_moved() -> None:
+    clock = Clock()
+    known = TypesKnown(3, clock)
+    known.note(learned_by(policy("td"), "refund", "order"))
+    (evidence,) = known.due(NOW)
+    assert (evidence.partition, {each.path for each in evidence.known}) == (
+        3, {"workflow_type=refund", "workflow_type=order"},
+    )  # fmt: skip
+    assert known.due(NOW)  # nobody has heard it yet
+    known.sent(evidence)
+    clock.now += AGAIN_S
+    assert not known.due(NOW)
+    known.note(learned_by(policy("td"), "refund", outcomes=5 * LEAST))
+    assert len(known.due(NOW)) == 1
+
+
+def test_few_outcomes_are_no_evidence() -> None:
+    known = TypesKnown(0, Clock())
+    known.note(learned_by(policy("td"), "refund", outcomes=LEAST - 1))
+    assert known.due(NOW) == []
+
+
+def test_a_type_that_went_is_said_to_have_gone() -> None:
+    known = TypesKnown(0, Clock())
+    known.note([(context_key("acme", "workflow_type=refund"), b"\0" * 16)])
+    (evidence,) = known.due(NOW)
+    assert evidence.known == ()
+
+
+@pytest.mark.parametrize("learner", POLICIES.values(), ids=POLICIES)
+def test_evidence_of_every_policy_makes_a_default_that_is_taken(learner: Policy) -> None:
+    known, merger = TypesKnown(0, Clock()), Merger(learner, Clock())
+    known.note(learned_by(learner, "refund", "order"))
+    table: Table = {}
+    for evidence in known.due(NOW):
+        core = Partition(0, 1, EPOCH, Rules(learner), table.get)
+        assert isinstance(evidence, Evidence)
+        value, headers = record(evidence)
+        batch = fetch(value)
+        batch.headers[0] = headers
+        core.apply(batch)
+        table.update(core.commit().rows)
+    merger.note(list(table.items()))
+    (said,) = merger.due(NOW)
+    _, commit = run(record(said))
+    assert commit.dead_letters == []
+    assert said.learned is not None
+    assert said.learned.outcomes == 2 * LEAST

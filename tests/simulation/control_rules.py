@@ -1,0 +1,121 @@
+"""Rules about control records and what they change, each of which can be switched off."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from typing import Any, Final
+from unittest.mock import patch
+
+import agents.thresholds
+import processing.merging
+import processing.partition
+from agents.defaults import say_what_is_known
+from processing.choices import Choices
+from processing.contexts import Contexts
+from processing.interventions import Interventions
+from processing.rows import default_key
+from topics.controls import Choice
+
+Patches = Any
+
+
+@contextmanager
+def _both(*patches: Patches) -> Iterator[None]:
+    with ExitStack() as stack:
+        for each in patches:
+            stack.enter_context(each)
+        yield
+
+
+def a_choice_is_a_row() -> Patches:
+    """What an operator chose is in the table, for whoever takes the partition over."""
+    return patch.object(Choices, "drain", lambda _: [])
+
+
+def the_newest_choice_holds() -> Patches:
+    """Of two choices about the same the later one holds, whichever came first in the log."""
+    real = Choices.apply
+
+    def apply(self: Choices, choice: Choice, offset: int) -> bool:
+        self._held = {
+            key: held for key, held in self._held.items() if held.pattern != choice.pattern
+        }
+        return real(self, choice, offset)
+
+    return patch.object(Choices, "apply", apply)
+
+
+def only_what_is_signed() -> Patches:
+    """A control record that no operator signed chooses nothing."""
+    real = processing.partition.read_control
+    return patch.object(
+        processing.partition,
+        "read_control",
+        lambda value, headers, at, _: real(value, headers, at, None),
+    )
+
+
+def restored_contexts_are_bounded_too() -> Patches:
+    """Contexts that a successor takes up go as those do that it has seen itself."""
+    return patch.object(Contexts, "restore", lambda *_: None)
+
+
+def defaults_by_the_log() -> Patches:
+    """A default enters a partition by its log, and there at an offset."""
+    real = processing.merging.Merger.due
+    said: dict[int, Any] = {}
+
+    def due(self: Any, now_ms: int) -> Any:
+        found = said[id(self)] = real(self, now_ms)
+        return found
+
+    async def say(owned: Any, runtime: Any) -> None:
+        await say_what_is_known(owned, runtime)
+        for default in said.pop(id(owned.merger), ()):
+            for each in runtime._owned.values():
+                each.core._defaults._held[default_key(default.tenant)] = default
+
+    return _both(
+        patch.object(processing.merging.Merger, "due", due),
+        patch.object(agents.thresholds, "say_what_is_known", say),
+    )
+
+
+def resets_forget_once() -> Patches:
+    """A reset, or a seed, that comes again, or after a later one, changes nothing."""
+    return patch.object(Interventions, "new", lambda *_: True)
+
+
+def resets_by_markers() -> Patches:
+    """What a reset forgets is deleted by rows that say so."""
+    real = Contexts.forget
+
+    def forget(self: Contexts, holds: Any, offset: int) -> int:
+        before = set(self._touched)
+        count = real(self, holds, offset)
+        for key in set(self._touched) - before:
+            del self._touched[key]
+        return count
+
+    return patch.object(Contexts, "forget", forget)
+
+
+def said_until_it_is_heard() -> Patches:
+    """Evidence and defaults are said again until every partition that they are for has them."""
+    real = processing.merging._News.due
+
+    def due(self: Any, says: Any, moved: Any) -> Any:
+        found = real(self, says, moved)
+        for tenant, what in found:
+            self.said(tenant, what)
+        return found
+
+    return patch.object(processing.merging._News, "due", due)
+
+
+CONTROL_RULES: Final = (
+    a_choice_is_a_row, the_newest_choice_holds, only_what_is_signed,
+    restored_contexts_are_bounded_too, defaults_by_the_log, said_until_it_is_heard,
+    resets_forget_once, resets_by_markers,
+)  # fmt: skip
