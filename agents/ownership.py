@@ -66,6 +66,7 @@ class Ownership:
             self.core.restore_some(rows)
             self._note(rows)
         self.core.check_restored()
+        self.types.restored()
 
     async def _handle(self, batches: list[tuple[TP, RecordBatch]]) -> None:
         parts: list[Slice] = []

@@ -73,6 +73,14 @@ class TypesKnown:
             elif key == PARTITION_KEY:
                 self._place = version(raw)
 
+    def restored(self) -> None:
+        """Look at every tenant once: what an earlier owner said last, nobody knows here.
+
+        It may have said what has gone since, and is not enough any more to be said by itself.
+        """
+        for tenant in self._rows:
+            self._news.changed(tenant)
+
     def due(self, now_ms: int) -> list[Evidence]:
         """Return what is to be said now; `sent` is to be called when it was."""
         found = self._news.due(self._known, _evidence_moved)

@@ -45,8 +45,8 @@ def _pooled(learner: str, tables: Sequence[Rows]) -> dict[str, State]:
         types = []
         for key, raw in rows.items():
             tenant, path = context_of(key) if key[:1] == CONTEXT else ("", "/")
-            if "/" not in path:
-                types.append((-decode_context(raw).outcomes, path, tenant, decode_context(raw)))
+            if "/" not in path and (row := decode_context(raw)).outcomes:
+                types.append((-row.outcomes, path, tenant, row))
         for _, _, tenant, row in sorted(types):
             if row.learner == learner:
                 known[tenant].append((row.state, float(row.outcomes)))

@@ -184,6 +184,7 @@ class World:
             call.answer.set_result(call.result)
         else:
             call.answer.set_exception(call.error)
+            call.answer.exception()  # seen: who waits for it may die before it can look
 
     def forget_calls(self, process: Process) -> None:
         """Lose some of what a dead process had sent; the rest arrives late."""
