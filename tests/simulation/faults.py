@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
-LAST_FAULT_AT: Final = 270
+LAST_FAULT_AT: Final = 220
 """Step by which the last fault has happened; about when the last event is emitted."""
 
 PORTS: Final = (
@@ -247,7 +247,7 @@ def schedule(seed: int, learners: tuple[str, ...]) -> Schedule:
         faults.append(_poison(chance))
     if workers == 1 and chance.random() < 0.5:
         faults.append(Recreate(_at(chance)))
-    events, learner = chance.randint(8, 20), chance.choice(learners)
+    events, learner = chance.randint(6, 14), chance.choice(learners)
     drawn = Schedule(seed, kafka, workers, events, learner, tuple(faults))
     return _changing(drawn) if seed % 5 in CHANGING else drawn
 

@@ -110,7 +110,12 @@ class Loop(asyncio.AbstractEventLoop):
                 continue
             owner = handle._context.get(OWNER)  # type: ignore[attr-defined]
             if owner is None or owner.running:
-                handle._run()  # type: ignore[attr-defined]
+                try:
+                    handle._context.run(handle._callback, *handle._args)  # type: ignore[attr-defined]
+                except KeyboardInterrupt:
+                    raise
+                except BaseException as error:  # `Ended` is no Exception, so that nobody catches it
+                    self.call_exception_handler({"exception": error})
             elif owner.paused:
                 owner.parked.append(handle)
 
