@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -72,16 +72,20 @@ def demo(
     ):
         result = run_demo(config, addresses, epoch, check, tell)
     _show(result.summary)
-    for sentence in result.broken:
-        say(f"broken invariant: {sentence}")
-    if not result.broken:
-        say("invariants hold: every event stored once, every outcome counted once")
+    _say_invariants(result.broken)
     if html is not None:
         _write(html, result, config, settings)
     if json:
         show_json(result.summary | {"broken": result.broken})
     if result.broken:
         raise typer.Exit(FAILURE)
+
+
+def _say_invariants(broken: Sequence[str]) -> None:
+    for sentence in broken:
+        say(f"broken invariant: {sentence}")
+    if not broken:
+        say("invariants hold: every event stored once, every outcome counted once")
 
 
 @contextmanager

@@ -103,7 +103,7 @@ class Reader:
         tenant = given.get("tenant")
         question = self._mirror.default_question("default" if tenant is None else str(tenant))
         if isinstance(question, Question) and self._pausing():
-            return self._unanswered(question, None)
+            return self._mirror.last_known(question)  # counted with the context's own question
         return question
 
     def _answered(

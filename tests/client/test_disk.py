@@ -194,15 +194,15 @@ def test_a_disk_that_is_really_full_loses_nothing_and_goes_on(tmp_path: Path) ->
 
 READ_ONLY = """
 import contextlib, os, sys
-import headstart
+from headstart import Emitter, SpoolUnavailable
 with contextlib.suppress(ImportError):  # later the interpreter's own files may be out of reach
     import opentelemetry.trace, prometheus_client
 if os.getuid() == 0:
     os.setuid(65534)  # permissions do not bind root
-emitter = headstart.Emitter("127.0.0.1:1", spool=sys.argv[1], shipper="none")
+emitter = Emitter("127.0.0.1:1", spool=sys.argv[1], shipper="none")
 try:
     emitter.emit(event_type="task_complete", workflow_type="w", workflow_id="w")
-except headstart.SpoolUnavailable as error:
+except SpoolUnavailable as error:
     print(error)
 assert emitter.stats()["emitted"] == 0
 emitter.close()

@@ -19,6 +19,7 @@ from tests.faults.checker import _whole_lines
 from tests.faults.executor import Work, command
 from tests.faults.services import services
 from topics.catalogue import EVENTS
+from topics.controls import CONTROL_HEADER
 from topics.epoch import ensure_topics
 from topics.reading import read_records, topic_state
 
@@ -88,6 +89,8 @@ async def _arrived(kafka: str) -> Arrived:
     ids: set[str] = set()
     repeated = disordered = 0
     async for record in read_records(kafka, EVENTS.name, state.begin, state.end):
+        if any(name == CONTROL_HEADER for name, _value in record.headers):
+            continue
         for event in orjson.loads(record.value):
             spool, position = event["origin"]
             place = spool, event["workflow_type"]

@@ -124,7 +124,7 @@ def test_a_pooled_calibration_lies_between_the_prior_and_what_was_learned() -> N
     learned = run(learner, stream)[-1][0]
     one, many = (learner.pooled([learned] * n, [1.0] * n) for n in (1, 16))
     assert learned[5] < many[5] < one[5] < learner.initial()[5]
-    assert many[8] < one[8] < learner.initial()[8]
+    assert many[8] < one[8], "one that is so far off says that others may be, too"
 
 
 @pytest.mark.parametrize("name", ["hops", "hops_target", "meta"])

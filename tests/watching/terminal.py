@@ -20,7 +20,10 @@ _ESCAPES = re.compile(rb"\x1b\[[0-9;?]*[A-Za-z]")
 ENVIRONMENT = {
     name: value
     for name, value in os.environ.items()
-    if "HEADSTART" not in name and not name.startswith("LC_") and name not in {"LANG", "NO_COLOR"}
+    if "HEADSTART" not in name
+    and not name.startswith("LC_")
+    # A size in the environment, as a run on several processes has it, overrules the terminal's.
+    and name not in {"COLUMNS", "LANG", "LINES", "NO_COLOR"}
 }
 WAIT_S = 120.0
 

@@ -35,6 +35,9 @@ CLOCK_WRONG_S: Final = 60.0
 
 
 def _faust() -> Path | None:
+    loaded = sys.modules.get("faust")
+    if loaded is not None:  # it puts a module without a spec in its own place
+        return Path(loaded.__path__[0])
     spec = find_spec("faust")
     folders = list(spec.submodule_search_locations or ()) if spec else []
     return Path(folders[0]) if folders else None
