@@ -187,7 +187,8 @@ async def _redis(
     """Compare what Redis serves with the table; what is on its way gets time."""
     deadline = asyncio.get_running_loop().time() + REDIS_PATIENCE_S
     while True:
-        served = {(each["tenant"], each["path"]): each async for each in served_thresholds(url)}
+        every = served_thresholds(url, defaults=True)
+        served = {(each["tenant"], each["path"]): each async for each in every}
         wrong = Findings()
         for place, threshold in expected.items():
             if threshold.deleted:

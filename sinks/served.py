@@ -8,7 +8,7 @@ from urllib.parse import unquote
 
 import orjson
 
-from headstart.contexts import redis_key
+from headstart.contexts import DEFAULT_PATH, redis_key
 from headstart.overrides import OVERRIDES_FIELD
 from sinks.connections import asking_redis
 
@@ -16,19 +16,23 @@ _PATTERN = "headstart:thresholds:*"
 
 
 async def served_thresholds(
-    redis_url: str, tenant: str | None = None
+    redis_url: str, tenant: str | None = None, *, defaults: bool = False
 ) -> AsyncIterator[dict[str, Any]]:
-    """Yield every served threshold, of one tenant where named. Raises `RedisUnreachable`.
+    """Yield the served thresholds of every context, of one tenant where named.
 
-    Overrides are none: they say what is served instead.
+    Overrides are none: they say what is served instead. A tenant's default is of no context;
+    `defaults` yields them too. Raises `RedisUnreachable`.
     """
+    left_out = {OVERRIDES_FIELD.encode()}
+    if not defaults:
+        left_out.add(DEFAULT_PATH.encode())
     async with asking_redis(redis_url) as client:
         async for key in client.scan_iter(_PATTERN, count=500, _type="hash"):
             owner, workflow_type = key.decode().split(":")[2:4]
             if tenant is not None and unquote(owner) != tenant:
                 continue
             for path, value in (await client.hgetall(key)).items():
-                if path == OVERRIDES_FIELD.encode():
+                if path in left_out:
                     continue
                 served = orjson.loads(value)
                 if served.get("deleted"):

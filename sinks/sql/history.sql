@@ -17,12 +17,14 @@ COPY stage_history FROM STDIN (FORMAT text, NULL '')
 DELETE FROM stage_history
 
 -- name: merge_stage
--- Store what is new; times are made as in episodes.sql.
+-- Store what is new; times are made as in episodes.sql. A tenant's default is of no workflow type,
+-- and what has gone has no learner.
 INSERT INTO threshold_history (
     tenant, workflow_type, path, epoch, "offset", speculate, suggest, outcomes, learner, at
 )
 SELECT
-    tenant, workflow_type, path, epoch, "offset", speculate, suggest, outcomes, learner,
+    tenant, coalesce(workflow_type, ''), path, epoch, "offset", speculate, suggest, outcomes,
+    coalesce(learner, ''),
     timestamptz 'epoch' + (at_ms / 86400000) * interval '24 hours'
         + (at_ms % 86400000) * interval '1 millisecond'
 FROM stage_history

@@ -80,3 +80,20 @@ def test_sinks_keep_their_offsets_apart(migrated: str, tenant: str) -> None:
 def test_what_is_no_threshold_is_refused(value: bytes) -> None:
     with pytest.raises(ValueError, match="not a threshold"):
         encode_threshold(value)
+
+
+def test_a_default_and_what_has_gone_have_rows_too(migrated: str, tenant: str) -> None:
+    default = change(tenant, 5, workflow_type="", path="default")
+    gone = change(tenant, 6, learner="", outcomes=0)
+
+    async def refuse(found: Any) -> None:
+        raise AssertionError(found)
+
+    async def run() -> None:
+        async with await HistorySink.open(migrated) as sink:
+            batch = [encode_threshold(orjson.dumps(each)) for each in (default, gone)]
+            assert await sink.store(batch, {0: 7}, topic="h", epoch=1, on_refused=refuse) == 2
+        async with await connect_postgres(migrated) as connection:
+            assert await history_of_context(connection, tenant, "default") == [default]
+
+    asyncio.run(run())
