@@ -11,6 +11,8 @@ from typing import Self
 from redis import Redis
 from redis.exceptions import RedisError
 
+from headstart.contexts import redis_key
+
 _POLL_S = 0.1
 
 
@@ -19,6 +21,7 @@ class Flow:
 
     def __init__(self, redis: str, tenant: str) -> None:
         self._url, self._pattern = redis, f"headstart:thresholds:{tenant}:*"
+        self._default = redis_key(tenant, "").encode()
         self._newest: dict[bytes, int] = {}
         self._ended = threading.Event()
         self._thread = threading.Thread(target=self._watch, daemon=True)
@@ -55,8 +58,10 @@ class Flow:
                             said = json.loads(message["data"])
                             if isinstance(said, dict):  # overrides: nothing of when
                                 continue
-                            newest = max(each["at"] for each in said)
                             key = message["channel"]
+                            if key == self._default:  # says something new once a minute at most
+                                continue
+                            newest = max(each["at"] for each in said)
                             self._newest[key] = max(newest, self._newest.get(key, 0))
             except (RedisError, OSError):  # it is the one that was killed
                 time.sleep(_POLL_S)
