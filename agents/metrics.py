@@ -8,10 +8,10 @@ scrapes. docs/reference is made from the list. Executors' metrics are the client
 from __future__ import annotations
 
 import time
-from bisect import bisect_left
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Final, Literal, NamedTuple
 
+from headstart.reader_metrics import Histogram
 from processing.liveness import Report
 from processing.refusals import Slice
 
@@ -53,31 +53,13 @@ def started() -> float:
     return time.perf_counter()
 
 
-class Histogram:
-    """Counts of seconds by upper bound, and their sum."""
-
-    def __init__(self) -> None:
-        self.counts = [0] * (len(BUCKETS_S) + 1)
-        self.sum = 0.0
-
-    def observe(self, seconds: float) -> None:
-        """Count one."""
-        self.counts[bisect_left(BUCKETS_S, seconds)] += 1
-        self.sum += seconds
-
-    def cumulative(self) -> list[tuple[str, int]]:
-        """Return the counts as Prometheus has them: of all up to each bound."""
-        bounds = [*map(str, BUCKETS_S), "+Inf"]
-        return [(bound, sum(self.counts[: n + 1])) for n, bound in enumerate(bounds)]
-
-
 class Counts:
     """What one worker has counted since its process began."""
 
     def __init__(self) -> None:
         self.batches = self.records = self.events = self.rows = self.dead_letters = 0
         self.published = self.redis_failures = self.postgres_failures = self.waiting = 0
-        self.batch, self.delay = Histogram(), Histogram()
+        self.batch, self.delay = Histogram(BUCKETS_S), Histogram(BUCKETS_S)
 
     def took(self, parts: Sequence[Slice], events: int, begun: float) -> None:
         """Count a batch that took effect. `begun`: `started()` before it."""

@@ -16,6 +16,7 @@ from headstart.producing import start_producer
 from processing.dead_letters import DeadLetter
 from topics.catalogue import CHANGELOG, DEAD_LETTERS, EVENTS
 from topics.letters import Outgoing
+from topics.sending import send_all
 
 MAX_BATCH_BYTES: Final = CHANGELOG.max_record_bytes - 65_536
 
@@ -88,14 +89,4 @@ class BatchProducer:
     async def send_controls(self, records: Iterable[Outgoing]) -> None:
         """Send control records and wait until all are acknowledged. Raises `KafkaError`."""
         assert self._producer is not None
-        futures = [
-            await self._producer.send(
-                EVENTS.name,
-                record.value,
-                key=record.key,
-                partition=record.partition,
-                headers=list(record.headers),
-            )
-            for record in records
-        ]
-        await asyncio.gather(*futures)
+        await send_all(self._producer, EVENTS.name, records)

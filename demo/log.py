@@ -15,7 +15,7 @@ import orjson
 from demo.accounting import Judged
 from headstart.contexts import context_paths
 from topics.catalogue import EVENTS
-from topics.controls import CONTROL_HEADER
+from topics.controls import is_control
 from topics.reading import read_records
 
 
@@ -43,7 +43,7 @@ async def read_log(
     reading = LogReading()
     starts: dict[tuple[str, str], dict[str, Any]] = {}
     async for record in read_records(kafka, EVENTS.name, begin, end):
-        if any(name == CONTROL_HEADER for name, _value in record.headers):
+        if is_control(record.headers):
             continue
         decoded = orjson.loads(record.value)
         for event in decoded if isinstance(decoded, list) else [decoded]:

@@ -15,7 +15,8 @@ import msgspec
 from headstart.contexts import SEPARATOR
 from learners.policy import Policy
 from learners.registry import policy
-from processing.rows import CONTROL, control_body, control_row
+from processing.followed import Followed
+from processing.rows import CONTROL, control_body
 from topics.controls import Choice
 
 _KIND = "learner"
@@ -32,13 +33,11 @@ def named_policy(specification: str) -> Policy | None:
         return None
 
 
-class Choices:
-    """The choices of one partition, newest of each pattern and tenant. All in memory: few."""
+class Choices(Followed[Choice]):
+    """The choices of one partition, newest of each pattern and tenant."""
 
     def __init__(self, epoch: int) -> None:
-        self._epoch = epoch
-        self._held: dict[bytes, Choice] = {}
-        self._touched: dict[bytes, bytes] = {}
+        super().__init__(epoch)
         self._ranked: list[tuple[Choice, Callable[[str, str], bool], Policy]] = []
 
     def restore(self, key: bytes, raw: bytes) -> None:
@@ -59,8 +58,7 @@ class Choices:
         held = self._held.get(key)
         if held is not None and (held.at, held.id) >= (choice.at, choice.id):
             return False
-        self._held[key] = choice
-        self._touched[key] = control_row(_encode(choice), self._epoch, offset)
+        self._hold(key, choice, _encode(choice), offset)
         self._rank()
         return True
 
@@ -73,12 +71,6 @@ class Choices:
             if holds(tenant, path):
                 return chosen
         return None
-
-    def drain(self) -> list[tuple[bytes, bytes]]:
-        """Return the rows that changed since the last call."""
-        rows = list(self._touched.items())
-        self._touched.clear()
-        return rows
 
     def _rank(self) -> None:
         named = [

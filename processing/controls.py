@@ -6,12 +6,7 @@ import hmac
 
 from headstart.events import MAX_CLOCK_SKEW_MS
 from processing.records import Headers
-from topics.controls import CONTROL_HEADER, SIGNATURE_HEADER, Control, decode_control, signature
-
-
-def is_control(headers: Headers) -> bool:
-    """Return whether a record says that it is no event but a control record."""
-    return any(name == CONTROL_HEADER for name, _value in headers)
+from topics.controls import SIGNATURE_HEADER, Control, decode_control, signature
 
 
 def read_control(

@@ -13,7 +13,8 @@ import msgspec
 
 from learners.policy import Policy, State
 from processing.choices import named_policy
-from processing.rows import DEFAULT, control_body, control_row, default_key, evidence_key
+from processing.followed import Followed
+from processing.rows import DEFAULT, control_body, default_key, evidence_key
 from topics.controls import Default, Evidence, Learned
 
 _encode = msgspec.msgpack.Encoder().encode
@@ -21,13 +22,8 @@ _decode_default = msgspec.msgpack.Decoder(Default).decode
 _decode_evidence = msgspec.msgpack.Decoder(Evidence).decode
 
 
-class Defaults:
+class Defaults(Followed[Default | Evidence]):
     """The defaults of one partition, and the evidence that it was sent."""
-
-    def __init__(self, epoch: int) -> None:
-        self._epoch = epoch
-        self._held: dict[bytes, Default | Evidence] = {}
-        self._touched: dict[bytes, bytes] = {}
 
     def restore(self, key: bytes, raw: bytes) -> None:
         """Take up one row of the table."""
@@ -46,8 +42,7 @@ class Defaults:
             key = evidence_key(said.tenant, said.partition)
         held = self._held.get(key)
         if held is None or (held.epoch, held.offset) < (said.epoch, said.offset):
-            self._held[key] = said
-            self._touched[key] = control_row(_encode(said), self._epoch, offset)
+            self._hold(key, said, _encode(said), offset)
 
     def state_of(self, tenant: str, policy: Policy) -> State | None:
         """Return the state that a tenant's default gives a policy; None where it gives none."""
@@ -59,12 +54,6 @@ class Defaults:
         if before is None or before.name != policy.name:
             return None
         return policy.migrated(learned.version, learned.state)
-
-    def drain(self) -> list[tuple[bytes, bytes]]:
-        """Return the rows that changed since the last call."""
-        rows = list(self._touched.items())
-        self._touched.clear()
-        return rows
 
 
 def decode_default(raw: bytes) -> Default:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import msgspec
 
 from headstart.contexts import SEPARATOR
-from processing.rows import CONTROL, control_body, control_row
+from processing.followed import Followed
+from processing.rows import CONTROL, control_body
 from topics.controls import Reset, Seed
 
 Order = tuple[int, str, int]
@@ -16,13 +17,8 @@ _decode = msgspec.msgpack.Decoder(Order).decode
 _KINDS = tuple(CONTROL + f"{kind}{SEPARATOR}".encode() for kind in ("reset", "seed"))
 
 
-class Interventions:
+class Interventions(Followed[Order]):
     """Those of one partition."""
-
-    def __init__(self, epoch: int) -> None:
-        self._epoch = epoch
-        self._held: dict[bytes, Order] = {}
-        self._touched: dict[bytes, bytes] = {}
 
     def restore(self, key: bytes, raw: bytes) -> None:
         """Take up one row of the table."""
@@ -36,15 +32,8 @@ class Interventions:
 
     def note(self, said: Reset | Seed, offset: int) -> None:
         """Note that it was followed."""
-        key = _key_of(said)
-        self._held[key] = order = _order_of(said)
-        self._touched[key] = control_row(_encode(order), self._epoch, offset)
-
-    def drain(self) -> list[tuple[bytes, bytes]]:
-        """Return the rows that changed since the last call."""
-        rows = list(self._touched.items())
-        self._touched.clear()
-        return rows
+        order = _order_of(said)
+        self._hold(_key_of(said), order, _encode(order), offset)
 
 
 def _order_of(said: Reset | Seed) -> Order:

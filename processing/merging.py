@@ -16,7 +16,7 @@ from headstart.contexts import SEPARATOR
 from headstart.events import new_id
 from learners.policy import Policy, State, spec
 from processing.choices import Choices, named_policy
-from processing.defaults import decode_default, decode_evidence, readable
+from processing.defaults import decode_evidence, readable
 from processing.rows import (
     CONTEXT,
     CONTROL,
@@ -43,7 +43,6 @@ AT_ONCE: Final = 20
 """Most tenants of whom something is said at one look."""
 _STAKES: Final = ((0.0, 0.0), (1.0, 1.0), (4.0, 1.0), (1.0, 4.0))
 
-Said = Evidence | Default
 T = TypeVar("T")
 
 
@@ -115,7 +114,6 @@ class Merger:
         self._policy = policy
         self._choices = Choices(0)
         self._evidence: dict[str, dict[int, Evidence]] = {}
-        self._held: dict[str, Default] = {}
         self._place = 0, -1
         self._news: _News[Learned | None] = _News(now_s)
 
@@ -128,9 +126,7 @@ class Merger:
                 self._evidence.setdefault(evidence.tenant, {})[evidence.partition] = evidence
                 self._news.changed(evidence.tenant)
             elif kind == DEFAULT:
-                default = decode_default(raw)
-                self._held[default.tenant] = default
-                self._news.changed(default.tenant)
+                self._news.changed(context_of(key)[0])
             elif kind == CONTROL:
                 self._choices.restore(key, raw)
                 for tenant in self._evidence:

@@ -16,7 +16,7 @@ from processing.addressing import lane_of, meant_for
 from processing.answers import serves, stored_threshold
 from processing.choices import Choices, matcher
 from processing.contexts import Contexts
-from processing.controls import is_control, read_control
+from processing.controls import read_control
 from processing.dead_letters import DeadLetter, dead_letter
 from processing.decode import Refusal, decode_record, event_bytes
 from processing.defaults import Defaults
@@ -43,7 +43,7 @@ from processing.rules import Rules
 from processing.spools import Spools
 from processing.starts import Starts
 from topics.catalogue import THRESHOLDS_GROUP
-from topics.controls import Choice, Control, Reset, Seed
+from topics.controls import Choice, Control, Reset, Seed, is_control
 from topics.records import EventFields
 from topics.schema import Threshold
 

@@ -14,6 +14,7 @@ from topics.catalogue import EVENTS
 from topics.controls import Control, control_records
 from topics.letters import Outgoing
 from topics.reading import topic_state
+from topics.sending import send_all
 
 PATIENCE_S: Final = 30.0
 """How long a broker that refuses is asked again."""
@@ -79,12 +80,5 @@ async def send_control(
 
 
 async def _send(producer: AIOKafkaProducer, record: Outgoing) -> int:
-    sent = await producer.send_and_wait(
-        EVENTS.name,
-        record.value,
-        key=record.key,
-        partition=record.partition,
-        headers=list(record.headers),
-    )
-    offset: int = sent.offset
+    (offset,) = await send_all(producer, EVENTS.name, [record])
     return offset

@@ -8,7 +8,7 @@ and the record to be sent. What it does is processing's affair, who sends it tha
 from __future__ import annotations
 
 import hmac
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Annotated, Final
 
 import msgspec
@@ -141,6 +141,11 @@ Control = Choice | Evidence | Default | Reset | Seed
 """Every kind of control record."""
 
 _decode = msgspec.json.Decoder(Control).decode
+
+
+def is_control(headers: Iterable[tuple[str, bytes | None]]) -> bool:
+    """Return whether a record's headers say that it is no event but a control record."""
+    return any(name == CONTROL_HEADER for name, _value in headers)
 
 
 def decode_control(value: bytes) -> Control:

@@ -7,7 +7,6 @@ its lane shows to be the same, and never loses one.
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from types import TracebackType
 from typing import Final, Literal, Self
@@ -21,6 +20,7 @@ from topics.admin import TopicState
 from topics.catalogue import DEAD_LETTERS, EVENTS, HANDLED
 from topics.letters import Letter, Outgoing, Wanted, letter_of
 from topics.reading import read_records, topic_state
+from topics.sending import send_all
 
 SENT_AT_ONCE: Final = 200
 """How many dead letters to send together; bounds memory, and what a crash repeats."""
@@ -120,14 +120,4 @@ class LetterSender:
 
     async def _send(self, topic: str, records: Iterable[Outgoing]) -> None:
         assert self._producer is not None
-        futures = [
-            await self._producer.send(
-                topic,
-                record.value,
-                key=record.key,
-                partition=record.partition,
-                headers=list(record.headers),
-            )
-            for record in records
-        ]
-        await asyncio.gather(*futures)
+        await send_all(self._producer, topic, records)

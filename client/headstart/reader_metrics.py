@@ -7,7 +7,7 @@ registry, collected when it is asked. Reading itself only counts.
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from importlib import import_module
 from typing import Any, Final, Literal, NamedTuple
 from weakref import finalize
@@ -41,19 +41,25 @@ BUCKETS_S: Final = (0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 
 class Histogram:
     """Counts of seconds by upper bound, and their sum."""
 
-    def __init__(self) -> None:
-        self.counts = [0] * (len(BUCKETS_S) + 1)
+    def __init__(self, bounds: Sequence[float] = BUCKETS_S) -> None:
+        self._bounds = bounds
+        self.counts = [0] * (len(bounds) + 1)
         self.sum = 0.0
 
     def observe(self, seconds: float) -> None:
         """Count one."""
-        self.counts[bisect_left(BUCKETS_S, seconds)] += 1
+        self.counts[bisect_left(self._bounds, seconds)] += 1
         self.sum += seconds
 
     def add(self, other: Histogram) -> None:
         """Count all that another has."""
         self.counts = [mine + its for mine, its in zip(self.counts, other.counts, strict=True)]
         self.sum += other.sum
+
+    def cumulative(self) -> list[tuple[str, int]]:
+        """Return the counts as Prometheus has them: of all up to each bound."""
+        bounds = [*map(str, self._bounds), "+Inf"]
+        return [(bound, sum(self.counts[: n + 1])) for n, bound in enumerate(bounds)]
 
 
 class Counts:
@@ -105,13 +111,8 @@ class _Collector:
             for histogram in found:
                 total.add(histogram)
             yield core.HistogramMetricFamily(
-                name, metric.help, buckets=_cumulative(total), sum_value=total.sum
+                name, metric.help, buckets=total.cumulative(), sum_value=total.sum
             )
-
-
-def _cumulative(histogram: Histogram) -> list[tuple[str, int]]:
-    bounds = [*map(str, BUCKETS_S), "+Inf"]
-    return [(bound, sum(histogram.counts[: n + 1])) for n, bound in enumerate(bounds)]
 
 
 _collector: Final = _Collector()

@@ -19,7 +19,7 @@ from tests.faults.checker import _whole_lines
 from tests.faults.executor import Work, command
 from tests.faults.services import services
 from topics.catalogue import EVENTS
-from topics.controls import CONTROL_HEADER
+from topics.controls import is_control
 from topics.epoch import ensure_topics
 from topics.reading import read_records, topic_state
 
@@ -89,7 +89,7 @@ async def _arrived(kafka: str) -> Arrived:
     ids: set[str] = set()
     repeated = disordered = 0
     async for record in read_records(kafka, EVENTS.name, state.begin, state.end):
-        if any(name == CONTROL_HEADER for name, _value in record.headers):
+        if is_control(record.headers):
             continue
         for event in orjson.loads(record.value):
             spool, position = event["origin"]
