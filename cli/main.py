@@ -6,32 +6,97 @@ Exit codes: 0 done, 1 failed (one line on stderr says why and what to do), 2 wro
 
 from __future__ import annotations
 
-import logging
+from typing import Annotated, Any
 
 import typer
 
-from cli import config, dead_letters, events, learner, memory, thresholds, topics
-from cli.backtest import backtest
-from cli.contexts import contexts
-from cli.demo import demo
-from cli.doctor import doctor
-from cli.emit import emit
-from cli.experiment import experiment
-from cli.export import export
-from cli.importing import import_
-from cli.migrate import migrate
+from cli.lazy import Place, lazy, load_all
 from cli.output import report_errors
-from cli.replay import replay
-from cli.ship import ship
-from cli.status import status
-from cli.top import top
-from cli.tune import tune
-from cli.up import up
-from cli.verify import verify
-from cli.worker import worker
+
+COMMANDS = {
+    "up": Place(
+        "cli.up:up",
+        "Start broker, Postgres, Redis and the workers, and keep them running until Ctrl-C.",
+    ),
+    "status": Place(
+        "cli.status:status",
+        "Say whether services and workers are well: the verdict first, then each of them.",
+    ),
+    "top": Place(
+        "cli.top:top",
+        "Show how the system is, what flows, what is learned and what it is worth, until Ctrl-C.",
+    ),
+    "doctor": Place(
+        "cli.doctor:doctor",
+        "Check services, topics, schema, versions, disk and clock; say how to mend what is wrong.",
+    ),
+    "demo": Place(
+        "cli.demo:demo",
+        "Run executors on the whole pipeline and say what the learned thresholds were worth.",
+    ),
+    "worker": Place(
+        "cli.worker:worker",
+        "Run a worker: events to Postgres, outcomes to thresholds, thresholds to history.",
+    ),
+    "backtest": Place(
+        "cli.backtest:backtest", "Say what policies would have earned on what really happened."
+    ),
+    "replay": Place(
+        "cli.replay:replay",
+        "Learn thresholds anew from the log, by the agent's own core, and print them.",
+    ),
+    "tune": Place(
+        "cli.tune:tune",
+        "Search settings on the first part of the log, and confirm the best on the rest.",
+    ),
+    "experiment": Place(
+        "cli.experiment:experiment",
+        "Say what the arms of an experiment earned by what executors really started.",
+    ),
+    "export": Place(
+        "cli.export:export",
+        "Write a piece of the log to FILE: zstd over JSON lines, records as they lay.",
+    ),
+    "import": Place(
+        "cli.importing:import_",
+        "Turn result files and traces of other tools into agent runs, one a line.",
+    ),
+    "emit": Place("cli.emit:emit", "Send events from a JSONL file, or from standard input."),
+    "migrate": Place(
+        "cli.migrate:migrate",
+        "Apply what the database lacks of the schema, whole or not at all; twice is harmless.",
+    ),
+    "verify": Place(
+        "cli.verify:verify",
+        "Replay the log through the learner and compare with the table, Redis and Postgres.",
+    ),
+    "ship": Place(
+        "cli.ship:ship",
+        "Send what the emitters of this host have spooled, until Ctrl-C or SIGTERM.",
+    ),
+    "contexts": Place(
+        "cli.contexts:contexts",
+        "List contexts with what was counted in them, those that learned last first.",
+    ),
+    "topics": Place("cli.topics:app", "The topics: list, create, describe."),
+    "thresholds": Place(
+        "cli.thresholds:app",
+        "The thresholds that are served: list, show, history, export, import, reset, snapshot.",
+    ),
+    "config": Place(
+        "cli.config:app", "Overrides and modes: set, unset, get, list; and settings: show."
+    ),
+    "learner": Place("cli.learner:app", "Which policy learns where: choose, list."),
+    "memory": Place("cli.memory:app", "The episodic memory."),
+    "events": Place("cli.events:app", "The events on the log."),
+    "dead-letters": Place(
+        "cli.dead_letters:app", "What the agents refused: list, show, replay, drop."
+    ),
+}
 
 app = typer.Typer(
     name="headstart",
+    cls=lazy(COMMANDS),
     help="Learns how confident a guessed tool call must be before it is worth starting early.",
     epilog="Example: headstart up, then headstart demo --help. HEADSTART_DEBUG=1 shows tracebacks.",
     no_args_is_help=True,
@@ -39,35 +104,39 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )
-app.command("up")(up)
-app.command("status")(status)
-app.command("top")(top)
-app.command("doctor")(doctor)
-app.command("demo")(demo)
-app.command("worker")(worker)
-app.command("backtest")(backtest)
-app.command("replay")(replay)
-app.command("tune")(tune)
-app.command("experiment")(experiment)
-app.command("export")(export)
-app.command("import")(import_)
-app.command("emit")(emit)
-app.command("migrate")(migrate)
-app.command("verify")(verify)
-app.command("ship")(ship)
-app.command("contexts")(contexts)
-app.add_typer(topics.app, name="topics")
-app.add_typer(thresholds.app, name="thresholds")
-app.add_typer(config.app, name="config")
-app.add_typer(learner.app, name="learner")
-app.add_typer(memory.app, name="memory")
-app.add_typer(events.app, name="events")
-app.add_typer(dead_letters.app, name="dead-letters")
+
+
+def _show_version(asked: bool) -> None:
+    if asked:
+        from importlib.metadata import version
+
+        print(f"headstart {version('headstart-service')}")
+        raise typer.Exit
+
+
+@app.callback()
+def _begin(
+    _version: Annotated[
+        bool,
+        typer.Option(
+            "--version", help="Show the version and exit.", callback=_show_version, is_eager=True
+        ),
+    ] = False,
+) -> None:
+    import logging
+
+    # A command says itself, in one line, what does not answer.
+    logging.getLogger("aiokafka").setLevel(logging.CRITICAL)
+    logging.getLogger("headstart.thresholds").setLevel(logging.ERROR)
+
+
+def whole() -> Any:
+    """Return the group of all commands, every one of them imported."""
+    group: Any = typer.main.get_command(app)
+    load_all(group)
+    return group
 
 
 def main() -> None:
     """Run the command line."""
-    # A command says itself, in one line, what does not answer.
-    logging.getLogger("aiokafka").setLevel(logging.CRITICAL)
-    logging.getLogger("headstart.thresholds").setLevel(logging.ERROR)
     report_errors(app)

@@ -13,10 +13,8 @@ from enum import Enum
 from pathlib import Path
 from typing import Any, Final
 
-import typer
-
 from agents.metrics import METRICS
-from cli.main import app
+from cli.main import whole
 from headstart import metrics, reader_metrics
 from settings import Settings
 from settings.origins import EXECUTOR
@@ -36,7 +34,7 @@ def table(columns: Sequence[str], rows: Sequence[Sequence[object]]) -> str:
 
 def commands() -> str:
     """Return the page of the command line."""
-    found = list(_commands(typer.main.get_command(app), ()))
+    found = list(_commands(whole(), ()))
     index = [(f"[`headstart {name}`](#headstart-{name.replace(' ', '-')})", _summary(command))
              for name, command in found]  # fmt: skip
     body = "\n".join(_command(name, command) for name, command in found)

@@ -7,9 +7,7 @@ import shlex
 from collections.abc import Iterator
 from typing import Any
 
-import typer
-
-from cli.main import app
+from cli.main import whole
 
 
 def commands() -> dict[tuple[str, ...], Any]:
@@ -23,7 +21,7 @@ def commands() -> dict[tuple[str, ...], Any]:
         for child, sub in children.items():
             yield from walk(sub, (*name, child))
 
-    return dict(walk(typer.main.get_command(app), ()))
+    return dict(walk(whole(), ()))
 
 
 def examples(command: Any) -> list[list[str]]:

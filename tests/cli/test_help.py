@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import typer
 
-from cli.main import app
+from cli.main import COMMANDS as PLACES
+from cli.main import whole
 
 Run = Callable[..., subprocess.CompletedProcess[str]]
 
@@ -27,10 +27,15 @@ def commands() -> Iterator[tuple[str, ...]]:
         for child, sub in children.items():
             yield from walk(sub, (*name, child))
 
-    return walk(typer.main.get_command(app), ())
+    return walk(whole(), ())
 
 
 COMMANDS = list(commands())
+
+
+def test_a_command_is_listed_by_the_first_line_of_its_help() -> None:
+    told = {name: command.get_short_help_str(1_000) for name, command in whole().commands.items()}
+    assert {name: place.help for name, place in PLACES.items()} == told
 
 
 def test_the_commands() -> None:

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 import yaml
 
-from cli.main import app
+from cli.main import whole
 from deploy.pinned import left_out, pinned
 
 ROOT = Path(__file__).parents[2]
@@ -89,9 +89,8 @@ def test_there_is_no_default_password() -> None:
 
 @pytest.mark.parametrize("name", sorted(OURS))
 def test_our_commands_are_commands(name: str) -> None:
-    import typer
 
-    command: Any = typer.main.get_command(app)
+    command: Any = whole()
     arguments = [re.sub(r"\$\{.*?\}", "8", each) for each in SERVICES[name]["command"]]
     while arguments and hasattr(command, "commands"):
         command = command.commands[arguments.pop(0)]

@@ -9,9 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import typer
 
-from cli.main import app
+from cli.main import whole
 from docs.generate import FOLDER, PAGES, page
 
 ROOT = Path(__file__).parents[2]
@@ -54,7 +53,7 @@ COMMANDS = list(commands())
     ids=lambda each: " ".join(each)[:60] if isinstance(each, list) else "",
 )
 def test_a_command_in_the_docs_is_one(name: str, words: list[str]) -> None:
-    command: Any = typer.main.get_command(app)
+    command: Any = whole()
     words = [word for word in words if not re.match(r"[<>|&]", word)]
     while words and hasattr(command, "commands"):
         assert words[0] in command.commands, f"{name}: headstart {' '.join(words)}"
