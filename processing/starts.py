@@ -1,6 +1,8 @@
 """The open starts of one partition: `speculation_start`s that wait for their completion.
 
-State exists only for open ones: one without an end expires after an hour of event time.
+State exists only for open ones: one without an end expires after an hour of event time. One that
+is opened and closed by the same record never has a row: whoever applies that record agrees, as they
+would not for two records that the commits of one join and those of another do not.
 """
 
 from __future__ import annotations
@@ -23,6 +25,8 @@ class Starts:
         self._open: dict[bytes, Start] = {}
         self._expiry: list[tuple[int, bytes]] = []
         self._touched: dict[bytes, bytes] = {}
+        self._opened: dict[bytes, tuple[int, bytes | None]] = {}
+        """Offsets of those opened since the last commit, and what was to be written before."""
         self.touched_bytes = 0
 
     def __bool__(self) -> bool:
@@ -36,6 +40,8 @@ class Starts:
     def open(self, key: bytes, start: Start, offset: int) -> bool:
         """Add a start; return whether it replaces one that was still open."""
         replaces = key in self._open
+        if not replaces:
+            self._opened[key] = offset, self._touched.get(key)
         self._open[key] = start
         heapq.heappush(self._expiry, (start.timestamp, key))
         self._touch(key, encode_start(start, self._epoch, offset))
@@ -44,8 +50,15 @@ class Starts:
     def close(self, key: bytes, offset: int) -> Start | None:
         """Return the open start and forget it; None where there is none."""
         start = self._open.pop(key, None)
-        if start is not None:
+        if start is None:
+            return None
+        opened, before = self._opened.pop(key, (-1, None))
+        if opened != offset:
             self._touch(key, deleted(self._epoch, offset))
+        elif before is None:
+            del self._touched[key]
+        else:
+            self._touched[key] = before
         return start
 
     def expire(self, clock: int, offset: int) -> int:
@@ -67,5 +80,6 @@ class Starts:
         """Return the rows that changed since the last call."""
         rows = list(self._touched.items())
         self._touched.clear()
+        self._opened.clear()
         self.touched_bytes = 0
         return rows

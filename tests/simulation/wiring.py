@@ -32,7 +32,8 @@ REDIS_INTERVAL_S = 14.0
 TIDY_INTERVAL_S = 30.0
 SWEEP_S = 20.0
 BURY_AFTER_S = 200.0
-"""Longer than anything sent can be under way; 1,800 s in earnest."""
+"""Longer than anything sent can be under way; 1,800 s in earnest, 300 s of starts."""
+BURIED = ("BURY_AFTER_S", "BURY_STARTS_AFTER_S")
 
 REWRITE_AFTER = 40
 """Records of the changelog after which the table is rewritten; 20,000 in earnest."""
@@ -107,7 +108,7 @@ def simulated() -> Iterator[None]:
         }),
         (delivery.commits, {"log": _Log()}),
         (delivery.intake, {"log": _Log()}),
-        (processing.tombstones, {"BURY_AFTER_S": BURY_AFTER_S}),
+        (processing.tombstones, dict.fromkeys(BURIED, BURY_AFTER_S)),
     ]  # fmt: skip
     with ExitStack() as stack:
         for module, names in models:
