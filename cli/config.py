@@ -87,10 +87,8 @@ def show(
     from settings import read_with_origins
     from settings.nearest import did_you_mean
     from settings.origins import shown as settings_of
-    from settings.origins import unknown_variables
+    from settings.variables import unread
 
-    for note in unknown_variables():
-        say(note)
     reading = read_with_origins(
         kafka=kafka,
         postgres=postgres,
@@ -99,6 +97,8 @@ def show(
         learner=learner,
         partitions=partitions,
     )
+    for note in unread(reading.origins):
+        say(note)
     found = {each.name: each for each in settings_of(reading)}
     if name is not None:
         if name not in found:

@@ -17,7 +17,7 @@ from agents.metrics import METRICS
 from cli.main import whole
 from headstart import metrics, reader_metrics
 from settings import Settings
-from settings.origins import EXECUTOR
+from settings.variables import EXECUTOR
 from topics.catalogue import DAY_MS, TOPICS, Topic
 from topics.schema import schemas
 

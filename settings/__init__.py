@@ -20,6 +20,7 @@ from learners.registry import DEFAULT, policy
 from processing.refusals import RefusalLimits
 from processing.rules import Rules, Weights
 from settings.file import SettingsFile, SettingsFileError, read_file
+from settings.variables import misspelt
 from topics.catalogue import DAY_MS
 
 LIMITS = RefusalLimits()
@@ -132,6 +133,8 @@ def read_settings(**flags: Any) -> Settings:
 
 def read_with_origins(**flags: Any) -> Reading:
     """Return the settings with their origins; see `read_settings`."""
+    for wrong in misspelt(Settings.model_fields.keys()):
+        raise SettingsError(wrong)
     given = {name: value for name, value in flags.items() if value is not None}
     environment = EnvSettingsSource(Settings)()
     try:

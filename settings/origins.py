@@ -10,21 +10,7 @@ from typing import Any, Final, NamedTuple
 from pydantic import SecretStr
 
 from settings import Reading, Settings
-from settings.file import VARIABLE
-from settings.nearest import did_you_mean
-
-EXECUTOR: Final = {
-    "HEADSTART_SPOOL": (
-        "$XDG_STATE_HOME/headstart/spool",
-        "where this host's executors keep events until they are sent",
-    ),
-    "HEADSTART_SHIPPER": ("process", "who sends them: process, thread or none"),
-    "HEADSTART_SCRUB": ("shipper", "where secrets are taken out: shipper, emit or off"),
-    "HEADSTART_COMPRESSION": ("", "of large frames: zstd or lz4"),
-    "HEADSTART_MODE": ("act", "how far executors go at the most: off, observe or act"),
-    "HEADSTART_DEBUG": ("", "anything: a failing command shows its traceback"),
-}
-"""What executors and the command line read from the environment alone: default and meaning."""
+from settings.variables import EXECUTOR
 
 _IN_URL: Final = re.compile(r"(://[^/@:\s]*:).*(?=@)|([?&](?:ssl)?password=)[^&]*", re.IGNORECASE)
 _IN_DSN: Final = re.compile(r"(\b(?:ssl)?password\s*=\s*)(?:'(?:[^'\\]|\\.)*'|\S+)", re.IGNORECASE)
@@ -49,14 +35,6 @@ def shown(reading: Reading) -> Iterator[Shown]:
         origin = "default" if given is None else f"environment {variable}"
         name = variable.removeprefix("HEADSTART_").lower()
         yield Shown(name, masked(default if given is None else given), origin, meaning)
-
-
-def unknown_variables() -> Iterator[str]:
-    """Yield a sentence for each HEADSTART_ variable that nothing of ours reads."""
-    known = {f"HEADSTART_{name.upper()}" for name in Settings.model_fields} | {VARIABLE, *EXECUTOR}
-    for variable in sorted(os.environ):
-        if variable.startswith("HEADSTART_") and variable not in known:
-            yield f"note: {variable} is no setting{did_you_mean(variable, known)}"
 
 
 def _plain(value: Any) -> Any:

@@ -189,15 +189,23 @@ def test_a_setting_that_there_is_not(run: Run) -> None:
 
 def test_settings_are_shown_with_their_origin(run: Run, tmp_path: Path) -> None:
     (tmp_path / "headstart.toml").write_text("partitions = 3\n")
-    given = {"HEADSTART_REDIS": "redis://:hush@h:1/0", "HEADSTART_KAFAK": "b:1"}
+    given = {"HEADSTART_REDIS": "redis://:hush@h:1/0", "HEADSTART_KAFKA_PORT": "tcp://10.0.0.1:9"}
     ended = run("config", "show", "--json", **given)
-    note = "note: HEADSTART_KAFAK is no setting (did you mean 'HEADSTART_KAFKA'?)"
+    note = "note: HEADSTART_KAFKA_PORT is no setting; nothing reads it"
     assert ended.stderr.splitlines() == [note]
     found = {each["name"]: each for each in json.loads(ended.stdout)["settings"]}
     assert (found["partitions"]["value"], found["redis"]["value"]) == (3, "redis://:***@h:1/0")
     assert found["partitions"]["origin"] == "file headstart.toml, line 1"
     assert found["redis"]["origin"] == "environment HEADSTART_REDIS"
     assert found["kafka"]["origin"] == "default"
+
+
+def test_a_variable_that_is_nearly_a_setting(run: Run) -> None:
+    ended = run("topics", "list", HEADSTART_KAFAK="b:1")
+    assert (ended.returncode, ended.stdout) == (1, "")
+    assert (
+        ended.stderr == "error: HEADSTART_KAFAK is no setting (did you mean 'HEADSTART_KAFKA'?)\n"
+    )
 
 
 def test_an_unknown_topic_is_answered_with_those_there_are(run: Run) -> None:
