@@ -2,7 +2,8 @@
 
 `emit()` is paced at 1,000 events/s with the shared shipper at work, next to the end of an
 OpenTelemetry span (BatchSpanProcessor) and to a bare `json.dumps` with one unbuffered write. Kinds
-take turns, each in a process of its own.
+take turns, each in a process of its own, that computes between two events or (`idle_`) sleeps.
+Several threads or processes sleep.
 """
 
 from __future__ import annotations
@@ -44,7 +45,8 @@ def run(kafka: str, count: int = 15_000) -> dict[str, Any]:
         "shipper_cpu_us": round(scrubbed_cpu, 1),
         "shipper_unscrubbed_cpu_us": round(plain_cpu, 1),
         **_scrubbing(),
-        "framing": "emit() in a tight loop of one process beside one shared shipper, one key",
+        "framing": "latencies at 1,000 events/s, busy or idle between; shipped: emit() in a tight "
+        "loop of one process beside one shared shipper, one key",
         "events": count,
         "broker": kafka,
     }
@@ -52,26 +54,29 @@ def run(kafka: str, count: int = 15_000) -> dict[str, Any]:
 
 def _latencies(kafka: str, folder: Path, count: int) -> dict[str, Any]:
     kinds = ["durable", "bare", "memory", *(["otel"] if find_spec("opentelemetry.sdk") else [])]
-    taken: dict[str, list[int]] = {kind: [] for kind in kinds}
+    names = {"durable": "emit", "memory": "memory_emit", "bare": "bare", "otel": "otel_end"}
+    taken: dict[str, list[int]] = {}
     for _ in range(ROUNDS):
         for kind in kinds:
-            taken[kind] += _timed(folder, [kind], kafka, count // ROUNDS)
-    several = {
-        "threads8": _timed(folder, ["durable"], kafka, count // ROUNDS, threads=8),
-        "processes4": _timed(folder, ["durable"] * 4, kafka, count // ROUNDS),
-    }
-    names = {"durable": "emit", "memory": "memory_emit", "bare": "bare", "otel": "otel_end"}
+            for pace, before in (("busy", ""), ("idle", "idle_")):
+                times = _timed(folder, [kind], kafka, count // ROUNDS, pace=pace)
+                taken.setdefault(before + names[kind], []).extend(times)
+    taken["threads8"] = _timed(folder, ["durable"], kafka, count // ROUNDS, threads=8)
+    taken["processes4"] = _timed(folder, ["durable"] * 4, kafka, count // ROUNDS)
     figures: dict[str, Any] = {}
-    for kind, times in {**taken, **several}.items():
-        name = names.get(kind, kind)
+    for name, times in taken.items():
         for label, share in (("p50", 0.5), ("p99", 0.99), ("p999", 0.999)):
             figures[f"{name}_{label}_us"] = round(_quantile(times, share) / 1000, 1)
         say(f"{name}: {[figures[f'{name}_{label}_us'] for label in ('p50', 'p99', 'p999')]} us")
-    if "otel" not in taken:
+    if "otel_end" not in taken:
         figures["otel"] = "not installed: pip install opentelemetry-sdk"
-    figures["ratio_bare"] = round(figures["emit_p50_us"] / figures["bare_p50_us"], 2)
-    for name in several:
-        figures[f"ratio_{name}"] = round(figures[f"{name}_p50_us"] / figures["emit_p50_us"], 2)
+    for ratio, name, to in (
+        ("ratio_bare", "emit", "bare"),
+        ("ratio_idle_bare", "idle_emit", "idle_bare"),
+        ("ratio_threads8", "threads8", "idle_emit"),
+        ("ratio_processes4", "processes4", "idle_emit"),
+    ):
+        figures[ratio] = round(figures[f"{name}_p50_us"] / figures[f"{to}_p50_us"], 2)
     return figures
 
 
@@ -79,13 +84,17 @@ def _quantile(times: list[int], share: float) -> int:
     return sorted(times)[int(len(times) * share)]
 
 
-def _timed(folder: Path, kinds: list[str], kafka: str, count: int, threads: int = 1) -> list[int]:
+def _timed(
+    folder: Path, kinds: list[str], kafka: str, count: int, *, threads: int = 1, pace: str = "idle"
+) -> list[int]:
     """Return the nanoseconds that each call took, of processes that run at the same time."""
     environment = _environment(folder)
     argv = [sys.executable, "-m", "bench.emitting"]
     running = [
         subprocess.Popen(
-            [*argv, kind, kafka, str(count), str(threads)], env=environment, stdout=subprocess.PIPE
+            [*argv, kind, kafka, str(count), str(threads), pace],
+            env=environment,
+            stdout=subprocess.PIPE,
         )
         for kind in kinds
     ]

@@ -1,6 +1,7 @@
 """One executor process of `bench capture`: emits at a pace, times every call, prints one line.
 
-`python -m bench.emitting KIND KAFKA EVENTS THREADS`: KIND is durable, memory, bare or otel.
+`python -m bench.emitting KIND KAFKA EVENTS THREADS PACE`: KIND is durable, memory, bare or otel;
+PACE is busy (the process computes between two events) or idle (it sleeps, its caches go cold).
 """
 
 from __future__ import annotations
@@ -85,7 +86,7 @@ def otel(_kafka: str) -> tuple[Emit, Callable[[], None]]:
     return lambda: spans.pop().end(), provider.shutdown
 
 
-def paced(emit: Emit, count: int, threads: int) -> list[int]:
+def paced(emit: Emit, count: int, threads: int, *, busy: bool) -> list[int]:
     """Return the nanoseconds of each call, sorted; each thread keeps its share of the pace."""
     taken: list[int] = []
 
@@ -94,8 +95,9 @@ def paced(emit: Emit, count: int, threads: int) -> list[int]:
         due = time.perf_counter()
         for _ in range(count // threads):
             due += threads / RATE
-            if (left := due - time.perf_counter()) > 0:
-                time.sleep(left)
+            while (left := due - time.perf_counter()) > 0:
+                if not busy:
+                    time.sleep(left)
             begun = time.perf_counter_ns()
             emit()
             mine.append(time.perf_counter_ns() - begun)
@@ -112,10 +114,11 @@ def paced(emit: Emit, count: int, threads: int) -> list[int]:
 def main() -> None:
     """Run one kind, and print what its calls took."""
     kind, kafka, count, threads = sys.argv[1], sys.argv[2], int(sys.argv[3]), int(sys.argv[4])
+    busy = sys.argv[5] == "busy"
     emit, end = {"durable": durable, "memory": memory, "bare": bare, "otel": otel}[kind](kafka)
     for _ in range(0 if kind == "otel" else 200):
         emit()
-    taken = paced(emit, count, threads)
+    taken = paced(emit, count, threads, busy=busy)
     end()
     print(json.dumps(taken))
 

@@ -20,7 +20,7 @@ from tests.simulation.run import Result, run, schedule_of
 from tests.simulation.wiring import simulated
 
 CHUNK: Final = 250
-COLLECT_EVERY: Final = 40
+COLLECT_EVERY: Final = 100
 """Runs between two collections of garbage: a world is a knot of cycles."""
 
 

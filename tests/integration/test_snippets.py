@@ -1,0 +1,160 @@
+"""The snippets of the docs, run as a reader would run them: page by page, from top to bottom."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import re
+import subprocess
+import sys
+import textwrap
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from aiokafka import AIOKafkaProducer
+
+from deploy.local import StackConfig
+from deploy.system import System
+from headstart.contexts import event_key
+from topics.catalogue import EVENTS
+
+pytestmark = pytest.mark.integration
+
+ROOT = Path(__file__).parents[2]
+DOCS = ROOT / "docs"
+PAGES = {"quickstart": 2, "how-to": 7, "reading": 2, "replay": 1, "reference": 5}
+"""How many snippets of each page are run, at the least; others have none, or need Docker."""
+
+ELSEWHERE = ("make ", "headstart up")
+"""How blocks begin that every test of a running system repeats, and CI itself."""
+INSTEAD = {
+    ".venv/bin/headstart": "headstart",
+    "headstart top": "headstart top --looks 1",  # else for ever
+    "# correct it, then, for both groups:": "\nsed -i 's/7.0/0.7/' event.json",
+}
+PROGRAM = """
+import asyncio, types
+import headstart
+from headstart import Emitter
+
+KAFKA, REDIS = {kafka!r}, {redis!r}
+kafka, confidence, arguments = KAFKA, 0.95, {{"query": "refunds"}}
+
+
+async def make(call):
+    return "made"
+
+
+async def run():
+    return "guessed"
+
+
+async def next_call():
+    return types.SimpleNamespace(name="search", arguments=arguments)
+
+
+async def snippet(thresholds, emitter):
+    model = types.SimpleNamespace(next_call=next_call)
+{body}
+
+
+async def main():
+    async with headstart.AsyncThresholds(REDIS) as thresholds:
+        with Emitter(KAFKA) as emitter:
+            await snippet(thresholds, emitter)
+
+
+asyncio.run(main())
+"""
+
+Judged = Callable[..., dict[str, Any]]
+
+
+@pytest.fixture(scope="module")
+def alone(broker: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[System]:
+    """A system that nobody else uses: snippets set modes and drop dead letters."""
+    config = StackConfig(data=tmp_path_factory.mktemp("alone"), kafka=broker)
+    with System(config, partitions=1, say=lambda _line: None) as running:
+        yield running
+
+
+@pytest.fixture
+def place(alone: System, judged: Judged, tmp_path: Path) -> Path:
+    """A directory with the files that the pages name, beside a log that has something on it."""
+    steps = [{"tool": tool, "called_at": None, "returned_at": None, "error": False}
+             for tool in ("find_user", "get_order", "issue_refund")]  # fmt: skip
+    run = {"source": "made", "domain": "retail", "agent_model": "model", "trial": None}
+    traces = [{**run, "task_id": str(number), "steps": steps} for number in range(120)]
+    events = [judged("acme", workflow_id=f"w{number}") for number in range(120)]
+    for name, lines in (("agent-traces", traces), ("events", events)):
+        (tmp_path / f"{name}.jsonl").write_text("".join(f"{json.dumps(each)}\n" for each in lines))
+    (tmp_path / "executor").write_text("#!/bin/sh\n")
+    (tmp_path / "executor").chmod(0o700)
+    assert _run("headstart emit events.jsonl", alone, tmp_path).returncode == 0
+    for _ in range(7):  # one by one: the dead letters of both groups lie side by side
+        asyncio.run(_produce(alone.addresses.kafka, judged("acme", confidence=7.0)))
+        assert alone.drain(60)
+    return tmp_path
+
+
+async def _produce(kafka: str, event: dict[str, Any]) -> None:
+    """Produce as third parties do, whose client checks nothing."""
+    async with AIOKafkaProducer(bootstrap_servers=kafka) as producer:
+        key = event_key(event["tenant"], event["workflow_type"])
+        await producer.send_and_wait(EVENTS.name, json.dumps(event).encode(), key=key)
+
+
+def _run(text: str, system: System, place: Path) -> subprocess.CompletedProcess[str]:
+    clean = {name: value for name, value in os.environ.items() if "HEADSTART" not in name}
+    environment = clean | {
+        "HEADSTART_DATA": str(system.data),
+        "HEADSTART_KAFKA": system.addresses.kafka,
+        "HEADSTART_SPOOL": str(place / "spool"),
+        "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
+    }
+    return subprocess.run(
+        ["bash", "-euo", "pipefail", "-c", f"exec < <(yes)\n{text}"],
+        cwd=place, env=environment, capture_output=True, text=True, timeout=240,
+        check=False,
+    )  # fmt: skip
+
+
+def snippets(page: str) -> list[tuple[str, str]]:
+    """Language and text of the blocks of a page, without those that are pictures or settings."""
+    blocks = re.findall(r"(?ms)^```(\w*)\n(.*?)^```", (DOCS / f"{page}.md").read_text())
+    begins = ("headstart ", ".venv/bin/")
+    return [
+        (name, text)
+        for name, text in blocks
+        if (name or text.startswith(begins)) and not text.startswith(ELSEWHERE)
+    ]
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_every_snippet_runs(alone: System, place: Path, page: str) -> None:
+    found = snippets(page)
+    assert len(found) >= PAGES[page]
+    for language, text in found:
+        at = alone.addresses
+        example = f"{sys.executable} {ROOT}/examples/executor.py {at.kafka} {at.redis}"
+        script = re.sub(r"\S+ examples/executor.py .*", example, text)
+        if language == "python":
+            (place / "snippet.py").write_text(program(text, alone))
+            script = f"{sys.executable} snippet.py"
+        for line, instead in INSTEAD.items():
+            script = re.sub(rf"(?m){line}(?=\s)", instead, script)
+        ended = _run(script, alone, place)
+        assert ended.returncode == 0, (text, ended.stdout, ended.stderr)
+        assert alone.drain(60)
+
+
+def program(text: str, system: System) -> str:
+    """A block as a program: with what the page takes for granted around it."""
+    at = system.addresses
+    for redis in ("redis://cache:6379/0", "redis://127.0.0.1:6379/0"):
+        text = text.replace(redis, at.redis)
+    body = textwrap.indent(text.replace("127.0.0.1:9092", at.kafka), "    ")
+    return PROGRAM.format(kafka=at.kafka, redis=at.redis, body=body)
