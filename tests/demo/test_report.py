@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import html
+import re
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -12,7 +14,7 @@ from demo.accounting import Judged
 from demo.comparison import compare
 from demo.invariants import Invariant
 from demo.report import page, sentence, write_report
-from tests.browsing import look, needs_browser
+from tests.browsing import look, needs_browser, photograph
 
 
 def found(
@@ -89,3 +91,34 @@ def test_it_opens_without_a_complaint_and_fetches_nothing(tmp_path: Path) -> Non
     seen = look(tmp_path / "report.html", tmp_path)
     assert (seen.console, seen.fetched) == ([], set())
     assert seen.dom.count("<svg viewBox") >= 8 + 5
+
+
+@needs_browser
+@pytest.mark.parametrize("width", [400, 1000])
+def test_nothing_is_wider_than_the_screen(tmp_path: Path, width: int) -> None:
+    write_report(tmp_path / "report.html", found())
+    text = html.escape((tmp_path / "report.html").read_text())
+    # A window has a least width, a frame has not.
+    framed = tmp_path / "framed.html"
+    framed.write_text(
+        f'<iframe width="{width}" height="900" frameborder="0" srcdoc="{text}"></iframe><script>'
+        "const frame = document.querySelector('iframe'); frame.onload = () => {"
+        "const page = frame.contentDocument.documentElement;"
+        "document.title = `${page.clientWidth} ${page.scrollWidth}`}</script>"
+    )
+    titles = re.findall(r"<title>(\d+) (\d+)</title>", look(framed, tmp_path).dom)
+    ((inside, needed),) = titles
+    assert width - 20 <= int(inside) <= width  # but for a scrollbar
+    assert needed == inside
+
+
+@needs_browser
+def test_it_is_dark_where_the_reader_has_it_so(tmp_path: Path) -> None:
+    page = tmp_path / "report.html"
+    write_report(page, found())
+    pictures = [tmp_path / "light.png", tmp_path / "dark.png"]
+    for picture in pictures:
+        photograph(page, picture, tmp_path, width=400, dark=picture.stem == "dark")
+    light, dark = (picture.read_bytes() for picture in pictures)
+    assert light != dark
+    assert min(len(light), len(dark)) > 30_000, "an empty page is smaller"
