@@ -61,6 +61,14 @@ class LiveView:
         """After how many looks it ends by itself; None: never."""
 
     def __enter__(self) -> Self:
+        try:
+            self._begin()
+        except BaseException:  # Ctrl-C does not wait until the view is complete
+            self._end()
+            raise
+        return self
+
+    def _begin(self) -> None:
         if draws(self._stream):
             from rich.console import Console
             from rich.live import Live
@@ -71,7 +79,6 @@ class LiveView:
             )
             self._live.start()
         self._thread.start()
-        return self
 
     def __exit__(
         self,
@@ -79,10 +86,14 @@ class LiveView:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
+        self._end()
+
+    def _end(self) -> None:
         self._ended.set()
         if self._live is not None:
             self._live.stop()
-        self._thread.join(1.0)  # it may be waiting for a service; it is a daemon
+        if self._thread.ident is not None:
+            self._thread.join(1.0)  # it may be waiting for a service; it is a daemon
 
     def say(self, line: str) -> None:
         """Print a line for people without breaking the picture."""

@@ -40,7 +40,9 @@ def top(
     view.limit = looks
     try:
         with view:
-            view.finished.wait()
+            # A signal that another thread was given is noticed only when this one wakes.
+            while not view.finished.wait(0.5):
+                pass
     except KeyboardInterrupt:
         return  # that is how one leaves
     if view.failed is not None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
 import tempfile
 from collections.abc import Iterator
 from uuid import uuid4
@@ -17,6 +18,9 @@ import pytest
 from deploy.local import Addresses, Stack, StackConfig
 
 BROKER = os.environ.pop("HEADSTART_KAFKA", "embedded")
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    # What runs in the background ignores Ctrl-C, and so would all that the tests start.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 for name in [name for name in os.environ if name.startswith("HEADSTART_")]:
     if name != "HEADSTART_TRACES":  # a tester's own settings must not reach what is tested
         del os.environ[name]
