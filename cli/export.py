@@ -24,7 +24,7 @@ def export(
     data: Data = None,
     json: Json = False,
 ) -> None:
-    """Write a piece of the log to FILE: zstd over JSON lines, records as they lay.
+    """Write a piece of the log to FILE: zstd over JSON lines, one a record, as it lay in the topic.
 
     `zstd -dc FILE | jq` reads it; --source FILE of backtest, replay and import takes it. Commits
     nothing.

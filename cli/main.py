@@ -55,7 +55,8 @@ COMMANDS = {
     ),
     "export": Place(
         "cli.export:export",
-        "Write a piece of the log to FILE: zstd over JSON lines, records as they lay.",
+        "Write a piece of the log to FILE: zstd over JSON lines, one a record, "
+        "as it lay in the topic.",
     ),
     "import": Place(
         "cli.importing:import_",

@@ -133,7 +133,7 @@ def read_settings(**flags: Any) -> Settings:
 
 def read_with_origins(**flags: Any) -> Reading:
     """Return the settings with their origins; see `read_settings`."""
-    for wrong in misspelt(Settings.model_fields.keys()):
+    if wrong := next(misspelt(Settings.model_fields.keys()), None):
         raise SettingsError(wrong)
     given = {name: value for name, value in flags.items() if value is not None}
     environment = EnvSettingsSource(Settings)()

@@ -4,30 +4,16 @@ from __future__ import annotations
 
 import json
 import subprocess
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from cli.main import COMMANDS as PLACES
 from cli.main import whole
+from tests.cli.examples import commands
 
 Run = Callable[..., subprocess.CompletedProcess[str]]
-
-
-def commands() -> Iterator[tuple[str, ...]]:
-    """The arguments of every command that does something."""
-
-    def walk(command: Any, name: tuple[str, ...]) -> Iterator[tuple[str, ...]]:
-        children = getattr(command, "commands", None)
-        if children is None:
-            yield name
-            return
-        for child, sub in children.items():
-            yield from walk(sub, (*name, child))
-
-    return walk(whole(), ())
 
 
 COMMANDS = list(commands())
