@@ -33,7 +33,7 @@ ELSEWHERE = ("make ", "headstart up")
 INSTEAD = {
     ".venv/bin/headstart": "headstart",
     "headstart top": "headstart top --looks 1",  # else for ever
-    "# correct it, then, for both groups:": "\nsed -i 's/7.0/0.7/' event.json",
+    "# correct it, then, for both groups:": "\nsed -i 's/ 7\\.0/ 0.7/' event.json",
 }
 PROGRAM = """
 import asyncio, types
