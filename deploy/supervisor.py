@@ -32,6 +32,9 @@ SPARED: Final = ("thresholds",)
 """Those with a spare: to load a worker's code takes seconds on a busy machine."""
 _SPARE_AFTER_S: Final = 1.0
 """A spare is loaded when its worker is ready, and nothing is in a hurry any more."""
+_FIRST_S: Final = 10.0
+"""For so long those without a spare wait for those with one, where all have to load: a processor
+that is shared by all of them would keep readers waiting for what none of them reads."""
 STUCK_AFTER_S: Final = 30.0
 """Without a report, or without progress while there is work, for so long: ended."""
 
@@ -104,7 +107,7 @@ class Supervisor:
 
     def _look(self, worker: _Worker, now: float, said: list[str]) -> None:
         if worker.again_at is not None:
-            if now >= worker.again_at:
+            if now >= worker.again_at and self._has_turn(worker, now):
                 self._replace(worker, self._spawn(worker.name, self._label(worker.name)), now)
         elif not worker.child.alive:
             self._ended(worker, now, said)
@@ -114,6 +117,12 @@ class Supervisor:
             worker.watchdog = self._watchdog()  # it is said once
         elif worker.name in SPARED:
             self._keep_spare(worker, now)
+
+    def _has_turn(self, worker: _Worker, now: float) -> bool:
+        """Whether it may load: not while one that readers wait for does."""
+        if worker.name in SPARED or now >= (worker.again_at or now) + _FIRST_S:
+            return True
+        return all(self._is_ready(each) for each in self._workers if each.name in SPARED)
 
     def _ended(self, worker: _Worker, now: float, said: list[str]) -> None:
         if now - worker.started > _HEALTHY_AFTER_S:
@@ -144,8 +153,7 @@ class Supervisor:
             self._nursery.let_go(worker.spare)
             worker.spare, worker.spare_at = None, now + _LONGEST_DELAY_S
         if worker.spare_at == 0.0:
-            report = self._report(worker)
-            if report is not None and report.ready:
+            if self._is_ready(worker):
                 worker.spare_at = now + _SPARE_AFTER_S
         elif now >= worker.spare_at:
             label = self._label(worker.name)
@@ -156,14 +164,17 @@ class Supervisor:
     @property
     def ready(self) -> bool:
         """Whether every worker has reported that its partitions are open."""
-        reports = [self._report(worker) for worker in self._workers]
-        return all(report is not None and report.ready for report in reports)
+        return all(self._is_ready(worker) for worker in self._workers)
 
     @property
     def spared(self) -> bool:
         """Whether there is a spare for every worker that is to have one."""
         wanted = [worker for worker in self._workers if worker.name in SPARED]
         return all(worker.spare is not None and worker.spare.alive for worker in wanted)
+
+    def _is_ready(self, worker: _Worker) -> bool:
+        report = self._report(worker)
+        return report is not None and report.ready
 
     def _report(self, worker: _Worker) -> Report | None:
         """Return the newest report of this very process, None if there is none yet."""

@@ -25,7 +25,8 @@ _FORMAT_SECONDS = 60.0
 _READY_SECONDS = 90.0
 # SIGTERM closes the log segments; without it the next start has to recover them.
 _ENDING = Ending(ask=signal.SIGTERM, insist=signal.SIGKILL, orphaned=signal.SIGTERM)
-# Paths are relative to the server's directory, so that none of them needs escaping.
+# Paths are relative to the server's directory, so that none of them needs escaping. The session is
+# short: a broker that was killed can only register again when its last session has passed.
 _PROPERTIES = """\
 process.roles=broker,controller
 node.id=1
@@ -34,6 +35,8 @@ controller.listener.names=CONTROLLER
 controller.quorum.voters=1@{host}:{controller}
 listener.security.protocol.map=PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT
 log.dirs=log
+broker.heartbeat.interval.ms=1000
+broker.session.timeout.ms=3000
 auto.create.topics.enable=false
 group.initial.rebalance.delay.ms=0
 default.replication.factor=1

@@ -8,6 +8,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -15,6 +16,7 @@ import pytest
 from deploy.system import System
 from headstart import Emitter
 from headstart.contexts import DEFAULT_PATH
+from processing.liveness import REPORT_FILE, decode_report
 
 pytestmark = pytest.mark.integration
 
@@ -87,6 +89,37 @@ def test_each_worker_killed_in_mid_stream(
     default = {DEFAULT_PATH}  # is learned every so often, whatever comes: here or not yet
     assert {path for path, _offset, _count in history} | default == served.keys() | default
     assert all(offset <= served[path]["offset"] for path, offset, _count in history)
+
+
+def test_what_only_stores_stands_behind(system: System) -> None:
+    assert system.supervisor is not None
+    until(system, lambda: system.supervisor.ready)  # type: ignore[union-attr]
+    own = os.getpriority(os.PRIO_PROCESS, 0)
+    for name, pid in system.supervisor.pids.items():
+        behind = 0 if name == "thresholds" else 10
+        assert os.getpriority(os.PRIO_PROCESS, pid) == min(own + behind, 19)
+        session = Path(f"/proc/{pid}/autogroup")
+        if session.exists() and behind:
+            assert session.read_text().endswith(f"nice {behind}\n")
+
+
+def test_what_only_stores_loads_after_what_is_served(
+    system: System, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("deploy.supervisor._FIRST_S", 120.0)
+    supervisor = system.supervisor
+    assert supervisor is not None
+    until(system, lambda: supervisor.ready and supervisor.spared)
+    before, workers = supervisor.pids, system.data / "workers"
+    for lock in (workers / "locks").glob("thresholds-*"):  # the worker and its spare
+        os.kill(int(lock.read_text()), signal.SIGKILL)
+    os.kill(before["history"], signal.SIGKILL)
+    until(system, lambda: supervisor.pids["history"] != before["history"])
+    report = decode_report((workers / "thresholds-0" / REPORT_FILE).read_bytes())
+    assert report is not None
+    assert report.ready
+    assert report.pid == supervisor.pids["thresholds"] != before["thresholds"]
+    until(system, lambda: supervisor.ready)
 
 
 def test_a_spare_takes_over_from_a_killed_worker(
