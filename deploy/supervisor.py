@@ -136,8 +136,8 @@ class Supervisor:
             what = f"its spare (pid {spare.pid}) takes over"
         else:
             worker.again_at = now + worker.delay_s
+            worker.delay_s = min(worker.delay_s * 2, _LONGEST_DELAY_S)
         said.append(f"worker {worker.name} {ended.outcome}{note}; {what} (log: {ended.log})")
-        worker.delay_s = min(worker.delay_s * 2, _LONGEST_DELAY_S)
 
     def _replace(self, worker: _Worker, child: Child, now: float) -> None:
         self._nursery.let_go(worker.child)

@@ -25,8 +25,9 @@ _FORMAT_SECONDS = 60.0
 _READY_SECONDS = 90.0
 # SIGTERM closes the log segments; without it the next start has to recover them.
 _ENDING = Ending(ask=signal.SIGTERM, insist=signal.SIGKILL, orphaned=signal.SIGTERM)
-# Paths are relative to the server's directory, so that none of them needs escaping. The session is
-# short: a broker that was killed can only register again when its last session has passed.
+# Paths are relative to the server's directory, so that none of them needs escaping. A broker that
+# was killed is back soon: it can only register again when its last session has passed, and reads
+# every segment again that was not full.
 _PROPERTIES = """\
 process.roles=broker,controller
 node.id=1
@@ -35,6 +36,7 @@ controller.listener.names=CONTROLLER
 controller.quorum.voters=1@{host}:{controller}
 listener.security.protocol.map=PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT
 log.dirs=log
+log.segment.bytes=67108864
 broker.heartbeat.interval.ms=1000
 broker.session.timeout.ms=3000
 auto.create.topics.enable=false
