@@ -203,7 +203,10 @@ def wait_until(done: Callable[[], bool], patience_s: float = 300.0, every_s: flo
 def resident_mb(process: int) -> float:
     """Return the resident set of a process, in megabytes. Raises `OSError` where it has ended."""
     status = Path(f"/proc/{process}/status").read_text()
-    return int(status.partition("VmRSS:")[2].split()[0]) * 1024 / 1e6
+    found = status.partition("VmRSS:")[2].split()
+    if not found:  # it has ended, and nobody has asked for its exit code yet
+        raise ProcessLookupError(f"process {process} has ended")
+    return int(found[0]) * 1024 / 1e6
 
 
 def cpu_s(process: int) -> float:
