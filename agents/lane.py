@@ -1,4 +1,8 @@
-"""A lane: one FIFO and one task, in which batches take effect strictly one after the other."""
+"""A lane: partitions that take turns, one task in which their batches take effect one by one.
+
+A partition that has more waiting than its share is fetched no more until some of it is taken: it
+lags, and nobody else does. Its own batches stay in their order.
+"""
 
 from __future__ import annotations
 
@@ -15,16 +19,29 @@ from faust.types import TP
 from processing.records import RecordBatch
 from processing.refusals import EXIT_CODE, RefusalLimitExceeded
 
-MAX_WAITING_BYTES: Final = 8_000_000
-"""Record values that may wait in one lane before the fetch loop has to."""
+SHARED_BYTES: Final = 32_000_000
+"""Record values that may wait in a worker, of all its partitions together."""
+LEAST_SHARE, MOST_SHARE = 1_000_000, 8_000_000
+"""Bounds of what one partition may have of them."""
+MAX_WAITING_BYTES: Final = 64_000_000
+"""Record values in one lane from which on the fetch loop waits: more than what is under way when
+partitions are held should ever make."""
 MAX_STEP_BYTES: Final = 4_000_000
 """Record values handed over in one step: bounds how long the event loop is held."""
+
+Hold = Callable[[TP, bool], None]
+"""Told of a partition whether it is to be fetched no more."""
 
 log = structlog.get_logger()
 
 
+def share_of(partitions: int) -> int:
+    """Return the bytes that may wait of each of a worker's partitions."""
+    return min(MOST_SHARE, max(LEAST_SHARE, SHARED_BYTES // max(1, partitions)))
+
+
 class Lane:
-    """Feeds batches, in order, to one coroutine; any error ends the process.
+    """Feeds batches to one coroutine, those of a partition in order; any error ends the process.
 
     State is only ever changed by what the log and the table hold, so ending is always safe and a
     supervisor starts again; going on after an error would not be.
@@ -35,12 +52,24 @@ class Lane:
         name: str,
         handle: Callable[[list[tuple[TP, RecordBatch]]], Awaitable[None]],
         linger_s: float = 0.0,
+        *,
+        hold: Hold = lambda _tp, _full: None,
+        share: int = MOST_SHARE,
     ) -> None:
-        """`linger_s`: how long a step waits for more, unless it is full already."""
+        """`linger_s`: how long a step waits for more, unless it is full already.
+
+        `share`: bytes of one partition from which on it is held.
+        """
         self._name = name
         self._handle = handle
         self._linger_s = linger_s
-        self._waiting: deque[tuple[TP, RecordBatch]] = deque()
+        self._hold = hold
+        self._share = share
+        self._waiting: dict[TP, deque[tuple[RecordBatch, int]]] = {}
+        """Batches and their bytes, by partition; whose turn is next comes first."""
+        self._of: dict[TP, int] = {}
+        """Bytes that wait, by partition."""
+        self._held: set[TP] = set()
         self._bytes = 0
         self._arrived = asyncio.Event()
         self._room = asyncio.Event()
@@ -60,17 +89,17 @@ class Lane:
         await self._room.wait()
         if self._closed:
             return
-        self._waiting.append((tp, batch))
-        self._bytes += batch.size
+        size = batch.size
+        self._waiting.setdefault(tp, deque()).append((batch, size))
+        self._account(tp, size)
         self._arrived.set()
-        if self._bytes >= MAX_WAITING_BYTES:
-            self._room.clear()
 
     async def close(self, timeout_s: float = 8.0) -> None:
         """Drop what waits, let the step in flight finish, end the task."""
         self._closed = True
         self._waiting.clear()
-        self._bytes = 0
+        for tp in list(self._of):
+            self._account(tp, -self._of[tp])
         self._arrived.clear()
         self._room.set()
         with suppress(TimeoutError):
@@ -79,14 +108,33 @@ class Lane:
         with suppress(asyncio.CancelledError):
             await self._task
 
+    def _account(self, tp: TP, size: int) -> None:
+        """Note that so many bytes more wait of a partition, and what follows from it."""
+        waits = self._of[tp] = self._of.get(tp, 0) + size
+        self._bytes += size
+        if waits >= self._share and tp not in self._held:
+            self._held.add(tp)
+            self._hold(tp, True)
+        elif waits < self._share and tp in self._held:
+            self._held.discard(tp)
+            self._hold(tp, False)
+        if self._bytes >= MAX_WAITING_BYTES:
+            self._room.clear()
+        else:
+            self._room.set()
+
     def _take(self) -> list[tuple[TP, RecordBatch]]:
+        """Return a step: a batch of each partition in turn, for as long as there is room."""
         taken, size = [], 0
         while self._waiting and size < MAX_STEP_BYTES:
-            taken.append(self._waiting.popleft())
-            size += taken[-1][1].size
-        self._bytes -= size
-        if self._bytes < MAX_WAITING_BYTES:
-            self._room.set()
+            tp = next(iter(self._waiting))
+            queue = self._waiting.pop(tp)
+            batch, of_batch = queue.popleft()
+            if queue:
+                self._waiting[tp] = queue  # behind everybody else
+            taken.append((tp, batch))
+            size += of_batch
+            self._account(tp, -of_batch)
         if not self._waiting:
             self._arrived.clear()
         return taken

@@ -57,7 +57,9 @@ class Ownership:
         self.types = TypesKnown(tp.partition, time.monotonic)
         self.merger = None if tp.partition else Merger(runtime.policy, time.monotonic)
         """Who owns the first partition merges."""
-        self.lane = Lane(f"thresholds-{tp.partition}", self._handle)
+        hold = runtime.app.consumer.hold
+        name = f"thresholds-{tp.partition}"
+        self.lane = Lane(name, self._handle, hold=hold, share=runtime.share)
 
     async def restore(self) -> None:
         """Take up the table's rows. Raises `RowAhead`."""

@@ -13,7 +13,7 @@ import structlog
 from faust.types import TP
 
 from agents.app import App, WorkerConfig, new_app, register_agent
-from agents.lane import Lane, end_process
+from agents.lane import Lane, end_process, share_of
 from agents.metrics import Counts, started
 from agents.producer import BatchProducer
 from agents.refusals import RefusalGuard
@@ -98,7 +98,8 @@ class SinkRuntime:
         for tp, offset in begin.items():
             self._guard.open(tp, offset)
         self._generation = self._app.consumer_generation_id
-        self._lane = Lane(group, self._handle, LINGER_S)
+        hold, share = self._app.consumer.hold, share_of(len(assigned))
+        self._lane = Lane(group, self._handle, LINGER_S, hold=hold, share=share)
         log.info("sink.opened", group=group, partitions=len(assigned))
         return begin
 

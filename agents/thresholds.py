@@ -15,7 +15,7 @@ from agents.alive import Alive
 from agents.app import App, WorkerConfig, new_app, register_agent
 from agents.commands import keep_commands
 from agents.defaults import say_what_is_known
-from agents.lane import end_process
+from agents.lane import end_process, share_of
 from agents.metrics import Counts
 from agents.ownership import Ownership
 from agents.pacing import paced
@@ -62,6 +62,8 @@ class ThresholdRuntime:
         self._pending = PendingThresholds()
         self.behind = False
         """Whether something waits for Redis."""
+        self.share = share_of(1)
+        """Bytes of each partition that may wait."""
         self._owned: dict[TP, Ownership] = {}
         self._intake: Intake[TP] | None = None
         self._generation = -1
@@ -78,6 +80,7 @@ class ThresholdRuntime:
                 asyncio.create_task(self._keep(self._merge, self._config.merge_every_s)),
             ]
         await self.drain()
+        self.share = share_of(len(assigned))
         generation = self.app.consumer_generation_id
         recovered = await recover(self.store, self.kafka, [tp.partition for tp in assigned])
         owned = {

@@ -4,57 +4,96 @@ from __future__ import annotations
 
 import argparse
 import importlib
+import inspect
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import orjson
-
-from bench.measuring import say
 
 BENCHMARKS: Final = {
     "capture": "emit() and its shipper, next to an OpenTelemetry span's end and a bare append",
     "exactness": "threshold agent with all its rules, next to itself without them",
+    "footprint": "memory of every process under a steady load, and whether it grows",
     "frames": "events per frame of a hundred slow executors that share one shipper",
+    "history": "cost of an event, from the first to the 20-millionth; in parts, with --data",
     "latency": "from emit() to a reader's mirror, at several loads",
     "learn": "every policy over simulated worlds and real traces, next to an all-knowing oracle",
     "outage": "a million events while the broker is gone: growth of executor and shipper",
     "process": "threshold agent on a drained backlog, next to Faust, Quix and Kafka Streams",
+    "queries": "the memory queries on a large table of episodes, and what each index is worth",
     "read": "thresholds: mirror hits, misses next to a bare HMGET, age of changes, memory",
     "replay": "six policies over an export: reading alone, judging, memory",
+    "scale": "cost of an event with 1 to 4 workers, 1 to 32 partitions, 100 to 1,000,000 contexts",
+    "sink": "episode sink on a drained backlog, next to bare COPY, a staged one, and executemany",
+    "skew": "simulated: the hottest partition's share, by partitions and skew of the workload",
     "start": "a threshold worker's start to its first thresholds, empty and with a million rows",
-    "sink": "episode sink on a drained backlog, next to bare psycopg COPY through a stage",
 }
+EXAMPLES: Final = """examples:
+  python -m bench process --json --events 500000 --repeat 3
+  python -m bench footprint --seconds 60 --rate 5000
+  python -m bench history --data /var/tmp/history --events 5000000   # four times: 20 million
+  python -m bench queries --rows 1000000
+"""
+OPTIONS: Final[dict[str, tuple[type, str]]] = {
+    "count": (int, "length of the backlog"),
+    "repeat": (int, "repetitions; figures are medians, with their spread"),
+    "seconds": (float, "footprint: how long the load lasts"),
+    "rate": (int, "footprint: events per second"),
+    "rows": (int, "queries: rows of the table"),
+    "data": (Path, "history: directory kept from run to run"),
+    "learner": (str, "history, scale: the policy that learns"),
+    "seeds": (int, "learn, skew: seeds per world"),
+    "traces": (Path, "learn: agent runs, JSONL"),
+}
+"""Parameters of the benchmarks' `run`, as options."""
+FLAGS: Final = {"count": "events", "policies": "policy"}
+"""Where an option has another name."""
 
 
 def main() -> None:
     """Run the benchmark that the command line names."""
+    parser = _parser()
+    arguments = vars(parser.parse_args())
+    name, as_json = arguments.pop("name"), arguments.pop("json")
+    run = importlib.import_module(f"bench.{name}").run
+    takes = inspect.signature(run).parameters
+    given = {option: value for option, value in arguments.items() if value is not None}
+    if "events" in takes and "count" in given:
+        given["events"] = given.pop("count")
+    unknown = given.keys() - takes.keys()
+    if unknown:
+        flags = ", ".join(f"--{FLAGS.get(each, each)}" for each in sorted(unknown))
+        parser.error(f"{name} takes no {flags}: see --help")
+    kafka = {"kafka": given.get("kafka", "apache")} if "kafka" in takes else {}
+    _show(run(**{**given, **kafka}), as_json=as_json)
+
+
+def _parser() -> argparse.ArgumentParser:
+    listed = "\n".join(f"  {name:10} {what}" for name, what in BENCHMARKS.items())
     parser = argparse.ArgumentParser(
         prog="python -m bench",
-        description="Figures with their framing; ratios are of one run, side by side.",
-        epilog="example: python -m bench process --json --events 500000",
+        description=f"Figures with their framing; ratios are of one run, side by side.\n\n{listed}",
+        epilog=EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    names = "; ".join(f"{name}: {what}" for name, what in BENCHMARKS.items())
-    parser.add_argument("name", choices=BENCHMARKS, metavar="NAME", help=names)
+    parser.add_argument("name", choices=BENCHMARKS, metavar="NAME", help="one of those above")
     parser.add_argument("--json", action="store_true", help="one JSON object on the last line")
-    parser.add_argument("--events", type=int, help="length of the backlog")
-    parser.add_argument("--kafka", default="apache", help="apache (Java, Maven) or embedded")
-    parser.add_argument("--policy", action="append", help="learn: only this one; repeat for more")
-    parser.add_argument("--seeds", type=int, default=20, help="learn: seeds per world")
-    parser.add_argument("--traces", type=Path, help="learn: agent runs, JSONL")
-    arguments = parser.parse_args()
-    module = importlib.import_module(f"bench.{arguments.name}")
-    if arguments.name == "learn":
-        figures = module.run(arguments.policy or (), arguments.seeds, arguments.traces)
-    elif arguments.name == "read":
-        figures = module.run()
-    else:
-        figures = module.run(arguments.kafka, *([arguments.events] if arguments.events else []))
-    if not arguments.json:
-        figures = {**figures, **figures.pop("policies", {})}
-        for name, value in figures.items():
-            say(f"{name:28} {value}")
+    parser.add_argument("--kafka", help="apache (Java, Maven; the default) or embedded")
+    parser.add_argument(
+        "--policy", dest="policies", action="append", help="learn: only this one; repeat for more"
+    )
+    for name, (kind, what) in OPTIONS.items():
+        parser.add_argument(f"--{FLAGS.get(name, name)}", dest=name, type=kind, help=what)
+    return parser
+
+
+def _show(figures: dict[str, Any], *, as_json: bool) -> None:
+    if as_json:
+        print(orjson.dumps(figures).decode(), flush=True)
         return
-    print(orjson.dumps(figures).decode(), flush=True)
+    by_policy = figures.pop("policies", {})
+    for name, value in {**figures, **by_policy}.items():
+        print(f"{name:28} {value}")
 
 
 if __name__ == "__main__":

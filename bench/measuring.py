@@ -10,7 +10,7 @@ import sys
 import time
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from types import TracebackType
@@ -40,27 +40,35 @@ def say(line: str) -> None:
 
 
 @contextmanager
-def fresh_stack(kafka: str) -> Iterator[tuple[Addresses, Path]]:
+def fresh_stack(kafka: str, partitions: int = PARTITIONS) -> Iterator[tuple[Addresses, Path]]:
     """Yield a prepared stack on an empty data directory."""
     with TemporaryDirectory(prefix="headstart-bench-") as folder:
         path = Path(folder)
         with Stack(StackConfig(data=path / "stack", kafka=kafka)) as stack:
-            asyncio.run(prepare(stack.addresses, PARTITIONS))
+            asyncio.run(prepare(stack.addresses, partitions))
             yield stack.addresses, path
 
 
-def events(count: int, contexts: int = CONTEXTS) -> Iterator[tuple[int, bytes, bytes]]:
+def events(
+    count: int,
+    contexts: int = CONTEXTS,
+    *,
+    partitions: int = PARTITIONS,
+    begin: int = 0,
+    spool: str = "",
+) -> Iterator[tuple[int, bytes, bytes]]:
     """Yield (partition, key, JSON) of `task_complete` events as our client sends them.
 
-    One context per workflow type, about 480 bytes an event.
+    One context per workflow type, about 480 bytes an event. The first is number `begin` of its
+    spool; without one they come from a new spool.
     """
     draw = random.Random(7)
     ids = [str(uuid.UUID(int=draw.getrandbits(128), version=4)) for _ in range(4096)]
     names = [f"workflow-{number}" for number in range(contexts)]
-    places = [(owner("bench", name, PARTITIONS), event_key("bench", name)) for name in names]
+    places = [(owner("bench", name, partitions), event_key("bench", name)) for name in names]
     start = time.time_ns() // 1_000_000
-    spool = str(uuid.uuid4())
-    for number in range(count):
+    spool = spool or str(uuid.uuid4())
+    for number in range(begin, begin + count):
         context = number % contexts
         partition, key = places[context]
         unique = f"{number:08x}{ids[number % 4096][8:]}"
@@ -88,14 +96,14 @@ def events(count: int, contexts: int = CONTEXTS) -> Iterator[tuple[int, bytes, b
 
 
 def frames(
-    count: int, per_frame: int, contexts: int = CONTEXTS
+    count: int, per_frame: int, contexts: int = CONTEXTS, *, partitions: int = PARTITIONS
 ) -> Iterator[tuple[int, bytes, bytes]]:
     """Yield (partition, key, record value): single events, or frames of one key."""
     if per_frame == 1:
-        yield from events(count, contexts)
+        yield from events(count, contexts, partitions=partitions)
         return
     waiting: dict[bytes, list[bytes]] = {}
-    for partition, key, event in events(count, contexts):
+    for partition, key, event in events(count, contexts, partitions=partitions):
         of_key = waiting.setdefault(key, [])
         of_key.append(event)
         if len(of_key) == per_frame:
@@ -104,14 +112,22 @@ def frames(
 
 
 async def produce(
-    kafka: str, records: Iterable[tuple[int, bytes, bytes]], *, filled: bool = True
+    kafka: str,
+    records: Iterable[tuple[int, bytes, bytes]],
+    *,
+    filled: bool = True,
+    compression: str | None = None,
 ) -> int:
     """Put records on the events topic; return how many.
 
     In well-filled record batches, or each in one of its own.
     """
     producer = AIOKafkaProducer(
-        bootstrap_servers=kafka, acks=1, max_batch_size=BATCH_BYTES, max_request_size=1_048_576
+        bootstrap_servers=kafka,
+        acks=1,
+        max_batch_size=BATCH_BYTES,
+        max_request_size=1_048_576,
+        compression_type=compression,
     )
     await producer.start()
     builders: dict[int, Any] = {}
@@ -155,8 +171,13 @@ class Running:
     ) -> None:
         self._nursery = Nursery(folder)
         self._nursery.claim(name)
-        self._nursery.spawn(name, argv, _ENDING, env={**os.environ, **environment})
+        self._child = self._nursery.spawn(name, argv, _ENDING, env={**os.environ, **environment})
         self._nursery.launched()
+
+    def check(self) -> None:
+        """Raise `StackError` where it has ended."""
+        if not self._child.alive:
+            raise self._child.failure(self._child.outcome)
 
     def __enter__(self) -> Self:
         return self
@@ -182,13 +203,30 @@ def wait_until(done: Callable[[], bool], patience_s: float = 300.0, every_s: flo
 def resident_mb(process: int) -> float:
     """Return the resident set of a process, in megabytes. Raises `OSError` where it has ended."""
     status = Path(f"/proc/{process}/status").read_text()
-    return int(status.partition("VmRSS:")[2].split()[0]) * 1024 / 1e6
+    found = status.partition("VmRSS:")[2].split()
+    if not found:  # it has ended, and nobody has asked for its exit code yet
+        raise ProcessLookupError(f"process {process} has ended")
+    return int(found[0]) * 1024 / 1e6
 
 
 def cpu_s(process: int) -> float:
     """Return the CPU seconds that a process has taken. Raises `OSError` where it has ended."""
     fields = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def family_cpu_s(process: int) -> float:
+    """Return the CPU seconds of a process and of all that it started, ended ones among them."""
+    parents: dict[int, tuple[int, int]] = {}
+    for folder in Path("/proc").glob("[0-9]*"):
+        with suppress(OSError):
+            fields = (folder / "stat").read_text().rpartition(")")[2].split()
+            parents[int(folder.name)] = (int(fields[1]), sum(map(int, fields[11:15])))
+    family = {process}
+    while more := {pid for pid, (parent, _) in parents.items() if parent in family} - family:
+        family |= more
+    ticks = sum(parents[pid][1] for pid in family if pid in parents)
+    return ticks / os.sysconf("SC_CLK_TCK")
 
 
 def shipping(spool: Path) -> int:

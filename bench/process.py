@@ -1,9 +1,9 @@
 """Threshold agent, all its rules on, next to its anchors on the same topic.
 
-One process and one context level on every side, JSON records as our client sends them; the backlog
-is complete before anybody starts. Our rate, and plain Faust's, come from the changelogs: what
-happened between the first and the last acknowledged write. Quix's and Kafka Streams' are from their
-first record to their last.
+One process and, where there is an anchor, one context level on every side; JSON records as our
+client sends them; the backlog is complete before anybody starts. Our rate, and plain Faust's, come
+from the changelogs: what happened between the first and the last acknowledged write. Quix's and
+Kafka Streams' are from their first record to their last.
 """
 
 from __future__ import annotations
@@ -26,12 +26,15 @@ from bench.measuring import (
 )
 from bench.plain_faust import GROUP
 from bench.quix_streams import quix_streams
+from bench.repeating import ratio, repeated
 from deploy.local import Addresses
 from processing.rows import PARTITION_KEY, version
 from topics.admin import committed_offsets, describe_topics
 from topics.catalogue import CHANGELOG, EVENTS, THRESHOLDS_GROUP
 from topics.reading import read_records, topic_state
 
+REPEAT: Final = 5
+PATIENCE_S: Final = 3_600.0
 PLAIN_EVENTS: Final = 20_000
 QUIX_SHARE: Final = 5
 """Quix gets a fifth of the backlog: its rate does not depend on the length."""
@@ -49,6 +52,8 @@ class Case(NamedTuple):
     """Kafka batches well filled, or one record each."""
     contexts: int = 200
     learner: str = "ema"
+    levels: str = ""
+    """Context keys below the workflow type, coarse to fine."""
 
 
 FIRST: Final = Case("one event per record")
@@ -59,70 +64,82 @@ OTHERS: Final = (
     Case("10,000 contexts", contexts=10_000),
     Case("default learner", share=0.4, learner="default"),
     Case("default learner, frames of 200", share=0.4, per_record=200, learner="default"),
+    Case("full path", share=0.4, learner="default", levels="domain,user_id"),
 )
+LEAST: Final = {"kafka_streams": 120_000, "naive": 3_000}
+"""Events/s of anchors on an idle machine with two cores: one below is itself suspect."""
 
 
-def run(kafka: str, count: int = 500_000) -> dict[str, Any]:
-    """Return the figures; each case has a broker and a backlog of its own."""
-    first = _measured(kafka, FIRST, count, anchors=True)
-    slow = _measured(kafka, SLOW, count, anchors=False)
-    cases = [first, slow, *(_measured(kafka, case, count, anchors=False) for case in OTHERS)]
-    ours = first["events_per_s"]
+def run(kafka: str, count: int = 2_000_000, repeat: int = REPEAT) -> dict[str, Any]:
+    """Return the figures: medians; each repetition has a broker and a backlog of its own."""
+    cases = [
+        _case(kafka, case, count, repeat, anchors=case is FIRST) for case in (FIRST, SLOW, *OTHERS)
+    ]
+    first, slow = cases[:2]
+    names = ("events_per_s", "ratio_naive", "ratio_quix", "ratio_kafka_streams")
     return {
-        "events_per_s": ours,
-        "ratio_naive": _ratio(ours, first["naive_events_per_s"]),
-        "ratio_quix": _ratio(ours, first["quix_events_per_s"]),
-        "ratio_kafka_streams": _ratio(ours, first["kafka_streams_events_per_s"]),
+        **{name: first[name] for name in names},
         "slow_producers_events_per_s": slow["events_per_s"],
-        "slow_producers_ratio_kafka_streams": _ratio(
-            slow["events_per_s"], slow["kafka_streams_events_per_s"]
-        ),
+        "slow_producers_ratio_kafka_streams": slow["ratio_kafka_streams"],
+        "suspect_anchors": [
+            name
+            for name, least in LEAST.items()
+            if (rate := first[f"{name}_events_per_s"]) is not None and rate < least
+        ],
         "cases": cases,
-        "framing": "JSON events, one context level; filled batches unless said otherwise",
+        "framing": "JSON events of about 480 bytes, one context level; one event per record in "
+        "filled batches unless said otherwise; every side on the same topic, one after the other",
         "broker": kafka,
     }
 
 
-def _ratio(ours: float, anchor: float | None) -> float | None:
-    return round(ours / anchor, 2) if anchor else None
-
-
-def _measured(kafka: str, case: Case, count: int, *, anchors: bool) -> dict[str, Any]:
-    """Measure a case: ours, and where the records are single events Kafka Streams beside it."""
+def _case(kafka: str, case: Case, count: int, repeat: int, *, anchors: bool) -> dict[str, Any]:
     events = round(count * case.share / case.per_record) * case.per_record
+    say(f"{case.name}: {events:,} events, {case.contexts:,} contexts, {case.learner}, on {kafka}")
+    described = {name: value for name, value in case._asdict().items() if name != "share"}
+    figures = repeated(lambda _: _measured(kafka, case, events, anchors=anchors), repeat)
+    return {**described, "events": events, **figures}
+
+
+def _measured(kafka: str, case: Case, events: int, *, anchors: bool) -> dict[str, float | None]:
+    """Measure a case: ours, and where the records are single events Kafka Streams beside it."""
+    found: dict[str, float | None] = {}
     with fresh_stack(kafka) as (addresses, folder):
-        say(f"{case.name}: {events} events, {case.contexts} contexts, {case.learner}, on {kafka}")
         made = frames(events, case.per_record, case.contexts)
         records = asyncio.run(produce(addresses.kafka, made, filled=case.filled))
-        found: dict[str, Any] = {**case._asdict(), "events": records * case.per_record}
-        del found["share"]
-        beside = case.per_record == 1 and case.contexts == 200 and case.learner == "ema"
-        if beside:
+        if case.per_record == 1 and case.contexts == 200 and case.learner == "ema":
             streams = kafka_streams(addresses.kafka, folder, records) if available() else None
             found["kafka_streams_events_per_s"] = round(streams.processing) if streams else None
-            say(f"  Kafka Streams: {streams}")
         if anchors:
-            found["quix_events_per_s"] = round(
-                quix_streams(addresses.kafka, folder, records // QUIX_SHARE)
-            )
+            quix = quix_streams(addresses.kafka, folder, records // QUIX_SHARE)
+            found["quix_events_per_s"] = round(quix)
             found["naive_events_per_s"] = round(_plain_faust(addresses, folder))
-            say(f"  Quix: {found['quix_events_per_s']:,}, Faust: {found['naive_events_per_s']:,}")
-        rate = threshold_agent(addresses, folder, records, learner=case.learner)
-        found["events_per_s"] = round(rate * case.per_record)
-        say(f"  threshold agent: {found['events_per_s']:,} events/s")
+        rate = threshold_agent(addresses, folder, records, learner=case.learner, levels=case.levels)
+    ours = round(rate * case.per_record)
+    ratios = {
+        f"ratio_{name.removesuffix('_events_per_s')}": ratio(ours, value)
+        for name, value in found.items()
+    }
+    found |= {"events_per_s": ours, **ratios}
+    say(f"  {found}")
     return found
 
 
 def threshold_agent(
-    addresses: Addresses, folder: Path, records: int, module: str = "cli", learner: str = "ema"
+    addresses: Addresses,
+    folder: Path,
+    records: int,
+    module: str = "cli",
+    learner: str = "ema",
+    levels: str = "",
 ) -> float:
     """Return the records/s of a worker that drains the topic; `module` is what runs it."""
     environment = worker_environment(
-        addresses, folder / "agent", HEADSTART_LEARNER=learner, HEADSTART_LEVELS=""
+        addresses, folder / "agent", HEADSTART_LEARNER=learner, HEADSTART_LEVELS=levels
     )
     argv = [sys.executable, "-m", module, "worker", "thresholds"]
     with Running(folder, "agent", argv, environment):
-        wait_until(lambda: asyncio.run(_done(addresses.kafka)) >= records)
+        wait_until(lambda: asyncio.run(_done(addresses.kafka)) >= records, PATIENCE_S)
     marks = asyncio.run(_watermarks(addresses.kafka))
     first: dict[int, tuple[int, int]] = {}
     for at, partition, applied in marks:

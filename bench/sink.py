@@ -1,7 +1,9 @@
-"""Episode sink, all its rules on, next to bare psycopg COPY through a stage into the same tables.
+"""Episode sink, all its rules on, next to bare psycopg into the same tables and indexes.
 
 The worker drains a backlog of single-event records: fetch, decode, check, store with offsets. The
-anchor copies prebuilt blocks with the same batch size and one commit each, and does nothing else.
+anchors do nothing but write what was prepared for them, in batches of the size that the worker's
+had, one commit each: COPY straight into the table, COPY through a stage and a merge, executemany.
+Each begins with an empty table.
 """
 
 from __future__ import annotations
@@ -9,21 +11,26 @@ from __future__ import annotations
 import asyncio
 import sys
 import time
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from datetime import UTC, datetime
+from itertools import islice, pairwise
 from pathlib import Path
-from typing import Any
+from statistics import median_low
+from typing import Any, Final
 
 import orjson
 import psycopg
+from psycopg import AsyncConnection
 
 from bench.measuring import (
     Running,
     events,
-    frames,
     fresh_stack,
     produce,
     say,
     worker_environment,
 )
+from bench.repeating import ratio, repeated
 from deploy.local import Addresses
 from sinks.connections import connect_postgres
 from sinks.episodes import EpisodeSink, encode_event
@@ -31,37 +38,67 @@ from sinks.progress import stored_offsets
 from topics.catalogue import EPISODES_GROUP, EVENTS
 from topics.epoch import read_epoch
 
-BATCH = 10_000
-PATIENCE_S = 300.0
+REPEAT: Final = 5
+PATIENCE_S: Final = 900.0
+MANY: Final = 100
+"""Rows of one executemany."""
+MANY_SHARE: Final = 10
+"""executemany gets a tenth of the rows: its rate does not depend on how many there are."""
+COLUMNS: Final = (
+    "id", "tenant", "event_type", "workflow_type", "workflow_id", "task_id", "user_id", "agent_id",
+    "session_id", "timestamp", "tool_id", "success", "confidence", "data", "extra",
+)  # fmt: skip
+"""In the order of the stage."""
+_TIMESTAMP: Final = COLUMNS.index("timestamp")
+_COPY: Final = f"COPY episodic_events ({', '.join(COLUMNS)}) FROM STDIN (FORMAT text, NULL '')"
+_INSERT: Final = (
+    f"INSERT INTO episodic_events ({', '.join(COLUMNS)}) VALUES ({', '.join(['%s'] * 15)})"
+    " ON CONFLICT (timestamp, tenant, id) DO NOTHING"
+)
+
+Connection = AsyncConnection[Any]
 
 
-def run(kafka: str, count: int = 200_000) -> dict[str, Any]:
-    """Return the figures."""
-    with fresh_stack(kafka) as (addresses, folder):
-        say(f"{count} events, one event per record, on {kafka}")
-        asyncio.run(produce(addresses.kafka, frames(count, 1)))
-        ours = _worker(addresses, folder, count)
-        say(f"episode sink: {ours:,.0f} rows/s")
-        bare = asyncio.run(_staged_copy(addresses.postgres, count))
-        say(f"bare COPY through a stage, {BATCH} rows a batch: {bare:,.0f} rows/s")
+def run(kafka: str, count: int = 400_000, repeat: int = REPEAT) -> dict[str, Any]:
+    """Return the medians of several rounds, ratios of each round's own figures among them."""
+    say(f"{count:,} events, one event per record, on {kafka}")
     return {
-        "rows_per_s": round(ours),
-        "ratio_staged_copy": round(ours / bare, 2),
-        "staged_copy_rows_per_s": round(bare),
-        "framing": f"one event per record; the anchor copies prebuilt blocks of {BATCH} rows",
+        **repeated(lambda number: _round(kafka, count, number), repeat),
+        "framing": "one event per record in filled batches; anchors: prebuilt blocks of as many "
+        f"rows as the worker's batches, executemany of {MANY}; all indexes, one daily partition",
         "events": count,
         "broker": kafka,
     }
 
 
-def _worker(addresses: Addresses, folder: Path, count: int) -> float:
-    """Return the rows/s of a worker between its first and its last commit."""
+def _round(kafka: str, count: int, number: int) -> dict[str, float | None]:
+    with fresh_stack(kafka) as (addresses, folder):
+        asyncio.run(produce(addresses.kafka, events(count)))
+        ours, batch = _worker(addresses, folder, count)
+        anchors = asyncio.run(_anchors(addresses.postgres, count, batch, number))
+    found: dict[str, float | None] = {
+        "rows_per_s": round(ours),
+        "ratio_staged_copy": ratio(ours, anchors["staged_copy"]),
+        "ratio_bare_copy": ratio(ours, anchors["bare_copy"]),
+        "ratio_executemany": ratio(ours, anchors["executemany"]),
+        **{f"{name}_rows_per_s": round(rate) for name, rate in anchors.items()},
+        "rows_per_batch": batch,
+    }
+    say(f"round {number + 1}: {found}")
+    return found
+
+
+def _worker(addresses: Addresses, folder: Path, count: int) -> tuple[float, int]:
+    """Return the rows/s of a worker between its first and its last commit, and rows a commit."""
     environment = worker_environment(addresses, folder / "agent")
     argv = [sys.executable, "-m", "cli", "worker", "episodes"]
     with Running(folder, "agent", argv, environment):
         marks = asyncio.run(_commits(addresses, count))
+    if len(marks) < 3:
+        raise ValueError("two commits held the whole backlog: give more --events")
     (begun, before), (ended, after) = marks[0], marks[-1]
-    return (after - before) / (ended - begun)
+    batch = median_low(rows - last for (_, last), (_, rows) in pairwise(marks))
+    return (after - before) / (ended - begun), batch
 
 
 async def _commits(addresses: Addresses, count: int) -> list[tuple[float, int]]:
@@ -82,23 +119,75 @@ async def _commits(addresses: Addresses, count: int) -> list[tuple[float, int]]:
     return marks
 
 
-async def _staged_copy(dsn: str, count: int) -> float:
-    """Return the rows/s of the same rows, under other ids, as prebuilt blocks."""
-    blocks, block = [], []
-    for _partition, _key, raw in events(count):
-        event = orjson.loads(raw)
-        event["tenant"] = "bench-bare"
-        block.append(encode_event(orjson.dumps(event)))
-        if len(block) == BATCH:
-            blocks.append(b"".join(block))
-            block = []
-    sql = EpisodeSink.sql
+async def _anchors(dsn: str, count: int, batch: int, number: int) -> dict[str, float]:
+    """Return the rows/s of each anchor; who comes first changes from round to round."""
+    lines = [encode_event(raw) for _partition, _key, raw in events(count)]
+    sides: list[tuple[str, Callable[[Connection], Awaitable[float]]]] = [
+        ("bare_copy", lambda at: _bare_copy(at, _blocks(map(_timed, lines), batch))),
+        ("staged_copy", lambda at: _staged_copy(at, _blocks(iter(lines), batch))),
+        ("executemany", lambda at: _executemany(at, count // MANY_SHARE)),
+    ]
+    found = {}
     async with await psycopg.AsyncConnection.connect(dsn, autocommit=True) as connection:
-        await connection.execute(sql["create_stage"])
-        begun = time.perf_counter()
-        for text in blocks:
-            async with connection.transaction(), connection.cursor() as cursor:
-                async with cursor.copy(sql["copy_stage"]) as copy:
-                    await copy.write(text)
-                await cursor.execute(sql["merge_stage"])
-        return len(blocks) * BATCH / (time.perf_counter() - begun)
+        await connection.execute(EpisodeSink.sql["create_stage"])
+        for place in range(len(sides)):
+            name, side = sides[(place + number) % len(sides)]
+            await connection.execute("TRUNCATE episodic_events")
+            await connection.execute("CHECKPOINT")  # nobody pays for what was written before
+            found[name] = await side(connection)
+    return found
+
+
+def _blocks(lines: Iterator[bytes], batch: int) -> list[tuple[int, bytes]]:
+    """Return (rows, text) of each batch."""
+    blocks = []
+    while block := list(islice(lines, batch)):
+        blocks.append((len(block), b"".join(block)))
+    return blocks
+
+
+def _timed(line: bytes) -> bytes:
+    """Return a line of the stage as one of the table, whose times are no integers."""
+    columns = line.split(b"\t")
+    at = datetime.fromtimestamp(int(columns[_TIMESTAMP]) / 1000, UTC)
+    columns[_TIMESTAMP] = at.isoformat().encode()
+    return b"\t".join(columns)
+
+
+async def _bare_copy(connection: Connection, blocks: Sequence[tuple[int, bytes]]) -> float:
+    begun = time.perf_counter()
+    for _rows, text in blocks:
+        async with (
+            connection.transaction(),
+            connection.cursor() as cursor,
+            cursor.copy(_COPY.encode()) as copy,
+        ):
+            await copy.write(text)
+    return sum(rows for rows, _text in blocks) / (time.perf_counter() - begun)
+
+
+async def _staged_copy(connection: Connection, blocks: Sequence[tuple[int, bytes]]) -> float:
+    sql = EpisodeSink.sql
+    begun = time.perf_counter()
+    for _rows, text in blocks:
+        async with connection.transaction(), connection.cursor() as cursor:
+            async with cursor.copy(sql["copy_stage"]) as copy:
+                await copy.write(text)
+            await cursor.execute(sql["merge_stage"])
+    return sum(rows for rows, _text in blocks) / (time.perf_counter() - begun)
+
+
+async def _executemany(connection: Connection, count: int) -> float:
+    rows = [_row(orjson.loads(raw)) for _partition, _key, raw in events(count)]
+    begun = time.perf_counter()
+    for at in range(0, len(rows), MANY):
+        async with connection.transaction(), connection.cursor() as cursor:
+            await cursor.executemany(_INSERT.encode(), rows[at : at + MANY])
+    return len(rows) / (time.perf_counter() - begun)
+
+
+def _row(event: dict[str, Any]) -> list[Any]:
+    del event["origin"]
+    event["timestamp"] = datetime.fromtimestamp(event["timestamp"] / 1000, UTC)
+    event["data"] = orjson.dumps(event["data"]).decode()
+    return [event.get(column) for column in COLUMNS]

@@ -20,6 +20,7 @@ from redis import Redis
 
 from agents.producer import BatchProducer
 from bench.measuring import PARTITIONS, Running, fresh_stack, say, wait_until, worker_environment
+from bench.repeating import repeated
 from deploy.local import Addresses
 from deploy.system import prepare
 from headstart.contexts import event_key, redis_key
@@ -37,25 +38,24 @@ from processing.rows import (
 from processing.tally import FIELDS
 from topics.catalogue import CHANGELOG, EVENTS, THRESHOLDS_GROUP
 
-ROUNDS: Final = 3
+REPEAT: Final = 5
 AT_ONCE: Final = 15_000
 TENANT: Final = "bench"
 
 Row = tuple[bytes, bytes]
 
 
-def run(kafka: str, count: int = 1_000_000) -> dict[str, Any]:
+def run(kafka: str, count: int = 1_000_000, repeat: int = REPEAT) -> dict[str, Any]:
     """Return the seconds to the first threshold, with no rows and with `count`."""
-    empty = sorted(_started(kafka, 0) for _ in range(ROUNDS))
-    say(f"empty: {empty}")
-    full = sorted(_started(kafka, count) for _ in range(ROUNDS))
-    say(f"{count} rows: {full}")
+
+    def both(number: int) -> dict[str, float]:
+        found = {"empty_s": _started(kafka, 0), "restored_s": _started(kafka, count)}
+        say(f"round {number + 1}, {count:,} rows: {found}")
+        return found
+
     return {
-        "empty_s": round(empty[ROUNDS // 2], 1),
-        "restored_s": round(full[ROUNDS // 2], 1),
+        **repeated(both, repeat),
         "rows": count,
-        "empty_rounds_s": [round(took, 1) for took in empty],
-        "restored_rounds_s": [round(took, 1) for took in full],
         "framing": f"process start to {PARTITIONS} partitions' first thresholds in Redis; rows of "
         "the default learner, from the changelog",
         "broker": kafka,
@@ -74,7 +74,7 @@ def _started(kafka: str, rows: int) -> float:
             Redis.from_url(addresses.redis) as redis,
         ):
             wait_until(lambda: all(_served(redis, name) for name in names), every_s=0.02)
-            return time.monotonic() - begun
+            return round(time.monotonic() - begun, 2)
 
 
 def _workflow_types() -> list[str]:

@@ -19,17 +19,19 @@ async def fetched_records(
     sources: AbstractSet[str],
     timeout_s: float,
     max_records: int | None,
+    held: AbstractSet[Any] = frozenset(),
 ) -> dict[Any, list[Any]]:
     """Return what is fetched, by partition; wait up to `timeout_s` seconds for something.
 
-    Mirrors `aiokafka.consumer.fetcher.Fetcher.fetched_records`.
+    Of partitions in `held`, which may change meanwhile, nothing is taken. Mirrors
+    `aiokafka.consumer.fetcher.Fetcher.fetched_records`.
     """
     loop = asyncio.get_running_loop()
     deadline = loop.time() + timeout_s
     while True:
         if fetcher._subscriptions.reassignment_in_progress:
             await fetcher._subscriptions.wait_for_assignment()
-        drained = _take(fetcher, partitions, sources, max_records)
+        drained = _take(fetcher, partitions, sources, max_records, held)
         remaining = deadline - loop.time()
         if drained or remaining <= 0:
             return drained
@@ -49,10 +51,11 @@ def _take(
     partitions: AbstractSet[Any] | None,
     sources: AbstractSet[str],
     max_records: int | None,
+    held: AbstractSet[Any],
 ) -> dict[Any, list[Any]]:
     drained: dict[Any, list[Any]] = {}
     for tp in list(fetcher._records):
-        if partitions and tp not in partitions:
+        if (partitions and tp not in partitions) or tp in held:
             if not fetcher._subscriptions.is_assigned(tp):
                 del fetcher._records[tp]
             continue

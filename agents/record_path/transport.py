@@ -91,7 +91,12 @@ class ConsumerThread(AIOKafkaConsumerThread):  # type: ignore[misc]
             raise ConsumerStoppedError
         with fetcher._subscriptions.fetch_context():
             return await fetched_records(
-                fetcher, active_partitions, self.app.source_topics, timeout or 0.0, max_records
+                fetcher,
+                active_partitions,
+                self.app.source_topics,
+                timeout or 0.0,
+                max_records,
+                self.consumer.held,
             )
 
 
@@ -102,6 +107,8 @@ class Consumer(StockConsumer):  # type: ignore[misc]
         self._done: dict[TP, int] = {}
         self._committable: dict[TP, int] = {}
         self._positions: Mapping[TP, int] = {}
+        self.held: set[TP] = set()
+        """Partitions of which enough waits already."""
         super().__init__(*args, **kwargs)
 
     def _new_consumer_thread(self) -> ConsumerThread:
@@ -132,6 +139,13 @@ class Consumer(StockConsumer):  # type: ignore[misc]
         if commit:
             self._committable[tp] = end
 
+    def hold(self, tp: TP, full: bool) -> None:
+        """Fetch nothing more of a partition, or go on with it.
+
+        Not by Faust's own pressure: it looks only once a second where all partitions are full.
+        """
+        (self.held.add if full else self.held.discard)(tp)
+
     def commit_done(self, tp: TP) -> None:
         """Commit what was reported of a partition and held back."""
         if tp in self._done:
@@ -159,6 +173,7 @@ class Consumer(StockConsumer):  # type: ignore[misc]
         self._done.clear()
         self._committable.clear()
         self._positions = {}
+        self.held.clear()
 
     async def prepare_positions(self) -> None:
         """Ask the app where to begin, once tables are recovered and before anything flows."""

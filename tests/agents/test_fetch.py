@@ -140,6 +140,21 @@ def test_a_partition_under_pressure_is_kept_and_asked_again() -> None:
     with_fetcher(body)
 
 
+def test_of_a_held_partition_nothing_is_taken_until_it_is_let_go() -> None:
+    async def body(fetcher: Any) -> None:
+        put(fetcher, SOURCE, [b"a"])
+        put(fetcher, SECOND, [b"b"])
+        held = {SOURCE}
+        active = {SOURCE, SECOND}
+        got = await fetched_records(fetcher, active, SOURCES, 0.0, None, held)
+        assert list(got) == [SECOND]
+        assert await fetched_records(fetcher, active, SOURCES, 0.05, None, held) == {}
+        held.clear()
+        assert list(await fetched_records(fetcher, active, SOURCES, 0.0, None, held)) == [SOURCE]
+
+    with_fetcher(body)
+
+
 def test_a_partition_that_was_lost_is_dropped() -> None:
     async def body(fetcher: Any) -> None:
         put(fetcher, SOURCE, [b"a"])

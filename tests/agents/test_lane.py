@@ -12,7 +12,7 @@ import pytest
 from faust.types import TP
 
 from agents import lane as lanes
-from agents.lane import Lane
+from agents.lane import Lane, share_of
 from processing.records import RecordBatch
 
 AT = TP("source", 0)
@@ -96,6 +96,66 @@ def test_a_full_lane_makes_whoever_fetches_wait(monkeypatch: pytest.MonkeyPatch)
     run(body())
 
 
+def test_a_partition_that_floods_is_held_and_the_others_take_turns_with_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(lanes, "MAX_STEP_BYTES", 5)
+    other = TP("source", 1)
+
+    async def body() -> None:
+        go_on, steps = asyncio.Semaphore(0), []
+        held: set[TP] = set()
+
+        async def handle(batches: list[tuple[TP, RecordBatch]]) -> None:
+            await go_on.acquire()
+            steps.append([(tp, batch.begin) for tp, batch in batches])
+
+        def hold(tp: TP, full: bool) -> None:
+            assert (tp in held) != full, "it is told of changes only"
+            (held.add if full else held.discard)(tp)
+
+        lane = Lane("test", handle, hold=hold, share=10)
+        for number in range(4):
+            await lane.put(AT, batch(5 * number, 5))
+        assert held == {AT}
+        await lane.put(other, batch(0))
+        await lane.put(other, batch(1))
+        assert held == {AT}, "whoever sends little is fetched"
+        for _ in range(4):
+            go_on.release()
+        await until(lambda: len(steps) == 4)
+        assert steps == [[(AT, 0)], [(other, 0), (AT, 5)], [(other, 1), (AT, 10)], [(AT, 15)]]
+        assert held == set()
+        await lane.close()
+
+    run(body())
+
+
+def test_close_lets_go_of_what_was_held() -> None:
+    async def body() -> None:
+        held: set[TP] = set()
+
+        async def handle(_batches: list[tuple[TP, RecordBatch]]) -> None:
+            await asyncio.Event().wait()
+
+        def hold(tp: TP, full: bool) -> None:
+            (held.add if full else held.discard)(tp)
+
+        lane = Lane("test", handle, hold=hold, share=2)
+        for number in range(4):
+            await lane.put(AT, batch(number))
+        assert held == {AT}
+        await lane.close(timeout_s=0.05)
+        assert held == set()
+
+    run(body())
+
+
+def test_what_may_wait_is_shared_out_within_bounds() -> None:
+    shares = [share_of(partitions) for partitions in (0, 1, 8, 32, 1_000)]
+    assert shares == [8_000_000, 8_000_000, 4_000_000, 1_000_000, 1_000_000]
+
+
 def test_close_drops_what_waits_and_lets_the_step_in_flight_finish() -> None:
     async def body() -> None:
         go_on, begun, finished = asyncio.Event(), [], []
@@ -170,7 +230,7 @@ def test_close_does_not_wait_for_ever() -> None:
 FAILING = """
 import asyncio, atexit, sys
 from faust.types import TP
-from agents.lane import Lane
+from agents.lane import Lane, share_of
 from processing.records import RecordBatch
 
 async def main():

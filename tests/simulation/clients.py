@@ -149,6 +149,9 @@ class Consumer:
 
         self._worker.do("done", note)
 
+    def hold(self, tp: TP, full: bool) -> None:
+        """Nothing: a lane here is never full."""
+
     def commit_done(self, tp: TP) -> None:
         if tp.partition in self._done:
             self._committable[tp.partition] = self._done[tp.partition]

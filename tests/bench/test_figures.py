@@ -1,0 +1,113 @@
+"""What benches make of their samples: medians and spread, trends and their verdicts, stretches."""
+
+from __future__ import annotations
+
+from math import inf
+from random import Random
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from bench.__main__ import BENCHMARKS, OPTIONS
+from bench.draining import Look, cost, together
+from bench.history import _stretches, summary
+from bench.repeating import medians, ratio, repeated
+from bench.trend import BLOCKS, trend
+
+
+def test_medians_are_measured_values_with_their_spread() -> None:
+    rates = iter([30, 10, 20, 40])
+    found = repeated(lambda number: {"rate": next(rates), "round": number, "anchor": None}, 4)
+    assert found == {
+        "rate": 20,
+        "round": 1,
+        "anchor": None,
+        "spread": {"rate": [10, 40], "round": [0, 3]},
+        "repetitions": 4,
+    }
+
+
+def test_an_anchor_that_is_missing_once_does_not_count_that_once() -> None:
+    found = medians([{"anchor": 4.0}, {"anchor": None}, {"anchor": 2.0}])
+    assert found["anchor"] == 2.0
+    assert found["spread"] == {"anchor": [2.0, 4.0]}
+
+
+def test_a_ratio_without_an_anchor_is_none() -> None:
+    assert ratio(3, 2) == 1.5
+    assert ratio(3, None) is None
+
+
+@given(slope=st.floats(-10, 10), start=st.floats(-1e3, 1e3), count=st.integers(BLOCKS, 500))
+def test_a_line_is_found_exactly(slope: float, start: float, count: int) -> None:
+    found = trend([(float(x), start + slope * x) for x in range(count)])
+    assert found.slope == pytest.approx(slope, abs=1e-6)
+    assert found.error == pytest.approx(0, abs=1e-6)
+
+
+def test_the_interval_holds_the_truth_about_as_often_as_it_says() -> None:
+    draw, held = Random(5), 0
+    for _ in range(300):
+        found = trend([(float(x), 0.01 * x + draw.gauss(0, 1)) for x in range(300)])
+        held += abs(found.slope - 0.01) <= found.error
+    assert 0.90 < held / 300 < 0.99
+
+
+def test_what_is_not_known_is_undecided() -> None:
+    assert trend([(0.0, 1.0), (1.0, 2.0)]).error == inf
+    assert trend([]).verdict(1.0) == "undecided"
+    noisy = [(float(x), 50.0 * (-1) ** (x // 30)) for x in range(300)]
+    assert trend(noisy).verdict(0.01) == "undecided"
+
+
+def test_flat_is_shown_and_growth_too() -> None:
+    draw = Random(6)
+    still = [(float(x), 300 + draw.gauss(0, 0.5)) for x in range(300)]
+    assert trend(still).verdict(0.01) == "flat"
+    assert trend([(x, y + 0.05 * x) for x, y in still]).verdict(0.01) == "grows"
+
+
+def looks(*events: int, us: float = 20.0) -> list[Look]:
+    return [Look(at=n, events=n, cpu_s=1 + n * us / 1e6, resident_mb=n) for n in events]
+
+
+def test_cost_is_between_the_first_and_the_last_look() -> None:
+    found = cost(looks(100, 300, 500))
+    assert found.cpu_us == pytest.approx(20)
+    assert found.events_per_s == pytest.approx(1)
+    assert found.resident_mb == 500
+    with pytest.raises(ValueError, match="more --events"):
+        cost(looks(100))
+
+
+def test_workers_together_are_sums_and_the_largest() -> None:
+    assert together([Look(1, 10, 1.0, 50), Look(2, 5, 0.5, 70)]) == Look(2, 15, 1.5, 70)
+
+
+def test_stretches_are_whole_and_numbered_from_the_beginning_of_all() -> None:
+    found = _stretches(looks(10, 60, 120, 180, 240, 250), begin=1_000, length=100)
+    assert [each["event"] for each in found] == [1_120.0, 1_240.0]
+    assert [each["cpu_us"] for each in found] == [20.0, 20.0]
+
+
+def test_growth_is_of_the_last_stretch_over_the_first() -> None:
+    stretches = [{"event": 1e6 * n, "cpu_us": 20.0 + n} for n in range(1, 21)]
+    found = summary(stretches)
+    assert found["growth"] == pytest.approx(40 / 21 - 1, abs=0.001)
+    assert found["fitted_growth"] == pytest.approx(20 / 21, abs=0.001)
+    assert found["events"] == 20_000_000
+    assert summary(stretches[:2])["fitted_growth_error"] is None
+    with pytest.raises(ValueError, match="more --events"):
+        summary([])
+
+
+def test_every_benchmark_runs_and_every_option_is_somebodys() -> None:
+    import importlib
+    import inspect
+
+    taken = set()
+    for name in BENCHMARKS:
+        taken |= inspect.signature(importlib.import_module(f"bench.{name}").run).parameters.keys()
+    assert taken <= {*OPTIONS, "kafka", "policies", "events", "_kafka"}
+    assert set(OPTIONS) <= taken
