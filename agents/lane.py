@@ -40,7 +40,8 @@ class Lane:
         self._name = name
         self._handle = handle
         self._linger_s = linger_s
-        self._waiting: deque[tuple[TP, RecordBatch]] = deque()
+        self._waiting: deque[tuple[TP, RecordBatch, int]] = deque()
+        """With the bytes of each, which take long to count."""
         self._bytes = 0
         self._arrived = asyncio.Event()
         self._room = asyncio.Event()
@@ -60,8 +61,9 @@ class Lane:
         await self._room.wait()
         if self._closed:
             return
-        self._waiting.append((tp, batch))
-        self._bytes += batch.size
+        size = batch.size
+        self._waiting.append((tp, batch, size))
+        self._bytes += size
         self._arrived.set()
         if self._bytes >= MAX_WAITING_BYTES:
             self._room.clear()
@@ -80,11 +82,12 @@ class Lane:
             await self._task
 
     def _take(self) -> list[tuple[TP, RecordBatch]]:
-        taken, size = [], 0
-        while self._waiting and size < MAX_STEP_BYTES:
-            taken.append(self._waiting.popleft())
-            size += taken[-1][1].size
-        self._bytes -= size
+        taken, total = list[tuple[TP, RecordBatch]](), 0
+        while self._waiting and total < MAX_STEP_BYTES:
+            tp, batch, size = self._waiting.popleft()
+            taken.append((tp, batch))
+            total += size
+        self._bytes -= total
         if self._bytes < MAX_WAITING_BYTES:
             self._room.set()
         if not self._waiting:
