@@ -13,6 +13,7 @@ from bench.measuring import say
 
 BENCHMARKS: Final = {
     "capture": "emit() and its shipper, next to an OpenTelemetry span's end and a bare append",
+    "core": "the threshold agent's pure core alone, CPU per event; --against another tree",
     "exactness": "threshold agent with all its rules, next to itself without them",
     "frames": "events per frame of a hundred slow executors that share one shipper",
     "latency": "from emit() to a reader's mirror, at several loads",
@@ -38,6 +39,7 @@ def main() -> None:
     parser.add_argument("--json", action="store_true", help="one JSON object on the last line")
     parser.add_argument("--events", type=int, help="length of the backlog")
     parser.add_argument("--kafka", default="apache", help="apache (Java, Maven) or embedded")
+    parser.add_argument("--against", help="core: another checkout, measured in turns")
     parser.add_argument("--policy", action="append", help="learn: only this one; repeat for more")
     parser.add_argument("--seeds", type=int, default=20, help="learn: seeds per world")
     parser.add_argument("--traces", type=Path, help="learn: agent runs, JSONL")
@@ -45,6 +47,8 @@ def main() -> None:
     module = importlib.import_module(f"bench.{arguments.name}")
     if arguments.name == "learn":
         figures = module.run(arguments.policy or (), arguments.seeds, arguments.traces)
+    elif arguments.name == "core":
+        figures = module.run(arguments.events or 200_000, arguments.against)
     elif arguments.name == "read":
         figures = module.run()
     else:
