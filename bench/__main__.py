@@ -12,6 +12,7 @@ import orjson
 
 BENCHMARKS: Final = {
     "capture": "emit() and its shipper, next to an OpenTelemetry span's end and a bare append",
+    "core": "the threshold agent's pure core alone, CPU per event; --against another tree",
     "exactness": "threshold agent with all its rules, next to itself without them",
     "footprint": "memory of every process under a steady load, and whether it grows",
     "frames": "events per frame of a hundred slow executors that share one shipper",
@@ -43,6 +44,7 @@ OPTIONS: Final[dict[str, tuple[type, str]]] = {
     "data": (Path, "history: directory kept from run to run"),
     "learner": (str, "history, scale: the policy that learns"),
     "seeds": (int, "learn, skew: seeds per world"),
+    "against": (str, "core: another checkout, measured in turns"),
     "traces": (Path, "learn: agent runs, JSONL"),
 }
 """Parameters of the benchmarks' `run`, as options."""

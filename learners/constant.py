@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from math import nextafter
 from typing import Final
 
-from learners.outcome import Outcome
+from learners.outcome import Outcome, Run
 from learners.policy import START, Separate, State, Thresholds
 
 _ABOVE_ALL: Final = nextafter(1.0, 2.0)
@@ -14,6 +15,7 @@ _ABOVE_ALL: Final = nextafter(1.0, 2.0)
 
 
 class _Constant(Separate):
+    columns = True
     version = 1
 
     def initial(self) -> State:
@@ -23,6 +25,10 @@ class _Constant(Separate):
     def update(self, state: State, outcome: Outcome) -> State:  # noqa: ARG002
         """Return `state`."""
         return state
+
+    def course(self, state: State, run: Run, *, told: bool) -> tuple[State, Sequence[float]]:
+        """Return `state`, and the one threshold before each outcome if `told`."""
+        return state, [self.thresholds(state).speculate] * len(run.confidence) if told else []
 
 
 @dataclass(frozen=True)

@@ -98,6 +98,9 @@ class Separate:
     """Base of policies whose levels learn each on its own; what they need is `update`."""
 
     version: int
+    columns = False
+    """Whether `update` reads of an outcome only its confidence and whether it was right, so that
+    `course` needs no more than these columns of a run."""
 
     def initial(self) -> State:
         """Return the state before any outcome."""

@@ -35,6 +35,8 @@ class Rule(Separate):
     suggest_target: float = SUGGEST_TARGET
     suggest_min: float = SUGGEST_MIN
 
+    columns = True
+
     def fresh(self, threshold: float, target: float) -> State:
         """Return what the rule keeps for one threshold before any outcome."""
         raise NotImplementedError
@@ -57,6 +59,23 @@ class Rule(Separate):
             moved = self.step(state[half:], outcome.correct, self.suggest_target, self.suggest_min)
             return state[:half] + moved
         return state
+
+    def course(self, state: State, run: Run, *, told: bool) -> tuple[State, Sequence[float]]:
+        """Do what `update` does, with what is kept for each threshold apart all along."""
+        half = len(state) // 2
+        own, other = state[:half], state[half:]
+        threshold, suggest = own[0], other[0]
+        step, before = self.step, list[float]()
+        for confidence, correct in zip(run.confidence, run.correct, strict=True):
+            if told:
+                before.append(threshold)
+            if confidence >= threshold:
+                own = step(own, correct, self.target, self.min)
+                threshold = own[0]
+            elif confidence >= suggest:
+                other = step(other, correct, self.suggest_target, self.suggest_min)
+                suggest = other[0]
+        return own + other, before
 
     def course_of_speculate(
         self, own: State, run: Run, *, told: bool

@@ -35,6 +35,7 @@ class Sliding(Separate):
     min: float = 0.40
     max: float = 0.90
 
+    columns = True
     name = "sliding"
     version = 1
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import Final
 
 from headstart.contexts import workflow_type_of
@@ -22,6 +23,7 @@ from processing.tally import restored
 from topics.schema import Counts, Deviation, Threshold
 
 _UNREADABLE: Final = Fixed()
+_workflow_type_of = lru_cache(maxsize=65_536)(workflow_type_of)
 
 
 def serves(partition: int, key: bytes) -> bool:
@@ -78,7 +80,7 @@ def threshold_of(key: bytes, row: ContextRow, policy: Policy) -> Threshold:
     served, deviation = policy.thresholds(row.state), policy.deviation(row.state)
     return Threshold(
         tenant=tenant,
-        workflow_type=workflow_type_of(path),
+        workflow_type=_workflow_type_of(path),
         path=path,
         speculate=served.speculate,
         suggest=served.suggest,
@@ -98,7 +100,7 @@ def _gone(key: bytes, epoch: int, offset: int) -> Threshold:
     tenant, path = context_of(key)
     return Threshold(
         tenant=tenant,
-        workflow_type=workflow_type_of(path),
+        workflow_type=_workflow_type_of(path),
         path=path,
         speculate=START,
         suggest=SUGGEST_START,

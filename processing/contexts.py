@@ -7,19 +7,19 @@ in the commit before.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from operator import attrgetter
 from typing import Final
 
 from msgspec import structs
 
-from headstart.contexts import context_paths, level_value
+from headstart.contexts import context_paths
 from learners.outcome import Outcome
 from learners.policy import Policy, State, Thresholds, spec
 from processing.answers import stored_threshold, threshold_of
 from processing.chains import Chain, Context, restore_context
 from processing.choices import Choices, named_policy
 from processing.defaults import Defaults, state_in
-from processing.residence import Residence
+from processing.places import Place, level_getter, place_getter
+from processing.residence import HOUR_MS, Residence
 from processing.rows import (
     ContextRow,
     context_key,
@@ -31,7 +31,7 @@ from processing.rows import (
     newest_outcome,
 )
 from processing.rules import Rules
-from processing.tally import add, count, count_feedback, empty, restored, stored
+from processing.tally import Told, count_feedback, restored, stored
 from topics.controls import Seeded
 from topics.records import EventFields
 from topics.schema import Threshold
@@ -43,16 +43,16 @@ FORGOTTEN_BYTES: Final = 6_000_000
 """Of the rows that say so of contexts forgotten at one offset: they must fit one commit."""
 _MARKER_BYTES: Final = 64
 
-STAKES_RATE: Final = 0.05
-"""Of the moving averages of gain and cost."""
 _ROW_BYTES: Final = 288
 """Bytes of a row without its key and its learner's state, and what a record batch adds to it."""
 
-_TOP_LEVEL: Final = {"user_id", "agent_id", "session_id", "tool_id"}
-
 
 class Contexts:
-    """The contexts of one partition."""
+    """The contexts of one partition.
+
+    A context whose policy can take several outcomes at once is told of them and learns later, when
+    somebody looks (`_settle`): nobody else's state follows from its own.
+    """
 
     def __init__(
         self,
@@ -66,15 +66,20 @@ class Contexts:
         self._levels = tuple(rules.levels)
         self._epoch = epoch
         self._load = load
-        self._getters = [_getter(level) for level in rules.levels]
-        self._chains: dict[tuple[str | None, ...], Chain] = {}
+        self._getters = [level_getter(level) for level in rules.levels]
+        self.place_of = place_getter(rules.levels)
+        """Returns the place of an event's context: its key in `chains`."""
+        self.chains: dict[Place, Chain] = {}
+        """Those known; of an event whose partition this is not, there is none."""
         self._contexts: dict[bytes, Context] = {}
         self._touched: dict[bytes, Context | int] = {}
         """What changed since the last `drain`: contexts, and the offsets at which others went."""
         self._residence = Residence(rules.idle_ms, rules.most_contexts)
         self.new: list[Context] = []
         """Those without a row yet: where an outcome makes any, `bound` is to be called."""
-        self._counting: list[Chain] = []
+        self._touched_chains: list[Chain] = []
+        self._waiting: list[Context] = []
+        """Those that were told of outcomes and have not learned from them."""
         self._weights, self._feedback_weight = rules.weights, rules.feedback_weight
         self._weighing = not rules.weights.neutral
         self._longest_key = self._longest_state = 0
@@ -88,7 +93,7 @@ class Contexts:
 
         A context follows with its next outcome; until then it is served as it was.
         """
-        self._chains.clear()
+        self.chains.clear()
 
     def levels_of(self, event: EventFields) -> tuple[str | None, ...]:
         """Return the values that place an event's context below its workflow type."""
@@ -103,14 +108,15 @@ class Contexts:
         offset: int,
     ) -> None:
         """Apply one outcome at every level of its context, coarse to fine."""
-        chain = self._chains.get((tenant, workflow_type, *levels))
-        if chain is None:
-            chain = self._find(tenant, workflow_type, levels)
-        counts = chain.counts
-        if counts is None:
-            counts = self._counted(chain)
-        count(counts, outcome)
-        self._apply(chain, outcome, offset)
+        self.tell(self._chain(tenant, workflow_type, levels), structs.astuple(outcome), offset)
+
+    def tell(self, chain: Chain, told: Told, offset: int) -> None:
+        """Apply one outcome at every level of a chain."""
+        if not chain.touched:
+            self._touch(chain)
+        chain.offset = offset
+        chain.told.append(told)
+        self._teach(chain, told)
 
     def feedback(
         self,
@@ -121,39 +127,48 @@ class Contexts:
         offset: int,
     ) -> None:
         """Apply a user's verdict on a prediction, which counts as `feedback_weight` outcomes."""
-        chain = self._chains.get((tenant, workflow_type, *levels))
-        if chain is None:
-            chain = self._find(tenant, workflow_type, levels)
-        count_feedback(chain.counts or self._counted(chain), accepted=outcome.correct)
+        chain = self._chain(tenant, workflow_type, levels)
+        if not chain.touched:
+            self._touch(chain)
+        chain.offset = offset
+        count_feedback(chain.counts, accepted=outcome.correct)
         for _ in range(self._feedback_weight):
-            self._apply(chain, outcome, offset)
+            self._teach(chain, structs.astuple(outcome))
 
-    def _counted(self, chain: Chain) -> list[int]:
-        self._counting.append(chain)
-        chain.counts = empty()
-        return chain.counts
+    def _chain(self, tenant: str, workflow_type: str, levels: tuple[str | None, ...]) -> Chain:
+        place = (tenant, workflow_type, *levels)
+        return self.chains.get(place) or self._find(tenant, workflow_type, levels)
 
-    def _apply(self, chain: Chain, outcome: Outcome, offset: int) -> None:
+    def _touch(self, chain: Chain) -> None:
+        chain.touched = True
+        self._touched_chains.append(chain)
+        for _policy, contexts in chain.groups:
+            for context in contexts:
+                self._touched[context.key] = context
+
+    def _teach(self, chain: Chain, told: Told) -> None:
+        if not chain.columns:
+            self._learn(chain, Outcome(*told))
+            return
+        for context in chain.contexts:
+            if not context.told:
+                self._waiting.append(context)
+            context.told.append(told)
+
+    def _settle(self) -> None:
+        """Have contexts learn from what they were told."""
+        for context in self._waiting:
+            context.catch_up()
+        self._waiting.clear()
+
+    def _learn(self, chain: Chain, outcome: Outcome) -> None:
+        """Have the contexts of a chain learn at once, and so from what they were told before."""
+        if self._waiting:
+            self._settle()
         learned = outcome
         if outcome.gain <= 0.0 or outcome.cost <= 0.0 or self._weighing:
             learned = self._weighed(chain.contexts, outcome)
-        touched, correct, at = self._touched, outcome.correct, outcome.timestamp
-        stakes = outcome.gain if correct else outcome.cost
-        for policy, contexts in chain.groups:
-            states = policy.learn([context.state for context in contexts], learned)
-            for context, state in zip(contexts, states, strict=True):
-                context.state = state
-                if stakes > 0.0:
-                    if correct:
-                        known = context.gain
-                        context.gain = known + STAKES_RATE * (stakes - known) if known else stakes
-                    else:
-                        known = context.cost
-                        context.cost = known + STAKES_RATE * (stakes - known) if known else stakes
-                if at > context.at:
-                    context.at = at
-                context.offset = offset
-                touched[context.key] = context
+        chain.learn(outcome, learned)
 
     def _weighed(self, contexts: Sequence[Context], outcome: Outcome) -> Outcome:
         """Return an outcome with the gain and cost to learn from.
@@ -172,14 +187,23 @@ class Contexts:
 
     def bound(self, tenant: str, offset: int) -> int:
         """Let the oldest contexts go where a tenant has too many; return how many went."""
+        self._settle()
         for context in self.new:
             self._residence.add(tenant, context.key, context.at)
         self.new.clear()
         return self._let_go(self._residence.excess(tenant, self._newest), offset)
 
+    @staticmethod
+    def next_expiry(clock: int) -> int:
+        """Return the event time before which none expires, the partition's clock being `clock`."""
+        return (clock // HOUR_MS + 1) * HOUR_MS
+
     def expire(self, before: int, clock: int, offset: int) -> int:
         """Let idle contexts go, the partition's clock moving on; return how many went."""
-        return self._let_go(self._residence.idle(before, clock, self._newest), offset)
+        if clock // HOUR_MS == before // HOUR_MS:
+            return 0
+        self._settle()
+        return self._let_go(self._residence.idle(clock, self._newest), offset)
 
     def forget(self, holds: Callable[[str, str], bool], offset: int) -> int:
         """Let contexts go that (tenant, path) hold for, and so all below; return how many went.
@@ -200,6 +224,7 @@ class Contexts:
 
         A context is no younger than the one above it, which has to be there, or to come before it.
         """
+        self._settle()
         states = [self._seeded(tenant, seeds, place) for place in range(len(seeds))]
         self._count()
         for each, (policy, state) in zip(seeds, states, strict=True):
@@ -244,7 +269,7 @@ class Contexts:
             context = self._contexts.pop(key, None)
             if context is not None and context.chain is not None:
                 # No other chain holds it: those that end below it have gone before.
-                self._chains.pop(context.chain.place, None)
+                self.chains.pop(context.chain.place, None)
             self._touched[key] = offset
             self._longest_key = max(self._longest_key, len(key))
             count += 1
@@ -263,6 +288,7 @@ class Contexts:
         return newest_outcome(raw)
 
     def _find(self, tenant: str, workflow_type: str, levels: tuple[str | None, ...]) -> Chain:
+        self._settle()
         values = dict(zip(self._levels, levels, strict=True))
         contexts: list[Context] = []
         chains: dict[str, tuple[Policy, list[Context]]] = {}
@@ -272,7 +298,7 @@ class Contexts:
             above.append(self._context(tenant, path, policy, above[-1] if above else None))
             contexts.append(above[-1])
         place = (tenant, workflow_type, *levels)
-        found = self._chains[place] = Chain(place, contexts, list(chains.values()))
+        found = self.chains[place] = Chain(place, contexts, list(chains.values()))
         contexts[-1].chain = found
         return found
 
@@ -316,6 +342,7 @@ class Contexts:
     def drain(self) -> tuple[list[tuple[bytes, bytes]], list[Threshold], list[Threshold]]:
         """Return what changed: rows, their thresholds, and those thresholds that moved."""
         rows, thresholds, moved = [], [], []
+        self._settle()
         self._count()
         for key, touched in self._touched.items():
             if isinstance(touched, int):
@@ -334,18 +361,16 @@ class Contexts:
                 context.served = served
                 moved.append(record)
         self._touched.clear()
-        if len(self._contexts) > CACHE_LIMIT or len(self._chains) > CACHE_LIMIT:
+        if len(self._contexts) > CACHE_LIMIT or len(self.chains) > CACHE_LIMIT:
             self._contexts.clear()
-            self._chains.clear()
+            self.chains.clear()
         return rows, thresholds, moved
 
     def _count(self) -> None:
-        """Add to every context what was counted of its chains."""
-        for chain in self._counting:
-            for context in chain.contexts:
-                add(context.counts, chain.counts or ())
-            chain.counts = None
-        self._counting.clear()
+        """Add to every context what came to its chains."""
+        for chain in self._touched_chains:
+            chain.add_up()
+        self._touched_chains.clear()
 
     def _row(self, context: Context) -> ContextRow:
         outcomes, speculated, hits, rest = stored(context.counts)
@@ -354,16 +379,3 @@ class Contexts:
             context.policy.version, context.learner, context.state, context.gain, context.cost,
             rest,
         )  # fmt: skip
-
-
-def _getter(level: str) -> Callable[[EventFields], str | None]:
-    """Return how to read one level's value; numbers become the text that the reader sees too."""
-    if level in _TOP_LEVEL:
-        return attrgetter(level)
-
-    def read(event: EventFields) -> str | None:
-        data = event.data
-        context = data.context if data is not None else None
-        return level_value(context.get(level)) if context else None
-
-    return read

@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import re
 from collections.abc import Sequence
+from operator import attrgetter, itemgetter
 from typing import Any, NamedTuple
 
 import msgspec
@@ -32,11 +33,16 @@ Decoded = tuple[Sequence[EventFields], Sequence[Refusal]]
 
 _decode = msgspec.json.Decoder(EVENT | list[EVENT]).decode
 _decode_closed = msgspec.json.Decoder(CLOSED_EVENT | list[CLOSED_EVENT]).decode
+_decode_lines = msgspec.json.Decoder(CLOSED_EVENT).decode_lines
 _split = msgspec.json.Decoder(list[msgspec.Raw]).decode
 MALFORMED = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
 _SQUARE = bytes.maketrans(b"{}", b"[]")
 _NOT_MARKS = bytes(set(range(256)) - set(b'{}[]"'))
 _STRING = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"', re.DOTALL)
+_timestamp = attrgetter("timestamp")
+_first: Any = itemgetter(0)
+_last: Any = itemgetter(-1)
+_OPENING, _CLOSING = set(b"{"), set(b"}")
 
 
 def decode_record(value: bytes | None, timestamp_ms: int) -> Decoded:
@@ -47,32 +53,82 @@ def decode_record(value: bytes | None, timestamp_ms: int) -> Decoded:
     """
     if value is None or not value:
         return (), (Refusal(b"", "the record has no value", None),)
-    if len(value) <= MAX_EVENT_BYTES:
-        events = _decode_fast(value)
-        if events is not None and len(events) <= MAX_FRAME_EVENTS:
-            latest = timestamp_ms + MAX_CLOCK_SKEW_MS
-            for event in events:
-                if event.timestamp > latest:
-                    break
-            else:
-                return events, ()
-    return _one_by_one(value, timestamp_ms)
+    events = _decode_fast(value, timestamp_ms)
+    return _one_by_one(value, timestamp_ms) if events is None else (events, ())
 
 
-def _decode_fast(value: bytes) -> Sequence[EventFields] | None:
-    """Return the events of a record that breaks no rule but, perhaps, those of size and time.
+def decode_records(
+    values: Sequence[bytes | None], timestamps_ms: Sequence[int]
+) -> Sequence[EventFields | list[EventFields] | None]:
+    """Return what each of several records holds: an event, or the events of a frame.
 
-    Nearly all pass the closed decoder, which sees every byte; without a backslash there is no
-    control character either. Scanning the bytes is what costs, so that is for the others.
+    None for a record that `decode_record` has to look at: something may be wrong with it.
     """
+    together = _decode_together(values, timestamps_ms)
+    if together is not None:
+        return together
+    return [
+        _decode_fast(value, timestamp_ms) if value else None
+        for value, timestamp_ms in zip(values, timestamps_ms, strict=True)
+    ]
+
+
+def _decode_together(
+    values: Sequence[bytes | None], timestamps_ms: Sequence[int]
+) -> Sequence[EventFields] | None:
+    """Return the events of records that hold one each; None where not all are as most are.
+
+    Each begins with a brace and ends with one, and no string goes on over a line feed. So where one
+    follows another, the first is complete; and where there are as many events as records, each
+    record is one event.
+    """
+    if len(values) < 2:
+        return None
+    try:
+        if {*map(_first, values)} != _OPENING or {*map(_last, values)} != _CLOSING:
+            return None
+        lines = b"\n".join(values)  # type: ignore[arg-type]
+        if _may_hide_controls(lines):
+            return None
+        events: Sequence[EventFields] = _decode_lines(lines)
+    except (TypeError, IndexError, *MALFORMED):  # no value, an empty one, or none as most are
+        return None
+    if len(events) != len(values) or max(map(len, values)) > MAX_EVENT_BYTES:  # type: ignore[arg-type]
+        return None
+    latest = min(timestamps_ms) + MAX_CLOCK_SKEW_MS
+    return events if max(map(_timestamp, events)) <= latest else None
+
+
+def _decode_fast(value: bytes, timestamp_ms: int) -> list[EventFields] | None:
+    """Return the events of a record that breaks no rule; None where that takes a closer look.
+
+    Nearly all pass the closed decoder, which sees every byte. Scanning the bytes is what costs, so
+    that is for the others.
+    """
+    if len(value) > MAX_EVENT_BYTES:
+        return None
     decoded = None
-    if value.find(b"\\") < 0:
+    if not _may_hide_controls(value):
         with contextlib.suppress(*MALFORMED):
             decoded = _decode_closed(value)
     if decoded is None and _looks_harmless(value):
         with contextlib.suppress(*MALFORMED):
             decoded = _decode(value)
-    return decoded if decoded is None or type(decoded) is list else (decoded,)
+    if decoded is None:
+        return None
+    events: list[EventFields] = decoded if type(decoded) is list else [decoded]
+    latest = timestamp_ms + MAX_CLOCK_SKEW_MS
+    if len(events) > MAX_FRAME_EVENTS or (events and max(map(_timestamp, events)) > latest):
+        return None
+    return events
+
+
+def _may_hide_controls(value: bytes) -> bool:
+    r"""Return whether strings may hold control characters, which only \u00XX can write.
+
+    As plain bytes no decoder takes them. Most records have no backslash, and that is soon seen.
+    """
+    return b"\\" in value and b"\\u00" in value
 
 
 def _looks_harmless(value: bytes) -> bool:
@@ -82,7 +138,7 @@ def _looks_harmless(value: bytes) -> bool:
     does not know), and nesting: few brackets cannot be deep; otherwise pairs are taken away from
     the inside, level by level.
     """
-    if b"\\" in value and b"\\u00" in value:
+    if _may_hide_controls(value):
         return False
     if not value.isascii():
         try:

@@ -11,15 +11,12 @@ from dataclasses import dataclass
 from typing import Final
 
 from headstart.contexts import workflow_type_of
-from learners.outcome import Outcome
 from processing.addressing import lane_of, meant_for
 from processing.answers import serves, stored_threshold
-from processing.choices import Choices, matcher
-from processing.contexts import Contexts
+from processing.choices import matcher
 from processing.controls import read_control
 from processing.dead_letters import DeadLetter, dead_letter
 from processing.decode import Refusal, decode_record, event_bytes
-from processing.defaults import Defaults
 from processing.interventions import Interventions
 from processing.placement import owner
 from processing.records import Headers, RecordBatch
@@ -31,17 +28,13 @@ from processing.rows import (
     PARTITION_KEY,
     SPOOL,
     START,
-    PartitionRow,
-    Start,
     decode_partition,
     encode_partition,
     is_deleted,
-    start_key,
     version,
 )
 from processing.rules import Rules
-from processing.spools import Spools
-from processing.starts import Starts
+from processing.runs import Runs
 from topics.catalogue import THRESHOLDS_GROUP
 from topics.controls import Choice, Control, Reset, Seed, is_control
 from topics.records import EventFields
@@ -80,7 +73,7 @@ class Commit:
     events: int
 
 
-class Partition:
+class Partition(Runs):
     """The state of one partition of `headstart.events` in one log epoch."""
 
     def __init__(
@@ -91,15 +84,10 @@ class Partition:
         rules: Rules,
         load: Callable[[bytes], bytes | None],
     ) -> None:
+        super().__init__(rules, epoch, load)
         self._partition, self._partitions, self._epoch = partition, partitions, epoch
         self._operators_key = rules.operators_key
-        self._feedback_counts = rules.feedback_weight > 0
-        self._choices = Choices(epoch)
-        self._defaults, self._interventions = Defaults(epoch), Interventions(epoch)
-        self._contexts = Contexts(rules, self._choices, self._defaults, epoch, load)
-        self._spools = Spools(epoch, load)
-        self._row = PartitionRow()
-        self._starts = Starts(epoch)
+        self._interventions = Interventions(epoch)
         self._letters: list[DeadLetter] = []
         self._events = self._end = 0
         self._newest = -1, b""
@@ -147,18 +135,24 @@ class Partition:
         Stops early, at a record, where what has gathered fills a commit: then take `commit` and
         go on. Records at or below the watermark are skipped: they were applied before.
         """
-        position = begin
-        for position in range(begin, len(batch.offsets)):
+        position, last = begin, len(batch.offsets)
+        while position < last:
             offset = batch.offsets[position]
             if offset <= self.watermark:
+                position += 1
                 continue
-            self._record(batch, position, offset)
-            self.watermark = offset
-            if self._gathered_bytes() > COMMIT_BYTES:
+            if batch.headers:
+                self._record(batch, position, offset)
+                position += 1
+            else:
+                position, taken = self._run(batch, position)
+                self._events += taken
+            self.watermark = batch.offsets[position - 1]
+            if self._full():
                 break
         # Past the last record of a fetch come its holes, which nobody will see again.
-        self._end = batch.end if position + 1 >= len(batch.offsets) else self.watermark + 1
-        return position + 1
+        self._end = batch.end if position >= last else self.watermark + 1
+        return position
 
     def _record(self, batch: RecordBatch, position: int, offset: int) -> None:
         """Apply the events of one record."""
@@ -175,13 +169,24 @@ class Partition:
             self._letters.append(dead_letter(batch, position, refusal, THRESHOLDS_GROUP))
         for place, event in enumerate(decoded):
             origin = event.origin if lane is None else (lane[0], lane[1] + place)
-            if owner(event.tenant, event.workflow_type, self._partitions) == self._partition:
-                reason = self._event(event, origin, offset)
-            else:
-                reason = self._foreign(event)
-            if reason is not None:
-                self._letters.append(self._letter(batch, position, event, reason))
+            self._take(batch, position, event, origin, offset)
         self._events += len(decoded)
+
+    def _take(
+        self,
+        batch: RecordBatch,
+        position: int,
+        event: EventFields,
+        origin: tuple[str, int] | None,
+        offset: int,
+    ) -> None:
+        """Apply one event of a record."""
+        if owner(event.tenant, event.workflow_type, self._partitions) == self._partition:
+            reason = self._event(event, origin, offset)
+        else:
+            reason = self._foreign(event)
+        if reason is not None:
+            self._letters.append(self._letter(batch, position, event, reason))
 
     def _control(self, batch: RecordBatch, position: int, headers: Headers, offset: int) -> None:
         """Apply a control record; what is wrong with it, or not signed, is a dead letter."""
@@ -219,11 +224,10 @@ class Partition:
             self._row.evicted += self._contexts.bound(seed.tenant, offset)
             self._interventions.note(seed, offset)
 
-    def _gathered_bytes(self) -> int:
-        """Return the bytes, at the most, of the rows that changed since the last commit."""
-        return (
-            self._contexts.touched_bytes + self._spools.touched_bytes + self._starts.touched_bytes
-        )
+    def _full(self) -> bool:
+        """Return whether the rows that changed since the last commit may fill one."""
+        gathered = self._contexts.touched_bytes + self._spools.touched_bytes
+        return gathered + self._starts.touched_bytes > COMMIT_BYTES
 
     def _letter(
         self, batch: RecordBatch, position: int, event: EventFields, reason: str
@@ -235,111 +239,6 @@ class Partition:
         """Return why no state may come of this event here: two owners of a key would differ."""
         right = owner(event.tenant, event.workflow_type, self._partitions)
         return f"its key belongs to partition {right}; produce with key tenant 0x1f workflow"
-
-    def _event(self, event: EventFields, origin: tuple[str, int] | None, offset: int) -> str | None:
-        """Apply one event; return a reason where the rules of outcomes refuse it."""
-        if event.timestamp > self._row.clock:
-            before, self._row.clock = self._row.clock, event.timestamp
-            self._row.expired += self._contexts.expire(before, event.timestamp, offset)
-            self._row.unresolved += self._starts.expire(event.timestamp, offset)
-            self._spools.expire(event.timestamp, offset)
-        if origin is not None and self._spools.duplicate(
-            event.tenant, event.workflow_type, origin, self._row.clock, offset
-        ):
-            self._row.duplicates += 1
-            return None
-        if event.event_type == "task_complete":
-            return self._complete(event, offset)
-        if event.event_type == "speculation_start":
-            return self._open(event, offset)
-        if event.event_type == "user_feedback":
-            self._feedback(event, offset)
-        return None
-
-    def _open(self, event: EventFields, offset: int) -> str | None:
-        if event.task_id is None:
-            return "task_id: is missing; a speculation_start is joined to its completion by it"
-        if event.confidence is None:
-            return "confidence: is missing; nothing can be learned from this speculation_start"
-        prediction = event.data.prediction if event.data else None
-        key = start_key(event.tenant, event.workflow_id, event.task_id)
-        start = Start(
-            event.timestamp,
-            event.confidence,
-            prediction.tool_id if prediction else None,
-            (prediction.mode if prediction else None) or "speculative",
-            bool(prediction and prediction.speculated),
-            self._contexts.levels_of(event),
-        )
-        self._row.unresolved += self._starts.open(key, start, offset)
-        return None
-
-    def _complete(self, event: EventFields, offset: int) -> str | None:
-        start = None
-        if self._starts and event.task_id is not None:
-            key = start_key(event.tenant, event.workflow_id, event.task_id)
-            start = self._starts.close(key, offset)
-        prediction = event.data.prediction if event.data else None
-        correct = prediction.was_correct if prediction else None
-        if event.confidence is not None and correct is not None:
-            mode = (prediction.mode if prediction else None) or "speculative"
-            speculated = bool(prediction and prediction.speculated)
-            levels = self._contexts.levels_of(event)
-            return self._learn(event, levels, event.confidence, correct, mode, speculated, offset)
-        if start is None:
-            self._row.unmatched += 1
-            return None
-        if correct is None:
-            if start.tool_id is None or event.tool_id is None:
-                return (
-                    "data.prediction.was_correct: is missing, and without the guessed and "
-                    "the actual tool_id nobody can tell whether the prediction was right"
-                )
-            correct = start.tool_id == event.tool_id
-        return self._learn(
-            event, start.levels, start.confidence, correct, start.mode, start.speculated, offset
-        )
-
-    def _learn(
-        self,
-        event: EventFields,
-        levels: tuple[str | None, ...],
-        confidence: float,
-        correct: bool,
-        mode: str,
-        speculated: bool,
-        offset: int,
-    ) -> str | None:
-        result = event.data.result if event.data else None
-        if result is None:
-            gain = cost = execution = 0.0
-        else:
-            gain, cost = result.gain_ms or 0.0, result.cost_ms or 0.0
-            execution = result.execution_time_ms or 0.0
-        try:
-            outcome = Outcome(
-                confidence, correct, speculated, gain, cost, execution, mode, event.timestamp
-            )
-        except ValueError as error:
-            return f"data.result: {error}"
-        self._row.outcomes += 1
-        self._contexts.learn(event.tenant, event.workflow_type, levels, outcome, offset)
-        if self._contexts.new:
-            self._row.evicted += self._contexts.bound(event.tenant, offset)
-        return None
-
-    def _feedback(self, event: EventFields, offset: int) -> None:
-        """Learn from a user's verdict where it repeats the confidence; else it is only stored."""
-        data = event.data
-        if event.confidence is None or data is None or data.accepted is None:
-            return
-        if not self._feedback_counts:
-            return
-        outcome = Outcome(event.confidence, data.accepted, timestamp=event.timestamp)
-        levels = self._contexts.levels_of(event)
-        self._contexts.feedback(event.tenant, event.workflow_type, levels, outcome, offset)
-        if self._contexts.new:
-            self._row.evicted += self._contexts.bound(event.tenant, offset)
 
     def commit(self) -> Commit:
         """Return what changed since the last commit."""

@@ -59,12 +59,9 @@ class Residence:
         while len(heap) > self._most:
             yield self._least(heap, newest_of)
 
-    def idle(self, before: int, clock: int, newest_of: NewestOf) -> Iterator[bytes]:
-        """Let those go that have been idle for too long, as the clock moves on to another hour."""
-        hour = clock // HOUR_MS
-        if hour == before // HOUR_MS:
-            return
-        oldest = hour * HOUR_MS - self._idle_ms
+    def idle(self, clock: int, newest_of: NewestOf) -> Iterator[bytes]:
+        """Let those go that have been idle for too long as an hour begins, the one of `clock`."""
+        oldest = clock // HOUR_MS * HOUR_MS - self._idle_ms
         for tenant, heap in list(self._heaps.items()):
             while heap and heap[0][0] < oldest:
                 newest = newest_of(heap[0][2])

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import Final, NamedTuple
 
 import msgspec
@@ -161,13 +162,22 @@ def stale(ours: bytes | None, theirs: bytes | None) -> bool:
     return version(theirs) < version(ours)
 
 
+@lru_cache(maxsize=256)
+def _context_struct(name: int, state: int, *, counted: bool) -> struct.Struct:
+    """Return what packs a context's row of a learner's name and a state of such lengths."""
+    counts = _COUNTED.format[1:] if counted else ""
+    return struct.Struct(f"{_CONTEXT.format}{name}s{counts}{state}d")
+
+
 def encode_context(row: ContextRow) -> bytes:
     """Return the bytes of a context's row."""
-    name = row.learner.encode()
-    counted = _COUNTED.pack(row.gain, row.cost, *row.counts) if row.counts else b""
-    layout = row.policy_version | _HAS_COUNTS if row.counts else row.policy_version
-    head = _CONTEXT.pack(*row[:6], layout, len(name))
-    return head + name + counted + struct.pack(f"<{len(row.state)}d", *row.state)
+    name, state = row.learner.encode(), row.state
+    if not row.counts:
+        packed = _context_struct(len(name), len(state), counted=False)
+        return packed.pack(*row[:6], row.policy_version, len(name), name, *state)
+    packed = _context_struct(len(name), len(state), counted=True)
+    layout = row.policy_version | _HAS_COUNTS
+    return packed.pack(*row[:6], layout, len(name), name, row.gain, row.cost, *row.counts, *state)
 
 
 def decode_context(raw: bytes) -> ContextRow:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Callable
+from math import inf
 from typing import Final
 
 from headstart.contexts import SEPARATOR
@@ -25,8 +26,11 @@ Place = tuple[str, str, str]
 """Tenant, workflow type, spool id."""
 
 
-class _Seen:
-    """The last position, the partition's clock then, and the offset of its event."""
+class Seen:
+    """The last position of a spool and key, the partition's clock then, and its event's offset.
+
+    `touched`: it has changed since the last `drain`, and is still the one that counts.
+    """
 
     __slots__ = ("at", "offset", "position", "touched")
 
@@ -44,8 +48,8 @@ class Spools:
 
     def __init__(self, epoch: int, load: Callable[[bytes], bytes | None]) -> None:
         self._epoch, self._load = epoch, load
-        self._seen: dict[Place, _Seen] = {}
-        self._touched: dict[Place, _Seen | int] = {}
+        self._seen: dict[Place, Seen] = {}
+        self._touched: dict[Place, Seen | int] = {}
         self._expiry: list[tuple[int, Place]] = []
         self.touched_bytes = 0
 
@@ -72,12 +76,16 @@ class Spools:
             self._touch(place, seen)
         return False
 
-    def _find(self, place: Place, clock: int) -> _Seen:
+    def seen(self, tenant: str, workflow_type: str, spool: str) -> Seen | None:
+        """Return the last position of a spool and key; None where it is not in memory."""
+        return self._seen.get((tenant, workflow_type, spool))
+
+    def _find(self, place: Place, clock: int) -> Seen:
         row = self._row(place)
         if row is None:
             row = SpoolRow(-1, clock)
             heapq.heappush(self._expiry, (clock, place))
-        seen = self._seen[place] = _Seen(row)
+        seen = self._seen[place] = Seen(row)
         return seen
 
     def _row(self, place: Place) -> SpoolRow | None:
@@ -86,6 +94,11 @@ class Spools:
             return None
         raw = self._load(spool_key(*place))
         return None if raw is None or is_deleted(raw) else decode_spool(raw)
+
+    @property
+    def next_expiry(self) -> float:
+        """The event time, Unix ms, before which none expires."""
+        return self._expiry[0][0] + SPOOL_LIFE_MS + 1 if self._expiry else inf
 
     def expire(self, clock: int, offset: int) -> None:
         """Delete the positions of spools that were not heard of for `SPOOL_LIFE_MS`."""
@@ -98,10 +111,11 @@ class Spools:
             if seen.at >= oldest:
                 heapq.heappush(self._expiry, (seen.at, place))
                 continue
-            self._seen.pop(place, None)
+            if (gone := self._seen.pop(place, None)) is not None:
+                gone.touched = False
             self._touch(place, offset)
 
-    def _touch(self, place: Place, how: _Seen | int) -> None:
+    def _touch(self, place: Place, how: Seen | int) -> None:
         self._touched[place] = how
         # Keys are UTF-8, whose characters have four bytes at the most.
         self.touched_bytes += 4 * (len(place[0]) + len(place[1]) + len(place[2])) + _ROW_BYTES
@@ -110,7 +124,7 @@ class Spools:
         """Return the rows that changed since the last call."""
         rows = [(spool_key(*place), self._encoded(how)) for place, how in self._touched.items()]
         for seen in self._touched.values():
-            if isinstance(seen, _Seen):
+            if isinstance(seen, Seen):
                 seen.touched = False
         self._touched.clear()
         self.touched_bytes = 0
@@ -118,7 +132,7 @@ class Spools:
             self._seen.clear()
         return rows
 
-    def _encoded(self, how: _Seen | int) -> bytes:
+    def _encoded(self, how: Seen | int) -> bytes:
         if isinstance(how, int):
             return deleted(self._epoch, how)
         return encode_spool(SpoolRow(how.position, how.at), self._epoch, how.offset)

@@ -8,6 +8,8 @@ would not for two records that the commits of one join and those of another do n
 from __future__ import annotations
 
 import heapq
+from collections.abc import Set
+from math import inf
 from typing import Final
 
 from processing.rows import Start, decode_start, deleted, encode_start
@@ -31,6 +33,15 @@ class Starts:
 
     def __bool__(self) -> bool:
         return bool(self._open)
+
+    def keys(self) -> Set[bytes]:
+        """Return the keys of the open ones, as they are at any time."""
+        return self._open.keys()
+
+    @property
+    def next_expiry(self) -> float:
+        """The event time, Unix ms, before which none expires."""
+        return self._expiry[0][0] + START_LIFE_MS + 1 if self._expiry else inf
 
     def restore(self, key: bytes, raw: bytes) -> None:
         """Take up one row of the table."""

@@ -7,12 +7,14 @@ when the rows are written.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, Final
 
 from learners.modes import MODES, SPECULATIVE, SUGGESTION, rates
-from learners.outcome import Outcome
 from topics.schema import Counts
+
+Told = tuple[float, bool, bool, float, float, float, str, int]
+"""An outcome as a tuple, in the order of the fields of `Outcome`."""
 
 FIELDS: Final = Counts.__struct_fields__
 _AT: Final = {name: place for place, name in enumerate(FIELDS)}
@@ -31,25 +33,30 @@ def empty() -> list[int]:
     return [0] * len(FIELDS)
 
 
-def count(counts: list[int], outcome: Outcome) -> None:
-    """Count one outcome. What was speculated on is speculative, whatever mode it was meant for."""
-    correct = outcome.correct
-    if outcome.speculated:
-        at = _SPECULATIVE
-        if correct:
-            counts[_SAVED] += int(outcome.gain * 1000.0)
+def count(counts: list[int], outcomes: Iterable[Told]) -> None:
+    """Count outcomes. What was speculated on is speculative, whatever mode it was meant for."""
+    confidences = executed = executions = wasted = saved = 0
+    for confidence, correct, speculated, gain, cost, execution, mode, _timestamp in outcomes:
+        if speculated:
+            at = _SPECULATIVE
+            if correct:
+                saved += int(gain * 1000.0)
+            else:
+                wasted += int(cost * 1000.0)
         else:
-            counts[_WASTED] += int(outcome.cost * 1000.0)
-    else:
-        at = _SUGGESTION if outcome.mode == SUGGESTION else _EXPLICIT
-    counts[at] += 1
-    if correct:
-        counts[at + 1] += 1
-    counts[_CONFIDENCE] += int(outcome.confidence * 1e6)
-    execution = outcome.execution_ms
-    if execution > 0.0:
-        counts[_EXECUTED] += 1
-        counts[_EXECUTION] += int((execution if execution < 1e12 else 1e12) * 1000.0)
+            at = _SUGGESTION if mode == SUGGESTION else _EXPLICIT
+        counts[at] += 1
+        if correct:
+            counts[at + 1] += 1
+        confidences += int(confidence * 1e6)
+        if execution > 0.0:
+            executed += 1
+            executions += int((execution if execution < 1e12 else 1e12) * 1000.0)
+    counts[_CONFIDENCE] += confidences
+    counts[_EXECUTED] += executed
+    counts[_EXECUTION] += executions
+    counts[_WASTED] += wasted
+    counts[_SAVED] += saved
 
 
 def count_feedback(counts: list[int], *, accepted: bool) -> None:

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 import learners
 from learners.constant import Always, Fixed, Never
-from learners.outcome import Outcome
+from learners.outcome import Outcome, Run
 from learners.policy import Policy, Separate
 from learners.registry import DEFAULT, POLICIES
 from learners.rule import Rule
@@ -230,3 +230,25 @@ def test_a_new_context_answers_as_its_parent_or_less_surely(
     if isinstance(learner, Separate):
         assert learner.thresholds(child) == learner.thresholds(parent)
     assert bits([learner.below(child, parent)]) == bits([child])
+
+
+@pytest.mark.parametrize(
+    "learner", [p for p in POLICIES.values() if isinstance(p, Separate)], ids=lambda p: p.name
+)
+@given(stream=streams, cut=st.integers(0, 150), told=st.booleans())
+def test_a_run_of_outcomes_teaches_what_they_teach_one_by_one(
+    learner: Separate, stream: list[Outcome], cut: int, told: bool
+) -> None:
+    state, before = learner.initial(), list[float]()
+    for outcome in stream:
+        before.append(learner.threshold(state, 0.0, 0.0))
+        state = learner.update(state, outcome)
+    found, answers = learner.initial(), list[float]()
+    for part in (stream[:cut], stream[cut:]):
+        columns = [each.confidence for each in part], [each.correct for each in part]
+        run = Run(() if learner.columns else part, *columns)
+        found, more = learner.course(found, run, told=told)
+        answers += more
+    assert bits([found]) == bits([state])
+    if told:
+        assert answers == before

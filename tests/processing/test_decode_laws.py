@@ -16,7 +16,7 @@ from headstart.events import MAX_CLOCK_SKEW_MS, MAX_EVENT_BYTES, InvalidEvent
 from headstart.frames import encode_frame
 from headstart.validation import validate
 from processing import decode
-from processing.decode import decode_record, load_event
+from processing.decode import decode_record, decode_records, load_event
 
 NOW = 1_760_000_000_000
 BASE: dict[str, Any] = {
@@ -292,3 +292,52 @@ def test_the_exact_path_is_not_taken_where_all_is_well(events: list[dict[str, An
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(decode, "_one_by_one", None)
         assert len(decode_record(encode_frame(parts), NOW)[0]) == len(parts)
+
+
+LINES = [
+    [b'{"a":[1,', b'2]}\n{"b":1}'],
+    [json.dumps(BASE).encode(), b""],
+    [json.dumps(BASE).encode() + b"\n" + json.dumps(BASE).encode(), b""],
+    [json.dumps(BASE).encode()[:-1], b"}\n" + json.dumps(BASE).encode()],
+    [json.dumps(BASE).encode()[:-1] + b",", b'"n":1}'],
+    [json.dumps(BASE).encode()[:-1], b"}"],
+    [json.dumps(BASE).encode() + b" ", b" " + json.dumps(BASE).encode()],
+    [json.dumps(BASE).encode() + b"\r", b"\r" + json.dumps(BASE).encode()],
+    [json.dumps(BASE).encode() + b" " + json.dumps(BASE).encode(), b" "],
+    [json.dumps(BASE).encode() * 2, json.dumps({**BASE, "data": {}}).encode()[:-1]],
+    [json.dumps(BASE).encode()[:-1] + b',"task_id":"}', b'{"}' + json.dumps(BASE).encode()],
+    [json.dumps(BASE).encode()[:-1] + b',"data":{}', b"{}}" + json.dumps(BASE).encode()],
+    [json.dumps(BASE).encode()[:-1] + b',"data":{"context":{}', json.dumps(BASE).encode() + b"}}"],
+]
+"""Records that are none but, one after the other, read like some."""
+
+
+def assert_alike(values: list[bytes]) -> None:
+    """Records that are decoded together fare as each does alone."""
+    for value, found in zip(values, decode_records(values, [NOW] * len(values)), strict=True):
+        events, refused = decode_record(value, NOW)
+        if found is None:
+            continue
+        assert not refused
+        alike = found if isinstance(found, list) else [found]
+        assert msgspec.to_builtins(alike) == msgspec.to_builtins(list(events))
+
+
+@settings(max_examples=300)
+@given(st.lists(texts() | good.map(written), min_size=2, max_size=5))
+@example([json.dumps({**BASE, "timestamp": NOW + MAX_CLOCK_SKEW_MS + n}).encode() for n in (0, 1)])
+def test_records_decoded_together_fare_as_each_alone(values: list[bytes]) -> None:
+    assert_alike(values)
+
+
+@pytest.mark.parametrize("values", LINES)
+def test_records_do_not_borrow_from_each_other(values: list[bytes]) -> None:
+    assert_alike(values)
+    assert_alike([json.dumps(BASE).encode(), *values])
+    assert_alike([*values, json.dumps(BASE).encode()])
+
+
+def test_records_of_plain_events_are_decoded_together(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(decode, "_decode_fast", None)
+    values = [written({**BASE, "task_id": text}) for text in ("a", "\n", "é\\")]
+    assert [each.task_id for each in decode_records(values, [NOW] * 3)] == ["a", "\n", "é\\"]  # type: ignore[union-attr]

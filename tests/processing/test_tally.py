@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec import structs
 
 from learners.outcome import Outcome
 from learners.registry import policy
@@ -34,11 +35,11 @@ outcomes = st.builds(
 def test_parts_add_up_however_they_are_cut(first: list[Outcome], second: list[Outcome]) -> None:
     whole, one, two = empty(), empty(), empty()
     for each in first + second:
-        count(whole, each)
+        count(whole, [structs.astuple(each)])
     for each in first:
-        count(one, each)
+        count(one, [structs.astuple(each)])
     for each in second:
-        count(two, each)
+        count(two, [structs.astuple(each)])
     add(one, two)
     assert one == whole
     outcomes, speculated, hits, rest = stored(whole)

@@ -1,0 +1,132 @@
+"""What one event does to the state of a partition. Not here: where events come from."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from learners.outcome import Outcome
+from processing.choices import Choices
+from processing.contexts import Contexts
+from processing.defaults import Defaults
+from processing.rows import PartitionRow, Start, start_key
+from processing.rules import Rules
+from processing.spools import Spools
+from processing.starts import Starts
+from topics.records import EventFields
+
+
+class Events:
+    """The contexts, open starts and positions of a partition, changed event by event."""
+
+    def __init__(self, rules: Rules, epoch: int, load: Callable[[bytes], bytes | None]) -> None:
+        self._feedback_counts = rules.feedback_weight > 0
+        self._choices, self._defaults = Choices(epoch), Defaults(epoch)
+        self._contexts = Contexts(rules, self._choices, self._defaults, epoch, load)
+        self._spools = Spools(epoch, load)
+        self._starts = Starts(epoch)
+        self._row = PartitionRow()
+
+    def _event(self, event: EventFields, origin: tuple[str, int] | None, offset: int) -> str | None:
+        """Apply one event; return a reason where the rules of outcomes refuse it."""
+        if event.timestamp > self._row.clock:
+            before, self._row.clock = self._row.clock, event.timestamp
+            self._row.expired += self._contexts.expire(before, event.timestamp, offset)
+            self._row.unresolved += self._starts.expire(event.timestamp, offset)
+            self._spools.expire(event.timestamp, offset)
+        if origin is not None and self._spools.duplicate(
+            event.tenant, event.workflow_type, origin, self._row.clock, offset
+        ):
+            self._row.duplicates += 1
+            return None
+        if event.event_type == "task_complete":
+            return self._complete(event, offset)
+        if event.event_type == "speculation_start":
+            return self._open(event, offset)
+        if event.event_type == "user_feedback":
+            self._feedback(event, offset)
+        return None
+
+    def _open(self, event: EventFields, offset: int) -> str | None:
+        if event.task_id is None:
+            return "task_id: is missing; a speculation_start is joined to its completion by it"
+        if event.confidence is None:
+            return "confidence: is missing; nothing can be learned from this speculation_start"
+        prediction = event.data.prediction if event.data else None
+        key = start_key(event.tenant, event.workflow_id, event.task_id)
+        start = Start(
+            event.timestamp,
+            event.confidence,
+            prediction.tool_id if prediction else None,
+            (prediction.mode if prediction else None) or "speculative",
+            bool(prediction and prediction.speculated),
+            self._contexts.levels_of(event),
+        )
+        self._row.unresolved += self._starts.open(key, start, offset)
+        return None
+
+    def _complete(self, event: EventFields, offset: int) -> str | None:
+        start = None
+        if self._starts and event.task_id is not None:
+            key = start_key(event.tenant, event.workflow_id, event.task_id)
+            start = self._starts.close(key, offset)
+        prediction = event.data.prediction if event.data else None
+        correct = prediction.was_correct if prediction else None
+        if event.confidence is not None and correct is not None:
+            mode = (prediction.mode if prediction else None) or "speculative"
+            speculated = bool(prediction and prediction.speculated)
+            levels = self._contexts.levels_of(event)
+            return self._learn(event, levels, event.confidence, correct, mode, speculated, offset)
+        if start is None:
+            self._row.unmatched += 1
+            return None
+        if correct is None:
+            if start.tool_id is None or event.tool_id is None:
+                return (
+                    "data.prediction.was_correct: is missing, and without the guessed and "
+                    "the actual tool_id nobody can tell whether the prediction was right"
+                )
+            correct = start.tool_id == event.tool_id
+        return self._learn(
+            event, start.levels, start.confidence, correct, start.mode, start.speculated, offset
+        )
+
+    def _learn(
+        self,
+        event: EventFields,
+        levels: tuple[str | None, ...],
+        confidence: float,
+        correct: bool,
+        mode: str,
+        speculated: bool,
+        offset: int,
+    ) -> str | None:
+        result = event.data.result if event.data else None
+        if result is None:
+            gain = cost = execution = 0.0
+        else:
+            gain, cost = result.gain_ms or 0.0, result.cost_ms or 0.0
+            execution = result.execution_time_ms or 0.0
+        try:
+            outcome = Outcome(
+                confidence, correct, speculated, gain, cost, execution, mode, event.timestamp
+            )
+        except ValueError as error:
+            return f"data.result: {error}"
+        self._row.outcomes += 1
+        self._contexts.learn(event.tenant, event.workflow_type, levels, outcome, offset)
+        if self._contexts.new:
+            self._row.evicted += self._contexts.bound(event.tenant, offset)
+        return None
+
+    def _feedback(self, event: EventFields, offset: int) -> None:
+        """Learn from a user's verdict where it repeats the confidence; else it is only stored."""
+        data = event.data
+        if event.confidence is None or data is None or data.accepted is None:
+            return
+        if not self._feedback_counts:
+            return
+        outcome = Outcome(event.confidence, data.accepted, timestamp=event.timestamp)
+        levels = self._contexts.levels_of(event)
+        self._contexts.feedback(event.tenant, event.workflow_type, levels, outcome, offset)
+        if self._contexts.new:
+            self._row.evicted += self._contexts.bound(event.tenant, offset)

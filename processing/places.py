@@ -1,0 +1,47 @@
+"""Where an event belongs: the values of the levels below its workflow type."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from operator import attrgetter
+from typing import Final
+
+from headstart.contexts import level_value
+from headstart.events import MAX_IDENTIFIER
+from topics.records import EventFields
+
+Place = tuple[str | None, ...]
+"""Tenant, workflow type, and the value of each level; None where a level is skipped."""
+Getter = Callable[[EventFields], str | None]
+
+_TOP_LEVEL: Final = frozenset({"user_id", "agent_id", "session_id", "tool_id"})
+
+
+def level_getter(level: str) -> Getter:
+    """Return how to read one level's value; numbers become the text that the reader sees too."""
+    if level in _TOP_LEVEL:
+        return attrgetter(level)
+
+    def read(event: EventFields) -> str | None:
+        data = event.data
+        context = data.context if data is not None else None
+        if not context:
+            return None
+        value = context.get(level)
+        if type(value) is str and len(value) <= MAX_IDENTIFIER:
+            return value
+        return level_value(value)
+
+    return read
+
+
+def place_getter(levels: Sequence[str]) -> Callable[[EventFields], Place]:
+    """Return how to read the place of an event's context."""
+    if _TOP_LEVEL.issuperset(levels):
+        return attrgetter("tenant", "workflow_type", *levels)
+    getters = [level_getter(level) for level in levels]
+
+    def read(event: EventFields) -> Place:
+        return event.tenant, event.workflow_type, *[getter(event) for getter in getters]
+
+    return read

@@ -1,0 +1,134 @@
+"""Runs of records most of whose events are plain: applied to the same end in fewer steps.
+
+Plain is a completion that says itself what is to be learned (confidence, was_correct), of contexts
+that are known, at a time that ends nothing. What `Events` does with such an event stands here once
+more, flat, because nearly every event is one. Any other event, and any record that something may be
+wrong with, is left to the long way; so it changes nothing where a run begins or ends.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Sequence, Set
+from typing import Final
+
+from processing.chains import Chain
+from processing.decode import decode_records
+from processing.events import Events
+from processing.records import RecordBatch
+from processing.rows import start_key
+from processing.rules import LARGEST_MS
+from topics.records import EventFields
+
+RUN: Final = 128
+"""Most records that are decoded together."""
+RUN_BYTES: Final = 64_000
+"""About as many bytes: what comes of them should not leave the processor's cache."""
+
+
+class Runs(Events):
+    """Events applied run by run."""
+
+    @abstractmethod
+    def _record(self, batch: RecordBatch, position: int, offset: int) -> None:
+        """Apply one record the long way."""
+
+    @abstractmethod
+    def _take(
+        self,
+        batch: RecordBatch,
+        position: int,
+        event: EventFields,
+        origin: tuple[str, int] | None,
+        offset: int,
+    ) -> None:
+        """Apply one event the long way."""
+
+    @abstractmethod
+    def _full(self) -> bool:
+        """Return whether what has gathered fills a commit."""
+
+    def _run(self, batch: RecordBatch, begin: int) -> tuple[int, int]:
+        """Apply records without headers from `begin` on; return the next position, and the events.
+
+        Ends after `RUN` records, or where what has gathered fills a commit.
+        """
+        row, chains, place_of = self._row, self._contexts.chains, self._contexts.place_of
+        opened: Set[bytes | None] = self._starts.keys()
+        tell, due, taken = self._contexts.tell, self._due(), 0
+        end = begin + max(1, min(RUN, RUN_BYTES // len(batch.values[begin] or b" ")))
+        decoded = decode_records(batch.values[begin:end], batch.timestamps[begin:end])
+        position = begin
+        for position, found in enumerate(decoded, begin):
+            offset, grown = batch.offsets[position], False
+            if found is None:
+                self._record(batch, position, offset)
+                due, grown = self._due(), True
+            events: Sequence[EventFields] = (
+                found if type(found) is list else () if found is None else (found,)  # type: ignore[assignment]
+            )
+            taken += len(events)
+            for event in events:
+                data, at, confidence = event.data, event.timestamp, event.confidence
+                if (
+                    event.event_type == "task_complete"
+                    and confidence is not None
+                    and data is not None
+                    and (prediction := data.prediction) is not None
+                    and (correct := prediction.was_correct) is not None
+                    and (at < due or at <= row.clock)
+                    and (chain := chains.get(place_of(event)) if chains else None) is not None
+                    and not (opened and _start_of(event) in opened)
+                ):
+                    gain = cost = execution = 0.0
+                    if (result := data.result) is not None:
+                        gain, cost = result.gain_ms or 0.0, result.cost_ms or 0.0
+                        execution = result.execution_time_ms or 0.0
+                    if gain <= LARGEST_MS and cost <= LARGEST_MS:
+                        grown = grown or not chain.touched
+                        if at > row.clock:
+                            row.clock = at
+                        if (origin := event.origin) is not None:
+                            seen = chain.seen.get(origin[0])
+                            if seen is not None and seen.touched and origin[1] > seen.position:
+                                seen.position, seen.at, seen.offset = origin[1], row.clock, offset
+                            else:
+                                grown = True
+                                if self._sent_before(chain, event, origin, offset):
+                                    continue
+                        row.outcomes += 1
+                        speculated, mode = prediction.speculated is True, prediction.mode
+                        tell(chain, (confidence, correct, speculated, gain, cost, execution,
+                                     mode or "speculative", at), offset)  # fmt: skip
+                        continue
+                self._take(batch, position, event, event.origin, offset)
+                due, grown = self._due(), True
+            if grown and self._full():
+                break
+        return position + 1, taken
+
+    def _sent_before(
+        self, chain: Chain, event: EventFields, origin: tuple[str, int], offset: int
+    ) -> bool:
+        """Return whether an event was seen before, the last position of its spool being unknown."""
+        key = event.tenant, event.workflow_type
+        if self._spools.duplicate(*key, origin, self._row.clock, offset):
+            self._row.duplicates += 1
+            return True
+        if (seen := self._spools.seen(*key, origin[0])) is not None:
+            chain.seen[origin[0]] = seen
+        return False
+
+    def _due(self) -> float:
+        """Return the event time, Unix ms, before which nothing comes to its end."""
+        clock = self._row.clock
+        return min(
+            self._contexts.next_expiry(clock), self._starts.next_expiry, self._spools.next_expiry
+        )
+
+
+def _start_of(event: EventFields) -> bytes | None:
+    """Return the key of the start that a completion may belong to."""
+    if event.task_id is None:
+        return None
+    return start_key(event.tenant, event.workflow_id, event.task_id)

@@ -1,0 +1,276 @@
+"""The short way of plain events against the long way of any: the same commits, to the byte.
+
+The long way applies record by record and event by event, and every context learns at once; the
+short way is what the agent runs. Both are given the same mixtures, cut at the same places.
+"""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from collections.abc import Sequence
+from typing import Any
+from unittest.mock import patch
+
+import msgspec
+import orjson
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from headstart.contexts import context_paths
+from headstart.frames import encode_frame
+from learners.policy import Separate
+from learners.registry import POLICIES
+from processing import partition as partition_module
+from processing import runs as runs_module
+from processing.partition import Commit, Partition
+from processing.placement import owner
+from processing.records import Headers, RecordBatch
+from processing.residence import HOUR_MS
+from processing.rules import Rules, Weights
+from processing.spools import SPOOL_LIFE_MS
+from topics.controls import CONTROL_HEADER, Choice, Reset, Seed, Seeded
+from topics.letters import ORIGIN_HEADER
+
+NOW = 1_760_000_000_000
+EPOCH = 4
+PARTITIONS = 2
+Record = tuple[bytes | None, Headers]
+KEYS = [
+    (tenant, name)
+    for tenant in ("a", "b")
+    for name in ("refund", "report", "joined", "answer", "plan")
+    if owner(tenant, name, PARTITIONS) == 0
+]
+"""Whose events belong to the partition that is looked at."""
+POLICIES_TRIED = ("ema", "td", "sliding", "gradient", "hedge", "hops", "histogram", "fixed")
+
+
+class LongWay(Partition):
+    """The same partition without the short way."""
+
+    def _run(self, batch: RecordBatch, begin: int) -> tuple[int, int]:
+        self._record(batch, begin, batch.offsets[begin])
+        return begin + 1, 0
+
+
+class Counted(Partition):
+    """Counts the events that take the long way."""
+
+    long = 0
+
+    def _take(self, *args: Any) -> None:
+        self.long += 1
+        super()._take(*args)
+
+
+class Mixture:
+    """Draws records: mostly plain completions of a few contexts, and a little of anything else."""
+
+    def __init__(self, seed: int) -> None:
+        self.draw = random.Random(seed)
+        self.clock = NOW - 2 * SPOOL_LIFE_MS
+        self.odd = self.draw.choice([0.0, 0.02, 0.1, 0.5])
+        self.positions: Counter[tuple[str, str]] = Counter()
+
+    def record(self) -> Record:
+        draw = self.draw
+        if draw.random() < self.odd / 4:
+            return draw.choice([None, b"", b"nonsense", b"[]", b"1"]), ()
+        if draw.random() < self.odd / 4:
+            return msgspec.json.encode(self.control()), ((CONTROL_HEADER, b"1"),)
+        if draw.random() < 0.2:
+            some = [orjson.dumps(self.event()) for _ in range(draw.randrange(6))]
+            return encode_frame(some), ()
+        headers: Headers = ()
+        if draw.random() < self.odd / 8:
+            headers = ((ORIGIN_HEADER, b"lane:%d" % draw.randrange(9)),)
+        value = orjson.dumps(self.event())
+        if draw.random() < self.odd / 4:
+            value = draw.choice([value.replace(b'"', b' "'), value + b"\n", b"\n" + value])
+        return value, headers
+
+    def control(self) -> Any:
+        draw = self.draw
+        said = {"id": draw.choice("ab"), "at": NOW - draw.randrange(3)}
+        pattern = draw.choice(["*", "domain=*", "workflow_type=refund", "user_id=u1"])
+        kind = draw.choice(["choice", "choice", "reset", "seed"])
+        if kind == "choice":
+            learner = draw.choice([None, "ema", "td", "hops", "ema:alpha=0.5"])
+            return Choice(**said, pattern=pattern, learner=learner)
+        if kind == "reset":
+            return Reset(**said, pattern=pattern, tenant="a")
+        tenant, name = draw.choice(KEYS)
+        (path,) = context_paths(name, {}.get, ())
+        policy = POLICIES["td"]
+        seeded = Seeded("td", policy.version, policy.initial(), 9, path, 4, 2)
+        return Seed(**said, tenant=tenant, place=0, contexts=(seeded,))
+
+    def event(self) -> dict[str, Any]:
+        draw = self.draw
+        jumps = [0, 0, 1, 7] if draw.random() > self.odd / 8 else [HOUR_MS, SPOOL_LIFE_MS // 2]
+        self.clock = min(self.clock + draw.choice(jumps), NOW)
+        odd = draw.random() < self.odd
+        spool, (tenant, workflow_type) = draw.choice(["s1", "s2"]), draw.choice(KEYS)
+        self.positions[tenant, spool] += 1
+        position = self.positions[tenant, spool]
+        event = {
+            "id": f"0199c82c-c000-7abc-8def-{draw.getrandbits(48):012x}",
+            "event_type": "task_complete",
+            "tenant": tenant,
+            "workflow_type": workflow_type,
+            "workflow_id": "w",
+            "timestamp": max(0, self.clock - draw.choice([0, 0, 0, 5, HOUR_MS])),
+            "task_id": draw.choice([None, "t1", "t2"]),
+            "user_id": draw.choice([None, "u1", "u2"]),
+            "confidence": draw.choice([draw.random(), 0.97, 1]),
+            "data": {
+                "context": {"domain": draw.choice(["x", "x", 1, True, None, "x" * 300])},
+                "prediction": {
+                    "was_correct": draw.random() < 0.6,
+                    "speculated": draw.choice([None, True, False]),
+                    "mode": draw.choice([None, "speculative", "suggestion", "explicit"]),
+                },
+                "result": draw.choice([None, self.result(), self.result()]),
+            },
+            "origin": [spool, max(0, position - draw.choice([0] * 9 + [1, 3]))],
+        }
+        return self.oddly(event) if odd else event
+
+    def result(self) -> dict[str, Any]:
+        draw = self.draw
+        return {
+            "gain_ms": draw.choice([None, 0, 400.0, draw.random() * 1e3]),
+            "cost_ms": draw.choice([None, 0, 600, draw.random() * 1e3]),
+            "execution_time_ms": draw.choice([None, 812.5, 1e13]),
+        }
+
+    def oddly(self, event: dict[str, Any]) -> dict[str, Any]:
+        draw = self.draw
+        more: dict[str, Any] = draw.choice(
+            [
+                {"event_type": "speculation_start"},
+                {"event_type": "speculation_start", "task_id": "t1"},
+                {"event_type": "user_feedback", "data": {"accepted": draw.random() < 0.5}},
+                {"event_type": "hil_decision"},
+                {"confidence": None},
+                {"confidence": 7},
+                {"data": None},
+                {"data": {"prediction": {"tool_id": "search"}}, "tool_id": "search"},
+                {"data": {**event["data"], "result": {"gain_ms": 1e16}}},
+                {"data": {**event["data"], "query": "a\nb \u0007 \u001f"}},
+                {"mine": [[1], {"a": "\\u0000"}]},
+                {"origin": None},
+                {"origin": [f"spool-{draw.randrange(99)}", 0]},
+                {"user_id": f"u{draw.randrange(99)}"},
+                {"timestamp": NOW + 2 * HOUR_MS},
+                {"tenant": f"t{draw.randrange(9)}"},
+            ]
+        )
+        return {**event, **more}
+
+
+def batches(seed: int, size: int) -> list[RecordBatch]:
+    """Return a log, cut somehow, with holes between some offsets."""
+    mixture, offset, made = Mixture(seed), 0, []
+    draw = mixture.draw
+    while size > 0:
+        records = [mixture.record() for _ in range(min(size, draw.choice([1, 3, 17, 60])))]
+        size -= len(records)
+        offsets = []
+        for _record in records:
+            offset += draw.choice([1, 1, 1, 3])
+            offsets.append(offset)
+        headers = {at: said for at, (_, said) in zip(offsets, records, strict=True) if said}
+        times = [NOW - draw.choice([0, 0, 1]) for _ in records]
+        made.append(
+            RecordBatch("t", 0, offsets[0], offset + 1, offsets, times, [b"k"] * len(records),
+                        [value for value, _ in records], headers)
+        )  # fmt: skip
+    return made
+
+
+def rules_of(seed: int, policy: str) -> Rules:
+    draw = random.Random(seed)
+    return Rules(
+        POLICIES[policy],
+        draw.choice([(), ("user_id",), ("domain", "user_id")]),
+        idle_ms=draw.choice([HOUR_MS, 30 * 86_400_000]),
+        most_contexts=draw.choice([4, 100_000]),
+        weights=draw.choice([Weights(), Weights(), Weights(success=0.5)]),
+        feedback_weight=draw.choice([0, 1, 2]),
+    )
+
+
+def commits(
+    kind: type[Partition], log: Sequence[RecordBatch], rules: Rules, restarts: int = 0
+) -> tuple[list[Commit], Partition]:
+    """Apply a log batch by batch; take the partition up anew after every `restarts` commits."""
+    table: dict[bytes, bytes] = {}
+    core, found = kind(0, PARTITIONS, EPOCH, rules, table.get), list[Commit]()
+    for batch in log:
+        position = 0
+        while position < len(batch):
+            position = core.apply(batch, position)
+            found.append(core.commit())
+            table.update(found[-1].rows)
+            if restarts and len(found) % restarts == 0:
+                core = kind(0, PARTITIONS, EPOCH, rules, table.get)
+                core.restore(list(table.items()))
+    return found, core
+
+
+def the_long_way(log: Sequence[RecordBatch], rules: Rules, restarts: int) -> list[Commit]:
+    """Apply a log event by event, every context learning at once."""
+    with pytest.MonkeyPatch.context() as patching:
+        for policy in POLICIES.values():
+            if isinstance(policy, Separate):
+                patching.setattr(type(policy), "columns", False)
+        return commits(LongWay, log, rules, restarts)[0]
+
+
+@pytest.mark.parametrize("policy", POLICIES_TRIED)
+@settings(max_examples=25)
+@given(
+    seed=st.integers(0, 10**9),
+    run=st.sampled_from([1, 2, 5, 128]),
+    full=st.sampled_from([0, 3, 40, 10_000]),
+    restarts=st.sampled_from([0, 0, 2]),
+)
+def test_the_short_way_gives_the_commits_of_the_long_way(
+    policy: str, seed: int, run: int, full: int, restarts: int
+) -> None:
+    log, rules = batches(seed, 100), rules_of(seed, policy)
+    with (
+        patch.object(runs_module, "RUN", run),
+        patch.object(partition_module, "COMMIT_BYTES", full * 400),
+    ):
+        short, _core = commits(Partition, log, rules, restarts)
+        assert short == the_long_way(log, rules, restarts)
+
+
+@pytest.mark.parametrize("policy", ["ema", "hops"])
+def test_however_a_log_is_cut_the_rows_are_the_same(policy: str) -> None:
+    for seed in range(12):
+        log, rules = batches(seed, 120), rules_of(seed, policy)
+        tables = []
+        for run in (1, 128):
+            with patch.object(runs_module, "RUN", run):
+                found, _core = commits(Partition, log, rules)
+            tables.append({key: row for commit in found for key, row in commit.rows})
+        assert tables[0] == tables[1]
+
+
+def test_plain_events_take_the_short_way() -> None:
+    """Or else the law above says nothing."""
+    taken = long = 0
+    for seed in range(5):
+        mixture = Mixture(seed)
+        mixture.odd = 0.02
+        values = [orjson.dumps(mixture.event()) for _ in range(400)]
+        batch = RecordBatch("t", 0, 0, 400, list(range(400)), [NOW] * 400, [None] * 400, [*values])
+        _commits, core = commits(Counted, [batch], Rules(POLICIES["ema"]))
+        assert isinstance(core, Counted)
+        taken, long = taken + 400, long + core.long
+    assert long < 0.6 * taken
