@@ -32,7 +32,8 @@ from processing.rows import (
 )
 from processing.rules import Rules
 from processing.tally import add, count, count_feedback, empty, restored, stored
-from topics.controls import Seeded
+from processing.weighing import Weighings
+from topics.controls import Seeded, Weighing
 from topics.records import EventFields
 from topics.schema import Threshold
 
@@ -68,6 +69,9 @@ class Contexts:
         self._load = load
         self._getters = [_getter(level) for level in rules.levels]
         self._chains: dict[tuple[str | None, ...], Chain] = {}
+        self._held: dict[tuple[str | None, ...], Chain] = {}
+        """Those of users who are weighed down, which are in no other cache."""
+        self.weighings = Weighings(epoch)
         self._contexts: dict[bytes, Context] = {}
         self._touched: dict[bytes, Context | int] = {}
         """What changed since the last `drain`: contexts, and the offsets at which others went."""
@@ -89,6 +93,12 @@ class Contexts:
         A context follows with its next outcome; until then it is served as it was.
         """
         self._chains.clear()
+        self._held.clear()
+
+    def weigh(self, said: Weighing, offset: int) -> None:
+        """Have outcomes below a context count in part above it. Raises `ValueError`."""
+        if self.weighings.apply(said, offset):
+            self.choose_again()
 
     def levels_of(self, event: EventFields) -> tuple[str | None, ...]:
         """Return the values that place an event's context below its workflow type."""
@@ -106,6 +116,8 @@ class Contexts:
         chain = self._chains.get((tenant, workflow_type, *levels))
         if chain is None:
             chain = self._find(tenant, workflow_type, levels)
+            if self._held and self._held_back(chain, outcome, offset):
+                return
         counts = chain.counts
         if counts is None:
             counts = self._counted(chain)
@@ -127,6 +139,19 @@ class Contexts:
         count_feedback(chain.counts or self._counted(chain), accepted=outcome.correct)
         for _ in range(self._feedback_weight):
             self._apply(chain, outcome, offset)
+
+    def _held_back(self, chain: Chain, outcome: Outcome, offset: int) -> bool:
+        """Apply an outcome that teaches nothing above its user; return whether it is one."""
+        above = self.weighings.above(chain, outcome.timestamp, offset)
+        if self.weighings.weighed(chain) is None:
+            self._chains[chain.place] = self._held.pop(chain.place, chain)
+        if above:
+            before = [(context.state, context.gain, context.cost) for context in above]
+            count(chain.counts or self._counted(chain), outcome)
+            self._apply(chain, outcome, offset)
+            for context, kept in zip(above, before, strict=True):
+                context.state, context.gain, context.cost = kept
+        return bool(above)
 
     def _counted(self, chain: Chain) -> list[int]:
         self._counting.append(chain)
@@ -245,6 +270,7 @@ class Contexts:
             if context is not None and context.chain is not None:
                 # No other chain holds it: those that end below it have gone before.
                 self._chains.pop(context.chain.place, None)
+                self._held.pop(context.chain.place, None)
             self._touched[key] = offset
             self._longest_key = max(self._longest_key, len(key))
             count += 1
@@ -263,6 +289,8 @@ class Contexts:
         return newest_outcome(raw)
 
     def _find(self, tenant: str, workflow_type: str, levels: tuple[str | None, ...]) -> Chain:
+        if (known := self._held.get((tenant, workflow_type, *levels))) is not None:
+            return known
         values = dict(zip(self._levels, levels, strict=True))
         contexts: list[Context] = []
         chains: dict[str, tuple[Policy, list[Context]]] = {}
@@ -272,8 +300,9 @@ class Contexts:
             above.append(self._context(tenant, path, policy, above[-1] if above else None))
             contexts.append(above[-1])
         place = (tenant, workflow_type, *levels)
-        found = self._chains[place] = Chain(place, contexts, list(chains.values()))
-        contexts[-1].chain = found
+        found = contexts[-1].chain = Chain(place, contexts, list(chains.values()))
+        weighed = self.weighings.weighed(found) is not None
+        (self._held if weighed else self._chains)[place] = found
         return found
 
     def _context(self, tenant: str, path: str, policy: Policy, parent: Context | None) -> Context:
@@ -337,6 +366,7 @@ class Contexts:
         if len(self._contexts) > CACHE_LIMIT or len(self._chains) > CACHE_LIMIT:
             self._contexts.clear()
             self._chains.clear()
+            self._held.clear()
         return rows, thresholds, moved
 
     def _count(self) -> None:
