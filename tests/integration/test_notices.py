@@ -8,14 +8,14 @@ import random
 import signal
 import time
 from collections import defaultdict
-from collections.abc import Callable, Sequence
-from pathlib import Path
+from collections.abc import Callable
 from typing import Any
 
 import msgspec
 import pytest
 
 from deploy.system import System
+from headstart import Emitter
 from processing.noticing import Key, Known, take, watchable
 from topics.catalogue import EVENTS, NOTICES, THRESHOLDS
 from topics.controls import CONTROL_HEADER
@@ -26,6 +26,7 @@ pytestmark = pytest.mark.integration
 
 Event = dict[str, Any]
 Told = Callable[[], list[Notice]]
+PATIENCE_S = 240.0
 
 
 def drifting(judged: Callable[..., Event], tenant: str, outcomes: int) -> list[Event]:
@@ -74,7 +75,7 @@ def plain(read_topic: Callable[..., list[Any]], tenant: str) -> Callable[[], set
     return read
 
 
-def wait(system: System, condition: Callable[[], bool], seconds: float = 240) -> None:
+def wait(system: System, condition: Callable[[], bool], seconds: float = PATIENCE_S) -> None:
     deadline = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < deadline
@@ -98,17 +99,18 @@ def test_none_is_lost_and_none_twice_though_the_worker_is_killed_in_mid_stream(
     stored: Any,
     tenant: str,
     judged: Callable[..., Event],
-    write_events: Callable[[Sequence[Event]], Path],
     told: Told,
     plain: Callable[[], set[str]],
 ) -> None:
     events, kafka = drifting(judged, tenant, 6_400), system.addresses.kafka
-    for begin in range(0, len(events), 200):
-        file = write_events(events[begin : begin + 200])
-        assert headstart("emit", file, "--kafka", kafka).returncode == 0
-        if begin % 1_600 == 1_400:
-            kill_the_history_worker(system)
-    assert system.drain(180)
+    with Emitter(kafka) as emitter:
+        for number, event in enumerate(events):
+            emitter.emit(event)
+            if number % 50 == 49:  # several values of each context, whatever the machine does
+                emitter.flush(PATIENCE_S)
+            if number % 1_600 == 1_499:
+                kill_the_history_worker(system)
+    assert system.drain(PATIENCE_S)
     expected = plain()
     kept = stored.query("SELECT id, kind FROM notices WHERE tenant = %s", tenant)
     assert {row[0] for row in kept} == expected
@@ -116,7 +118,7 @@ def test_none_is_lost_and_none_twice_though_the_worker_is_killed_in_mid_stream(
     wait(system, lambda: {each.id for each in told()} == expected)
 
     asked = ("--kind", "drift", "--tenant", tenant, "--since", "1h", "--json")
-    ended = headstart("notices", *asked, "--data", system.data)
+    ended = headstart("notices", *asked, "--data", system.data, seconds=PATIENCE_S)
     assert ended.returncode == 0, ended.stderr
     listed = json.loads(ended.stdout)["notices"]
     assert {each["path"] for each in listed} == {
@@ -135,7 +137,7 @@ def test_an_override_is_told_when_it_is_set_and_when_it_ends_once_each(
 
     def set_for(workflow_type: str, *more: str) -> None:
         given = ("--workflow-type", workflow_type, "--speculate", ".9", "--by", "me", *more)
-        ended = headstart("config", "set", "threshold", *given, *where)
+        ended = headstart("config", "set", "threshold", *given, *where, seconds=PATIENCE_S)
         assert ended.returncode == 0, ended.stderr
 
     set_for("refund", "--for", "2s")
@@ -151,7 +153,7 @@ def test_an_override_is_told_when_it_is_set_and_when_it_ends_once_each(
         tenant,
     )
     assert kept == [(*each, "me") for each in expected]
-    lines = following.until('"workflow_type":"other"').splitlines()
+    lines = following.until('"workflow_type":"other"', PATIENCE_S).splitlines()
     shown = [json.loads(line) for line in lines]
     assert [(each["kind"], each["workflow_type"]) for each in shown] == expected
 
@@ -160,7 +162,6 @@ def test_a_user_who_floods_is_told_and_weighed_down_by_a_control_record(
     system: System,
     headstart: Any,
     judged: Callable[..., Event],
-    write_events: Callable[[Sequence[Event]], Path],
     read_topic: Callable[..., list[Any]],
     tenant: str,
     told: Told,
@@ -172,10 +173,12 @@ def test_a_user_who_floods_is_told_and_weighed_down_by_a_control_record(
         at += chance.expovariate(1 / (10 if flooding else 500))
         user = "bad" if flooding and chance.random() < 0.95 else f"u{chance.randrange(19)}"
         events.append(judged(tenant, user_id=user, timestamp=int(at)))
-    for begin in range(0, len(events), 500):
-        file = write_events(events[begin : begin + 500])
-        assert headstart("emit", file, "--kafka", kafka).returncode == 0
-        assert system.drain(60)  # several values of each context, whatever the machine does
+    with Emitter(kafka) as emitter:
+        for number, event in enumerate(events):
+            emitter.emit(event)
+            if number % 50 == 49:
+                emitter.flush(PATIENCE_S)
+    assert system.drain(PATIENCE_S)
 
     wait(system, lambda: any(each.evidence.get("what") == "user" for each in told()))
     (flood,) = {each.id: each for each in told() if each.evidence.get("what") == "user"}.values()
@@ -188,7 +191,7 @@ def test_a_user_who_floods_is_told_and_weighed_down_by_a_control_record(
     ours = [each for each in controls if each["kind"] == "weigh" and each["tenant"] == tenant]
     assert {(each["id"], each["every"]) for each in ours} == {(flood.id, flood.evidence["every"])}
 
-    assert system.drain(60)
+    assert system.drain(PATIENCE_S)
     places = ("--postgres", system.addresses.postgres, "--redis", system.addresses.redis)
-    verified = headstart("verify", "--kafka", kafka, *places, "--json", seconds=240)
+    verified = headstart("verify", "--kafka", kafka, *places, "--json", seconds=PATIENCE_S)
     assert json.loads(verified.stdout)["counts"] == {}, verified.stderr
