@@ -36,6 +36,7 @@ METRICS: Final = (
     Metric("headstart_events_total", "counter", "events (history: thresholds) of those records"),
     Metric("headstart_rows_total", "counter", "rows new in Postgres, or sent to the changelog"),
     Metric("headstart_dead_letters_total", "counter", "records and events refused"),
+    Metric("headstart_notices_total", "counter", "notices found in published thresholds"),
     Metric("headstart_published_total", "counter", "thresholds that Redis was given"),
     Metric("headstart_redis_failures_total", "counter", "times that Redis took no thresholds"),
     Metric("headstart_postgres_failures_total", "counter", "times that Postgres took no batch"),
@@ -58,6 +59,7 @@ class Counts:
 
     def __init__(self) -> None:
         self.batches = self.records = self.events = self.rows = self.dead_letters = 0
+        self.notices = 0
         self.published = self.redis_failures = self.postgres_failures = self.waiting = 0
         self.batch, self.delay = Histogram(BUCKETS_S), Histogram(BUCKETS_S)
 
@@ -88,6 +90,7 @@ def values(report: Report, stuck: str | None, services: set[str], counts: Counts
         counts.events,
         counts.rows,
         counts.dead_letters,
+        counts.notices,
         counts.published,
         counts.redis_failures,
         counts.postgres_failures,

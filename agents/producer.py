@@ -88,5 +88,9 @@ class BatchProducer:
 
     async def send_controls(self, records: Iterable[Outgoing]) -> None:
         """Send control records and wait until all are acknowledged. Raises `KafkaError`."""
+        await self.send_records(EVENTS.name, records)
+
+    async def send_records(self, topic: str, records: Iterable[Outgoing]) -> None:
+        """Send records and wait until all are acknowledged. Raises `KafkaError`."""
         assert self._producer is not None
-        await send_all(self._producer, EVENTS.name, records)
+        await send_all(self._producer, topic, records)

@@ -6,6 +6,7 @@ import asyncio
 import datetime
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Final
 
 import psycopg
@@ -15,9 +16,11 @@ from faust.types import TP
 from agents.app import App, WorkerConfig, new_app, register_agent
 from agents.lane import Lane, end_process, share_of
 from agents.metrics import Counts, started
+from agents.noticing import Noticer
 from agents.producer import BatchProducer
 from agents.refusals import RefusalGuard
 from agents.source import GroupSource
+from agents.telling import Teller
 from delivery.batches import store_batches
 from delivery.intake import Intake
 from processing.dead_letters import DeadLetter
@@ -77,17 +80,22 @@ class SinkRuntime:
         self._generation = -1
         self._storing: asyncio.Task[None] | None = None
         self._parts: list[Slice] = []
+        self._unpacked = Unpacked()
         self._letters: list[DeadLetter] = []
         self._checked: Mapping[int, RefusalState] = {}
         self._started = self._waits = False
-        self._partitions: asyncio.Task[None] | None = None
+        self._beside: asyncio.Task[None] | None = None
+        noticing = plan is HISTORY
+        self._noticer = Noticer(epoch.number) if noticing else None
+        self._teller = Teller(config, epoch, self._producer) if noticing else None
 
     async def positions(self, assigned: set[TP], _committed: Mapping[TP, int]) -> Mapping[TP, int]:
         """Begin where Postgres says that the last transaction ended."""
         if not self._started:
             await self._producer.start()
-            if self._plan is EPISODES:
-                self._partitions = asyncio.create_task(self._keep_partitions())
+            beside = self._teller.run() if self._teller else self._keep_partitions()
+            self._beside = asyncio.create_task(beside)
+            self._beside.add_done_callback(_end_on_error)
             self._started = True
         await self.drain()
         group, real = self._plan.group, self._producer.idempotent
@@ -97,6 +105,9 @@ class SinkRuntime:
         self._intake = Intake(GroupSource(self._app), group, begin, holes_are_real=real)
         for tp, offset in begin.items():
             self._guard.open(tp, offset)
+        if self._noticer is not None and self._teller is not None:
+            self._noticer.forget()
+            self._teller.own(tp.partition for tp in assigned)
         self._generation = self._app.consumer_generation_id
         hold, share = self._app.consumer.hold, share_of(len(assigned))
         self._lane = Lane(group, self._handle, LINGER_S, hold=hold, share=share)
@@ -124,6 +135,8 @@ class SinkRuntime:
 
     async def drain(self) -> None:
         """Finish the transaction in flight; drop what waits."""
+        if self._teller is not None:
+            self._teller.own(())  # who takes them up sends what is left
         lane, self._lane = self._lane, None
         if self._waits and self._storing is not None:
             self._storing.cancel()  # Postgres is away: there is nothing to finish
@@ -140,8 +153,8 @@ class SinkRuntime:
         """Finish the transaction in flight and disconnect."""
         await self.drain()
         if self._started:
-            if self._partitions is not None:
-                self._partitions.cancel()
+            if self._beside is not None:
+                self._beside.cancel()
             await self._producer.stop()
         await self._close_sink()
 
@@ -170,7 +183,7 @@ class SinkRuntime:
         begun = started()
         parts = [Slice(batch, 0, len(batch)) for batch in batches]
         self._checked = self._guard.check(parts, ())
-        self._parts, self._letters = parts, []
+        self._parts, self._letters, self._unpacked = parts, [], unpacked
         await store_batches(batches, unpacked, self._plan.group, self)
         self._guard.passed(self._checked)
         self.counts.took(parts, len(unpacked.lines), begun)
@@ -190,7 +203,8 @@ class SinkRuntime:
         self, lines: Sequence[bytes], offsets: Mapping[int, int], on_refused: OnRefused
     ) -> None:
         """Store one batch; while Postgres is away, wait: the lane fills and fetching stops."""
-        attempt = 0
+        attempt, noticer = 0, self._noticer
+        first = partial(noticer.look, self._unpacked, offsets) if noticer else None
         while True:
             try:
                 sink = await self._open_sink()
@@ -200,6 +214,7 @@ class SinkRuntime:
                     topic=self._plan.topic,
                     epoch=self._epoch.number,
                     on_refused=on_refused,
+                    first=first,
                 )
             except (PostgresUnreachable, psycopg.OperationalError, psycopg.InterfaceError) as error:
                 if attempt == 0:
@@ -212,7 +227,16 @@ class SinkRuntime:
             else:
                 self.counts.rows += stored
                 self._waits = False
+                self._committed(offsets)
                 return
+
+    def _committed(self, offsets: Mapping[int, int]) -> None:
+        if self._noticer is None or self._teller is None:
+            return
+        self._noticer.committed(offsets)
+        self.counts.notices += self._noticer.found
+        if self._noticer.found:
+            self._teller.wake()
 
     async def _open_sink(self) -> StagedSink:
         if self._sink is None:

@@ -87,6 +87,10 @@ COMMANDS = {
     "config": Place(
         "cli.config:app", "Overrides and modes: set, unset, get, list; and settings: show."
     ),
+    "notices": Place(
+        "cli.notices:app",
+        "Thresholds that settled, drifts, anomalies and overrides: list, follow.",
+    ),
     "learner": Place("cli.learner:app", "Which policy learns where: choose, list."),
     "memory": Place("cli.memory:app", "The episodic memory."),
     "events": Place("cli.events:app", "The events on the log."),

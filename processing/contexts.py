@@ -32,7 +32,8 @@ from processing.rows import (
 )
 from processing.rules import Rules
 from processing.tally import Told, count_feedback, restored, stored
-from topics.controls import Seeded
+from processing.weighing import Weighings
+from topics.controls import Seeded, Weighing
 from topics.records import EventFields
 from topics.schema import Threshold
 
@@ -71,6 +72,9 @@ class Contexts:
         """Returns the place of an event's context: its key in `chains`."""
         self.chains: dict[Place, Chain] = {}
         """Those known; of an event whose partition this is not, there is none."""
+        self._held: dict[Place, Chain] = {}
+        """Those of users who are weighed down, which are in no other cache."""
+        self.weighings = Weighings(epoch)
         self._contexts: dict[bytes, Context] = {}
         self._touched: dict[bytes, Context | int] = {}
         """What changed since the last `drain`: contexts, and the offsets at which others went."""
@@ -94,6 +98,12 @@ class Contexts:
         A context follows with its next outcome; until then it is served as it was.
         """
         self.chains.clear()
+        self._held.clear()
+
+    def weigh(self, said: Weighing, offset: int) -> None:
+        """Have outcomes below a context count in part above it. Raises `ValueError`."""
+        if self.weighings.apply(said, offset):
+            self.choose_again()
 
     def levels_of(self, event: EventFields) -> tuple[str | None, ...]:
         """Return the values that place an event's context below its workflow type."""
@@ -108,7 +118,9 @@ class Contexts:
         offset: int,
     ) -> None:
         """Apply one outcome at every level of its context, coarse to fine."""
-        self.tell(self._chain(tenant, workflow_type, levels), structs.astuple(outcome), offset)
+        chain = self._chain(tenant, workflow_type, levels)
+        if chain.place not in self._held or not self._held_back(chain, outcome, offset):
+            self.tell(chain, structs.astuple(outcome), offset)
 
     def tell(self, chain: Chain, told: Told, offset: int) -> None:
         """Apply one outcome at every level of a chain."""
@@ -137,7 +149,22 @@ class Contexts:
 
     def _chain(self, tenant: str, workflow_type: str, levels: tuple[str | None, ...]) -> Chain:
         place = (tenant, workflow_type, *levels)
-        return self.chains.get(place) or self._find(tenant, workflow_type, levels)
+        known = self.chains.get(place) or self._held.get(place)
+        return known or self._find(tenant, workflow_type, levels)
+
+    def _held_back(self, chain: Chain, outcome: Outcome, offset: int) -> bool:
+        """Apply an outcome that teaches nothing above its user; return whether it is one."""
+        above = self.weighings.above(chain, outcome.timestamp, offset)
+        if self.weighings.weighed(chain) is None:
+            self.chains[chain.place] = self._held.pop(chain.place)
+        if above:
+            self._settle()
+            before = [(context.state, context.gain, context.cost) for context in above]
+            self.tell(chain, structs.astuple(outcome), offset)
+            self._settle()
+            for context, kept in zip(above, before, strict=True):
+                context.state, context.gain, context.cost = kept
+        return bool(above)
 
     def _touch(self, chain: Chain) -> None:
         chain.touched = True
@@ -270,6 +297,7 @@ class Contexts:
             if context is not None and context.chain is not None:
                 # No other chain holds it: those that end below it have gone before.
                 self.chains.pop(context.chain.place, None)
+                self._held.pop(context.chain.place, None)
             self._touched[key] = offset
             self._longest_key = max(self._longest_key, len(key))
             count += 1
@@ -298,8 +326,9 @@ class Contexts:
             above.append(self._context(tenant, path, policy, above[-1] if above else None))
             contexts.append(above[-1])
         place = (tenant, workflow_type, *levels)
-        found = self.chains[place] = Chain(place, contexts, list(chains.values()))
-        contexts[-1].chain = found
+        found = contexts[-1].chain = Chain(place, contexts, list(chains.values()))
+        weighed = self.weighings.weighed(found) is not None
+        (self._held if weighed else self.chains)[place] = found
         return found
 
     def _context(self, tenant: str, path: str, policy: Policy, parent: Context | None) -> Context:
@@ -364,6 +393,7 @@ class Contexts:
         if len(self._contexts) > CACHE_LIMIT or len(self.chains) > CACHE_LIMIT:
             self._contexts.clear()
             self.chains.clear()
+            self._held.clear()
         return rows, thresholds, moved
 
     def _count(self) -> None:

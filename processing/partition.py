@@ -36,7 +36,7 @@ from processing.rows import (
 from processing.rules import Rules
 from processing.runs import Runs
 from topics.catalogue import THRESHOLDS_GROUP
-from topics.controls import Choice, Control, Reset, Seed, is_control
+from topics.controls import Choice, Control, Reset, Seed, Weighing, is_control
 from topics.records import EventFields
 from topics.schema import Threshold
 
@@ -120,6 +120,7 @@ class Partition(Runs):
             elif key.startswith(CONTROL):
                 self._choices.restore(key, raw)
                 self._interventions.restore(key, raw)
+                self._contexts.weighings.restore(key, raw)
             elif key.startswith((DEFAULT, EVIDENCE)):
                 self._defaults.restore(key, raw)
 
@@ -210,19 +211,26 @@ class Partition(Runs):
                 self._interventions.note(control, offset)
         elif isinstance(control, Seed):
             self._seed(control, offset)
+        elif isinstance(control, Weighing):
+            self._own(control.tenant, control.path)
+            self._contexts.weigh(control, offset)
         else:
             self._defaults.apply(control, offset)
 
     def _seed(self, seed: Seed, offset: int) -> None:
         for each in seed.contexts:
-            right = owner(seed.tenant, workflow_type_of(each.path), self._partitions)
-            if right != self._partition:
-                raise ValueError(f"path: {each.path} belongs to partition {right}")
+            self._own(seed.tenant, each.path)
         if self._interventions.new(seed):
             self._contexts.seed(seed.tenant, seed.at, seed.contexts, offset)
             self._row.seeded += len(seed.contexts)
             self._row.evicted += self._contexts.bound(seed.tenant, offset)
             self._interventions.note(seed, offset)
+
+    def _own(self, tenant: str, path: str) -> None:
+        """Raise `ValueError` where a context belongs to another partition."""
+        right = owner(tenant, workflow_type_of(path), self._partitions)
+        if right != self._partition:
+            raise ValueError(f"path: {path} belongs to partition {right}")
 
     def _full(self) -> bool:
         """Return whether the rows that changed since the last commit may fill one."""
@@ -244,6 +252,7 @@ class Partition(Runs):
         """Return what changed since the last commit."""
         rows, thresholds, moved = self._contexts.drain()
         rows += self._choices.drain() + self._interventions.drain()
+        rows += self._contexts.weighings.drain()
         defaults = self._defaults.drain()
         rows += defaults
         served = [stored_threshold(*row) for row in defaults if serves(self._partition, row[0])]

@@ -36,6 +36,8 @@ class Refusal(NamedTuple):
 
 
 OnRefused = Callable[[Sequence[Refusal]], Awaitable[None]]
+First = Callable[[AsyncConnection[Any]], Awaitable[None]]
+"""What else a transaction does, before anything is stored in it."""
 
 
 class Sink(Protocol):
@@ -53,6 +55,7 @@ class Sink(Protocol):
         topic: str,
         epoch: int,
         on_refused: OnRefused,
+        first: First | None = None,
     ) -> int:
         """Store lines of COPY text and the offsets reached; return how many rows are new."""
         ...
@@ -115,14 +118,18 @@ class StagedSink:
         topic: str,
         epoch: int,
         on_refused: OnRefused,
+        first: First | None = None,
     ) -> int:
         """Store `lines` and `offsets` (next offset by partition) in one transaction.
 
         Returns how many rows are new. `on_refused` is awaited before the commit, and only if
-        there are refusals, in the order of the batch; if it raises, nothing is stored.
+        there are refusals, in the order of the batch; if it raises, nothing is stored. `first` is
+        awaited with the connection as the transaction begins, and the same holds for it.
         """
         refused: list[Refusal] = []
         async with self._one_at_a_time, self._connection.transaction():
+            if first is not None:
+                await first(self._connection)
             inserted = await self._insert(lines, 0, refused)
             if refused:
                 await on_refused(refused)

@@ -87,6 +87,15 @@ COMMANDS: Final = Topic(
     cleanup="compact",
     schema="command",
 )
+NOTICES: Final = Topic(
+    name="headstart.notices",
+    holds="what changed in a context or was overridden: each told once, or again with the same id",
+    key="tenant 0x1f context path",
+    partitioned=True,
+    cleanup="delete",
+    retention_ms=30 * DAY_MS,
+    schema="notice",
+)
 EPOCHS: Final = Topic(
     name="headstart.epochs",
     holds="the log epoch of this broker and the partition count that belongs to it",
@@ -115,4 +124,4 @@ CHANGELOG: Final = Topic(
     internal=True,
 )
 
-TOPICS: Final = (EVENTS, THRESHOLDS, DEAD_LETTERS, HANDLED, COMMANDS, EPOCHS, CHANGELOG)
+TOPICS: Final = (EVENTS, THRESHOLDS, DEAD_LETTERS, HANDLED, COMMANDS, NOTICES, EPOCHS, CHANGELOG)

@@ -137,7 +137,24 @@ class Seed(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag_field="k
     contexts: tuple[Seeded, ...]
 
 
-Control = Choice | Evidence | Default | Reset | Seed
+class Weighing(
+    msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag_field="kind", tag="weigh"
+):
+    """How far a user's outcomes count in the contexts above their own, whose `path` this is.
+
+    One in `every` does, of those before the event time `until` (Unix ms); 1: all do again. Of one
+    tenant and path the later (`at`, then `id`) holds, so a repetition changes nothing.
+    """
+
+    id: _Id
+    at: _Time
+    tenant: _Tenant
+    path: _Path
+    every: Annotated[int, msgspec.Meta(ge=1, le=1_000_000)]
+    until: _Time
+
+
+Control = Choice | Evidence | Default | Reset | Seed | Weighing
 """Every kind of control record."""
 
 _decode = msgspec.json.Decoder(Control).decode

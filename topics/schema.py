@@ -13,6 +13,7 @@ import orjson
 
 from headstart.events import Event
 from topics.commands import Begin, ModeCommand, ThresholdOverride
+from topics.notices import Notice
 from topics.records import derive
 
 FOLDER = Path(__file__).parent / "schemas"
@@ -94,6 +95,7 @@ def schemas() -> dict[str, dict[str, Any]]:
     documented: dict[str, Any] = {
         "event": derive(Event, documented=True),
         "threshold": Threshold,
+        "notice": Notice,
         "command": ThresholdOverride | ModeCommand | Begin,
     }
     return {

@@ -64,6 +64,7 @@ def test_the_commands() -> None:
         "config get mode",
         "config list",
         "config show",
+        "notices list",
         "events tail",
         "dead-letters list",
         "dead-letters show",
@@ -82,7 +83,7 @@ def test_help_has_an_example(run: Run, command: tuple[str, ...]) -> None:
 
 
 @pytest.mark.parametrize(
-    "group", ["topics", "thresholds", "memory", "config", "events", "dead-letters"]
+    "group", ["topics", "thresholds", "memory", "config", "events", "dead-letters", "notices"]
 )
 def test_a_group_lists_its_commands(run: Run, group: str) -> None:
     ended = run(group, "--help")
@@ -111,6 +112,9 @@ def test_a_group_lists_its_commands(run: Run, group: str) -> None:
         ("demo", "--executors", "0"),
         ("events", "tail", "--limit", "0"),
         ("events", "tail", "--follow", "--json"),
+        ("notices", "list", "--follow", "--json"),
+        ("notices", "--kind", "nonsense"),
+        ("notices", "nonsense"),
         ("config",),
         ("config", "set"),
         ("config", "set", "threshold", "--speculate", ".9"),

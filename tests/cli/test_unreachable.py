@@ -34,6 +34,7 @@ def one_line(ended: subprocess.CompletedProcess[str], *parts: str) -> None:
         ("topics", "describe", "headstart.events"),
         ("events", "tail"),
         ("events", "tail", "--json"),
+        ("notices", "--follow"),
         ("config", "list"),
         ("config", "get", "mode", "--everybody"),
         ("config", "set", "mode", "off", "--everybody"),

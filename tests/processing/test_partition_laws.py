@@ -25,7 +25,7 @@ from processing.rows import PARTITION_KEY, decode_context, decode_partition, ver
 from processing.rules import Rules
 from processing.spools import SPOOL_LIFE_MS
 from processing.starts import START_LIFE_MS
-from topics.controls import CONTROL_HEADER, Choice
+from topics.controls import CONTROL_HEADER, Choice, Weighing
 
 NOW = 1_760_000_000_000
 EPOCH = 3
@@ -77,8 +77,20 @@ choices = st.builds(
     learner=st.sampled_from([None, "td", "ema:alpha=0.5", "hops", "nonsense"]),
     tenant=st.sampled_from([None, "a"]),
 ).map(msgspec.json.encode)
+weighings = st.builds(
+    Weighing,
+    id=st.sampled_from(["a", "b"]),
+    at=st.integers(NOW - 2, NOW),
+    tenant=st.sampled_from(["a", "b"]),
+    path=st.sampled_from(
+        ["workflow_type=refund/domain=x/user_id=u1", "workflow_type=refund/user_id=u2"]
+    ),
+    every=st.integers(1, 3),
+    until=moments.map(lambda moment: NOW - SPOOL_LIFE_MS - 2 * START_LIFE_MS + moment),
+).map(msgspec.json.encode)
 values = (
     choices
+    | weighings
     | events.map(orjson.dumps)
     | st.lists(events, max_size=4).map(lambda some: encode_frame(map(orjson.dumps, some)))
     | st.sampled_from([None, b"nonsense"])
@@ -111,7 +123,9 @@ def fetch(records: Sequence[Record], end: int) -> RecordBatch:
     offsets, contents = [offset for offset, _ in records], [value for _, value in records]
     nothing: list[Any] = [None] * len(records)
     headers = {
-        at: ((CONTROL_HEADER, b"1"),) for at, value in records if b"pattern" in (value or b"")
+        at: ((CONTROL_HEADER, b"1"),)
+        for at, value in records
+        if b"pattern" in (value or b"") or b"until" in (value or b"")
     }
     moments = [NOW] * len(records)
     return RecordBatch("t", 0, offsets[0], end, offsets, moments, nothing, contents, headers)

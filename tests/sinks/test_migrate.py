@@ -18,7 +18,7 @@ from sinks.migrate import (
 
 pytestmark = pytest.mark.integration
 
-ALL = ["0001_episodic_events", "0002_sink_offsets", "0003_threshold_history"]
+ALL = ["0001_episodic_events", "0002_sink_offsets", "0003_threshold_history", "0004_notices"]
 
 
 def test_migrating_twice_applies_once(database: str) -> None:

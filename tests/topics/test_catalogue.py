@@ -27,6 +27,7 @@ def test_the_names() -> None:
         "headstart.dead-letters",
         "headstart.dead-letters-handled",
         "headstart.commands",
+        "headstart.notices",
         "headstart.epochs",
         "headstart-thresholds-contexts-changelog",
     ]

@@ -13,11 +13,12 @@ from headstart.events import Event, EventType, InvalidEvent
 from headstart.validation import validate
 from processing.decode import decode_record
 from topics.catalogue import TOPICS
+from topics.notices import decode_notice, encode_notice
 from topics.records import EVENT, derive
 from topics.schema import FOLDER, Threshold, render, schemas
 
 GOLDEN = Path(__file__).parents[2] / "topics" / "golden"
-FRAMES = sorted(set(GOLDEN.glob("*.json")) - {GOLDEN / "threshold.json"})
+FRAMES = sorted(set(GOLDEN.glob("*.json")) - {GOLDEN / "threshold.json", GOLDEN / "notice.json"})
 REFUSED = sorted((GOLDEN / "refused").glob("*.json"))
 DOCUMENTED = derive(Event, documented=True)
 """The struct that the JSON Schema is made from: it refuses what the schema refuses."""
@@ -122,6 +123,13 @@ def test_the_golden_threshold_is_a_threshold_and_nothing_more() -> None:
     assert msgspec.to_builtins(threshold) == orjson.loads(value)
     assert threshold.path.startswith(f"workflow_type={threshold.workflow_type}/")
     assert 0 <= threshold.suggest < threshold.speculate <= 1
+
+
+def test_the_golden_notice_is_a_notice_and_nothing_more() -> None:
+    value = (GOLDEN / "notice.json").read_bytes()
+    notice = decode_notice(value)
+    assert msgspec.to_builtins(notice) == orjson.loads(value)
+    assert orjson.loads(encode_notice(notice)) == orjson.loads(value)
 
 
 def test_a_threshold_needs_every_field_but_those_that_may_be_unknown() -> None:

@@ -1,0 +1,71 @@
+-- What is told of contexts: found beside the threshold history, sent afterwards, listed.
+
+-- name: claim
+-- The first offset not yet stored of each partition, held until the transaction ends: who comes
+-- later waits, and then sees what was stored meanwhile. In partition order, as in offsets.sql.
+INSERT INTO sink_offsets AS known (consumer, topic, epoch, partition, next_offset)
+SELECT %(consumer)s, %(topic)s, %(epoch)s, partition, 0
+FROM unnest(%(partitions)s::integer[]) AS given (partition)
+ORDER BY partition
+ON CONFLICT (consumer, topic, epoch, partition) DO UPDATE SET next_offset = known.next_offset
+RETURNING partition, next_offset
+
+-- name: known
+-- The newest value stored of each context, and what its detectors keep; uses the primary keys.
+SELECT asked.tenant, asked.path, newest.epoch, newest."offset", newest.outcomes, kept.state
+FROM unnest(%(tenants)s::text[], %(paths)s::text[]) AS asked (tenant, path)
+LEFT JOIN LATERAL (
+    SELECT epoch, "offset", outcomes FROM threshold_history AS h
+    WHERE h.tenant = asked.tenant AND h.path = asked.path
+    ORDER BY h.epoch DESC, h."offset" DESC LIMIT 1
+) AS newest ON true
+LEFT JOIN context_watch AS kept ON kept.tenant = asked.tenant AND kept.path = asked.path
+
+-- name: keep
+-- What detectors keep from now on. In key order, so that two writers do not deadlock.
+INSERT INTO context_watch AS known (tenant, path, epoch, "offset", state)
+SELECT * FROM unnest(
+    %(tenants)s::text[], %(paths)s::text[], %(epochs)s::bigint[], %(offsets)s::bigint[],
+    %(states)s::bytea[]
+) AS given (tenant, path, epoch, "offset", state)
+ORDER BY tenant, path
+ON CONFLICT (tenant, path) DO UPDATE
+SET epoch = excluded.epoch, "offset" = excluded."offset", state = excluded.state
+
+-- name: forget
+-- Of contexts that have gone.
+DELETE FROM context_watch AS known
+USING unnest(%(tenants)s::text[], %(paths)s::text[]) AS gone (tenant, path)
+WHERE known.tenant = gone.tenant AND known.path = gone.path
+
+-- name: add
+-- What is to be told; what was found before is told already, or waits.
+INSERT INTO notices (id, kind, tenant, workflow_type, path, at_ms, evidence, partition)
+SELECT id, kind, tenant, workflow_type, path, at_ms, evidence::jsonb, partition FROM unnest(
+    %(ids)s::text[], %(kinds)s::text[], %(tenants)s::text[], %(workflow_types)s::text[],
+    %(paths)s::text[], %(ats)s::bigint[], %(evidences)s::text[], %(partitions)s::integer[]
+) AS given (id, kind, tenant, workflow_type, path, at_ms, evidence, partition)
+ON CONFLICT (id) DO NOTHING
+
+-- name: unsent
+-- The oldest that the topic does not have, of these partitions; uses idx_notices_unsent.
+SELECT partition, id, kind, tenant, workflow_type, path, at_ms AS at, evidence
+FROM notices
+WHERE sent IS NULL AND partition = ANY(%(partitions)s::integer[])
+ORDER BY found, id
+LIMIT %(limit)s
+
+-- name: mark_sent
+-- The topic has them.
+UPDATE notices SET sent = clock_timestamp() WHERE id = ANY(%(ids)s::text[]) AND sent IS NULL
+
+-- name: newest
+-- What was told, newest first; uses idx_notices_found.
+SELECT (extract(epoch FROM found) * 1000)::bigint AS found, id, kind, tenant, workflow_type, path,
+    at_ms AS at, evidence
+FROM notices
+WHERE found >= timestamptz 'epoch' + %(since)s * interval '1 millisecond'
+    AND (%(tenant)s::text IS NULL OR tenant = %(tenant)s)
+    AND (cardinality(%(kinds)s::text[]) = 0 OR kind = ANY(%(kinds)s::text[]))
+ORDER BY notices.found DESC, id DESC
+LIMIT %(limit)s

@@ -1,0 +1,197 @@
+"""Notices end to end: those of one plain pass over what was published, whoever was killed."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import signal
+import time
+from collections import defaultdict
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+import pytest
+
+from deploy.system import System
+from headstart import Emitter
+from processing.noticing import Key, Known, take, watchable
+from topics.catalogue import EVENTS, NOTICES, THRESHOLDS
+from topics.controls import CONTROL_HEADER
+from topics.notices import Notice, decode_notice
+from topics.schema import Threshold
+
+pytestmark = pytest.mark.integration
+
+Event = dict[str, Any]
+Told = Callable[[], list[Notice]]
+PATIENCE_S = 240.0
+
+
+def drifting(judged: Callable[..., Event], tenant: str, outcomes: int) -> list[Event]:
+    """Predictions that say how sure they are, and from the middle on are wrong far too often."""
+    chance, now, events = random.Random(11), time.time_ns() // 1_000_000, []
+    for number in range(outcomes):
+        confidence = chance.uniform(0.6, 1.0)
+        truth = confidence if number < outcomes // 2 else confidence - 0.5
+        data = {
+            "context": {"domain": "retail"},
+            "prediction": {"was_correct": chance.random() < truth, "speculated": True},
+        }
+        at = now - 40 * (outcomes - number)
+        events.append(judged(tenant, confidence=confidence, data=data, timestamp=at))
+    return events
+
+
+@pytest.fixture
+def told(read_topic: Callable[..., list[Any]], tenant: str) -> Told:
+    """What the topic says of this test's tenant, also twice."""
+
+    def read() -> list[Notice]:
+        found = [decode_notice(record.value) for record in read_topic(NOTICES.name)]
+        return [each for each in found if each.tenant == tenant]
+
+    return read
+
+
+@pytest.fixture
+def plain(read_topic: Callable[..., list[Any]], tenant: str) -> Callable[[], set[str]]:
+    """The ids of one plain pass over the published thresholds."""
+
+    def read() -> set[str]:
+        by_partition: dict[int, list[tuple[int, Threshold]]] = defaultdict(list)
+        for record in read_topic(THRESHOLDS.name):
+            if record.value is not None:
+                value = msgspec.json.decode(record.value, type=Threshold)
+                if watchable(value) and value.tenant == tenant:
+                    by_partition[record.partition].append((record.partition, value))
+        ids, known = set(), dict[Key, Known]()
+        for values in by_partition.values():
+            found = take(values, known)
+            ids |= {notice.id for _partition, notice in found.notices}
+        return ids
+
+    return read
+
+
+def wait(system: System, condition: Callable[[], bool], seconds: float = PATIENCE_S) -> None:
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline
+        system.check()
+        time.sleep(0.2)
+
+
+def kill_the_history_worker(system: System) -> None:
+    """Kill it wherever it is, and wait until another works."""
+    supervisor = system.supervisor
+    assert supervisor is not None
+    before = supervisor.pids["history"]
+    os.kill(before, signal.SIGKILL)
+    wait(system, lambda: supervisor.pids.get("history", before) != before)
+    wait(system, lambda: supervisor.ready)
+
+
+def test_none_is_lost_and_none_twice_though_the_worker_is_killed_in_mid_stream(
+    system: System,
+    headstart: Any,
+    stored: Any,
+    tenant: str,
+    judged: Callable[..., Event],
+    told: Told,
+    plain: Callable[[], set[str]],
+) -> None:
+    events, kafka = drifting(judged, tenant, 6_400), system.addresses.kafka
+    with Emitter(kafka) as emitter:
+        for number, event in enumerate(events):
+            emitter.emit(event)
+            if number % 50 == 49:  # several values of each context, whatever the machine does
+                emitter.flush(PATIENCE_S)
+            if number % 1_600 == 1_499:
+                kill_the_history_worker(system)
+    assert system.drain(PATIENCE_S)
+    expected = plain()
+    kept = stored.query("SELECT id, kind FROM notices WHERE tenant = %s", tenant)
+    assert {row[0] for row in kept} == expected
+    assert [row[1] for row in kept].count("drift") == 2  # of the type and of the domain
+    wait(system, lambda: {each.id for each in told()} == expected)
+
+    asked = ("--kind", "drift", "--tenant", tenant, "--since", "1h", "--json")
+    ended = headstart("notices", *asked, "--data", system.data, seconds=PATIENCE_S)
+    assert ended.returncode == 0, ended.stderr
+    listed = json.loads(ended.stdout)["notices"]
+    assert {each["path"] for each in listed} == {
+        "workflow_type=refund",
+        "workflow_type=refund/domain=retail",
+    }
+    assert {each["evidence"]["way"] for each in listed} == {"worse"}
+    assert all(each["evidence"]["statistic"] > each["evidence"]["alarm"] for each in listed)
+
+
+def test_an_override_is_told_when_it_is_set_and_when_it_ends_once_each(
+    system: System, headstart: Any, launch: Any, stored: Any, tenant: str, told: Told
+) -> None:
+    where = ("--tenant", tenant, "--data", system.data)
+    following = launch("notices", "list", "--follow", *where)
+
+    def set_for(workflow_type: str, *more: str) -> None:
+        given = ("--workflow-type", workflow_type, "--speculate", ".9", "--by", "me", *more)
+        ended = headstart("config", "set", "threshold", *given, *where, seconds=PATIENCE_S)
+        assert ended.returncode == 0, ended.stderr
+
+    set_for("refund", "--for", "2s")
+    wait(system, lambda: {each.kind for each in told()} == {"override_set", "override_expired"})
+    kill_the_history_worker(system)
+    set_for("other")
+    wait(system, lambda: any(each.workflow_type == "other" for each in told()))
+    expected = [
+        ("override_set", "refund"), ("override_expired", "refund"), ("override_set", "other"),
+    ]  # fmt: skip
+    kept = stored.query(
+        "SELECT kind, workflow_type, evidence->>'by' FROM notices WHERE tenant = %s ORDER BY found",
+        tenant,
+    )
+    assert kept == [(*each, "me") for each in expected]
+    lines = following.until('"workflow_type":"other"', PATIENCE_S).splitlines()
+    shown = [json.loads(line) for line in lines]
+    assert [(each["kind"], each["workflow_type"]) for each in shown] == expected
+
+
+def test_a_user_who_floods_is_told_and_weighed_down_by_a_control_record(
+    system: System,
+    headstart: Any,
+    judged: Callable[..., Event],
+    read_topic: Callable[..., list[Any]],
+    tenant: str,
+    told: Told,
+) -> None:
+    kafka, now = system.addresses.kafka, time.time_ns() // 1_000_000
+    chance, events, at = random.Random(5), [], float(now - 3_000_000)
+    for number in range(5_000):
+        flooding = number >= 3_500
+        at += chance.expovariate(1 / (10 if flooding else 500))
+        user = "bad" if flooding and chance.random() < 0.95 else f"u{chance.randrange(19)}"
+        events.append(judged(tenant, user_id=user, timestamp=int(at)))
+    with Emitter(kafka) as emitter:
+        for number, event in enumerate(events):
+            emitter.emit(event)
+            if number % 50 == 49:
+                emitter.flush(PATIENCE_S)
+    assert system.drain(PATIENCE_S)
+
+    wait(system, lambda: any(each.evidence.get("what") == "user" for each in told()))
+    (flood,) = {each.id: each for each in told() if each.evidence.get("what") == "user"}.values()
+    assert flood.path == "workflow_type=refund/domain=retail/user_id=bad"
+    controls = [
+        json.loads(record.value)
+        for record in read_topic(EVENTS.name)
+        if any(name == CONTROL_HEADER for name, _value in record.headers)
+    ]
+    ours = [each for each in controls if each["kind"] == "weigh" and each["tenant"] == tenant]
+    assert {(each["id"], each["every"]) for each in ours} == {(flood.id, flood.evidence["every"])}
+
+    assert system.drain(PATIENCE_S)
+    places = ("--postgres", system.addresses.postgres, "--redis", system.addresses.redis)
+    verified = headstart("verify", "--kafka", kafka, *places, "--json", seconds=PATIENCE_S)
+    assert json.loads(verified.stdout)["counts"] == {}, verified.stderr

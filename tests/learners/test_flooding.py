@@ -1,0 +1,87 @@
+"""Who floods: one who drowns the others, faster than all of them usually are; nobody else."""
+
+from __future__ import annotations
+
+import random
+from math import log
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from learners.flooding import LASTS_MS, MOST, Flood, flood
+from learners.signals import Seen, Watched
+
+USUAL_GAP = log(100.0)
+"""Everybody together: one outcome in 100 ms."""
+
+
+def seen(outcomes: int, above: int, at: int) -> Seen:
+    return Seen(outcomes, 0, 0, 0, outcomes, at, above)
+
+
+BEFORE = Watched(seen(200, 4_000, 1_000_000))
+
+
+def after(n: int, above: int, ms: int) -> Seen:
+    was = BEFORE.seen
+    return seen(was.outcomes + n, was.above + above, was.at + ms)
+
+
+def test_a_user_who_drowns_the_others_floods() -> None:
+    told = flood(BEFORE, after(128, 140, 1_400), USUAL_GAP)
+    assert told is not None
+    assert told.until == BEFORE.seen.at + 1_400 + LASTS_MS
+    assert told.evidence["share"] == 128 / 140
+    assert told.evidence["usual"] == 0.05
+    # One outcome in 10.9 ms is 9.1 times as fast as all were; an eighth of that pace is left.
+    assert told.every == 74
+
+
+def test_nobody_floods_who_is_alone_slow_usual_new_or_one_of_many() -> None:
+    alone_at_night = flood(BEFORE, after(128, 128, 128 * 90), USUAL_GAP)
+    one_of_many = flood(BEFORE, after(128, 300, 1_400), USUAL_GAP)
+    most_of_it_anyway = Watched(seen(2_000, 4_000, 1_000_000))
+    usual = flood(most_of_it_anyway, seen(2_128, 4_140, 1_001_400), USUAL_GAP)
+    young = Watched(seen(20, 400, 1_000_000))
+    new = flood(young, seen(148, 540, 1_001_400), USUAL_GAP)
+    unknown = flood(BEFORE, after(128, 140, 1_400), None)
+    begun_anew = flood(BEFORE, after(128, -3_000, 1_400), USUAL_GAP)
+    assert [alone_at_night, one_of_many, usual, new, unknown, begun_anew] == [None] * 6
+
+
+def test_a_flood_is_told_once_and_when_it_is_over() -> None:
+    flooding = BEFORE._replace(flooding=BEFORE.seen.at + LASTS_MS)
+    assert flood(flooding, after(128, 140, 1_400), USUAL_GAP) is None
+    over = flood(flooding, after(128, 1_000, 60_000), USUAL_GAP)
+    assert over == Flood(1, BEFORE.seen.at + 60_000, over.evidence if over else {})
+    assert flood(BEFORE, after(128, 1_000, 60_000), USUAL_GAP) is None
+
+
+def test_a_flood_that_lasts_is_told_again_where_it_has_not_become_usual() -> None:
+    long_ago = BEFORE._replace(flooding=BEFORE.seen.at)
+    assert flood(long_ago, after(128, 140, 1_400), USUAL_GAP) is not None
+    assert flood(long_ago, after(128, 1_000, 60_000), USUAL_GAP) is None
+
+
+@given(
+    st.integers(128, 10_000), st.integers(0, 100_000), st.integers(0, 2**40),
+    st.floats(-5, 40), st.integers(0, 2**41),
+)  # fmt: skip
+def test_what_is_told_can_always_be_followed(
+    n: int, above: int, ms: int, gap: float, flooding: int
+) -> None:
+    told = flood(BEFORE._replace(flooding=flooding), after(n, above, ms), gap)
+    assert told is None or 1 <= told.every <= MOST
+
+
+def test_users_who_come_and_go_at_random_do_not_flood() -> None:
+    chance, at = random.Random(7), 1e9
+    counts, states = [0] * 20, [Watched() for _ in range(20)]
+    for total in range(1, 60_001):
+        user = min(int(chance.expovariate(0.5)), 19)
+        counts[user] += 1
+        at += chance.expovariate(0.01)
+        value = seen(counts[user], total, int(at))
+        if counts[user] - states[user].seen.outcomes >= 128:
+            assert flood(states[user], value, USUAL_GAP) is None
+            states[user] = Watched(value)

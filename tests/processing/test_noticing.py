@@ -1,0 +1,216 @@
+"""Published values to notices: once each, however they are batched, compacted or repeated."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterable, Sequence
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from learners.signals import BLOCK, Seen, Watched
+from processing.noticing import (
+    Key,
+    Known,
+    decode_state,
+    encode_state,
+    needed,
+    take,
+    watchable,
+)
+from topics.notices import Notice, weighing_of
+from topics.schema import Counts, Threshold
+
+TOP = "workflow_type=refund"
+RETAIL = f"{TOP}/domain=retail"
+
+
+def value(
+    path: str, offset: int, outcomes: int, right: int, sure: float, **more: object
+) -> Threshold:
+    counts = Counts(speculative=outcomes, speculative_right=right, confidence=int(sure * 1e6))
+    given = {
+        "tenant": "acme", "workflow_type": "refund", "path": path, "speculate": 0.9, "suggest": 0.7,
+        "epoch": 3, "offset": offset, "outcomes": outcomes, "learner": "hops", "at": 10 * offset,
+        "counts": counts, **more,
+    }  # fmt: skip
+    return Threshold(**given)  # type: ignore[arg-type]
+
+
+def drifting(seed: int, outcomes: int, drift: int) -> list[Threshold]:
+    """Return the values of one context, right half as often from outcome `drift` on."""
+    chance, right, sure, values = random.Random(seed), 0, 0.0, []
+    for number in range(1, outcomes + 1):
+        confidence = chance.uniform(0.6, 1.0)
+        right += chance.random() < (confidence if number < drift else confidence / 2)
+        sure += confidence
+        values.append(value(RETAIL, number, number, right, sure))
+    return values
+
+
+STREAM = drifting(5, 6_000, 4_000)
+
+
+class Stored:
+    """What a database would hold, and a process that is new at every batch."""
+
+    def __init__(self) -> None:
+        self.newest: dict[Key, Known] = {}
+        self.states: dict[Key, bytes] = {}
+        self.notices: list[Notice] = []
+
+    def take(self, values: Sequence[Threshold]) -> None:
+        placed = [(0, each) for each in values]
+        known = {
+            key: self.newest.get(key, Known())._replace(state=decode_state(self.states.get(key)))
+            for key in needed(placed)
+        }
+        found = take(placed, known)
+        self.newest |= found.known
+        for key, state in found.changed.items():
+            if state is None:
+                self.states.pop(key, None)
+            else:
+                self.states[key] = state
+        self.notices += [notice for _partition, notice in found.notices]
+
+
+def run(values: Sequence[Threshold], cuts: Iterable[int] = ()) -> Stored:
+    stored, begin = Stored(), 0
+    for end in [*sorted(set(cuts)), len(values)]:
+        stored.take(values[begin:end])
+        begin = end
+    return stored
+
+
+def kinds(stored: Stored) -> list[str]:
+    return [each.kind for each in stored.notices if each.kind != "threshold_converged"]
+
+
+def test_a_drift_is_told_once_with_its_evidence() -> None:
+    (drift,) = [each for each in run(STREAM).notices if each.kind == "drift"]
+    assert (drift.tenant, drift.workflow_type, drift.path) == ("acme", "refund", RETAIL)
+    assert drift.evidence["way"] == "worse"
+    assert 40_000 < drift.at < 46_000
+
+
+@settings(max_examples=20, deadline=None)
+@given(st.lists(st.integers(0, len(STREAM)), max_size=30))
+def test_neither_batches_nor_restarts_change_anything(cuts: list[int]) -> None:
+    plain, cut = run(STREAM), run(STREAM, cuts)
+    assert (cut.notices, cut.states) == (plain.notices, plain.states)
+
+
+@settings(max_examples=20, deadline=None)
+@given(st.lists(st.integers(0, len(STREAM) - 1), min_size=1, max_size=60))
+def test_values_that_come_again_or_late_change_nothing(again: list[int]) -> None:
+    values: list[Threshold] = []
+    for place, each in enumerate(STREAM):
+        values.append(each)
+        values += [STREAM[old] for old in again if old <= place and place % 97 == 0]
+    assert run(values).notices == run(STREAM).notices
+
+
+@pytest.mark.parametrize("kept", [3, 40, 500])
+def test_a_compacted_topic_tells_the_drift_all_the_same(kept: int) -> None:
+    assert "drift" in kinds(run(STREAM[::kept]))
+
+
+def test_a_context_that_has_gone_keeps_nothing_and_begins_anew() -> None:
+    gone = value(RETAIL, 7_000, 0, 0, 0.0, deleted=True, learner="", counts=None)
+    stored = run([*STREAM, gone])
+    assert stored.states == {}
+    late = STREAM[-1]  # of before
+    again = [value(RETAIL, 8_000 + n, n, n, 0.9 * n) for n in range(1, 2 * BLOCK + 1)]
+    stored.take([late, *again])
+    state = decode_state(stored.states["acme", RETAIL])
+    assert state is not None
+    assert state.known == 2 * BLOCK
+
+
+def test_a_context_that_was_given_a_state_begins_anew_and_tells_nothing() -> None:
+    seeded = [value(RETAIL, 7_000 + n, 9_000 + n, 30 + n, 0.9 * n) for n in range(1, 3_000)]
+    stored = run([*STREAM, *seeded])
+    assert kinds(stored) == kinds(run(STREAM))
+
+
+def test_a_context_known_of_old_is_looked_at_from_now_on() -> None:
+    stored = Stored()
+    stored.newest["acme", RETAIL] = Known(3, 5, 100_000)
+    stored.take([value(RETAIL, n, 100_000 + n, 90_000 + n, 95_000.0 + n) for n in range(10, 200)])
+    state = decode_state(stored.states["acme", RETAIL])
+    assert state is not None
+    assert (state.known, state.seen.outcomes) == (BLOCK, 100_010 + BLOCK)
+
+
+def flooded(outcomes: int, flood: range) -> list[Threshold]:
+    """Return the values of a context and of its twenty users, one of whom floods for a while."""
+    chance, at, values = random.Random(3), 1e9, []
+    users = [*(f"u{n}" for n in range(19)), "b%25d"]
+    counts = dict.fromkeys(["", *users], 0)
+    for number in range(outcomes):
+        flooding = number in flood
+        at += chance.expovariate(1 / (10 if flooding else 100))
+        user = users[-1] if flooding and chance.random() < 0.95 else chance.choice(users)
+        for name in ("", user):
+            counts[name] += 1
+            path = f"{RETAIL}/user_id={name}" if name else RETAIL
+            n = counts[name]
+            values.append(value(path, number, n, n // 2, 0.5 * n, at=int(at)))
+    return values
+
+
+def test_a_user_who_floods_is_told_and_weighed_down_until_it_is_over() -> None:
+    stored = run(flooded(16_000, range(6_000, 10_000)), range(0, 36_000, 450))
+    told = [each for each in stored.notices if each.evidence.get("what") == "user"]
+    begun, over = told
+    assert begun.evidence["user"] == "b%d"
+    assert begun.evidence["every"] > 8
+    assert 0.75 <= begun.evidence["share"] <= 1
+    held, free = weighing_of(begun), weighing_of(over)
+    assert held is not None
+    assert free is not None
+    assert held.path == free.path == f"{RETAIL}/user_id=b%25d"
+    assert (held.id, held.every, held.at) == (begun.id, begun.evidence["every"], begun.at)
+    assert free.every == 1
+    assert (held.at, held.id) < (free.at, free.id)
+    others = [each for each in stored.notices if each not in told]
+    assert [weighing_of(each) for each in others] == [None] * len(others)
+
+
+def test_ids_are_different_and_what_is_needed_is_asked_for() -> None:
+    stored = run(flooded(16_000, range(6_000, 10_000)))
+    assert len({each.id for each in stored.notices}) == len(stored.notices)
+    path = f"{RETAIL}/user_id=u1"
+    assert needed([(0, value(path, 1, 1, 1, 1.0))]) == {("acme", path), ("acme", RETAIL)}
+    assert needed([(0, value(RETAIL, 1, 1, 1, 1.0))]) == {("acme", RETAIL)}
+
+
+@pytest.mark.parametrize(
+    "more",
+    [{"workflow_type": "", "path": "default"}, {"tenant": "a\0"}, {"path": "p" * 3_000},
+     {"offset": 2**63}, {"outcomes": -5}, {"at": -7}, {"counts": None}, {"speculate": 5.0}],
+    ids=str,
+)  # fmt: skip
+def test_what_is_no_context_of_ours_is_passed_over(more: dict[str, object]) -> None:
+    assert watchable(value(RETAIL, 1, 1, 1, 1.0))
+    given = {"path": RETAIL, "offset": 1, "outcomes": 1, **more}
+    each = value(right=1, sure=1.0, **given)  # type: ignore[arg-type]
+    assert not watchable(each)
+
+
+whole = st.integers(0, 2**62)
+states = st.builds(
+    Watched, st.builds(Seen, *[whole] * 7), whole, whole, st.integers(0, 255), whole,
+    *(st.tuples(*[st.floats(-1e9, 1e9)] * n) for n in (5, 5, 3, 2)),
+)  # fmt: skip
+
+
+@given(states)
+def test_a_state_comes_back(state: Watched) -> None:
+    raw = encode_state(state)
+    assert decode_state(raw) == state
+    assert decode_state(b"\2" + raw[1:]) is None
+    assert decode_state(raw[:-1]) is None
+    assert decode_state(None) is None

@@ -1,0 +1,219 @@
+"""Notices beside the history, on a real Postgres: none lost, none twice, whoever dies."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Sequence
+from functools import partial
+from typing import Any
+
+import msgspec
+import psycopg
+import pytest
+
+from agents.noticing import Noticer
+from processing.records import RecordBatch
+from processing.storing import Unpacked, unpack_thresholds
+from sinks.connections import connect_postgres
+from sinks.history import HistorySink, encode_threshold
+from sinks.notices import (
+    Kept,
+    Newest,
+    add_notices,
+    keep_states,
+    mark_sent,
+    newest_notices,
+    newest_values,
+    unsent_notices,
+)
+from tests.processing.test_noticing import RETAIL, drifting, flooded, run, value
+from topics.catalogue import HISTORY_GROUP, THRESHOLDS
+from topics.notices import Notice
+from topics.schema import Threshold
+
+pytestmark = pytest.mark.integration
+
+EPOCH = 3
+
+
+def notice(name: str, **fields: Any) -> Notice:
+    given = {
+        "id": name, "kind": "drift", "tenant": "acme", "workflow_type": "refund", "path": RETAIL,
+        "at": 7, "evidence": {"now": 0.1 + 0.2, "user": "ä\t\\\"{}"}, **fields,
+    }  # fmt: skip
+    return Notice(**given)
+
+
+class Worker:
+    """A history worker from its batches on: unpacked, looked at, stored."""
+
+    def __init__(self, dsn: str) -> None:
+        self.dsn, self.noticer = dsn, Noticer(EPOCH)
+        self.sink: HistorySink | None = None
+
+    async def store(self, values: Sequence[Threshold], begin: int, fail: Any = None) -> None:
+        """Store values as offsets from `begin` on. `fail`: awaited before the commit."""
+        if self.sink is None:
+            self.sink = await HistorySink.open(self.dsn)
+        count = len(values)
+        raw: list[bytes | None] = [msgspec.json.encode(each) for each in values]
+        batch = RecordBatch(THRESHOLDS.name, 0, begin, begin + count,
+                            list(range(begin, begin + count)), [0] * count,
+                            [b"k"] * count, raw)  # fmt: skip
+        unpacked = Unpacked()
+        for position in range(count):
+            unpacked.add(batch, position, unpack_thresholds, encode_threshold, HISTORY_GROUP)
+        offsets = {0: batch.end}
+        look = partial(self.noticer.look, unpacked, offsets)
+
+        async def first(connection: Any) -> None:
+            await look(connection)
+            if fail is not None:
+                await fail()
+
+        async def refuse(found: Any) -> None:
+            raise AssertionError(found)
+
+        await self.sink.store(
+            unpacked.lines, offsets, topic=THRESHOLDS.name, epoch=EPOCH, on_refused=refuse,
+            first=first,
+        )  # fmt: skip
+        self.noticer.committed(offsets)
+
+    async def close(self) -> None:
+        if self.sink is not None:
+            await self.sink.close()
+
+
+def ids(dsn: str) -> list[str]:
+    with psycopg.connect(dsn) as connection:
+        return [row[0] for row in connection.execute("SELECT id FROM notices ORDER BY id")]
+
+
+STREAM = [*drifting(5, 5_000, 3_000), value(RETAIL, 9_000, 0, 0, 0.0, deleted=True, learner="")]
+EXPECTED = sorted(each.id for each in run(STREAM).notices)
+
+
+def test_there_is_something_to_tell() -> None:
+    assert len(EXPECTED) >= 1
+
+
+def test_every_notice_is_there_once_however_often_workers_die_and_commits_fail(
+    migrated: str,
+) -> None:
+    chance = random.Random(2)
+
+    async def broken() -> None:
+        raise ConnectionError
+
+    async def go() -> None:
+        begin, worker = 0, Worker(migrated)
+        while begin < len(STREAM):
+            size = chance.randrange(1, 700)
+            if chance.random() < 0.3:
+                with pytest.raises(ConnectionError):
+                    await worker.store(STREAM[begin : begin + size], begin, broken)
+            if chance.random() < 0.3:
+                await worker.close()
+                worker = Worker(migrated)
+            again = chance.randrange(0, 50) if chance.random() < 0.3 else 0
+            first = max(0, begin - again)  # as after a commit whose answer was lost
+            await worker.store(STREAM[first : begin + size], first)
+            begin = min(len(STREAM), begin + size)
+        await worker.close()
+
+    asyncio.run(go())
+    assert ids(migrated) == EXPECTED
+    with psycopg.connect(migrated) as connection:
+        assert connection.execute("SELECT count(*) FROM context_watch").fetchone() == (0,)
+        assert connection.execute("SELECT count(*) FROM threshold_history").fetchone() == (5_001,)
+
+
+def test_two_workers_that_store_the_same_at_once_find_it_once(migrated: str) -> None:
+    async def all_of(worker: Worker, size: int) -> None:
+        for begin in range(0, len(STREAM), size):
+            await worker.store(STREAM[begin : begin + size], begin)
+        await worker.close()
+
+    async def go() -> None:
+        await asyncio.gather(all_of(Worker(migrated), 311), all_of(Worker(migrated), 97))
+
+    asyncio.run(go())
+    assert ids(migrated) == EXPECTED
+
+
+def test_a_user_who_floods_is_found_across_restarts(migrated: str) -> None:
+    values = [
+        msgspec.structs.replace(each, offset=place)
+        for place, each in enumerate(flooded(9_000, range(6_000, 7_500)))
+    ]
+
+    async def go() -> None:
+        for begin in range(0, len(values), 1_500):
+            worker = Worker(migrated)
+            await worker.store(values[begin : begin + 1_500], begin)
+            await worker.close()
+
+    asyncio.run(go())
+    assert ids(migrated) == sorted(each.id for each in run(values).notices)
+    with psycopg.connect(migrated) as connection:
+        users = connection.execute("SELECT evidence->>'user' FROM notices WHERE evidence ? 'user'")
+        assert {row[0] for row in users} == {"b%d"}
+
+
+def test_what_is_stored_of_contexts_is_the_newest(migrated: str) -> None:
+    async def go() -> None:
+        worker = Worker(migrated)
+        await worker.store(STREAM[:50], 0)
+        async with await connect_postgres(migrated) as connection:
+            here, gone = ("acme", RETAIL), ("acme", "gone")
+            found = await newest_values(connection, [here, gone])
+            assert found == {
+                here: Newest(EPOCH, 50, 50, None), gone: Newest(None, None, None, None),
+            }  # fmt: skip
+            kept = {here: Kept(3, 50, b"\0\1"), gone: Kept(3, 1, b"x")}
+            await keep_states(connection, kept)
+            await keep_states(connection, {gone: None, here: Kept(3, 51, b"\2")})
+            states = [each.state for each in (await newest_values(connection, kept)).values()]
+            assert sorted(states, key=str) == [None, b"\2"]
+        await worker.close()
+
+    asyncio.run(go())
+
+
+def test_what_is_unsent_comes_oldest_first_until_it_is_marked(migrated: str) -> None:
+    async def go() -> None:
+        async with await connect_postgres(migrated) as connection:
+            for name, partition in (("a", 1), ("b", 2), ("c", 1)):
+                assert await add_notices(connection, [(partition, notice(name))] * 2) == 1
+            assert await add_notices(connection, [(1, notice("a"))]) == 0
+            assert await unsent_notices(connection, [1, 3], 9) == [
+                (1, notice("a")), (1, notice("c")),
+            ]  # fmt: skip
+            assert [each.id for _, each in await unsent_notices(connection, [1, 2], 2)] == [
+                "a",
+                "b",
+            ]
+            await mark_sent(connection, ["a", "b", "unknown"])
+            assert await unsent_notices(connection, [1, 2], 9) == [(1, notice("c"))]
+
+    asyncio.run(go())
+
+
+def test_notices_are_listed_newest_first(migrated: str) -> None:
+    async def go() -> None:
+        async with await connect_postgres(migrated) as connection:
+            for name, more in (("a", {}), ("b", {"tenant": "globex"}), ("c", {"kind": "anomaly"})):
+                await add_notices(connection, [(0, notice(name, **more))])
+            everything = await newest_notices(connection, 9)
+            assert [each.id for _, each in everything] == ["c", "b", "a"]
+            assert everything[2][1] == notice("a")
+            assert [each.id for _, each in await newest_notices(connection, 2)] == ["c", "b"]
+            of_acme = await newest_notices(connection, 9, tenant="acme", kinds=["drift", "x"])
+            assert [each.id for _, each in of_acme] == ["a"]
+            newest = everything[0][0]
+            assert await newest_notices(connection, 9, since=newest + 60_000) == []
+            assert len(await newest_notices(connection, 9, since=newest - 60_000)) == 3
+
+    asyncio.run(go())
