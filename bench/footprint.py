@@ -151,7 +151,12 @@ def _counted(system: System, spool: Path) -> dict[str, Look]:
 
 
 def _spent(before: Mapping[str, Look], after: Mapping[str, Look]) -> dict[str, float]:
-    """Return each process's CPU microseconds per event that was learned from meanwhile."""
+    """Return each process's CPU microseconds per event that was learned from meanwhile.
+
+    Raises `RuntimeError` where the threshold worker told nothing at either end.
+    """
+    if not {"thresholds"} <= before.keys() & after.keys():
+        raise RuntimeError("the threshold worker did not answer at its health address: see its log")
     learned = after["thresholds"].events - before["thresholds"].events
     return {
         name: round((after[name].cpu_s - before[name].cpu_s) / max(1, learned) * 1e6, 1)
