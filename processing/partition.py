@@ -22,6 +22,7 @@ from processing.decode import Refusal, decode_record, event_bytes
 from processing.defaults import Defaults
 from processing.interventions import Interventions
 from processing.placement import owner
+from processing.rebuilds import Rebuilds
 from processing.records import Headers, RecordBatch
 from processing.rows import (
     CONTEXT,
@@ -43,7 +44,7 @@ from processing.rules import Rules
 from processing.spools import Spools
 from processing.starts import Starts
 from topics.catalogue import THRESHOLDS_GROUP
-from topics.controls import Choice, Control, Reset, Seed, is_control
+from topics.controls import Choice, Control, Rebuild, Reset, Seed, Staged, is_control
 from topics.records import EventFields
 from topics.schema import Threshold
 
@@ -96,6 +97,7 @@ class Partition:
         self._feedback_counts = rules.feedback_weight > 0
         self._choices = Choices(epoch)
         self._defaults, self._interventions = Defaults(epoch), Interventions(epoch)
+        self._rebuilds = Rebuilds(epoch, rules.digest)
         self._contexts = Contexts(rules, self._choices, self._defaults, epoch, load)
         self._spools = Spools(epoch, load)
         self._row = PartitionRow()
@@ -104,6 +106,8 @@ class Partition:
         self._events = self._end = 0
         self._newest = -1, b""
         self.watermark = -1
+        self.taking: Rebuild | None = None
+        """The rebuild at the watermark, to be taken over, or passed, before anything is applied."""
 
     def restore(self, rows: Iterable[tuple[bytes, bytes]]) -> None:
         """Take up the partition's own row, open starts and positions from the table.
@@ -132,6 +136,7 @@ class Partition:
             elif key.startswith(CONTROL):
                 self._choices.restore(key, raw)
                 self._interventions.restore(key, raw)
+                self._rebuilds.restore(key, raw)
             elif key.startswith((DEFAULT, EVIDENCE)):
                 self._defaults.restore(key, raw)
 
@@ -140,12 +145,13 @@ class Partition:
         offset, key = self._newest
         if offset > self.watermark:
             raise RowAhead(self._partition, key, offset, self.watermark)
+        self.taking = self._rebuilds.begun_at(self.watermark)
 
     def apply(self, batch: RecordBatch, begin: int = 0) -> int:
         """Apply records from position `begin` on; return the next position.
 
-        Stops early, at a record, where what has gathered fills a commit: then take `commit` and
-        go on. Records at or below the watermark are skipped: they were applied before.
+        Stops early, at a record, where what has gathered fills a commit, or at a rebuild: then take
+        `commit` and go on. Records at or below the watermark are skipped: they were applied before.
         """
         position = begin
         for position in range(begin, len(batch.offsets)):
@@ -154,7 +160,7 @@ class Partition:
                 continue
             self._record(batch, position, offset)
             self.watermark = offset
-            if self._gathered_bytes() > COMMIT_BYTES:
+            if self.taking is not None or self._gathered_bytes() > COMMIT_BYTES:
                 break
         # Past the last record of a fetch come its holes, which nobody will see again.
         self._end = batch.end if position + 1 >= len(batch.offsets) else self.watermark + 1
@@ -205,7 +211,9 @@ class Partition:
                 self._interventions.note(control, offset)
         elif isinstance(control, Seed):
             self._seed(control, offset)
-        else:
+        elif isinstance(control, Rebuild):
+            self.taking = self._rebuilds.begin(control, offset)
+        elif not isinstance(control, Staged):
             self._defaults.apply(control, offset)
 
     def _seed(self, seed: Seed, offset: int) -> None:
@@ -218,6 +226,14 @@ class Partition:
             self._row.seeded += len(seed.contexts)
             self._row.evicted += self._contexts.bound(seed.tenant, offset)
             self._interventions.note(seed, offset)
+
+    def pass_over(self, reason: str | None = None) -> None:
+        """Go on with the table as it is: refused for a reason; without one its choice holds."""
+        rebuild, self.taking = self.taking, None
+        if rebuild is not None and reason is not None:
+            self._rebuilds.note(rebuild, reason, self.watermark)
+        elif rebuild is not None and rebuild.choice is not None:
+            self._follow(rebuild.choice, self.watermark)
 
     def _gathered_bytes(self) -> int:
         """Return the bytes, at the most, of the rows that changed since the last commit."""
@@ -344,7 +360,7 @@ class Partition:
     def commit(self) -> Commit:
         """Return what changed since the last commit."""
         rows, thresholds, moved = self._contexts.drain()
-        rows += self._choices.drain() + self._interventions.drain()
+        rows += self._choices.drain() + self._interventions.drain() + self._rebuilds.drain()
         defaults = self._defaults.drain()
         rows += defaults
         served = [stored_threshold(*row) for row in defaults if serves(self._partition, row[0])]
@@ -353,6 +369,7 @@ class Partition:
         rows += self._starts.drain()
         rows += self._spools.drain()
         rows.append((PARTITION_KEY, encode_partition(self._row, self._epoch, self.watermark)))
-        commit = Commit(self._end, rows, thresholds, moved, self._letters, self._events)
+        end = self._end if self.taking is None else self.watermark
+        commit = Commit(end, rows, thresholds, moved, self._letters, self._events)
         self._letters, self._events = [], 0
         return commit
