@@ -1,13 +1,12 @@
 """A partition's table replaced by what a rebuild in the log says it is, while readers read.
 
-Where the process ends in the middle, the next owner of the partition begins again: it finds in the
-table that a rebuild was begun and not done.
+Where the process ends in the middle, the next owner of the partition begins again: the watermark is
+still before the rebuild.
 """
 
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
-from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -34,13 +33,13 @@ async def take_over(owned: Ownership, runtime: ThresholdRuntime) -> None:
     """
     core, place, epoch = owned.core, owned.partition, runtime.epoch
     assert core.taking is not None
-    rules, offset = runtime.rules, core.watermark
+    rules, offset = runtime.rules, core.reached
     takeover = Takeover(core.taking, offset, place, epoch.partitions, epoch.number, rules)
     await feed(takeover, partial(_read, runtime, place))
     if takeover.refused is not None:
         log.error("thresholds.rebuild.refused", partition=place, reason=takeover.refused)
         core.pass_over(takeover.refused)
-        await owned.delivery.deliver(replace(core.commit(), end=offset + 1))
+        await owned.delivery.deliver(core.commit())
         return
     before = [key async for rows in paced(runtime.store.scan(place)) for key, _row in rows]
     count = 0

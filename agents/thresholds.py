@@ -24,7 +24,6 @@ from agents.recovery import Recovered, recover
 from agents.refusals import RefusalGuard
 from agents.source import GroupSource
 from agents.store import ContextStore, new_table
-from agents.takeover import take_over
 from delivery.intake import Intake
 from processing.answers import serves, stored_threshold
 from processing.partition import Partition
@@ -98,8 +97,6 @@ class ThresholdRuntime:
         await owned.restore()
         self.guard.open(tp, owned.core.watermark + 1)
         await owned.delivery.mend(recovered.overtaken)
-        if owned.core.taking is not None:
-            await take_over(owned, self)
         core = owned.core
         # Rows at or past the committed offset may have reached the table but not Redis; so may
         # all rows where nothing of this log epoch has been applied.

@@ -1,7 +1,7 @@
 """How a rebuild is taken over: the log read twice, then a table replaced, bit by bit.
 
-The replacement is many commits at one offset. The row that says that it is done comes last; until
-then whoever has the partition does it all again, and comes to the same rows.
+The replacement is many commits at one offset. With the last comes the watermark; until then whoever
+has the partition meets the rebuild again, does it all once more, and comes to the same rows.
 """
 
 from __future__ import annotations
@@ -11,13 +11,18 @@ from typing import Final
 
 from processing.answers import serves, stored_threshold
 from processing.partition import Commit
+from processing.rebuilds import KEY
 from processing.records import RecordBatch
+from processing.rows import PARTITION_KEY
 from processing.takeover import Row, Takeover
 
 Read = Callable[[range], AsyncIterator[RecordBatch]]
 """Offsets of a partition to its records."""
 COMMIT_BYTES: Final = 2_000_000
 """Of the rows of one commit; each is published before the next one is sent."""
+
+LAST: Final = {KEY, PARTITION_KEY}
+"""Rows that are in the last commit together: one without the other would be half a rebuild."""
 
 
 async def feed(takeover: Takeover, read: Read) -> None:
@@ -38,7 +43,7 @@ def replacing(rows: Iterable[Row], partition: int, offset: int) -> Iterator[Comm
     part: list[Row] = []
     size = 0
     for key, row in rows:
-        if size > COMMIT_BYTES:
+        if size > COMMIT_BYTES and key not in LAST:
             yield _commit(part, partition, offset)
             part, size = [], 0
         part.append((key, row))

@@ -22,7 +22,7 @@ from processing.decode import Refusal, decode_record, event_bytes
 from processing.defaults import Defaults
 from processing.interventions import Interventions
 from processing.placement import owner
-from processing.rebuilds import Rebuilds
+from processing.rebuilds import PASSED, Rebuilds
 from processing.records import Headers, RecordBatch
 from processing.rows import (
     CONTEXT,
@@ -107,7 +107,8 @@ class Partition:
         self._newest = -1, b""
         self.watermark = -1
         self.taking: Rebuild | None = None
-        """The rebuild at the watermark, to be taken over, or passed, before anything is applied."""
+        """The rebuild that is next, at `reached`: to be taken over, or passed, before all else."""
+        self.reached = -1
 
     def restore(self, rows: Iterable[tuple[bytes, bytes]]) -> None:
         """Take up the partition's own row, open starts and positions from the table.
@@ -143,9 +144,8 @@ class Partition:
     def check_restored(self) -> None:
         """Raise `RowAhead` where a row is of a later offset than the partition's watermark."""
         offset, key = self._newest
-        if offset > self.watermark:
+        if offset > self.watermark and not self._rebuilds.writes(offset):
             raise RowAhead(self._partition, key, offset, self.watermark)
-        self.taking = self._rebuilds.begun_at(self.watermark)
 
     def apply(self, batch: RecordBatch, begin: int = 0) -> int:
         """Apply records from position `begin` on; return the next position.
@@ -159,8 +159,11 @@ class Partition:
             if offset <= self.watermark:
                 continue
             self._record(batch, position, offset)
+            if self.taking is not None:
+                self.reached = self._end = offset
+                return position + 1
             self.watermark = offset
-            if self.taking is not None or self._gathered_bytes() > COMMIT_BYTES:
+            if self._gathered_bytes() > COMMIT_BYTES:
                 break
         # Past the last record of a fetch come its holes, which nobody will see again.
         self._end = batch.end if position + 1 >= len(batch.offsets) else self.watermark + 1
@@ -212,7 +215,7 @@ class Partition:
         elif isinstance(control, Seed):
             self._seed(control, offset)
         elif isinstance(control, Rebuild):
-            self.taking = self._rebuilds.begin(control, offset)
+            self.taking = self._rebuilds.begin(control, offset, self.watermark)
         elif not isinstance(control, Staged):
             self._defaults.apply(control, offset)
 
@@ -229,10 +232,11 @@ class Partition:
 
     def pass_over(self, reason: str | None = None) -> None:
         """Go on with the table as it is: refused for a reason; without one its choice holds."""
-        rebuild, self.taking = self.taking, None
-        if rebuild is not None and reason is not None:
-            self._rebuilds.note(rebuild, reason, self.watermark)
-        elif rebuild is not None and rebuild.choice is not None:
+        assert self.taking is not None
+        rebuild, self.taking, self.watermark = self.taking, None, self.reached
+        self._end = self.watermark + 1
+        self._rebuilds.end(rebuild, reason or PASSED, self.watermark)
+        if reason is None and rebuild.choice is not None:
             self._follow(rebuild.choice, self.watermark)
 
     def _gathered_bytes(self) -> int:
@@ -369,7 +373,6 @@ class Partition:
         rows += self._starts.drain()
         rows += self._spools.drain()
         rows.append((PARTITION_KEY, encode_partition(self._row, self._epoch, self.watermark)))
-        end = self._end if self.taking is None else self.watermark
-        commit = Commit(end, rows, thresholds, moved, self._letters, self._events)
+        commit = Commit(self._end, rows, thresholds, moved, self._letters, self._events)
         self._letters, self._events = [], 0
         return commit

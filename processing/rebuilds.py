@@ -1,4 +1,8 @@
-"""Which rebuild a partition follows: the latest, and how far it has come with it."""
+"""Which rebuild a partition follows: the latest, and how far it has come with it.
+
+While one is taken over the watermark stays before it, so that whoever has the partition next meets
+it again in the log.
+"""
 
 from __future__ import annotations
 
@@ -7,18 +11,20 @@ from typing import Final
 import msgspec
 
 from processing.followed import Followed
-from processing.rows import CONTROL, control_body, control_row, version
+from processing.rows import CONTROL, control_body, control_row
 from topics.controls import Rebuild
 
 KEY: Final = CONTROL + b"rebuild"
 BEGUN: Final = ""
 DONE: Final = "done"
+PASSED: Final = "passed over"
 
 
 class Followup(msgspec.Struct, frozen=True, array_like=True):
-    """A rebuild, and what became of it: begun, done, or the reason why it was refused."""
+    """A rebuild, where it is, and what became of it: begun, done, or why it was not followed."""
 
     rebuild: Rebuild
+    offset: int
     result: str
 
 
@@ -32,14 +38,14 @@ class Rebuilds(Followed[Followup]):
     def __init__(self, epoch: int, rules: str) -> None:
         """`rules`: the digest of the partition's."""
         super().__init__(epoch)
-        self._rules, self._offset = rules, -1
+        self._rules = rules
 
     def restore(self, key: bytes, raw: bytes) -> None:
         """Take up one row of the table."""
         if key == KEY:
-            self._held[key], self._offset = _decode(control_body(raw)), version(raw)[1]
+            self._held[key] = _decode(control_body(raw))
 
-    def begin(self, rebuild: Rebuild, offset: int) -> Rebuild | None:
+    def begin(self, rebuild: Rebuild, offset: int, watermark: int) -> Rebuild | None:
         """Note that a rebuild is begun, and return it; None where a later one was followed.
 
         Raises `ValueError` where it was made by other rules, or of another log.
@@ -50,31 +56,28 @@ class Rebuilds(Followed[Followup]):
                 "idle days, most contexts, weights or feedback weight); give both the same"
             )
         if rebuild.epoch != self._epoch:
-            raise ValueError(
-                f"epoch: the rebuild is of log epoch {rebuild.epoch}, not {self._epoch}"
-            )
+            raise ValueError(f"epoch: the rebuild is of log {rebuild.epoch}, this is {self._epoch}")
         held = self._held.get(KEY)
-        if held is not None and _order(held.rebuild) >= _order(rebuild):
+        if held is not None and held.result != BEGUN and _order(held.rebuild) >= _order(rebuild):
             return None
-        self.note(rebuild, BEGUN, offset)
+        said = Followup(rebuild, offset, BEGUN)
+        self._hold(KEY, said, _encode(said), watermark)
         return rebuild
 
-    def note(self, rebuild: Rebuild, result: str, offset: int) -> None:
-        """Note what became of it. `offset`: where it is in the log."""
-        said = Followup(rebuild, result)
+    def end(self, rebuild: Rebuild, result: str, offset: int) -> None:
+        """Note why it was not followed."""
+        said = Followup(rebuild, offset, result)
         self._hold(KEY, said, _encode(said), offset)
-        self._offset = offset
 
-    def begun_at(self, watermark: int) -> Rebuild | None:
-        """Return the rebuild that was begun as the last thing that was done, and never finished."""
+    def writes(self, offset: int) -> bool:
+        """Return whether rows of an offset may be there before the watermark is."""
         held = self._held.get(KEY)
-        unfinished = held is not None and held.result == BEGUN and self._offset == watermark >= 0
-        return held.rebuild if held is not None and unfinished else None
+        return held is not None and held.result == BEGUN and offset == held.offset
 
 
-def followup_row(rebuild: Rebuild, result: str, epoch: int, offset: int) -> bytes:
-    """Return the row that says what became of a rebuild."""
-    return control_row(_encode(Followup(rebuild, result)), epoch, offset)
+def done_row(rebuild: Rebuild, epoch: int, offset: int) -> bytes:
+    """Return the row that says that a rebuild at an offset is done."""
+    return control_row(_encode(Followup(rebuild, offset, DONE)), epoch, offset)
 
 
 def followup_in(raw: bytes | None) -> Followup | None:

@@ -13,7 +13,7 @@ from typing import Final
 
 from processing.controls import read_control
 from processing.partition import Partition
-from processing.rebuilds import DONE, KEY, followup_row
+from processing.rebuilds import KEY, done_row
 from processing.records import RecordBatch
 from processing.rows import (
     PARTITION_KEY,
@@ -102,16 +102,18 @@ class Takeover:
     def rows(self) -> Rows:
         """Return the partition's rows as they stand at the rebuild, none deleted.
 
-        The last says that it is done: until that is in the table, all is done again.
+        Its own comes last, after the one that says that the rebuild is done: until both are in the
+        table, all is done again.
         """
+        epoch, offset = self._epoch, self._offset
         made = {
-            key: with_version(row, self._epoch, self._offset)
+            key: with_version(row, epoch, offset)
             for key, row in self._rows.items()
             if key != KEY and not is_deleted(row)
         }
-        empty = encode_partition(PartitionRow(), self._epoch, self._offset)
-        made[PARTITION_KEY] = made.pop(PARTITION_KEY, empty)
-        made[KEY] = followup_row(self._rebuild, DONE, self._epoch, self._offset)
+        own = made.pop(PARTITION_KEY, encode_partition(PartitionRow(), epoch, offset))
+        made[KEY] = done_row(self._rebuild, epoch, offset)
+        made[PARTITION_KEY] = own
         return made
 
     def replacing(self, before: Iterable[bytes]) -> Iterator[Row]:

@@ -67,7 +67,9 @@ class Following:
 
     def _takeover(self, rebuild: Rebuild) -> Takeover:
         at = self._place
-        return Takeover(rebuild, self.watermark, at.partition, at.partitions, at.epoch, self._rules)
+        return Takeover(
+            rebuild, self._core.reached, at.partition, at.partitions, at.epoch, self._rules
+        )
 
     def _take(self, takeover: Takeover) -> None:
         if takeover.refused is not None:
