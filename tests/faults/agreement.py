@@ -33,7 +33,7 @@ TENANT = "agreement"
 TYPES = 12
 """Workflow types of each half of the run."""
 AT_ONCE = 50
-DEFAULT_S = 120.0
+DEFAULT_S = 300.0
 DRAIN_S = 300.0
 LEARNERS = (
     ("domain=d1", "ema:alpha=.1"),

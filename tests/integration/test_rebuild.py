@@ -115,7 +115,7 @@ def command(own: System, headstart: Any) -> Callable[..., dict[str, Any]]:
     at = own.addresses
 
     def run(*words: str, code: int = 0) -> dict[str, Any]:
-        ended = headstart(*words, "--kafka", at.kafka, "--json", seconds=240)
+        ended = headstart(*words, "--kafka", at.kafka, "--json", seconds=900)
         assert ended.returncode == code, ended.stderr
         said: dict[str, Any] = json.loads(ended.stdout.splitlines()[-1])
         return said
@@ -132,7 +132,7 @@ def served(system: System, tenant: str) -> dict[str, dict[str, Any]]:
 
 
 def verified(system: System, command: Callable[..., dict[str, Any]]) -> dict[str, Any]:
-    assert system.drain(120.0)
+    assert system.drain(600.0)
     at = system.addresses
     return command("verify", "--postgres", at.postgres, "--redis", at.redis)
 
@@ -247,9 +247,9 @@ def test_what_cannot_be_is_said_and_nothing_is_sent(
         (("--tenant", "acme"), "--policy"),
         (("--learner", "td", "--yes", "--wait", "60"), "dead-letters"),
     ):
-        ended = headstart("rebuild", *words, *kafka, seconds=240)
+        ended = headstart("rebuild", *words, *kafka, seconds=900)
         assert ended.returncode != 0, words
         assert why in ended.stderr
-    ended = headstart("rebuild", *kafka, stdin="n\n", seconds=240)
+    ended = headstart("rebuild", *kafka, stdin="n\n", seconds=900)
     assert ended.returncode == 1
     assert "nothing is changed" in ended.stderr

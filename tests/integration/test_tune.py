@@ -45,7 +45,7 @@ def emitted(
         before = stored.counted("refund").get(PATTERN, 0)
         ended = headstart("emit", write_events(events), "--kafka", system.addresses.kafka)
         assert ended.returncode == 0, ended.stderr
-        stored.until(lambda: stored.counted("refund").get(PATTERN) == before + count, 60)
+        stored.until(lambda: stored.counted("refund").get(PATTERN) == before + count, 600)
 
     return emit
 
@@ -68,12 +68,12 @@ def test_the_winner_is_sent_and_learns_there_and_nowhere_else(
         return [e for e in json.loads(listed.stdout)["choices"] if e["tenant"] == tenant]
 
     for more, code in ((("--dry-run",), 0), ((), 1)):  # asked, and nobody answers
-        ended = headstart(*tune, *more, stdin="n\n", seconds=240)
+        ended = headstart(*tune, *more, stdin="n\n", seconds=900)
         assert ended.returncode == code, ended.stderr
         assert "fixed:" in ended.stderr
     assert choices() == []
 
-    ended = headstart(*tune, "--yes", seconds=240)
+    ended = headstart(*tune, "--yes", seconds=900)
     assert ended.returncode == 0, ended.stderr
     said = json.loads(ended.stdout)
     assert said["better"]
@@ -100,6 +100,6 @@ def test_the_winner_is_sent_and_learns_there_and_nowhere_else(
     assert (choice["pattern"], choice["learner"], choice["partitions"]) == (
         PATTERN, said["winner"], 4,
     )  # fmt: skip
-    assert system.drain(60.0)
+    assert system.drain(600.0)
     verified = headstart("verify", *kafka, "--postgres", at.postgres, "--redis", at.redis, "--json")
     assert json.loads(verified.stdout)["counts"] == {}, verified.stderr
