@@ -12,12 +12,12 @@ from faust.types import TP
 from agents.lane import Lane
 from agents.metrics import started
 from agents.pacing import paced
+from agents.takeover import take_over
 from delivery.commits import Delivery, Row
 from headstart.contexts import threshold_key
 from processing.answers import stored_threshold
 from processing.dead_letters import DeadLetter
 from processing.merging import Merger, TypesKnown
-from processing.partition import Partition
 from processing.records import RecordBatch
 from processing.refusals import Slice
 from processing.rows import CONTEXT
@@ -43,23 +43,30 @@ _encode = msgspec.json.Encoder().encode
 class Ownership:
     """Applies batches, in order, and delivers what comes of them; the `Outlets` of its commits."""
 
-    def __init__(
-        self, tp: TP, core: Partition, runtime: ThresholdRuntime, complete_from: int
-    ) -> None:
-        self.core, self.partition = core, tp.partition
+    def __init__(self, tp: TP, runtime: ThresholdRuntime, complete_from: int) -> None:
+        self.partition = tp.partition
         self._tp, self._runtime, self._store = tp, runtime, runtime.store
         self._generation = runtime.app.consumer_generation_id
         held = self._store.held_offset(tp.partition)
         self.delivery = Delivery(self, 0 if held is None else held + 1, complete_from)
-        self._rows = 0
-        """Rows of the table, when they were last counted."""
         self._tombstones = Tombstones()
-        self.types = TypesKnown(tp.partition, time.monotonic)
-        self.merger = None if tp.partition else Merger(runtime.policy, time.monotonic)
-        """Who owns the first partition merges."""
+        self._begin()
         hold = runtime.app.consumer.hold
         name = f"thresholds-{tp.partition}"
         self.lane = Lane(name, self._handle, hold=hold, share=runtime.share)
+
+    def _begin(self) -> None:
+        self.core = self._runtime.new_core(self.partition)
+        self.types = TypesKnown(self.partition, time.monotonic)
+        self.merger = None if self.partition else Merger(self._runtime.policy, time.monotonic)
+        """Who owns the first partition merges."""
+        self._rows = 0
+        """Rows of the table, when they were last counted."""
+
+    async def reopen(self) -> None:
+        """Go on from the table, which was replaced. Raises `RowAhead`."""
+        self._begin()
+        await self.restore()
 
     async def restore(self) -> None:
         """Take up the table's rows. Raises `RowAhead`."""
@@ -78,11 +85,18 @@ class Ownership:
             while True:
                 begin, position = position, self.core.apply(batch, position)
                 parts.append(Slice(batch, begin, position))
-                if position >= len(batch):
+                if position >= len(batch) and self.core.taking is None:
                     break
                 await self._deliver(parts, begun)
                 parts, begun = [], started()
-        await self._deliver(parts, begun)
+                if self.core.taking is not None:
+                    await take_over(self, self._runtime)
+                    if self.core.taking is not None:
+                        return  # the partition is another process's now
+                if position >= len(batch):
+                    break
+        if parts:
+            await self._deliver(parts, begun)
 
     async def _deliver(self, parts: Sequence[Slice], begun: float) -> None:
         """Deliver what came of `parts`, unless too much of them is refused."""

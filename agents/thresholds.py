@@ -56,6 +56,7 @@ class ThresholdRuntime:
         self.counts = Counts()
         self.guard = RefusalGuard(config.limits, config.data, epoch.number)
         self._config = config
+        self.rules = config.rules
         self.policy, self.operators_key = config.rules.policy, config.rules.operators_key
         self._publisher = ThresholdPublisher(config.redis)
         self._published = Published(config.redis)
@@ -95,17 +96,11 @@ class ThresholdRuntime:
 
     async def _open(self, tp: TP, committed: int, recovered: Recovered) -> Ownership:
         await adopt_rows(self.store, self.producer, tp.partition, self.epoch.number)
-        core = Partition(
-            tp.partition,
-            self.epoch.partitions,
-            self.epoch.number,
-            self._config.rules,
-            lambda key: self.store.get_row(tp.partition, key),
-        )
-        owned = Ownership(tp, core, self, recovered.complete_from)
+        owned = Ownership(tp, self, recovered.complete_from)
         await owned.restore()
-        self.guard.open(tp, core.watermark + 1)
+        self.guard.open(tp, owned.core.watermark + 1)
         await owned.delivery.mend(recovered.overtaken)
+        core = owned.core
         # Rows at or past the committed offset may have reached the table but not Redis; so may
         # all rows where nothing of this log epoch has been applied.
         oldest = min(committed, core.watermark + 1) if core.watermark >= 0 else -1
@@ -122,6 +117,16 @@ class ThresholdRuntime:
         )
         self.app.opened += 1
         return owned
+
+    def new_core(self, partition: int) -> Partition:
+        """Return the core of a partition, over the local store, with nothing restored."""
+        return Partition(
+            partition,
+            self.epoch.partitions,
+            self.epoch.number,
+            self.rules,
+            lambda key: self.store.get_row(partition, key),
+        )
 
     def _stored(
         self, partition: int, rows: Iterable[tuple[bytes, bytes]], oldest: int = -1

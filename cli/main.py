@@ -71,6 +71,10 @@ COMMANDS = {
         "cli.verify:verify",
         "Replay the log through the learner and compare with the table, Redis and Postgres.",
     ),
+    "rebuild": Place(
+        "cli.rebuild:rebuild",
+        "Learn thresholds anew from the log, and have the workers go on from there.",
+    ),
     "ship": Place(
         "cli.ship:ship",
         "Send what the emitters of this host have spooled, until Ctrl-C or SIGTERM.",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -65,7 +66,7 @@ def replay(
     """
     from replay.choices import check
     from replay.rebuilt import relearn
-    from settings import read_settings
+    from settings import read_settings, rules_of
 
     if learner is not None:
         check(learner)
@@ -73,7 +74,8 @@ def replay(
     part = span(since, until, from_offset, to_offset)
     reading = reading_of(settings, levels, part, tenant, workflow_type, domain)
     history = open_source(source, reading, settings)
-    found, notes = relearn(history, settings.learner, say, processes)
+    rules = replace(rules_of(settings), levels=reading.levels)
+    found, notes = relearn(history, rules, say, processes)
     for line in (*notes.warnings, *(f"skipped: {reason}" for reason in notes.named[:5])):
         say(line)
     if thresholds_out is not None:

@@ -16,7 +16,7 @@ from headstart.contexts import SEPARATOR
 from learners.policy import Policy
 from learners.registry import policy
 from processing.followed import Followed
-from processing.rows import CONTROL, control_body
+from processing.rows import CONTROL, control_body, control_row
 from topics.controls import Choice
 
 _KIND = "learner"
@@ -85,6 +85,12 @@ def choices_in(rows: Mapping[bytes, bytes]) -> list[Choice]:
     """Return the choices among the rows of a table, taken back or not."""
     begin = _key_of(_KIND)
     return [_decode(control_body(row)) for key, row in rows.items() if key.startswith(begin)]
+
+
+def choice_row(choice: Choice, epoch: int) -> tuple[bytes, bytes]:
+    """Return (key, row) of a choice that holds from before the first offset of a log epoch on."""
+    key = _key_of(_KIND, choice.tenant or "", choice.pattern)
+    return key, control_row(_encode(choice), epoch, -1)
 
 
 def parts(pattern: str) -> frozenset[str]:

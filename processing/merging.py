@@ -120,6 +120,8 @@ class Merger:
     def note(self, rows: Iterable[tuple[bytes, bytes]]) -> None:
         """Take note of rows that took effect, or are restored."""
         for key, raw in rows:
+            if is_deleted(raw):
+                continue  # a rebuild found that it never was
             kind = key[:1]
             if kind == EVIDENCE:
                 evidence = decode_evidence(raw)

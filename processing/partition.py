@@ -19,6 +19,7 @@ from processing.dead_letters import DeadLetter, dead_letter
 from processing.decode import Refusal, decode_record, event_bytes
 from processing.interventions import Interventions
 from processing.placement import owner
+from processing.rebuilds import PASSED, Rebuilds
 from processing.records import Headers, RecordBatch
 from processing.rows import (
     CONTEXT,
@@ -36,7 +37,7 @@ from processing.rows import (
 from processing.rules import Rules
 from processing.runs import Runs
 from topics.catalogue import THRESHOLDS_GROUP
-from topics.controls import Choice, Control, Reset, Seed, Weighing, is_control
+from topics.controls import Choice, Control, Rebuild, Reset, Seed, Staged, Weighing, is_control
 from topics.records import EventFields
 from topics.schema import Threshold
 
@@ -87,11 +88,14 @@ class Partition(Runs):
         super().__init__(rules, epoch, load)
         self._partition, self._partitions, self._epoch = partition, partitions, epoch
         self._operators_key = rules.operators_key
-        self._interventions = Interventions(epoch)
+        self._interventions, self._rebuilds = Interventions(epoch), Rebuilds(epoch, rules.digest)
         self._letters: list[DeadLetter] = []
         self._events = self._end = 0
         self._newest = -1, b""
         self.watermark = -1
+        self.taking: Rebuild | None = None
+        """The rebuild that is next, at `reached`: to be taken over, or passed, before all else."""
+        self.reached = -1
 
     def restore(self, rows: Iterable[tuple[bytes, bytes]]) -> None:
         """Take up the partition's own row, open starts and positions from the table.
@@ -121,20 +125,21 @@ class Partition(Runs):
                 self._choices.restore(key, raw)
                 self._interventions.restore(key, raw)
                 self._contexts.weighings.restore(key, raw)
+                self._rebuilds.restore(key, raw)
             elif key.startswith((DEFAULT, EVIDENCE)):
                 self._defaults.restore(key, raw)
 
     def check_restored(self) -> None:
         """Raise `RowAhead` where a row is of a later offset than the partition's watermark."""
         offset, key = self._newest
-        if offset > self.watermark:
+        if offset > self.watermark and not self._rebuilds.writes(offset):
             raise RowAhead(self._partition, key, offset, self.watermark)
 
     def apply(self, batch: RecordBatch, begin: int = 0) -> int:
         """Apply records from position `begin` on; return the next position.
 
-        Stops early, at a record, where what has gathered fills a commit: then take `commit` and
-        go on. Records at or below the watermark are skipped: they were applied before.
+        Stops early, at a record, where what has gathered fills a commit, or at a rebuild: then take
+        `commit` and go on. Records at or below the watermark are skipped: they were applied before.
         """
         position, last = begin, len(batch.offsets)
         while position < last:
@@ -145,6 +150,9 @@ class Partition(Runs):
             if batch.headers:
                 self._record(batch, position, offset)
                 position += 1
+                if self.taking is not None:
+                    self.reached = self._end = offset
+                    return position
             else:
                 position, taken = self._run(batch, position)
                 self._events += taken
@@ -214,7 +222,9 @@ class Partition(Runs):
         elif isinstance(control, Weighing):
             self._own(control.tenant, control.path)
             self._contexts.weigh(control, offset)
-        else:
+        elif isinstance(control, Rebuild):
+            self.taking = self._rebuilds.begin(control, offset, self.watermark)
+        elif not isinstance(control, Staged):
             self._defaults.apply(control, offset)
 
     def _seed(self, seed: Seed, offset: int) -> None:
@@ -231,6 +241,15 @@ class Partition(Runs):
         right = owner(tenant, workflow_type_of(path), self._partitions)
         if right != self._partition:
             raise ValueError(f"path: {path} belongs to partition {right}")
+
+    def pass_over(self, reason: str | None = None) -> None:
+        """Go on with the table as it is: refused for a reason; without one its choice holds."""
+        assert self.taking is not None
+        rebuild, self.taking, self.watermark = self.taking, None, self.reached
+        self._end = self.watermark + 1
+        self._rebuilds.end(rebuild, reason or PASSED, self.watermark)
+        if reason is None and rebuild.choice is not None:
+            self._follow(rebuild.choice, self.watermark)
 
     def _full(self) -> bool:
         """Return whether the rows that changed since the last commit may fill one."""
@@ -251,7 +270,7 @@ class Partition(Runs):
     def commit(self) -> Commit:
         """Return what changed since the last commit."""
         rows, thresholds, moved = self._contexts.drain()
-        rows += self._choices.drain() + self._interventions.drain()
+        rows += self._choices.drain() + self._interventions.drain() + self._rebuilds.drain()
         rows += self._contexts.weighings.drain()
         defaults = self._defaults.drain()
         rows += defaults

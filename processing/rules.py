@@ -6,10 +6,11 @@ The same for every worker of a log, and for whoever replays it.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
+from hashlib import sha256
 
 from headstart.contexts import DEFAULT_LEVELS
-from learners.policy import Policy
+from learners.policy import Policy, spec
 
 LARGEST_MS = 1e15
 """The largest gain and cost that a learner takes (`learners.outcome`)."""
@@ -59,3 +60,10 @@ class Rules:
     most_contexts: int = 100_000
     weights: Weights = _NEUTRAL
     feedback_weight: int = 1
+
+    @property
+    def digest(self) -> str:
+        """What two rules share that lead to the same rows; the key that signs is no part of it."""
+        rest = self.idle_ms, self.most_contexts, astuple(self.weights), self.feedback_weight
+        said = spec(self.policy), tuple(self.levels), *rest
+        return sha256(repr(said).encode()).hexdigest()[:16]

@@ -20,7 +20,7 @@ class Findings:
     counts: Counter[str] = field(default_factory=Counter)
     named: list[dict[str, Any]] = field(default_factory=list)
 
-    def add(self, kind: str, **what: Any) -> None:
+    def add(self, kind: str, /, **what: Any) -> None:
         """Count one finding."""
         self.counts[kind] += 1
         if len(self.named) < MOST_NAMED:

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Iterator
+from functools import partial
 from typing import Any, Final
 
+from delivery.takeover import feed
 from processing.partition import Commit, Partition
 from processing.records import RecordBatch
 from processing.rules import Rules
+from replay.following import Following, Place
 from replay.table import Rows
 from topics.catalogue import EVENTS
 from topics.epoch import Epoch
@@ -43,17 +46,16 @@ async def replay_partition(
     that the broker has and that are to be applied. `seen` is awaited for every batch read.
     Raises `LogCut` where `rows` end before `log` begins.
     """
-    table = dict(rows)
-    core = Partition(partition, epoch.partitions, epoch.number, rules, table.get)
-    core.restore(list(table.items()))
-    begin = core.watermark + 1
+    following = Following(Place(partition, epoch.partitions, epoch.number), rules, rows)
+    read = partial(read_batches, kafka, partition)
+    begin = following.watermark + 1
     if begin < log.start and log.start < log.stop:
         raise LogCut(partition, begin, log.start)
-    async for batch in read_batches(kafka, partition, range(begin, log.stop)):
-        for commit in commits(core, batch):
-            table.update(commit.rows)
+    async for batch in read(range(begin, log.stop)):
+        for takeover in following.apply(batch):
+            await feed(takeover, read)
         await seen(batch)
-    return table
+    return following.table
 
 
 def commits(core: Partition, batch: RecordBatch) -> Iterator[Commit]:

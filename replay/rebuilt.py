@@ -6,21 +6,21 @@ Nothing live is read or written. Not here: the comparison with the live table (`
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from functools import partial
 from multiprocessing import get_context
 
 import msgspec
 
-from learners.registry import policy
 from processing.answers import serves, stored_threshold
-from processing.partition import Partition
+from processing.records import RecordBatch
 from processing.rows import PARTITION_KEY, decode_partition, is_deleted
 from processing.rules import Rules
+from processing.takeover import Takeover
+from replay.following import Following, Place
 from replay.histories import History, NothingThere, RecordHistory
 from replay.joining import Notes
-from replay.learning import commits
 from topics.schema import Threshold
 
 
@@ -35,11 +35,11 @@ class _Learned(msgspec.Struct):
 
 def relearn(
     history: History,
-    learner: str,
+    rules: Rules,
     say: Callable[[str], None],
     processes: int | None = None,
 ) -> tuple[list[Threshold], Notes]:
-    """Return what a learner answers in every context after a history, most outcomes first.
+    """Return what is answered in every context after a history, most outcomes first.
 
     Raises `NoRecords` where the history has no events, and what reading it raises.
     """
@@ -49,12 +49,10 @@ def relearn(
     cores = min(processes or len(os.sched_getaffinity(0)), len(units))
     notes, thresholds = Notes(), list[Threshold]()
     if cores == 1:
-        _gather(map(partial(_learn, history, learner), units), units, thresholds, notes, say)
+        _gather(map(partial(_learn, history, rules), units), units, thresholds, notes, say)
     else:
         with ProcessPoolExecutor(cores, mp_context=get_context("spawn")) as pool:
-            _gather(
-                pool.map(partial(_learn, history, learner), units), units, thresholds, notes, say
-            )
+            _gather(pool.map(partial(_learn, history, rules), units), units, thresholds, notes, say)
     thresholds.sort(key=lambda each: (-each.outcomes, each.tenant, each.path))
     if not notes.records:
         raise NothingThere(f"{history.name} holds no records in the range")
@@ -77,18 +75,16 @@ def _gather(
         )
 
 
-def _learn(history: RecordHistory, learner: str, unit: int) -> bytes:
-    reading = history.reading
+def _learn(history: RecordHistory, rules: Rules, unit: int) -> bytes:
     epoch, partitions = history.log()
-    rows: dict[bytes, bytes] = {}
-    rules = Rules(policy(learner), reading.levels)
-    core = Partition(unit, partitions, epoch, rules, rows.get)
     notes = Notes()
+    place = Place(unit, partitions, epoch)
+    following = Following(place, rules, {}, partial(notes.took, unit))
     for batch, _ in history.batches(unit, notes):
-        for commit in commits(core, batch):
-            rows.update(commit.rows)
-            notes.took(unit, commit)
+        for takeover in following.apply(batch):
+            _feed(takeover, history, unit)
         notes.records += len(batch)
+    rows = following.table
     if PARTITION_KEY in rows:
         row = decode_partition(rows[PARTITION_KEY])
         notes.predictions, notes.duplicates = row.outcomes, row.duplicates
@@ -98,7 +94,7 @@ def _learn(history: RecordHistory, learner: str, unit: int) -> bytes:
         for key, row in rows.items()
         if serves(unit, key) and not is_deleted(row)
     ]
-    chosen_by = reading.chosen
+    chosen_by = history.reading.chosen
     thresholds = [
         each
         for each in thresholds
@@ -107,3 +103,22 @@ def _learn(history: RecordHistory, learner: str, unit: int) -> bytes:
         and (chosen_by.domain is None or f"/domain={chosen_by.domain}" in each.path)
     ]
     return msgspec.msgpack.encode(_Learned(thresholds, notes))
+
+
+def _feed(takeover: Takeover, history: RecordHistory, unit: int) -> None:
+    """Have a takeover read what it needs, once more from the beginning of the history."""
+    for batch in _part(history, unit, takeover.log):
+        takeover.gather(batch)
+    if takeover.begin():
+        for batch in _part(history, unit, takeover.log):
+            takeover.apply(batch)
+
+
+def _part(history: RecordHistory, unit: int, log: range) -> Iterator[RecordBatch]:
+    for batch, _ in history.batches(unit, Notes()):
+        if batch.begin >= log.stop:
+            return
+        batch.drop_before(log.start)
+        batch.drop_from(log.stop)
+        if len(batch):
+            yield batch

@@ -5,8 +5,11 @@ Reading the topic disturbs nobody and needs no worker to run.
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import dataclass, field
+from typing import Final
 
+from processing.rebuilds import BEGUN, KEY, followup_in
 from processing.rows import PARTITION_KEY, is_deleted, stale, version
 from topics.admin import TopicState
 from topics.catalogue import CHANGELOG
@@ -14,6 +17,9 @@ from topics.epoch import Epoch
 from topics.reading import read_records, topic_state
 
 Rows = dict[bytes, bytes]
+
+SETTLED_S: Final = 60.0
+"""How long a rebuild is waited for that is being taken over."""
 
 
 @dataclass
@@ -48,6 +54,23 @@ async def read_table(kafka: str, state: TopicState, partition: int, epoch: int) 
                 found.begin[key] = row
     found.rows = live(found.rows)
     return found
+
+
+async def read_settled(
+    kafka: str, partition: int, epoch: int, patience_s: float = SETTLED_S
+) -> TablePartition:
+    """Return one partition of the table when no rebuild is on its way into it.
+
+    After `patience_s` seconds as it is. Raises `BrokerUnreachable` and `TopicsMissing`.
+    """
+    deadline = asyncio.get_running_loop().time() + patience_s
+    while True:
+        table = await read_table(kafka, await topic_state(kafka, CHANGELOG.name), partition, epoch)
+        said = followup_in(table.rows.get(KEY))
+        settled = said is None or said.result != BEGUN
+        if settled or asyncio.get_running_loop().time() > deadline:
+            return table
+        await asyncio.sleep(0.5)
 
 
 async def read_whole_table(kafka: str, epoch: Epoch) -> dict[int, TablePartition]:

@@ -20,14 +20,14 @@ from processing.rules import Rules
 from replay.findings import Findings, compare_rows
 from replay.learning import replay_partition
 from replay.snapshots import Snapshot
-from replay.table import Rows, live, read_table, watermark
+from replay.table import Rows, live, read_settled, watermark
 from sinks.connections import connect_postgres
 from sinks.progress import stored_offsets
 from sinks.queries import events_not_stored
 from sinks.served import served_thresholds
 from sinks.thresholds import encode_value
-from topics.admin import TopicState, describe_topics
-from topics.catalogue import CHANGELOG, DEAD_LETTERS, EPISODES_GROUP, EVENTS
+from topics.admin import TopicState
+from topics.catalogue import DEAD_LETTERS, EPISODES_GROUP, EVENTS
 from topics.epoch import Epoch, read_epoch
 from topics.letters import GROUP_HEADER
 from topics.reading import read_records, topic_state
@@ -74,14 +74,14 @@ async def verify(config: VerifyConfig, say: Callable[[str], None]) -> Verified:
     """
     epoch = await read_epoch(config.kafka)
     found = Verified()
-    states = await describe_topics(config.kafka, [EVENTS.name, CHANGELOG.name])
+    events = await topic_state(config.kafka, EVENTS.name)
     refused = await _refused(config.kafka)
     async with await connect_postgres(config.postgres) as connection:
         stored = await stored_offsets(connection, EPISODES_GROUP, EVENTS.name, epoch.number)
         episodes = _Episodes(connection, stored, refused, found)
         thresholds: dict[tuple[str, str], Threshold] = {}
         for partition in range(epoch.partitions):
-            rows = await _partition(config, states, partition, epoch, episodes, found)
+            rows = await _partition(config, events, partition, epoch, episodes, found)
             thresholds.update(_thresholds(partition, rows))
             say(
                 f"partition {partition + 1} of {epoch.partitions}: {found.events} events, "
@@ -93,18 +93,17 @@ async def verify(config: VerifyConfig, say: Callable[[str], None]) -> Verified:
 
 async def _partition(
     config: VerifyConfig,
-    states: Mapping[str, TopicState],
+    events: TopicState,
     partition: int,
     epoch: Epoch,
     episodes: _Episodes,
     found: Verified,
 ) -> Rows:
     """Replay one partition up to where the table is; return the table's rows."""
-    table = await read_table(config.kafka, states[CHANGELOG.name], partition, epoch.number)
+    table = await read_settled(config.kafka, partition, epoch.number)
     begin = table.begin
     if config.snapshot is not None:
         begin = config.snapshot.of_epoch(epoch.number).get(partition, begin)
-    events = states[EVENTS.name]
     log = range(events.begin[partition], max(events.begin[partition], table.watermark + 1))
     replayed = await replay_partition(
         config.kafka, partition, epoch, config.rules, begin, log, episodes.check

@@ -79,6 +79,44 @@ async def send_control(
     return offsets
 
 
+async def send_in_order(
+    kafka: str,
+    partition: int,
+    controls: Sequence[Control],
+    operators_key: bytes | None = None,
+    *,
+    patience_s: float = PATIENCE_S,
+) -> list[int]:
+    """Send control records into one partition, one after the other; return their offsets.
+
+    What a lost answer repeats does no harm. Raises `BrokerUnreachable`, and `NotEverywhere` where
+    the broker would not take one for `patience_s` seconds.
+    """
+    try:
+        producer = await start_producer(kafka)
+    except (KafkaError, OSError) as error:
+        raise BrokerUnreachable(kafka, error) from error
+    offsets = []
+    try:
+        for control in controls:
+            (record,) = control_records(control, [partition], operators_key)
+            offsets.append(await _send_patiently(producer, record, patience_s))
+    finally:
+        await end_producer(producer, 5.0)
+    return offsets
+
+
+async def _send_patiently(producer: AIOKafkaProducer, record: Outgoing, patience_s: float) -> int:
+    deadline = asyncio.get_running_loop().time() + patience_s
+    while True:
+        try:
+            return await _send(producer, record)
+        except (KafkaError, OSError) as error:
+            if asyncio.get_running_loop().time() > deadline:
+                raise NotEverywhere([record.partition], error) from error
+            await asyncio.sleep(_AGAIN_S)
+
+
 async def _send(producer: AIOKafkaProducer, record: Outgoing) -> int:
     (offset,) = await send_all(producer, EVENTS.name, [record])
     return offset

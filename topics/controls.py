@@ -137,6 +137,41 @@ class Seed(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag_field="k
     contexts: tuple[Seeded, ...]
 
 
+class Staged(
+    msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag_field="kind", tag="staged"
+):
+    """Rows of a partition of the table as a rebuild found them: (key, row) each, in base64.
+
+    They do nothing until the `Rebuild` of the same `id` comes; `place` counts the records of one.
+    """
+
+    id: _Id
+    at: _Time
+    place: _Count
+    rows: tuple[tuple[bytes, bytes], ...]
+
+
+class Rebuild(
+    msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag_field="kind", tag="rebuild"
+):
+    """What a partition's table is from here on: staged rows, and what the log says since.
+
+    `offset` of log `epoch`: the last that the staged rows have applied; `places`: how many records
+    they came in; `digest`: see `processing.takeover`; `rules`: of whoever made them, which have to
+    be ours; `choice`: the learner of some contexts, as if chosen before the log began. Of two the
+    later (`at`, `id`) counts, so a repetition changes nothing.
+    """
+
+    id: _Id
+    at: _Time
+    epoch: _Count
+    offset: _Offset
+    places: _Count
+    digest: Annotated[str, msgspec.Meta(max_length=64)]
+    rules: Annotated[str, msgspec.Meta(max_length=64)]
+    choice: Choice | None = None
+
+
 class Weighing(
     msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag_field="kind", tag="weigh"
 ):
@@ -154,7 +189,7 @@ class Weighing(
     until: _Time
 
 
-Control = Choice | Evidence | Default | Reset | Seed | Weighing
+Control = Choice | Evidence | Default | Reset | Seed | Staged | Rebuild | Weighing
 """Every kind of control record."""
 
 _decode = msgspec.json.Decoder(Control).decode

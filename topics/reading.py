@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -60,7 +60,7 @@ async def read_records(
     topic: str,
     begin: Mapping[int, int],
     end: Mapping[int, int] | None = None,
-) -> AsyncIterator[Any]:
+) -> AsyncGenerator[Any, None]:
     """Yield records (aiokafka's) from `begin` on, by partition: up to `end`, or without end.
 
     Offsets in `end` are exclusive. Raises `BrokerUnreachable`.

@@ -52,6 +52,7 @@ def test_the_commands() -> None:
         "thresholds reset",
         "thresholds import",
         "verify",
+        "rebuild",
         "migrate",
         "learner choose",
         "learner list",

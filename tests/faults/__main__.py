@@ -9,7 +9,7 @@ import tempfile
 from pathlib import Path
 
 from cli.output import say, show_table
-from tests.faults import broker_away, killing, outage, sustained
+from tests.faults import agreement, broker_away, killing, outage, sustained
 from tests.faults.chaos import Plan, Report, run
 from tests.faults.faults import FAULTS
 
@@ -32,6 +32,12 @@ def main() -> int:
     parser.add_argument(
         "--broker-away", type=float, metavar="SECONDS", help="only this, and what emit() takes"
     )
+    parser.add_argument(
+        "--agreement", action="store_true",
+        help="only compare a run with kills of a worker, --events long, with its replay",
+    )  # fmt: skip
+    parser.add_argument("--events", type=int, default=200_000, help="of --agreement")
+    parser.add_argument("--kills", type=int, default=12, help="of --agreement")
     parser.add_argument("--sustained", action="store_true", help="only find the rate held calmly")
     given = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="headstart-faults-") as temporary:
@@ -46,6 +52,11 @@ def _run(given: argparse.Namespace, folder: Path) -> int:
     if given.sustained:
         print(json.dumps(sustained.run(folder, say)))
         return 0
+    if given.agreement:
+        plan = agreement.Agreement(given.events, given.kills, rate, given.seed)
+        compared = agreement.run(folder, "apache", plan, say)
+        print(json.dumps(compared))
+        return int(agreement.wrong(compared))
     if given.kill_clients:
         found = killing.run(folder, given.kill_clients, rate, given.seed, say)
     elif given.broker_away:

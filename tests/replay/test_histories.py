@@ -15,7 +15,9 @@ from deploy.local import Addresses
 from deploy.system import prepare
 from headstart.contexts import event_key
 from headstart.events import new_id
+from learners.registry import policy
 from processing.placement import owner
+from processing.rules import Rules
 from replay import broker
 from replay.archive import ArchiveHistory
 from replay.broker import BrokerHistory
@@ -136,8 +138,8 @@ def test_an_export_says_what_the_broker_says(
     back = open_file(file, history.reading)
     assert isinstance(back, ExportHistory)
     same(run(history), run(back))
-    live, said = relearn(history, "hops", lambda _: None, processes=1)
-    again, _ = relearn(back, "hops", lambda _: None, processes=1)
+    live, said = relearn(history, Rules(policy("hops")), lambda _: None, processes=1)
+    again, _ = relearn(back, Rules(policy("hops")), lambda _: None, processes=1)
     assert live == again
     assert said.duplicates >= 3
 

@@ -244,6 +244,23 @@ async def recover_batches(
             place = upto
 
 
+async def read_events(
+    worker: Worker, topic: str, begin: Mapping[int, int], end: Mapping[int, int]
+) -> AsyncIterator[RecordBatch]:
+    """The same of events, in one fetch, with all that a record has."""
+    for partition in begin:
+        log, low, high = worker.broker.logs[topic][partition], begin[partition], end[partition]
+        found = await worker.call("events.read", lambda of=log, a=low, b=high: of.read(a, b))
+        yield RecordBatch(
+            topic, partition, low, high,
+            [record.offset for record in found],
+            [record.timestamp for record in found],
+            [record.key for record in found],
+            [record.value for record in found],
+            {record.offset: record.headers for record in found if record.headers},
+        )  # fmt: skip
+
+
 async def read_records(
     worker: Worker, topic: str, begin: Mapping[int, int], end: Mapping[int, int]
 ) -> AsyncIterator[Any]:

@@ -30,6 +30,13 @@ CHANGING: Final = (2, 4)
 """Remainders by 5 of the seeds whose worlds are changing."""
 MERGING: Final = 2
 """That of those in which tenants' defaults are merged as well."""
+REBUILDING: Final = 3
+"""Remainder by 11 of the seeds in whose worlds tables are rebuilt."""
+REBUILD_PORTS: Final = (
+    "events.read", "events.read", "changelog.append", "store.write", "redis.publish",
+    "thresholds.append", "control.append",
+)  # fmt: skip
+"""Those that a rebuild goes through."""
 HOW: Final = ("crash before", "crash after", "lost reply", "refused")
 
 
@@ -195,6 +202,15 @@ class Plant:
 
 
 @dataclass(frozen=True)
+class Rebuild:
+    """A partition's table is rebuilt from the log, the rows staged some records ago."""
+
+    at: int
+    partition: int
+    ago: int
+
+
+@dataclass(frozen=True)
 class Recreate:
     """The log is drained, then created anew: a new log epoch, offsets begin again."""
 
@@ -203,7 +219,8 @@ class Recreate:
 
 Fault = (
     PortFault | Kill | Stop | Stall | Evict | Rebalance | KillExecutor | Duplicate | Poison | Gap
-    | Hole | Redis | Postgres | Compact | Retain | Time | Steer | Forget | Plant | Recreate
+    | Hole | Redis | Postgres | Compact | Retain | Time | Steer | Forget | Plant | Rebuild
+    | Recreate
 )  # fmt: skip
 
 
@@ -249,7 +266,8 @@ def schedule(seed: int, learners: tuple[str, ...]) -> Schedule:
         faults.append(Recreate(_at(chance)))
     events, learner = chance.randint(6, 14), chance.choice(learners)
     drawn = Schedule(seed, kafka, workers, events, learner, tuple(faults))
-    return _changing(drawn) if seed % 5 in CHANGING else drawn
+    drawn = _changing(drawn) if seed % 5 in CHANGING else drawn
+    return _rebuilding(drawn) if seed % 11 == REBUILDING else drawn
 
 
 def _changing(drawn: Schedule) -> Schedule:
@@ -273,6 +291,21 @@ def _changing(drawn: Schedule) -> Schedule:
     return replace(
         drawn, faults=drawn.faults + tuple(more), changing=True, most_contexts=most, merging=merging
     )
+
+
+def _rebuilding(drawn: Schedule) -> Schedule:
+    """Add rebuilds. The log keeps what they need: retention takes days, they take seconds."""
+    chance = random.Random(f"{drawn.seed} rebuilds")
+    kept = [fault for fault in drawn.faults if not isinstance(fault, Retain | Recreate)]
+    more: list[Fault] = [
+        Rebuild(_at(chance), chance.randrange(2), chance.choice([0, 0, 3, 10]))
+        for _ in range(chance.randint(1, 3))
+    ]
+    more += [
+        PortFault(chance.choice(REBUILD_PORTS), chance.randint(1, 12), chance.choice(HOW))
+        for _ in range(chance.randint(0, 3))
+    ]
+    return replace(drawn, faults=(*kept, *more))
 
 
 def _at(chance: random.Random) -> int:

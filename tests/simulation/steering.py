@@ -54,7 +54,7 @@ class Steering(Process):
         Steering(self.world, self._waiting, signed=self._signed)
 
 
-def _said_now(world: World) -> tuple[str, int]:
+def said_now(world: World) -> tuple[str, int]:
     """Return id and time of a command."""
     # Clocks differ: a choice may be made later, and yet be the earlier one by its time.
     at = world.wall_ms() + world.chance.randint(-60_000, 60_000)
@@ -63,14 +63,14 @@ def _said_now(world: World) -> tuple[str, int]:
 
 def steer(world: World, fault: Steer) -> None:
     """Send one choice into every partition."""
-    choice = Choice(*_said_now(world), fault.pattern, fault.learner)
+    choice = Choice(*said_now(world), fault.pattern, fault.learner)
     key = OPERATORS_KEY if fault.signed else b"another key"
     Steering(world, control_records(choice, range(PARTITIONS), key), signed=fault.signed)
 
 
 def forget(world: World, fault: Forget) -> None:
     """Send one reset into every partition."""
-    reset = Reset(*_said_now(world), fault.pattern, fault.tenant)
+    reset = Reset(*said_now(world), fault.pattern, fault.tenant)
     Steering(world, control_records(reset, range(PARTITIONS), OPERATORS_KEY), signed=True)
 
 
@@ -81,6 +81,6 @@ def plant(world: World, fault: Plant) -> None:
         spec(policy), policy.version, policy.initial(), 7, f"workflow_type={fault.workflow_type}",
         5, 3,
     )  # fmt: skip
-    seed = Seed(*_said_now(world), fault.tenant, 0, (seeded,))
+    seed = Seed(*said_now(world), fault.tenant, 0, (seeded,))
     place = owner(fault.tenant, fault.workflow_type, PARTITIONS)
     Steering(world, control_records(seed, [place], OPERATORS_KEY), signed=True)

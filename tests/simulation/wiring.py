@@ -18,9 +18,11 @@ import agents.ownership
 import agents.recovery
 import agents.sink
 import agents.sweeper
+import agents.takeover
 import agents.thresholds
 import delivery.commits
 import delivery.intake
+import delivery.takeover
 import processing.merging
 import processing.tombstones
 from processing.answers import stored_threshold
@@ -37,6 +39,9 @@ BURIED = ("BURY_AFTER_S", "BURY_STARTS_AFTER_S")
 
 REWRITE_AFTER = 40
 """Records of the changelog after which the table is rewritten; 20,000 in earnest."""
+
+TAKEN_AT_ONCE = 400
+"""Bytes of the rows of one commit of a rebuild: several make a table; 2 MB in earnest."""
 
 answered = lru_cache(maxsize=4096)(stored_threshold)
 """What a row answers, worked out once: it depends on the row alone, and is asked at each opening,
@@ -99,6 +104,8 @@ def simulated() -> Iterator[None]:
         (agents.lane, {"end_process": end_process, "log": _Log()}),
         (agents.sweeper, {"log": _Log(), "SWEEP_S": SWEEP_S}),
         (agents.adoption, {"log": _Log()}),
+        (agents.takeover, {"read_batches": clients.read_events, "log": _Log()}),
+        (delivery.takeover, {"COMMIT_BYTES": TAKEN_AT_ONCE}),
         (agents.defaults, {
             "log": _Log(), "time": SimpleNamespace(time_ns=lambda: _now_ms() * 1_000_000),
         }),

@@ -1,0 +1,89 @@
+"""Which rebuild a partition follows: the latest, and how far it has come with it.
+
+While one is taken over the watermark stays before it, so that whoever has the partition next meets
+it again in the log.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import msgspec
+
+from processing.followed import Followed
+from processing.rows import CONTROL, control_body, control_row
+from topics.controls import Rebuild
+
+KEY: Final = CONTROL + b"rebuild"
+BEGUN: Final = ""
+DONE: Final = "done"
+PASSED: Final = "passed over"
+
+
+class Followup(msgspec.Struct, frozen=True, array_like=True):
+    """A rebuild, where it is, and what became of it: begun, done, or why it was not followed."""
+
+    rebuild: Rebuild
+    offset: int
+    result: str
+
+
+_encode = msgspec.msgpack.Encoder().encode
+_decode = msgspec.msgpack.Decoder(Followup).decode
+
+
+class Rebuilds(Followed[Followup]):
+    """That of one partition."""
+
+    def __init__(self, epoch: int, rules: str) -> None:
+        """`rules`: the digest of the partition's."""
+        super().__init__(epoch)
+        self._rules = rules
+
+    def restore(self, key: bytes, raw: bytes) -> None:
+        """Take up one row of the table."""
+        if key == KEY:
+            self._held[key] = _decode(control_body(raw))
+
+    def begin(self, rebuild: Rebuild, offset: int, watermark: int) -> Rebuild | None:
+        """Note that a rebuild is begun, and return it; None where a later one was followed.
+
+        Raises `ValueError` where it was made by other rules, or of another log.
+        """
+        if rebuild.rules != self._rules:
+            raise ValueError(
+                "rules: the rebuild was made by other settings than these (learner, levels, "
+                "idle days, most contexts, weights or feedback weight); give both the same"
+            )
+        if rebuild.epoch != self._epoch:
+            raise ValueError(f"epoch: the rebuild is of log {rebuild.epoch}, this is {self._epoch}")
+        held = self._held.get(KEY)
+        if held is not None and held.result != BEGUN and _order(held.rebuild) >= _order(rebuild):
+            return None
+        said = Followup(rebuild, offset, BEGUN)
+        self._hold(KEY, said, _encode(said), watermark)
+        return rebuild
+
+    def end(self, rebuild: Rebuild, result: str, offset: int) -> None:
+        """Note why it was not followed."""
+        said = Followup(rebuild, offset, result)
+        self._hold(KEY, said, _encode(said), offset)
+
+    def writes(self, offset: int) -> bool:
+        """Return whether rows of an offset may be there before the watermark is."""
+        held = self._held.get(KEY)
+        return held is not None and held.result == BEGUN and offset == held.offset
+
+
+def done_row(rebuild: Rebuild, epoch: int, offset: int) -> bytes:
+    """Return the row that says that a rebuild at an offset is done."""
+    return control_row(_encode(Followup(rebuild, offset, DONE)), epoch, offset)
+
+
+def followup_in(raw: bytes | None) -> Followup | None:
+    """Return what a row of the table says of a rebuild; None where there is none."""
+    return None if raw is None else _decode(control_body(raw))
+
+
+def _order(rebuild: Rebuild) -> tuple[int, str]:
+    return rebuild.at, rebuild.id

@@ -1,0 +1,150 @@
+"""A partition's table made anew at a rebuild's place in the log. Pure: records in, rows out.
+
+The rows are those that were staged, and what the log says between them and the rebuild, applied by
+the core. So they follow from the log alone, whoever computes them, however often: the worker that
+takes them over, the one after it, and a replay.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from hashlib import sha256
+from typing import Final
+
+from processing.controls import read_control
+from processing.partition import Partition
+from processing.rebuilds import KEY, done_row
+from processing.records import RecordBatch
+from processing.rows import (
+    PARTITION_KEY,
+    PartitionRow,
+    deleted,
+    encode_partition,
+    is_deleted,
+    with_version,
+)
+from processing.rules import Rules
+from topics.controls import Rebuild, Staged, is_control
+
+AT_ONCE_BYTES: Final = 450_000
+"""Bytes of the rows in one record: as base64, in JSON, they have to fit one of 900 kB."""
+
+Rows = dict[bytes, bytes]
+Row = tuple[bytes, bytes]
+
+
+class Takeover:
+    """The rows of one partition at a rebuild.
+
+    Give `gather` all records of `log`, call `begin`, give `apply` all of them once more; then the
+    rows are there, unless it is `refused`.
+    """
+
+    def __init__(
+        self,
+        rebuild: Rebuild,
+        offset: int,
+        partition: int,
+        partitions: int,
+        epoch: int,
+        rules: Rules,
+    ) -> None:
+        """`offset`: where the rebuild is in the log."""
+        self.log = range(rebuild.offset + 1, offset)
+        """The offsets of what is to be read."""
+        self.refused: str | None = None
+        """Why there are no rows: what was staged is not what was meant."""
+        self._rebuild, self._offset, self._epoch = rebuild, offset, epoch
+        self._operators_key = rules.operators_key
+        self._staged: dict[int, Sequence[Row]] = {}
+        self._rows: Rows = {}
+        self._core = Partition(partition, partitions, epoch, rules, self._rows.get)
+
+    def gather(self, batch: RecordBatch) -> None:
+        """Take the staged rows out of records."""
+        for place, offset in enumerate(batch.offsets):
+            headers = batch.headers.get(offset)
+            if headers is None or not is_control(headers):
+                continue
+            value, at = batch.values[place] or b"", batch.timestamps[place]
+            try:
+                control = read_control(value, headers, at, self._operators_key)
+            except ValueError:
+                continue  # a dead letter: nothing of it holds
+            if isinstance(control, Staged) and control.id == self._rebuild.id:
+                self._staged[control.place] = control.rows
+
+    def begin(self) -> bool:
+        """Take the staged rows up; return whether they are those that were meant."""
+        wanted = range(self._rebuild.places)
+        missing = sum(place not in self._staged for place in wanted)
+        rows = [row for place in wanted for row in self._staged.pop(place, ())]
+        if missing:
+            self.refused = f"{missing} of {len(wanted)} records of staged rows are not in the log"
+        elif digest_of(rows) != self._rebuild.digest:
+            self.refused = "the staged rows are not those that the rebuild names"
+        else:
+            self._rows.update(rows)
+            self._core.restore(rows)
+            if (found := self._core.watermark) != self._rebuild.offset:
+                self.refused = f"the staged rows are of offset {found}, not {self._rebuild.offset}"
+        return self.refused is None
+
+    def apply(self, batch: RecordBatch) -> None:
+        """Apply what came after the staged rows."""
+        position = 0
+        while position < len(batch):
+            position = self._core.apply(batch, position)
+            if self._core.taking is not None:
+                self._core.pass_over()
+            self._rows.update(self._core.commit().rows)
+
+    def rows(self) -> Rows:
+        """Return the partition's rows as they stand at the rebuild, none deleted.
+
+        Its own comes last, after the one that says that the rebuild is done: until both are in the
+        table, all is done again.
+        """
+        epoch, offset = self._epoch, self._offset
+        made = {
+            key: with_version(row, epoch, offset)
+            for key, row in self._rows.items()
+            if key != KEY and not is_deleted(row)
+        }
+        own = made.pop(PARTITION_KEY, encode_partition(PartitionRow(), epoch, offset))
+        made[KEY] = done_row(self._rebuild, epoch, offset)
+        made[PARTITION_KEY] = own
+        return made
+
+    def replacing(self, before: Iterable[bytes]) -> Iterator[Row]:
+        """Yield what makes a table these rows: markers of what is no more, then every row.
+
+        `before`: the keys that the table has.
+        """
+        rows = self.rows()
+        for key in before:
+            if key not in rows:
+                yield key, deleted(self._epoch, self._offset)
+        yield from rows.items()
+
+
+def staged_parts(rows: Iterable[Row]) -> Iterator[Sequence[Row]]:
+    """Cut rows into what goes into one record each, in order."""
+    part: list[Row] = []
+    size = 0
+    for key, row in rows:
+        size += len(key) + len(row)
+        if part and size > AT_ONCE_BYTES:
+            yield part
+            part, size = [], len(key) + len(row)
+        part.append((key, row))
+    if part:
+        yield part
+
+
+def digest_of(rows: Iterable[Row]) -> str:
+    """Return what tells some rows, in their order, from any others."""
+    found = sha256()
+    for key, row in rows:
+        found.update(b"%d %d " % (len(key), len(row)) + key + row)
+    return found.hexdigest()

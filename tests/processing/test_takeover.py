@@ -1,0 +1,262 @@
+"""A rebuild in the log: the table it leads to, whoever makes it, and whatever is interrupted."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import delivery.takeover
+from delivery.takeover import replacing
+from processing.choices import choice_row
+from processing.partition import Partition
+from processing.rebuilds import KEY, followup_in
+from processing.rows import (
+    PARTITION_KEY,
+    context_key,
+    context_of,
+    decode_context,
+    version,
+    with_version,
+)
+from processing.rules import Rules
+from processing.takeover import digest_of, staged_parts
+from replay.following import Following, Place
+from tests.processing.building import (
+    EMA,
+    EPOCH,
+    NOW,
+    TD,
+    Table,
+    event,
+    fetch,
+    judged,
+    live,
+    make,
+    reasons,
+    start,
+)
+from tests.processing.test_controls import record
+from topics.controls import Choice, Rebuild, Staged
+
+PLACE = Place(0, 1, EPOCH)
+RULES = Rules(TD)
+
+
+def log(*records: Any) -> Any:
+    """One fetch of events (as they are) and control records (made by `record`)."""
+    batch = fetch(*(each[0] if isinstance(each, tuple) else each for each in records))
+    for place, each in enumerate(records):
+        if isinstance(each, tuple):
+            batch.headers[place] = each[1]
+    return batch
+
+
+def follow(records: list[Any], rules: Rules = RULES, **how: Any) -> Following:
+    """Take a partition through a log, its rebuilds fed from the same log."""
+    following = Following(PLACE, rules, how.pop("rows", {}), **how)
+    if not records:
+        return following
+    for takeover in following.apply(log(*records)):
+        part = log(*records)
+        part.drop_before(takeover.log.start)
+        part.drop_from(takeover.log.stop)
+        takeover.gather(part)
+        if takeover.begin():
+            takeover.apply(part)
+    return following
+
+
+def rebuilt(fresh: Following, at: int = NOW, **fields: Any) -> list[Any]:
+    """Return the records that bring a fresh table into the log."""
+    rows = [(key, row) for key, row in live(fresh.table).items() if key != KEY]
+    parts = list(staged_parts(rows))
+    said: dict[str, Any] = {
+        "id": f"r{at}", "at": at, "epoch": EPOCH, "offset": fresh.watermark, "places": len(parts),
+        "digest": digest_of(rows), "rules": RULES.digest, **fields,
+    }  # fmt: skip
+    staged = [Staged(said["id"], at, place, tuple(part)) for place, part in enumerate(parts)]
+    return [record(each) for each in (*staged, Rebuild(**said))]
+
+
+def content(following: Following) -> Table:
+    """Return rows without the places that they are of, and without the rebuild's own."""
+    return {key: with_version(row, 0, 0) for key, row in live(following.table).items()
+            if key != KEY}  # fmt: skip
+
+
+BEFORE = [
+    start(),
+    judged(user_id="alice"),
+    judged(False, workflow_type="order"),
+    start(task_id="t2"),
+]
+BETWEEN = [event(task_id="t1", tool_id="search"), judged(tenant="globex")]
+AFTER = [event(task_id="t2", tool_id="cancel"), judged(user_id="alice")]
+
+
+def test_a_rebuild_as_it_was_changes_nothing_but_versions() -> None:
+    sent = rebuilt(follow(BEFORE))
+    found = follow([*BEFORE, *BETWEEN, *sent])
+    at = len(BEFORE) + len(BETWEEN) + len(sent) - 1
+    assert {version(row) for row in live(found.table).values()} == {(EPOCH, at)}
+    said = followup_in(found.table[KEY])
+    assert said is not None
+    assert said.result == "done"
+    plain = follow([*BEFORE, *BETWEEN])
+    assert content(found) == content(plain)
+    assert content(follow([*BEFORE, *BETWEEN, *sent, *AFTER])) == content(
+        follow([*BEFORE, *BETWEEN, *AFTER])
+    )
+
+
+def test_a_damaged_table_is_replaced_and_what_is_too_much_is_marked() -> None:
+    sent = rebuilt(follow(BEFORE))
+    damaged = dict(follow(BEFORE).table)
+    wrong = follow([judged(tenant="nobody")]).table
+    extra = context_key("nobody", "workflow_type=refund")
+    damaged[extra] = wrong[extra]
+    following = Following(PLACE, RULES, damaged)
+    batch = log(*BEFORE, *BETWEEN, *sent)
+    for takeover in following.apply(batch):
+        part = log(*BEFORE, *BETWEEN, *sent)
+        part.drop_before(takeover.log.start)
+        part.drop_from(takeover.log.stop)
+        takeover.gather(part)
+        assert takeover.begin()
+        takeover.apply(part)
+    assert content(following) == content(follow([*BEFORE, *BETWEEN]))
+    assert extra in following.table
+    assert extra not in live(following.table)
+
+
+def test_another_policy_is_learned_as_if_chosen_before_the_first_record() -> None:
+    choice = Choice("c", NOW, "domain=retail", "ema", "acme")
+    key, row = choice_row(choice, EPOCH)
+    fresh = follow(BEFORE, rows={key: row}, pass_over=True)
+    found = follow([*BEFORE, *BETWEEN, *rebuilt(fresh, choice=choice), *AFTER])
+    first = [record(choice), *BEFORE, *BETWEEN, *AFTER]
+    right = follow(first)
+    for each, raw in live(right.table).items():
+        if each[:1] != b"c":
+            continue
+        now, then = decode_context(found.table[each]), decode_context(raw)
+        learner = "ema" if "domain=retail" in each.decode() and b"acme" in each else "td"
+        assert (now.learner, then.learner) == (learner, learner), context_of(each)
+        assert now[2:] == then[2:]
+
+
+def test_of_two_the_later_counts_and_a_repetition_changes_nothing() -> None:
+    early, late = rebuilt(follow(BEFORE), NOW), rebuilt(follow(BEFORE), NOW + 1)
+    found = follow([*BEFORE, *late, *BETWEEN, *early, late[-1]])
+    said = followup_in(found.table[KEY])
+    assert said is not None
+    assert said.rebuild.at == NOW + 1
+    assert content(found) == content(follow([*BEFORE, *BETWEEN]))
+
+
+@pytest.mark.parametrize(
+    ("change", "why"),
+    [
+        ({"places": 2}, "1 of 2 records"),
+        ({"digest": "0" * 64}, "not those that the rebuild names"),
+        ({"offset": 5}, "1 of 1 records"),
+    ],
+)
+def test_what_is_not_whole_is_refused_and_the_table_stays(change: Any, why: str) -> None:
+    sent = rebuilt(follow(BEFORE), **change)
+    found = follow([*BEFORE, *sent, *BETWEEN])
+    said = followup_in(found.table[KEY])
+    assert said is not None
+    assert why in said.result
+    assert content(found) == content(follow([*BEFORE, *BETWEEN]))
+
+
+def test_one_made_by_other_rules_is_a_dead_letter() -> None:
+    sent = rebuilt(follow(BEFORE), rules=Rules(EMA).digest)
+    core = make({})
+    batch = log(*BEFORE, *sent)
+    assert core.apply(batch) == len(batch)
+    assert core.taking is None
+    (reason,) = reasons(core.commit())
+    assert "settings" in reason
+
+
+def test_who_passes_over_follows_the_choice_from_there_on() -> None:
+    choice = Choice("c", NOW, "*", "ema")
+    found = follow([*BEFORE, *rebuilt(follow(BEFORE), choice=choice), *AFTER], pass_over=True)
+    assert decode_context(found.table[context_key("acme", "workflow_type=refund")]).learner == "ema"
+    assert content(found) == content(follow([*BEFORE, record(choice), *AFTER]))
+
+
+def test_ended_after_any_commit_the_next_owner_comes_to_the_same_table(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(delivery.takeover, "COMMIT_BYTES", 100)
+    sent = rebuilt(follow(BEFORE))
+    records = [*BEFORE, *BETWEEN, *sent]
+    right = live(follow(records).table)
+    table: Table = {}
+    core = make(table)
+    core.apply(log(*records))
+    commit = core.commit()
+    assert commit.end == core.reached == len(records) - 1  # the next owner publishes from there
+    assert core.watermark < core.reached  # and meets it again
+    table.update(commit.rows)
+    done = 0
+    while True:
+        again = Partition(0, 1, EPOCH, RULES, table.get)
+        again.restore(list(table.items()))  # which finds no row ahead
+        again.apply(log(*records))
+        if again.taking is None:
+            break
+        table.update(again.commit().rows)
+        commits = list(_commits(again, records, table))
+        assert len(commits) > 4
+        assert [each.end for each in commits[:-1]] == [again.reached] * (len(commits) - 1)
+        done += 1  # one commit more each time, then the process ends
+        for each in commits[:done]:
+            table.update(each.rows)
+    assert done == len(commits)
+    assert live(table) == right
+    assert table[PARTITION_KEY] == right[PARTITION_KEY]
+
+
+def _commits(core: Partition, records: list[Any], table: Table) -> Any:
+    from processing.takeover import Takeover
+
+    assert core.taking is not None
+    takeover = Takeover(core.taking, core.reached, 0, 1, EPOCH, RULES)
+    part = log(*records)
+    part.drop_before(takeover.log.start)
+    part.drop_from(takeover.log.stop)
+    takeover.gather(part)
+    assert takeover.begin()
+    takeover.apply(part)
+    return replacing(takeover.replacing(list(table)), 0, core.reached)
+
+
+@given(
+    st.lists(
+        st.tuples(st.sampled_from("abc"), st.sampled_from(["u", "v", None]), st.booleans()),
+        min_size=1,
+    ),
+    st.integers(0, 30),
+    st.integers(0, 30),
+)
+def test_wherever_it_was_staged_and_wherever_it_is_the_state_is_the_same(
+    outcomes: list[tuple[str, str | None, bool]], first: int, second: int
+) -> None:
+    events = [judged(right, workflow_type=kind, **({"user_id": user} if user else {}))
+              for kind, user, right in outcomes]  # fmt: skip
+    staged, at = sorted((min(first, len(events)), min(second, len(events))))
+    sent = rebuilt(follow(events[:staged]))
+    assert content(follow([*events[:at], *sent, *events[at:]])) == content(follow(events))
+
+
+@given(st.lists(st.tuples(st.binary(max_size=40), st.binary(max_size=40)), max_size=40))
+def test_parts_are_the_rows_in_order(rows: list[tuple[bytes, bytes]]) -> None:
+    assert [row for part in staged_parts(rows) for row in part] == rows
+    assert all(staged_parts(rows))

@@ -1,0 +1,78 @@
+"""A partition taken through all its logs, rebuilds included; and an operator who rebuilds one."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from processing.rebuilds import KEY
+from processing.records import RecordBatch
+from processing.rows import with_version
+from processing.takeover import digest_of, staged_parts
+from replay.following import Following, Place
+from replay.table import Rows, live
+from tests.simulation.broker import PARTITIONS, Record
+from tests.simulation.faults import Rebuild as RebuildFault
+from tests.simulation.steering import OPERATORS_KEY, Steering, said_now
+from tests.simulation.world import World
+from topics.catalogue import EVENTS
+from topics.controls import Rebuild, Staged, control_records
+
+
+def followed(world: World, partition: int, last: int | None = None) -> Following:
+    """Return one plain pass over everything that the logs held, of the present one `last` records
+    at the most."""
+    rows: Rows = {}
+    for epoch, broker in world.past:
+        records = broker.logs[EVENTS.name][partition].everything
+        place = Place(partition, PARTITIONS, epoch)
+        rows = live(_through(world, _adopted(rows, epoch), records, place).table)
+    epoch = world.epoch.number
+    records = world.broker.logs[EVENTS.name][partition].everything[:last]
+    return _through(world, _adopted(rows, epoch), records, Place(partition, PARTITIONS, epoch))
+
+
+def _adopted(rows: Rows, epoch: int) -> Rows:
+    return {key: with_version(row, epoch, -1) for key, row in rows.items()}
+
+
+def _through(world: World, rows: Rows, records: Sequence[Record], place: Place) -> Following:
+    following = Following(place, world.rules, rows)
+    if not records:
+        return following
+    for takeover in following.apply(_batch(place.partition, records)):
+        part = [record for record in records if record.offset in takeover.log]
+        takeover.gather(_batch(place.partition, part))
+        if takeover.begin():
+            takeover.apply(_batch(place.partition, part))
+    return following
+
+
+def _batch(partition: int, records: Sequence[Record]) -> RecordBatch:
+    return RecordBatch(
+        EVENTS.name, partition, 0, 0,
+        [record.offset for record in records],
+        [record.timestamp for record in records],
+        [record.key for record in records],
+        [record.value for record in records],
+        {record.offset: record.headers for record in records if record.headers},
+    )  # fmt: skip
+
+
+def rebuild(world: World, fault: RebuildFault) -> None:
+    """Send what the log says of a partition, as of some records ago, to be its table."""
+    length = len(world.broker.logs[EVENTS.name][fault.partition].everything)
+    fresh = followed(world, fault.partition, max(0, length - fault.ago))
+    rows = [(key, row) for key, row in live(fresh.table).items() if key != KEY]
+    id, at = said_now(world)
+    parts = list(staged_parts(rows))
+    staged = [Staged(id, at, place, tuple(part)) for place, part in enumerate(parts)]
+    said = Rebuild(
+        id, at, world.epoch.number, fresh.watermark, len(parts), digest_of(rows),
+        world.rules.digest,
+    )  # fmt: skip
+    records = [
+        record
+        for control in (*staged, said)
+        for record in control_records(control, [fault.partition], OPERATORS_KEY)
+    ]
+    Steering(world, records, signed=True)
