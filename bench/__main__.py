@@ -40,11 +40,16 @@ def main() -> None:
     parser.add_argument("--kafka", default="apache", help="apache (Java, Maven) or embedded")
     parser.add_argument("--policy", action="append", help="learn: only this one; repeat for more")
     parser.add_argument("--seeds", type=int, default=20, help="learn: seeds per world")
+    parser.add_argument("--first-seed", type=int, default=1000, help="learn: the first of them")
+    parser.add_argument("--world", action="append", help="learn: only this one; repeat for more")
     parser.add_argument("--traces", type=Path, help="learn: agent runs, JSONL")
     arguments = parser.parse_args()
     module = importlib.import_module(f"bench.{arguments.name}")
     if arguments.name == "learn":
-        figures = module.run(arguments.policy or (), arguments.seeds, arguments.traces)
+        figures = module.run(
+            arguments.policy or (), arguments.seeds, arguments.traces,
+            first_seed=arguments.first_seed, worlds=arguments.world or (),
+        )  # fmt: skip
     elif arguments.name == "read":
         figures = module.run()
     else:
