@@ -20,7 +20,7 @@ from bench.trace_share import airline_of_tau_bench, hindsight, predictions
 from bench.worlds import LENGTH, WORLDS, Event, World, abrupt_drift
 from demo.traces import read_runs
 from learners.outcome import Outcome
-from learners.policy import Policy, State
+from learners.policy import Policy, State, spec
 from learners.registry import DEFAULT, POLICIES, policy
 from replay.backtest import Replay, started
 from replay.outcomes import Judged
@@ -57,7 +57,8 @@ def run(
         if runs:
             figures |= on_traces(learner, runs, orders)
         found[name] = {**figures, **speed(learner)}
-    met = [goal._asdict() for goal in goals(found)]
+    named = {spec(policy(name)): figures for name, figures in found.items()}
+    met = [goal._asdict() for goal in goals(named)]
     seen = {"default": DEFAULT, "seeds": seeds, "first_seed": first_seed}
     return {**seen, "policies": found, "goals": met}
 
@@ -150,11 +151,12 @@ def _trace_share(learner: Policy, judged: Sequence[Judged]) -> float:
     return earned / hindsight(judged)
 
 
-def speed(learner: Policy, rounds: int = 20, count: int = 1000) -> dict[str, float]:
+def speed(learner: Policy, rounds: int = 400, count: int = 100) -> dict[str, float]:
     """Return microseconds of one outcome through four levels, and of one threshold: best round.
 
     A busy machine is slow for everybody, so each round also times a fixed loop (`_yardstick`). The
-    ratio of the two is what may be compared between machines.
+    ratio of the two is what may be compared between machines. Rounds are shorter than a turn on a
+    core, so that the best of them was not interrupted.
     """
     chain: Sequence[State] = [learner.initial()]
     while len(chain) < 4:
