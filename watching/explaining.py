@@ -111,7 +111,7 @@ def sentences(explanation: Explanation) -> Iterator[str]:
         yield "nothing is learned of this context or those above it: the default answers"
         return
     if told.level == DEFAULT_PATH:
-        yield "nothing is learned here: what the tenant's other workflow types taught answers"
+        yield "nothing is learned here: the default of the tenant's other workflow types answers"
         yield from _worth(told, learned)
         return
     finer = explanation.levels[-1].path
