@@ -44,11 +44,18 @@ OPTIONS: Final[dict[str, tuple[type, str]]] = {
     "data": (Path, "history: directory kept from run to run"),
     "learner": (str, "history, scale: the policy that learns"),
     "seeds": (int, "learn, skew: seeds per world"),
+    "first_seed": (int, "learn: the first of them"),
     "against": (str, "core: another checkout, measured in turns"),
     "traces": (Path, "learn: agent runs, JSONL"),
 }
 """Parameters of the benchmarks' `run`, as options."""
-FLAGS: Final = {"count": "events", "policies": "policy"}
+REPEATED: Final = {
+    "policies": "learn: only this policy",
+    "worlds": "learn: only this world",
+}
+FLAGS: Final = {
+    "count": "events", "first_seed": "first-seed", "policies": "policy", "worlds": "world",
+}  # fmt: skip
 """Where an option has another name."""
 
 
@@ -81,9 +88,9 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("name", choices=BENCHMARKS, metavar="NAME", help="one of those above")
     parser.add_argument("--json", action="store_true", help="one JSON object on the last line")
     parser.add_argument("--kafka", help="apache (Java, Maven; the default) or embedded")
-    parser.add_argument(
-        "--policy", dest="policies", action="append", help="learn: only this one; repeat for more"
-    )
+    for name, what in REPEATED.items():
+        flag = f"--{FLAGS[name]}"
+        parser.add_argument(flag, dest=name, action="append", help=f"{what}; repeat for more")
     for name, (kind, what) in OPTIONS.items():
         parser.add_argument(f"--{FLAGS.get(name, name)}", dest=name, type=kind, help=what)
     return parser

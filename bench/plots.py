@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Final
 
 from bench.measuring import say
-from bench.worlds import LENGTH, WORLDS, abrupt_drift, sigma
+from bench.worlds import LENGTH, WORLDS, Event, abrupt_drift, sigma
 from headstart.calibration import logit
 from learners.registry import policy
 from replay.backtest import Replay
@@ -77,22 +77,33 @@ def what_a_threshold_does() -> str:
     )
 
 
-def thresholds_under_drift() -> str:
-    """Draw each learner's threshold for one user through an abrupt drift."""
+def thresholds_under_drift(names: Sequence[str]) -> str:
+    """Draw learners' thresholds for one user through an abrupt drift, and the best there is."""
     events = abrupt_drift(SEED)
     path = events[0].judged.paths
     lines: dict[str, Series] = {}
-    for name in ("hops", "td", "ema", "sliding"):
+    for name in names:
         replay, line = Replay(policy(name)), []
         for n, event in enumerate(events):
             replay.learn(*event.judged)
             if n % 20 == 0:
                 line.append((float(n), replay.answer(path, event.judged.outcome).threshold))
         lines[name] = line
+    lines["best"] = best_thresholds(events, path)
     return plot(
         "From prediction 2,000 on, confidences are too high", "predictions", "threshold",
         lines, 0.4, 1.0,
     )  # fmt: skip
+
+
+def best_thresholds(events: Sequence[Event], path: Sequence[str]) -> Series:
+    """Return the least confidence of a user that pays, before the drift and after it."""
+    line = []
+    for begin, end in ((0, LENGTH // 2), (LENGTH // 2, LENGTH)):
+        own = [each for each in events[begin:end] if each.judged.paths == path and each.worth > 0]
+        least = min(each.judged.outcome.confidence for each in own)
+        line += [(float(begin), least), (float(end - 1), least)]
+    return line
 
 
 def earnings(world: str, names: Sequence[str], title: str) -> str:
@@ -119,7 +130,8 @@ def main() -> None:
     FOLDER.mkdir(parents=True, exist_ok=True)
     drawn = {
         "threshold": what_a_threshold_does(),
-        "drift": thresholds_under_drift(),
+        "drift": thresholds_under_drift(("hops", "td", "ema", "sliding")),
+        "drift-others": thresholds_under_drift(("histogram", "hedge", "aci", "gradient")),
         "earned-drift": earnings(
             "abrupt drift", ("hops", "sliding", "td", "ema"),
             f"Half of {LENGTH:,} predictions in, the world changes",

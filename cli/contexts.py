@@ -23,6 +23,9 @@ def contexts(
 ) -> None:
     """List contexts with what was counted in them, those that learned last first.
 
+    FP: the share of what was started that was wrong; FN: of what was not started that was right.
+    saved, wasted: seconds. With --json all that `thresholds show --json` has under "metrics".
+
     Example: headstart contexts --tenant acme --since 1h --limit 20
     """
     from settings import read_settings
@@ -43,25 +46,38 @@ def contexts(
     if json:
         show_json({"contexts": found[:limit], "total": len(found)})
         return
-    columns = ("tenant", "path", "outcomes", "hits", "misses", "speculate", "last")
-    rows = [{**each, "last": shown_moment(each["at"])} for each in found[:limit]]
+    columns = (
+        "tenant", "path", "outcomes", "hits", "misses", "FP", "FN", "saved", "wasted", "speculate",
+        "last",
+    )  # fmt: skip
+    rows = [_shown(each) for each in found[:limit]]
     show_table(columns, [[each[column] for column in columns] for each in rows])
     say(f"{len(rows)} of {len(found)}, those that learned last first")
 
 
 def _counted(served: dict[str, Any]) -> dict[str, Any]:
+    from processing.tally import metrics
     from watching.learning import counts_of
 
-    counts = counts_of(served)
     return {
         "tenant": served["tenant"],
         "workflow_type": served["workflow_type"],
         "path": served["path"],
         "outcomes": served["outcomes"],
-        "hits": counts.speculative_right,
-        "misses": counts.speculative - counts.speculative_right,
-        "saved_ms": counts.saved / 1000,
-        "wasted_ms": counts.wasted / 1000,
+        **metrics(counts_of(served)),
         "speculate": round(served["speculate"], 4),
         "at": served["at"],
+    }
+
+
+def _shown(context: dict[str, Any]) -> dict[str, Any]:
+    """Return what the table has of a context."""
+    fp, fn = (context[name] for name in ("fp_rate", "fn_rate"))
+    return {
+        **context,
+        "FP": "" if fp is None else f"{fp:.1%}",
+        "FN": "" if fn is None else f"{fn:.1%}",
+        "saved": f"{context['saved_ms'] / 1000:,.1f}",
+        "wasted": f"{context['wasted_ms'] / 1000:,.1f}",
+        "last": shown_moment(context["at"]),
     }

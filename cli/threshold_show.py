@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 
 Tool = Annotated[str | None, typer.Option(help="The tool that is guessed.")]
 _PLOT_ROWS = 10
+_SAID = {"speculative": "started early", "suggestion": "suggested", "explicit": "asked"}
+"""The answers of `learners.modes` as people say them."""
 
 
 def show(
@@ -35,8 +37,9 @@ def show(
 ) -> None:
     """Show the threshold that an executor is told for one context, and why.
 
-    Which level answers, on what evidence, how it is calibrated, when it last learned, and which
-    overrides are in force, the most specific first. With --json also the level's metrics.
+    Which level answers, on what evidence, how it is calibrated, when it last learned, how often
+    each of the three answers was wrong there, and which overrides are in force, the most specific
+    first.
 
     Example: headstart thresholds show --workflow-type refund --domain retail --user u7
     """
@@ -47,7 +50,7 @@ def show(
     paths = _paths(path_of(settings, workflow_type, domain, user, context), workflow_type)
     asked = explain(settings.redis, tenant, workflow_type, paths, tool, now_ms())
     found = asyncio.run(asked)
-    if not found.threshold.known:
+    if all(level.outcomes is None for level in found.levels):
         warn_of_unknown(settings, tenant, workflow_type)
     if json:
         show_json(_described(found))
@@ -79,8 +82,36 @@ def _show_why(found: Explanation) -> None:
             for level in found.levels
         ],
     )
+    if found.metrics is not None:
+        _show_metrics(found.metrics)
     for each in found.overrides:
         print(f"override: {_named(each)}")
+
+
+def _show_metrics(metrics: Mapping[str, Any]) -> None:
+    """Print what happened where a level answers: false positives and negatives of each answer."""
+    modes = metrics["modes"]
+    show_table(
+        ("what was done", "outcomes", "wrong (FP)", "right, not started (FN)"),
+        [
+            (said, f"{modes[mode]['outcomes']:.0f}", _percent(modes[mode]["fp"]),
+             _percent(modes[mode]["fn"]))
+            for mode, said in _SAID.items()
+        ],
+    )  # fmt: skip
+    means = [f"mean confidence {_number(metrics['mean_confidence'], '.3f')}"]
+    means.append(f"mean execution {_number(metrics['mean_execution_ms'], ',.0f')} ms")
+    means.append(f"saved {metrics['saved_ms']:,.0f} ms, wasted {metrics['wasted_ms']:,.0f} ms")
+    means.append(f"{metrics['feedback_accepted']} of {metrics['feedback']} verdicts accept")
+    print(f"  {'; '.join(means)}")
+
+
+def _percent(share: float | None) -> str:
+    return "" if share is None else f"{share:.1%}"
+
+
+def _number(value: float | None, form: str) -> str:
+    return "unknown" if value is None else format(value, form)
 
 
 def _described(found: Explanation) -> dict[str, Any]:

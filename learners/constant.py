@@ -8,7 +8,7 @@ from math import nextafter
 from typing import Final
 
 from learners.outcome import Outcome, Run
-from learners.policy import START, Separate, State, Thresholds
+from learners.policy import START, SUGGEST_START, Separate, State, Thresholds
 
 _ABOVE_ALL: Final = nextafter(1.0, 2.0)
 """The next float above 1: no confidence reaches it."""
@@ -33,15 +33,16 @@ class _Constant(Separate):
 
 @dataclass(frozen=True)
 class Fixed(_Constant):
-    """One threshold for all, `speculate`: .92 where nothing is said (source 000, §3.1)."""
+    """The same thresholds for all: .92 (source 000, §3.1) and .70 (source 002) unless said."""
 
     speculate: float = START
+    suggest: float = SUGGEST_START
 
     name = "fixed"
 
     def thresholds(self, state: State) -> Thresholds:  # noqa: ARG002
-        """Return the fixed threshold, for suggestions too."""
-        return Thresholds(self.speculate, self.speculate)
+        """Return the fixed thresholds; one that is worth starting is worth showing."""
+        return Thresholds(self.speculate, min(self.suggest, self.speculate))
 
 
 @dataclass(frozen=True)

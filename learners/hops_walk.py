@@ -88,6 +88,13 @@ class HopsWalk:
         while waiting and (first := next(iter(waiting))) < before:
             del waiting[first]
 
+    def reset(self, contexts: Sequence[int]) -> None:
+        """Forget contexts, which begin anew with their next outcome."""
+        for context in contexts:
+            if context < len(self._states):
+                self._states[context] = None
+            self._cold.pop(context, None)
+
     def _begun(self, chain: tuple[int, ...]) -> list[Any]:
         """Return the states of a chain; those it does not have as they begin (`Hops.begin`)."""
         gain = cost = 0.0

@@ -1,14 +1,13 @@
 """Three answers (sources 000 and 002): speculate, suggest or ask, and how often each is wrong.
 
-Not here: how the two thresholds are learned (each policy's own affair).
+Not here: how the two thresholds are learned (each policy's own affair), and who counts.
 """
 
 from __future__ import annotations
 
 from typing import Final, NamedTuple
 
-from learners.outcome import Outcome
-from learners.policy import State, Thresholds
+from learners.policy import State
 
 SPECULATIVE: Final = "speculative"
 SUGGESTION: Final = "suggestion"
@@ -29,24 +28,11 @@ class Rates(NamedTuple):
     fn: float | None
 
 
-def mode_of(confidence: float, thresholds: Thresholds) -> str:
-    """Return which of the three answers a confidence gets."""
-    if confidence >= thresholds.speculate:
-        return SPECULATIVE
-    return SUGGESTION if confidence >= thresholds.suggest else EXPLICIT
-
-
-def counted(counts: State, outcome: Outcome, thresholds: Thresholds, keep: float = 1.0) -> State:
-    """Return (count, hits) of each of `MODES` after an outcome; old ones decay by `keep`."""
-    at = 2 * MODES.index(mode_of(outcome.confidence, thresholds))
-    changed = [keep * value for value in counts] if counts else [0.0] * (2 * len(MODES))
-    changed[at] += 1.0
-    changed[at + 1] += 1.0 if outcome.correct else 0.0
-    return tuple(changed)
-
-
 def rates(counts: State) -> dict[str, Rates]:
-    """Return the rates of each mode; both None where it never occurred."""
+    """Return the rates of each mode from (count, hits) of each of `MODES`.
+
+    Both are None where it never occurred.
+    """
     found = {}
     for place, mode in enumerate(MODES):
         count, hits = counts[2 * place : 2 * place + 2] if counts else (0.0, 0.0)

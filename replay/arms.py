@@ -56,6 +56,10 @@ class Arm(Protocol):
         """Forget what was asked about before a number and can no longer be judged."""
         ...
 
+    def reset(self, contexts: Sequence[int]) -> None:
+        """Forget contexts, which begin anew with their next outcome."""
+        ...
+
 
 class _Walking:
     """The states of one policy by context, and of what was asked about and is not yet judged."""
@@ -77,6 +81,13 @@ class _Walking:
         waiting = self._waiting
         while waiting and (first := next(iter(waiting))) < before:
             del waiting[first]
+
+    def reset(self, contexts: Sequence[int]) -> None:
+        """Forget contexts, which begin anew with their next outcome."""
+        states = self._states
+        for context in contexts:
+            if context < len(states):
+                states[context] = None
 
 
 class SeparateArm(_Walking):
@@ -188,6 +199,10 @@ class HopsArm:
         """Forget what was asked about before a number and can no longer be judged."""
         self._walk.forget(before)
 
+    def reset(self, contexts: Sequence[int]) -> None:
+        """Forget contexts, which begin anew with their next outcome."""
+        self._walk.reset(contexts)
+
 
 class PlainArm(_Walking):
     """Any policy, level by level as a reader resolves them; times what learning takes."""
@@ -242,6 +257,9 @@ class LiveArm:
 
     def forget(self, before: int) -> None:
         """Do nothing: nothing is kept."""
+
+    def reset(self, contexts: Sequence[int]) -> None:
+        """Do nothing: nothing is learned."""
 
 
 def arm_of(policy: Policy, *, suggest: bool = False) -> Arm:

@@ -7,7 +7,7 @@ on the same outcomes. Not here: reading them (`outcomes`), sums over them (`scor
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from time import perf_counter_ns
 from typing import NamedTuple
 
@@ -55,6 +55,11 @@ class Replay:
         self.nanoseconds += perf_counter_ns() - begun
         self.updates += 1
         self._states.update(zip(paths, learned, strict=True))
+
+    def forget(self, holds: Callable[[str], bool]) -> None:
+        """Forget the contexts, by path, that are to learn anew."""
+        for path in [path for path in self._states if holds(path)]:
+            del self._states[path]
 
     def _chain(self, paths: Sequence[str]) -> list[State]:
         """Return the states of the paths as they stand now: a reader resolves its chain anew."""

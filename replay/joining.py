@@ -14,7 +14,7 @@ from zlib import crc32
 from headstart.contexts import context_paths
 from learners.constant import Always
 from learners.outcome import Outcome
-from processing.choices import Choices
+from processing.choices import Choices, matcher
 from processing.contexts import Contexts
 from processing.defaults import Defaults
 from processing.partition import Commit, Partition
@@ -27,7 +27,7 @@ from replay.learning import commits
 from replay.outcomes import ROOT
 from replay.scales import Scales
 from replay.tally import GROUPS
-from topics.controls import Control
+from topics.controls import Control, Reset
 from topics.records import EventFields
 
 MOST_NAMED: Final = 20
@@ -187,7 +187,12 @@ class Joiner(Partition):
         self._forgot = 0
 
     def _follow(self, control: Control, offset: int) -> None:
-        """Pass a control record over: it is about what the agent itself learned."""
+        """Forget what operators had forgotten; pass over what is about one learner's own state."""
+        if isinstance(control, Reset):
+            holds = matcher(control.pattern, control.tenant)
+            if self._interventions.new(control):
+                self._interventions.note(control, offset)
+                self._judge.reset(holds)
 
     def take(self, batch: RecordBatch, notes: Notes) -> None:
         """Apply a batch whole."""

@@ -211,6 +211,18 @@ class Judge:
             part.first = part.first or block.at
             part.last = max(part.last, self.clock)
 
+    def reset(self, holds: Callable[[str, str], bool]) -> None:
+        """Have every arm forget the contexts, by tenant and path, that are to learn anew."""
+        known = self._known
+        gone = [n for n, place in enumerate(self.places) if known[n] and holds(*place)]
+        if not gone:
+            return
+        self.flush()
+        for context in gone:
+            known[context] = False
+        for arm in self._arms.values():
+            arm.reset(gone)
+
     def forget(self, before: int) -> None:
         """Forget predictions asked about before an event time, which nobody will judge any more."""
         gone = -1

@@ -1,18 +1,20 @@
 """Why a context is told what it is told: which level answers, on what evidence, since when.
 
-One question to Redis; the answer is made of it as a reader makes it (headstart.answers).
+One question to Redis, and one for the tenant's default where nothing else is known; the answer is
+made of it as a reader makes it (headstart.answers).
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import msgspec
 
 from headstart.answers import Threshold, answer_of, read_value
 from headstart.calibration import probability
+from headstart.contexts import DEFAULT_PATH
 from headstart.overrides import read_overrides
 from processing.tally import metrics
 from sinks.served import overrides_for, served_chain
@@ -45,7 +47,7 @@ class Explanation:
     @property
     def metrics(self) -> dict[str, Any] | None:
         """Hits, misses, what was saved and wasted, at the level that answers."""
-        counts = self.value.get("counts")
+        counts = None if self.threshold.level == DEFAULT_PATH else self.value.get("counts")
         return metrics(msgspec.convert(counts, Counts)) if counts else None
 
     @property
@@ -58,9 +60,13 @@ class Explanation:
 async def explain(
     redis: str, tenant: str, workflow_type: str, paths: Sequence[str], tool: str | None, now: int
 ) -> Explanation:
-    """Ask Redis once. `paths`: of the context, coarse to fine. Raises `RedisUnreachable`."""
+    """Ask Redis. `paths`: of the context, coarse to fine. Raises `RedisUnreachable`."""
     values, overrides = await served_chain(redis, tenant, workflow_type, paths)
-    return explained(values, overrides, paths, tool, now)
+    found = explained(values, overrides, paths, tool, now)
+    if found.threshold.known:
+        return found
+    default, _none = await served_chain(redis, tenant, "", [DEFAULT_PATH])
+    return by_default(found, default[0])
 
 
 def explained(
@@ -85,6 +91,14 @@ def explained(
     return Explanation(threshold, tuple(levels), in_force, served, now)
 
 
+def by_default(found: Explanation, value: Any) -> Explanation:
+    """Return the explanation where only a tenant's default, as it is served, may be known."""
+    default = answer_of([DEFAULT_PATH], [read_value(value)])
+    if not default.known:
+        return found
+    return replace(found, threshold=found.threshold.over(default), value=value)
+
+
 def sentences(explanation: Explanation) -> Iterator[str]:
     """Yield why, one reason a line."""
     told, learned = explanation.threshold, explanation.value
@@ -96,10 +110,18 @@ def sentences(explanation: Explanation) -> Iterator[str]:
     if not told.known:
         yield "nothing is learned of this context or those above it: the default answers"
         return
+    if told.level == DEFAULT_PATH:
+        yield "nothing is learned here: the default of the tenant's other workflow types answers"
+        yield from _worth(told, learned)
+        return
     finer = explanation.levels[-1].path
     where = "the context itself" if told.level == finer else "a level above, as finer ones know"
     yield f"{told.level} answers ({where}{'' if told.level == finer else ' nothing yet'})"
     yield from _evidence(explanation)
+    yield from _worth(told, learned)
+
+
+def _worth(told: Threshold, learned: Mapping[str, Any]) -> Iterator[str]:
     gain, cost = learned.get("gain") or 0.0, learned.get("cost") or 0.0
     if gain > 0 and cost > 0:
         needed = cost / (cost + gain)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from math import isfinite
+from math import isfinite, nextafter
 from struct import Struct
 from typing import Final, NamedTuple
 
@@ -16,10 +16,12 @@ from headstart.overrides import Override
 DEFAULT_SPECULATE: Final = 0.92
 DEFAULT_SUGGEST: Final = 0.70
 """The conservative thresholds of a context that nothing is known of."""
+_HIGHEST: Final = nextafter(1.0, 2.0)
+"""What a policy answers that starts nothing: no confidence reaches it."""
 
 
 class Threshold(NamedTuple):
-    """The answer for one context; confidences are in [0, 1].
+    """The answer for one context; confidences are in [0, 1], or just above 1: none will do.
 
     A guess at or above `speculate` is worth starting early, one at or above `suggest` worth
     showing. `level` is the context path that answered, or "default": then the tenant's learned
@@ -109,7 +111,7 @@ def read_value(stored: object) -> Learned | None:
         outcomes = int(stored["outcomes"])
     except (ValueError, TypeError, KeyError, OverflowError):
         return None
-    if not (0.0 <= speculate <= 1.0 and 0.0 <= suggest <= 1.0):
+    if not (0.0 <= speculate <= _HIGHEST and 0.0 <= suggest <= _HIGHEST):
         return None
     return Learned(version, speculate, suggest, outcomes, _deviation(stored.get("deviation")))
 

@@ -74,7 +74,8 @@ def decided(
     shown = guess.confidence >= threshold.suggest
     stated = f"confidence {guess.confidence:.3f}, {needed:.3f} needed"
     if mode == "observe":
-        would = "speculate" if confident and not objection and fits else "not speculate"
+        starts = confident and not objection and fits
+        would = "speculate" if starts else "suggest" if shown else "ask"
         return choice("ask", f"the mode is observe; would {would}: {objection or stated}")
     if not confident and not (explore and not objection and fits):
         return choice("suggest" if shown else "ask", stated)

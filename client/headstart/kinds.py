@@ -148,14 +148,18 @@ def user_feedback(
     accepted: bool | None = None,
     reward: float | None = None,
     source: Literal["user", "system"] = "user",
+    confidence: float | None = None,
     **common: Unpack[Common],
 ) -> Event:
     """What a user made of it. `target_id`: id of the event that is meant. `reward`: any number.
 
+    With `accepted`, and the `confidence` (in [0, 1]) of the prediction that is meant, it is one
+    more outcome of its context: name the same user and context as the prediction.
+
     Raises `InvalidEvent` naming the field.
     """
     data = {"target_id": target_id, "accepted": accepted, "reward": reward, "source": source}
-    return _event("user_feedback", common, data)
+    return _event("user_feedback", common, data, confidence=confidence)
 
 
 def _event(kind: str, common: Common, data: Mapping[str, Any], **fields: Any) -> Event:

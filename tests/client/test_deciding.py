@@ -179,3 +179,15 @@ def test_the_most_specific_override_wins(stored: list[dict[str, object]], tool: 
 )  # fmt: skip
 def test_a_corrupt_override_is_left_out(raw: bytes | None) -> None:
     assert decode_overrides(raw) == ()
+
+
+@pytest.mark.parametrize(
+    ("confidence", "would"), [(0.95, "speculate"), (0.75, "suggest"), (0.3, "ask")]
+)
+def test_observing_says_which_of_the_three_it_would_be(confidence: float, would: str) -> None:
+    guess, threshold = Guess("search", confidence), Threshold(0.9, 0.7)
+    observed = decided(guess, threshold, "observe", objection=SAFE, fits=True, explore=True)
+    assert (observed.action, observed.explored) == ("ask", False)
+    assert f"would {would}: " in observed.reason
+    acted = decided(guess, threshold, "act", objection=SAFE, fits=True, explore=False)
+    assert acted.action == would

@@ -57,6 +57,7 @@ def test_a_constructor_makes_a_valid_event(kind: str) -> None:
         ("hil_decision", {"accepted": "no"}, "data.decision.accepted"),
         ("workflow_complete", {"outcome": "fine"}, "data.outcome"),
         ("user_feedback", {"source": "dog"}, "data.source"),
+        ("user_feedback", {"confidence": 2}, "confidence"),
     ],
 )
 def test_a_wrong_value_is_named_at_the_call(kind: str, fields: dict[str, Any], field: str) -> None:
@@ -64,6 +65,11 @@ def test_a_wrong_value_is_named_at_the_call(kind: str, fields: dict[str, Any], f
     with pytest.raises(InvalidEvent) as caught:
         construct(**{**IDS, **good, **fields})
     assert caught.value.field == field
+
+
+def test_feedback_may_repeat_the_confidence_of_what_is_meant() -> None:
+    event = headstart.user_feedback(**IDS, target_id="x", accepted=False, confidence=0.8)
+    assert (event["confidence"], event["data"]["accepted"]) == (0.8, False)
 
 
 def test_without_a_scope_the_ids_are_missing() -> None:

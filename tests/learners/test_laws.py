@@ -26,9 +26,10 @@ from tests.learners.worlds import begin, bits, outcomes, run, streams
 every_policy = pytest.mark.parametrize("learner", POLICIES.values(), ids=POLICIES)
 CONSTANT = (Always, Fixed, Never)
 holds_a_threshold = pytest.mark.parametrize(
-    "learner", [p for p in POLICIES.values() if isinstance(p, Rule | Sliding)],
+    "learner",
+    [p for p in POLICIES.values() if isinstance(p, (Rule, Sliding, *CONSTANT))],
     ids=lambda p: p.name,
-)  # fmt: skip
+)
 holds_a_calibration = pytest.mark.parametrize(
     "learner",
     [p for p in POLICIES.values() if not isinstance(p, (Rule, Sliding, *CONSTANT))],

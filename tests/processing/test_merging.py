@@ -9,6 +9,7 @@ import pytest
 from learners.policy import Policy
 from learners.registry import POLICIES, policy
 from processing.answers import serves, stored_threshold
+from processing.defaults import decode_default
 from processing.merging import AGAIN_S, LEAST, Merger, TypesKnown
 from processing.partition import Partition
 from processing.rows import context_key, default_key
@@ -120,3 +121,19 @@ def test_evidence_of_every_policy_makes_a_default_that_is_taken(learner: Policy)
     assert commit.dead_letters == []
     assert said.learned is not None
     assert said.learned.outcomes == 2 * LEAST
+
+
+def test_who_takes_over_completes_what_was_said_into_some_partitions_only() -> None:
+    learner = policy("td")
+    known = TypesKnown(0, Clock())
+    known.note(learned_by(learner, "refund", "order"))
+    (evidence,) = known.due(NOW)
+    rows, _ = run(record(evidence))
+    killed, successor = Merger(learner, Clock()), Merger(learner, Clock())
+    killed.note(list(rows.items()))
+    successor.note(list(rows.items()))
+    (first,), (second,) = killed.due(NOW), successor.due(NOW + 5)
+    heard_both, heard_one = run(record(first), record(second))[0], run(record(second))[0]
+    one, other = (decode_default(table[default_key("acme")]) for table in (heard_both, heard_one))
+    assert first.id != second.id
+    assert one.learned == other.learned == first.learned is not None

@@ -7,8 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from math import fsum
 
-from learners.modes import Rates, counted, rates
-from learners.policy import State, Thresholds
+from learners.modes import MODES, Rates, rates
 from replay.backtest import Answer
 from replay.outcomes import Judged
 from replay.score import TURN, best_fixed, worth
@@ -67,10 +66,12 @@ def score(judged: Sequence[Judged], answers: Sequence[Answer], anchored: Anchors
     paths: defaultdict[str, list[float]] = defaultdict(list)
     for each, answer in pairs:
         paths[each.paths[-1]].append(answer.served.speculate)
-    counts: State = ()
+    counts = [0.0] * (2 * len(MODES))
     for each, answer in pairs:
-        suggest = min(answer.served.suggest, answer.threshold)
-        counts = counted(counts, each.outcome, Thresholds(answer.threshold, suggest))
+        p, suggest = each.outcome.confidence, min(answer.served.suggest, answer.threshold)
+        mode = 2 * ((p >= answer.threshold) + (p >= suggest))
+        counts[mode] += 1.0
+        counts[mode + 1] += each.outcome.correct
     return Score(
         utility=utility,
         share_of_best_fixed=_ratio(utility, anchored.best_fixed),
@@ -81,7 +82,7 @@ def score(judged: Sequence[Judged], answers: Sequence[Answer], anchored: Anchors
         recall=_ratio(hits, right),
         speculated=len(started),
         oscillations=sum(map(oscillations, paths.values())),
-        modes=rates(counts),
+        modes=rates(tuple(counts)),
     )
 
 

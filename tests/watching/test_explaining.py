@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from redis import Redis
 
-from headstart.contexts import context_paths, redis_key
+from headstart.contexts import DEFAULT_PATH, context_paths, redis_key
 from headstart.thresholds import Thresholds
 from watching.explaining import Explanation, explain, sentences
 from watching.target import Target
@@ -73,6 +73,22 @@ def test_it_is_what_a_reader_is_told(target: Target, redis: Any, case: str) -> N
         path for path in PATHS if path == told.level
     ]
     assert list(sentences(found))
+
+
+def test_a_tenants_default_answers_where_nothing_else_is_known(target: Target, redis: Any) -> None:
+    redis.hset(redis_key("t", ""), DEFAULT_PATH, json.dumps(value(0.77)))
+    redis.hset(redis_key("t", "refund"), "!overrides", json.dumps([override(speculate=0.8)]))
+    try:
+        with Thresholds(target.redis, timeout_s=30.0) as reader:
+            context = {"tenant": "t", "workflow_type": "refund", "domain": "retail"}
+            told = reader.get(context, tool="pay")
+        found = ask(target)
+    finally:
+        redis.delete(redis_key("t", ""))
+    assert (told.speculate, told.level, told.outcomes) == (0.8, DEFAULT_PATH, 9)
+    assert found.threshold == told._replace(age_s=0.0)
+    assert found.metrics is None
+    assert any("other workflow types" in each for each in sentences(found))
 
 
 def test_it_asks_once(target: Target, redis: Any) -> None:

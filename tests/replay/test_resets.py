@@ -1,0 +1,84 @@
+"""What operators had forgotten, a backtest's arms forget, too: at the same place of the log."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from learners.outcome import Outcome
+from learners.registry import POLICIES, policy
+from processing.choices import matcher
+from replay.backtest import Replay
+from replay.joining import Filter, Joiner, Notes
+from replay.judge import Judge
+from replay.scales import Scales
+from tests.processing.building import EPOCH, NOW, fetch, judged
+from tests.processing.test_controls import record
+from tests.replay.test_engine import FAST, Told, paths, stream
+from topics.controls import Choice, Control, Reset
+
+PATTERNS = ("*", "workflow_type=a", "domain=d", "workflow_type=b/user_id=*", "workflow_type=z")
+
+
+@settings(max_examples=30, deadline=None)
+@given(stream, st.lists(st.tuples(st.integers(0, 120), st.sampled_from(PATTERNS)), max_size=3))
+def test_arms_forget_what_a_pattern_holds_for_and_nothing_else(
+    events: list[tuple[tuple[str, str | None, str], Outcome]], resets: list[tuple[int, str]]
+) -> None:
+    told = Told()
+    judge = Judge({name: policy(name) for name in FAST}, told=told)
+    replays = {name: Replay(policy(name)) for name in FAST}
+    expected: dict[str, list[float]] = {name: [] for name in FAST}
+    for number, (where, outcome) in enumerate(events):
+        for _, pattern in (each for each in resets if each[0] == number):
+            holds = matcher(pattern, "t")
+            judge.reset(holds)
+            for replay in replays.values():
+                replay.forget(lambda path, holds=holds: holds("t", path))
+        for name, replay in replays.items():
+            expected[name].append(replay.threshold(paths(where), outcome))
+            replay.learn(paths(where), outcome)
+        judge.judge(judge.chain("t", paths(where)), outcome, 0)
+    judge.flush()
+    assert told.thresholds == expected
+
+
+def walked(*log: Any) -> list[float]:
+    """Return the thresholds of TD over events and control records, by way of the joiner."""
+    told = Told()
+    judge = Judge({"td": policy("td")}, told=told)
+    joiner = Joiner(0, 1, EPOCH, judge, ("domain",), Filter(), Scales())
+    notes = Notes()
+    for offset, each in enumerate(log):
+        value, headers = record(each) if isinstance(each, Control) else (each, None)
+        batch = fetch(value, offsets=[offset])
+        if headers is not None:
+            batch.headers[offset] = headers
+        joiner.take(batch, notes)
+    joiner.end(notes)
+    assert notes.refused == 0
+    return told.thresholds["td"]
+
+
+def reset(at: int = NOW, **fields: Any) -> Reset:
+    return Reset(**{"id": "r1", "at": at, "pattern": "*", **fields})
+
+
+def test_a_reset_on_the_log_is_followed_once() -> None:
+    before = walked(*[judged(False)] * 5)
+    assert before[0] < before[-1]
+    assert walked(*[judged(False)] * 3, reset(), *[judged(False)] * 2) == before[:3] + before[:2]
+    again = walked(reset(), *[judged(False)] * 3, reset(), *[judged(False)] * 2)
+    assert again == before, "the same one a second time forgets nothing more"
+    assert walked(*[judged(False)] * 3, reset(tenant="globex"), *[judged(False)] * 2) == before
+
+
+@pytest.mark.parametrize("learner", ["hops", "never"])
+def test_who_learned_live_is_nothing_to_an_arm(learner: str) -> None:
+    choice = Choice("c1", NOW, "*", learner)
+    events = [judged(False)] * 4
+    assert walked(choice, *events) == walked(*events)
+    assert learner in POLICIES
