@@ -182,7 +182,7 @@ class Judge:
         if block:
             part.hindsight.add(block)
             part.reliability.add(block)
-            part.drifts.add([chain[min(1, len(chain) - 1)] for chain in block.chains], block)
+            part.drifts.add(block)
         self.judged += len(block)
         self._steps, self._groups, self._levels = [], [], []
         self._births, self._questions = [], []
@@ -197,17 +197,16 @@ class Judge:
             self._told(name, [self.places[level][1] for level in self._levels], answers)
 
     def _count(self, block: Block, part: Part, contexts: int) -> None:
-        counts = part.counts
+        counts, nth, members = part.counts, block.nth, part.members
         if len(counts) < contexts:
             counts.extend([0] * (contexts - len(counts)))
-        nth, members = block.nth, part.members
         for group in block.group:
             members[group] += 1
         for leaf in block.leaf:
             counts[leaf] = count = counts[leaf] + 1
             nth.append(count)
         if block:
-            self.clock = max(self.clock, *[outcome.timestamp for outcome in block.outcomes])
+            self.clock = max(self.clock, *[each.timestamp for each in block.outcomes])
             part.first = part.first or block.at
             part.last = max(part.last, self.clock)
 

@@ -6,6 +6,8 @@ Not here: what the sums say when all partitions are added up (`verdict`).
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import compress
+from operator import ge
 from typing import Final
 
 import msgspec
@@ -125,30 +127,26 @@ class Tally:
             modes[place + 1] += correct
 
     def _earn(self, block: Block, thresholds: Sequence[float]) -> Point:
+        started = list(map(ge, block.confidence, thresholds))
+        count = started.count(True)
+        if not count:
+            return Point(0, 0, 0.0, sum(thresholds))
         hits, misses, saved, wasted = self.hits, self.misses, self.saved, self.wasted
         groups, seen = self.groups, self._seen
-        started = right = 0
-        utility = 0.0
-        for threshold, confidence, leaf, correct, worth, group in zip(
-            thresholds, block.confidence, block.leaf, block.correct, block.worth, block.group,
-            strict=True,
-        ):  # fmt: skip
-            if confidence < threshold:
-                continue
-            started += 1
+        rows = block.rows if count == len(started) else compress(block.rows, started)
+        for leaf, correct, worth, group in rows:
             if correct:
                 hits[leaf] += 1
                 saved[leaf] += worth
-                right += 1
             else:
                 misses[leaf] += 1
                 wasted[leaf] -= worth
             groups[group] += worth
-            utility += worth
-            seen[leaf] += 1
-            if seen[leaf] == WINDOW:
+            seen[leaf] = window = seen[leaf] + 1
+            if window == WINDOW:
                 self._look(leaf)
-        return Point(started, right, utility, sum(thresholds))
+        right = sum(compress(block.correct, started))
+        return Point(count, right, sum(compress(block.worth, started), 0.0), sum(thresholds))
 
     def _look(self, leaf: int) -> None:
         """Compare a full window with the band."""
@@ -162,22 +160,28 @@ class Tally:
     def _move(self, block: Block, served: Sequence[float]) -> None:
         """Follow each context's threshold: where it turns, and since when it stays."""
         last, extremes, anchors = self.served, self._extreme, self._anchor
+        directions, up, down = self._direction, TURN, -TURN
+        if served.count(served[0]) == len(served) and all(
+            last[leaf] == served[0] for leaf in block.places
+        ):
+            return
         for now, leaf, nth in zip(served, block.leaf, block.nth, strict=True):
-            if now == last[leaf]:
+            before = last[leaf]
+            if now == before:
                 continue
-            if last[leaf] < 0.0:
+            if before < 0.0:
                 last[leaf] = extremes[leaf] = anchors[leaf] = now
                 continue
             last[leaf] = now
             away = now - anchors[leaf]
-            if away > TURN or away < -TURN:
+            if away > up or away < down:
                 anchors[leaf] = now
                 self.since[leaf] = nth
-            direction, away = self._direction[leaf], now - extremes[leaf]
+            direction, away = directions[leaf], now - extremes[leaf]
             if away * direction > 0.0:
                 extremes[leaf] = now
-            elif away >= TURN or away <= -TURN:
+            elif away >= up or away <= down:
                 if direction:
                     self.turns[leaf] += 1
-                self._direction[leaf] = 1 if away > 0.0 else -1
+                directions[leaf] = 1 if away > 0.0 else -1
                 extremes[leaf] = now
