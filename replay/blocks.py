@@ -7,11 +7,12 @@ once for all arms. Not here: who asks (`judge`) and who answers (`arms`).
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import chain as chained
-from operator import itemgetter
+from operator import attrgetter, itemgetter
 from typing import NamedTuple, TypeVar
 
 from learners.outcome import Outcome, Run
@@ -57,9 +58,18 @@ class Group(NamedTuple):
     depth: int
 
 
+class Stretch(NamedTuple):
+    """A stretch of the course: the place after its last prediction, the event time (Unix ms) of its
+    first; `halves`: with it each two stretches so far become one."""
+
+    end: int
+    at: int
+    halves: bool
+
+
 @dataclass
 class Block:
-    """Steps in order, and the judged ones as columns. `at`: event time in Unix ms of the first.
+    """Steps in order, and the judged ones as columns.
 
     `nth`: how many predictions its context had, this one included; `group`: of its workflow.
     """
@@ -70,6 +80,7 @@ class Block:
     questions: Sequence[Question] = ()
     group: list[int] = field(default_factory=list)
     nth: list[int] = field(default_factory=list)
+    stretches: Sequence[Stretch] = ()
 
     def __post_init__(self) -> None:
         judged = self.steps
@@ -87,7 +98,10 @@ class Block:
         self.confidence = [each.confidence for each in outcomes]
         self.correct = [each.correct for each in outcomes]
         self.worth = [each.gain if each.correct else -each.cost for each in outcomes]
-        self.at = outcomes[0].timestamp if outcomes else 0
+
+    def at(self, place: int) -> int:
+        """Return the event time (Unix ms) at which the stretch of a prediction begins."""
+        return self.stretches[bisect_right(self.stretches, place, key=attrgetter("end"))].at
 
     def __len__(self) -> int:
         return len(self.leaf)

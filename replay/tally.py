@@ -24,8 +24,8 @@ WINDOW: Final = 50
 """Speculations after which a context's share of hits is compared with the band (source 000)."""
 _ROWS: Final = 400
 """Most points of a series before two become one."""
-_BLOCK: Final = 1024
-"""Most predictions of a block."""
+_STRETCH: Final = 1024
+"""Most predictions of a stretch, unless two become one."""
 
 
 class Point(msgspec.Struct, array_like=True, gc=False):
@@ -54,15 +54,18 @@ class Course:
         self.counts: list[int] = []
         self.size = 16
 
-    def add(self, block: Block) -> bool:
-        """Add a block; return whether each two stretches now are one: then `halve` the points."""
-        self.at.append(block.at)
-        self.counts.append(len(block))
+    def add(self, at: int, count: int) -> bool:
+        """Add a stretch, from an event time (Unix ms) on, of so many predictions.
+
+        Return whether each two stretches now are one: then `halve` the points.
+        """
+        self.at.append(at)
+        self.counts.append(count)
         if len(self.at) <= _ROWS:
             return False
         self.at = self.at[::2]
         self.counts = [sum(self.counts[n : n + 2]) for n in range(0, len(self.counts), 2)]
-        self.size = min(2 * self.size, _BLOCK)
+        self.size = min(2 * self.size, _STRETCH)
         return True
 
 
@@ -110,7 +113,9 @@ class Tally:
     def add(self, block: Block, answers: Answers, contexts: int) -> None:
         """Add what was answered to the predictions of a block."""
         self.grow(contexts)
-        self.points.append(self._earn(block, answers.thresholds))
+        started = list(map(ge, block.confidence, answers.thresholds))
+        self._earn(block, started)
+        self._follow(block, started, answers.thresholds)
         if answers.served:
             self._move(block, answers.served)
         if answers.suggest:
@@ -126,15 +131,27 @@ class Tally:
             modes[place] += 1
             modes[place + 1] += correct
 
-    def _earn(self, block: Block, thresholds: Sequence[float]) -> Point:
-        started = list(map(ge, block.confidence, thresholds))
-        count = started.count(True)
-        if not count:
-            return Point(0, 0, 0.0, sum(thresholds))
+    def _follow(self, block: Block, started: Sequence[bool], thresholds: Sequence[float]) -> None:
+        """Add a point for each stretch of time."""
+        begin = 0
+        for end, _, halves in block.stretches:
+            own = started[begin:end]
+            self.points.append(
+                Point(
+                    own.count(True),
+                    sum(compress(block.correct[begin:end], own)),
+                    sum(compress(block.worth[begin:end], own), 0.0),
+                    sum(thresholds[begin:end]),
+                )
+            )
+            if halves:
+                self.points = halve(self.points)
+            begin = end
+
+    def _earn(self, block: Block, started: Sequence[bool]) -> None:
         hits, misses, saved, wasted = self.hits, self.misses, self.saved, self.wasted
         groups, seen = self.groups, self._seen
-        rows = block.rows if count == len(started) else compress(block.rows, started)
-        for leaf, correct, worth, group in rows:
+        for leaf, correct, worth, group in compress(block.rows, started):
             if correct:
                 hits[leaf] += 1
                 saved[leaf] += worth
@@ -145,8 +162,6 @@ class Tally:
             seen[leaf] = window = seen[leaf] + 1
             if window == WINDOW:
                 self._look(leaf)
-        right = sum(compress(block.correct, started))
-        return Point(count, right, sum(compress(block.worth, started), 0.0), sum(thresholds))
 
     def _look(self, leaf: int) -> None:
         """Compare a full window with the band."""

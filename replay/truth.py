@@ -149,7 +149,7 @@ class Drifts:
                 if down < 0.0:
                     down = 0.0
                 if up > ALARM or down > ALARM:
-                    found.append(Drift(place, block.at, self._seen + nth + 1, up > ALARM))
+                    found.append(Drift(place, block.at(nth), self._seen + nth + 1, up > ALARM))
                     count = mean = up = down = 0.0
             self._tests[place] = count, mean, up, down
         self._seen += len(block)

@@ -14,7 +14,7 @@ from learners.outcome import Outcome
 from learners.registry import policy
 from replay.arms import Answers
 from replay.backtest import Replay, answers
-from replay.blocks import Block
+from replay.blocks import Block, Stretch
 from replay.judge import Judge
 from replay.outcomes import ROOT, Judged
 from replay.score import best_fixed
@@ -144,7 +144,8 @@ def test_drifts_are_found_in_the_order_in_which_they_come() -> None:
         events.append((kind, Outcome(draw.random(), right, timestamp=number)))
     for begin in range(0, len(events), size):
         steps = [((0, kind, kind + 3), each, -1) for kind, each in events[begin : begin + size]]
-        watch.add(Block(steps, 7))
+        ends = [Stretch(size, events[begin][1].timestamp, halves=False)]
+        watch.add(Block(steps, 7, stretches=ends))
     expected = drifts(events, size)
     assert len(expected) > 5
     assert {each.context for each in expected} == {1, 2, 3}
