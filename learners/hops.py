@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from math import exp, sqrt
 from typing import Final
 
@@ -142,17 +143,22 @@ class Hops:
             a, b, va, cab, vb = a + da, b + db, va + p1, cab + p2, vb + p3
         return learned
 
+    @cached_property
+    def _fading(self) -> tuple[tuple[float, float, float], ...]:
+        """By depth: what is kept of the evidence, and what the prior adds to L of a and of b."""
+        keep = self.keep**_EVERY
+        return tuple((keep, (1.0 - keep) * a, (1.0 - keep) * b) for a, b in _PRIORS)
+
     def _forgotten(
         self, depth: float, da: float, db: float, p1: float, p2: float, p3: float
     ) -> tuple[float, float, float, float, float]:
         """Return d and P with `_EVERY` outcomes' worth of evidence faded towards the prior."""
-        prior = _PRIORS[int(depth) if depth < 4.0 else 3]
-        keep = self.keep**_EVERY
+        keep, fresh_a, fresh_b = self._fading[int(depth) if depth < 4.0 else 3]
         scale = keep / (p1 * p3 - p2 * p2)
         l1, l2, l3 = p3 * scale, -p2 * scale, p1 * scale
         e1, e2 = l1 * da + l2 * db, l2 * da + l3 * db
-        l1 += (1.0 - keep) * prior[0]
-        l3 += (1.0 - keep) * prior[1]
+        l1 += fresh_a
+        l3 += fresh_b
         scale = 1.0 / (l1 * l3 - l2 * l2)
         p1, p2, p3 = l3 * scale, -l2 * scale, l1 * scale
         return p1 * e1 + p2 * e2, p2 * e1 + p3 * e2, p1, p2, p3

@@ -6,9 +6,9 @@ replay), in one pass over a chain, and only with what a later outcome reads. Con
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from math import exp
-from typing import Any
+from typing import Any, Final
 
 from headstart.calibration import FAMILIAR, LOGIT_MAX, logit, solve, wanted
 from learners.hops import (
@@ -23,17 +23,20 @@ from learners.hops import (
 from learners.outcome import Outcome
 from learners.policy import clamp
 
-_LEVELS = 8
+_LEVELS: Final = 8
 """Depths from which on all levels begin alike."""
+_BETWEEN: Final = int(_EVERY) - 1
+"""Of a number of outcomes, the bits that are 0 when it is time to forget: `_EVERY` is a power of 2,
+and a mask is faster than a remainder."""
 
 Step = tuple[tuple[int, ...], Outcome | None, int]
 """A chain of contexts, coarse to fine, with no outcome and a number, where it is only asked about;
 or with its outcome and that number (-1: asked about just now)."""
-Input = tuple[float, float, float, float]
-"""Logit of the confidence as it counts, logit of the break-even point, gain and cost."""
+Input = tuple[float, float, float, float, float]
+"""Logit of the confidence as it counts, truth (0 or 1), logit of the break-even point, and gain and
+cost."""
 Known = tuple[float, float, float, float, float, float, float]
 """A calibration, and the average gain and cost of its context."""
-
 Passed = Iterator[tuple[float, float, float, float, float, float, float, Input]]
 """`Known` of each outcome when it was asked about, and its `Input`."""
 
@@ -41,9 +44,9 @@ Passed = Iterator[tuple[float, float, float, float, float, float, float, Input]]
 class HopsWalk:
     """The states of one `Hops` by context, and of what was asked about and is not yet judged.
 
-    A state here: outcomes, gain, cost, d (2), P (3), Page-Hinkley (2), as in `Hops`; `cold` and
-    its variance stand apart, by coarsest context. What `Hops` adds up of the levels above is not
-    kept, because a chain is always read from its beginning.
+    A state here: outcomes (a whole number), gain, cost, d (2), P (3), Page-Hinkley (2), as in
+    `Hops`; `cold` and its variance stand apart, by coarsest context. What `Hops` adds up of the
+    levels above is not kept, because a chain is always read from its beginning.
     """
 
     def __init__(self, policy: Hops) -> None:
@@ -69,14 +72,14 @@ class HopsWalk:
         self._states.extend([None] * (contexts - len(self._states)))
         thresholds: list[float] = []
         served: list[float] = []
-        inputs = [None if outcome is None else _input(outcome) for _, outcome, _ in steps]
-        known = self._learned(steps, inputs)
-        for a, b, va, cab, vb, gain, cost, (_, even, own_gain, own_cost) in known:
-            if own_gain == gain and own_cost == cost:
+        for a, b, va, cab, vb, mean_gain, mean_cost, (_, _, even, gain, cost) in self._learned(
+            steps, _inputs(steps)
+        ):
+            if gain == mean_gain and cost == mean_cost:
                 average = own = solve(a, b, va, cab, vb, even)
             else:
-                average = own = solve(a, b, va, cab, vb, wanted(gain, cost))
-                if own_gain > 0.0 or own_cost > 0.0:
+                average = own = solve(a, b, va, cab, vb, wanted(mean_gain, mean_cost))
+                if gain > 0.0 or cost > 0.0:
                     own = solve(a, b, va, cab, vb, even)
             served.append(average)
             thresholds.append(own)
@@ -102,14 +105,16 @@ class HopsWalk:
         for depth, level in enumerate(chain):
             state = self._states[level]
             if state is None:
-                state = (0.0, gain, cost, *self._fresh[min(depth, _LEVELS - 1)])
+                state = (0, gain, cost, *self._fresh[min(depth, _LEVELS - 1)])
             gain, cost = state[1:3]
             found.append(state)
         return found
 
-    def _bear(self, chain: tuple[int, ...]) -> None:
+    def _bear(self, chain: tuple[int, ...]) -> Any:
+        """Put in the states that a chain does not have yet; return the finest."""
         for level, state in zip(chain, self._begun(chain), strict=True):
             self._states[level] = state
+        return self._states[chain[-1]]
 
     def _ask(self, chain: tuple[int, ...]) -> Known:
         """Return what is known at the end of a chain (`Hops.along`)."""
@@ -122,72 +127,81 @@ class HopsWalk:
         h = 1.0 / (1.0 + n / FAMILIAR)
         return a, b + h * cold, va, cab, vb + h * h * variance, gain, cost
 
-    def _learned(self, steps: Sequence[Step], inputs: Iterable[Input | None]) -> Passed:
+    def _learned(  # noqa: PLR0912, PLR0915 - one flat loop: a call for each level costs a quarter
+        self, steps: Sequence[Step], inputs: Sequence[Input | None]
+    ) -> Passed:
         """Learn as `Hops.learn` does, flat; yield what was known when each was asked about."""
         policy, states, colds, waiting = self._policy, self._states, self._cold, self._waiting
         slack, alarm, stakes, colder = policy.slack, policy.alarm, policy.stakes, policy._cold
-        forgotten, doubted, every, noise = policy._forgotten, policy._doubted, _EVERY, _NOISE
-        least, sure = _SLOPE_MIN, _SURE
-        for (chain, outcome, asked), given in zip(steps, inputs, strict=True):
-            if given is None or outcome is None:
+        forgotten, doubted, between, noise = policy._forgotten, policy._doubted, _BETWEEN, _NOISE
+        least, sure, unsure, first_cold = _SLOPE_MIN, _SURE, -_SURE, self._first_cold
+        for (chain, _, asked), given in zip(steps, inputs, strict=True):
+            if given is None:
                 waiting[asked] = self._ask(chain)
                 continue
-            if states[chain[-1]] is None:
-                self._bear(chain)
-            (x, _, gain, cost), y = given, 1.0 if outcome.correct else 0.0
-            h = 1.0 / (1.0 + states[chain[-1]][0] / FAMILIAR)
-            cold, variance = colds.get(chain[0], self._first_cold)
+            x, y, _, gain, cost = given
+            leaf = states[chain[-1]] or self._bear(chain)
+            h = 1.0 / (1.0 + leaf[0] / FAMILIAR)
+            cold, variance = colds.get(chain[0], first_cold)
             fresh = cold_before = h * cold
             variance_before = h * h * variance
-            a, b, va, cab, vb, slope, base, depth = 1.0, 0.0, 0.0, 0.0, 0.0, 1.0, 0.0, 0.0
-            gain_before, cost_before, alarmed = 0.0, 0.0, False
+            a = slope = 1.0
+            b = va = cab = vb = base = 0.0
+            depth, alarmed = 0, False
             for level in chain:
+                # At most three names in an assignment: more are put into a tuple first.
                 n, g, c, da, db, p1, p2, p3, up, down = states[level]
-                gain_before, cost_before = g, c
-                a, b, va, cab, vb = a + da, b + db, va + p1, cab + p2, vb + p3
-                if n % every == 0.0 and n:
+                a, b = a + da, b + db
+                va, cab, vb = va + p1, cab + p2, vb + p3
+                if not n & between and n:
                     da, db, p1, p2, p3 = forgotten(depth, da, db, p1, p2, p3)
                 if alarmed:
                     p1, p2, p3 = doubted(depth, p1, p2, p3)
                 z = slope + da
                 z = (z if z > least else least) * x + base + db + fresh
-                error = y - 1.0 / (1.0 + exp(-z if z > -sure else sure))
+                error = y - 1.0 / (1.0 + exp(-z if z > unsure else sure))
                 v1, v2 = p1 * x + p2, p2 * x + p3
                 shrink = 1.0 / (noise + v1 * x + v2)
                 step, ratio = noise * error * shrink, v1 * shrink
                 da, db = da + v1 * step, db + v2 * step
                 p1, p2, p3 = p1 - v1 * ratio, p2 - v2 * ratio, p3 - v2 * v2 * shrink
                 up, down = up + (error - slack), down - (error + slack)
-                up, down = up if up >= 0.0 else 0.0, down if down >= 0.0 else 0.0
+                if up < 0.0:
+                    up = 0.0
+                if down < 0.0:
+                    down = 0.0
                 if up > alarm or down > alarm:
                     up, down, alarmed = 0.0, 0.0, True
                     p1, p2, p3 = doubted(depth, p1, p2, p3)
-                g = (g + stakes * (gain - g) if gain > 0.0 else g) if g > 0.0 else gain
-                c = (c + stakes * (cost - c) if cost > 0.0 else c) if c > 0.0 else cost
+                if g != gain:
+                    g = (g + stakes * (gain - g) if gain > 0.0 else g) if g > 0.0 else gain
+                if c != cost:
+                    c = (c + stakes * (cost - c) if cost > 0.0 else c) if c > 0.0 else cost
                 if not depth:
                     cold, variance = colds[level] = colder(cold, variance, h, error)
                     fresh = h * cold
-                states[level] = (n + 1.0, g, c, da, db, p1, p2, p3, up, down)
-                slope, base, depth = slope + da, base + db, depth + 1.0
+                states[level] = (n + 1, g, c, da, db, p1, p2, p3, up, down)
+                slope, base, depth = slope + da, base + db, depth + 1
             if asked < 0:
-                yield (
-                    a,
-                    b + cold_before,
-                    va,
-                    cab,
-                    vb + variance_before,
-                    gain_before,
-                    cost_before,
-                    given,
-                )
+                yield (a, b + cold_before, va, cab, vb + variance_before, leaf[1], leaf[2], given)
             else:
                 yield (*waiting.pop(asked), given)
 
 
-def _input(outcome: Outcome) -> Input:
-    """Return what an outcome comes to, as `Hops.learn` sees it."""
-    x, even = logit(outcome.confidence), wanted(outcome.gain, outcome.cost)
-    far = _FAR_BELOW if x < 0.0 else _FAR_ABOVE
-    if x * even < -far:
-        x = -far / clamp(even, -LOGIT_MAX, LOGIT_MAX)
-    return x, even, outcome.gain, outcome.cost
+def _inputs(steps: Sequence[Step]) -> list[Input | None]:
+    """Return what outcomes come to, as `Hops.learn` sees them; None where it is only asked."""
+    found: list[Input | None] = []
+    known_gain = known_cost = even = -1.0
+    for _, outcome, _ in steps:
+        if outcome is None:
+            found.append(None)
+            continue
+        gain, cost = outcome.gain, outcome.cost
+        if gain != known_gain or cost != known_cost:  # they are often the same again and again
+            known_gain, known_cost, even = gain, cost, wanted(gain, cost)
+        x = logit(outcome.confidence)
+        far = _FAR_BELOW if x < 0.0 else _FAR_ABOVE
+        if x * even < -far:
+            x = -far / clamp(even, -LOGIT_MAX, LOGIT_MAX)
+        found.append((x, 1.0 if outcome.correct else 0.0, even, gain, cost))
+    return found

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from math import exp
 from typing import Final
 
@@ -33,7 +34,7 @@ class HopsTarget:
     name = "hops_target"
     version = 2
 
-    @property
+    @cached_property
     def _hops(self) -> Hops:
         return Hops(keep=0.9993, slack=0.05, alarm=self.alarm, slope_kept=0.1)
 

@@ -17,7 +17,7 @@ from learners.hops_walk import HopsWalk
 from learners.outcome import Outcome, Run
 from learners.policy import Policy, Separate, State
 from learners.rule import Rule
-from replay.blocks import Block, Chain, Group
+from replay.blocks import Birth, Block, Chain, Group
 
 _ANY = Run((Outcome(1.0, True),), (1.0,), (True,))
 """An outcome before which to ask; what is learned from it is thrown away."""
@@ -101,34 +101,56 @@ class SeparateArm(_Walking):
         super().__init__()
         self._course: Course = policy.course
         self._initial = policy.initial()
+        self._gone: dict[int, tuple[State, State, Sequence[float]]] = {}
+        """States before and after a run of this block, and the thresholds before each outcome."""
 
     def run(self, block: Block) -> Answers:
         """Answer and learn."""
-        states, course = self._grow(block.contexts), self._course
         thresholds = [0.0] * len(block)
         known: dict[int, tuple[Group, Sequence[float]]] = {}
+        states = self._grow(block.contexts)
         for birth in block.births_below.get(-1, ()):
             states[birth.context] = self._initial
+        self._gone.clear()
         for group in block.groups:
-            context, places, run, answers = group
-            asked = context in block.questioned
-            if context in block.births_below:
-                told = self._parent(group, block)
-            else:
-                states[context], told = course(states[context], run, told=answers or asked)
-            if answers:  # coarse before fine, so what stands in the end is the finest's
-                for place, threshold in zip(places, told, strict=True):
-                    thresholds[place] = threshold
+            asked = group.context in block.questioned
+            told = self._through(group, block, told=group.answers or asked)
+            if group.answers:  # coarse before fine, so what stands in the end is the finest's
+                _put(thresholds, group.places, told)
             if asked:
-                known[context] = group, told
+                known[group.context] = group, told
         if block.questions or block.late:
             self._wait(block, known, thresholds)
         return Answers(thresholds, thresholds, ())
 
-    def _parent(self, group: Group, block: Block) -> Sequence[float]:
+    def _through(self, group: Group, block: Block, *, told: bool) -> Sequence[float]:
+        """Go through what a context learns from; return its thresholds, if `told`.
+
+        A context that has learned from nothing but what the one above it has is in the very same
+        state, and so is what comes of it.
+        """
+        states, context = self._states, group.context
+        begun, births = states[context], block.births_below.get(context, ())
+        if group.alone:
+            gone = self._gone.get(id(group.run))
+            first = group.places[0]
+            if gone and gone[0] is begun and all(birth.place <= first for birth in births):
+                for birth in births:
+                    states[birth.context] = begun
+                states[context] = gone[1]
+                return gone[2]
+        if births:
+            thresholds = self._parent(group, births)
+        else:
+            states[context], thresholds = self._course(begun, group.run, told=told or group.alone)
+        if group.alone:
+            self._gone[id(group.run)] = begun, states[context], thresholds
+        return thresholds
+
+    def _parent(self, group: Group, births: Sequence[Birth]) -> Sequence[float]:
         """Go through a context piece by piece, below which others begin; return its thresholds."""
         state, done, told = self._states[group.context], 0, list[float]()
-        for birth in (*block.births_below[group.context], None):
+        for birth in (*births, None):
             end = len(group.places) if birth is None else bisect_left(group.places, birth.place)
             if end > done:
                 state, more = self._course(state, group.run.piece(done, end), told=True)
@@ -252,7 +274,7 @@ class LiveArm:
 
     def run(self, block: Block) -> Answers:
         """Return 0 for what was started, and for all else a threshold that nothing reaches."""
-        done = [0.0 if step[1].speculated else 2.0 for step in block.steps if step[1] is not None]
+        done = [0.0 if outcome.speculated else 2.0 for outcome in block.outcomes]
         return Answers(done, (), ())
 
     def forget(self, before: int) -> None:
@@ -260,6 +282,14 @@ class LiveArm:
 
     def reset(self, contexts: Sequence[int]) -> None:
         """Do nothing: nothing is learned."""
+
+
+def _put(into: list[float], places: Sequence[int], values: Sequence[float]) -> None:
+    if isinstance(places, range):
+        into[places.start : places.stop] = values
+    else:
+        for place, value in zip(places, values, strict=True):
+            into[place] = value
 
 
 def arm_of(policy: Policy, *, suggest: bool = False) -> Arm:

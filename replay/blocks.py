@@ -1,22 +1,26 @@
 """A block of predictions in the order in which they came, and by the contexts that learn from them.
 
 Contexts of most policies learn each on its own, so an arm may take one context of a block after the
-other, if it answers as of the moment of each question. Not here: who asks (`judge`) and who answers
-(`arms`).
+other, if it answers as of the moment of each question. What no policy changes is worked out here,
+once for all arms. Not here: who asks (`judge`) and who answers (`arms`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from bisect import bisect_right
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import chain as chained
-from typing import NamedTuple
+from operator import attrgetter, itemgetter
+from typing import NamedTuple, TypeVar
 
 from learners.outcome import Outcome, Run
 
+Item = TypeVar("Item")
 Chain = tuple[int, ...]
-"""The contexts of a prediction, coarse to fine, as numbers that `judge` gives."""
+"""The contexts of a prediction, coarse to fine, as numbers that `judge` gives. A context has but
+one chain: the last number says all the others."""
 Step = tuple[Chain, Outcome | None, int]
 """A prediction that is asked about (no outcome yet, its number), or one that is judged (-1 where it
 was asked about in the same moment)."""
@@ -40,17 +44,32 @@ class Question(NamedTuple):
 
 
 class Group(NamedTuple):
-    """What one context of a block learns from, in order. `answers`: it is the finest of some."""
+    """What one context of a block learns from, in order.
+
+    `answers`: it is the finest of some; `alone`: all of it is of one chain, whose contexts from
+    here on have the very same `run`; `depth`: 0 for the coarsest.
+    """
 
     context: int
     places: Sequence[int]
     run: Run
     answers: bool
+    alone: bool
+    depth: int
+
+
+class Stretch(NamedTuple):
+    """A stretch of the course: the place after its last prediction, the event time (Unix ms) of its
+    first; `halves`: with it each two stretches so far become one."""
+
+    end: int
+    at: int
+    halves: bool
 
 
 @dataclass
 class Block:
-    """Steps in order, and the judged ones as columns. `at`: event time in Unix ms of the first.
+    """Steps in order, and the judged ones as columns.
 
     `nth`: how many predictions its context had, this one included; `group`: of its workflow.
     """
@@ -61,60 +80,100 @@ class Block:
     questions: Sequence[Question] = ()
     group: list[int] = field(default_factory=list)
     nth: list[int] = field(default_factory=list)
+    stretches: Sequence[Stretch] = ()
 
     def __post_init__(self) -> None:
+        judged = self.steps
         if self.questions:
-            judged = [step for step in self.steps if step[1] is not None]
-        else:
-            judged = list(self.steps)
-        self.chains: list[Chain] = [step[0] for step in judged]
-        self.outcomes = outcomes = [step[1] for step in judged if step[1] is not None]
-        self.late = [(place, step[2]) for place, step in enumerate(judged) if step[2] >= 0]
-        self.leaf = [chain[-1] for chain in self.chains]
+            judged = [step for step in judged if step[1] is not None]
+        chains, outcomes, asked = zip(*judged, strict=True) if judged else ((), (), ())
+        self.chains: Sequence[Chain] = chains
+        self.outcomes: Sequence[Outcome] = outcomes
+        self.late = (
+            [(place, number) for place, number in enumerate(asked) if number >= 0]
+            if max(asked, default=-1) >= 0
+            else []
+        )
+        self.leaf = [chain[-1] for chain in chains]
         self.confidence = [each.confidence for each in outcomes]
         self.correct = [each.correct for each in outcomes]
         self.worth = [each.gain if each.correct else -each.cost for each in outcomes]
-        self.at = outcomes[0].timestamp if outcomes else 0
+
+    def at(self, place: int) -> int:
+        """Return the event time (Unix ms) at which the stretch of a prediction begins."""
+        return self.stretches[bisect_right(self.stretches, place, key=attrgetter("end"))].at
 
     def __len__(self) -> int:
         return len(self.leaf)
 
     @cached_property
+    def rows(self) -> Sequence[tuple[int, bool, float, int]]:
+        """Leaf, truth, worth and group of each prediction."""
+        return list(zip(self.leaf, self.correct, self.worth, self.group, strict=True))
+
+    @cached_property
+    def places(self) -> dict[int, Sequence[int]]:
+        """The places of each finest context, in order."""
+        found: dict[int, list[int]] = {}
+        for place, leaf in enumerate(self.leaf):
+            if leaf in found:
+                found[leaf].append(place)
+            else:
+                found[leaf] = [place]
+        return {leaf: _shortest(places) for leaf, places in found.items()}
+
+    @cached_property
     def groups(self) -> Sequence[Group]:
         """The contexts that learn, coarse before fine, and what from."""
-        by_chain: dict[Chain, list[int]] = {}
-        for place, chain in enumerate(self.chains):
-            if chain in by_chain:
-                by_chain[chain].append(place)
-            else:
-                by_chain[chain] = [place]
-        depths: list[dict[int, list[list[int]]]] = []
-        for chain, places in by_chain.items():
+        depths: list[dict[int, list[Sequence[int]]]] = []
+        for places in self.places.values():
+            chain = self.chains[places[0]]
             while len(depths) < len(chain):
                 depths.append({})
             for found, context in zip(depths, chain, strict=False):
                 found.setdefault(context, []).append(places)
-        leaves = {chain[-1] for chain in by_chain}
-        runs: dict[int, Run] = {}
-        groups = []
-        for found in depths:
-            for context, each in found.items():
-                places = each[0] if len(each) == 1 else sorted(chained.from_iterable(each))
-                run = runs.get(id(places)) if len(each) == 1 else self._run(places)
-                if run is None:
-                    run = runs[id(places)] = self._run(places)
-                groups.append(Group(context, places, run, context in leaves))
-        return groups
+        return [
+            self._group(context, each, depth)
+            for depth, found in enumerate(depths)
+            for context, each in found.items()
+        ]
+
+    def _group(self, context: int, each: Sequence[Sequence[int]], depth: int) -> Group:
+        answers = context in self.places
+        if len(each) == 1:
+            leaf = self.leaf[each[0][0]]
+            return Group(context, each[0], self.runs[leaf], answers, True, depth)
+        if sum(map(len, each)) == len(self):
+            run = Run(self.outcomes, self.confidence, self.correct)
+            return Group(context, range(len(self)), run, answers, False, depth)
+        places = sorted(chained.from_iterable(each))
+        return Group(context, places, self._run(places), answers, False, depth)
+
+    @cached_property
+    def runs(self) -> dict[int, Run]:
+        """What each finest context alone has learned from."""
+        return {leaf: self._run(places) for leaf, places in self.places.items()}
+
+    @cached_property
+    def worths(self) -> dict[int, Sequence[float]]:
+        """What speculating was worth, by finest context."""
+        return {leaf: _picked(self.worth, places) for leaf, places in self.places.items()}
 
     def _run(self, places: Sequence[int]) -> Run:
-        outcomes, confidence, correct = self.outcomes, self.confidence, self.correct
-        if len(places) == len(outcomes):
-            return Run(outcomes, confidence, correct)
         return Run(
-            [outcomes[each] for each in places],
-            [confidence[each] for each in places],
-            [correct[each] for each in places],
+            _picked(self.outcomes, places),
+            _picked(self.confidence, places),
+            _picked(self.correct, places),
         )
+
+    def watched(self) -> Iterator[tuple[int, Sequence[int], Run]]:
+        """Yield each workflow type (the coarsest level where there is none), places and run."""
+        for group in self.groups:
+            if group.depth == 1:
+                yield group.context, group.places, group.run
+        for leaf, places in self.places.items():
+            if len(self.chains[places[0]]) == 1:
+                yield leaf, places, self.runs[leaf]
 
     @cached_property
     def births_below(self) -> dict[int, list[Birth]]:
@@ -128,3 +187,16 @@ class Block:
     def questioned(self) -> frozenset[int]:
         """The contexts that are asked before the truth is known."""
         return frozenset(question.context for question in self.questions)
+
+
+def _shortest(places: list[int]) -> Sequence[int]:
+    """Return places as a range where there is no hole in them: that is cut out, not gathered."""
+    first, end = places[0], places[-1] + 1
+    return range(first, end) if end - first == len(places) else places
+
+
+def _picked(column: Sequence[Item], places: Sequence[int]) -> Sequence[Item]:
+    if isinstance(places, range):
+        return column if len(places) == len(column) else column[places.start : places.stop]
+    found: Sequence[Item] = itemgetter(*places)(column)  # more than one, or there is no hole
+    return found

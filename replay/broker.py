@@ -12,7 +12,7 @@ from aiokafka.errors import KafkaError
 
 from headstart.producing import BrokerUnreachable
 from processing.records import RecordBatch
-from replay.histories import NothingThere, Progress, Reading, pulled, read_records_of
+from replay.histories import NothingThere, Progress, Reading, largest_first, pulled, read_records_of
 from replay.joining import Notes
 from replay.judge import Judge
 from replay.learning import read_batches
@@ -42,7 +42,7 @@ class BrokerHistory:
     def units(self) -> list[int]:
         """Return the partitions that have records in the range."""
         found = asyncio.run(log_ranges(self.kafka, self.reading))
-        units = [partition for partition, (log, _) in found.items() if len(log)]
+        units = largest_first({partition: len(log) for partition, (log, _) in found.items() if log})
         if not units:
             raise NothingThere(
                 f"{self.name} holds no records in the range; `headstart topics describe "

@@ -23,7 +23,7 @@ import msgspec
 import orjson
 
 from processing.records import Headers, RecordBatch
-from replay.histories import NothingThere, Progress, Reading, read_records_of
+from replay.histories import NothingThere, Progress, Reading, largest_first, read_records_of
 from replay.joining import Notes
 from replay.judge import Judge
 from topics.catalogue import EVENTS
@@ -309,17 +309,17 @@ class ExportHistory:
     def units(self) -> list[int]:
         """Return the partitions that the file holds records of."""
         read_header(self.file)
-        found: dict[int, None] = {}
+        sizes: dict[int, int] = {}
         with self.file.open("rb") as read:
             while head := read.read(_HEAD.size):
                 _, size = _HEAD.unpack(head)
                 frame = msgspec.json.decode(read.read(size), type=_Frame)
                 read.seek(frame.bytes, 1)
                 if frame.partition >= 0:
-                    found[frame.partition] = None
-        if not found:
+                    sizes[frame.partition] = sizes.get(frame.partition, 0) + frame.bytes
+        if not sizes:
             raise NothingThere(f"{self.file} holds no records")
-        return sorted(found)
+        return largest_first(sizes)
 
     def batches(self, unit: int, notes: Notes) -> Iterator[tuple[RecordBatch, float]]:
         """Yield a partition's records in order."""

@@ -8,7 +8,7 @@ histories of records share.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol, TypeVar, runtime_checkable
 
@@ -63,7 +63,8 @@ class History(Protocol):
         ...
 
     def units(self) -> Sequence[int]:
-        """Return the units. Raises `NothingThere`, and what opening it raises."""
+        """Return the units, those with most to read first. Raises `NothingThere`, and what opening
+        it raises."""
         ...
 
     def read(self, unit: int, judge: Judge, notes: Notes, progress: Progress) -> None:
@@ -87,6 +88,11 @@ class RecordHistory(History, Protocol):
     def batches(self, unit: int, notes: Notes) -> Iterator[tuple[RecordBatch, float]]:
         """Yield a partition's records in order, and which share of it was read by then."""
         ...
+
+
+def largest_first(sizes: Mapping[int, int]) -> list[int]:
+    """Return units by their sizes: processes that take them in this order end nearly together."""
+    return sorted(sizes, key=lambda unit: (-sizes[unit], unit))
 
 
 def read_records_of(

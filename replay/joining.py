@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Final, NamedTuple
+from typing import Final
 from zlib import crc32
 
 from headstart.contexts import context_paths
@@ -78,13 +78,9 @@ def _rules(levels: Sequence[str]) -> Rules:
     return Rules(Always(), levels, feedback_weight=0)
 
 
-class _Found(NamedTuple):
-    """Where a prediction belongs. `chain`: None where it is filtered out; `tool`: the guessed one,
-    where that matters."""
-
-    chain: Chain | None
-    group: int
-    tool: str | None
+_Found = tuple[Chain, int, str | None]
+"""Where a prediction belongs: its contexts (none where it is filtered out), the group of its
+workflow, and the guessed tool, where that matters."""
 
 
 class _Asked(tuple[str | None, ...]):
@@ -104,24 +100,27 @@ class _Heard(Contexts):
         self._judge = judge
         self.filtered = 0
         self._chosen, self._scales = chosen, scales
-        self._chain_of: dict[tuple[str, str, tuple[str | None, ...]], Chain | None] = {}
-        self._now = _Found(None, 0, None)
+        self._scaled = bool(scales)
+        self._chain_of: dict[tuple[str, str, tuple[str | None, ...]], Chain] = {}
+        self._now: _Found = (), 0, None
 
     def levels_of(self, event: EventFields) -> tuple[str | None, ...]:
         """Return the levels, and note that a prediction is asked about that is not judged yet."""
-        levels = super().levels_of(event)
+        levels = Contexts.levels_of(self, event)  # once an event, and dearer by super()
         key = event.tenant, event.workflow_type, levels
-        chain = self._chain_of[key] if key in self._chain_of else self._place(key)
+        chain = self._chain_of.get(key)
+        if chain is None:
+            chain = self._place(key)
         tool = None
-        if self._scales:
+        if self._scaled:
             prediction = event.data.prediction if event.data else None
             tool = (prediction.tool_id if prediction else None) or event.tool_id
-        self._now = _Found(chain, crc32(event.workflow_id.encode()) % GROUPS, tool)
+        self._now = now = chain, crc32(event.workflow_id.encode()) % GROUPS, tool
         if event.event_type != "speculation_start":
             return levels
         asked = _Asked(levels)
-        asked.number = -1 if chain is None else self._judge.ask(chain, event.timestamp)
-        asked.found = self._now
+        asked.number = self._judge.ask(chain, event.timestamp) if chain else -1
+        asked.found = now
         return asked
 
     def learn(
@@ -133,22 +132,23 @@ class _Heard(Contexts):
         offset: int,  # noqa: ARG002
     ) -> None:
         """Pass on one outcome: of a start, or of the event whose levels were asked for last."""
-        number = -1
-        chain, group, tool = self._now
+        number, found = -1, self._now
         if type(levels) is _Asked:
-            number, (chain, group, tool) = levels.number, levels.found
-        if chain is None:
+            number, found = levels.number, levels.found
+        chain, group, tool = found
+        if not chain:
             self.filtered += 1
             return
-        if self._scales:
+        if self._scaled:
             outcome = self._scales.applied(outcome, tool)
         self._judge.judge(chain, outcome, group, number)
 
-    def _place(self, key: tuple[str, str, tuple[str | None, ...]]) -> Chain | None:
-        """Return the numbers of a context, None where it is filtered out."""
+    def _place(self, key: tuple[str, str, tuple[str | None, ...]]) -> Chain:
+        """Return the numbers of a context, none where it is filtered out."""
         tenant, workflow_type, levels = key
         values = dict(zip(self._levels, levels, strict=True))
-        chosen, chain = self._chosen, None
+        chosen = self._chosen
+        chain: Chain = ()
         if (
             chosen.tenant in (None, tenant)
             and chosen.workflow_type in (None, workflow_type)

@@ -13,14 +13,16 @@ from typing import Final, NamedTuple
 from learners.outcome import Outcome
 from learners.policy import Policy
 from replay.arms import Answers, Arm, LiveArm, arm_of
-from replay.blocks import Birth, Block, Chain, Question, Step
-from replay.tally import GROUPS, Course, Tally, halve
+from replay.blocks import Birth, Block, Chain, Question, Step, Stretch
+from replay.tally import GROUPS, Course, Tally
 from replay.truth import Drifts, Hindsight, Reliability
 
 LIVE: Final = "live"
 """The name of the arm that did what the executors did."""
 MOST_CONTEXTS: Final = 50_000
 """Contexts of one partition that are kept apart; what comes beyond is judged by its parent."""
+AT_ONCE: Final = 1024
+"""Predictions judged at once: more make no policy faster."""
 
 
 class Split(NamedTuple):
@@ -79,7 +81,10 @@ class Judge:
         self._groups: list[int] = []
         self._births: list[Birth] = []
         self._questions: list[Question] = []
-        self._size = self.parts[0].course.size
+        self._stretches: list[Stretch] = []
+        self._begun = self._since = 0
+        """Judged predictions, and steps, before the present stretch of the course."""
+        self._end = self.parts[0].course.size
         self._levels: list[int] = []
         self._asked: dict[int, tuple[int, int]] = {}
         self._next = 0
@@ -116,8 +121,10 @@ class Judge:
         self._asked[number] = at, level
         self._questions.append(Question(number, len(self._groups), level))
         self._steps.append((chain, None, number))
-        if len(self._steps) > 4 * self.parts[-1].course.size:
-            self.flush()
+        if len(self._steps) - self._since > 4 * self.parts[-1].course.size:
+            self._bound()
+            if len(self._steps) > 4 * AT_ONCE:
+                self.flush()
         return number
 
     def judge(self, chain: Chain, outcome: Outcome, group: int, asked: int = -1) -> None:
@@ -131,7 +138,7 @@ class Judge:
             self.flush()
             self._split = None
             self.parts.append(self._part())
-            self._size = self.parts[-1].course.size
+            self._end = self.parts[-1].course.size
         known = None
         if asked >= 0:
             known = self._asked.pop(asked, None)
@@ -143,8 +150,21 @@ class Judge:
             self._bear(chain)
         groups = self._groups
         groups.append(group)
-        if len(groups) >= self._size:
-            self.flush()
+        if len(groups) >= self._end:
+            self._bound()
+            if len(groups) >= AT_ONCE:
+                self.flush()
+
+    def _bound(self) -> None:
+        """End a stretch of the course."""
+        course, steps, place = self.parts[-1].course, self._steps, self._since
+        if count := len(self._groups) - self._begun:
+            while (first := steps[place][1]) is None:
+                place += 1
+            halves = course.add(first.timestamp, count)
+            self._stretches.append(Stretch(len(self._groups), first.timestamp, halves))
+        self._begun, self._since = len(self._groups), len(steps)
+        self._end = self._begun + course.size
 
     def _bear(self, chain: Chain) -> None:
         """Note which contexts have their first outcome just now."""
@@ -170,45 +190,46 @@ class Judge:
 
     def flush(self) -> None:
         """Let the arms catch up with everything that was said so far."""
+        self._bound()
         part, contexts = self.parts[-1], len(self.places)
-        block = Block(self._steps, contexts, self._births, self._questions, self._groups)
+        block = Block(
+            self._steps, contexts, self._births, self._questions, self._groups,
+            stretches=self._stretches,
+        )  # fmt: skip
         if self._steps:
             self._count(block, part, contexts)
-            shorter = bool(block) and part.course.add(block)
             for name, arm in self._arms.items():
                 answers = arm.run(block)
                 if block:
-                    self._add(name, part, block, answers, shorter=shorter)
+                    self._add(name, part, block, answers)
         if block:
             part.hindsight.add(block)
             part.reliability.add(block)
-            part.drifts.add([chain[min(1, len(chain) - 1)] for chain in block.chains], block)
+            part.drifts.add(block)
         self.judged += len(block)
         self._steps, self._groups, self._levels = [], [], []
-        self._births, self._questions = [], []
-        self._size = part.course.size
+        self._births, self._questions, self._stretches = [], [], []
+        self._begun = self._since = 0
+        self._end = part.course.size
 
-    def _add(self, name: str, part: Part, block: Block, answers: Answers, *, shorter: bool) -> None:
-        tally = part.tallies[name]
-        tally.add(block, answers, len(self.places))
-        if shorter:
-            tally.points = halve(tally.points)
+    def _add(self, name: str, part: Part, block: Block, answers: Answers) -> None:
+        part.tallies[name].add(block, answers, len(self.places))
         if self._told is not None:
             self._told(name, [self.places[level][1] for level in self._levels], answers)
 
     def _count(self, block: Block, part: Part, contexts: int) -> None:
-        counts = part.counts
+        counts, nth, members = part.counts, block.nth, part.members
         if len(counts) < contexts:
             counts.extend([0] * (contexts - len(counts)))
-        nth, members = block.nth, part.members
         for group in block.group:
             members[group] += 1
         for leaf in block.leaf:
             counts[leaf] = count = counts[leaf] + 1
             nth.append(count)
         if block:
-            self.clock = max(self.clock, *[outcome.timestamp for outcome in block.outcomes])
-            part.first = part.first or block.at
+            self.clock = max(self.clock, *[each.timestamp for each in block.outcomes])
+            for stretch in block.stretches:
+                part.first = part.first or stretch.at
             part.last = max(part.last, self.clock)
 
     def reset(self, holds: Callable[[str, str], bool]) -> None:

@@ -6,6 +6,8 @@ Not here: what the sums say when all partitions are added up (`verdict`).
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import compress
+from operator import ge
 from typing import Final
 
 import msgspec
@@ -22,8 +24,8 @@ WINDOW: Final = 50
 """Speculations after which a context's share of hits is compared with the band (source 000)."""
 _ROWS: Final = 400
 """Most points of a series before two become one."""
-_BLOCK: Final = 1024
-"""Most predictions of a block."""
+_STRETCH: Final = 1024
+"""Most predictions of a stretch, unless two become one."""
 
 
 class Point(msgspec.Struct, array_like=True, gc=False):
@@ -52,15 +54,18 @@ class Course:
         self.counts: list[int] = []
         self.size = 16
 
-    def add(self, block: Block) -> bool:
-        """Add a block; return whether each two stretches now are one: then `halve` the points."""
-        self.at.append(block.at)
-        self.counts.append(len(block))
+    def add(self, at: int, count: int) -> bool:
+        """Add a stretch, from an event time (Unix ms) on, of so many predictions.
+
+        Return whether each two stretches now are one: then `halve` the points.
+        """
+        self.at.append(at)
+        self.counts.append(count)
         if len(self.at) <= _ROWS:
             return False
         self.at = self.at[::2]
         self.counts = [sum(self.counts[n : n + 2]) for n in range(0, len(self.counts), 2)]
-        self.size = min(2 * self.size, _BLOCK)
+        self.size = min(2 * self.size, _STRETCH)
         return True
 
 
@@ -108,7 +113,9 @@ class Tally:
     def add(self, block: Block, answers: Answers, contexts: int) -> None:
         """Add what was answered to the predictions of a block."""
         self.grow(contexts)
-        self.points.append(self._earn(block, answers.thresholds))
+        started = list(map(ge, block.confidence, answers.thresholds))
+        self._earn(block, started)
+        self._follow(block, started, answers.thresholds)
         if answers.served:
             self._move(block, answers.served)
         if answers.suggest:
@@ -124,31 +131,37 @@ class Tally:
             modes[place] += 1
             modes[place + 1] += correct
 
-    def _earn(self, block: Block, thresholds: Sequence[float]) -> Point:
+    def _follow(self, block: Block, started: Sequence[bool], thresholds: Sequence[float]) -> None:
+        """Add a point for each stretch of time."""
+        begin = 0
+        for end, _, halves in block.stretches:
+            own = started[begin:end]
+            self.points.append(
+                Point(
+                    own.count(True),
+                    sum(compress(block.correct[begin:end], own)),
+                    sum(compress(block.worth[begin:end], own), 0.0),
+                    sum(thresholds[begin:end]),
+                )
+            )
+            if halves:
+                self.points = halve(self.points)
+            begin = end
+
+    def _earn(self, block: Block, started: Sequence[bool]) -> None:
         hits, misses, saved, wasted = self.hits, self.misses, self.saved, self.wasted
         groups, seen = self.groups, self._seen
-        started = right = 0
-        utility = 0.0
-        for threshold, confidence, leaf, correct, worth, group in zip(
-            thresholds, block.confidence, block.leaf, block.correct, block.worth, block.group,
-            strict=True,
-        ):  # fmt: skip
-            if confidence < threshold:
-                continue
-            started += 1
+        for leaf, correct, worth, group in compress(block.rows, started):
             if correct:
                 hits[leaf] += 1
                 saved[leaf] += worth
-                right += 1
             else:
                 misses[leaf] += 1
                 wasted[leaf] -= worth
             groups[group] += worth
-            utility += worth
-            seen[leaf] += 1
-            if seen[leaf] == WINDOW:
+            seen[leaf] = window = seen[leaf] + 1
+            if window == WINDOW:
                 self._look(leaf)
-        return Point(started, right, utility, sum(thresholds))
 
     def _look(self, leaf: int) -> None:
         """Compare a full window with the band."""
@@ -162,22 +175,28 @@ class Tally:
     def _move(self, block: Block, served: Sequence[float]) -> None:
         """Follow each context's threshold: where it turns, and since when it stays."""
         last, extremes, anchors = self.served, self._extreme, self._anchor
+        directions, up, down = self._direction, TURN, -TURN
+        if served.count(served[0]) == len(served) and all(
+            last[leaf] == served[0] for leaf in block.places
+        ):
+            return
         for now, leaf, nth in zip(served, block.leaf, block.nth, strict=True):
-            if now == last[leaf]:
+            before = last[leaf]
+            if now == before:
                 continue
-            if last[leaf] < 0.0:
+            if before < 0.0:
                 last[leaf] = extremes[leaf] = anchors[leaf] = now
                 continue
             last[leaf] = now
             away = now - anchors[leaf]
-            if away > TURN or away < -TURN:
+            if away > up or away < down:
                 anchors[leaf] = now
                 self.since[leaf] = nth
-            direction, away = self._direction[leaf], now - extremes[leaf]
+            direction, away = directions[leaf], now - extremes[leaf]
             if away * direction > 0.0:
                 extremes[leaf] = now
-            elif away >= TURN or away <= -TURN:
+            elif away >= up or away <= down:
                 if direction:
                     self.turns[leaf] += 1
-                self._direction[leaf] = 1 if away > 0.0 else -1
+                directions[leaf] = 1 if away > 0.0 else -1
                 extremes[leaf] = now

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from array import array
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
+from itertools import chain
 from typing import Final
 
 import msgspec
@@ -54,17 +55,18 @@ class Hindsight:
     def add(self, block: Block) -> None:
         """Add a block."""
         values, always, exact = self._values, self.always, self.exact
-        for leaf, confidence, worth in zip(block.leaf, block.confidence, block.worth, strict=True):
+        for leaf, worths in block.worths.items():
             own = values.get(leaf)
             if own is None:
                 own = values[leaf] = array("d") if exact else _grid()
                 always[leaf] = 0.0
-            always[leaf] += worth
+            always[leaf] = sum(worths, always[leaf])
+            confidences = block.runs[leaf].confidence
             if exact:
-                own.append(confidence)
-                own.append(worth)
+                own.extend(chain.from_iterable(zip(confidences, worths, strict=True)))
             else:
-                own[int(confidence * BINS)] += worth
+                for confidence, worth in zip(confidences, worths, strict=True):
+                    own[int(confidence * BINS)] += worth
         self._count += len(block)
         if exact and self._count > EXACT:
             self._coarsen()
@@ -95,22 +97,31 @@ class Reliability:
     """Confidence against truth, in bins."""
 
     def __init__(self) -> None:
-        self.bins = [Bin() for _ in range(BINS + 1)]
+        self._counts = [0] * (BINS + 1)
+        self._right = [0] * (BINS + 1)
+        self._confidence, self._gain, self._cost = ([0.0] * (BINS + 1) for _ in range(3))
+
+    @property
+    def bins(self) -> list[Bin]:
+        """The bins, a hundredth each; the last one is of what is quite sure."""
+        columns = self._counts, self._right, self._confidence, self._gain, self._cost
+        return [Bin(*each) for each in zip(*columns, strict=True)]
 
     def add(self, block: Block) -> None:
         """Add a block."""
-        bins = self.bins
+        counts, rights, sums = self._counts, self._right, self._confidence
+        gains, costs = self._gain, self._cost
         for confidence, correct, worth in zip(
             block.confidence, block.correct, block.worth, strict=True
         ):
-            own = bins[int(confidence * BINS)]
-            own.count += 1
-            own.confidence += confidence
+            own = int(confidence * BINS)
+            counts[own] += 1
+            sums[own] += confidence
             if correct:
-                own.right += 1
-                own.gain += worth
+                rights[own] += 1
+                gains[own] += worth
             else:
-                own.cost -= worth
+                costs[own] -= worth
 
 
 class Drifts:
@@ -118,27 +129,33 @@ class Drifts:
 
     def __init__(self) -> None:
         self.found: list[Drift] = []
-        self._tests: dict[int, list[float]] = {}
+        self._tests: dict[int, tuple[float, float, float, float]] = {}
         self._seen = 0
 
-    def add(self, places: Iterable[int], block: Block) -> None:
-        """Add a block; `places`: the context that is watched, by prediction."""
-        tests = self._tests
-        for place, confidence, correct in zip(places, block.confidence, block.correct, strict=True):
-            self._seen += 1
-            test = tests.get(place)
-            if test is None:
-                test = tests[place] = [0.0, 0.0, 0.0, 0.0]
-            error = (1.0 - confidence) if correct else -confidence
-            test[0] += 1.0
-            test[1] += (error - test[1]) / test[0]
-            away = error - test[1]
-            up = test[2] = max(0.0, test[2] + away - SLACK)
-            down = test[3] = max(0.0, test[3] - away - SLACK)
-            if up > ALARM or down > ALARM:
-                if len(self.found) < MOST_DRIFTS:
-                    self.found.append(Drift(place, block.at, self._seen, up > ALARM))
-                test[0] = test[1] = test[2] = test[3] = 0.0
+    def add(self, block: Block) -> None:
+        """Add a block."""
+        found: list[Drift] = []
+        for place, places, run in block.watched():
+            count, mean, up, down = self._tests.get(place, (0.0, 0.0, 0.0, 0.0))
+            for nth, confidence, correct in zip(places, run.confidence, run.correct, strict=True):
+                error = (1.0 - confidence) if correct else -confidence
+                count += 1.0
+                mean += (error - mean) / count
+                away = error - mean
+                up = up + away - SLACK
+                if up < 0.0:
+                    up = 0.0
+                down = down - away - SLACK
+                if down < 0.0:
+                    down = 0.0
+                if up > ALARM or down > ALARM:
+                    found.append(Drift(place, block.at(nth), self._seen + nth + 1, up > ALARM))
+                    count = mean = up = down = 0.0
+            self._tests[place] = count, mean, up, down
+        self._seen += len(block)
+        if found:
+            found.sort(key=lambda each: each.number)
+            self.found += found[: MOST_DRIFTS - len(self.found)]
 
 
 def merged(parts: Sequence[Sequence[Bin]]) -> list[Bin]:
