@@ -154,25 +154,33 @@ class InvalidEvent(ValueError):
         self.reason = reason
 
 
+_RANDOM = (0xFFF << 64) | (1 << 62) - 1
+_VERSION_AND_VARIANT = (0x7 << 76) | (0x2 << 62)
+
+
 def new_id(now_ms: int | None = None) -> str:
     """Return a UUIDv7 (RFC 9562, section 5.7): 48 bits of Unix milliseconds, 74 random bits."""
     milliseconds = time.time_ns() // 1_000_000 if now_ms is None else now_ms
-    random = os.urandom(10)
-    high, low = f"{milliseconds & 0xFFFF_FFFF_FFFF:012x}", random.hex()
-    variant = "89ab"[random[9] & 3]
-    return f"{high[:8]}-{high[8:]}-7{low[:3]}-{variant}{low[3:6]}-{low[6:18]}"
+    random = int.from_bytes(os.urandom(10)) & _RANDOM | _VERSION_AND_VARIANT
+    text = f"{(milliseconds & 0xFFFF_FFFF_FFFF) << 80 | random:032x}"
+    return f"{text[:8]}-{text[8:12]}-{text[12:16]}-{text[16:20]}-{text[20:]}"
 
 
 def stamp(fields: Mapping[str, Any]) -> dict[str, Any]:
     """Return a copy of `fields` with `id`, `timestamp` and `tenant` filled in where missing."""
     event = dict(fields)
+    fill_in(event, time.time_ns() // 1_000_000)
+    return event
+
+
+def fill_in(event: dict[str, Any], now_ms: int) -> None:
+    """Fill in `id`, `timestamp` and `tenant` where missing; `now_ms` in Unix ms."""
     if event.get("timestamp") is None:
-        event["timestamp"] = time.time_ns() // 1_000_000
+        event["timestamp"] = now_ms
     if event.get("id") is None:
-        event["id"] = new_id()
+        event["id"] = new_id(now_ms)
     if event.get("tenant") is None:
         event["tenant"] = "default"
-    return event
 
 
 _NAMED = re.compile(r"\A[\w.-]{1,64}\Z")
