@@ -9,6 +9,7 @@ import os
 import re
 import time
 from collections.abc import Mapping
+from random import Random
 from typing import Annotated, Any, Literal, NamedTuple, Required, TypedDict
 
 MAX_EVENT_BYTES = 262_144
@@ -154,16 +155,19 @@ class InvalidEvent(ValueError):
         self.reason = reason
 
 
-_RANDOM = (0xFFF << 64) | (1 << 62) - 1
-_VERSION_AND_VARIANT = (0x7 << 76) | (0x2 << 62)
+_random = (
+    Random()
+)  # its own, seeded by the system: whoever seeds Python's may do so alike everywhere
+os.register_at_fork(after_in_child=_random.seed)
 
 
 def new_id(now_ms: int | None = None) -> str:
     """Return a UUIDv7 (RFC 9562, section 5.7): 48 bits of Unix milliseconds, 74 random bits."""
     milliseconds = time.time_ns() // 1_000_000 if now_ms is None else now_ms
-    random = int.from_bytes(os.urandom(10)) & _RANDOM | _VERSION_AND_VARIANT
-    text = f"{(milliseconds & 0xFFFF_FFFF_FFFF) << 80 | random:032x}"
-    return f"{text[:8]}-{text[8:12]}-{text[12:16]}-{text[16:20]}-{text[20:]}"
+    bits, variant = _random.getrandbits, 0x8000
+    high, low = milliseconds >> 16 & 0xFFFF_FFFF, milliseconds & 0xFFFF
+    random = bits(12), variant | bits(14), bits(48)
+    return "%08x-%04x-7%03x-%04x-%012x" % (high, low, *random)  # noqa: UP031 - the quickest
 
 
 def stamp(fields: Mapping[str, Any]) -> dict[str, Any]:
