@@ -212,9 +212,10 @@ class Spool:
             return True
         self._others = None
         used = self._usage.look()
-        while used is None and self._segment < 0 and not self._full:  # there is nowhere to go on
-            used = self._usage.look()
-        return None if used is None else used <= most
+        if used is not None:
+            return used <= most
+        # Without a segment to go on in, the next is what an emitter may exceed the limit by.
+        return True if self._segment < 0 and not self._full else None
 
     def _rotate(self, now_ms: int) -> None:
         """Begin a new segment."""

@@ -131,7 +131,7 @@ def test_a_signal_at_any_time_loses_nothing(tmp_path: Path, handler: str) -> Non
         env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
         capture_output=True,
         check=True,
-        timeout=120,  # who waits for itself never ends
+        timeout=300,  # who waits for itself never ends
     )
     told = ran.stdout.decode().split()
     (spool,) = {path.parent for path in tmp_path.glob("*/*.log")}

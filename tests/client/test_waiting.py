@@ -88,7 +88,7 @@ def test_an_append_looks_at_a_bounded_part_of_a_large_directory(
     crowd: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     spool = open_spool(crowd, segment_bytes=40_000)
-    assert spool.append(b"k", event(0))  # the first one has to know
+    assert spool.append(b"k", event(0))
     looks, most, began = counted(monkeypatch), 0, 0
     for number in range(1, 6_000):
         before = looks["spools"]
@@ -98,6 +98,19 @@ def test_an_append_looks_at_a_bounded_part_of_a_large_directory(
     assert began >= 4  # segments
     assert most <= 2  # the directory itself, and one of its spools
     assert looks["spools"] >= 4 * 450
+    spool.close()
+
+
+def test_the_first_event_waits_for_no_walk_either(
+    crowd: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looks = counted(monkeypatch)
+    spool = open_spool(crowd, limit_bytes=4_000, segment_bytes=1_000)
+    assert spool.append(b"k", event(0))
+    assert looks["spools"] <= PART + 1
+    while spool.append(b"k", event(spool.next)):
+        pass
+    assert spool._size < 2_000  # it exceeds the limit by a segment, and what it grows by meanwhile
     spool.close()
 
 
