@@ -325,12 +325,12 @@ class Spool:
             if self.settings.fsync == "interval":
                 self.sync()
         finally:
+            self._usage.close()
             with self._syncing:
                 self.abandon()
 
     def abandon(self) -> None:
         """Close the descriptors and touch nothing: for a fork, which shares them."""
-        self._usage.close()
         while self._left:
             os.close(self._left.popleft())
         for name in ("_segment", "_acked", "_lock"):
