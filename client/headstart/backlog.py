@@ -6,7 +6,6 @@ in quarantine, named and counted, and reading goes on behind it.
 
 from __future__ import annotations
 
-import fcntl
 import logging
 import os
 from collections import deque
@@ -37,6 +36,7 @@ from headstart.records import (
     unpack_header,
 )
 from headstart.scrubbing import scrubber
+from headstart.ship_lock import try_lock
 
 log = logging.getLogger("headstart")
 
@@ -115,6 +115,7 @@ class Backlog:
         self._offset = self._created_ms = 0
         self._dead = self._final = self._exhausted = False
         self._suspect = -1
+        self._attended = -1
         self._damaged = False
         self._tail = Tail.END
         self._quarantined: set[Path] = set()
@@ -130,16 +131,19 @@ class Backlog:
         """Whether its process still runs."""
         return not self._dead
 
+    @property
+    def doubtful(self) -> bool:
+        """Whether it ends in what is no whole record: a write under way, or damage."""
+        return self._tail in (Tail.BAD, Tail.SHORT)
+
     def attend(self) -> None:
         """Look whether the process has died, or has gone on to another segment without a seal."""
-        if not self._dead:
-            try:
-                fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                self._dead = True
-            except BlockingIOError:
-                pass
-        # Judged before the next read, so that this read sees all there will ever be.
-        self._final = self._dead or self._later() is not None
+        if not self._dead and try_lock(self._lock):
+            self._dead = True
+        # Judged before the next read, so that this read sees all there will ever be. Only where
+        # nothing came since the last look: to list its folder costs more than to read a spool.
+        still, self._attended = self._attended == self._offset, self._offset
+        self._final = self._dead or (still and self._later() is not None)
         # Where bytes stay wrong from one look to the next, it is no write under way.
         self._damaged = self._suspect == self._offset
         self._suspect = self._offset if self._tail is Tail.BAD else -1
@@ -258,7 +262,7 @@ class Backlog:
         if following is None:
             self._exhausted = self._dead
             return
-        self._final = False
+        self._final = self._dead  # nobody writes there any more: all of it is there
         self._open(following[1])
 
     def _first(self) -> tuple[int, Path] | None:

@@ -1,8 +1,9 @@
 """How an append wakes the shipper of its directory, in any process, without either of them polling.
 
-`DIR/ship.lock` is locked by whoever ships; its first byte says that the shipper sleeps. Who
-appends and finds it set clears it and writes a byte into the pipe `DIR/bell`. A ring that is
-missed costs no more than one of the shipper's own looks.
+The first byte of `DIR/ship.lock` says that the shipper sleeps. Who appends and finds it set clears
+it and writes the name of its spool into the pipe `DIR/bell`. Who appends after a silence does so
+whatever the byte says: the shipper reads only the spools that it has lately had events of. A ring
+that is missed costs no more than one of the shipper's own looks.
 """
 
 from __future__ import annotations
@@ -13,31 +14,27 @@ import os
 from pathlib import Path
 from typing import Final
 
-LOCK_FILE: Final = "ship.lock"
+from headstart.ship_lock import LOCK_FILE, is_in_place, open_lock
+
 _BELL_FILE: Final = "bell"
-
-
-def open_lock(directory: Path) -> int:
-    """Open the file that a directory's shipper locks; its first byte is the flag."""
-    descriptor = os.open(directory / LOCK_FILE, os.O_RDWR | os.O_CREAT, 0o600)
-    if os.fstat(descriptor).st_size == 0:
-        os.pwrite(descriptor, b"\0\0\0\n", 0)
-    return descriptor
-
-
-def note_shipper(lock: int) -> None:
-    """Write this process's id into the lock file, for people: `tail -c 12 ship.lock`."""
-    os.pwrite(lock, b"%11d\n" % os.getpid(), 4)
+QUIET_MS: Final = 100
+"""After so long without an event a process rings with the next, even if the shipper is awake."""
+_PIPE_BYTES: Final = 1 << 16
 
 
 class Bell:
-    """Both ends: emitters `ring`, the shipper says that it `sleeps` and reads `pipe`."""
+    """Both ends: emitters `ring`, the shipper says that it `sleeps` and hears who rang."""
 
-    def __init__(self, directory: Path) -> None:
-        """Open the pipe and the flag. Raises `OSError`."""
+    def __init__(self, directory: Path, name: str = "") -> None:
+        """Open the pipe and the flag; `name` is the spool whose events are told of.
+
+        Raises `OSError`.
+        """
+        self.directory, self.name = directory, name
+        self._said = f"{name}\n".encode()
         pipe = directory / _BELL_FILE
         if pipe.exists() and not pipe.is_fifo():  # what some ways of copying make of it
-            pipe.unlink()
+            pipe.unlink(missing_ok=True)
         with contextlib.suppress(FileExistsError):
             os.mkfifo(pipe, 0o600)
         # Open for both: neither side waits for the other, and nobody sees an end of file.
@@ -45,25 +42,42 @@ class Bell:
         lock = open_lock(directory)
         try:
             self._flag = mmap.mmap(lock, 1)
+            self._opened = os.fstat(self.pipe), os.fstat(lock)
         finally:
             os.close(lock)
+
+    def in_place(self) -> bool:
+        """Whether both files are still the directory's own: somebody may have deleted them."""
+        pipe, lock = self._opened
+        return is_in_place(self.directory / _BELL_FILE, pipe) and is_in_place(
+            self.directory / LOCK_FILE, lock
+        )
 
     def ring(self) -> None:
         """Wake the shipper where it sleeps."""
         if self._flag[0]:
-            self._flag[0] = 0
-            with contextlib.suppress(BlockingIOError):  # full: it is being rung already
-                os.write(self.pipe, b"!")
+            self.announce()
+
+    def announce(self) -> None:
+        """Have the shipper look at this spool, asleep or not."""
+        self._flag[0] = 0
+        with contextlib.suppress(BlockingIOError):  # full: it is being rung already
+            os.write(self.pipe, self._said)
 
     def sleeps(self) -> None:
         """Ask for the next append to ring. What was appended before must be looked for after."""
         self._flag[0] = 1
 
     def wakes(self) -> None:
-        """Ask for no more rings, and forget those that came."""
+        """Ask for no more rings."""
         self._flag[0] = 0
-        with contextlib.suppress(BlockingIOError):
-            os.read(self.pipe, 4096)
+
+    def heard(self) -> set[str]:
+        """Return who rang since the last time."""
+        try:
+            return set(os.read(self.pipe, _PIPE_BYTES).decode(errors="replace").splitlines())
+        except BlockingIOError:
+            return set()
 
     def close(self) -> None:
         """Let go of both. Twice is harmless."""

@@ -82,8 +82,10 @@ def segment_name(first: int) -> str:
 
 def segments(folder: Path) -> list[tuple[int, Path]]:
     """Return (first position, path) of a spool's segments, oldest first."""
-    found = [path for path in folder.iterdir() if path.suffix == ".log" and path.stem.isdigit()]
-    return sorted((int(path.stem), path) for path in found)
+    with os.scandir(folder) as files:
+        names = [file.name for file in files]
+    firsts = sorted(int(n[:-4]) for n in names if n.endswith(".log") and n[:-4].isdigit())
+    return [(first, folder / segment_name(first)) for first in firsts]
 
 
 def write_progress(descriptor: int, progress: Progress) -> None:
@@ -99,21 +101,6 @@ def read_progress(descriptor: int) -> Progress | None:
         return Progress() if not data else None
     *counts, check = _ACKED.unpack(data)
     return Progress(*counts) if crc32(b"%d %d %d" % tuple(counts)) == check else None
-
-
-def used_bytes(directory: Path) -> int:
-    """Return the bytes of all segments that wait in a directory of spools."""
-    total = 0
-    with os.scandir(directory) as spools:
-        for spool in spools:
-            if spool.name == QUARANTINE or not spool.is_dir(follow_symlinks=False):
-                continue
-            try:
-                with os.scandir(spool.path) as files:
-                    total += sum(file.stat().st_size for file in files)
-            except FileNotFoundError:  # released while we looked
-                continue
-    return total
 
 
 def sync_folder(path: Path) -> None:

@@ -9,7 +9,7 @@ import threading
 import time
 from weakref import WeakSet
 
-from headstart.bell import Bell
+from headstart.bell import QUIET_MS, Bell
 from headstart.directory import Progress, Target
 from headstart.events import new_id
 from headstart.keeping import Keeper, Mode, keeper
@@ -20,6 +20,7 @@ log = logging.getLogger("headstart")
 
 _SAY_EVERY_S = 60.0
 _FULL_POLL_S = 0.005
+_CHECK_MS = 10_000
 EXIT_S = 5.0
 """How long an ending process waits for its own shipping thread."""
 
@@ -34,8 +35,7 @@ class Durable:
         self._begin()
 
     def _begin(self) -> None:
-        self.id = new_id()
-        self._prefix = origin_prefix(self.id)
+        self._name()
         self._spool: Spool | None = None
         self._bell: Bell | None = None
         self._keeper: Keeper | None = None
@@ -43,6 +43,11 @@ class Durable:
         self._said = -_SAY_EVERY_S
         self._unsaid = 0
         self._pause_s = 0.0005
+        self._put_ms = self._checked_ms = 0
+
+    def _name(self) -> None:
+        self.id = new_id()
+        self._prefix = origin_prefix(self.id)
 
     @property
     def emitted(self) -> int:
@@ -54,28 +59,57 @@ class Durable:
         """How many events went at the limit; those already read for sending may still arrive."""
         return 0 if self._spool is None else self._spool.dropped
 
-    def put(self, key: bytes, body: bytes) -> None:
+    def put(self, key: bytes, body: bytes, now_ms: int) -> None:
         """Append one event to the spool, and wake who ships it."""
         spool = self._spool or self._open()
         event = with_origin(body, self._prefix, spool.next)
-        while not spool.append(key, event):
+        while not spool.append(key, event, now_ms):
             self._make_room(spool)
+        silence, self._put_ms = now_ms - self._put_ms, now_ms
         if self._bell is not None:
-            self._bell.ring()
+            if 0 <= silence < QUIET_MS:
+                self._bell.ring()
+            else:
+                self._announce(self._bell, now_ms)
 
-    def _open(self) -> Spool:
-        spool = Spool(self.id, self._settings, self._target)
+    def _announce(self, bell: Bell, now_ms: int) -> None:
+        """Ring, the first time in a while; see that there still is somebody to hear it."""
+        if not 0 <= now_ms - self._checked_ms < _CHECK_MS:
+            self._checked_ms = now_ms
+            if not bell.in_place():
+                self._bell = self._new_bell()
+                bell.close()
+                bell = self._bell or bell
+        if bell.pipe >= 0:
+            bell.announce()
+
+    def _new_bell(self) -> Bell | None:
         try:
-            self._bell = Bell(self._settings.directory)
+            return Bell(self._settings.directory, self.id)
         except OSError as error:  # no pipes here: the shipper looks by itself, only later
             log.warning("no pipe in %s: %s", self._settings.directory, error)
+            return None
+
+    def _open(self) -> Spool:
+        try:
+            spool = Spool(self.id, self._settings, self._target)
+            self._bell = self._new_bell()
+            self._keeper = keeper(self._settings.directory, self._mode)
+            self._keeper.join()
+        except OSError:
+            raise
+        except BaseException:  # Ctrl-C: whatever was made has this name, so the next has another
+            self._name()
+            raise
         self._spool = spool
         _open_outboxes.add(self)
-        self._keeper = keeper(self._settings.directory, self._mode)
-        self._keeper.join()
         if self._settings.fsync == "interval":
             name = "headstart-fsync"
-            threading.Thread(target=self._sync, args=(spool,), name=name, daemon=True).start()
+            thread = threading.Thread(target=self._sync, args=(spool,), name=name, daemon=True)
+            try:
+                thread.start()
+            except RuntimeError as error:  # a process that is ending
+                log.warning("%s is not brought to the disk at intervals: %s", spool.folder, error)
         return spool
 
     def _sync(self, spool: Spool) -> None:
@@ -132,6 +166,7 @@ class Durable:
         if self._spool is not None:
             self._spool.close()
         if self._bell is not None:
+            self._bell.announce()  # that nobody writes there any more
             self._bell.close()
             self._bell = None
         if self._keeper is not None:

@@ -6,9 +6,11 @@ A shipper frames and sends what is in the spool, in a process of its own or in a
 
 from __future__ import annotations
 
+import logging
 import os
 import threading
 import time
+from collections import deque
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -24,13 +26,15 @@ from headstart.compression import Compression, require_codec
 from headstart.contexts import event_key
 from headstart.directory import Target, default_directory
 from headstart.durable import Durable
-from headstart.events import InvalidEvent, stamp
+from headstart.events import InvalidEvent, fill_in
 from headstart.keeping import Mode
 from headstart.outbox import Outbox
 from headstart.scrubbing import Scrubber, Scrubbing, Where, scrubber
 from headstart.spool import BufferFull, OnFull, SpoolSettings
 from headstart.tracing import traceparent
 from headstart.validation import validate
+
+log = logging.getLogger("headstart")
 
 __all__ = ["DEFAULT_BUFFER", "TOPIC", "BufferFull", "Emitter", "NotDelivered"]
 
@@ -90,8 +94,10 @@ class Emitter:
             from headstart.memory import Memory  # which needs a Kafka client, as a spool does not
 
             self._outbox = Memory(target, buffer, on_full or "raise")
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()
         self._closing = False
+        self._putting = False
+        self._later: deque[tuple[bytes, bytes, int]] = deque()
         self._lost = 0
         self._timing = metrics.Timing()
         _emitters.add(self)
@@ -110,21 +116,48 @@ class Emitter:
         `SpoolUnavailable` or another `OSError` where the spool cannot be written; `RuntimeError`
         after `close()`. What raised was not taken.
         """
-        begun = time.perf_counter_ns()
-        record = stamp(fields if event is None else {**event, **fields})
+        begun, now_ms = time.perf_counter_ns(), time.time_ns() // 1_000_000
+        record = fields if event is None else {**event, **fields}
+        fill_in(record, now_ms)
         record.pop("origin", None)
         if "traceparent" not in record and (parent := traceparent()) is not None:
             record["traceparent"] = parent
-        body = _encode(record, time.time_ns() // 1_000_000)
+        body = _encode(record, now_ms)
         key = event_key(record["tenant"], record["workflow_type"])
         with self._lock:
             if self._closing:
                 raise RuntimeError("this emitter is closed")
             if self._scrub is not None:
                 body = _scrubbed(self._scrub, body)
-            self._outbox.put(key, body)
+            if self._putting:  # by the caller: a signal handler, or a finalizer, emits in mid-put
+                self._later.append((key, body, now_ms))
+            else:
+                try:
+                    self._put(key, body, now_ms)
+                finally:
+                    if self._later:
+                        self._put_later()
             self._timing.note(time.perf_counter_ns() - begun)
-        return str(record["id"])
+        told: str = record["id"]
+        return told
+
+    def _put(self, key: bytes, body: bytes, now_ms: int) -> None:
+        self._putting = True
+        try:
+            self._outbox.put(key, body, now_ms)
+        finally:
+            self._putting = False
+
+    def _put_later(self) -> None:
+        """Put what was emitted in mid-put, behind what it interrupted."""
+        while self._later:
+            key, body, now_ms = self._later.popleft()
+            try:
+                self._put(key, body, now_ms)
+            except (OSError, RuntimeError, InvalidEvent) as error:
+                log.error(
+                    "an event that was emitted within emit() is lost: %s: %.200r", error, body
+                )
 
     def flush(self, timeout_s: float = 30.0) -> None:
         """Wait until every event emitted so far is acknowledged by the broker.
@@ -193,8 +226,9 @@ class Emitter:
         return self._timing
 
     def _after_fork(self) -> None:
-        self._lock = threading.Lock()
-        self._lost = 0
+        self._lock = threading.RLock()
+        self._putting, self._lost = False, 0
+        self._later.clear()
         self._timing = metrics.Timing()
         if self._scrub is not None:
             self._scrub.replaced = 0

@@ -9,6 +9,7 @@ import os
 import re
 import time
 from collections.abc import Mapping
+from random import Random
 from typing import Annotated, Any, Literal, NamedTuple, Required, TypedDict
 
 MAX_EVENT_BYTES = 262_144
@@ -154,25 +155,36 @@ class InvalidEvent(ValueError):
         self.reason = reason
 
 
+_random = (
+    Random()
+)  # its own, seeded by the system: whoever seeds Python's may do so alike everywhere
+os.register_at_fork(after_in_child=_random.seed)
+
+
 def new_id(now_ms: int | None = None) -> str:
     """Return a UUIDv7 (RFC 9562, section 5.7): 48 bits of Unix milliseconds, 74 random bits."""
     milliseconds = time.time_ns() // 1_000_000 if now_ms is None else now_ms
-    random = os.urandom(10)
-    high, low = f"{milliseconds & 0xFFFF_FFFF_FFFF:012x}", random.hex()
-    variant = "89ab"[random[9] & 3]
-    return f"{high[:8]}-{high[8:]}-7{low[:3]}-{variant}{low[3:6]}-{low[6:18]}"
+    bits, variant = _random.getrandbits, 0x8000
+    high, low = milliseconds >> 16 & 0xFFFF_FFFF, milliseconds & 0xFFFF
+    random = bits(12), variant | bits(14), bits(48)
+    return "%08x-%04x-7%03x-%04x-%012x" % (high, low, *random)  # noqa: UP031 - the quickest
 
 
 def stamp(fields: Mapping[str, Any]) -> dict[str, Any]:
     """Return a copy of `fields` with `id`, `timestamp` and `tenant` filled in where missing."""
     event = dict(fields)
+    fill_in(event, time.time_ns() // 1_000_000)
+    return event
+
+
+def fill_in(event: dict[str, Any], now_ms: int) -> None:
+    """Fill in `id`, `timestamp` and `tenant` where missing; `now_ms` in Unix ms."""
     if event.get("timestamp") is None:
-        event["timestamp"] = time.time_ns() // 1_000_000
+        event["timestamp"] = now_ms
     if event.get("id") is None:
-        event["id"] = new_id()
+        event["id"] = new_id(now_ms)
     if event.get("tenant") is None:
         event["tenant"] = "default"
-    return event
 
 
 _NAMED = re.compile(r"\A[\w.-]{1,64}\Z")

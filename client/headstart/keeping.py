@@ -16,7 +16,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Literal
 
-from headstart.bell import note_shipper, open_lock
+from headstart.ship_lock import is_current, note_shipper, open_lock, try_lock
 
 if TYPE_CHECKING:
     from headstart.shipper import Shipper
@@ -95,16 +95,16 @@ class Keeper:
         """Wait until nobody ships, then see to it that somebody does."""
         lock = self._lock = open_lock(self.directory)
         try:
-            if not _try_lock(lock):
+            if not try_lock(lock):
                 self._kept.set()  # another process ships
                 fcntl.flock(lock, fcntl.LOCK_EX)
             self._kept.clear()
-            if not self._wanted():
-                return
+            if not self._wanted() or not is_current(self.directory, lock):
+                return  # of a deleted file anybody may have the lock: look again
             if in_thread:
                 note_shipper(lock)
                 self._kept.set()
-                self._ship()
+                self._ship(lock)
             else:
                 self._start_process(lock)
                 self._kept.set()
@@ -114,17 +114,18 @@ class Keeper:
         if not in_thread:
             self._await_end()
 
-    def _ship(self) -> None:
+    def _ship(self, lock: int) -> None:
         # Not above: an executor beside a shared shipper never needs a Kafka client, nor this loop.
         import asyncio
 
         from headstart.shipper import Shipper
 
-        self._shipper = Shipper(self.directory)
+        self._shipper = Shipper(self.directory, lock=lock)
         try:
             asyncio.run(self._shipper.run(lambda: not self._wanted()))
         finally:
             self._shipper.close()
+
             self._shipper = None
 
     def _start_process(self, lock: int) -> None:
@@ -166,14 +167,6 @@ class Keeper:
             os.close(self._lock)
         if self._shipper is not None:
             self._shipper.close()
-
-
-def _try_lock(lock: int) -> bool:
-    try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    return True
 
 
 SHIPPER_LOG: Final = "shipper.log"

@@ -1,4 +1,9 @@
-"""Events that wait in memory: no disk is touched, and what waits ends with the process."""
+"""Events that wait in memory: no disk is touched, and what waits ends with the process.
+
+While events flow the sending thread looks for them at a pace, and `put` only appends: to wake a
+thread costs the caller more than all the rest. Once it has found nothing for a while it sleeps, and
+the next event wakes it.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +12,7 @@ import logging
 import threading
 import time
 from collections import deque
+from typing import Final
 
 from headstart.directory import Progress, Target
 from headstart.events import new_id
@@ -19,6 +25,11 @@ log = logging.getLogger("headstart")
 
 _SAY_EVERY_S = 60.0
 _FULL_POLL_S = 0.005
+LEAST_PAUSE_S: Final = 0.002
+LINGER_SHARE: Final = 0.25
+"""Pause between two looks, as a share of the linger that an event waits anyway."""
+QUIET_LOOKS: Final = 10
+"""Looks in a row that find nothing before the thread sleeps."""
 
 
 class Memory:
@@ -48,22 +59,33 @@ class Memory:
         self._thread: threading.Thread | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._wake = asyncio.Event()
+        self._asleep = False
 
-    def put(self, key: bytes, body: bytes) -> None:
+    def put(self, key: bytes, body: bytes, now_ms: int) -> None:  # noqa: ARG002 - a spool's is aged
         """Queue one event."""
         if self._failure is not None:
             raise RuntimeError("the emitter has stopped sending") from self._failure
         while self.emitted - self._through >= self._limit:
             self._make_room()
         event = with_origin(body, self._prefix, self.emitted)
+        if self._thread is None:
+            self._start()
         self.emitted += 1
         self._waiting.append((key, event))
-        if self._thread is None:
-            self._loop = asyncio.new_event_loop()
-            self._thread = threading.Thread(target=self._run, name="headstart-emit", daemon=True)
-            self._thread.start()
-        if len(self._waiting) == 1:
+        if self._asleep:  # read after the append, as it is set before the look: see `_send`
+            self._asleep = False
             self._notify()
+
+    def _start(self) -> None:
+        """Start the sending thread. Raises `RuntimeError` where the process can have none."""
+        self._loop = asyncio.new_event_loop()
+        thread = threading.Thread(target=self._run, name="headstart-emit", daemon=True)
+        try:
+            thread.start()
+        except RuntimeError:
+            self._loop.close()
+            raise
+        self._thread = thread
 
     def _make_room(self) -> None:
         """Wait, drop the oldest, or raise, by the rule."""
@@ -81,11 +103,11 @@ class Memory:
             self._said, self._unsaid = time.monotonic(), 0
 
     def _drop_oldest(self) -> bool:
+        try:
+            self._waiting.popleft()
+        except IndexError:
+            return False
         with self._changed:
-            try:
-                self._waiting.popleft()
-            except IndexError:
-                return False
             self._through += 1
             self._lost += 1
         return True
@@ -108,18 +130,37 @@ class Memory:
     async def _send(self) -> None:
         target = self._target
         sender = Sender(target.kafka, target.topic, target.compression)
+        pause_s = max(LEAST_PAUSE_S, LINGER_SHARE * target.linger_s)
+        quiet = 0
         try:
             while not self._closed:
-                await self._wake.wait()
                 self._wake.clear()
-                while self._sending < self._handed_over and (next_one := self._take()):
-                    self._hand_over(sender, *next_one)
+                # Set before the look: whoever appends behind its back finds it set, and wakes.
+                self._asleep = quiet >= QUIET_LOOKS
+                quiet = 0 if self._hand_over_all(sender) else quiet + 1
+                if self._sending >= self._handed_over:
+                    self._asleep = False  # an acknowledgement has it look again, no event can
+                    await self._wake.wait()
+                elif self._asleep and quiet:
+                    await self._wake.wait()
+                    quiet = 0
+                else:
+                    self._asleep = False
+                    await asyncio.sleep(pause_s)
         finally:
             await sender.close()
 
-    def _take(self) -> tuple[bytes, bytes] | None:
-        with self._changed:
-            return self._waiting.popleft() if self._waiting else None
+    def _hand_over_all(self, sender: Sender) -> bool:
+        """Give the sender what waits, as far as it may have it; return whether it got anything."""
+        moved = False
+        while self._sending < self._handed_over:
+            try:
+                key, event = self._waiting.popleft()
+            except IndexError:
+                break
+            self._hand_over(sender, key, event)
+            moved = True
+        return moved
 
     def _hand_over(self, sender: Sender, key: bytes, event: bytes) -> None:
         self._sending += 1
@@ -136,8 +177,7 @@ class Memory:
     def delivered(self) -> None:
         """Note that the broker has one more event."""
         self._sending -= 1
-        if self._waiting:
-            self._wake.set()
+        self._wake.set()
         with self._changed:
             self._through += 1
             if self._through == self.emitted or not self._through % 100:

@@ -137,16 +137,13 @@ class Mirror:
 
     def hit(self, given: Given, tool: str | None) -> Threshold | None:
         """Return what is known and confirmed within the bound, at once; else None."""
-        key: tuple[object, ...]
         try:
-            key = self._pick(given)
-        except KeyError:
-            workflow_type, tenant, *levels = map(given.get, self._names)
-            key = (workflow_type, "default" if tenant is None else tenant, *levels)
-        try:
-            entry = self._entries[key]  # type: ignore[index]  # only texts are ever found
-        except (KeyError, TypeError):  # unknown, or of unhashable values
-            return None
+            entry = self._entries[self._pick(given)]
+        except (KeyError, TypeError):  # unknown, with gaps, or of unhashable values
+            found = self._found_with_gaps(given)
+            if found is None:
+                return None
+            entry = found
         now = self.clock()
         age = now - entry.line.heard
         if age > self.staleness_s:
@@ -155,8 +152,17 @@ class Mirror:
         self.counts.hits += 1
         generation, values = entry.built
         if generation == entry.hash.generation:
-            return _new(Threshold, (*values, age))
+            return _new(Threshold, values + (age,))  # noqa: RUF005 - dearer by a list
         return self._answer(entry, tool, False, age)
+
+    def _found_with_gaps(self, given: Given) -> _Entry | None:
+        """Return the entry of a context that leaves out its tenant or a level."""
+        workflow_type, tenant, *levels = map(given.get, self._names)
+        key: tuple[Any, ...] = (workflow_type, "default" if tenant is None else tenant, *levels)
+        try:
+            return self._entries.get(key)
+        except TypeError:
+            return None
 
     def question(self, given: Given, tool: str | None) -> Question | Threshold:
         """Return what to ask Redis for a context; or the answer, known by another spelling.

@@ -114,4 +114,5 @@ class ModeMirror:
     def held(self) -> list[ModeQuestion]:
         """Return the questions whose answers are known, to be asked again."""
         with self.lock:
-            return [self.question(*owner) for owner in self._known]
+            # A copy, made in one step: a hit moves its entry to the end without the lock.
+            return [self.question(*owner) for owner in list(self._known)]

@@ -27,8 +27,11 @@ class Outbox(Protocol):
         """How many of them were dropped again at the limit."""
         ...
 
-    def put(self, key: bytes, body: bytes) -> None:
-        """Take one event, the JSON of an object. Raises `BufferFull`, `InvalidEvent`, `OSError`."""
+    def put(self, key: bytes, body: bytes, now_ms: int) -> None:
+        """Take one event, the JSON of an object, at a time in Unix ms.
+
+        Raises `BufferFull`, `InvalidEvent`, `OSError`, `RuntimeError`.
+        """
         ...
 
     def progress(self) -> Progress:

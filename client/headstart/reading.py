@@ -67,6 +67,7 @@ class Reader:
             clock=self._clock,
             counts=self._counts,
         )
+        self._hit = self._mirror.hit
         self._modes = ModeMirror(
             limit=self._limit, staleness_s=self._staleness_s, clock=self._clock
         )

@@ -1,7 +1,9 @@
 """Ships the spools of a directory: reads them, hands events to a sender per target, releases.
 
 Whoever runs this holds the directory's lock (`ship.lock`): it may be a thread, a shared process
-or the command `headstart ship`. Spools whose process has died are drained and removed.
+or the command `headstart ship`. Spools whose process has died are drained and removed. A spool that
+has lately had events is read at every look; the others wait to be rung for, and are looked at the
+more rarely the longer they have been silent.
 """
 
 from __future__ import annotations
@@ -13,14 +15,16 @@ import logging
 import os
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from headstart.backlog import Backlog, Item, Unreadable
-from headstart.bell import Bell
+from headstart.backlog import Backlog, Unreadable
+from headstart.bell import QUIET_MS, Bell
 from headstart.compression import Compression
 from headstart.directory import NEW, QUARANTINE, SPOOL_FILE, Target
 from headstart.sending import Sender
+from headstart.ship_lock import is_current
 
 log = logging.getLogger("headstart")
 
@@ -29,13 +33,30 @@ MAX_AGE_S: Final = 3 * 86_400.0
 WAITING_BYTES: Final = 16 << 20
 """Most bytes of events read and not acknowledged, per target; the rest waits on disk."""
 ATTEND_S: Final = 0.1
-"""How often it looks for processes that died, and for spools that it was not told of."""
+"""How often it looks for processes that died, and at spools that nobody rang for."""
+ATTEND_IDLE_S: Final = 5.0
+"""The same at most, for a spool in which nothing happens."""
+LIVELY_S: Final = 2.5 * QUIET_MS / 1000
+"""A spool is read at every look for so long after its last event: longer than its process may be
+silent without ringing again."""
+LIST_S: Final = 1.0
+"""How often the directory is listed even where its time has not changed."""
 UNFINISHED_S: Final = 60.0
 """Age of a half-made spool that nobody is making any more."""
 ACTIVE_S: Final = 0.002
 """Least pause between two looks while events flow."""
 _LINGER_SHARE: Final = 0.25
 """Pause as a share of the shortest linger: looks at many spools cost more than all the rest."""
+
+
+@dataclass(slots=True)
+class _Watched:
+    """A spool and when to look at it, in seconds of the monotonic clock."""
+
+    backlog: Backlog
+    lively_until: float
+    attend_at: float
+    every_s: float = ATTEND_S
 
 
 class Shipper:
@@ -46,30 +67,37 @@ class Shipper:
         directory: Path,
         *,
         kafka: str | None = None,
+        lock: int | None = None,
         max_age_s: float = MAX_AGE_S,
         now_ms: Callable[[], int] = lambda: time.time_ns() // 1_000_000,
     ) -> None:
-        """`kafka`: send there, wherever the spools' emitters meant (a broker that has moved)."""
+        """`kafka`: send there, wherever the spools' emitters meant (a broker that has moved).
+
+        `lock`: the directory's, which is held; should its file be replaced, `run` ends.
+        """
         self.directory = directory
+        self.displaced = False
         self._kafka, self._max_age_s, self._now_ms = kafka, max_age_s, now_ms
+        self._lock = lock
         self._bell = Bell(directory)
         self._rung = asyncio.Event()
-        self._backlogs: dict[str, Backlog] = {}
+        self._watched: dict[str, _Watched] = {}
+        self._lively: dict[str, _Watched] = {}
         self._unreadable: set[str] = set()
         self._senders: dict[tuple[str, str, Compression | None], Sender] = {}
-        self._attended = self._moved = 0.0
+        self._rounded = self._listed = self._moved = 0.0
         self._pause_s = ACTIVE_S
         self._changed_ns = -1
 
     @property
     def spools(self) -> int:
         """How many spools there are, of the living and of the dead."""
-        return len(self._backlogs)
+        return len(self._watched)
 
     @property
     def living(self) -> bool:
         """Whether any of their processes runs."""
-        return any(backlog.living for backlog in self._backlogs.values())
+        return any(watched.backlog.living for watched in self._watched.values())
 
     @property
     def idle_s(self) -> float:
@@ -77,12 +105,12 @@ class Shipper:
         return time.monotonic() - self._moved
 
     async def run(self, enough: Callable[[], bool]) -> None:
-        """Ship until `enough()`, which is asked several times a second."""
+        """Ship until `enough()`, which is asked several times a second, or until `displaced`."""
         self._moved = time.monotonic()
         loop = asyncio.get_running_loop()
-        loop.add_reader(self._bell.pipe, self._rung.set)
+        loop.add_reader(self._bell.pipe, self._hear)
         try:
-            while True:
+            while not self.displaced:
                 await self._pause(self._look())
                 if enough():
                     self._tidy()
@@ -96,51 +124,103 @@ class Shipper:
 
     def _tidy(self) -> None:
         """Remove what has come to its end since the last look."""
-        self._attend()
-        self._look()
-        self._attend()
+        self._find_spools()
+        for _ in range(2):
+            for watched in list(self._watched.values()):
+                self._attend(watched)
 
     async def _pause(self, moved: bool) -> None:
         if moved:
             await asyncio.sleep(self._pause_s)
             return
+        self._hear()
         self._rung.clear()
-        self._bell.wakes()
         self._bell.sleeps()
         if not self._look():  # what came before we asked to be woken
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self._rung.wait(), ATTEND_S)
         self._bell.wakes()
 
-    def _look(self) -> bool:
-        """Read every spool once; return whether there was anything."""
-        if time.monotonic() - self._attended > ATTEND_S:
+    def _hear(self) -> None:
+        """Take those who rang to be lively."""
+        self._rung.set()
+        names = self._bell.heard()
+        if not names <= self._watched.keys():
             self._find_spools()
-            self._attend()
-            self._attended = time.monotonic()
+        for name in names & self._watched.keys():
+            self._enliven(self._watched[name])
+
+    def _enliven(self, watched: _Watched) -> None:
+        now = time.monotonic()
+        watched.lively_until, watched.every_s = now + LIVELY_S, ATTEND_S
+        watched.attend_at = min(watched.attend_at, now + ATTEND_S)
+        self._lively[watched.backlog.name] = watched
+
+    def _look(self) -> bool:
+        """Read every lively spool once, and others by turns; return whether there was anything."""
+        moved = False
+        if time.monotonic() - self._rounded > ATTEND_S:
+            moved = self._go_round()
         elif os.stat(self.directory).st_mtime_ns != self._changed_ns:
             self._find_spools()
-        moved = False
-        for backlog in list(self._backlogs.values()):
-            sender = self._sender(backlog.target)
-            if sender.waiting_bytes > WAITING_BYTES:
-                continue
-            items = self._read(backlog)
-            for item in items:
-                sender.add(item.key, item.event, item.chunk, backlog.target.linger_s)
-            moved = moved or bool(items)
+        now = time.monotonic()
+        for watched in list(self._lively.values()):
+            if self._read(watched):
+                moved = True
+            elif now > watched.lively_until:
+                self._lively.pop(watched.backlog.name, None)
         if moved:
             self._moved = time.monotonic()
         return moved
 
-    def _read(self, backlog: Backlog) -> list[Item]:
+    def _go_round(self) -> bool:
+        """Look at what may have changed without anybody telling; return whether events came."""
+        self._rounded = now = time.monotonic()
+        if self._lock is not None and not is_current(self.directory, self._lock):
+            if not self.displaced:
+                log.warning("%s/ship.lock was deleted: who ships locks it anew", self.directory)
+            self.displaced = True
+            return False
+        if not self._bell.in_place():
+            self._hang_bell()
+        if now - self._listed > LIST_S or os.stat(self.directory).st_mtime_ns != self._changed_ns:
+            self._find_spools()
+        moved = False
+        for watched in list(self._watched.values()):
+            if now >= watched.attend_at or watched.backlog.finished:
+                moved = self._attend(watched) or moved
+        lingers = [each.backlog.target.linger_s for each in self._lively.values()]
+        self._pause_s = max(ACTIVE_S, _LINGER_SHARE * min(lingers, default=0.0))
+        return moved
+
+    def _hang_bell(self) -> None:
+        """Listen where emitters ring from now on."""
+        loop = asyncio.get_running_loop()
+        bell = Bell(self.directory)
+        loop.remove_reader(self._bell.pipe)
+        self._bell.close()
+        self._bell = bell
+        loop.add_reader(bell.pipe, self._hear)
+
+    def _read(self, watched: _Watched) -> bool:
+        """Hand over the next events of a spool; return whether there were any."""
+        backlog = watched.backlog
+        sender = self._sender(backlog.target)
+        if sender.waiting_bytes > WAITING_BYTES:
+            self._enliven(watched)  # to be read when there is room again
+            return False
         try:
-            return backlog.read()
+            items = backlog.read()
         except OSError as error:
-            del self._backlogs[backlog.name]  # taken up again at the next look
+            self._forget(backlog)  # taken up again when the directory is listed
             backlog.close()
             self._say_unreadable(backlog.name, error)
-            return []
+            return False
+        for item in items:
+            sender.add(item.key, item.event, item.chunk, backlog.target.linger_s)
+        if items:
+            self._enliven(watched)
+        return bool(items)
 
     def _sender(self, target: Target) -> Sender:
         address = (self._kafka or target.kafka, target.topic, target.compression)
@@ -151,31 +231,50 @@ class Shipper:
     def _find_spools(self) -> None:
         """Take up spools that are new."""
         self._changed_ns = os.stat(self.directory).st_mtime_ns
-        for entry in os.scandir(self.directory):
-            if entry.name in self._backlogs or entry.name == QUARANTINE or not entry.is_dir():
-                continue
-            if entry.name.startswith(NEW):
-                _remove_unfinished(Path(entry.path))
-            else:
-                self._take_up(Path(entry.path))
+        self._listed = time.monotonic()
+        with os.scandir(self.directory) as entries:
+            for entry in entries:
+                name = entry.name
+                if name in self._watched or name == QUARANTINE or not entry.is_dir():
+                    continue
+                if name.startswith(NEW):
+                    _remove_unfinished(Path(entry.path))
+                else:
+                    self._take_up(Path(entry.path))
 
-    def _attend(self) -> None:
-        """Look which processes have died, and remove what is through."""
-        for name, backlog in list(self._backlogs.items()):
-            backlog.attend()
-            if backlog.finished:
-                del self._backlogs[name]
-                self._remove(backlog)
-                self._moved = time.monotonic()
-        lingers = [backlog.target.linger_s for backlog in self._backlogs.values()]
-        self._pause_s = max(ACTIVE_S, _LINGER_SHARE * min(lingers, default=0.0))
+    def _attend(self, watched: _Watched) -> bool:
+        """Look whether its process has died, read it, and remove it where it is through.
+
+        Return whether there were events. Where there were none, the next time is later.
+        """
+        backlog = watched.backlog
+        backlog.attend()
+        moved = self._read(watched)
+        if backlog.name not in self._watched:
+            return False
+        if backlog.finished:
+            self._forget(backlog)
+            self._remove(backlog)
+            self._moved = time.monotonic()
+        elif not moved:
+            later_s = min(2 * watched.every_s, ATTEND_IDLE_S)
+            watched.every_s = ATTEND_S if backlog.doubtful else later_s
+        watched.attend_at = time.monotonic() + watched.every_s
+        return moved
+
+    def _forget(self, backlog: Backlog) -> None:
+        del self._watched[backlog.name]
+        self._lively.pop(backlog.name, None)
 
     def _take_up(self, folder: Path) -> None:
         try:
-            self._backlogs[folder.name] = Backlog(folder, self._max_age_s, self._now_ms)
-            self._moved = time.monotonic()
+            backlog = Backlog(folder, self._max_age_s, self._now_ms)
         except Unreadable as error:
             self._say_unreadable(folder.name, error)
+            return
+        now = self._moved = time.monotonic()
+        watched = self._watched[folder.name] = _Watched(backlog, now + LIVELY_S, now)
+        self._lively[folder.name] = watched
 
     def _say_unreadable(self, name: str, error: Exception) -> None:
         if name not in self._unreadable:
@@ -194,9 +293,10 @@ class Shipper:
     def close(self) -> None:
         """Let go of every file, without a word to the broker. Twice is harmless."""
         self._bell.close()
-        for backlog in self._backlogs.values():
-            backlog.close()
-        self._backlogs.clear()
+        for watched in self._watched.values():
+            watched.backlog.close()
+        self._watched.clear()
+        self._lively.clear()
 
 
 def _remove_unfinished(folder: Path) -> None:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import fcntl
 import logging
 import os
+import resource
 import signal
 import sys
 import time
@@ -13,7 +15,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
-from headstart.bell import note_shipper, open_lock
+from headstart.ship_lock import is_current, note_shipper, open_lock, try_lock
 from headstart.shipper import Shipper
 
 log = logging.getLogger("headstart")
@@ -38,34 +40,34 @@ def ship(
     """
     directory.mkdir(mode=0o700, parents=True, exist_ok=True)
     deadline = None if timeout_s is None else time.monotonic() + timeout_s
-    lock = open_lock(directory)
-    try:
-        _wait_for(lock, directory, deadline)
-        note_shipper(lock)
-        shipper = Shipper(directory, kafka=kafka)
-        return asyncio.run(_until_asked(shipper, drain, deadline))
-    finally:
-        os.close(lock)
+    _allow_files()
+    while True:
+        lock = open_lock(directory)
+        try:
+            _wait_for(lock, directory, deadline)
+            if not is_current(directory, lock):
+                continue
+            note_shipper(lock)
+            shipper = Shipper(directory, kafka=kafka, lock=lock)
+            left = asyncio.run(_until_asked(shipper, drain, deadline))
+            if not shipper.displaced:
+                return left
+        finally:
+            os.close(lock)
 
 
 def _wait_for(lock: int, directory: Path, deadline: float | None) -> None:
     """Take the lock; Python's own signal handling ends the wait at Ctrl-C."""
-    try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    if try_lock(lock):
         return
-    except BlockingIOError:
-        log.info("another process ships %s; waiting to take over", directory)
+    log.info("another process ships %s; waiting to take over", directory)
     if deadline is None:
         fcntl.flock(lock, fcntl.LOCK_EX)
         return
-    while True:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            return
-        except BlockingIOError:
-            if time.monotonic() > deadline:
-                raise TimeoutError(f"another process ships {directory}") from None
-            time.sleep(0.05)
+    while not try_lock(lock):
+        if time.monotonic() > deadline:
+            raise TimeoutError(f"another process ships {directory}")
+        time.sleep(0.05)
 
 
 async def _until_asked(shipper: Shipper, drain: bool, deadline: float | None) -> int:
@@ -85,6 +87,13 @@ async def _until_asked(shipper: Shipper, drain: bool, deadline: float | None) ->
     return left
 
 
+def _allow_files() -> None:
+    """Let this process have as many files open as it may: every spool takes three."""
+    _soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    with contextlib.suppress(ValueError, OSError):  # some systems allow fewer than they say
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+
+
 def detach() -> None:
     """Go on as the shared process of the directory in argv; its lock has been inherited.
 
@@ -96,8 +105,9 @@ def detach() -> None:
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(process)d %(message)s")
     logging.getLogger("aiokafka").setLevel(logging.CRITICAL)
     os.set_inheritable(lock, False)
+    _allow_files()
     note_shipper(lock)
-    shipper = Shipper(directory)
+    shipper = Shipper(directory, lock=lock)
     asyncio.run(shipper.run(_unused(shipper)))
 
 

@@ -1,6 +1,7 @@
 """The spool of one process: events appended to files until the broker has them. The writing side.
 
-Reading is `backlog`'s, sending `shipper`'s; which file is what, `directory` says.
+Reading is `backlog`'s, sending `shipper`'s; which file is what, `directory` says. An append may be
+cut short by an exception after any call (Ctrl-C in a notebook): no position is taken twice.
 """
 
 from __future__ import annotations
@@ -8,7 +9,9 @@ from __future__ import annotations
 import errno
 import fcntl
 import os
+import threading
 import time
+from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -27,10 +30,10 @@ from headstart.directory import (
     segment_name,
     segments,
     sync_folder,
-    used_bytes,
     write_progress,
 )
 from headstart.records import HEADER_BYTES, pack_header, pack_record, pack_seal
+from headstart.usage import Usage
 
 OnFull = Literal["raise", "block", "drop_oldest"]
 
@@ -77,12 +80,20 @@ class Spool:
     _acked: int = field(default=-1, init=False)
     _segment: int = field(default=-1, init=False)
     _size: int = field(default=0, init=False)
-    _created_ms: int = field(default=0, init=False)
+    _look_at: int = field(default=0, init=False)  # size from which an append has more to do
+    _ends_ms: float = field(default=0.0, init=False)
+    _others: int | None = field(default=None, init=False)  # bytes beside the segment, looked ahead
+    _ahead_from: int = field(default=-1, init=False)  # its size when that look began
+    _full: bool = field(default=False, init=False)
+    _left: deque[int] = field(default_factory=deque, init=False)  # segments that are to be synced
+    _renamed: bool = field(default=False, init=False)
+    _syncing: threading.Lock = field(default_factory=threading.Lock, init=False)
 
     def __post_init__(self) -> None:
         """Make the spool's directory, lock it, and show it to readers complete."""
         directory = self.settings.directory
         self.folder = directory / self.id
+        self._usage = Usage(directory)
         making = directory / f"{NEW}{self.id}"
         try:
             directory.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -105,32 +116,35 @@ class Spool:
             ) from error
         self._segment_limit = min(self.settings.segment_bytes, self.settings.limit_bytes // 4)
 
-    def append(self, key: bytes, event: bytes) -> bool:
+    def append(self, key: bytes, event: bytes, now_ms: int | None = None) -> bool:
         """Append one event at position `next`; return False where the spool is full.
 
-        Raises `OSError` where the disk fails for another reason than being full.
+        `now_ms`: Unix ms, where the caller knows it. Raises `OSError` where the disk fails for
+        another reason than being full.
         """
-        if self._segment < 0 or self._is_over():
+        if now_ms is None:
+            now_ms = self.now_ms()
+        if self._size >= self._look_at or now_ms >= self._ends_ms:
             try:
-                if not self._rotate():
+                if not self._go_on(now_ms):
                     return False
             except OSError as error:
                 if error.errno in _FULL:
                     return False
                 raise
-        data = pack_record(self.next, key, event)
-        if not self._write(data):
-            return False
+        data, start = pack_record(self.next, key, event), self._size
+        try:
+            if not self._write(data):
+                return False
+        except OSError:
+            raise
+        except BaseException:
+            self._count_if_there(start, len(data))
+            raise
         self.next += 1
         if self.settings.fsync == "every":
             os.fsync(self._segment)
         return True
-
-    def _is_over(self) -> bool:
-        return (
-            self._size >= self._segment_limit
-            or self.now_ms() - self._created_ms >= self.settings.segment_s * 1000
-        )
 
     def _write(self, data: bytes) -> bool:
         try:
@@ -147,46 +161,113 @@ class Spool:
         try:
             os.ftruncate(self._segment, self._size)
         except OSError:
-            os.close(self._segment)
-            self._segment = -1
+            self._let_go()
         return False
 
-    def _rotate(self) -> bool:
-        """Begin a new segment; False where the directory has reached its limit."""
-        used = used_bytes(self.settings.directory)
-        if used + self._segment_limit > self.settings.limit_bytes:
-            return False
-        self._leave_segment()
-        created_ms = self.now_ms()
-        flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_APPEND
-        # A reader may meet the file before its header: written in one go, below its final name.
-        making = self.folder / f"{NEW}{segment_name(self.next)}"
-        segment = os.open(making, flags, 0o600)
+    def _count_if_there(self, start: int, length: int) -> None:
+        """Note an event that an exception cut short, if it is on disk; take back a part of it."""
+        there = True  # where nobody can tell: a gap is counted, a position taken twice is a loss
         try:
-            os.write(segment, pack_header(self.next, created_ms))
+            size = os.fstat(self._segment).st_size
+            there = size == start + length
+            if not there and size != start:
+                os.ftruncate(self._segment, start)
+        except OSError:
+            self._let_go()
+        else:
+            self._size = start + length if there else start
+        self.next += there
+
+    def _go_on(self, now_ms: int) -> bool:
+        """See to the next segment: look for room from half of this one on, begin it when it is due.
+
+        Return False where the directory has reached its limit.
+        """
+        if self._segment >= 0 and self._size <= HEADER_BYTES:
+            self._ends_ms = now_ms + self.settings.segment_s * 1000  # no other would have its name
+            return True
+        if self._segment >= 0 and self._size < self._segment_limit and now_ms < self._ends_ms:
+            self._look_ahead()
+            return True
+        room = self._has_room()
+        if room is None:  # more spools than a caller may wait for: on in the segment there is
+            return not self._full
+        self._full = not room
+        if room:
+            self._rotate(now_ms)
+        return room
+
+    def _look_ahead(self) -> None:
+        """Look at one more spool, so that all are known when the next segment is due."""
+        if self._ahead_from < 0:
+            self._ahead_from = self._size
+        used = self._usage.look(1)
+        if used is not None:
+            self._others, self._look_at = used - self._ahead_from, self._segment_limit
+
+    def _has_room(self) -> bool | None:
+        """Return whether the directory has room for a segment; None where that is not known yet."""
+        most = self.settings.limit_bytes - self._segment_limit
+        if self._others is not None and self._others + self._size <= most:
+            return True
+        self._others = None
+        used = self._usage.look()
+        if used is not None:
+            return used <= most
+        # Without a segment to go on in, the next is what an emitter may exceed the limit by.
+        return True if self._segment < 0 and not self._full else None
+
+    def _rotate(self, now_ms: int) -> None:
+        """Begin a new segment."""
+        self._leave_segment()
+        final = self.folder / segment_name(self.next)
+        try:  # where an exception ended the call that began it
+            segment = os.open(final, os.O_WRONLY | os.O_APPEND)
+        except FileNotFoundError:
+            segment = self._made(final, now_ms)
+        size, ends_ms = os.fstat(segment).st_size, now_ms + self.settings.segment_s * 1000
+        # No call in between: an exception finds all of this done, or none.
+        self._size = size
+        self._ends_ms = ends_ms
+        self._look_at = self._segment_limit // 2
+        self._others = None
+        self._ahead_from = -1
+        self._segment = segment
+        self._renamed = True
+        if self.settings.fsync == "every":
+            self._sync_names()
+
+    def _made(self, final: Path, now_ms: int) -> int:
+        """Return a new segment. A reader must not meet it before its header, or half of that."""
+        making = self.folder / f"{NEW}{final.name}"
+        segment = os.open(making, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_APPEND, 0o600)
+        try:
+            os.write(segment, pack_header(self.next, now_ms))
             if os.fstat(segment).st_size != HEADER_BYTES:
                 raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-            making.rename(self.folder / segment_name(self.next))
-        except OSError:
+            os.rename(making, final)
+        except BaseException:
             os.close(segment)
             raise
-        self._segment, self._size, self._created_ms = segment, HEADER_BYTES, created_ms
-        if self.settings.fsync != "never":
-            for folder in (self.folder, self.settings.directory):
-                sync_folder(folder)
-        return True
+        return segment
 
     def _leave_segment(self) -> None:
         if self._segment < 0:
             return
         try:
             self._write(pack_seal(self.next))
-            if self.settings.fsync != "never":
+            if self.settings.fsync == "every":
                 os.fsync(self._segment)
         finally:
-            if self._segment >= 0:
-                os.close(self._segment)
-            self._segment = -1
+            if self.settings.fsync == "interval" and self._segment >= 0:
+                segment, self._segment, self._look_at = self._segment, -1, 0
+                self._left.append(segment)  # a disk may take long, which no caller must wait for
+            self._let_go()
+
+    def _let_go(self) -> None:
+        segment, self._segment, self._look_at = self._segment, -1, 0
+        if segment >= 0:
+            os.close(segment)
 
     def drop_oldest(self) -> tuple[bool, int]:
         """Delete this spool's oldest segment; return whether there was one, and its events.
@@ -195,13 +276,14 @@ class Spool:
         Where only the segment in use is left, that one goes.
         """
         there = segments(self.folder)
-        if not there:
+        if not there or (len(there) == 1 and self._segment >= 0 and self._size <= HEADER_BYTES):
             return False, 0
         first, oldest = there[0]
         end = there[1][0] if len(there) > 1 else self.next
         if len(there) == 1:
             self._leave_segment()
         oldest.unlink(missing_ok=True)
+        self._full = False
         count = max(0, end - max(first, self.progress().settled))
         self.dropped += count
         return True, count
@@ -217,19 +299,40 @@ class Spool:
         return Progress()
 
     def sync(self) -> None:
-        """Bring what was appended to the disk itself."""
-        if self._segment >= 0:
-            os.fsync(self._segment)
+        """Bring what was appended to the disk itself. From any thread."""
+        with self._syncing:
+            if self._renamed:
+                self._renamed = False
+                self._sync_names()
+            # First that in use: where it is left meanwhile it is in the queue, and still open.
+            if (segment := self._segment) >= 0:
+                os.fsync(segment)
+            while self._left:
+                left = self._left.popleft()
+                try:
+                    os.fsync(left)
+                finally:
+                    os.close(left)
+
+    def _sync_names(self) -> None:
+        for folder in (self.folder, self.settings.directory):
+            sync_folder(folder)
 
     def close(self) -> None:
         """Let go of the files: from here on the spool is only drained. Twice is harmless."""
         try:
             self._leave_segment()
+            if self.settings.fsync == "interval":
+                self.sync()
         finally:
-            self.abandon()
+            self._usage.close()
+            with self._syncing:
+                self.abandon()
 
     def abandon(self) -> None:
         """Close the descriptors and touch nothing: for a fork, which shares them."""
+        while self._left:
+            os.close(self._left.popleft())
         for name in ("_segment", "_acked", "_lock"):
             descriptor = getattr(self, name)
             setattr(self, name, -1)

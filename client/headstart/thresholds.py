@@ -60,7 +60,8 @@ class Thresholds(Reader):
 
     def _start(self) -> None:
         self._mine = threading.local()
-        self._clients: list[Any] = []
+        # Of the threads that live: one that ends lets go of its own.
+        self._clients: weakref.WeakSet[Any] = weakref.WeakSet()
         self._starting = threading.Lock()
         self._thread: FollowerThread | None = None
 
@@ -72,7 +73,7 @@ class Thresholds(Reader):
         held = getattr(self._mine, "held", None)
         if held is None or held[0] != os.getpid():
             held = self._mine.held = (os.getpid(), self._connected(single_connection_client=True))
-            self._clients.append(held[1])
+            self._clients.add(held[1])
         return held[1]
 
     def get(
@@ -84,7 +85,7 @@ class Thresholds(Reader):
         without `workflow_type`.
         """
         given = fields if context is None else {**context, **fields} if fields else context
-        known = self._mirror.hit(given, tool)
+        known = self._hit(given, tool)
         if known is None:
             asked = self._ask(given, tool)
             known = self._learned(asked) if isinstance(asked, Question) else asked
@@ -129,7 +130,7 @@ class Thresholds(Reader):
         if self._thread is not None:
             self._ending()
             self._thread = self._follower = None
-        for client in self._clients:
+        for client in list(self._clients):
             client.close()
         self._clients.clear()
         self._mine = threading.local()
@@ -169,7 +170,7 @@ class AsyncThresholds(Reader):
     ) -> Threshold:
         """Return the thresholds of a context; see `Thresholds.get`."""
         given = fields if context is None else {**context, **fields} if fields else context
-        known = self._mirror.hit(given, tool)
+        known = self._hit(given, tool)
         if known is None:
             asked = self._ask(given, tool)
             known = await self._learned(asked) if isinstance(asked, Question) else asked

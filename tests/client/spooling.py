@@ -169,3 +169,12 @@ def eventually(condition: Callable[[], bool], seconds: float = PATIENT) -> None:
     while not condition():
         assert time.monotonic() < deadline
         time.sleep(0.01)
+
+
+def runs(process: int) -> bool:
+    """Whether a process is there, and has not merely not been waited for."""
+    try:
+        status = Path(f"/proc/{process}/stat").read_text()
+    except FileNotFoundError:
+        return False
+    return status.rpartition(")")[2].split()[0] != "Z"

@@ -219,7 +219,7 @@ def run_alone(
         capture_output=True,
         text=True,
         check=True,
-        timeout=60,
+        timeout=300,
     )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 import uuid
 
@@ -47,6 +48,20 @@ def test_ids_of_one_millisecond_differ_in_every_random_bit() -> None:
         zeros |= ~value
     fixed = ~(ones & zeros) & ((1 << 80) - 1)
     assert fixed == (0xF << 76) | (0x3 << 62)  # version and variant, nothing else
+
+
+def test_a_fork_has_random_bits_of_its_own() -> None:
+    ids = []
+    for _ in range(2):
+        read, write = os.pipe()
+        if not (child := os.fork()):
+            os.write(write, new_id(7).encode())
+            os._exit(0)
+        os.waitpid(child, 0)
+        ids.append(os.read(read, 36).decode())
+        os.close(read)
+        os.close(write)
+    assert len({*ids, new_id(7)}) == 3
 
 
 def test_the_text_of_an_id_is_the_canonical_one() -> None:

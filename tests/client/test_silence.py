@@ -1,0 +1,219 @@
+"""Idle spools cost next to nothing, and whoever emits after a silence is read at once.
+
+The shipper is the real one on a real directory; its clock and its sender are the test's.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from headstart.backlog import Backlog
+from headstart.bell import QUIET_MS, Bell
+from headstart.directory import Target
+from headstart.durable import Durable
+from headstart.sending import Receipt
+from headstart.shipper import ATTEND_IDLE_S, ATTEND_S, LIST_S, LIVELY_S, Shipper
+from headstart.spool import Spool, SpoolSettings
+from tests.client.on_disk import TARGET, event, fill, open_spool
+
+
+class Time:
+    """Seconds that pass when the test says so."""
+
+    def __init__(self) -> None:
+        self.now = 1_000.0
+
+    def monotonic(self) -> float:
+        return self.now
+
+    def time(self) -> float:
+        return self.now
+
+    def time_ns(self) -> int:
+        return int(self.now * 1e9)
+
+
+class Host:
+    """Spools of living processes, and the shipper of their directory."""
+
+    def __init__(self, directory: Path, time: Time) -> None:
+        self.directory, self.time = directory, time
+        self.spools: list[Spool] = []
+        self.waiting_bytes = 0
+        self.sent: list[bytes] = []
+        self.shipper = Shipper(directory, now_ms=lambda: 1_800_000_000_000)
+        self.shipper._sender = lambda _target: self  # type: ignore[method-assign,assignment,return-value]
+
+    def add(self, _key: bytes, event: bytes, receipt: Receipt, _linger_s: float) -> None:
+        self.sent.append(event)
+        receipt.delivered()
+
+    def open(self, count: int) -> None:
+        for _ in range(count):
+            self.spools.append(open_spool(self.directory, f"s{len(self.spools)}"))
+            fill(self.spools[-1], 1)
+
+    def passes(self, seconds: float) -> None:
+        """The shipper's own looks, as often as it makes them where nobody rings."""
+        for _ in range(round(seconds / ATTEND_S)):
+            self.time.now += ATTEND_S * 1.001
+            self.shipper._look()
+
+    def look(self) -> list[bytes]:
+        """What comes of one look, after what was rung."""
+        self.sent.clear()
+        self.shipper._hear()
+        self.shipper._look()
+        return self.sent
+
+
+@pytest.fixture
+def host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Host]:
+    time = Time()
+    monkeypatch.setattr("headstart.shipper.time", time)
+    made = Host(tmp_path, time)
+    yield made
+    made.shipper.close()
+    for spool in made.spools:
+        spool.close()
+
+
+def test_a_silent_spool_is_looked_at_ever_more_rarely(
+    host: Host, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looks: Counter[str] = Counter()
+    for name in ("read", "attend", "_later"):
+        real = getattr(Backlog, name)
+
+        def counted(self: Backlog, name: str = name, real: object = real) -> object:
+            looks[name] += 1
+            return real(self)  # type: ignore[operator]
+
+        monkeypatch.setattr(Backlog, name, counted)
+    host.open(50)
+    assert len(host.look()) == 50
+    host.passes(20 * ATTEND_IDLE_S)
+    looks.clear()
+    host.passes(20 * ATTEND_IDLE_S)
+    assert 0 < max(looks.values()) <= 50 * 20
+
+
+def test_who_rings_after_a_silence_is_read_at_once(host: Host) -> None:
+    host.open(3)
+    host.look()
+    host.passes(60)
+    bell = Bell(host.directory, "s1")
+    spool = host.spools[1]
+    fill(spool, 1)
+    assert host.look() == []  # nobody rang: its turn comes
+    bell.announce()
+    assert host.look() == [event(1)]
+    for _ in range(5):  # who goes on at once is not asked to ring again
+        host.time.now += QUIET_MS / 1000
+        (told,) = fill(spool, 1)
+        assert host.look() == [told]
+    bell.close()
+
+
+def test_a_ring_that_nobody_heard_costs_a_turn(host: Host) -> None:
+    host.open(2)
+    host.look()
+    host.passes(60)
+    fill(host.spools[0], 1)
+    host.sent.clear()
+    host.passes(ATTEND_IDLE_S + 2 * ATTEND_S)
+    assert host.sent == [event(1)]
+
+
+def test_a_process_that_dies_in_silence_is_noticed_in_turn(host: Host) -> None:
+    host.open(2)
+    host.look()
+    host.passes(60)
+    host.spools[0].abandon()
+    host.passes(ATTEND_IDLE_S + 2 * ATTEND_S)
+    assert host.shipper.spools == 1
+    assert not host.spools[0].folder.exists()
+
+
+def test_a_new_spool_is_found_by_its_ring_and_without(host: Host) -> None:
+    host.open(1)
+    assert host.look() == [event(0)]
+    host.passes(60)
+    host.open(1)
+    bell = Bell(host.directory, "s1")
+    bell.announce()
+    assert host.look() == [event(0)]
+    bell.close()
+    host.open(1)
+    host.sent.clear()
+    host.passes(2 * LIST_S)
+    assert host.sent == [event(0)]
+
+
+def test_what_waits_for_room_is_read_when_there_is_some(host: Host) -> None:
+    host.open(1)
+    host.look()
+    host.waiting_bytes = 1 << 30
+    bell = Bell(host.directory, "s0")
+    fill(host.spools[0], 1)
+    bell.announce()
+    assert host.look() == []
+    host.passes(10 * LIVELY_S)
+    host.waiting_bytes = 0
+    assert host.look() == [event(1)]
+    bell.close()
+
+
+@pytest.fixture
+def outbox(tmp_path: Path) -> Iterator[Durable]:
+    made = Durable(TARGET, SpoolSettings(tmp_path), "none")
+    yield made
+    made.close(0.0)
+
+
+def test_an_emitter_rings_the_first_time_after_a_silence(outbox: Durable, tmp_path: Path) -> None:
+    now = 1_800_000_000_000
+    outbox.put(b"k", b"{}", now)
+    bell = Bell(tmp_path)
+    bell.heard()
+    for _ in range(100):
+        now += QUIET_MS - 1
+        outbox.put(b"k", b"{}", now)
+    assert bell.heard() == set()
+    for step in (QUIET_MS, 60 * QUIET_MS, -3_600_000):  # and where a clock was set back
+        now += step
+        outbox.put(b"k", b"{}", now)
+        assert bell.heard() == {outbox.id}
+    bell.sleeps()
+    outbox.put(b"k", b"{}", now)
+    assert bell.heard() == {outbox.id}
+    bell.close()
+
+
+def test_an_emitter_rings_where_the_bell_hangs_now(outbox: Durable, tmp_path: Path) -> None:
+    now = 1_800_000_000_000
+    outbox.put(b"k", b"{}", now)
+    for name in ("bell", "ship.lock"):
+        (tmp_path / name).unlink()
+    bell = Bell(tmp_path)
+    for minutes in range(1, 4):
+        outbox.put(b"k", b"{}", now + minutes * 60_000)
+        assert bell.heard() == {outbox.id}
+    bell.sleeps()
+    outbox.put(b"k", b"{}", now + 180_001)
+    assert bell.heard() == {outbox.id}
+    bell.close()
+
+
+def test_who_closes_says_so(tmp_path: Path) -> None:
+    outbox = Durable(Target("127.0.0.1:1", "t", 0.0), SpoolSettings(tmp_path), "none")
+    outbox.put(b"k", b"{}", 1_800_000_000_000)
+    bell = Bell(tmp_path)
+    bell.heard()
+    outbox.close(0.0)
+    assert bell.heard() == {outbox.id}
+    bell.close()
