@@ -8,11 +8,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
+from msgspec import structs
+
 from learners.outcome import Outcome, Run
 from learners.policy import Policy, Separate, State, Thresholds, spec
 from processing.answers import read_state
 from processing.places import Place
 from processing.rows import ContextRow, context_key
+from processing.rules import Weights
 from processing.spools import Seen
 from processing.tally import Told, add, count, empty, restored
 
@@ -122,6 +125,22 @@ class Chain:
         self.told.clear()
         self.counts = empty()
         self.seen.clear()
+
+
+def with_stakes(contexts: Sequence[Context], outcome: Outcome, weights: Weights) -> Outcome:
+    """Return an outcome with the gain and cost to learn from.
+
+    What it does not say of them the finest context knows that has seen any.
+    """
+    gain, cost = outcome.gain, outcome.cost
+    if gain <= 0.0:
+        gain = next((each.gain for each in reversed(contexts) if each.gain), 0.0)
+    if cost <= 0.0:
+        cost = next((each.cost for each in reversed(contexts) if each.cost), 0.0)
+    gain, cost = weights.weighed(gain, cost)
+    if gain == outcome.gain and cost == outcome.cost:
+        return outcome
+    return structs.replace(outcome, gain=gain, cost=cost)
 
 
 def restore_context(context: Context, row: ContextRow) -> None:

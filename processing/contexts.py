@@ -15,7 +15,7 @@ from headstart.contexts import context_paths
 from learners.outcome import Outcome
 from learners.policy import Policy, State, Thresholds, spec
 from processing.answers import stored_threshold, threshold_of
-from processing.chains import Chain, Context, restore_context
+from processing.chains import Chain, Context, restore_context, with_stakes
 from processing.choices import Choices, named_policy
 from processing.defaults import Defaults, state_in
 from processing.places import Place, level_getter, place_getter
@@ -194,23 +194,8 @@ class Contexts:
             self._settle()
         learned = outcome
         if outcome.gain <= 0.0 or outcome.cost <= 0.0 or self._weighing:
-            learned = self._weighed(chain.contexts, outcome)
+            learned = with_stakes(chain.contexts, outcome, self._weights)
         chain.learn(outcome, learned)
-
-    def _weighed(self, contexts: Sequence[Context], outcome: Outcome) -> Outcome:
-        """Return an outcome with the gain and cost to learn from.
-
-        What it does not say of them the finest context knows that has seen any.
-        """
-        gain, cost = outcome.gain, outcome.cost
-        if gain <= 0.0:
-            gain = next((each.gain for each in reversed(contexts) if each.gain), 0.0)
-        if cost <= 0.0:
-            cost = next((each.cost for each in reversed(contexts) if each.cost), 0.0)
-        gain, cost = self._weights.weighed(gain, cost)
-        if gain == outcome.gain and cost == outcome.cost:
-            return outcome
-        return structs.replace(outcome, gain=gain, cost=cost)
 
     def bound(self, tenant: str, offset: int) -> int:
         """Let the oldest contexts go where a tenant has too many; return how many went."""
