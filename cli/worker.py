@@ -115,7 +115,7 @@ def _stand_behind() -> None:
     # that has a session to itself, only the niceness of the session counts then.
     if os.getsid(0) == os.getpid():
         with contextlib.suppress(OSError):
-            _AUTOGROUP.write_text(f"{_BEHIND}")
+            _AUTOGROUP.write_text(str(_BEHIND))
 
 
 def _supervise(settings: Settings) -> None:

@@ -107,7 +107,8 @@ class Supervisor:
 
     def _look(self, worker: _Worker, now: float, said: list[str]) -> None:
         if worker.again_at is not None:
-            if now >= worker.again_at and self._has_turn(worker, now):
+            late_s = now - worker.again_at
+            if late_s >= 0.0 and (late_s >= _FIRST_S or self._has_turn(worker)):
                 self._replace(worker, self._spawn(worker.name, self._label(worker.name)), now)
         elif not worker.child.alive:
             self._ended(worker, now, said)
@@ -118,9 +119,9 @@ class Supervisor:
         elif worker.name in SPARED:
             self._keep_spare(worker, now)
 
-    def _has_turn(self, worker: _Worker, now: float) -> bool:
+    def _has_turn(self, worker: _Worker) -> bool:
         """Whether it may load: not while one that readers wait for does."""
-        if worker.name in SPARED or now >= (worker.again_at or now) + _FIRST_S:
+        if worker.name in SPARED:
             return True
         return all(self._is_ready(each) for each in self._workers if each.name in SPARED)
 
