@@ -1,7 +1,8 @@
 """Which rebuild a partition follows: the latest, and how far it has come with it.
 
 While one is taken over the watermark stays before it, so that whoever has the partition next meets
-it again in the log.
+it again in the log. That it is begun and what became of it are two rows: both are of the rebuild's
+offset, and of two rows of one key and offset nobody could say which holds.
 """
 
 from __future__ import annotations
@@ -15,6 +16,8 @@ from processing.rows import CONTROL, control_body, control_row
 from topics.controls import Rebuild
 
 KEY: Final = CONTROL + b"rebuild"
+BEGUN_KEY: Final = CONTROL + b"rebuild begun"
+KEYS: Final = frozenset((KEY, BEGUN_KEY))
 BEGUN: Final = ""
 DONE: Final = "done"
 PASSED: Final = "passed over"
@@ -42,10 +45,10 @@ class Rebuilds(Followed[Followup]):
 
     def restore(self, key: bytes, raw: bytes) -> None:
         """Take up one row of the table."""
-        if key == KEY:
+        if key in KEYS:
             self._held[key] = _decode(control_body(raw))
 
-    def begin(self, rebuild: Rebuild, offset: int, watermark: int) -> Rebuild | None:
+    def begin(self, rebuild: Rebuild, offset: int) -> Rebuild | None:
         """Note that a rebuild is begun, and return it; None where a later one was followed.
 
         Raises `ValueError` where it was made by other rules, or of another log.
@@ -58,10 +61,10 @@ class Rebuilds(Followed[Followup]):
         if rebuild.epoch != self._epoch:
             raise ValueError(f"epoch: the rebuild is of log {rebuild.epoch}, this is {self._epoch}")
         held = self._held.get(KEY)
-        if held is not None and held.result != BEGUN and _order(held.rebuild) >= _order(rebuild):
+        if held is not None and _order(held.rebuild) >= _order(rebuild):
             return None
         said = Followup(rebuild, offset, BEGUN)
-        self._hold(KEY, said, _encode(said), watermark)
+        self._hold(BEGUN_KEY, said, _encode(said), offset)
         return rebuild
 
     def end(self, rebuild: Rebuild, result: str, offset: int) -> None:
@@ -71,13 +74,17 @@ class Rebuilds(Followed[Followup]):
 
     def writes(self, offset: int) -> bool:
         """Return whether rows of an offset may be there before the watermark is."""
-        held = self._held.get(KEY)
-        return held is not None and held.result == BEGUN and offset == held.offset
+        begun = self._held.get(BEGUN_KEY)
+        return begun is not None and offset == begun.offset
 
 
-def done_row(rebuild: Rebuild, epoch: int, offset: int) -> bytes:
-    """Return the row that says that a rebuild at an offset is done."""
-    return control_row(_encode(Followup(rebuild, offset, DONE)), epoch, offset)
+def done_rows(rebuild: Rebuild, epoch: int, offset: int) -> dict[bytes, bytes]:
+    """Return the rows that say that a rebuild at an offset was begun and is done."""
+    said = {BEGUN_KEY: BEGUN, KEY: DONE}
+    return {
+        key: control_row(_encode(Followup(rebuild, offset, result)), epoch, offset)
+        for key, result in said.items()
+    }
 
 
 def followup_in(raw: bytes | None) -> Followup | None:

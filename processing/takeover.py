@@ -13,7 +13,7 @@ from typing import Final
 
 from processing.controls import read_control
 from processing.partition import Partition
-from processing.rebuilds import KEY, done_row
+from processing.rebuilds import KEYS, done_rows
 from processing.records import RecordBatch
 from processing.rows import (
     PARTITION_KEY,
@@ -102,17 +102,17 @@ class Takeover:
     def rows(self) -> Rows:
         """Return the partition's rows as they stand at the rebuild, none deleted.
 
-        Its own comes last, after the one that says that the rebuild is done: until both are in the
+        Its own comes last, after those that say that the rebuild is done: until both are in the
         table, all is done again.
         """
         epoch, offset = self._epoch, self._offset
         made = {
             key: with_version(row, epoch, offset)
             for key, row in self._rows.items()
-            if key != KEY and not is_deleted(row)
+            if key not in KEYS and not is_deleted(row)
         }
         own = made.pop(PARTITION_KEY, encode_partition(PartitionRow(), epoch, offset))
-        made[KEY] = done_row(self._rebuild, epoch, offset)
+        made |= done_rows(self._rebuild, epoch, offset)
         made[PARTITION_KEY] = own
         return made
 

@@ -109,5 +109,5 @@ def test_every_benchmark_runs_and_every_option_is_somebodys() -> None:
     taken = set()
     for name in BENCHMARKS:
         taken |= inspect.signature(importlib.import_module(f"bench.{name}").run).parameters.keys()
-    assert taken <= {*OPTIONS, "kafka", "policies", "events", "_kafka"}
+    assert taken <= {*OPTIONS, "kafka", "policies", "worlds", "events", "_kafka"}
     assert set(OPTIONS) <= taken

@@ -12,7 +12,7 @@ import delivery.takeover
 from delivery.takeover import replacing
 from processing.choices import choice_row
 from processing.partition import Partition
-from processing.rebuilds import KEY, followup_in
+from processing.rebuilds import KEY, KEYS, followup_in
 from processing.rows import (
     PARTITION_KEY,
     context_key,
@@ -71,7 +71,7 @@ def follow(records: list[Any], rules: Rules = RULES, **how: Any) -> Following:
 
 def rebuilt(fresh: Following, at: int = NOW, **fields: Any) -> list[Any]:
     """Return the records that bring a fresh table into the log."""
-    rows = [(key, row) for key, row in live(fresh.table).items() if key != KEY]
+    rows = [(key, row) for key, row in live(fresh.table).items() if key not in KEYS]
     parts = list(staged_parts(rows))
     said: dict[str, Any] = {
         "id": f"r{at}", "at": at, "epoch": EPOCH, "offset": fresh.watermark, "places": len(parts),
@@ -84,7 +84,7 @@ def rebuilt(fresh: Following, at: int = NOW, **fields: Any) -> list[Any]:
 def content(following: Following) -> Table:
     """Return rows without the places that they are of, and without the rebuild's own."""
     return {key: with_version(row, 0, 0) for key, row in live(following.table).items()
-            if key != KEY}  # fmt: skip
+            if key not in KEYS}  # fmt: skip
 
 
 BEFORE = [
@@ -146,6 +146,33 @@ def test_another_policy_is_learned_as_if_chosen_before_the_first_record() -> Non
         learner = "ema" if "domain=retail" in each.decode() and b"acme" in each else "td"
         assert (now.learner, then.learner) == (learner, learner), context_of(each)
         assert now[2:] == then[2:]
+
+
+def test_every_row_is_of_the_offset_that_made_it_and_of_one_there_is_but_one() -> None:
+    # So of two owners' rows of a key the right one stays, whoever wrote last.
+    made: list[tuple[bytes, bytes]] = []
+    said: dict[tuple[bytes, tuple[int, int]], bytes] = {}
+    following = Following(PLACE, RULES, {}, lambda commit: made.extend(commit.rows))
+    sent = rebuilt(follow(BEFORE))
+    refused = rebuilt(follow(BEFORE), NOW + 1, digest="0" * 64)
+    records = [*BEFORE, *BETWEEN, *sent, *refused, *AFTER]
+    for offset in range(len(records)):
+        batch = log(*records)
+        batch.drop_before(offset)
+        batch.drop_from(offset + 1)
+        for takeover in following.apply(batch):
+            part = log(*records)
+            part.drop_before(takeover.log.start)
+            part.drop_from(takeover.log.stop)
+            takeover.gather(part)
+            if takeover.begin():
+                takeover.apply(part)
+                made.extend(takeover.replacing(list(following.table)))
+        for key, row in made:
+            assert key == PARTITION_KEY or version(row) == (EPOCH, offset), key
+            assert said.setdefault((key, version(row)), row) == row, key
+        made.clear()
+    assert {key for key, _version in said} > KEYS
 
 
 def test_of_two_the_later_counts_and_a_repetition_changes_nothing() -> None:
