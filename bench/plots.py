@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from itertools import accumulate
+from math import ceil, floor, log10
 from pathlib import Path
 from typing import Final
 
@@ -29,7 +30,9 @@ def plot(
     title: str, across: str, up: str, lines: Mapping[str, Series], low: float, high: float
 ) -> str:
     """Return an SVG of lines by name, the vertical axis from `low` to `high`."""
-    right = max(x for line in lines.values() for x, _ in line)
+    most = max(x for line in lines.values() for x, _ in line)
+    unit = 10 ** floor(log10(most))
+    right = ceil(most / unit) * unit
     wide, tall = WIDTH - LEFT - 150, HEIGHT - BOTTOM - 30
 
     def at(x: float, y: float) -> str:
@@ -51,8 +54,8 @@ def plot(
         parts.append(
             f'<path d="M{x0} {y0}h{wide}" stroke="#ddd"/>'
             f'<text x="{LEFT - 6}" y="{float(y0) + 4:.1f}" text-anchor="end">{y:.4g}</text>'
-            f'<text x="{at(x, low).split(",")[0]}" y="{HEIGHT - BOTTOM + 26}" '
-            f'text-anchor="middle">{x:.4g}</text>'
+            f'<text x="{at(x, low).split(",")[0]}" y="{HEIGHT - BOTTOM + 16}" '
+            f'text-anchor="middle">{x:,.6g}</text>'
         )
     for place, (name, line) in enumerate(lines.items()):
         colour = COLOURS[place % len(COLOURS)]
@@ -73,7 +76,7 @@ def what_a_threshold_does() -> str:
         falling = list(accumulate(worth for _, worth in reversed(worths)))
         lines[name] = [(p, s / 199) for (p, _), s in zip(reversed(worths), falling, strict=True)]
     return plot(
-        "A hit saves 400 ms, a miss wastes 600 ms", "threshold", "ms a prediction", lines, -150, 60
+        "A hit saves 400 ms, a miss wastes 600 ms", "threshold", "ms a prediction", lines, -150, 90
     )
 
 
