@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
@@ -56,7 +57,8 @@ def reset(
     whose = f"of {tenant}" if tenant else "of every tenant"
     about = {"id": said.id, "pattern": pattern, "tenant": tenant}
     question = f"Forget {{}} contexts {whose}?"
-    asyncio.run(_intervene(settings, _How(question, about, dry_run, yes, json), said))
+    how = _How(question, about, dry_run, yes, json)
+    asyncio.run(_intervene(settings, how, lambda count: [(n, said) for n in range(count)]))
 
 
 def import_learned(
@@ -79,6 +81,7 @@ def import_learned(
     """
     from headstart.events import new_id
     from replay.learned import NotLearned, read_learned
+    from replay.seeding import seeds_of
     from settings import read_settings
 
     settings = read_settings(kafka=kafka, data=data)
@@ -88,9 +91,10 @@ def import_learned(
         raise NotLearned(f"{file}: has the levels {wanted}; set HEADSTART_LEVELS={wanted}")
     now = time.time_ns() // 1_000_000
     wanted_lines = [each for each in lines if tenant in (None, each.tenant)]
-    about = {"id": new_id(now), "file": str(file), "tenant": tenant}
+    id = new_id(now)
+    about = {"id": id, "file": str(file), "tenant": tenant}
     how = _How("Overwrite {} contexts?", about, dry_run, yes, json)
-    asyncio.run(_intervene(settings, how, (wanted_lines, now)))
+    asyncio.run(_intervene(settings, how, lambda count: seeds_of(wanted_lines, count, id, now)))
 
 
 class _How(NamedTuple):
@@ -101,22 +105,22 @@ class _How(NamedTuple):
     json: bool
 
 
-async def _intervene(settings: Settings, how: _How, what: Any) -> None:
-    """Try control records on a copy of the table; ask; send them."""
-    from replay.seeding import rehearse, seeds_of
+async def _intervene(
+    settings: Settings, how: _How, controls: Callable[[int], Sequence[tuple[int, Control]]]
+) -> None:
+    """Try control records on a copy of the table; ask; send them.
+
+    `controls`: a number of partitions to which of them gets what.
+    """
+    from replay.seeding import rehearse
     from replay.table import read_whole_table
     from settings import operators_key, rules_of
     from topics.control_log import send_control
-    from topics.controls import Reset
     from topics.epoch import read_epoch
 
     epoch = await read_epoch(settings.kafka)
     tables = await read_whole_table(settings.kafka, epoch)
-    said: Sequence[tuple[int, Control]]
-    if isinstance(what, Reset):
-        said = [(partition, what) for partition in tables]
-    else:
-        said = seeds_of(what[0], epoch.partitions, how.about["id"], what[1])
+    said = controls(epoch.partitions)
     tried = rehearse(tables, epoch, rules_of(settings), said, time.time_ns() // 1_000_000)
     found = {**how.about, "contexts": tried.contexts, "refused": tried.refused}
     for reason in tried.refused:
@@ -129,11 +133,9 @@ async def _intervene(settings: Settings, how: _How, what: Any) -> None:
     confirm(how.question.format(tried.contexts), how.yes)
     offsets: dict[int, int] = {}
     key = operators_key(settings)
-    if isinstance(what, Reset):
-        offsets = await send_control(settings.kafka, what, key)
-    else:
-        for partition, seed in said:
-            offsets |= await send_control(settings.kafka, seed, key, only=[partition])
+    for control, same in groupby(said, lambda each: each[1]):
+        places = [partition for partition, _ in same]
+        offsets |= await send_control(settings.kafka, control, key, only=places)
     text = f"{tried.contexts} contexts, in {len(offsets)} partitions"
     _show({**found, "sent": True, "offsets": offsets}, text, how.json)
 
