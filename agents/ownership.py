@@ -18,6 +18,7 @@ from headstart.contexts import threshold_key
 from processing.answers import stored_threshold
 from processing.dead_letters import DeadLetter
 from processing.merging import Merger, TypesKnown
+from processing.partition import Partition
 from processing.records import RecordBatch
 from processing.refusals import Slice
 from processing.rows import CONTEXT
@@ -50,32 +51,33 @@ class Ownership:
         held = self._store.held_offset(tp.partition)
         self.delivery = Delivery(self, 0 if held is None else held + 1, complete_from)
         self._tombstones = Tombstones()
-        self._begin()
+        self.core, self.types, self.merger = self._new()
+        self._rows = 0
+        """Rows of the table, when they were last counted."""
         hold = runtime.app.consumer.hold
         name = f"thresholds-{tp.partition}"
         self.lane = Lane(name, self._handle, hold=hold, share=runtime.share)
 
-    def _begin(self) -> None:
-        self.core = self._runtime.new_core(self.partition)
-        self.types = TypesKnown(self.partition, time.monotonic)
-        self.merger = None if self.partition else Merger(self._runtime.policy, time.monotonic)
-        """Who owns the first partition merges."""
-        self._rows = 0
-        """Rows of the table, when they were last counted."""
-
-    async def reopen(self) -> None:
-        """Go on from the table, which was replaced. Raises `RowAhead`."""
-        self._begin()
-        await self.restore()
+    def _new(self) -> tuple[Partition, TypesKnown, Merger | None]:
+        """Return what takes up the table's rows; who owns the first partition merges."""
+        merger = None if self.partition else Merger(self._runtime.policy, time.monotonic)
+        types = TypesKnown(self.partition, time.monotonic)
+        return self._runtime.new_core(self.partition), types, merger
 
     async def restore(self) -> None:
-        """Take up the table's rows. Raises `RowAhead`."""
+        """Take up the table's rows, also where they were replaced. Raises `RowAhead`."""
+        (core, types, merger), count = self._new(), 0
         async for rows in paced(self._store.scan(self._tp.partition)):
-            self._rows += len(rows)
-            self.core.restore_some(rows)
-            self._note(rows)
-        self.core.check_restored()
-        self.types.restored()
+            count += len(rows)
+            core.restore_some(rows)
+            self._tombstones.add(rows, time.monotonic())
+            types.note(rows)
+            if merger is not None:
+                merger.note(rows)
+        core.check_restored()
+        types.restored()
+        # Not before: what others say meanwhile must not follow from half a table.
+        self.core, self.types, self.merger, self._rows = core, types, merger, count
 
     async def _handle(self, batches: list[tuple[TP, RecordBatch]]) -> None:
         parts: list[Slice] = []

@@ -49,7 +49,7 @@ async def take_over(owned: Ownership, runtime: ThresholdRuntime) -> None:
         await owned.delivery.deliver(commit)
         count += len(commit.rows)
         runtime.app.opened += 1  # progress, for whoever watches: a large table takes long
-    await owned.reopen()
+    await owned.restore()
     log.info("thresholds.rebuild.taken", partition=place, offset=offset, rows=count)
 
 

@@ -51,9 +51,7 @@ class Choices(Followed[Choice]):
 
         Raises `ValueError` where pattern or learner are none.
         """
-        parts(choice.pattern)
-        if choice.learner is not None:
-            _known(choice.learner)
+        check(choice)
         key = _key_of(_KIND, choice.tenant or "", choice.pattern)
         held = self._held.get(key)
         if held is not None and (held.at, held.id) >= (choice.at, choice.id):
@@ -91,6 +89,13 @@ def choice_row(choice: Choice, epoch: int) -> tuple[bytes, bytes]:
     """Return (key, row) of a choice that holds from before the first offset of a log epoch on."""
     key = _key_of(_KIND, choice.tenant or "", choice.pattern)
     return key, control_row(_encode(choice), epoch, -1)
+
+
+def check(choice: Choice) -> None:
+    """Raise `ValueError` where pattern or learner of a choice are none."""
+    parts(choice.pattern)
+    if choice.learner is not None:
+        _known(choice.learner)
 
 
 def parts(pattern: str) -> frozenset[str]:

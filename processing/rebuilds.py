@@ -11,6 +11,7 @@ from typing import Final
 
 import msgspec
 
+from processing.choices import check
 from processing.followed import Followed
 from processing.rows import CONTROL, control_body, control_row
 from topics.controls import Rebuild
@@ -51,7 +52,8 @@ class Rebuilds(Followed[Followup]):
     def begin(self, rebuild: Rebuild, offset: int) -> Rebuild | None:
         """Note that a rebuild is begun, and return it; None where a later one was followed.
 
-        Raises `ValueError` where it was made by other rules, or of another log.
+        Raises `ValueError` where it was made by other rules, or of another log, and where its
+        choice is none: who passes it over follows that.
         """
         if rebuild.rules != self._rules:
             raise ValueError(
@@ -60,6 +62,8 @@ class Rebuilds(Followed[Followup]):
             )
         if rebuild.epoch != self._epoch:
             raise ValueError(f"epoch: the rebuild is of log {rebuild.epoch}, this is {self._epoch}")
+        if rebuild.choice is not None:
+            check(rebuild.choice)
         held = self._held.get(KEY)
         if held is not None and _order(held.rebuild) >= _order(rebuild):
             return None

@@ -55,7 +55,7 @@ class Residence:
 
     def excess(self, tenant: str, newest_of: NewestOf) -> Iterator[bytes]:
         """Let the oldest contexts of a tenant go until no more than the most are left."""
-        heap = self._heaps[tenant]
+        heap = self._heaps.get(tenant, [])
         while len(heap) > self._most:
             yield self._least(heap, newest_of)
 

@@ -7,12 +7,16 @@ takes them over, the one after it, and a replay.
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Iterable, Iterator, Sequence
 from hashlib import sha256
 from typing import Final
 
+import msgspec
+
+from processing.answers import serves, stored_threshold
 from processing.controls import read_control
-from processing.partition import Partition
+from processing.partition import Partition, RowAhead
 from processing.rebuilds import KEYS, done_rows
 from processing.records import RecordBatch
 from processing.rows import (
@@ -29,8 +33,21 @@ from topics.controls import Rebuild, Staged, is_control
 AT_ONCE_BYTES: Final = 450_000
 """Bytes of the rows in one record: as base64, in JSON, they have to fit one of 900 kB."""
 
+UNREADABLE: Final = (ValueError, struct.error, msgspec.MsgspecError, RowAhead)
+"""What comes of rows that no worker wrote."""
+
 Rows = dict[bytes, bytes]
 Row = tuple[bytes, bytes]
+
+
+class LogChanged(RuntimeError):
+    """The log did not hold the same records when it was read again: begin anew."""
+
+    def __init__(self, log: range) -> None:
+        super().__init__(
+            f"records between the offsets {log.start} and {log.stop} went while a rebuild was taken"
+            " over: retention is too short for it"
+        )
 
 
 class Takeover:
@@ -57,11 +74,14 @@ class Takeover:
         self._rebuild, self._offset, self._epoch = rebuild, offset, epoch
         self._operators_key = rules.operators_key
         self._staged: dict[int, Sequence[Row]] = {}
+        self._records = 0
+        """Records gathered that are not applied yet."""
         self._rows: Rows = {}
         self._core = Partition(partition, partitions, epoch, rules, self._rows.get)
 
     def gather(self, batch: RecordBatch) -> None:
         """Take the staged rows out of records."""
+        self._records += len(batch)
         for place, offset in enumerate(batch.offsets):
             headers = batch.headers.get(offset)
             if headers is None or not is_control(headers):
@@ -76,22 +96,34 @@ class Takeover:
 
     def begin(self) -> bool:
         """Take the staged rows up; return whether they are those that were meant."""
-        wanted = range(self._rebuild.places)
-        missing = sum(place not in self._staged for place in wanted)
-        rows = [row for place in wanted for row in self._staged.pop(place, ())]
+        wanted = self._rebuild.places
+        missing = wanted - sum(place < wanted for place in self._staged)
         if missing:
-            self.refused = f"{missing} of {len(wanted)} records of staged rows are not in the log"
-        elif digest_of(rows) != self._rebuild.digest:
+            self.refused = f"{missing} of {wanted} records of staged rows are not in the log"
+            return False
+        rows = [row for place in range(wanted) for row in self._staged.pop(place)]
+        if digest_of(rows) != self._rebuild.digest:
             self.refused = "the staged rows are not those that the rebuild names"
-        else:
-            self._rows.update(rows)
-            self._core.restore(rows)
-            if (found := self._core.watermark) != self._rebuild.offset:
-                self.refused = f"the staged rows are of offset {found}, not {self._rebuild.offset}"
+            return False
+        try:
+            self._take_up(rows)
+        except UNREADABLE as error:
+            self.refused = f"the staged rows cannot be read: {error}"
+            return False
+        if (found := self._core.watermark) != self._rebuild.offset:
+            self.refused = f"the staged rows are of offset {found}, not {self._rebuild.offset}"
         return self.refused is None
+
+    def _take_up(self, rows: Sequence[Row]) -> None:
+        self._rows.update(rows)
+        self._core.restore(rows)
+        for key, row in rows:
+            if serves(0, key):
+                stored_threshold(key, row)  # what nobody could publish would end every worker
 
     def apply(self, batch: RecordBatch) -> None:
         """Apply what came after the staged rows."""
+        self._records -= len(batch)
         position = 0
         while position < len(batch):
             position = self._core.apply(batch, position)
@@ -103,8 +135,10 @@ class Takeover:
         """Return the partition's rows as they stand at the rebuild, none deleted.
 
         Its own comes last, after those that say that the rebuild is done: until both are in the
-        table, all is done again.
+        table, all is done again. Raises `LogChanged`.
         """
+        if self._records:
+            raise LogChanged(self.log)
         epoch, offset = self._epoch, self._offset
         made = {
             key: with_version(row, epoch, offset)

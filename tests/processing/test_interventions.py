@@ -45,6 +45,13 @@ def test_a_reset_forgets_what_its_pattern_holds_for_and_all_below() -> None:
     assert counts(table).forgotten == 2
 
 
+def test_a_seed_of_nothing_does_nothing_and_stops_nobody() -> None:
+    table, commit = run(seed(), judged(), seed(at=NOW + 1, tenant="nobody"))
+    assert commit.dead_letters == []
+    assert context(table).outcomes == 1
+    assert counts(table).seeded == 0
+
+
 def test_what_is_forgotten_learns_anew() -> None:
     table, _ = run(judged(correct=False), judged(), reset(), judged())
     alone, _ = run(judged())

@@ -18,11 +18,12 @@ from processing.rows import (
     context_key,
     context_of,
     decode_context,
+    deleted,
     version,
     with_version,
 )
 from processing.rules import Rules
-from processing.takeover import digest_of, staged_parts
+from processing.takeover import LogChanged, Takeover, digest_of, staged_parts
 from replay.following import Following, Place
 from tests.processing.building import (
     EMA,
@@ -201,6 +202,66 @@ def test_what_is_not_whole_is_refused_and_the_table_stays(change: Any, why: str)
     assert content(found) == content(follow([*BEFORE, *BETWEEN]))
 
 
+CONTEXT = context_key("acme", "workflow_type=refund")
+
+
+@pytest.mark.parametrize(
+    "row",
+    [
+        (b"", b""),
+        (PARTITION_KEY, b"12"),
+        (PARTITION_KEY, deleted(EPOCH, 0) + b"\xc1"),
+        (CONTEXT, deleted(EPOCH, 9) + bytes(8)),
+        (CONTEXT, deleted(EPOCH, 0) + b"\xff" * 40),
+        (CONTEXT[:1] + b"\xff" + CONTEXT[1:], deleted(EPOCH, 0) + bytes(60)),
+        (b"s1", deleted(EPOCH, 0) + b"\xc1"),
+        (b"o1", deleted(EPOCH, 0) + bytes(3)),
+        (b"klearner", deleted(EPOCH, 0) + b"\xc1"),
+        (b"d", deleted(EPOCH, 0) + b"\xc1"),
+    ],
+)
+def test_rows_that_nobody_can_read_are_refused_and_stop_nobody(row: tuple[bytes, bytes]) -> None:
+    before = follow(BEFORE)
+    rows = [*live(before.table).items(), row]
+    said = Rebuild("r", NOW, EPOCH, before.watermark, 1, digest_of(rows), RULES.digest)
+    sent = [record(Staged("r", NOW, 0, tuple(rows))), record(said)]
+    found = follow([*BEFORE, *sent, *BETWEEN])
+    followup = followup_in(found.table[KEY])
+    assert followup is not None
+    assert "cannot be read" in followup.result
+    assert content(found) == content(follow([*BEFORE, *BETWEEN]))
+
+
+def test_one_of_more_records_than_any_log_has_is_refused_at_once() -> None:
+    sent = rebuilt(follow(BEFORE), places=2**63 - 1)
+    followup = followup_in(follow([*BEFORE, *sent]).table[KEY])
+    assert followup is not None
+    assert "records of staged rows are not in the log" in followup.result
+
+
+def test_a_choice_that_is_none_makes_it_a_dead_letter() -> None:
+    """Or who passes it over would end there, again and again."""
+    choice = Choice("c", NOW, "*", "nobody knows it")
+    core = make({})
+    batch = log(*BEFORE, *rebuilt(follow(BEFORE), choice=choice))
+    assert core.apply(batch) == len(batch)
+    assert core.taking is None
+    (reason,) = reasons(core.commit())
+    assert "nobody knows it" in reason
+
+
+def test_a_log_that_loses_records_while_it_is_read_replaces_nothing() -> None:
+    records = [*BEFORE, *rebuilt(follow(BEFORE))]
+    core = make({})
+    core.apply(log(*records))
+    assert core.taking is not None
+    takeover = Takeover(core.taking, core.reached, 0, 1, EPOCH, RULES)
+    takeover.gather(log(*records))
+    assert takeover.begin()
+    with pytest.raises(LogChanged):
+        takeover.rows()
+
+
 def test_one_made_by_other_rules_is_a_dead_letter() -> None:
     sent = rebuilt(follow(BEFORE), rules=Rules(EMA).digest)
     core = make({})
@@ -252,8 +313,6 @@ def test_ended_after_any_commit_the_next_owner_comes_to_the_same_table(
 
 
 def _commits(core: Partition, records: list[Any], table: Table) -> Any:
-    from processing.takeover import Takeover
-
     assert core.taking is not None
     takeover = Takeover(core.taking, core.reached, 0, 1, EPOCH, RULES)
     part = log(*records)
