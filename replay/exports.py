@@ -160,7 +160,13 @@ def encode_line(batch: RecordBatch, place: int, headers: Headers | None) -> byte
 
 def _plain(value: bytes) -> bool:
     """Return whether bytes can stand within a line as they are, and be found there again."""
-    if not value or b"\n" in value or value[:1] not in b"[{" or value[-1:] not in b"]}":
+    if (
+        not value
+        or b"\n" in value
+        or b"\r" in value
+        or value[:1] not in b"[{"
+        or value[-1:] not in b"]}"
+    ):
         return False
     try:
         value.isascii() or value.decode()

@@ -26,8 +26,8 @@ HEADER = ExportHeader(FORMAT, 7, 4, "a test")
 value = st.one_of(
     st.none(),
     st.binary(max_size=40),
-    st.sampled_from([b'{"a":1}', b'[{"value":"x"}]', b'{"a":"\xff"}', b'{"a":\n1}', b"{}", b"null",
-                     '{"ä":",\\"value\\":"}'.encode()]),
+    st.sampled_from([b'{"a":1}', b'[{"value":"x"}]', b'{"a":"\xff"}', b'{"a":\n1}', b'{"a":\r1}',
+                     b"{}", b"null", '{"ä":",\\"value\\":"}'.encode()]),
 )  # fmt: skip
 header = st.tuples(st.text(max_size=5), st.one_of(st.none(), st.binary(max_size=5)))
 record = st.tuples(
