@@ -57,8 +57,11 @@ class TraceHistory:
         """Let a judge have the guess before every call of every run."""
         predictor, latency = Predictor(), LatencyModel(self.seed, 0, self.cost_ratio)
         untimed = 0
+        with self.file.open("rb") as lines:
+            count = sum(1 for line in lines if line.strip())
         for number, run in enumerate(self._runs(notes)):
             notes.records += 1
+            progress(number / count)
             if not self.reading.range.holds(run.started_at):
                 untimed += run.started_at is None
                 continue
