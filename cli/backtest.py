@@ -159,14 +159,14 @@ def _show(found: dict[str, Any], html: Path | None, csv: Path | None, *, json: b
 
 def _say_what_was_read(found: Mapping[str, Any]) -> None:
     read = found["read"]
+    for warning in read["warnings"]:
+        say(warning)
     if not found["outcomes"]:
         raise LookupError(
             f"{found['source']}: {read['events'] or read['records']} events, but no judged "
             "prediction among them"
             + (f" ({read['filtered']} filtered out)" if read["filtered"] else "")
         )
-    for warning in read["warnings"]:
-        say(warning)
     for reason in read["named"][:5]:
         say(f"skipped: {reason}")
     if read["refused"] > 5:

@@ -79,6 +79,8 @@ def _earned(
     parts = [unit.parts[0] for unit in units]
     groups = [sum(g) for g in zip(*(part.arms[LIVE].groups for part in parts), strict=True)]
     members = [sum(m) for m in zip(*(part.members for part in parts), strict=True)]
+    if not any(members):
+        raise LookupError(f"{history.name}: no judged prediction was found there")
     return outcome_of(list(shares), assignment(name, shares), groups, members)
 
 

@@ -26,10 +26,10 @@ Since = Annotated[
 ]
 Until = Annotated[str | None, typer.Option(help="Up to, exclusive; as --since.")]
 FromOffset = Annotated[
-    list[str] | None, typer.Option(help="PARTITION:OFFSET to begin at; repeat [broker only].")
+    list[str] | None, typer.Option(help="PARTITION:OFFSET to begin at; repeat [broker, export].")
 ]
 ToOffset = Annotated[
-    list[str] | None, typer.Option(help="PARTITION:OFFSET to end before; repeat [broker only].")
+    list[str] | None, typer.Option(help="PARTITION:OFFSET to end before; repeat [broker, export].")
 ]
 TenantOnly = Annotated[str | None, typer.Option(help="Only this tenant.")]
 WorkflowOnly = Annotated[str | None, typer.Option(help="Only this workflow type.")]
@@ -114,22 +114,27 @@ def _offsets(given: Sequence[str] | None) -> dict[int, int]:
 
 def open_source(source: str, reading: Reading, settings: Settings) -> History:
     """Return the history that `--source` names. Raises `ValueError` and `OSError`."""
+    from replay.exports import ExportHistory
     from replay.files import first_record, open_file
 
     if source == "broker":
         from replay.broker import BrokerHistory
 
         return BrokerHistory(settings.kafka, reading)
-    if reading.range.begin or reading.range.end:
-        raise typer.BadParameter("offsets are the broker's; give --since and --until")
+    history: History
     if source == "archive":
         from replay.archive import ArchiveHistory
 
-        return ArchiveHistory(settings.postgres, reading)
-    file = Path(source)
-    record = first_record(file)
-    if isinstance(record, dict) and "steps" in record:
-        from demo.trace_history import TraceHistory
+        history = ArchiveHistory(settings.postgres, reading)
+    else:
+        file = Path(source)
+        record = first_record(file)
+        if isinstance(record, dict) and "steps" in record:
+            from demo.trace_history import TraceHistory
 
-        return TraceHistory(file, reading)
-    return open_file(file, reading)
+            history = TraceHistory(file, reading)
+        else:
+            history = open_file(file, reading)
+    if (reading.range.begin or reading.range.end) and not isinstance(history, ExportHistory):
+        raise typer.BadParameter(f"{source} has no offsets: give --since and --until")
+    return history

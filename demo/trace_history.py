@@ -2,7 +2,7 @@
 
 The demo's back-off predictor learns as the runs go by, in the file's order; latencies are declared
 (`latency`), because recorded tools answer at once. Contexts: domain, + previous tool, + the one
-before.
+before. To a filter a run's source is its tenant, and its domain is its workflow type as well.
 """
 
 from __future__ import annotations
@@ -56,8 +56,16 @@ class TraceHistory:
     def read(self, unit: int, judge: Judge, notes: Notes, progress: Progress) -> None:  # noqa: ARG002
         """Let a judge have the guess before every call of every run."""
         predictor, latency = Predictor(), LatencyModel(self.seed, 0, self.cost_ratio)
+        untimed = 0
+        with self.file.open("rb") as lines:
+            count = sum(1 for line in lines if line.strip())
         for number, run in enumerate(self._runs(notes)):
             notes.records += 1
+            progress(number / count)
+            if not self.reading.range.holds(run.started_at):
+                untimed += run.started_at is None
+                continue
+            judged = self._chosen(run)
             group = group_of(crc32(f"{number}".encode()))
             history: list[str] = []
             for actual in [*(step.tool for step in run.steps), END]:
@@ -70,12 +78,26 @@ class TraceHistory:
                         gain=drawn.gain_ms, cost=drawn.cost_ms,
                     )  # fmt: skip
                     outcome = self.reading.scales.applied(outcome, guess.tool)
-                    judge.judge(self._chain(judge, run, history), outcome, group)
-                    notes.predictions += 1
+                    if judged:
+                        judge.judge(self._chain(judge, run, history), outcome, group)
+                        notes.predictions += 1
+                    else:
+                        notes.filtered += 1
                 predictor.learn(run.domain, history, actual)
                 history.append(actual)
         judge.flush()
         progress(1.0)
+        if untimed:
+            notes.warnings.append(f"{untimed} runs say no time, so they are in no range of time")
+
+    def _chosen(self, run: Run) -> bool:
+        """Return whether a run is judged. Who is left out has taught the predictor all the same."""
+        chosen = self.reading.chosen
+        return (
+            chosen.tenant in (None, run.source)
+            and chosen.workflow_type in (None, run.domain)
+            and chosen.domain in (None, run.domain)
+        )
 
     def _chain(self, judge: Judge, run: Run, history: list[str]) -> tuple[int, ...]:
         last, before = (["-", "-", *history])[:-3:-1]

@@ -32,7 +32,10 @@ class Step:
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """One agent's run: who drove it, which task (and which repetition of it), and its calls."""
+    """One agent's run: who drove it, which task (and which repetition of it), and its calls.
+
+    `started_at`: Unix milliseconds, None where the source has no time.
+    """
 
     source: str
     domain: str
@@ -40,6 +43,7 @@ class Run:
     task_id: str
     trial: int | None
     steps: tuple[Step, ...]
+    started_at: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,6 +95,7 @@ def _run(line: bytes) -> Run:
         task_id=_text(record, "task_id"),
         trial=_optional_int(record, "trial"),
         steps=_steps(record),
+        started_at=_optional_int({"started_at": None, **record}, "started_at"),
     )
 
 

@@ -8,7 +8,7 @@ would not for two records that the commits of one join and those of another do n
 from __future__ import annotations
 
 import heapq
-from collections.abc import Set
+from collections.abc import Collection, Set
 from math import inf
 from typing import Final
 
@@ -37,6 +37,10 @@ class Starts:
     def keys(self) -> Set[bytes]:
         """Return the keys of the open ones, as they are at any time."""
         return self._open.keys()
+
+    def values(self) -> Collection[Start]:
+        """Return the open ones."""
+        return self._open.values()
 
     @property
     def next_expiry(self) -> float:

@@ -14,6 +14,7 @@ import struct
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from io import BufferedReader, BufferedWriter
+from math import inf
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, Self
@@ -23,7 +24,7 @@ import msgspec
 import orjson
 
 from processing.records import Headers, RecordBatch
-from replay.histories import NothingThere, Progress, Reading, largest_first, read_records_of
+from replay.histories import NothingThere, Progress, Range, Reading, largest_first, read_records_of
 from replay.joining import Notes
 from replay.judge import Judge
 from topics.catalogue import EVENTS
@@ -160,7 +161,13 @@ def encode_line(batch: RecordBatch, place: int, headers: Headers | None) -> byte
 
 def _plain(value: bytes) -> bool:
     """Return whether bytes can stand within a line as they are, and be found there again."""
-    if not value or b"\n" in value or value[:1] not in b"[{" or value[-1:] not in b"]}":
+    if (
+        not value
+        or b"\n" in value
+        or b"\r" in value
+        or value[:1] not in b"[{"
+        or value[-1:] not in b"]}"
+    ):
         return False
     try:
         value.isascii() or value.decode()
@@ -233,11 +240,10 @@ def _frames(
 def read_export(
     file: Path,
     partition: int,
-    since: int | None = None,
-    until: int | None = None,
+    span: Range | None = None,
     warnings: list[str] | None = None,
 ) -> Iterator[tuple[RecordBatch, float]]:
-    """Yield a partition's records, and which share of the file was read.
+    """Yield a partition's records of a range, and which share of the file was read.
 
     `warnings`: where damaged pieces are named, which are passed over. Raises `NotAnExport`,
     also at the end where the file is cut.
@@ -246,7 +252,7 @@ def read_export(
     with file.open("rb") as read:
         for number, (frame, lines) in enumerate(_frames(read, file, partition, warnings)):
             if frame.partition >= 0:
-                batch = _batch(partition, lines, since, until)
+                batch = _batch(partition, lines, span or Range())
                 if len(batch):
                     yield batch, read.tell() / size
             elif number:
@@ -255,15 +261,14 @@ def read_export(
         raise NotAnExport(f"{file}: its end is missing: export it again")
 
 
-def _batch(partition: int, lines: bytes, since: int | None, until: int | None) -> RecordBatch:
+def _batch(partition: int, lines: bytes, span: Range) -> RecordBatch:
     batch = RecordBatch(EVENTS.name, partition, 0, 0, [], [], [], [])
+    begin, end = span.begin.get(partition, 0), span.end.get(partition, inf)
     for line in lines.splitlines():
         # Within a JSON string the quotes would be escaped, so this is found but once.
         at = line.find(b',"value":')
         record = _decode_line(line[:at] + b"}" if at > 0 else line)
-        if (since is not None and record.timestamp < since) or (
-            until is not None and record.timestamp >= until
-        ):
+        if not (begin <= record.offset < end and span.holds(record.timestamp)):
             continue
         batch.offsets.append(record.offset)
         batch.timestamps.append(record.timestamp)
@@ -323,8 +328,7 @@ class ExportHistory:
 
     def batches(self, unit: int, notes: Notes) -> Iterator[tuple[RecordBatch, float]]:
         """Yield a partition's records in order."""
-        span = self.reading.range
-        yield from read_export(self.file, unit, span.since, span.until, notes.warnings)
+        yield from read_export(self.file, unit, self.reading.range, notes.warnings)
 
     def read(self, unit: int, judge: Judge, notes: Notes, progress: Progress) -> None:
         """Let a judge have all predictions of a partition."""

@@ -15,7 +15,7 @@ from replay.exports import SKIPPABLE, ZSTD, ExportHistory
 from replay.histories import History, NothingThere, Progress, Reading, read_records_of
 from replay.joining import Notes
 from replay.judge import Judge, group_of
-from replay.outcomes import parse_lines
+from replay.outcomes import Line, parse_lines
 from topics.catalogue import EVENTS
 
 ALONE: Final = 20
@@ -48,9 +48,13 @@ class OutcomeFile:
         return str(self.file)
 
     def units(self) -> list[int]:
-        """Return the one unit."""
+        """Return the one unit. Raises `NothingThere`, and `ValueError` where a tenant is wanted."""
         if next(_lines(self.file), None) is None:
             raise NothingThere(f"{self.file} holds no outcomes; see headstart backtest --help")
+        if self.reading.chosen.tenant is not None:
+            raise ValueError(
+                f"{self.file} holds outcomes, which name no tenant: leave out --tenant"
+            )
         return [0]
 
     def read(self, unit: int, judge: Judge, notes: Notes, progress: Progress) -> None:  # noqa: ARG002
@@ -60,7 +64,7 @@ class OutcomeFile:
         with self.file.open("rb") as file:
             for line in parse_lines(_counted(file, notes), self.reading.levels, str(self.file)):
                 paths, outcome = line.judged
-                if not _within(outcome.timestamp, span.since, span.until):
+                if not (span.holds(outcome.timestamp) and self._chosen(line)):
                     notes.filtered += 1
                     continue
                 if scales:
@@ -77,9 +81,12 @@ class OutcomeFile:
                     progress(file.tell() / size)
         judge.flush()
 
-
-def _within(at: int, since: int | None, until: int | None) -> bool:
-    return (since is None or at >= since) and (until is None or at < until)
+    def _chosen(self, line: Line) -> bool:
+        chosen = self.reading.chosen
+        return (
+            chosen.workflow_type in (None, line.workflow_type)
+            and chosen.domain in (None, line.domain)
+        )  # fmt: skip
 
 
 def _counted(lines: Any, notes: Notes) -> Iterator[bytes]:
@@ -126,7 +133,7 @@ class EventFile:
                 if not (event := line.strip()):
                     continue
                 at = _timestamp(event)
-                if _within(at, span.since, span.until):
+                if span.holds(at):
                     batch.add(event, at)
                 if len(batch.values) >= _AT_ONCE:
                     yield batch.taken(), lines.tell() / size

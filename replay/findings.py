@@ -6,7 +6,16 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from processing.rows import CONTEXT, SPOOL, START, context_of, decode_context
+from processing.rows import (
+    CONTEXT,
+    CONTROL,
+    DEFAULT,
+    EVIDENCE,
+    SPOOL,
+    START,
+    context_of,
+    decode_context,
+)
 from replay.table import Rows
 
 MOST_NAMED: Final = 100
@@ -46,10 +55,10 @@ def compare_rows(findings: Findings, partition: int, live: Rows, right: Rows) ->
 
 
 def _named(key: bytes) -> dict[str, str]:
-    if key.startswith(CONTEXT):
+    if key.startswith((CONTEXT, DEFAULT)):
         tenant, path = context_of(key)
         return {"kind": "context", "tenant": tenant, "path": path}
-    kinds = {START: "start", SPOOL: "spool"}
+    kinds = {START: "start", SPOOL: "spool", CONTROL: "control", EVIDENCE: "evidence"}
     kind = kinds.get(key[:1], "partition")
     return {"kind": kind, "key": key[1:].decode(errors="replace").replace("\x1f", " / ")}
 

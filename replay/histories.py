@@ -38,6 +38,12 @@ class Range:
     begin: dict[int, int] = field(default_factory=dict)
     end: dict[int, int] = field(default_factory=dict)
 
+    def holds(self, at: int | None) -> bool:
+        """Return whether a time is within; what has none is, where no time is asked for."""
+        if at is None:
+            return self.since is None and self.until is None
+        return (self.since is None or at >= self.since) and (self.until is None or at < self.until)
+
 
 @dataclass(frozen=True)
 class Reading:

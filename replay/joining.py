@@ -6,7 +6,7 @@ Not here: what is done with predictions (`judge`).
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 from zlib import crc32
@@ -32,7 +32,6 @@ from topics.records import EventFields
 
 MOST_NAMED: Final = 20
 """Refused events kept in words; all are counted."""
-_FAR: Final = START_LIFE_MS + 2 * 3_600_000
 
 
 @dataclass(frozen=True)
@@ -119,7 +118,7 @@ class _Heard(Contexts):
         if event.event_type != "speculation_start":
             return levels
         asked = _Asked(levels)
-        asked.number = self._judge.ask(chain, event.timestamp) if chain else -1
+        asked.number = self._judge.ask(chain) if chain else -1
         asked.found = now
         return asked
 
@@ -205,7 +204,13 @@ class Joiner(Partition):
         notes.records += len(batch)
         if self._row.clock - self._forgot > START_LIFE_MS:
             self._forgot = self._row.clock
-            self._judge.forget(self._row.clock - _FAR)
+            self._judge.forget(min(self._waiting(), default=self._judge.asked))
+
+    def _waiting(self) -> Iterator[int]:
+        """Yield the numbers of what the core has open: by its own rule, not by one like it."""
+        for start in self._starts.values():
+            if type(start.levels) is _Asked and start.levels.number >= 0:
+                yield start.levels.number
 
     def end(self, notes: Notes) -> None:
         """Add the core's own counts to the notes, when all is read."""

@@ -86,8 +86,8 @@ class Judge:
         """Judged predictions, and steps, before the present stretch of the course."""
         self._end = self.parts[0].course.size
         self._levels: list[int] = []
-        self._asked: dict[int, tuple[int, int]] = {}
-        self._next = 0
+        self._asked: dict[int, int] = {}
+        self._next = self._oldest = 0
         self.clock = self.judged = self.beyond = 0
 
     def _part(self) -> Part:
@@ -113,12 +113,12 @@ class Judge:
             numbers.append(number)
         return tuple(numbers)
 
-    def ask(self, chain: Chain, at: int) -> int:
+    def ask(self, chain: Chain) -> int:
         """Note that a prediction is asked about now; return its number for `judge`."""
         number = self._next
         self._next += 1
         level = self._level(chain)
-        self._asked[number] = at, level
+        self._asked[number] = level
         self._questions.append(Question(number, len(self._groups), level))
         self._steps.append((chain, None, number))
         if len(self._steps) - self._since > 4 * self.parts[-1].course.size:
@@ -127,10 +127,15 @@ class Judge:
                 self.flush()
         return number
 
+    @property
+    def asked(self) -> int:
+        """How many were asked about: the next one's number."""
+        return self._next
+
     def judge(self, chain: Chain, outcome: Outcome, group: int, asked: int = -1) -> None:
         """Judge a prediction, now that its truth is known, and let every arm learn from it.
 
-        `asked`: its number from `ask`; -1, or one that was forgotten: it is asked about just now.
+        `asked`: its number from `ask`; -1: it is asked about just now.
         `group`: of its workflow, from 0 to GROUPS - 1.
         """
         if self._split is not None and self._past(self._split, outcome.timestamp):
@@ -139,12 +144,9 @@ class Judge:
             self._split = None
             self.parts.append(self._part())
             self._end = self.parts[-1].course.size
-        known = None
-        if asked >= 0:
-            known = self._asked.pop(asked, None)
-            asked = -1 if known is None else asked
+        level = self._asked.pop(asked) if asked >= 0 else -1
         if self._told is not None:
-            self._levels.append(self._level(chain) if known is None else known[1])
+            self._levels.append(self._level(chain) if level < 0 else level)
         self._steps.append((chain, outcome, asked))
         if not self._known[chain[-1]]:
             self._bear(chain)
@@ -211,6 +213,18 @@ class Judge:
         self._births, self._questions, self._stretches = [], [], []
         self._begun = self._since = 0
         self._end = part.course.size
+        self._drop()
+
+    def _drop(self) -> None:
+        """Drop what `forget` said, now that the arms have heard of all of it."""
+        asked, oldest = self._asked, self._oldest
+        gone = 0
+        while asked and (first := next(iter(asked))) < oldest:
+            del asked[first]
+            gone += 1
+        if gone:
+            for arm in self._arms.values():
+                arm.forget(oldest)
 
     def _add(self, name: str, part: Part, block: Block, answers: Answers) -> None:
         part.tallies[name].add(block, answers, len(self.places))
@@ -245,19 +259,8 @@ class Judge:
             arm.reset(gone)
 
     def forget(self, before: int) -> None:
-        """Forget predictions asked about before an event time, which nobody will judge any more."""
-        gone = -1
-        for number, (at, _) in self._asked.items():
-            if at >= before:
-                break
-            gone = number
-        if gone < 0:
-            return
-        self.flush()
-        for number in [number for number in self._asked if number <= gone]:
-            del self._asked[number]
-        for arm in self._arms.values():
-            arm.forget(gone + 1)
+        """Forget the predictions of numbers below `before`, which nobody will judge any more."""
+        self._oldest = before
 
 
 def group_of(hashed: int) -> int:

@@ -32,6 +32,8 @@ class Line(NamedTuple):
     judged: Judged
     workflow: str | None
     tool: str | None
+    workflow_type: str | None
+    domain: str | None
 
 
 def read_outcomes(path: str | PathLike[str], levels: Sequence[str]) -> Iterator[Judged]:
@@ -53,15 +55,16 @@ def parse_outcomes(lines: Iterable[bytes], levels: Sequence[str], name: str) -> 
 
 
 def parse_lines(lines: Iterable[bytes], levels: Sequence[str], name: str) -> Iterator[Line]:
-    """Yield lines with the workflow (`workflow_id`) and the guessed tool, where they have them."""
+    """Yield lines with the workflow (`workflow_id`), and what of the context chooses and scales."""
     for number, line in enumerate(lines, start=1):
         if not line.strip():
             continue
         try:
             record = orjson.loads(line)
             judged = _judged(record, levels)
-            workflow, tool = record.get("workflow_id"), (record.get("context") or {}).get("tool_id")
-            yield Line(judged, _text(workflow), _text(tool))
+            context = record.get("context") or {}
+            chosen = (_text(context.get(key)) for key in ("tool_id", "workflow_type", "domain"))
+            yield Line(judged, _text(record.get("workflow_id")), *chosen)
         except (ValueError, TypeError) as error:
             raise OutcomeError(f"{name}, line {number}: {error}; see --help for the form") from None
 

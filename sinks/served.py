@@ -16,12 +16,17 @@ _PATTERN = "headstart:thresholds:*"
 
 
 async def served_thresholds(
-    redis_url: str, tenant: str | None = None, *, defaults: bool = False
+    redis_url: str,
+    tenant: str | None = None,
+    *,
+    defaults: bool = False,
+    deleted: bool = False,
 ) -> AsyncIterator[dict[str, Any]]:
     """Yield the served thresholds of every context, of one tenant where named.
 
     Overrides are none: they say what is served instead. A tenant's default is of no context;
-    `defaults` yields them too. Raises `RedisUnreachable`.
+    `defaults` yields them too, `deleted` what says that a context has gone. Raises
+    `RedisUnreachable`.
     """
     left_out = {OVERRIDES_FIELD.encode()}
     if not defaults:
@@ -35,7 +40,7 @@ async def served_thresholds(
                 if path in left_out:
                     continue
                 served = orjson.loads(value)
-                if served.get("deleted"):
+                if served.get("deleted") and not deleted:
                     continue
                 yield {
                     "tenant": unquote(owner),

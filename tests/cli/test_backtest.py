@@ -59,6 +59,8 @@ def test_outcomes_to_every_output(run: Run, outcomes: Path, tmp_path: Path) -> N
         (("--outcomes", "FILE", "hopps"), "did you mean hops?"),
         (("--outcomes", "FILE", "ema:alpha=7"), "alpha must be 0 to 1"),
         (("--outcomes", "FILE", "td", "--until", "1000"), "no judged prediction"),
+        (("--outcomes", "FILE", "td", "--domain", "retail"), "300 filtered out"),
+        (("--outcomes", "FILE", "td", "--tenant", "acme"), "leave out --tenant"),
         (("--source", "missing.jsonl", "td"), "missing.jsonl"),
     ],
 )

@@ -49,6 +49,7 @@ BROKEN = [
     (json.dumps(run(domain=None)).encode(), "domain must be a text"),
     (json.dumps(run(source="")).encode(), "source must be a text that is not empty"),
     (json.dumps(run(trial="0")).encode(), "trial must be an integer or null"),
+    (json.dumps(run(started_at="now")).encode(), "started_at must be an integer or null"),
     (json.dumps(run(steps={})).encode(), "steps must be a list, not dict"),
     (json.dumps(run(steps=[step(), 3])).encode(), r"steps\[1\] must be an object, not int"),
     (json.dumps(run(steps=[without(step(), "error")])).encode(), r"steps\[0\].error is missing"),

@@ -11,6 +11,8 @@ from typing import Any
 import pytest
 
 from deploy.system import System
+from learners.policy import spec
+from learners.registry import policy
 from topics.catalogue import EVENTS
 from topics.controls import CONTROL_HEADER
 
@@ -94,7 +96,8 @@ def test_the_winner_is_sent_and_learns_there_and_nowhere_else(
 
     assert shown("refund")["learner"] == "hops"  # until an outcome comes
     emitted(1)
-    assert (shown("refund")["learner"], shown("refund")["speculate"]) == (said["winner"], 0.6)
+    learner = spec(policy(said["winner"]))
+    assert (shown("refund")["learner"], shown("refund")["speculate"]) == (learner, 0.6)
     assert shown("order")["learner"] == "hops"
     (choice,) = choices()
     assert (choice["pattern"], choice["learner"], choice["partitions"]) == (

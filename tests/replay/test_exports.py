@@ -19,15 +19,15 @@ from replay.exports import (
     read_export,
     read_header,
 )
-from replay.histories import NothingThere, Reading
+from replay.histories import NothingThere, Range, Reading
 
 HEADER = ExportHeader(FORMAT, 7, 4, "a test")
 
 value = st.one_of(
     st.none(),
     st.binary(max_size=40),
-    st.sampled_from([b'{"a":1}', b'[{"value":"x"}]', b'{"a":"\xff"}', b'{"a":\n1}', b"{}", b"null",
-                     '{"ä":",\\"value\\":"}'.encode()]),
+    st.sampled_from([b'{"a":1}', b'[{"value":"x"}]', b'{"a":"\xff"}', b'{"a":\n1}', b'{"a":\r1}',
+                     b"{}", b"null", '{"ä":",\\"value\\":"}'.encode()]),
 )  # fmt: skip
 header = st.tuples(st.text(max_size=5), st.one_of(st.none(), st.binary(max_size=5)))
 record = st.tuples(
@@ -79,8 +79,15 @@ def written(tmp_path: Path) -> Path:
 
 
 def test_a_range_of_time(written: Path) -> None:
-    ((batch, _),) = read_export(written, 0, since=2)
+    ((batch, _),) = read_export(written, 0, Range(since=2))
     assert batch.offsets == [1]
+
+
+def test_a_range_of_offsets(written: Path) -> None:
+    for span in (Range(begin={0: 1}), Range(begin={0: 1, 3: 9}, end={0: 2, 3: 0})):
+        ((batch, _),) = read_export(written, 0, span)
+        assert batch.offsets == [1]
+    assert list(read_export(written, 0, Range(end={0: 0}))) == []
 
 
 def test_it_is_a_zstd_file_like_any_other(written: Path) -> None:

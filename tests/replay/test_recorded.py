@@ -85,7 +85,7 @@ def digest(found: list[Any]) -> str:
     [
         ({}, "41e27951ff110afe"),
         ({"split": Split(number=1_700)}, "dd427036b5c5c73e"),
-        ({"suggest": True}, "0218c0302319257c"),
+        ({"suggest": True}, "d1a672a9da730b62"),
         ({"most_contexts": 100}, "cf1cdb309fe2f52f"),
     ],
 )

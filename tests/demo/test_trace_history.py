@@ -1,0 +1,60 @@
+"""Recorded runs as a history: what is chosen is judged, and what is left out has taught as well."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from demo.trace_history import TraceHistory
+from learners.registry import policy
+from replay.histories import Range, Reading
+from replay.joining import Filter, Notes
+from replay.judge import Judge
+
+HOUR = 3_600_000
+
+
+@pytest.fixture
+def runs(tmp_path: Path) -> Path:
+    lines = []
+    for number in range(30):
+        steps = [
+            {"tool": tool, "called_at": None, "returned_at": None, "error": False}
+            for tool in ("find", "book", "pay")
+        ]
+        lines.append({
+            "source": "one" if number % 3 else "other", "agent_model": "m", "trial": None,
+            "domain": "retail" if number % 2 else "airline", "task_id": str(number),
+            "started_at": None if number == 29 else HOUR * number, "steps": steps,
+        })  # fmt: skip
+    file = tmp_path / "runs.jsonl"
+    file.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    return file
+
+
+def judged(file: Path, reading: Reading) -> tuple[Notes, set[tuple[str, str]]]:
+    notes, judge = Notes(), Judge({"td": policy("td")})
+    TraceHistory(file, reading).read(0, judge, notes, lambda _: None)
+    assert sum(judge.parts[0].counts) == notes.predictions
+    return notes, {(tenant, path.split("/")[0]) for tenant, path in judge.places}
+
+
+def test_what_is_chosen_is_judged(runs: Path) -> None:
+    every, places = judged(runs, Reading())
+    assert every.filtered == 0
+    assert len(places) == 6
+    for chosen in (Filter(domain="retail"), Filter(workflow_type="retail")):
+        some, places = judged(runs, Reading(chosen=chosen))
+        assert 0 < some.predictions < every.predictions == some.predictions + some.filtered
+        assert {path for _, path in places} == {"default", "workflow_type=retail"}
+    assert {tenant for tenant, _ in judged(runs, Reading(chosen=Filter("one")))[1]} == {"one"}
+
+
+def test_a_range_of_time(runs: Path) -> None:
+    every, _ = judged(runs, Reading())
+    first, _ = judged(runs, Reading(range=Range(until=15 * HOUR)))
+    assert 0 < first.predictions < every.predictions
+    assert "1 runs say no time" in first.warnings[0]
+    assert judged(runs, Reading(range=Range(since=40 * HOUR)))[0].predictions == 0
