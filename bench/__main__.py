@@ -31,7 +31,8 @@ BENCHMARKS: Final = {
 }
 EXAMPLES: Final = """examples:
   python -m bench process --json --events 500000 --repeat 3
-  python -m bench footprint --seconds 60 --rate 5000
+  python -m bench scale --vary workers --events 1000000
+  python -m bench footprint --seconds 240 --rate 5000
   python -m bench history --data /var/tmp/history --events 5000000   # four times: 20 million
   python -m bench queries --rows 1000000
 """
@@ -52,6 +53,7 @@ OPTIONS: Final[dict[str, tuple[type, str]]] = {
 REPEATED: Final = {
     "policies": "learn: only this policy",
     "worlds": "learn: only this world",
+    "vary": "scale: only cases of other `workers`, `partitions` or `contexts` than the first",
 }
 FLAGS: Final = {
     "count": "events", "first_seed": "first-seed", "policies": "policy", "worlds": "world",
@@ -89,7 +91,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--json", action="store_true", help="one JSON object on the last line")
     parser.add_argument("--kafka", help="apache (Java, Maven; the default) or embedded")
     for name, what in REPEATED.items():
-        flag = f"--{FLAGS[name]}"
+        flag = f"--{FLAGS.get(name, name)}"
         parser.add_argument(flag, dest=name, action="append", help=f"{what}; repeat for more")
     for name, (kind, what) in OPTIONS.items():
         parser.add_argument(f"--{FLAGS.get(name, name)}", dest=name, type=kind, help=what)

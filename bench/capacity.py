@@ -41,9 +41,10 @@ def costs(figures: Sequence[Mapping[str, Any]]) -> dict[str, float]:
     found: dict[str, float] = {}
     for each in figures:
         for name, process in each.get("processes", {}).items():
-            found[name] = process["cpu_us"]
+            if "cpu_us" in process:
+                found[name] = process["cpu_us"]
     for each in figures:
-        if "cases" in each and "cpu_us" in each:
+        if "cases" in each and each.get("cpu_us") is not None:
             found["thresholds"] = each["cpu_us"]
     if not found:
         raise ValueError("no costs in these files: give what footprint or scale printed (--json)")

@@ -6,19 +6,25 @@ transactions, control batches, holes left by compaction, and the position after 
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Final
 
 from aiokafka.consumer.fetcher import READ_COMMITTED
 from aiokafka.errors import CorruptRecordException
 
 from processing.records import RecordBatch
 
+MOST_BYTES: Final = 4_194_304
+"""Record values in one batch, and one Kafka batch more: all that a fetch brings where nothing is
+compressed. A compressed one may hold ten times as much, too much to wait or to be applied at once:
+a worker that gets little CPU would stand still for longer than its session, and again after it."""
 
-def drain(fetched: Any) -> RecordBatch | None:
-    """Return everything left in an aiokafka `FetchResult` and move the consumer's position.
 
-    None where nothing may be returned (partition paused, revoked or sought elsewhere) or where
-    only holes were fetched. Raises `CorruptRecordException` on a CRC that does not match.
+def drain(fetched: Any, most_bytes: int = MOST_BYTES) -> RecordBatch | None:
+    """Return what is left in an aiokafka `FetchResult` and move the consumer's position.
+
+    From `most_bytes` of values on the rest stays in it. None where nothing may be returned
+    (partition paused, revoked or sought elsewhere) or where only holes were fetched. Raises
+    `CorruptRecordException` on a CRC that does not match.
     """
     tp = fetched._topic_partition
     if not fetched.has_more() or not fetched.check_assignment(tp):
@@ -26,23 +32,27 @@ def drain(fetched: Any) -> RecordBatch | None:
     source = fetched._partition_records
     begin = source.next_fetch_offset
     batch = RecordBatch(tp.topic, tp.partition, begin, begin, [], [], [], [])
+    rest = False
     try:
-        _unpack(source, batch)
+        rest = _unpack(source, batch, most_bytes)
         batch.end = source.next_fetch_offset
         fetched._update_position()
     finally:
-        # Also after an error: the rest must not be taken without what could not be read.
-        fetched._partition_records = None
+        if not rest:  # also after an error: it must not be taken without what could not be read
+            fetched._partition_records = None
     return batch if batch.offsets else None
 
 
-def _unpack(source: Any, batch: RecordBatch) -> None:
-    records = source._records
+def _unpack(source: Any, batch: RecordBatch, most_bytes: int) -> bool:
+    """Return whether something is left that can be taken later."""
+    records, size = source._records, 0
     while records.has_next():
+        if size >= most_bytes:
+            return True
         records_of = records.next_batch()
         if source._check_crcs and not records_of.validate_crc():
             if batch.offsets:
-                return  # hand over what is good; the fetch that begins here raises
+                return False  # hand over what is good; the fetch that begins here raises
             raise CorruptRecordException(f"Invalid CRC - {source._tp}")
         if _aborted(source, records_of) or records_of.is_control_batch:
             source.next_fetch_offset = records_of.next_offset
@@ -55,9 +65,12 @@ def _unpack(source: Any, batch: RecordBatch) -> None:
         batch.offsets += [record.offset for record in unpacked]
         batch.timestamps += [record.timestamp for record in unpacked]
         batch.keys += [record.key for record in unpacked]
-        batch.values += [record.value for record in unpacked]
+        values = [record.value for record in unpacked]
+        batch.values += values
+        size += sum(map(len, filter(None, values)))
         # Also past the records that compaction took from the end of the batch.
         source.next_fetch_offset = records_of.next_offset
+    return False
 
 
 def _aborted(source: Any, records_of: Any) -> bool:

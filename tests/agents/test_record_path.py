@@ -25,7 +25,7 @@ from aiokafka.structs import TopicPartition
 from hypothesis import event, given, settings
 from hypothesis import strategies as st
 
-from agents.record_path.drain import drain
+from agents.record_path.drain import MOST_BYTES, drain
 
 TP = TopicPartition("source", 3)
 ABORT, COMMIT = struct.pack(">hh", 0, 0), struct.pack(">hh", 0, 1)
@@ -210,18 +210,20 @@ def stock(log: Log, position: int, isolation: int) -> Seen:
     return records, assignment.state_value(TP).position, False
 
 
-def ours(log: Log, position: int, isolation: int) -> Seen:
+def ours(log: Log, position: int, isolation: int, most_bytes: int = MOST_BYTES) -> Seen:
     """Drain until nothing is left, fetching again from the position as the fetch loop does."""
     records: list[Any] = []
+    fetched, assignment = result(log, position, isolation)
     while True:
-        fetched, assignment = result(log, position, isolation)
+        if not fetched.has_more():
+            fetched, assignment = result(log, position, isolation)
         try:
-            batch = drain(fetched)
+            batch = drain(fetched, most_bytes)
         except CorruptRecordException:
             assert not fetched.has_more(), "the rest would be taken without the corrupt batch"
             return records, assignment.state_value(TP).position, True
-        assert not fetched.has_more()
         begin, position = position, assignment.state_value(TP).position
+        assert not fetched.has_more() or position > begin
         if batch is not None:
             assert (batch.topic, batch.partition) == TP
             assert (batch.begin, batch.end) == (begin, position)
@@ -233,6 +235,7 @@ def ours(log: Log, position: int, isolation: int) -> Seen:
                 zip(batch.offsets, batch.timestamps, batch.keys, batch.values, headers, strict=True)
             )
         if position in (begin, log.end):
+            assert not fetched.has_more()
             return records, position, False
 
 
@@ -242,16 +245,17 @@ def ours(log: Log, position: int, isolation: int) -> Seen:
     first=st.integers(0, 2**40),
     into=st.integers(0, 25),
     isolation=st.sampled_from([READ_UNCOMMITTED, READ_COMMITTED]),
+    most_bytes=st.sampled_from([1, 300, MOST_BYTES]),
 )
 @in_loop
 def test_equal_to_the_stock_path(
-    batches: list[Batch], first: int, into: int, isolation: int
+    batches: list[Batch], first: int, into: int, isolation: int, most_bytes: int
 ) -> None:
     log = write(batches, first)
     position = first + into  # often within a batch
     expected = stock(log, position, isolation)
     event(f"records: {min(len(expected[0]), 3)}, corrupt: {expected[2]}")
-    found = ours(log, position, isolation)
+    found = ours(log, position, isolation, most_bytes)
     if expected[2]:  # the holes before a corrupt batch may count as passed, or not yet
         assert expected[1] <= found[1] <= log.corrupt_after(position)
         expected = expected[0], found[1], True
@@ -307,6 +311,18 @@ def test_a_corrupt_batch_is_never_passed_over() -> None:
         drain(fetched)
     assert drain(fetched) is None
     assert assignment.state_value(TP).position == 0
+
+
+@in_loop
+def test_a_batch_that_is_large_enough_leaves_the_rest_for_the_next() -> None:
+    log = write([data(0, 1), data(0, gzip=True), data(0)], first=0)
+    fetched, assignment = result(log, 0, READ_UNCOMMITTED)
+    steps = []
+    while fetched.has_more():
+        batch = drain(fetched, most_bytes=3)
+        assert batch is not None
+        steps.append((batch.offsets, batch.end, assignment.state_value(TP).position))
+    assert steps == [([0, 1], 2, 2), ([2, 3], 4, 4)]
 
 
 @pytest.mark.parametrize("why", ["sought", "paused", "revoked"])

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bench.__main__ import BENCHMARKS, OPTIONS
-from bench.draining import Look, cost, together
+from bench.__main__ import BENCHMARKS, OPTIONS, REPEATED
+from bench.draining import Look, cost, finished, shared, through, together
 from bench.history import _stretches, summary
 from bench.repeating import medians, ratio, repeated
 from bench.trend import BLOCKS, trend
@@ -85,6 +85,34 @@ def test_workers_together_are_sums_and_the_largest() -> None:
     assert together([Look(1, 10, 1.0, 50), Look(2, 5, 0.5, 70)]) == Look(2, 15, 1.5, 70)
 
 
+def test_workers_together_are_as_far_as_whoever_saw_most_of_a_partition() -> None:
+    first, second = Look(1, 10, 1.0, 50, {0: 5, 1: 9}), Look(2, 5, 0.5, 70, {1: 7, 2: 3})
+    assert together([first, second]).applied == {0: 5, 1: 9, 2: 3}
+
+
+def test_a_backlog_is_shared_when_each_worker_has_partitions_of_its_own() -> None:
+    first, second = Look(1, 10, 1.0, 50, {0: 5, 1: 5}), Look(1, 5, 1.0, 50, {2: 5})
+    assert shared([first], 1)
+    assert shared([first, second], 2)
+    assert not shared([first], 2), "one has not answered"
+    assert shared([first, second._replace(events=0)], 2)
+    assert not shared([first, second._replace(applied={})], 2)
+    assert not shared([first, second._replace(applied={1: 5, 2: 5})], 2), "one tells of before"
+
+
+def test_all_is_through_when_every_partition_is_at_its_end() -> None:
+    assert through({0: 5, 1: 9}, {0: 5, 1: 7, 2: 0})
+    assert not through({0: 5, 1: 6}, {0: 5, 1: 7})
+    assert not through({0: 5}, {0: 5, 1: 7})
+
+
+def test_looks_end_with_the_first_that_shows_all_and_count_back_from_there() -> None:
+    found = finished(looks(100, 300, 500, 500, 500), 2_000)
+    assert [(each.at, each.events) for each in found] == [(100, 1_600), (300, 1_800), (500, 2_000)]
+    with pytest.raises(ValueError, match="more --events"):
+        finished([], 2_000)
+
+
 def test_stretches_are_whole_and_numbered_from_the_beginning_of_all() -> None:
     found = _stretches(looks(10, 60, 120, 180, 240, 250), begin=1_000, length=100)
     assert [each["event"] for each in found] == [1_120.0, 1_240.0]
@@ -109,5 +137,5 @@ def test_every_benchmark_runs_and_every_option_is_somebodys() -> None:
     taken = set()
     for name in BENCHMARKS:
         taken |= inspect.signature(importlib.import_module(f"bench.{name}").run).parameters.keys()
-    assert taken <= {*OPTIONS, "kafka", "policies", "worlds", "events", "_kafka"}
-    assert set(OPTIONS) <= taken
+    assert taken <= {*OPTIONS, *REPEATED, "kafka", "events", "_kafka"}
+    assert {*OPTIONS, *REPEATED} <= taken

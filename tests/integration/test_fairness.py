@@ -1,36 +1,49 @@
 """A flood by one tenant: other partitions pass it by, and what waits of it is lag, not memory.
 
-Nothing is timed: while the flood is not yet through, what came after it in another partition is.
+Nothing is timed: who went first is read afterwards, from Postgres's transactions and from the
+changelog. What comes after a flood in another partition has to wait for a few steps of it, each of
+four megabytes; in one queue it would wait for all of it.
 """
 
 from __future__ import annotations
 
 import asyncio
-import json
 import time
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from typing import Any, NamedTuple
 
+import orjson
 import psycopg
 import pytest
+from redis import Redis
 
 from bench.measuring import produce, resident_mb
 from deploy.system import System
 from headstart.contexts import event_key
 from headstart.frames import encode_frame
 from processing.placement import owner
+from processing.rows import PARTITION_KEY, version
+from topics.catalogue import CHANGELOG, EVENTS
+from topics.reading import topic_state
 
 pytestmark = pytest.mark.integration
 
 PARTITIONS = 4
-FLOOD = 120_000
+FLOOD = 60_000
 PER_FRAME = 100
+QUERY = "q" * 1_150
+"""Makes an event 1.5 kB long, and the flood ninety megabytes: what may wait is a quarter of it."""
 VICTIMS = 20
-SECONDS = 240.0
-HELD_S = 6.0
-"""For how long the flood meets a table that takes no rows."""
-MOST_GROWTH_MB = 120.0
-"""The flood is more than twice as large; what may wait of one partition is a fifth of this."""
+FLOODS = 5
+"""So often a flood may be learned before what comes after it was even sent."""
+SECONDS = 300.0
+SETTLED_S = 2.0
+PAUSED_MS = 60_000
+MOST_GROWTH_MB = 90.0
+"""The flood itself. Without a bound it is more: records, and what they are unpacked to."""
+
+Record = tuple[int, bytes, bytes]
 
 
 def elsewhere(tenant: str, workflow_type: str) -> str:
@@ -40,23 +53,28 @@ def elsewhere(tenant: str, workflow_type: str) -> str:
     return next(name for name in names if owner(tenant, name, PARTITIONS) != own)
 
 
-def send(system: System, tenant: str, events: list[dict[str, Any]], per_frame: int) -> None:
-    """Put events of one workflow type on the log, in frames."""
-    name = events[0]["workflow_type"]
-    key, place = event_key(tenant, name), owner(tenant, name, PARTITIONS)
-    values = [json.dumps(event).encode() for event in events]
-    frames = (
+def framed(events: Sequence[Mapping[str, Any]], per_frame: int) -> list[Record]:
+    """Records of events of one workflow type."""
+    tenant, name = events[0]["tenant"], events[0]["workflow_type"]
+    place, key = owner(tenant, name, PARTITIONS), event_key(tenant, name)
+    values = [orjson.dumps(event) for event in events]
+    return [
         (place, key, encode_frame(values[at : at + per_frame]))
         for at in range(0, len(values), per_frame)
-    )
-    asyncio.run(produce(system.addresses.kafka, frames))
+    ]
 
 
-def flood(tenant: str, judged: Callable[..., dict[str, Any]]) -> list[dict[str, Any]]:
+def flood(tenant: str, judged: Callable[..., dict[str, Any]], name: str = "flood") -> list[Record]:
     """Ninety megabytes of one workflow type."""
-    data = judged(tenant)["data"] | {"query": "q" * 400}
-    event = judged(tenant, "flood", data=data)
-    return [event | {"id": f"00000000-0000-4000-8000-{number:012x}"} for number in range(FLOOD)]
+    event = judged(tenant, name)
+    event["data"]["query"] = QUERY
+    ids = (f"00000000-0000-4000-8000-{number:012x}" for number in range(FLOOD))
+    return framed([event | {"id": each} for each in ids], PER_FRAME)
+
+
+def send(system: System, records: list[Record]) -> None:
+    """Put records on the log."""
+    asyncio.run(produce(system.addresses.kafka, records))
 
 
 def rows(stored: Any, workflow_type: str = "%") -> int:
@@ -65,37 +83,131 @@ def rows(stored: Any, workflow_type: str = "%") -> int:
     return int(stored.query(query, stored.tenant, workflow_type)[0][0])
 
 
+def until_learned(system: System, stored: Any, outcomes: dict[str, int], *types: str) -> None:
+    """Wait; a worker that got no CPU for a session ends itself, and is started again."""
+
+    def learned() -> bool:
+        system.check()
+        return outcomes.items() <= stored.counted(*types).items()
+
+    stored.until(learned, SECONDS)
+
+
+STORED_AFTER = """
+SELECT count(*) FROM episodic_events
+WHERE tenant = %s AND workflow_type = 'flood' AND xmin::text::bigint > (
+    SELECT max(xmin::text::bigint) FROM episodic_events WHERE tenant = %s AND workflow_type = %s
+)
+"""
+"""Rows of the flood whose transaction came after that of the last victim."""
+
+
 def test_a_slow_postgres_makes_lag_not_memory_and_a_flood_does_not_go_first(
     system: System, tenant: str, stored: Any, judged: Callable[..., dict[str, Any]]
 ) -> None:
     assert system.supervisor is not None
     quiet = elsewhere(tenant, "flood")
+    flooded = flood(tenant, judged)
     worker = system.supervisor.pids["episodes"]
     before = resident_mb(worker)
     with psycopg.connect(system.addresses.postgres) as connection:
         connection.execute("LOCK TABLE episodic_events IN EXCLUSIVE MODE")
-        send(system, tenant, flood(tenant, judged), PER_FRAME)
-        send(system, tenant, [judged(tenant, quiet) for _ in range(VICTIMS)], 1)
-        most = before
-        held_until = time.monotonic() + HELD_S
-        while time.monotonic() < held_until:
-            most = max(most, resident_mb(worker))
-            time.sleep(0.1)
-    stored.until(lambda: rows(stored, quiet) == VICTIMS, SECONDS)
-    assert rows(stored, "flood") < FLOOD
+        send(system, flooded)
+        most = settled_mb(worker)
+        send(system, framed([judged(tenant, quiet) for _ in range(VICTIMS)], 1))
+    wanted = {"workflow_type=flood": FLOOD, f"workflow_type={quiet}": VICTIMS}
     stored.until(lambda: rows(stored) == FLOOD + VICTIMS, SECONDS)
+    until_learned(system, stored, wanted, "flood", quiet)
     assert system.supervisor.pids["episodes"] == worker
+    after = stored.query(STORED_AFTER, tenant, tenant, quiet)[0][0]
+    assert after > FLOOD / 2
     assert most - before < MOST_GROWTH_MB
 
 
+def settled_mb(process: int) -> float:
+    """The resident set of a process once it has stopped growing."""
+    most, since = resident_mb(process), time.monotonic()
+    while time.monotonic() < since + SETTLED_S:
+        time.sleep(0.1)
+        if (now := resident_mb(process)) > most:
+            most, since = now, time.monotonic()
+    return most
+
+
+class Progress(NamedTuple):
+    """How far the flooded partition was when its victims were sent, and when they took effect."""
+
+    ahead: int
+    """Records of the flood that were not yet learned."""
+    left: int
+
+
 def test_learning_passes_a_flood_by(
-    system: System, tenant: str, stored: Any, judged: Callable[..., dict[str, Any]]
+    system: System,
+    tenant: str,
+    stored: Any,
+    judged: Callable[..., dict[str, Any]],
+    read_topic: Callable[..., list[Any]],
 ) -> None:
-    quiet = elsewhere(tenant, "flood")
-    send(system, tenant, flood(tenant, judged), PER_FRAME)
-    send(system, tenant, [judged(tenant, quiet) for _ in range(VICTIMS)], 1)
-    path, flooded = f"workflow_type={quiet}", "workflow_type=flood"
-    stored.until(lambda: stored.counted(quiet).get(path) == VICTIMS, SECONDS)
-    assert stored.counted("flood").get(flooded, 0) < FLOOD
-    stored.until(lambda: stored.counted("flood").get(flooded) == FLOOD, SECONDS)
-    stored.until(lambda: rows(stored) == FLOOD + VICTIMS, SECONDS)
+    for number in range(1, FLOODS + 1):
+        name = f"flood-{number}"
+        quiet = elsewhere(tenant, name)
+        begin = ends(system, CHANGELOG.name)
+        sent_at = pile_up(system, flood(tenant, judged, name))
+        send(system, framed([judged(tenant, quiet) for _ in range(VICTIMS)], 1))
+        go_on(system)
+        end = ends(system, EVENTS.name)
+        wanted = {f"workflow_type={name}": FLOOD, f"workflow_type={quiet}": VICTIMS}
+        until_learned(system, stored, wanted, name, quiet)
+        stored.until(lambda: rows(stored) == number * (FLOOD + VICTIMS), SECONDS)  # noqa: B023
+        found = progress(read_topic(CHANGELOG.name, begin), end, tenant, name, quiet, sent_at)
+        if found.ahead > FLOOD / PER_FRAME / 2:
+            break
+    else:
+        pytest.fail("floods are learned sooner than they are sent: make them larger")
+    assert found.left > found.ahead / 2, found
+
+
+def ends(system: System, topic: str) -> Mapping[int, int]:
+    """The ends of a topic's partitions."""
+    return asyncio.run(topic_state(system.addresses.kafka, topic)).end
+
+
+def pile_up(system: System, flooded: list[Record]) -> int:
+    """Send a flood while commits wait for Redis, two seconds each; the time in ms after that."""
+    assert system.supervisor is not None
+    with Redis.from_url(system.addresses.redis) as redis:
+        redis.client_pause(PAUSED_MS, all=False)
+    send(system, flooded)
+    with suppress(OSError):  # a worker that got no CPU for a session ends itself
+        settled_mb(system.supervisor.pids["thresholds"])
+    return time.time_ns() // 1_000_000
+
+
+def go_on(system: System) -> None:
+    """Have Redis take writes again."""
+    with Redis.from_url(system.addresses.redis) as redis:
+        redis.client_unpause()
+
+
+def progress(
+    changelog: Sequence[Any], end: Mapping[int, int], tenant: str, name: str, quiet: str, at: int
+) -> Progress:
+    """How the learning of a flood stood at `at`, and when its victims were learned.
+
+    From the changelog, whose records have the worker's own time.
+    """
+    commits = [
+        (record.timestamp, record.partition, version(record.value)[1])
+        for record in changelog
+        if record.key == PARTITION_KEY
+    ]
+    flooded_at, quiet_at = owner(tenant, name, PARTITIONS), owner(tenant, quiet, PARTITIONS)
+
+    def left(at: int) -> int:
+        reached = [offset for then, place, offset in commits if place == flooded_at and then <= at]
+        return min(FLOOD // PER_FRAME, end[flooded_at] - 1 - max(reached, default=-1))
+
+    last = end[quiet_at] - 1
+    learned_at = [then for then, place, offset in commits if place == quiet_at and offset >= last]
+    return Progress(left(at), left(min(learned_at)))
