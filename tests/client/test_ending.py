@@ -8,14 +8,17 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
-from headstart import keeping
+from headstart import keeping, shipping
+from headstart.directory import spool_names
 from headstart.keeping import Keeper
-from headstart.ship_lock import open_lock
+from headstart.ship_lock import open_lock, try_lock
+from headstart.shipper import Shipper
+from tests.client.on_disk import open_spool
 from tests.client.spooling import Host, eventually, runs
 from topics.catalogue import EVENTS
 from topics.epoch import ensure_topics
@@ -109,6 +112,30 @@ def test_an_emitter_that_a_handler_closes_in_mid_emit_takes_no_more(tmp_path: Pa
     )
     assert ran.stdout == b"refused\n"
     assert len(list(tmp_path.glob("*/*.log"))) == 1
+
+
+def test_who_emits_as_the_shared_process_ends_is_not_left_behind(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found: list[set[str]] = []
+
+    async def run(self: Shipper, enough: Callable[[], bool]) -> None:
+        self._tidy()
+        assert enough()
+        found.append(self.known)
+        if len(found) == 1:  # by one that finds the lock held, and ends
+            open_spool(tmp_path, "late").close()
+        self.close()
+
+    monkeypatch.setattr(Shipper, "run", run)
+    monkeypatch.setattr(shipping, "IDLE_S", -1.0)
+    open_spool(tmp_path, "early").close()
+    (tmp_path / "unreadable").mkdir()
+    lock = open_lock(tmp_path)
+    assert try_lock(lock)
+    shipping.ship_while_used(tmp_path, lock)
+    assert found == [{"unreadable"}, {"unreadable"}]
+    assert spool_names(tmp_path) == {"unreadable"}
 
 
 def test_a_fork_while_a_lock_is_opened_does_not_keep_it(
