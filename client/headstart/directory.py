@@ -88,6 +88,16 @@ def segments(folder: Path) -> list[tuple[int, Path]]:
     return [(first, folder / segment_name(first)) for first in firsts]
 
 
+def spool_names(directory: Path) -> set[str]:
+    """Return the names of all spools that are complete. Raises `OSError`."""
+    with os.scandir(directory) as entries:
+        return {
+            entry.name
+            for entry in entries
+            if entry.name != QUARANTINE and not entry.name.startswith(NEW) and entry.is_dir()
+        }
+
+
 def write_progress(descriptor: int, progress: Progress) -> None:
     """Write an acknowledgement file in one small write."""
     counts = (progress.settled, progress.lost, progress.scrubbed)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import atexit
 import logging
 import os
+import sys
 import threading
 import time
 from weakref import WeakSet
@@ -102,7 +103,7 @@ class Durable:
             self._name()
             raise
         self._spool = spool
-        _open_outboxes.add(self)
+        _finish_at_exit(self)
         if self._settings.fsync == "interval":
             name = "headstart-fsync"
             thread = threading.Thread(target=self._sync, args=(spool,), name=name, daemon=True)
@@ -183,9 +184,10 @@ class Durable:
 
     def finish(self) -> None:
         """At the end of the process: see that somebody ships, and give an own thread a moment."""
-        if self._keeper is not None:
-            self._keeper.wait_until_kept(EXIT_S)
-        if self._mode != "thread":
+        if self._keeper is None:
+            return
+        self._keeper.wait_until_kept(EXIT_S)
+        if self._mode != "thread" and not self._keeper.ships_here:
             return
         deadline = time.monotonic() + EXIT_S
         while self.progress().settled < self.emitted and time.monotonic() < deadline:
@@ -196,15 +198,33 @@ class Durable:
 
 
 _open_outboxes: WeakSet[Durable] = WeakSet()
+_registered = False
 
 
-@atexit.register
+def _finish_at_exit(outbox: Durable) -> None:
+    """Have an outbox finished when this process ends, also one that multiprocessing forked.
+
+    That one forgets what its parent had registered, and some versions of Python run nothing but
+    multiprocessing's own finalizers there.
+    """
+    global _registered  # noqa: PLW0603 - once in a process
+    _open_outboxes.add(outbox)
+    if _registered:
+        return
+    _registered = True
+    atexit.register(_at_exit)
+    if (multiprocessing := sys.modules.get("multiprocessing.util")) is not None:
+        multiprocessing.Finalize(None, _at_exit, exitpriority=0)
+
+
 def _at_exit() -> None:
     for outbox in list(_open_outboxes):
         outbox.finish()
 
 
 def _after_fork() -> None:
+    global _registered  # noqa: PLW0603 - a fork begins without
+    _registered = False
     _open_outboxes.clear()
 
 

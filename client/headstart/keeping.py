@@ -13,6 +13,8 @@ import os
 import sys
 import threading
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Literal
 
@@ -64,6 +66,11 @@ class Keeper:
         if thread is not None and thread.is_alive():
             thread.join(wait_s)
 
+    @property
+    def ships_here(self) -> bool:
+        """Whether a thread of this process ships."""
+        return self._shipper is not None
+
     def wait_until_kept(self, timeout_s: float) -> None:
         """Wait until somebody ships: a process that ends sooner would start nobody."""
         if self._thread is not None:
@@ -93,8 +100,7 @@ class Keeper:
 
     def _keep_once(self, *, in_thread: bool) -> None:
         """Wait until nobody ships, then see to it that somebody does."""
-        lock = self._lock = open_lock(self.directory)
-        try:
+        with self._opened() as lock:
             if not try_lock(lock):
                 self._kept.set()  # another process ships
                 fcntl.flock(lock, fcntl.LOCK_EX)
@@ -103,16 +109,24 @@ class Keeper:
                 return  # of a deleted file anybody may have the lock: look again
             if in_thread:
                 note_shipper(lock)
-                self._kept.set()
                 self._ship(lock)
             else:
                 self._start_process(lock)
                 self._kept.set()
-        finally:
-            self._lock = -1
-            os.close(lock)
         if not in_thread:
             self._await_end()
+
+    @contextmanager
+    def _opened(self) -> Iterator[int]:
+        """Open the lock's file for a block, in a way that no fork keeps it."""
+        with _opening:
+            lock = self._lock = open_lock(self.directory)
+        try:
+            yield lock
+        finally:
+            with _opening:
+                self._lock = -1
+                os.close(lock)
 
     def _ship(self, lock: int) -> None:
         # Not above: an executor beside a shared shipper never needs a Kafka client, nor this loop.
@@ -121,11 +135,11 @@ class Keeper:
         from headstart.shipper import Shipper
 
         self._shipper = Shipper(self.directory, lock=lock)
+        self._kept.set()
         try:
             asyncio.run(self._shipper.run(lambda: not self._wanted()))
         finally:
             self._shipper.close()
-
             self._shipper = None
 
     def _start_process(self, lock: int) -> None:
@@ -154,12 +168,8 @@ class Keeper:
 
     def _await_end(self) -> None:
         """Wait for the lock of the shared process without taking it from a successor."""
-        lock = self._lock = open_lock(self.directory)
-        try:
+        with self._opened() as lock:
             fcntl.flock(lock, fcntl.LOCK_SH)
-        finally:
-            self._lock = -1
-            os.close(lock)
 
     def abandon(self) -> None:
         """Close what a fork has inherited: its parent goes on shipping, it does not."""
@@ -180,6 +190,9 @@ _APPEND: Final = os.O_WRONLY | os.O_CREAT | os.O_APPEND
 
 _keepers: dict[tuple[Path, Mode], Keeper] = {}
 _guard = threading.Lock()
+_opening = threading.Lock()
+"""Held while a lock's file is opened or closed, and by who forks: a child that had the file by a
+number that nobody knows of would hold the lock for as long as it lives."""
 
 
 def keeper(directory: Path, mode: Mode) -> Keeper:
@@ -190,10 +203,15 @@ def keeper(directory: Path, mode: Mode) -> Keeper:
 
 def _after_fork() -> None:
     global _guard  # noqa: PLW0603 - the parent's may be held by a thread that is not here
+    _opening.release()
     _guard = threading.Lock()
     for each in _keepers.values():
         each.abandon()
     _keepers.clear()
 
 
-os.register_at_fork(after_in_child=_after_fork)
+os.register_at_fork(
+    before=_opening.acquire,
+    after_in_parent=_opening.release,
+    after_in_child=_after_fork,
+)

@@ -79,8 +79,7 @@ class Sender:
 
         Raises what ended a task of this sender unexpectedly.
         """
-        if self._failed is not None:
-            raise self._failed
+        self.check()
         queue = self._queues.get(key)
         if queue is None:
             queue = self._queues[key] = deque()
@@ -89,6 +88,11 @@ class Sender:
             task.add_done_callback(self._note)
         queue.append((event, receipt))
         self.waiting_bytes += len(event)
+
+    def check(self) -> None:
+        """Raise what ended a task of this sender unexpectedly: what it had will not be sent."""
+        if self._failed is not None:
+            raise self._failed
 
     def _note(self, task: asyncio.Task[None]) -> None:
         if not task.cancelled() and task.exception() is not None:

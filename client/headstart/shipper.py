@@ -45,6 +45,8 @@ UNFINISHED_S: Final = 60.0
 """Age of a half-made spool that nobody is making any more."""
 ACTIVE_S: Final = 0.002
 """Least pause between two looks while events flow."""
+BLOCKED_S: Final = 0.02
+"""Pause between two looks while nothing more may be read."""
 _LINGER_SHARE: Final = 0.25
 """Pause as a share of the shortest linger: looks at many spools cost more than all the rest."""
 
@@ -87,12 +89,18 @@ class Shipper:
         self._senders: dict[tuple[str, str, Compression | None], Sender] = {}
         self._rounded = self._listed = self._moved = 0.0
         self._pause_s = ACTIVE_S
+        self._blocked = False
         self._changed_ns = -1
 
     @property
     def spools(self) -> int:
         """How many spools there are, of the living and of the dead."""
         return len(self._watched)
+
+    @property
+    def known(self) -> set[str]:
+        """The names of all spools that it has met and that are left, readable or not."""
+        return self._watched.keys() | self._unreadable
 
     @property
     def living(self) -> bool:
@@ -133,6 +141,9 @@ class Shipper:
         if moved:
             await asyncio.sleep(self._pause_s)
             return
+        if self._blocked:  # an emitter has nothing to tell that could help
+            await asyncio.sleep(BLOCKED_S)
+            return
         self._hear()
         self._rung.clear()
         self._bell.sleeps()
@@ -158,7 +169,7 @@ class Shipper:
 
     def _look(self) -> bool:
         """Read every lively spool once, and others by turns; return whether there was anything."""
-        moved = False
+        moved = self._blocked = False
         if time.monotonic() - self._rounded > ATTEND_S:
             moved = self._go_round()
         elif os.stat(self.directory).st_mtime_ns != self._changed_ns:
@@ -181,6 +192,8 @@ class Shipper:
                 log.warning("%s/ship.lock was deleted: who ships locks it anew", self.directory)
             self.displaced = True
             return False
+        for sender in self._senders.values():
+            sender.check()
         if not self._bell.in_place():
             self._hang_bell()
         if now - self._listed > LIST_S or os.stat(self.directory).st_mtime_ns != self._changed_ns:
@@ -207,6 +220,7 @@ class Shipper:
         backlog = watched.backlog
         sender = self._sender(backlog.target)
         if sender.waiting_bytes > WAITING_BYTES:
+            self._blocked = True
             self._enliven(watched)  # to be read when there is room again
             return False
         try:

@@ -15,6 +15,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
+from headstart.directory import spool_names
 from headstart.ship_lock import is_current, note_shipper, open_lock, try_lock
 from headstart.shipper import Shipper
 
@@ -106,14 +107,36 @@ def detach() -> None:
     logging.getLogger("aiokafka").setLevel(logging.CRITICAL)
     os.set_inheritable(lock, False)
     _allow_files()
-    note_shipper(lock)
-    shipper = Shipper(directory, lock=lock)
-    asyncio.run(shipper.run(_unused(shipper)))
+    ship_while_used(directory, lock)
 
 
-def _unused(shipper: Shipper) -> Callable[[], bool]:
+def ship_while_used(directory: Path, lock: int) -> None:
+    """Ship until nobody has emitted for a while; let go of the directory's lock."""
+    while True:
+        note_shipper(lock)
+        shipper = Shipper(directory, lock=lock)
+        known: set[str] = set()
+        try:
+            asyncio.run(shipper.run(_unused(shipper, known)))
+        finally:
+            os.close(lock)
+        # Who emitted and ended meanwhile found the directory locked, and so started nobody.
+        if spool_names(directory) <= known:
+            return
+        lock = open_lock(directory)
+        if not (try_lock(lock) and is_current(directory, lock)):
+            os.close(lock)
+            return
+
+
+def _unused(shipper: Shipper, known: set[str]) -> Callable[[], bool]:
+    """Return what says whether nobody needs the shipper; then `known` are the spools it knows."""
+
     def enough() -> bool:
         limit = IDLE_S if not shipper.spools else GIVE_UP_S
-        return not shipper.living and shipper.idle_s > limit
+        if shipper.living or shipper.idle_s <= limit:
+            return False
+        known.update(shipper.known)
+        return True
 
     return enough

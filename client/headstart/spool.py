@@ -183,6 +183,8 @@ class Spool:
 
         Return False where the directory has reached its limit.
         """
+        if self._lock < 0:  # by a signal handler in mid-append, or in a fork of one
+            raise RuntimeError("this spool is closed: whoever ships it may be through with it")
         if self._segment >= 0 and self._size <= HEADER_BYTES:
             self._ends_ms = now_ms + self.settings.segment_s * 1000  # no other would have its name
             return True

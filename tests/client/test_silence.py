@@ -5,6 +5,7 @@ The shipper is the real one on a real directory; its clock and its sender are th
 
 from __future__ import annotations
 
+import asyncio
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -45,12 +46,17 @@ class Host:
         self.spools: list[Spool] = []
         self.waiting_bytes = 0
         self.sent: list[bytes] = []
+        self.failure: Exception | None = None
         self.shipper = Shipper(directory, now_ms=lambda: 1_800_000_000_000)
         self.shipper._sender = lambda _target: self  # type: ignore[method-assign,assignment,return-value]
 
     def add(self, _key: bytes, event: bytes, receipt: Receipt, _linger_s: float) -> None:
         self.sent.append(event)
         receipt.delivered()
+
+    def check(self) -> None:
+        if self.failure is not None:
+            raise self.failure
 
     def open(self, count: int) -> None:
         for _ in range(count):
@@ -166,6 +172,37 @@ def test_what_waits_for_room_is_read_when_there_is_some(host: Host) -> None:
     host.waiting_bytes = 0
     assert host.look() == [event(1)]
     bell.close()
+
+
+def test_nobody_rings_for_what_cannot_be_read_yet(host: Host) -> None:
+    host.open(1)
+    host.look()
+    host.waiting_bytes = 1 << 30
+    bell = Bell(host.directory, "s0")
+    fill(host.spools[0], 1)
+
+    async def rings() -> bool:
+        waits = asyncio.ensure_future(host.shipper._pause(host.shipper._look()))
+        await asyncio.sleep(0.001)
+        asked = bool(bell._flag[0])
+        waits.cancel()
+        await asyncio.gather(waits, return_exceptions=True)
+        return asked
+
+    assert not asyncio.run(rings())
+    host.waiting_bytes = 0
+    assert host.look() == [event(1)]
+    assert asyncio.run(rings())
+    bell.close()
+
+
+def test_a_sender_that_failed_ends_the_shipper_though_nothing_new_comes(host: Host) -> None:
+    host.open(1)
+    host.shipper._senders[TARGET.kafka, TARGET.topic, None] = host  # type: ignore[assignment]
+    host.passes(1)
+    host.failure = PermissionError("a directory that may not be written any more")
+    with pytest.raises(PermissionError):
+        host.passes(1)
 
 
 @pytest.fixture

@@ -1,0 +1,163 @@
+"""A process that ends, however it does: what it emitted is shipped without anybody's help."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from headstart import keeping, shipping
+from headstart.directory import spool_names
+from headstart.keeping import Keeper
+from headstart.ship_lock import open_lock, try_lock
+from headstart.shipper import Shipper
+from tests.client.on_disk import open_spool
+from tests.client.spooling import Host, eventually, runs
+from topics.catalogue import EVENTS
+from topics.epoch import ensure_topics
+from topics.reading import topic_state
+
+
+@pytest.fixture
+def host(kafka: str, tenant: str, tmp_path: Path) -> Iterator[Host]:
+    asyncio.run(ensure_topics(kafka, partitions=4))
+    begin = asyncio.run(topic_state(kafka, EVENTS.name)).end
+    made = Host(kafka, tenant, tmp_path, begin=dict(begin))
+    yield made
+    for executor in made.executors:
+        if executor.process.poll() is None:
+            executor.kill()
+    if (shipper := made.shipper()) and runs(shipper):
+        os.kill(shipper, signal.SIGKILL)
+
+
+CHILD = """
+import multiprocessing, os, sys
+import headstart
+kafka, tenant = sys.argv[1:3]
+emitter = headstart.Emitter(kafka)
+def work():
+    fields = dict(event_type="task_complete", workflow_type="w", workflow_id="w", tenant=tenant)
+    os.write(1, (emitter.emit(fields, n=0) + "\\n").encode())
+child = multiprocessing.get_context("fork").Process(target=work)
+child.start()
+child.join()
+assert child.exitcode == 0
+"""
+
+NO_PROCESSES = """
+import os, sys
+import headstart, headstart.durable
+headstart.durable.EXIT_S = 60.0  # on a busy machine it takes long to load what ships
+sys.executable = "/no/such/python"
+emitter = headstart.Emitter(sys.argv[1])
+fields = dict(event_type="task_complete", workflow_type="w", workflow_id="w", tenant=sys.argv[2])
+os.write(1, emitter.emit(fields, n=0).encode())
+"""
+
+
+@pytest.mark.integration
+def test_a_child_of_multiprocessing_has_somebody_ship_before_it_ends(host: Host) -> None:
+    host.start(0, program=CHILD).end()
+    eventually(lambda: not host.spools())
+    assert host.check() == 0
+    assert len(host.told()) == 1
+
+
+@pytest.mark.integration
+def test_who_ships_in_a_thread_for_want_of_a_process_sends_before_it_ends(host: Host) -> None:
+    host.start(0, program=NO_PROCESSES).end()
+    assert len(host.log()) == len(host.told()) == 1
+
+
+CLOSING = """
+import os, signal, sys
+import headstart
+from headstart import spool
+emitter = headstart.Emitter("127.0.0.1:1", spool=sys.argv[1], shipper="none")
+fields = dict(event_type="task_complete", workflow_type="w", workflow_id="w")
+emitter.emit(fields)
+def close(*_):
+    try:
+        emitter.close(0)
+    except headstart.NotDelivered:
+        pass
+signal.signal(signal.SIGTERM, close)
+go_on = spool.Spool.append
+def append(self, *arguments):
+    os.kill(os.getpid(), signal.SIGTERM)
+    return go_on(self, *arguments)
+spool.Spool.append = append
+try:
+    emitter.emit(fields)
+except RuntimeError:
+    print("refused")
+"""
+
+
+def test_an_emitter_that_a_handler_closes_in_mid_emit_takes_no_more(tmp_path: Path) -> None:
+    ran = subprocess.run(
+        [sys.executable, "-c", CLOSING, str(tmp_path)],
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
+        capture_output=True,
+        check=True,
+        timeout=300,
+    )
+    assert ran.stdout == b"refused\n"
+    assert len(list(tmp_path.glob("*/*.log"))) == 1
+
+
+def test_who_emits_as_the_shared_process_ends_is_not_left_behind(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found: list[set[str]] = []
+
+    async def run(self: Shipper, enough: Callable[[], bool]) -> None:
+        self._tidy()
+        assert enough()
+        found.append(self.known)
+        if len(found) == 1:  # by one that finds the lock held, and ends
+            open_spool(tmp_path, "late").close()
+        self.close()
+
+    monkeypatch.setattr(Shipper, "run", run)
+    monkeypatch.setattr(shipping, "IDLE_S", -1.0)
+    open_spool(tmp_path, "early").close()
+    (tmp_path / "unreadable").mkdir()
+    lock = open_lock(tmp_path)
+    assert try_lock(lock)
+    shipping.ship_while_used(tmp_path, lock)
+    assert found == [{"unreadable"}, {"unreadable"}]
+    assert spool_names(tmp_path) == {"unreadable"}
+
+
+def test_a_fork_while_a_lock_is_opened_does_not_keep_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    opened, forked = threading.Event(), threading.Event()
+
+    def slow(directory: Path) -> int:
+        lock = open_lock(directory)
+        opened.set()
+        forked.wait(0.5)  # where it may fork meanwhile it does
+        return lock
+
+    monkeypatch.setattr(keeping, "open_lock", slow)
+    monkeypatch.setattr(Keeper, "_ship", lambda *_: None)
+    keeper = keeping.keeper(tmp_path, "thread")
+    keeper.join()
+    assert opened.wait(60)
+    child = os.fork()
+    if not child:
+        there = [os.path.realpath(f"/proc/self/fd/{name}") for name in os.listdir("/proc/self/fd")]
+        os._exit(sum(name.endswith("ship.lock") for name in there))
+    forked.set()
+    keeper.leave(0)
+    assert os.waitpid(child, 0)[1] == 0
