@@ -15,7 +15,7 @@ from headstart.contexts import context_paths
 from learners.outcome import Outcome
 from learners.policy import Policy, State, Thresholds, spec
 from processing.answers import stored_threshold, threshold_of
-from processing.chains import Chain, Context, restore_context, with_stakes
+from processing.chains import Chain, Context, restore_context, untaught, with_stakes
 from processing.choices import Choices, named_policy
 from processing.defaults import Defaults, state_in
 from processing.places import Place, level_getter, place_getter
@@ -120,10 +120,7 @@ class Contexts:
         """Apply one outcome at every level of its context, coarse to fine."""
         chain = self._chain(tenant, workflow_type, levels)
         told = structs.astuple(outcome)
-        if chain.place in self._held:
-            self._weighed(chain, outcome, offset, lambda: self.tell(chain, told, offset))
-        else:
-            self.tell(chain, told, offset)
+        self._weighed(chain, outcome, offset, lambda: self.tell(chain, told, offset))
 
     def tell(self, chain: Chain, told: Told, offset: int) -> None:
         """Apply one outcome at every level of a chain."""
@@ -147,14 +144,8 @@ class Contexts:
             self._touch(chain)
         chain.offset = offset
         count_feedback(chain.counts, accepted=outcome.correct)
-        if chain.place in self._held:
-            self._weighed(chain, outcome, offset, lambda: self._judged(chain, outcome))
-        else:
-            self._judged(chain, outcome)
-
-    def _judged(self, chain: Chain, verdict: Outcome) -> None:
-        for _ in range(self._feedback_weight):
-            self._teach(chain, structs.astuple(verdict))
+        times = [structs.astuple(outcome)] * self._feedback_weight
+        self._weighed(chain, outcome, offset, lambda: [self._teach(chain, told) for told in times])
 
     def _chain(self, tenant: str, workflow_type: str, levels: tuple[str | None, ...]) -> Chain:
         place = (tenant, workflow_type, *levels)
@@ -162,22 +153,21 @@ class Contexts:
         return known or self._find(tenant, workflow_type, levels)
 
     def _weighed(
-        self, chain: Chain, outcome: Outcome, offset: int, teach: Callable[[], None]
+        self, chain: Chain, outcome: Outcome, offset: int, teach: Callable[[], object]
     ) -> None:
-        """Teach the chain of a user who is weighed down; those above nothing, where it is not the
-        turn of this outcome."""
-        above = self.weighings.above(chain, outcome.timestamp, offset)
-        if self.weighings.weighed(chain) is None:
-            self.chains[chain.place] = self._held.pop(chain.place)
+        """Teach a chain; of one that is weighed down those above only where it is the turn."""
+        above: Sequence[Context] = ()
+        if chain.place in self._held:
+            above = self.weighings.above(chain, outcome.timestamp, offset)
+            if self.weighings.weighed(chain) is None:
+                self.chains[chain.place] = self._held.pop(chain.place)
         if not above:
             teach()
             return
         self._settle()
-        before = [(context.state, context.gain, context.cost) for context in above]
-        teach()
-        self._settle()
-        for context, kept in zip(above, before, strict=True):
-            context.state, context.gain, context.cost = kept
+        with untaught(above):
+            teach()
+            self._settle()
 
     def _touch(self, chain: Chain) -> None:
         chain.touched = True
