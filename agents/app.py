@@ -56,6 +56,10 @@ class WorkerConfig:
     """How often it looks what tenants' defaults are to be merged from."""
     health: str = ""
     """Where it answers health checks, host:port; empty: nowhere."""
+    weigh_floods: bool = True
+    """Whether a user who floods is weighed down, and not only told of."""
+    notices_days: float = 30.0
+    """How long the table of notices keeps what was sent."""
 
 
 class Runtime(Protocol):

@@ -2,7 +2,7 @@
 
 It lives in the history worker, beside what finds them. Postgres is the outbox: a notice is marked
 when the broker has it, so a crash between the two sends it again, with the same id. Nothing waits
-for it, and what is away is tried again.
+for it, and what is away is tried again. What was sent long ago is deleted.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from agents.app import WorkerConfig
 from agents.producer import BatchProducer
 from processing.placement import owner
 from sinks.connections import connect_postgres
-from sinks.notices import add_notices, mark_sent, unsent_notices
+from sinks.notices import add_notices, forget_sent, mark_sent, unsent_notices
 from topics.admin import TopicsMissing
 from topics.catalogue import EVENTS, NOTICES
 from topics.controls import control_records
@@ -35,6 +35,10 @@ log = structlog.get_logger()
 AT_ONCE: Final = 20
 """Keeps a record batch below the topic's limit, whatever people write into their reasons."""
 RETRY_S: Final = 5.0
+LOOK_S: Final = 30.0
+"""How long a notice may wait that nobody wakes this worker for: the owner before it found it as
+the partition went, or a commit took effect whose answer was lost."""
+FORGET_S: Final = 3_600.0
 EXPIRES_MS: Final = 1_000
 """How soon it is seen that an override has expired."""
 _AWAY = (ConnectionError, KafkaError, OSError, TimeoutError, TopicsMissing, psycopg.Error)
@@ -46,6 +50,7 @@ class Teller:
     def __init__(self, config: WorkerConfig, epoch: Epoch, producer: BatchProducer) -> None:
         self._kafka, self._postgres, self._producer = config.kafka, config.postgres, producer
         self._operators_key = config.rules.operators_key
+        self._weigh, self._days = config.weigh_floods, config.notices_days
         self._partitions = epoch.partitions
         self._owned: frozenset[int] = frozenset()
         self._wanted = asyncio.Event()
@@ -66,10 +71,18 @@ class Teller:
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(_keep_on("notices", self._send_wanted))
             tasks.create_task(_keep_on("overrides", self._tell_of_overrides))
+            tasks.create_task(_keep_on("retention", self._forget))
 
     async def _send_wanted(self) -> None:
-        await self._wanted.wait()
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(self._wanted.wait(), LOOK_S)
         await self.send()
+
+    async def _forget(self) -> None:
+        async with await connect_postgres(self._postgres) as connection:
+            while await forget_sent(connection, self._days):
+                pass
+        await asyncio.sleep(FORGET_S)
 
     async def send(self) -> None:
         """Send all that the topic does not have. Raises what is away."""
@@ -88,7 +101,8 @@ class Teller:
     def _controls(self, found: Iterable[tuple[int, Notice]]) -> list[Outgoing]:
         records: list[Outgoing] = []
         for partition, notice in found:
-            if (weighing := weighing_of(notice)) is not None:
+            weighing = weighing_of(notice)
+            if weighing is not None and (self._weigh or weighing.every == 1):
                 records += control_records(weighing, [partition], self._operators_key)
         return records
 

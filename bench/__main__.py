@@ -19,6 +19,7 @@ BENCHMARKS: Final = {
     "history": "cost of an event, from the first to the 20-millionth; in parts, with --data",
     "latency": "from emit() to a reader's mirror, at several loads",
     "learn": "every policy over simulated worlds and real traces, next to an all-knowing oracle",
+    "noticing": "what notices cost the history worker, the pure part: CPU per event and value",
     "outage": "a million events while the broker is gone: growth of executor and shipper",
     "process": "threshold agent on a drained backlog, next to Faust, Quix and Kafka Streams",
     "queries": "the memory queries on a large table of episodes, and what each index is worth",

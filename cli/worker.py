@@ -105,6 +105,8 @@ def _run(name: str, settings: Settings, *, spare: bool) -> int:
         limits=RefusalLimits(settings.refused_ratio, settings.refused_window, settings.refused_run),
         stuck_after_s=settings.stuck_after_s,
         health=settings.health,
+        weigh_floods=settings.weigh_floods,
+        notices_days=settings.notices_days,
     )
     return run_worker(name, config, spare=spare)
 

@@ -5,7 +5,8 @@ Not here: which contexts there are, and which policy learns in them.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Final
 
 from msgspec import structs
@@ -125,6 +126,15 @@ class Chain:
         self.told.clear()
         self.counts = empty()
         self.seen.clear()
+
+
+@contextmanager
+def untaught(contexts: Sequence[Context]) -> Iterator[None]:
+    """Have contexts learn nothing of what they are taught meanwhile; it is counted all the same."""
+    before = [(context.state, context.gain, context.cost) for context in contexts]
+    yield
+    for context, kept in zip(contexts, before, strict=True):
+        context.state, context.gain, context.cost = kept
 
 
 def with_stakes(contexts: Sequence[Context], outcome: Outcome, weights: Weights) -> Outcome:

@@ -15,7 +15,7 @@ from headstart.contexts import context_paths
 from learners.outcome import Outcome
 from learners.policy import Policy, State, Thresholds, spec
 from processing.answers import stored_threshold, threshold_of
-from processing.chains import Chain, Context, restore_context, with_stakes
+from processing.chains import Chain, Context, restore_context, untaught, with_stakes
 from processing.choices import Choices, named_policy
 from processing.defaults import Defaults, state_in
 from processing.places import Place, level_getter, place_getter
@@ -100,9 +100,9 @@ class Contexts:
         self.chains.clear()
         self._held.clear()
 
-    def weigh(self, said: Weighing, offset: int) -> None:
+    def weigh(self, said: Weighing, clock: int, offset: int) -> None:
         """Have outcomes below a context count in part above it. Raises `ValueError`."""
-        if self.weighings.apply(said, offset):
+        if self.weighings.apply(said, clock, offset):
             self.choose_again()
 
     def levels_of(self, event: EventFields) -> tuple[str | None, ...]:
@@ -119,8 +119,8 @@ class Contexts:
     ) -> None:
         """Apply one outcome at every level of its context, coarse to fine."""
         chain = self._chain(tenant, workflow_type, levels)
-        if chain.place not in self._held or not self._held_back(chain, outcome, offset):
-            self.tell(chain, structs.astuple(outcome), offset)
+        told = structs.astuple(outcome)
+        self._weighed(chain, outcome, offset, lambda: self.tell(chain, told, offset))
 
     def tell(self, chain: Chain, told: Told, offset: int) -> None:
         """Apply one outcome at every level of a chain."""
@@ -144,27 +144,30 @@ class Contexts:
             self._touch(chain)
         chain.offset = offset
         count_feedback(chain.counts, accepted=outcome.correct)
-        for _ in range(self._feedback_weight):
-            self._teach(chain, structs.astuple(outcome))
+        times = [structs.astuple(outcome)] * self._feedback_weight
+        self._weighed(chain, outcome, offset, lambda: [self._teach(chain, told) for told in times])
 
     def _chain(self, tenant: str, workflow_type: str, levels: tuple[str | None, ...]) -> Chain:
         place = (tenant, workflow_type, *levels)
         known = self.chains.get(place) or self._held.get(place)
         return known or self._find(tenant, workflow_type, levels)
 
-    def _held_back(self, chain: Chain, outcome: Outcome, offset: int) -> bool:
-        """Apply an outcome that teaches nothing above its user; return whether it is one."""
-        above = self.weighings.above(chain, outcome.timestamp, offset)
-        if self.weighings.weighed(chain) is None:
-            self.chains[chain.place] = self._held.pop(chain.place)
-        if above:
+    def _weighed(
+        self, chain: Chain, outcome: Outcome, offset: int, teach: Callable[[], object]
+    ) -> None:
+        """Teach a chain; of one that is weighed down those above only where it is the turn."""
+        above: Sequence[Context] = ()
+        if chain.place in self._held:
+            above = self.weighings.above(chain, outcome.timestamp, offset)
+            if self.weighings.weighed(chain) is None:
+                self.chains[chain.place] = self._held.pop(chain.place)
+        if not above:
+            teach()
+            return
+        self._settle()
+        with untaught(above):
+            teach()
             self._settle()
-            before = [(context.state, context.gain, context.cost) for context in above]
-            self.tell(chain, structs.astuple(outcome), offset)
-            self._settle()
-            for context, kept in zip(above, before, strict=True):
-                context.state, context.gain, context.cost = kept
-        return bool(above)
 
     def _touch(self, chain: Chain) -> None:
         chain.touched = True
@@ -214,6 +217,7 @@ class Contexts:
         """Let idle contexts go, the partition's clock moving on; return how many went."""
         if clock // HOUR_MS == before // HOUR_MS:
             return 0
+        self.weighings.expire(clock, offset)
         self._settle()
         return self._let_go(self._residence.idle(clock, self._newest), offset)
 

@@ -146,7 +146,8 @@ def _flooded(
     told = flood(state, after.seen, gap)
     if told is None:
         return after if after.seen.at < after.flooding else after._replace(flooding=0)
-    user = unquote(value.path.rpartition(_USER)[2])
+    # Postgres takes no NUL, and whoever writes to the topic may say what they like.
+    user = unquote(value.path.rpartition(_USER)[2]).replace("\0", "\ufffd")
     more: Evidence = {"what": "user", "user": user, "every": told.every, "until": told.until}
     found.notices.append((partition, _notice(value, "anomaly", {**more, **told.evidence})))
     return after._replace(flooding=told.until if told.every > 1 else 0)

@@ -221,7 +221,7 @@ class Partition(Runs):
             self._seed(control, offset)
         elif isinstance(control, Weighing):
             self._own(control.tenant, control.path)
-            self._contexts.weigh(control, offset)
+            self._contexts.weigh(control, self._row.clock, offset)
         elif isinstance(control, Rebuild):
             self.taking = self._rebuilds.begin(control, offset)
         elif not isinstance(control, Staged):

@@ -1,7 +1,8 @@
 """Users who are weighed down: of their outcomes only some count in the contexts above their own.
 
 Control records say who, how far and until when; how many outcomes have come since is kept in a row,
-so that which of them count follows from the log. Nothing is looked up where nobody is weighed down.
+so that which of them count follows from the log. Nothing is looked up where nobody is weighed down,
+and a row goes when its time is over: users who flood come and go, and may make up their names.
 """
 
 from __future__ import annotations
@@ -13,18 +14,23 @@ import msgspec
 from headstart.contexts import SEPARATOR
 from processing.chains import Chain, Context
 from processing.followed import Followed
-from processing.rows import CONTROL, control_body
+from processing.rows import CONTROL, control_body, deleted
 from topics.controls import Weighing
 
 
 class Held(msgspec.Struct, frozen=True, array_like=True):
-    """What holds of a context. `seen`: outcomes since it does; `every` 1: nothing any more."""
+    """What holds of a context. `seen`: outcomes since it does; `every` 1: nothing any more.
+
+    `until` it ends by event time, `kept` until then, Unix ms: the latest end of any that came, so
+    that what was taken back is not believed again.
+    """
 
     at: int
     id: str
     every: int
     until: int
     seen: int = 0
+    kept: int = 0
 
 
 _encode = msgspec.msgpack.Encoder().encode
@@ -40,19 +46,29 @@ class Weighings(Followed[Held]):
         if key.startswith(_BEGIN):
             self._held[key] = _decode(control_body(raw))
 
-    def apply(self, said: Weighing, offset: int) -> bool:
-        """Take a weighing over unless a later one holds; return whether it was new.
+    def apply(self, said: Weighing, clock: int, offset: int) -> bool:
+        """Take a weighing over unless a later one holds, or its time is over; return whether it
+        was new.
 
-        Raises `ValueError` where nothing is above the context.
+        `clock`: the partition's, Unix ms. Raises `ValueError` where nothing is above the context.
         """
         if "/" not in said.path:
             raise ValueError(f"path: nothing is above {said.path:.200}")
         key = _key_of(said.tenant, said.path)
         held = self._held.get(key)
+        if held is None and (said.every == 1 or said.until <= clock):
+            return False
         if held is not None and (held.at, held.id) >= (said.at, said.id):
             return False
-        self._note(key, Held(said.at, said.id, said.every, said.until), offset)
+        kept = max(said.until, 0 if held is None else held.kept)
+        self._note(key, Held(said.at, said.id, said.every, said.until, 0, kept), offset)
         return True
+
+    def expire(self, clock: int, offset: int) -> None:
+        """Let go of those whose time is over."""
+        for key in [key for key, held in self._held.items() if held.kept <= clock]:
+            del self._held[key]
+            self._touched[key] = deleted(self._epoch, offset)
 
     def weighed(self, chain: Chain) -> int | None:
         """Return how many levels of a chain are above one that is weighed down; None: none is."""

@@ -61,6 +61,12 @@ class Settings(BaseSettings):
     feedback_weight: int = Field(
         1, ge=0, le=100, description="as how many outcomes a user's feedback counts"
     )
+    weigh_floods: bool = Field(
+        True, description="weigh down users who flood; false: only tell of them"
+    )
+    notices_days: float = Field(
+        30.0, ge=8, le=36_500, description="how long Postgres keeps notices that were sent"
+    )
     partitions: int = Field(8, ge=1, le=10_000, description="partitions of new topics")
     instance: str = Field("0", pattern=r"^[\w.-]{1,64}$", description="name of a worker")
     stuck_after_s: float = Field(
@@ -207,6 +213,8 @@ def environment(settings: Settings, *, addresses: bool = True) -> dict[str, str]
         "HEADSTART_MOST_CONTEXTS": str(settings.most_contexts),
         "HEADSTART_WEIGHTS": ",".join(f"{k}={v}" for k, v in asdict(settings.weights).items()),
         "HEADSTART_FEEDBACK_WEIGHT": str(settings.feedback_weight),
+        "HEADSTART_WEIGH_FLOODS": str(settings.weigh_floods),
+        "HEADSTART_NOTICES_DAYS": str(settings.notices_days),
         "HEADSTART_PARTITIONS": str(settings.partitions),
         "HEADSTART_REFUSED_RATIO": str(settings.refused_ratio),
         "HEADSTART_REFUSED_WINDOW": str(settings.refused_window),

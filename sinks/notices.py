@@ -118,6 +118,14 @@ async def mark_sent(connection: AsyncConnection[Any], ids: Iterable[str]) -> Non
     await connection.execute(_SQL["mark_sent"], {"ids": list(ids)})
 
 
+async def forget_sent(connection: AsyncConnection[Any], days: float) -> int:
+    """Delete the oldest notices that were sent, found more than `days` ago; return how many.
+
+    Some thousands at a time, so that nobody waits for long; what is not sent stays.
+    """
+    return (await connection.execute(_SQL["forget_sent"], {"days": days})).rowcount
+
+
 async def newest_notices(
     connection: AsyncConnection[Any],
     limit: int,

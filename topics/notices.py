@@ -23,6 +23,9 @@ time: what was set long ago is no news."""
 Kind = Literal["threshold_converged", "drift", "anomaly", "override_set", "override_expired"]
 KINDS: Final[tuple[str, ...]] = get_args(Kind)
 
+_LARGEST: Final = 2**62
+"""What is larger is no time, and nothing that a database could hold."""
+
 _NAMESPACE: Final = UUID("6f0c2f0e-6d9b-4a39-9d3f-3f7c3e0f3a11")
 
 
@@ -117,6 +120,8 @@ class OverrideNotices:
             self._begun = True
         if not isinstance(command, ThresholdOverride):
             return
+        if not (0 <= command.at < _LARGEST and 0 <= (command.until or 0) < _LARGEST):
+            return
         if self._begun:
             self._tell("override_set", command, command.at, offset)
         if command.until is not None:
@@ -138,7 +143,14 @@ class OverrideNotices:
 
     def _tell(self, kind: Kind, override: ThresholdOverride, at: int, offset: int | str) -> None:
         where = override.tenant, override.workflow_type, override.path
-        names = ("tool", "speculate", "suggest", "until", "by", "reason")
+        evidence = {
+            "tool": override.tool,
+            "speculate": override.speculate,
+            "suggest": override.suggest,
+            "until": override.until,
+            "by": override.by.replace("\0", "\ufffd"),  # jsonb holds no NUL
+            "reason": override.reason.replace("\0", "\ufffd"),
+        }
         notice = Notice(
             id=notice_id(kind, *where, override.tool or "", at, offset),
             kind=kind,
@@ -146,6 +158,6 @@ class OverrideNotices:
             workflow_type=override.workflow_type,
             path=override.path,
             at=at,
-            evidence={name: getattr(override, name) for name in names},
+            evidence=evidence,
         )
         self._due[notice.id] = notice

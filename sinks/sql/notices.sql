@@ -59,6 +59,16 @@ LIMIT %(limit)s
 -- The topic has them.
 UPDATE notices SET sent = clock_timestamp() WHERE id = ANY(%(ids)s::text[]) AND sent IS NULL
 
+-- name: forget_sent
+-- What was found long ago and sent; uses idx_notices_found. Workers do not wait for each other.
+DELETE FROM notices WHERE id IN (
+    SELECT id FROM notices
+    WHERE found < clock_timestamp() - %(days)s * interval '1 day' AND sent IS NOT NULL
+    ORDER BY found
+    LIMIT 5000
+    FOR UPDATE SKIP LOCKED
+)
+
 -- name: newest
 -- What was told, newest first; uses idx_notices_found.
 SELECT (extract(epoch FROM found) * 1000)::bigint AS found, id, kind, tenant, workflow_type, path,

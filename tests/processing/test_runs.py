@@ -30,7 +30,7 @@ from processing.records import Headers, RecordBatch
 from processing.residence import HOUR_MS
 from processing.rules import Rules, Weights
 from processing.spools import SPOOL_LIFE_MS
-from topics.controls import CONTROL_HEADER, Choice, Reset, Seed, Seeded
+from topics.controls import CONTROL_HEADER, Choice, Reset, Seed, Seeded, Weighing
 from topics.letters import ORIGIN_HEADER
 
 NOW = 1_760_000_000_000
@@ -95,13 +95,19 @@ class Mixture:
         draw = self.draw
         said = {"id": draw.choice("ab"), "at": NOW - draw.randrange(3)}
         pattern = draw.choice(["*", "domain=*", "workflow_type=refund", "user_id=u1"])
-        kind = draw.choice(["choice", "choice", "reset", "seed"])
+        kind = draw.choice(["choice", "choice", "reset", "seed", "weigh", "weigh"])
         if kind == "choice":
             learner = draw.choice([None, "ema", "td", "hops", "ema:alpha=0.5"])
             return Choice(**said, pattern=pattern, learner=learner)
         if kind == "reset":
             return Reset(**said, pattern=pattern, tenant="a")
         tenant, name = draw.choice(KEYS)
+        if kind == "weigh":
+            levels = draw.choice([{"domain": "x", "user_id": "u1"}, {"user_id": "u1"}])
+            path = context_paths(name, levels.get, ("domain", "user_id"))[-1]
+            until = self.clock + draw.choice([0, 30, HOUR_MS, 3 * HOUR_MS])
+            return Weighing(**said, tenant=tenant, path=path, every=draw.randrange(1, 4),
+                            until=until)  # fmt: skip
         (path,) = context_paths(name, {}.get, ())
         policy = POLICIES["td"]
         seeded = Seeded("td", policy.version, policy.initial(), 9, path, 4, 2)

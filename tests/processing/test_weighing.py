@@ -8,6 +8,7 @@ import msgspec
 import pytest
 
 from processing.partition import Partition
+from processing.residence import HOUR_MS
 from processing.rules import Rules
 from tests.processing.building import EPOCH, NOW, TD, Table, context, fetch, judged, live, reasons
 from tests.processing.test_controls import EVERY, RETAIL, record, run
@@ -52,6 +53,18 @@ def test_gain_and_cost_above_are_not_moved_either() -> None:
     assert [context(table, path).gain for path in (EVERY, RETAIL, ANN)] == [5.0, 5.0, 1e9]
 
 
+def test_feedback_is_weighed_alike() -> None:
+    wrong = by("ann", right=False)
+    data = {"context": {"domain": "retail"}, "accepted": False}
+    verdict = by("ann", event_type="user_feedback", data=data)
+    table, _ = run(weigh(), *[wrong, verdict] * 3)
+    twice, _ = run(wrong, verdict)
+    six, _ = run(*[wrong, verdict] * 3)
+    assert states(table, EVERY, RETAIL) == states(twice, EVERY, RETAIL)
+    assert states(table, ANN) == states(six, ANN)
+    assert context(table, EVERY).counts == context(six, EVERY).counts
+
+
 def test_it_ends_by_event_time_and_is_taken_back_by_a_later_one() -> None:
     plain, _ = run(*[by("ann", at=NOW + 1_000)] * 2)
     ended, _ = run(weigh(), *[by("ann", at=NOW + 1_000)] * 2)
@@ -66,6 +79,32 @@ def test_of_two_the_later_holds_and_a_repetition_changes_nothing() -> None:
     again, _ = run(weigh(2, at=NOW), *outcomes, weigh(2, at=NOW), weigh(1, at=NOW - 1),
                    by("ann", right=False))  # fmt: skip
     assert states(again, EVERY, ANN) == states(once, EVERY, ANN)
+
+
+def held(table: Table) -> list[bytes]:
+    return [key for key in live(table) if key.startswith(b"kweigh")]
+
+
+def test_nothing_is_kept_of_it_once_its_time_is_over() -> None:
+    end = NOW + 1_000
+    for said in ([weigh()], [weigh(), weigh(1, at=NOW + 1, until=NOW + 2)]):
+        table, _ = run(*said, by("ann", at=end - 1))
+        assert len(held(table)) == 1
+        table, _ = run(by("ben", at=NOW + HOUR_MS), table=table)
+        assert held(table) == []
+        before = states(table, EVERY)
+        # What comes again, or far too late, is not believed any more.
+        table, _ = run(weigh(9), by("ann", right=False, at=end - 1), table=table)
+        assert held(table) == []
+        assert states(table, EVERY) != before
+
+
+def test_what_was_taken_back_is_kept_until_the_end_that_was_meant() -> None:
+    lifted = weigh(1, at=NOW + 1, until=NOW + 1)
+    table, _ = run(weigh(until=NOW + 2 * HOUR_MS), lifted, by("ben", at=NOW + HOUR_MS))
+    assert len(held(table)) == 1
+    again, _ = run(weigh(until=NOW + 2 * HOUR_MS), table=dict(table))
+    assert [again[key] for key in held(again)] == [table[key] for key in held(table)]
 
 
 def test_who_is_weighed_down_is_known_after_a_restart_and_a_new_epoch() -> None:

@@ -21,6 +21,7 @@ from sinks.notices import (
     Kept,
     Newest,
     add_notices,
+    forget_sent,
     keep_states,
     mark_sent,
     newest_notices,
@@ -199,6 +200,40 @@ def test_what_is_unsent_comes_oldest_first_until_it_is_marked(migrated: str) -> 
             assert await unsent_notices(connection, [1, 2], 9) == [(1, notice("c"))]
 
     asyncio.run(go())
+
+
+def test_what_was_sent_long_ago_is_forgotten_and_what_was_not_stays(migrated: str) -> None:
+    async def go() -> None:
+        async with await connect_postgres(migrated) as connection:
+            await add_notices(connection, [(0, notice(name)) for name in ("old", "unsent", "new")])
+            await mark_sent(connection, ["old", "new"])
+            aged = "UPDATE notices SET found = found - interval '31 days' WHERE id <> 'new'"
+            await connection.execute(aged)
+            assert await forget_sent(connection, 31.5) == 0
+            assert await forget_sent(connection, 30.5) == 1
+            assert await forget_sent(connection, 30.5) == 0
+            assert sorted(each.id for _, each in await newest_notices(connection, 9)) == [
+                "new", "unsent",
+            ]  # fmt: skip
+
+    asyncio.run(go())
+
+
+def test_a_user_whose_name_no_database_holds_is_told_of_all_the_same(migrated: str) -> None:
+    values = [
+        msgspec.structs.replace(each, offset=place, path=each.path.replace("b%25d", "b%00d"))
+        for place, each in enumerate(flooded(9_000, range(6_000, 7_500)))
+    ]
+
+    async def go() -> None:
+        worker = Worker(migrated)
+        await worker.store(values, 0)
+        await worker.close()
+
+    asyncio.run(go())
+    with psycopg.connect(migrated) as connection:
+        users = connection.execute("SELECT evidence->>'user' FROM notices WHERE evidence ? 'user'")
+        assert {row[0] for row in users} == {"b\ufffdd"}
 
 
 def test_notices_are_listed_newest_first(migrated: str) -> None:

@@ -96,6 +96,17 @@ def test_two_who_follow_say_the_same() -> None:
     assert len({each.id for each in one.follower.due(NOW + 50)}) == 3
 
 
+def test_what_no_database_could_hold_stops_nothing() -> None:
+    log = Log()
+    log.add(override(at=2**63))
+    log.add(override(until=10**30))
+    log.add(override(until=-5))
+    assert log.told() == []
+    log.add(override(reason="a\0b", by="\0"))
+    (notice,) = log.follower.due(NOW)
+    assert (notice.evidence["reason"], notice.evidence["by"]) == ("a\ufffdb", "\ufffd")
+
+
 def test_what_is_long_ago_or_no_override_is_not_told() -> None:
     log = Log()
     log.add(override(until=NOW + 10))
