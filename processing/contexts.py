@@ -144,8 +144,13 @@ class Contexts:
             self._touch(chain)
         chain.offset = offset
         count_feedback(chain.counts, accepted=outcome.correct)
-        times = [structs.astuple(outcome)] * self._feedback_weight
-        self._weighed(chain, outcome, offset, lambda: [self._teach(chain, told) for told in times])
+        told = structs.astuple(outcome)
+
+        def teach() -> None:
+            for _ in range(self._feedback_weight):
+                self._teach(chain, told)
+
+        self._weighed(chain, outcome, offset, teach)
 
     def _chain(self, tenant: str, workflow_type: str, levels: tuple[str | None, ...]) -> Chain:
         place = (tenant, workflow_type, *levels)
