@@ -14,14 +14,15 @@ from typing import Final
 
 import msgspec
 
-from processing.answers import serves, stored_threshold
 from processing.controls import read_control
 from processing.partition import Partition, RowAhead
 from processing.rebuilds import KEYS, done_rows
 from processing.records import RecordBatch
 from processing.rows import (
+    CONTEXT,
     PARTITION_KEY,
     PartitionRow,
+    decode_context,
     deleted,
     encode_partition,
     is_deleted,
@@ -118,8 +119,8 @@ class Takeover:
         self._rows.update(rows)
         self._core.restore(rows)
         for key, row in rows:
-            if serves(0, key):
-                stored_threshold(key, row)  # what nobody could publish would end every worker
+            if key.startswith(CONTEXT):
+                decode_context(row)  # what nobody could publish would end every worker
 
     def apply(self, batch: RecordBatch) -> None:
         """Apply what came after the staged rows."""

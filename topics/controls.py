@@ -28,7 +28,10 @@ _Time = Annotated[int, msgspec.Meta(ge=UnixMs.__metadata__[0].min, le=UnixMs.__m
 _Id = Annotated[str, msgspec.Meta(min_length=1, max_length=64)]
 _Pattern = Annotated[str, msgspec.Meta(min_length=1, max_length=MAX_PATTERN)]
 _Path = _Pattern
-_Tenant = Annotated[str, msgspec.Meta(min_length=1, max_length=MAX_IDENTIFIER)]
+_Tenant = Annotated[
+    str, msgspec.Meta(min_length=1, max_length=MAX_IDENTIFIER, pattern=r"^[^\x00\x1f]*\Z")
+]
+"""As of events: with a separator in it, it would be another tenant's once its row is read back."""
 _Learner = Annotated[str, msgspec.Meta(min_length=1, max_length=200)]
 _Count = Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]
 _Offset = Annotated[int, msgspec.Meta(ge=-1, le=2**63 - 1)]

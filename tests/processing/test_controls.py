@@ -12,7 +12,17 @@ from processing.choices import parts
 from processing.partition import Partition
 from processing.rules import Rules
 from tests.processing.building import EPOCH, NOW, Table, context, fetch, judged, reasons
-from topics.controls import CONTROL_HEADER, SIGNATURE_HEADER, Choice, control_records
+from topics.controls import (
+    CONTROL_HEADER,
+    SIGNATURE_HEADER,
+    Choice,
+    Default,
+    Reset,
+    Seed,
+    Seeded,
+    Weighing,
+    control_records,
+)
 
 KEY = b"secret"
 EVERY = "workflow_type=refund"
@@ -153,3 +163,21 @@ def test_a_control_record_is_for_the_threshold_agent_only() -> None:
 def test_what_is_no_pattern(wrong: str) -> None:
     with pytest.raises(ValueError, match="key=value"):
         parts(wrong)
+
+
+@pytest.mark.parametrize("tenant", ["a\x1fb", "\x1f", "a\x00", "a\x1f\n"])
+def test_a_tenant_that_no_event_has_is_refused(tenant: str) -> None:
+    """Its rows would be another tenant's, once they are read back."""
+    state = policy("td").initial()
+    seeded = Seeded("td", policy("td").version, state, 1, EVERY, 0, 0)
+    for said in (
+        choice(tenant=tenant),
+        Reset("r", NOW, "*", tenant),
+        Seed("s", NOW, tenant, 0, (seeded,)),
+        Weighing("w", NOW, tenant, RETAIL, 2, NOW),
+        Default("d", NOW, tenant, EPOCH, 1),
+    ):
+        table, commit = run(record(said))
+        (reason,) = reasons(commit)
+        assert "tenant" in reason
+        assert len(table) == 1

@@ -18,6 +18,7 @@ RARE: dict[str, int] = {
     "complete_from_the_beginning": 847,
     "dead_letters_before_the_transaction": 153,
     "dead_letters_first": 136,
+    "higher_offset_wins": 514,
     "offset_behind_newer_rows": 1144,
     "offsets_in_the_transaction": 132,
     "resets_forget_once": 219,
