@@ -32,10 +32,14 @@ BENCHMARKS: Final = {
 }
 EXAMPLES: Final = """examples:
   python -m bench process --json --events 500000 --repeat 3
-  python -m bench scale --vary workers --events 1000000
+  python -m bench scale --vary workers
+  python -m bench scale --vary contexts --repeat 1
   python -m bench footprint --seconds 240 --rate 5000
   python -m bench history --data /var/tmp/history --events 5000000   # four times: 20 million
   python -m bench queries --rows 1000000
+
+minutes, estimated for two quiet cores: queries 5, history 2 for five million events, scale 20
+(--vary workers 5, --vary partitions 5, --vary contexts --repeat 1 4), footprint as asked and 1 more
 """
 OPTIONS: Final[dict[str, tuple[type, str]]] = {
     "count": (int, "length of the backlog"),

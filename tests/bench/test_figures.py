@@ -134,7 +134,7 @@ def test_every_benchmark_runs_and_every_option_is_somebodys() -> None:
     import importlib
     import inspect
 
-    taken = set()
+    taken: set[str] = set()
     for name in BENCHMARKS:
         taken |= inspect.signature(importlib.import_module(f"bench.{name}").run).parameters.keys()
     assert taken <= {*OPTIONS, *REPEATED, "kafka", "events", "_kafka"}

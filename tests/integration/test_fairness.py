@@ -88,7 +88,7 @@ def until_learned(system: System, stored: Any, outcomes: dict[str, int], *types:
 
     def learned() -> bool:
         system.check()
-        return outcomes.items() <= stored.counted(*types).items()
+        return bool(outcomes.items() <= stored.counted(*types).items())
 
     stored.until(learned, SECONDS)
 
