@@ -83,7 +83,7 @@ def watchable(value: Threshold) -> bool:
     if not value.workflow_type or "\0" in name or len(name.encode()) > _LONGEST:
         return False
     numbers = (value.epoch, value.offset, value.outcomes, value.at, *_numbers(value))
-    sane = all(-1 <= each < _LARGEST for each in numbers) and 0.0 <= value.speculate <= 2.0
+    sane = min(numbers) >= -1 and max(numbers) < _LARGEST and 0.0 <= value.speculate <= 2.0
     return sane and (value.deleted or value.counts is not None)
 
 

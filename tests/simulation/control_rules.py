@@ -15,6 +15,7 @@ from processing.choices import Choices
 from processing.contexts import Contexts
 from processing.interventions import Interventions
 from processing.rows import default_key
+from processing.weighing import Weighings
 from topics.controls import Choice
 
 Patches = Any
@@ -31,6 +32,11 @@ def _both(*patches: Patches) -> Iterator[None]:
 def a_choice_is_a_row() -> Patches:
     """What an operator chose is in the table, for whoever takes the partition over."""
     return patch.object(Choices, "drain", lambda _: [])
+
+
+def a_weighing_is_a_row() -> Patches:
+    """Who is weighed down, and whose turn it is, is in the table for the next owner."""
+    return patch.object(Weighings, "drain", lambda _: [])
 
 
 def the_newest_choice_holds() -> Patches:
@@ -115,7 +121,7 @@ def said_until_it_is_heard() -> Patches:
 
 
 CONTROL_RULES: Final = (
-    a_choice_is_a_row, the_newest_choice_holds, only_what_is_signed,
+    a_choice_is_a_row, a_weighing_is_a_row, the_newest_choice_holds, only_what_is_signed,
     restored_contexts_are_bounded_too, defaults_by_the_log, said_until_it_is_heard,
     resets_forget_once, resets_by_markers,
 )  # fmt: skip

@@ -32,6 +32,8 @@ MERGING: Final = 2
 """That of those in which tenants' defaults are merged as well."""
 REBUILDING: Final = 3
 """Remainder by 11 of the seeds in whose worlds tables are rebuilt."""
+WEIGHING: Final = 4
+"""Remainder by 13 of the seeds in whose worlds users are weighed down."""
 REBUILD_PORTS: Final = (
     "events.read", "events.read", "changelog.append", "store.write", "redis.publish",
     "thresholds.append", "control.append",
@@ -202,6 +204,17 @@ class Plant:
 
 
 @dataclass(frozen=True)
+class Weigh:
+    """A user of `acme` is weighed down, or no longer: one in `every` counts, for so many hours."""
+
+    at: int
+    workflow_type: str
+    user: str
+    every: int
+    hours: float
+
+
+@dataclass(frozen=True)
 class Rebuild:
     """A partition's table is rebuilt from the log, the rows staged some records ago."""
 
@@ -219,8 +232,8 @@ class Recreate:
 
 Fault = (
     PortFault | Kill | Stop | Stall | Evict | Rebalance | KillExecutor | Duplicate | Poison | Gap
-    | Hole | Redis | Postgres | Compact | Retain | Time | Steer | Forget | Plant | Rebuild
-    | Recreate
+    | Hole | Redis | Postgres | Compact | Retain | Time | Steer | Forget | Plant | Weigh
+    | Rebuild | Recreate
 )  # fmt: skip
 
 
@@ -267,6 +280,7 @@ def schedule(seed: int, learners: tuple[str, ...]) -> Schedule:
     events, learner = chance.randint(6, 14), chance.choice(learners)
     drawn = Schedule(seed, kafka, workers, events, learner, tuple(faults))
     drawn = _changing(drawn) if seed % 5 in CHANGING else drawn
+    drawn = _weighing(drawn) if seed % 13 == WEIGHING else drawn
     return _rebuilding(drawn) if seed % 11 == REBUILDING else drawn
 
 
@@ -291,6 +305,19 @@ def _changing(drawn: Schedule) -> Schedule:
     return replace(
         drawn, faults=drawn.faults + tuple(more), changing=True, most_contexts=most, merging=merging
     )
+
+
+def _weighing(drawn: Schedule) -> Schedule:
+    """Add control records about two users, some of whose time ends while they come."""
+    chance = random.Random(f"{drawn.seed} weighs")
+    more: list[Fault] = [
+        Weigh(int(_at(chance) ** 0.8), chance.choice(["refund", "joined"]),
+              chance.choice(["u1", "u1", "u2"]), chance.choice([1, 2, 2, 3, 9]),
+              chance.choice([0.5, 1.5, 24.0]))
+        for _ in range(chance.randint(2, 6))
+    ]  # fmt: skip
+    more += [Time(_at(chance), 2.0) for _ in range(chance.randint(0, 2))]
+    return replace(drawn, faults=drawn.faults + tuple(more))
 
 
 def _rebuilding(drawn: Schedule) -> Schedule:

@@ -10,7 +10,7 @@ from tests.simulation.broker import COMPACTION_LAG_S, HEARTBEAT_S, RETENTION_S
 from tests.simulation.process import Process
 from tests.simulation.rebuilding import rebuild
 from tests.simulation.recreation import recreate
-from tests.simulation.steering import forget, plant, steer
+from tests.simulation.steering import forget, plant, steer, weigh
 from tests.simulation.traffic import poison
 from tests.simulation.worker import Worker
 from tests.simulation.world import World
@@ -171,6 +171,10 @@ def _plant(world: World, fault: faults.Plant) -> None:
     plant(world, fault)
 
 
+def _weigh(world: World, fault: faults.Weigh) -> None:
+    weigh(world, fault)
+
+
 def _rebuild(world: World, fault: faults.Rebuild) -> None:
     rebuild(world, fault)
 
@@ -185,6 +189,6 @@ _HOW: dict[type, Callable[[World, Any], None]] = {
     faults.Duplicate: _duplicate, faults.Poison: _poison, faults.Gap: _gap, faults.Hole: _hole,
     faults.Redis: _redis, faults.Postgres: _postgres, faults.Compact: _compact,
     faults.Retain: _retain, faults.Time: _time, faults.Steer: _steer,
-    faults.Forget: _forget, faults.Plant: _plant, faults.Rebuild: _rebuild,
-    faults.Recreate: _recreate,
+    faults.Forget: _forget, faults.Plant: _plant, faults.Weigh: _weigh,
+    faults.Rebuild: _rebuild, faults.Recreate: _recreate,
 }  # fmt: skip

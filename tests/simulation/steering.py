@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Final
 from learners.policy import spec
 from processing.placement import owner
 from tests.simulation.broker import PARTITIONS
-from tests.simulation.faults import Forget, Plant, Steer
+from tests.simulation.faults import Forget, Plant, Steer, Weigh
 from tests.simulation.process import BrokerAway, Process
-from topics.controls import Choice, Reset, Seed, Seeded, control_records
+from topics.controls import Choice, Reset, Seed, Seeded, Weighing, control_records
 from topics.letters import Outgoing
 
 if TYPE_CHECKING:
@@ -84,3 +84,14 @@ def plant(world: World, fault: Plant) -> None:
     seed = Seed(*said_now(world), fault.tenant, 0, (seeded,))
     place = owner(fault.tenant, fault.workflow_type, PARTITIONS)
     Steering(world, control_records(seed, [place], OPERATORS_KEY), signed=True)
+
+
+def weigh(world: World, fault: Weigh) -> None:
+    """Send what weighs a user down into their partition, and again: an outbox may repeat."""
+    name, at = said_now(world)
+    path = f"workflow_type={fault.workflow_type}/domain=retail/user_id={fault.user}"
+    until = at + int(fault.hours * 3_600_000)
+    said = Weighing(name, at, "acme", path, fault.every, until)
+    place = owner("acme", fault.workflow_type, PARTITIONS)
+    records = control_records(said, [place], OPERATORS_KEY)
+    Steering(world, records * world.chance.choice([1, 2]), signed=True)

@@ -14,6 +14,7 @@ from tests.simulation.wiring import simulated
 WITHIN = 100
 """Seeds that are enough to find the absence of a common rule."""
 RARE: dict[str, int] = {
+    "a_weighing_is_a_row": 134,
     "answer_stale_rows": 503,
     "complete_from_the_beginning": 847,
     "dead_letters_before_the_transaction": 153,
