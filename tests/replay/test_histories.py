@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -138,6 +139,11 @@ def test_an_export_says_what_the_broker_says(
     back = open_file(file, history.reading)
     assert isinstance(back, ExportHistory)
     same(run(history), run(back))
+    for chosen, expected in (("retail", 9), ("ret", 0)):  # three types, each with two users
+        only = replace(back, reading=replace(back.reading, chosen=Filter(None, None, chosen)))
+        found, _ = relearn(only, Rules(policy("hops")), lambda _: None, processes=1)
+        mine = [each for each in found if each.tenant == history.reading.chosen.tenant]
+        assert len(mine) == expected
     live, said = relearn(history, Rules(policy("hops")), lambda _: None, processes=1)
     again, _ = relearn(back, Rules(policy("hops")), lambda _: None, processes=1)
     assert live == again
