@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
+from contextlib import aclosing
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,9 +17,10 @@ from replay.histories import NothingThere, Progress, Reading, largest_first, pul
 from replay.joining import Notes
 from replay.judge import Judge
 from replay.learning import read_batches
+from topics.admin import TopicState
 from topics.catalogue import EVENTS
 from topics.epoch import read_epoch
-from topics.reading import topic_state
+from topics.reading import read_records, topic_state
 
 
 @dataclass(frozen=True)
@@ -86,8 +88,8 @@ async def log_ranges(kafka: str, reading: Reading) -> dict[int, tuple[range, int
     """
     state = await topic_state(kafka, EVENTS.name)
     span = reading.range
-    since = await _offsets_at(kafka, state.begin, span.since)
-    until = await _offsets_at(kafka, state.begin, span.until)
+    since = await _offsets_at(kafka, state, span.since)
+    until = await _offsets_at(kafka, state, span.until)
     found = {}
     for partition, there in state.begin.items():
         wanted = span.begin.get(partition, there)
@@ -100,17 +102,37 @@ async def log_ranges(kafka: str, reading: Reading) -> dict[int, tuple[range, int
     return found
 
 
-async def _offsets_at(kafka: str, partitions: Mapping[int, int], at: int | None) -> dict[int, int]:
-    """Return the first offsets at or after a time; partitions without one are left out."""
+async def _offsets_at(kafka: str, state: TopicState, at: int | None) -> dict[int, int]:
+    """Return the first offsets at or after a time; partitions without one are left out.
+
+    A broker's answer may lie before it (the embedded one names the batch, or the beginning where
+    there is none), so the records themselves are looked at.
+    """
     if at is None:
         return {}
+    begin, found = await _answered(kafka, state, at), dict[int, int]()
+    async with aclosing(read_records(kafka, EVENTS.name, begin, state.end)) as records:
+        async for record in records:
+            if record.timestamp >= at and record.partition not in found:
+                found[record.partition] = record.offset
+                if len(found) == len(begin):
+                    break
+    return found
+
+
+async def _answered(kafka: str, state: TopicState, at: int) -> dict[int, int]:
+    """Return what the broker says of offsets at a time. Raises `BrokerUnreachable`."""
     consumer = AIOKafkaConsumer(bootstrap_servers=kafka, enable_auto_commit=False)
     try:
         await consumer.start()
-        wanted = {TopicPartition(EVENTS.name, partition): at for partition in partitions}
+        wanted = {TopicPartition(EVENTS.name, partition): at for partition in state.begin}
         found = await consumer.offsets_for_times(wanted)
     except (KafkaError, OSError) as error:
         raise BrokerUnreachable(kafka, error) from error
     finally:
         await consumer.stop()
-    return {tp.partition: each.offset for tp, each in found.items() if each is not None}
+    return {
+        tp.partition: max(each.offset, state.begin[tp.partition])
+        for tp, each in found.items()
+        if each is not None
+    }

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from functools import partial
 from multiprocessing import get_context
+from urllib.parse import unquote
 
 import msgspec
 
@@ -100,9 +101,15 @@ def _learn(history: RecordHistory, rules: Rules, unit: int) -> bytes:
         for each in thresholds
         if chosen_by.tenant in (None, each.tenant)
         and chosen_by.workflow_type in (None, each.workflow_type)
-        and (chosen_by.domain is None or f"/domain={chosen_by.domain}" in each.path)
+        and (chosen_by.domain is None or chosen_by.domain in _domains(each.path))
     ]
     return msgspec.msgpack.encode(_Learned(thresholds, notes))
+
+
+def _domains(path: str) -> list[str]:
+    """Return the domain in a context's path, if it has one."""
+    parts = (part.partition("=") for part in path.split("/"))
+    return [unquote(value) for name, _, value in parts if name == "domain"]
 
 
 def _feed(takeover: Takeover, history: RecordHistory, unit: int) -> None:

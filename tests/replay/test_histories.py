@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -138,6 +139,11 @@ def test_an_export_says_what_the_broker_says(
     back = open_file(file, history.reading)
     assert isinstance(back, ExportHistory)
     same(run(history), run(back))
+    for chosen, expected in (("retail", 9), ("ret", 0)):  # three types, each with two users
+        only = replace(back, reading=replace(back.reading, chosen=Filter(None, None, chosen)))
+        found, _ = relearn(only, Rules(policy("hops")), lambda _: None, processes=1)
+        mine = [each for each in found if each.tenant == history.reading.chosen.tenant]
+        assert len(mine) == expected
     live, said = relearn(history, Rules(policy("hops")), lambda _: None, processes=1)
     again, _ = relearn(back, Rules(policy("hops")), lambda _: None, processes=1)
     assert live == again
@@ -192,6 +198,32 @@ def test_a_range_of_offsets(on_broker: tuple[BrokerHistory, list[dict[str, Any]]
         BrokerHistory(history.kafka, Reading(range=Range(end=end))).units()
     only = Reading(range=Range(end={**end, partition: 10**9}), chosen=history.reading.chosen)
     assert BrokerHistory(history.kafka, only).units() == [partition]
+
+
+def test_a_range_of_time(on_broker: tuple[BrokerHistory, list[dict[str, Any]]]) -> None:
+    """To the record, whatever the broker makes of a time between two of them, or after the last."""
+    history, _ = on_broker
+
+    def read(span: Range) -> dict[int, list[tuple[int, int]]]:
+        found = BrokerHistory(history.kafka, Reading(range=span))
+        return {
+            unit: [place for batch, _ in found.batches(unit, Notes())
+                   for place in zip(batch.offsets, batch.timestamps, strict=True)]
+            for unit in found.units()
+        }  # fmt: skip
+
+    every = read(Range())
+    times = sorted(at for records in every.values() for _, at in records)
+    for at in (times[0], times[len(times) // 2], times[len(times) // 2] + 1, times[-1]):
+        first = {unit: next((o for o, t in log if t >= at), 10**9) for unit, log in every.items()}
+        later = {unit: [each for each in log if each[0] >= first[unit]]
+                 for unit, log in every.items()}  # fmt: skip
+        assert read(Range(since=at)) == {unit: log for unit, log in later.items() if log}
+    assert read(Range(until=times[-1] + 1)) == every
+    with pytest.raises(NothingThere, match="no records in the range"):
+        read(Range(since=times[-1] + 1))
+    with pytest.raises(NothingThere, match="no records in the range"):
+        read(Range(until=times[0]))
 
 
 def test_what_retention_took_is_said(
