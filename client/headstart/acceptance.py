@@ -14,6 +14,8 @@ from typing import Annotated, Any, Final, Literal, Required, get_args, get_origi
 from headstart.events import MAX_CLOCK_SKEW_MS, MAX_DEPTH, Event, Range, Text
 
 _PLAIN: Final = {str, int, bool}
+_USUAL: Final = frozenset(("context", "query", "prediction", "result"))
+"""What the `data` of most events has, if anything. Whether it has more, one call tells."""
 
 
 def accepts(event: dict[str, Any], body: bytes, now_ms: int) -> bool:
@@ -54,14 +56,22 @@ class _Writer:
     def function(self, fields: dict[str, Any], required: frozenset[str]) -> str:
         """Write the function that accepts one kind of object; return its name."""
         lines = ["def accept(value):", " if type(value) is not dict: return False"]
-        for name, hint in fields.items():
-            check = self.expression(hint)
-            doubt = "is None or" if name in required else "is not None and"
-            lines.append(f" v = value.get({name!r})")
-            lines.append(f" if v {doubt} not ({check}): return False")
+        usual = [name for name in fields if name in _USUAL or not fields.keys() >= _USUAL]
+        rare = [name for name in fields if name not in usual]
+        for name in usual:
+            lines += self._field(name, fields[name], name in required)
+        if rare:
+            lines.append(f" if {self._name(frozenset(rare))}.isdisjoint(value): return True")
+        for name in rare:
+            lines += self._field(name, fields[name], name in required)
         scope: dict[str, Any] = dict(self.names)
         exec("\n".join([*lines, " return True"]), scope)
         return self._name(scope["accept"])
+
+    def _field(self, name: str, hint: Any, required: bool) -> list[str]:
+        check = self.expression(hint)
+        doubt = "is None or" if required else "is not None and"
+        return [f" v = value.get({name!r})", f" if v {doubt} not ({check}): return False"]
 
     def expression(self, hint: Any) -> str:
         """Return a Python expression that is true of a good `v`."""

@@ -159,15 +159,17 @@ _random = (
     Random()
 )  # its own, seeded by the system: whoever seeds Python's may do so alike everywhere
 os.register_at_fork(after_in_child=_random.seed)
+_VARIANT = dict(zip("0123456789abcdef", 4 * "89ab", strict=True))
+"""Of a random digit the last two bits, behind the two that say how a UUID is laid out."""
 
 
 def new_id(now_ms: int | None = None) -> str:
     """Return a UUIDv7 (RFC 9562, section 5.7): 48 bits of Unix milliseconds, 74 random bits."""
     milliseconds = time.time_ns() // 1_000_000 if now_ms is None else now_ms
-    bits, variant = _random.getrandbits, 0x8000
-    high, low = milliseconds >> 16 & 0xFFFF_FFFF, milliseconds & 0xFFFF
-    random = bits(12), variant | bits(14), bits(48)
-    return "%08x-%04x-7%03x-%04x-%012x" % (high, low, *random)  # noqa: UP031 - the quickest
+    when = (milliseconds & 0xFFFF_FFFF_FFFF).to_bytes(6, "big").hex()
+    random = _random.randbytes(10).hex()
+    variant = _VARIANT[random[3]]
+    return f"{when[:8]}-{when[8:]}-7{random[:3]}-{variant}{random[4:7]}-{random[7:19]}"
 
 
 def stamp(fields: Mapping[str, Any]) -> dict[str, Any]:
