@@ -7,11 +7,11 @@ from dataclasses import dataclass
 
 from headstart.calibration import Deviation, wanted
 from learners.outcome import Outcome
-from learners.policy import SUGGEST_TARGET, State, Thresholds, middle, same_layout
+from learners.policy import SUGGEST_TARGET, Joint, State, Thresholds, middle, same_layout
 
 
 @dataclass(frozen=True)
-class Histogram:
+class Histogram(Joint):
     """Histogram binning (Zadrozny & Elkan 2001), each bin shrunk to the parent's (empirical Bayes).
 
     q = (hits + strength q_parent) / (count + strength) per bin; above the coarsest level stands

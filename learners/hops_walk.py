@@ -11,22 +11,22 @@ from math import exp
 from typing import Any, Final
 
 from headstart.calibration import FAMILIAR, LOGIT_MAX, logit, solve, wanted
-from learners.hops import (
-    _EVERY,
-    _FAR_ABOVE,
-    _FAR_BELOW,
-    _NOISE,
-    _SLOPE_MIN,
-    _SURE,
-    Hops,
+from learners.hops import Hops
+from learners.hops_steps import (
+    EVERY,
+    FAR_ABOVE,
+    FAR_BELOW,
+    NOISE,
+    SLOPE_MIN,
+    SURE,
 )
 from learners.outcome import Outcome
 from learners.policy import clamp
 
 _LEVELS: Final = 8
 """Depths from which on all levels begin alike."""
-_BETWEEN: Final = int(_EVERY) - 1
-"""Of a number of outcomes, the bits that are 0 when it is time to forget: `_EVERY` is a power of 2,
+_BETWEEN: Final = int(EVERY) - 1
+"""Of a number of outcomes, the bits that are 0 when it is time to forget: `EVERY` is a power of 2,
 and a mask is faster than a remainder."""
 
 Step = tuple[tuple[int, ...], Outcome | None, int]
@@ -132,9 +132,9 @@ class HopsWalk:
     ) -> Passed:
         """Learn as `Hops.learn` does, flat; yield what was known when each was asked about."""
         policy, states, colds, waiting = self._policy, self._states, self._cold, self._waiting
-        slack, alarm, stakes, colder = policy.slack, policy.alarm, policy.stakes, policy._cold
-        forgotten, doubted, between, noise = policy._forgotten, policy._doubted, _BETWEEN, _NOISE
-        least, sure, unsure, first_cold = _SLOPE_MIN, _SURE, -_SURE, self._first_cold
+        slack, alarm, stakes, colder = policy.slack, policy.alarm, policy.stakes, policy.colder
+        forgotten, doubted, between, noise = policy.forgotten, policy.doubted, _BETWEEN, NOISE
+        least, sure, unsure, first_cold = SLOPE_MIN, SURE, -SURE, self._first_cold
         for (chain, _, asked), given in zip(steps, inputs, strict=True):
             if given is None:
                 waiting[asked] = self._ask(chain)
@@ -200,7 +200,7 @@ def _inputs(steps: Sequence[Step]) -> list[Input | None]:
         if gain != known_gain or cost != known_cost:  # they are often the same again and again
             known_gain, known_cost, even = gain, cost, wanted(gain, cost)
         x = logit(outcome.confidence)
-        far = _FAR_BELOW if x < 0.0 else _FAR_ABOVE
+        far = FAR_BELOW if x < 0.0 else FAR_ABOVE
         if x * even < -far:
             x = -far / clamp(even, -LOGIT_MAX, LOGIT_MAX)
         found.append((x, 1.0 if outcome.correct else 0.0, even, gain, cost))

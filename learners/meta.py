@@ -14,7 +14,7 @@ from learners.grid import Grid
 from learners.histogram import Histogram
 from learners.hops import Hops
 from learners.outcome import Outcome
-from learners.policy import Policy, State, Thresholds, same_layout
+from learners.policy import Joint, Policy, State, Thresholds, same_layout
 
 _EXPERTS: Final[tuple[Policy, ...]] = (Hops(), Histogram(), Grid(), Aci())
 _PLACES: Final = tuple(
@@ -24,7 +24,7 @@ _COUNT: Final = len(_EXPERTS)
 
 
 @dataclass(frozen=True)
-class Meta:
+class Meta(Joint):
     """Hedge (Freund & Schapire 1997) over HOPS, histogram, grid and ACI (design §5).
 
     Every expert answers each outcome before it learns from it. One that would have speculated

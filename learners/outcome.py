@@ -1,4 +1,4 @@
-"""What a learner learns from: one judged prediction."""
+"""What a learner learns from: one judged prediction, or several in order."""
 
 from __future__ import annotations
 
@@ -46,3 +46,23 @@ class Run(NamedTuple):
     def piece(self, begin: int, end: int) -> Run:
         """Return the outcomes from one place to before another."""
         return Run(self.outcomes[begin:end], self.confidence[begin:end], self.correct[begin:end])
+
+
+class Columns(NamedTuple):
+    """Outcomes in order, as columns: what policies look at whose levels learn together."""
+
+    confidence: Sequence[float]
+    correct: Sequence[bool]
+    gain: Sequence[float]
+    cost: Sequence[float]
+
+
+class Part(NamedTuple):
+    """A context of a run: its state before, and the places of the outcomes that it learns from.
+
+    At least one place, in order. `finest`: it is the finest context of some of them.
+    """
+
+    state: tuple[float, ...]
+    places: Sequence[int]
+    finest: bool

@@ -14,7 +14,7 @@ from math import isfinite
 from typing import Any, NamedTuple, Protocol
 
 from headstart.calibration import Deviation
-from learners.outcome import Outcome, Run
+from learners.outcome import Columns, Outcome, Part, Run
 
 State = tuple[float, ...]
 
@@ -92,6 +92,33 @@ class Policy(Protocol):
     def migrated(self, version: int, state: State) -> State | None:
         """Return the state that an earlier (or this) version stored; None: it says nothing."""
         ...
+
+
+class Joint:
+    """Base of policies whose levels learn together, a finer one from what a coarser one knows."""
+
+    def learn(self, chain: Sequence[State], outcome: Outcome) -> Sequence[State]:
+        """Return the states of a chain, coarse to fine, after `outcome`."""
+        raise NotImplementedError
+
+    def learn_run(self, parts: Sequence[Part], run: Columns) -> Sequence[State]:
+        """Return the states of contexts after outcomes in order: to the bit what `learn` gives.
+
+        `parts`: contexts that learn from any of them, a coarser one before those below it. The
+        contexts of one outcome are a chain.
+        """
+        chains: list[list[int]] = [[] for _ in run.correct]
+        for number, part in enumerate(parts):
+            for place in part.places:
+                chains[place].append(number)
+        states = [part.state for part in parts]
+        for chain, confidence, correct, gain, cost in zip(chains, *run, strict=True):
+            if chain:
+                outcome = Outcome(confidence, correct, gain=gain, cost=cost)
+                learned = self.learn([states[number] for number in chain], outcome)
+                for number, state in zip(chain, learned, strict=True):
+                    states[number] = state
+        return states
 
 
 class Separate:

@@ -11,14 +11,14 @@ from typing import Final
 from headstart.calibration import Deviation, logit
 from learners.hops import Hops
 from learners.outcome import Outcome
-from learners.policy import SUGGEST_TARGET, TARGET, State, Thresholds, middle, same_layout
+from learners.policy import SUGGEST_TARGET, TARGET, Joint, State, Thresholds, middle, same_layout
 
 _BINS: Final = 40
 _LOGITS: Final = tuple(logit((place + 0.5) / _BINS) for place in range(_BINS))
 
 
 @dataclass(frozen=True)
-class HopsTarget:
+class HopsTarget(Joint):
     """For people who want "85 % of what we start is right" (design §5).
 
     The lowest threshold whose predicted precision, the calibrated probability over a histogram of

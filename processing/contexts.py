@@ -15,9 +15,10 @@ from headstart.contexts import context_paths
 from learners.outcome import Outcome
 from learners.policy import Policy, State, Thresholds, spec
 from processing.answers import stored_threshold, threshold_of
-from processing.chains import Chain, Context, restore_context, untaught, with_stakes
+from processing.chains import Chain, Context, restore_context, untaught
 from processing.choices import Choices, named_policy
 from processing.defaults import Defaults, state_in
+from processing.lessons import Lessons
 from processing.places import Place, level_getter, place_getter
 from processing.residence import HOUR_MS, Residence
 from processing.rows import (
@@ -49,11 +50,7 @@ _ROW_BYTES: Final = 288
 
 
 class Contexts:
-    """The contexts of one partition.
-
-    A context whose policy can take several outcomes at once is told of them and learns later, when
-    somebody looks (`_settle`): nobody else's state follows from its own.
-    """
+    """The contexts of one partition. What they are told of they learn when somebody looks."""
 
     def __init__(
         self,
@@ -82,10 +79,8 @@ class Contexts:
         self.new: list[Context] = []
         """Those without a row yet: where an outcome makes any, `bound` is to be called."""
         self._touched_chains: list[Chain] = []
-        self._waiting: list[Context] = []
-        """Those that were told of outcomes and have not learned from them."""
-        self._weights, self._feedback_weight = rules.weights, rules.feedback_weight
-        self._weighing = not rules.weights.neutral
+        self._lessons = Lessons(rules.weights)
+        self._feedback_weight = rules.feedback_weight
         self._longest_key = self._longest_state = 0
 
     def restore(self, key: bytes, raw: bytes) -> None:
@@ -119,16 +114,17 @@ class Contexts:
     ) -> None:
         """Apply one outcome at every level of its context, coarse to fine."""
         chain = self._chain(tenant, workflow_type, levels)
-        told = structs.astuple(outcome)
-        self._weighed(chain, outcome, offset, lambda: self.tell(chain, told, offset))
+        told = (*structs.astuple(outcome), chain)
+        self._weighed(chain, outcome, offset, lambda: self.tell(told, offset))
 
-    def tell(self, chain: Chain, told: Told, offset: int) -> None:
+    def tell(self, told: Told, offset: int) -> None:
         """Apply one outcome at every level of a chain."""
+        chain: Chain = told[-1]
         if not chain.touched:
             self._touch(chain)
         chain.offset = offset
         chain.told.append(told)
-        self._teach(chain, told)
+        self._lessons.add(told)
 
     def feedback(
         self,
@@ -144,11 +140,11 @@ class Contexts:
             self._touch(chain)
         chain.offset = offset
         count_feedback(chain.counts, accepted=outcome.correct)
-        told = structs.astuple(outcome)
+        told = (*structs.astuple(outcome), chain)
 
         def teach() -> None:
             for _ in range(self._feedback_weight):
-                self._teach(chain, told)
+                self._lessons.add(told)
 
         self._weighed(chain, outcome, offset, teach)
 
@@ -169,10 +165,10 @@ class Contexts:
         if not above:
             teach()
             return
-        self._settle()
+        self._lessons.settle()
         with untaught(above):
             teach()
-            self._settle()
+            self._lessons.settle()
 
     def _touch(self, chain: Chain) -> None:
         chain.touched = True
@@ -181,33 +177,9 @@ class Contexts:
             for context in contexts:
                 self._touched[context.key] = context
 
-    def _teach(self, chain: Chain, told: Told) -> None:
-        if not chain.columns:
-            self._learn(chain, Outcome(*told))
-            return
-        for context in chain.contexts:
-            if not context.told:
-                self._waiting.append(context)
-            context.told.append(told)
-
-    def _settle(self) -> None:
-        """Have contexts learn from what they were told."""
-        for context in self._waiting:
-            context.catch_up()
-        self._waiting.clear()
-
-    def _learn(self, chain: Chain, outcome: Outcome) -> None:
-        """Have the contexts of a chain learn at once, and so from what they were told before."""
-        if self._waiting:
-            self._settle()
-        learned = outcome
-        if outcome.gain <= 0.0 or outcome.cost <= 0.0 or self._weighing:
-            learned = with_stakes(chain.contexts, outcome, self._weights)
-        chain.learn(outcome, learned)
-
     def bound(self, tenant: str, offset: int) -> int:
         """Let the oldest contexts go where a tenant has too many; return how many went."""
-        self._settle()
+        self._lessons.settle()
         for context in self.new:
             self._residence.add(tenant, context.key, context.at)
         self.new.clear()
@@ -223,7 +195,7 @@ class Contexts:
         if clock // HOUR_MS == before // HOUR_MS:
             return 0
         self.weighings.expire(clock, offset)
-        self._settle()
+        self._lessons.settle()
         return self._let_go(self._residence.idle(clock, self._newest), offset)
 
     def forget(self, holds: Callable[[str, str], bool], offset: int) -> int:
@@ -245,7 +217,7 @@ class Contexts:
 
         A context is no younger than the one above it, which has to be there, or to come before it.
         """
-        self._settle()
+        self._lessons.settle()
         states = [self._seeded(tenant, seeds, place) for place in range(len(seeds))]
         self._count()
         for each, (policy, state) in zip(seeds, states, strict=True):
@@ -310,7 +282,7 @@ class Contexts:
         return newest_outcome(raw)
 
     def _find(self, tenant: str, workflow_type: str, levels: tuple[str | None, ...]) -> Chain:
-        self._settle()
+        self._lessons.settle()
         values = dict(zip(self._levels, levels, strict=True))
         contexts: list[Context] = []
         chains: dict[str, tuple[Policy, list[Context]]] = {}
@@ -365,7 +337,7 @@ class Contexts:
     def drain(self) -> tuple[list[tuple[bytes, bytes]], list[Threshold], list[Threshold]]:
         """Return what changed: rows, their thresholds, and those thresholds that moved."""
         rows, thresholds, moved = [], [], []
-        self._settle()
+        self._lessons.settle()
         self._count()
         for key, touched in self._touched.items():
             if isinstance(touched, int):

@@ -98,8 +98,8 @@ class Runs(Events):
                                     continue
                         row.outcomes += 1
                         speculated, mode = prediction.speculated is True, prediction.mode
-                        tell(chain, (confidence, correct, speculated, gain, cost, execution,
-                                     mode or "speculative", at), offset)  # fmt: skip
+                        tell((confidence, correct, speculated, gain, cost, execution,
+                              mode or "speculative", at, chain), offset)  # fmt: skip
                         continue
                 self._take(batch, position, event, event.origin, offset)
                 due, grown = self._due(), True

@@ -13,8 +13,8 @@ from typing import Any, Final
 from learners.modes import MODES, SPECULATIVE, SUGGESTION, rates
 from topics.schema import Counts
 
-Told = tuple[float, bool, bool, float, float, float, str, int]
-"""An outcome as a tuple, in the order of the fields of `Outcome`."""
+Told = tuple[float, bool, bool, float, float, float, str, int, Any]
+"""An outcome as a tuple, in the order of the fields of `Outcome`; and whom it is told (a chain)."""
 
 FIELDS: Final = Counts.__struct_fields__
 _AT: Final = {name: place for place, name in enumerate(FIELDS)}
@@ -36,7 +36,7 @@ def empty() -> list[int]:
 def count(counts: list[int], outcomes: Iterable[Told]) -> None:
     """Count outcomes. What was speculated on is speculative, whatever mode it was meant for."""
     confidences = executed = executions = wasted = saved = 0
-    for confidence, correct, speculated, gain, cost, execution, mode, _timestamp in outcomes:
+    for confidence, correct, speculated, gain, cost, execution, mode, _at, _whom in outcomes:
         if speculated:
             at = _SPECULATIVE
             if correct:

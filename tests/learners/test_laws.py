@@ -8,6 +8,7 @@ import struct
 from dataclasses import replace
 from itertools import pairwise
 from math import inf, nan, nextafter
+from typing import Any
 
 import msgspec
 import pytest
@@ -16,8 +17,9 @@ from hypothesis import strategies as st
 
 import learners
 from learners.constant import Always, Fixed, Never
-from learners.outcome import Outcome, Run
-from learners.policy import Policy, Separate
+from learners.hops import Hops
+from learners.outcome import Columns, Outcome, Part, Run
+from learners.policy import Joint, Policy, Separate, State, spec
 from learners.registry import DEFAULT, POLICIES
 from learners.rule import Rule
 from learners.sliding import Sliding
@@ -253,3 +255,55 @@ def test_a_run_of_outcomes_teaches_what_they_teach_one_by_one(
     assert bits([found]) == bits([state])
     if told:
         assert answers == before
+
+
+PARENTS = (None, 0, 0, 1, 1, 2, 3)
+"""Contexts of one workflow type: of each the one above."""
+
+
+def above(context: int | None) -> list[int]:
+    """Return the contexts of a chain by its finest, coarse to fine."""
+    return [] if context is None else [*above(PARENTS[context]), context]
+
+
+@pytest.mark.parametrize(
+    "learner",
+    [*(p for p in POLICIES.values() if isinstance(p, Joint)), Hops(alarm=1.5, slope_kept=0.2)],
+    ids=spec,
+)
+@given(
+    stream=st.lists(st.tuples(outcomes, st.integers(0, len(PARENTS) - 1)), max_size=60),
+    cuts=st.lists(st.integers(0, 180), max_size=4).map(sorted),
+    begun=st.sets(st.integers(1, len(PARENTS) - 1), max_size=1),
+)
+def test_a_run_of_chains_teaches_what_its_outcomes_teach_one_by_one(
+    learner: Any, stream: list[tuple[Outcome, int]], cuts: list[int], begun: set[int]
+) -> None:
+    """`begun`: a context whose state says that it is the coarsest, though it is not."""
+    stream = stream * 3
+    first: list[State] = []
+    for context, parent in enumerate(PARENTS):
+        alone = parent is None or context in begun
+        first.append(learner.initial() if alone else learner.begin(first[parent or 0]))
+    states, found = list(first), list(first)
+    for outcome, leaf in stream:
+        chain = above(leaf)
+        learned = learner.learn([states[context] for context in chain], outcome)
+        for context, state in zip(chain, learned, strict=True):
+            states[context] = state
+    for begin_at, end in pairwise([0, *cuts, len(stream)]):
+        some = stream[begin_at:end]
+        places = {
+            context: [place for place, (_, leaf) in enumerate(some) if context in above(leaf)]
+            for context in range(len(PARENTS))
+        }
+        there = [context for context in places if places[context]]
+        finest = {leaf for _, leaf in some}
+        parts = [Part(found[each], places[each], each in finest) for each in there]
+        run = Columns(
+            [each.confidence for each, _ in some], [each.correct for each, _ in some],
+            [each.gain for each, _ in some], [each.cost for each, _ in some],
+        )  # fmt: skip
+        for context, state in zip(there, learner.learn_run(parts, run), strict=True):
+            found[context] = state
+    assert bits(found) == bits(states)

@@ -20,16 +20,18 @@ from hypothesis import strategies as st
 
 from headstart.contexts import context_paths
 from headstart.frames import encode_frame
-from learners.policy import Separate
+from learners.policy import Joint, Separate
 from learners.registry import POLICIES
 from processing import partition as partition_module
 from processing import runs as runs_module
+from processing.lessons import Lessons
 from processing.partition import Commit, Partition
 from processing.placement import owner
 from processing.records import Headers, RecordBatch
 from processing.residence import HOUR_MS
 from processing.rules import Rules, Weights
 from processing.spools import SPOOL_LIFE_MS
+from processing.tally import Told
 from topics.controls import CONTROL_HEADER, Choice, Reset, Seed, Seeded, Weighing
 from topics.letters import ORIGIN_HEADER
 
@@ -44,7 +46,7 @@ KEYS = [
     if owner(tenant, name, PARTITIONS) == 0
 ]
 """Whose events belong to the partition that is looked at."""
-POLICIES_TRIED = ("ema", "td", "sliding", "gradient", "hedge", "hops", "histogram", "fixed")
+POLICIES_TRIED = ("ema", "td", "sliding", "gradient", "hedge", "hops", "histogram", "meta", "fixed")
 
 
 class LongWay(Partition):
@@ -97,7 +99,7 @@ class Mixture:
         pattern = draw.choice(["*", "domain=*", "workflow_type=refund", "user_id=u1"])
         kind = draw.choice(["choice", "choice", "reset", "seed", "weigh", "weigh"])
         if kind == "choice":
-            learner = draw.choice([None, "ema", "td", "hops", "ema:alpha=0.5"])
+            learner = draw.choice([None, "ema", "td", "hops", "hops:alarm=2", "ema:alpha=0.5"])
             return Choice(**said, pattern=pattern, learner=learner)
         if kind == "reset":
             return Reset(**said, pattern=pattern, tenant="a")
@@ -229,10 +231,20 @@ def commits(
 
 def the_long_way(log: Sequence[RecordBatch], rules: Rules, restarts: int) -> list[Commit]:
     """Apply a log event by event, every context learning at once."""
+
+    def add(lessons: Lessons, told: Told) -> None:
+        put_off(lessons, told)
+        lessons.settle()
+
+    put_off = Lessons.add
     with pytest.MonkeyPatch.context() as patching:
+        patching.setattr(Lessons, "add", add)
         for policy in POLICIES.values():
             if isinstance(policy, Separate):
                 patching.setattr(type(policy), "columns", False)
+                patching.setattr(type(policy), "course", Separate.course)
+            if isinstance(policy, Joint):
+                patching.setattr(type(policy), "learn_run", Joint.learn_run)
         return commits(LongWay, log, rules, restarts)[0]
 
 

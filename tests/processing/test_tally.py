@@ -35,11 +35,11 @@ outcomes = st.builds(
 def test_parts_add_up_however_they_are_cut(first: list[Outcome], second: list[Outcome]) -> None:
     whole, one, two = empty(), empty(), empty()
     for each in first + second:
-        count(whole, [structs.astuple(each)])
+        count(whole, [(*structs.astuple(each), None)])
     for each in first:
-        count(one, [structs.astuple(each)])
+        count(one, [(*structs.astuple(each), None)])
     for each in second:
-        count(two, [structs.astuple(each)])
+        count(two, [(*structs.astuple(each), None)])
     add(one, two)
     assert one == whole
     outcomes, speculated, hits, rest = stored(whole)

@@ -1,0 +1,180 @@
+"""Outcomes that contexts were told of and learn from later: many at once, when somebody looks.
+
+Contexts of one workflow type wait together, because a finer one reads what a coarser one knew
+then; no other's state follows from theirs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import chain as chained
+from operator import itemgetter
+from typing import Any, Final
+
+from learners.outcome import Columns, Outcome, Part, Run
+from learners.policy import Joint, Policy, Separate
+from processing.chains import Chain, Context
+from processing.rules import Weights
+from processing.tally import Told
+
+STAKES_RATE: Final = 0.05
+"""Of the moving averages of gain and cost."""
+
+Stakes = tuple[Sequence[float], Sequence[float]]
+"""Gains and costs, in ms."""
+Learning = Sequence[tuple[Context, Sequence[int], bool]]
+"""Contexts of one policy, coarse before fine; the places of the outcomes that each learns from; and
+whether it is the finest of any of them."""
+
+
+class Lessons:
+    """What the contexts of a partition have yet to learn."""
+
+    def __init__(self, weights: Weights) -> None:
+        self._weights = None if weights.neutral else weights
+        self._coarsest: list[Context] = []
+
+    def add(self, told: Told) -> None:
+        """Have the contexts of a chain learn from an outcome, later."""
+        coarsest = told[-1].contexts[0]
+        if not coarsest.lessons:
+            self._coarsest.append(coarsest)
+        coarsest.lessons.append(told)
+
+    def settle(self) -> None:
+        """Have contexts learn what is left."""
+        for context in self._coarsest:
+            _learn(context.lessons, self._weights)
+            context.lessons.clear()
+        self._coarsest.clear()
+
+
+def _learn(lessons: Sequence[Told], weights: Weights | None) -> None:
+    """Have the contexts of one workflow type learn from outcomes, in order."""
+    confidence, correct, _, gain, cost, _, _, at, chains = zip(*lessons, strict=True)
+    groups = (
+        _alone(chains[0], len(chains))
+        if chains.count(chains[0]) == len(chains)
+        else _together(chains)
+    )
+    stakes: Stakes = gain, cost
+    if (weights or min(gain) <= 0.0 or min(cost) <= 0.0) and any(map(_reads_stakes, groups)):
+        stakes = _filled_in(chains, correct, stakes, weights or Weights())
+    else:
+        for _policy, learning in groups:
+            for context, places, _finest in learning:
+                _average(context, places, correct, stakes)
+    run = Columns(confidence, correct, *stakes)
+    for policy, learning in groups:
+        for context, places, _finest in learning:
+            context.at = max(context.at, *_picked(at, places))
+        _teach(policy, learning, run)
+
+
+def _alone(chain: Chain, size: int) -> list[tuple[Policy, Learning]]:
+    """Return who learns what where all outcomes are of one chain."""
+    whole = range(size)
+    return [
+        (policy, [(context, whole, context is contexts[-1]) for context in contexts])
+        for policy, contexts in chain.groups
+    ]
+
+
+def _together(chains: Sequence[Chain]) -> list[tuple[Policy, Learning]]:
+    """Return who learns what where outcomes are of several chains."""
+    of_chain: dict[Chain, list[int]] = {}
+    for place, chain in enumerate(chains):
+        of_chain.setdefault(chain, []).append(place)
+    found: dict[str, tuple[Policy, dict[Context, list[list[int]]], set[Context]]] = {}
+    for chain, places in of_chain.items():
+        for policy, contexts in chain.groups:
+            _, learning, finest = found.setdefault(contexts[0].learner, (policy, {}, set()))
+            for context in contexts:
+                learning.setdefault(context, []).append(places)
+            finest.add(contexts[-1])
+    return [
+        (policy, [(each, _merged(parts), each in finest) for each, parts in learning.items()])
+        for policy, learning, finest in found.values()
+    ]
+
+
+def _merged(parts: Sequence[Sequence[int]]) -> Sequence[int]:
+    """Return places of several chains in order."""
+    return parts[0] if len(parts) == 1 else sorted(chained.from_iterable(parts))
+
+
+def _picked(column: Sequence[Any], places: Sequence[int]) -> Sequence[Any]:
+    """Return what stands at places in order."""
+    if len(places) == len(column):
+        return column
+    if len(places) == 1:
+        return (column[places[0]],)
+    picked: Sequence[Any] = itemgetter(*places)(column)
+    return picked
+
+
+def _teach(policy: Policy, learning: Learning, run: Columns) -> None:
+    """Have contexts learn from those outcomes that are theirs."""
+    if isinstance(policy, Joint):
+        parts = [Part(context.state, places, finest) for context, places, finest in learning]
+        states = policy.learn_run(parts, run)
+        for (context, _places, _finest), state in zip(learning, states, strict=True):
+            context.state = state
+        return
+    assert isinstance(policy, Separate), "a policy is the one or the other"
+    outcomes = () if policy.columns else list(map(_outcome, *run))
+    for context, places, _finest in learning:
+        own = Run(
+            _picked(outcomes, places) if outcomes else (),
+            _picked(run.confidence, places),
+            _picked(run.correct, places),
+        )
+        context.state, _before = policy.course(context.state, own, told=False)
+
+
+def _outcome(confidence: float, correct: bool, gain: float, cost: float) -> Outcome:
+    return Outcome(confidence, correct, gain=gain, cost=cost)
+
+
+def _reads_stakes(group: tuple[Policy, Learning]) -> bool:
+    policy = group[0]
+    return not (isinstance(policy, Separate) and policy.columns)
+
+
+def _filled_in(
+    chains: Sequence[Chain], correct: Sequence[bool], stakes: Stakes, weights: Weights
+) -> Stakes:
+    """Return the gains and costs to learn from; the contexts take in what the outcomes say.
+
+    What one does not say the finest of its contexts knows that has seen any by then.
+    """
+    gains, costs = list[float](), list[float]()
+    for place, (chain, said_gain, said_cost) in enumerate(zip(chains, *stakes, strict=True)):
+        gain, cost = said_gain, said_cost
+        if gain <= 0.0:
+            gain = next((each.gain for each in reversed(chain.contexts) if each.gain), 0.0)
+        if cost <= 0.0:
+            cost = next((each.cost for each in reversed(chain.contexts) if each.cost), 0.0)
+        gain, cost = weights.weighed(gain, cost)
+        gains.append(gain)
+        costs.append(cost)
+        for context in chain.contexts:
+            _average(context, (place,), correct, stakes)
+    return gains, costs
+
+
+def _average(
+    context: Context, places: Sequence[int], correct: Sequence[bool], stakes: Stakes
+) -> None:
+    """Have a context's averages take in what hits gained and misses cost."""
+    gains, costs = stakes
+    gain, cost = context.gain, context.cost
+    if gains.count(gain) == len(gains) and costs.count(cost) == len(costs):
+        return  # often they are the same again and again
+    for place in places:
+        if correct[place]:
+            if (value := gains[place]) > 0.0:
+                gain = gain + STAKES_RATE * (value - gain) if gain else value
+        elif (value := costs[place]) > 0.0:
+            cost = cost + STAKES_RATE * (value - cost) if cost else value
+    context.gain, context.cost = gain, cost
