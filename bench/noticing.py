@@ -2,7 +2,7 @@
 
 Thresholds as a partition's core publishes them, of simulated outcomes, learned by HOPS. Beside it
 what the worker does with each value anyway: making a row of it. Not in it: Postgres, which is asked
-two to five times more in a transaction. CPU time of the thread, because other work on the machine
+one to five times more in a transaction. CPU time of the thread, because other work on the machine
 does not count there.
 """
 

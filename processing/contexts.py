@@ -115,7 +115,7 @@ class Contexts:
         """Apply one outcome at every level of its context, coarse to fine."""
         chain = self._chain(tenant, workflow_type, levels)
         told = (*structs.astuple(outcome), chain)
-        self._weighed(chain, outcome, offset, lambda: self.tell(told, offset))
+        self._weighed(chain, outcome.timestamp, offset, lambda: self.tell(told, offset))
 
     def tell(self, told: Told, offset: int) -> None:
         """Apply one outcome at every level of a chain."""
@@ -141,25 +141,19 @@ class Contexts:
         chain.offset = offset
         count_feedback(chain.counts, accepted=outcome.correct)
         told = (*structs.astuple(outcome), chain)
-
-        def teach() -> None:
-            for _ in range(self._feedback_weight):
-                self._lessons.add(told)
-
-        self._weighed(chain, outcome, offset, teach)
+        for _ in range(self._feedback_weight):
+            self._weighed(chain, outcome.timestamp, offset, lambda: self._lessons.add(told))
 
     def _chain(self, tenant: str, workflow_type: str, levels: tuple[str | None, ...]) -> Chain:
         place = (tenant, workflow_type, *levels)
         known = self.chains.get(place) or self._held.get(place)
         return known or self._find(tenant, workflow_type, levels)
 
-    def _weighed(
-        self, chain: Chain, outcome: Outcome, offset: int, teach: Callable[[], object]
-    ) -> None:
+    def _weighed(self, chain: Chain, at: int, offset: int, teach: Callable[[], None]) -> None:
         """Teach a chain; of one that is weighed down those above only where it is the turn."""
         above: Sequence[Context] = ()
         if chain.place in self._held:
-            above = self.weighings.above(chain, outcome.timestamp, offset)
+            above = self.weighings.above(chain, at, offset)
             if self.weighings.weighed(chain) is None:
                 self.chains[chain.place] = self._held.pop(chain.place)
         if not above:

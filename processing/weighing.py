@@ -66,7 +66,8 @@ class Weighings(Followed[Held]):
 
     def expire(self, clock: int, offset: int) -> None:
         """Let go of those whose time is over."""
-        for key in [key for key, held in self._held.items() if held.kept <= clock]:
+        over = [key for key, held in self._held.items() if max(held.kept, held.until) <= clock]
+        for key in over:
             del self._held[key]
             self._touched[key] = deleted(self._epoch, offset)
 
