@@ -202,21 +202,23 @@ _registered = False
 
 
 def _finish_at_exit(outbox: Durable) -> None:
-    """Have an outbox finished when this process ends, also one that multiprocessing forked.
+    """Have an outbox finished when this process ends, also where multiprocessing ends it.
 
-    That one forgets what its parent had registered, and some versions of Python run nothing but
-    multiprocessing's own finalizers there.
+    A child that it forked leaves out what the parent had registered with `atexit`, and in some
+    versions of Python runs nothing but multiprocessing's own finalizers.
     """
     global _registered  # noqa: PLW0603 - once in a process
     _open_outboxes.add(outbox)
-    if _registered:
+    process = sys.modules.get("multiprocessing.process")
+    if _registered or process is None or process.parent_process() is None:
         return
     _registered = True
-    atexit.register(_at_exit)
-    if (multiprocessing := sys.modules.get("multiprocessing.util")) is not None:
-        multiprocessing.Finalize(None, _at_exit, exitpriority=0)
+    from multiprocessing.util import Finalize
+
+    Finalize(None, _at_exit, exitpriority=0)
 
 
+@atexit.register
 def _at_exit() -> None:
     for outbox in list(_open_outboxes):
         outbox.finish()

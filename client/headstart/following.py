@@ -21,8 +21,9 @@ from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
 
 from headstart.contexts import MODES
+from headstart.entries import Question
 from headstart.lines import Line
-from headstart.mirror import Mirror, Question
+from headstart.mirror import Mirror
 from headstart.modes import ModeMirror, ModeQuestion
 
 RETRY_S: Final = 0.25

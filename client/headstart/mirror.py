@@ -13,12 +13,13 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from heapq import nsmallest
 from operator import itemgetter
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 import orjson
 
 from headstart.answers import Learned, Threshold, answer_of, decode_value, read_value
 from headstart.contexts import DEFAULT_PATH, context_paths, level_value, redis_key
+from headstart.entries import Cell, Context, Entry, Hash, Question
 from headstart.lines import Line
 from headstart.overrides import (
     OVERRIDES_FIELD,
@@ -30,74 +31,8 @@ from headstart.overrides import (
 from headstart.reader_metrics import Counts
 
 Given = Mapping[str, object]
-_Key = tuple[str | None, ...]
 
 _new: Final[Callable[..., Threshold]] = tuple.__new__  # a tenth of calling the class
-
-
-class _Cell:
-    """What is known of one path, and how many contexts of the mirror look at it."""
-
-    __slots__ = ("known", "users")
-
-    def __init__(self) -> None:
-        self.known: Learned | None = None
-        self.users = 0
-
-
-class _Hash:
-    """What is known of one Redis hash. `line`: where its changes were last announced."""
-
-    __slots__ = ("cells", "generation", "key", "line", "members", "overrides", "replaced")
-
-    def __init__(self, key: str) -> None:
-        self.key = key
-        self.cells: dict[str, _Cell] = {}
-        self.members: set[_Entry] = set()
-        self.line: Line | None = None
-        self.generation = 0  # grows with every change
-        self.overrides: tuple[Override, ...] = ()
-        self.replaced = 0  # what was asked for at another count says nothing of the overrides now
-
-
-_NEVER: Final = Line(float("-inf"))
-
-
-class _Entry:
-    """One context. `built`: (generation, answer without its age), replaced as one.
-
-    It is of an earlier generation where overrides are: which one applies is seen at each answer.
-    """
-
-    __slots__ = ("built", "cells", "hash", "line", "paths", "used")
-
-    def __init__(self, owner: _Hash, paths: tuple[str, ...]) -> None:
-        self.hash, self.paths = owner, paths
-        self.cells = tuple([owner.cells.get(path) or _Cell() for path in paths])
-        self.built: tuple[int, tuple[Any, ...]] = (-1, ())
-        self.line = _NEVER
-        self.used = 0.0
-
-
-class Question(NamedTuple):
-    """What to ask Redis for a context: these fields of a hash; paths fine to coarse, overrides.
-
-    The rest is what was known of the hash when it was asked: only if that still holds when the
-    answer comes, nothing was missed in between.
-    """
-
-    context: _Key
-    tool: str | None
-    key: str
-    fields: tuple[str, ...]
-    owner: _Hash | None = None
-    line: Line | None = None
-    replaced: int = 0
-
-    @property
-    def paths(self) -> tuple[str, ...]:
-        """The context's paths, fine to coarse."""
-        return self.fields[:-1]
 
 
 class Mirror:
@@ -120,11 +55,11 @@ class Mirror:
         if limit < 1 or not staleness_s >= 0.0:
             raise ValueError(f"a mirror needs limit >= 1, staleness_s >= 0: {limit}, {staleness_s}")
         self._names = ("workflow_type", "tenant", *levels)
-        self._pick: Callable[[Given], _Key] = itemgetter(*self._names)
+        self._pick: Callable[[Given], Context] = itemgetter(*self._names)
         self._levels, self._limit, self.staleness_s = tuple(levels), limit, staleness_s
         self.clock, self._wall = clock, wall
-        self._entries: dict[_Key, _Entry] = {}
-        self._hashes: dict[str, _Hash] = {}
+        self._entries: dict[Context, Entry] = {}
+        self._hashes: dict[str, Hash] = {}
         self._line: Line | None = None
         self.unfollowed: dict[str, bool] = {}  # hash -> whether it is to be followed
         self._awaited: dict[str, int] = {}  # hash -> subscriptions that are not confirmed
@@ -155,7 +90,7 @@ class Mirror:
             return _new(Threshold, values + (age,))  # noqa: RUF005 - dearer by a list
         return self._answer(entry, tool, False, age)
 
-    def _found_with_gaps(self, given: Given) -> _Entry | None:
+    def _found_with_gaps(self, given: Given) -> Entry | None:
         """Return the entry of a context that leaves out its tenant or a level."""
         workflow_type, tenant, *levels = map(given.get, self._names)
         key: tuple[Any, ...] = (workflow_type, "default" if tenant is None else tenant, *levels)
@@ -196,7 +131,7 @@ class Mirror:
         return self._question(context, None, redis_key(tenant, ""), (DEFAULT_PATH,))
 
     def _question(
-        self, context: _Key, tool: str | None, key: str, paths: Sequence[str]
+        self, context: Context, tool: str | None, key: str, paths: Sequence[str]
     ) -> Question:
         fields = (*paths, OVERRIDES_FIELD)
         owner = self._hashes.get(key)
@@ -237,7 +172,7 @@ class Mirror:
         ]
         return self._served(owner, question.paths, question.tool, known, True, float("inf"))
 
-    def _answer(self, entry: _Entry, tool: str | None, stale: bool, age: float) -> Threshold:
+    def _answer(self, entry: Entry, tool: str | None, stale: bool, age: float) -> Threshold:
         owner = entry.hash
         generation = owner.generation  # read first: what is built is at least as new
         chain = [cell.known for cell in entry.cells]
@@ -249,7 +184,7 @@ class Mirror:
 
     def _served(
         self,
-        owner: _Hash,
+        owner: Hash,
         paths: Sequence[str],
         tool: str | None,
         chain: Sequence[Learned | None],
@@ -261,12 +196,12 @@ class Mirror:
         override = applying(owner.overrides, paths, tool, self._wall() * 1000.0)
         return answer if override is None else answer.overridden(override)
 
-    def _insert(self, question: Question) -> _Entry:
+    def _insert(self, question: Question) -> Entry:
         owner = self._hashes.get(question.key)
         if owner is None:
-            owner = self._hashes[question.key] = _Hash(question.key)
+            owner = self._hashes[question.key] = Hash(question.key)
             self.unfollowed[question.key] = True
-        entry = _Entry(owner, question.paths)
+        entry = Entry(owner, question.paths)
         for path, cell in zip(entry.paths, entry.cells, strict=True):
             cell.users += 1
             owner.cells[path] = cell
@@ -293,11 +228,11 @@ class Mirror:
                 del self._hashes[owner.key]
                 self.unfollowed[owner.key] = False
 
-    def _unbroken(self, question: Question, owner: _Hash) -> bool:
+    def _unbroken(self, question: Question, owner: Hash) -> bool:
         """Return whether the hash was followed ever since it was asked."""
         return question.owner is owner and question.line is owner.line is self._line
 
-    def _merge(self, owner: _Hash, question: Question, values: Sequence[bytes | None]) -> None:
+    def _merge(self, owner: Hash, question: Question, values: Sequence[bytes | None]) -> None:
         # Overrides have no version: an answer must not undo what was announced meanwhile.
         replace = question.owner is owner and question.replaced == owner.replaced
         for field, raw in zip(question.fields, values, strict=True):
@@ -307,14 +242,14 @@ class Mirror:
             elif raw is not None and (cell := owner.cells.get(field)):
                 self._raise(owner, cell, decode_value(raw))
 
-    def _raise(self, owner: _Hash, cell: _Cell, found: Learned | None) -> None:
+    def _raise(self, owner: Hash, cell: Cell, found: Learned | None) -> None:
         known = cell.known
         if found is not None and (known is None or found.version > known.version):
             cell.known = found
             owner.generation += 1
             self.counts.changes += 1
 
-    def _override(self, owner: _Hash, overrides: tuple[Override, ...]) -> None:
+    def _override(self, owner: Hash, overrides: tuple[Override, ...]) -> None:
         if overrides != owner.overrides:
             owner.overrides = overrides
             owner.generation += 1

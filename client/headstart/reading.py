@@ -18,8 +18,9 @@ from redis.retry import Retry
 
 from headstart.answers import Threshold
 from headstart.contexts import DEFAULT_LEVELS
+from headstart.entries import Question
 from headstart.following import Follower
-from headstart.mirror import Mirror, Question
+from headstart.mirror import Mirror
 from headstart.modes import Mode, ModeMirror, ModeQuestion, mode_from_environment, most_restrictive
 from headstart.reader_metrics import Counts, watch
 

@@ -20,8 +20,8 @@ from redis.asyncio.retry import Retry as AsyncRetry
 from redis.retry import Retry
 
 from headstart.answers import DEFAULT_SPECULATE, DEFAULT_SUGGEST, Threshold
+from headstart.entries import Question
 from headstart.following import FollowerThread
-from headstart.mirror import Question
 from headstart.modes import Mode, ModeQuestion
 from headstart.reading import PAUSE_S, Context, Reader, redis_address
 

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headstart.attempt import Attempt, AttemptResolved, Resolution, same_arguments
-from headstart.mirror import Question
+from headstart.entries import Question
 from headstart.speculation import AsyncSpeculator, Speculator
 from headstart.thresholds import AsyncThresholds, Thresholds
 from headstart.validation import validate

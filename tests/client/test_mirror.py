@@ -19,8 +19,9 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from headstart.answers import Threshold
 from headstart.contexts import context_paths, redis_key
+from headstart.entries import Question
 from headstart.lines import Line
-from headstart.mirror import Mirror, Question
+from headstart.mirror import Mirror
 from headstart.overrides import OVERRIDES_FIELD
 
 LIMIT = 3
