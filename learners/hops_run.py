@@ -81,8 +81,9 @@ def _level(steps: Steps, part: Part, course: _Course, gain: float, cost: float) 
     """Return the state of a context after its outcomes, whose new averages are given."""
     depth, n, _, _, da, db, p1, p2, p3, up, down, cold, variance = part.state[:13]
     slack, alarm, coarsest = steps.slack, steps.alarm, not depth
-    xs, ys, notes = course.x, course.y, course.notes
+    xs, ys, hs, notes = course.x, course.y, course.h, course.notes
     slopes, bases, freshes = course.slope, course.base, course.fresh
+    noise, least, sure, unsure = NOISE, SLOPE_MIN, SURE, -SURE
     last, done = part.places[-1], 0
     above = slopes[last], bases[last], *course.covariance.get(last, _NOTHING)
     while done < len(part.places):
@@ -91,16 +92,15 @@ def _level(steps: Steps, part: Part, course: _Course, gain: float, cost: float) 
         places = part.places[done : done + int(EVERY - n % EVERY)]
         n, done = n + len(places), done + len(places)
         for i in places:
-            x, slope, fresh, note = xs[i], slopes[i] + da, freshes[i], notes[i]
-            if coarsest:
-                fresh = course.h[i] * cold
-            if note & _DOUBTED:
+            x, slope, note = xs[i], slopes[i] + da, notes[i]
+            fresh = hs[i] * cold if coarsest else freshes[i]
+            if note and note & _DOUBTED:
                 p1, p2, p3 = steps.doubted(depth, p1, p2, p3)
-            z = (slope if slope > SLOPE_MIN else SLOPE_MIN) * x + bases[i] + db + fresh
-            error = ys[i] - 1.0 / (1.0 + exp(-z if z > -SURE else SURE))
+            z = (slope if slope > least else least) * x + bases[i] + db + fresh
+            error = ys[i] - 1.0 / (1.0 + exp(-z if z > unsure else sure))
             v1, v2 = p1 * x + p2, p2 * x + p3
-            shrink = 1.0 / (NOISE + v1 * x + v2)
-            step, ratio = NOISE * error * shrink, v1 * shrink
+            shrink = 1.0 / (noise + v1 * x + v2)
+            step, ratio = noise * error * shrink, v1 * shrink
             da += v1 * step
             db += v2 * step
             p1, p2, p3 = p1 - v1 * ratio, p2 - v2 * ratio, p3 - v2 * v2 * shrink
@@ -115,11 +115,11 @@ def _level(steps: Steps, part: Part, course: _Course, gain: float, cost: float) 
                 notes[i] |= _DOUBTED
                 p1, p2, p3 = steps.doubted(depth, p1, p2, p3)
             if coarsest:
-                cold, variance = steps.colder(cold, variance, course.h[i], error)
-                freshes[i] = course.h[i] * cold
+                cold, variance = steps.colder(cold, variance, hs[i], error)
+                freshes[i] = hs[i] * cold
             slopes[i] += da
             bases[i] += db
-            if note & _READ:
+            if note and note & _READ:
                 va, cab, vb = course.covariance.get(i, _NOTHING)
                 course.covariance[i] = va + p1, cab + p2, vb + p3
                 if coarsest:

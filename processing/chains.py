@@ -50,13 +50,14 @@ class Chain:
 
     `groups`: coarse to fine, by the policy that learns in them: nearly always one. Those of one
     policy are a chain of their own, because another's states say nothing to it.
+    `lessons`: those of the coarsest context.
 
     Since the last `drain`: whether it was `touched`, at which `offset` last; the outcomes that it
     was `told`, and what else it `counts`; the positions that were `seen` of its spools.
     """
 
     __slots__ = (
-        "contexts", "counts", "groups", "offset", "place", "seen", "told", "touched",
+        "contexts", "counts", "groups", "lessons", "offset", "place", "seen", "told", "touched",
     )  # fmt: skip
 
     def __init__(
@@ -66,6 +67,7 @@ class Chain:
         groups: Sequence[tuple[Policy, Sequence[Context]]],
     ) -> None:
         self.place, self.contexts, self.groups = place, tuple(contexts), groups
+        self.lessons = contexts[0].lessons
         self.touched, self.offset = False, -1
         self.told: list[Told] = []
         self.counts = empty()

@@ -118,13 +118,12 @@ class Contexts:
         self._weighed(chain, outcome.timestamp, offset, lambda: self.tell(told, offset))
 
     def tell(self, told: Told, offset: int) -> None:
-        """Apply one outcome at every level of a chain."""
+        """Apply one outcome at every level of a chain (`Runs` does so itself)."""
         chain: Chain = told[-1]
-        if not chain.touched:
-            self._touch(chain)
-        chain.offset = offset
+        self.ready(chain)
+        chain.lessons.append(told)
         chain.told.append(told)
-        self._lessons.add(told)
+        chain.offset = offset
 
     def feedback(
         self,
@@ -136,13 +135,16 @@ class Contexts:
     ) -> None:
         """Apply a user's verdict on a prediction, which counts as `feedback_weight` outcomes."""
         chain = self._chain(tenant, workflow_type, levels)
-        if not chain.touched:
-            self._touch(chain)
+        told = (*structs.astuple(outcome), chain)
+
+        def teach() -> None:
+            self.ready(chain)
+            chain.lessons.append(told)
+
+        for _ in range(self._feedback_weight):
+            self._weighed(chain, outcome.timestamp, offset, teach)
         chain.offset = offset
         count_feedback(chain.counts, accepted=outcome.correct)
-        told = (*structs.astuple(outcome), chain)
-        for _ in range(self._feedback_weight):
-            self._weighed(chain, outcome.timestamp, offset, lambda: self._lessons.add(told))
 
     def _chain(self, tenant: str, workflow_type: str, levels: tuple[str | None, ...]) -> Chain:
         place = (tenant, workflow_type, *levels)
@@ -159,21 +161,30 @@ class Contexts:
         if not above:
             teach()
             return
-        self._lessons.settle()
+        self.settle()
         with untaught(above):
             teach()
-            self._lessons.settle()
+            self.settle()
 
-    def _touch(self, chain: Chain) -> None:
+    def ready(self, chain: Chain) -> None:
+        """Make a chain ready to be told of an outcome, which then has to come."""
+        if not chain.lessons:
+            self._lessons.expect(chain.lessons)
+        if chain.touched:
+            return
         chain.touched = True
         self._touched_chains.append(chain)
         for _policy, contexts in chain.groups:
             for context in contexts:
                 self._touched[context.key] = context
 
+    def settle(self) -> None:
+        """Have contexts learn what they were told."""
+        self._lessons.settle()
+
     def bound(self, tenant: str, offset: int) -> int:
         """Let the oldest contexts go where a tenant has too many; return how many went."""
-        self._lessons.settle()
+        self.settle()
         for context in self.new:
             self._residence.add(tenant, context.key, context.at)
         self.new.clear()
@@ -189,7 +200,7 @@ class Contexts:
         if clock // HOUR_MS == before // HOUR_MS:
             return 0
         self.weighings.expire(clock, offset)
-        self._lessons.settle()
+        self.settle()
         return self._let_go(self._residence.idle(clock, self._newest), offset)
 
     def forget(self, holds: Callable[[str, str], bool], offset: int) -> int:
@@ -211,7 +222,7 @@ class Contexts:
 
         A context is no younger than the one above it, which has to be there, or to come before it.
         """
-        self._lessons.settle()
+        self.settle()
         states = [self._seeded(tenant, seeds, place) for place in range(len(seeds))]
         self._count()
         for each, (policy, state) in zip(seeds, states, strict=True):
@@ -276,7 +287,7 @@ class Contexts:
         return newest_outcome(raw)
 
     def _find(self, tenant: str, workflow_type: str, levels: tuple[str | None, ...]) -> Chain:
-        self._lessons.settle()
+        self.settle()
         values = dict(zip(self._levels, levels, strict=True))
         contexts: list[Context] = []
         chains: dict[str, tuple[Policy, list[Context]]] = {}
@@ -331,7 +342,7 @@ class Contexts:
     def drain(self) -> tuple[list[tuple[bytes, bytes]], list[Threshold], list[Threshold]]:
         """Return what changed: rows, their thresholds, and those thresholds that moved."""
         rows, thresholds, moved = [], [], []
-        self._lessons.settle()
+        self.settle()
         self._count()
         for key, touched in self._touched.items():
             if isinstance(touched, int):

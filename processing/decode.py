@@ -39,7 +39,9 @@ MALFORMED = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
 _SQUARE = bytes.maketrans(b"{}", b"[]")
 _NOT_MARKS = bytes(set(range(256)) - set(b'{}[]"'))
 _STRING = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"', re.DOTALL)
-_timestamp = attrgetter("timestamp")
+_timestamp, _id = attrgetter("timestamp"), attrgetter("id")
+_ID_FORM = b"00000000-0000-0000-0000-000000000000"
+_ID_DIGITS = bytes.maketrans(b"123456789abcdefABCDEF", b"0" * 21)
 _first: Any = itemgetter(0)
 _last: Any = itemgetter(-1)
 _OPENING, _CLOSING = set(b"{"), set(b"}")
@@ -96,7 +98,7 @@ def _decode_together(
     if len(events) != len(values) or max(map(len, values)) > MAX_EVENT_BYTES:  # type: ignore[arg-type]
         return None
     latest = min(timestamps_ms) + MAX_CLOCK_SKEW_MS
-    return events if max(map(_timestamp, events)) <= latest else None
+    return events if max(map(_timestamp, events)) <= latest and _have_ids(events) else None
 
 
 def _decode_fast(value: bytes, timestamp_ms: int) -> list[EventFields] | None:
@@ -110,7 +112,9 @@ def _decode_fast(value: bytes, timestamp_ms: int) -> list[EventFields] | None:
     decoded = None
     if not _may_hide_controls(value):
         with contextlib.suppress(*MALFORMED):
-            decoded = _decode_closed(value)
+            closed = _decode_closed(value)
+            if _have_ids(closed if type(closed) is list else (closed,)):
+                decoded = closed
     if decoded is None and _looks_harmless(value):
         with contextlib.suppress(*MALFORMED):
             decoded = _decode(value)
@@ -121,6 +125,12 @@ def _decode_fast(value: bytes, timestamp_ms: int) -> list[EventFields] | None:
     if len(events) > MAX_FRAME_EVENTS or (events and max(map(_timestamp, events)) > latest):
         return None
     return events
+
+
+def _have_ids(events: Sequence[EventFields]) -> bool:
+    """Return whether the ids of events, 36 characters each, have the form of a UUID."""
+    ids = "".join(map(_id, events)).encode("ascii", "replace")
+    return ids.translate(_ID_DIGITS) == _ID_FORM * len(events)
 
 
 def _may_hide_controls(value: bytes) -> bool:

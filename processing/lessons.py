@@ -32,21 +32,18 @@ class Lessons:
 
     def __init__(self, weights: Weights) -> None:
         self._weights = None if weights.neutral else weights
-        self._coarsest: list[Context] = []
+        self._waiting: list[list[Told]] = []
 
-    def add(self, told: Told) -> None:
-        """Have the contexts of a chain learn from an outcome, later."""
-        coarsest = told[-1].contexts[0]
-        if not coarsest.lessons:
-            self._coarsest.append(coarsest)
-        coarsest.lessons.append(told)
+    def expect(self, lessons: list[Told]) -> None:
+        """Look after what the contexts of a workflow type are told, of which there is none yet."""
+        self._waiting.append(lessons)
 
     def settle(self) -> None:
         """Have contexts learn what is left."""
-        for context in self._coarsest:
-            _learn(context.lessons, self._weights)
-            context.lessons.clear()
-        self._coarsest.clear()
+        for lessons in self._waiting:
+            _learn(lessons, self._weights)
+            lessons.clear()
+        self._waiting.clear()
 
 
 def _learn(lessons: Sequence[Told], weights: Weights | None) -> None:

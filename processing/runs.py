@@ -48,18 +48,15 @@ class Runs(Events):
     def _full(self) -> bool:
         """Return whether what has gathered fills a commit."""
 
-    def _run(self, batch: RecordBatch, begin: int) -> tuple[int, int]:
+    def _run(self, batch: RecordBatch, begin: int) -> tuple[int, int]:  # noqa: PLR0912 - flat
         """Apply records without headers from `begin` on; return the next position, and the events.
 
         Ends after `RUN` records, or where what has gathered fills a commit.
         """
         row, chains, place_of = self._row, self._contexts.chains, self._contexts.place_of
         opened: Set[bytes | None] = self._starts.keys()
-        tell, due, taken = self._contexts.tell, self._due(), 0
-        end = begin + max(1, min(RUN, RUN_BYTES // len(batch.values[begin] or b" ")))
-        decoded = decode_records(batch.values[begin:end], batch.timestamps[begin:end])
-        position = begin
-        for position, found in enumerate(decoded, begin):
+        ready, due, taken = self._contexts.ready, self._due(), 0
+        for position, found in enumerate(_decoded(batch, begin), begin):
             offset, grown = batch.offsets[position], False
             if found is None:
                 self._record(batch, position, offset)
@@ -85,7 +82,6 @@ class Runs(Events):
                         gain, cost = result.gain_ms or 0.0, result.cost_ms or 0.0
                         execution = result.execution_time_ms or 0.0
                     if gain <= LARGEST_MS and cost <= LARGEST_MS:
-                        grown = grown or not chain.touched
                         if at > row.clock:
                             row.clock = at
                         if (origin := event.origin) is not None:
@@ -96,10 +92,15 @@ class Runs(Events):
                                 grown = True
                                 if self._sent_before(chain, event, origin, offset):
                                     continue
+                        if not (chain.touched and chain.lessons):
+                            grown = True
+                            ready(chain)
                         row.outcomes += 1
-                        speculated, mode = prediction.speculated is True, prediction.mode
-                        tell((confidence, correct, speculated, gain, cost, execution,
-                              mode or "speculative", at, chain), offset)  # fmt: skip
+                        told = (confidence, correct, prediction.speculated is True, gain, cost,
+                                execution, prediction.mode or "speculative", at, chain)  # fmt: skip
+                        chain.lessons.append(told)
+                        chain.told.append(told)
+                        chain.offset = offset
                         continue
                 self._take(batch, position, event, event.origin, offset)
                 due, grown = self._due(), True
@@ -125,6 +126,14 @@ class Runs(Events):
         return min(
             self._contexts.next_expiry(clock), self._starts.next_expiry, self._spools.next_expiry
         )
+
+
+def _decoded(
+    batch: RecordBatch, begin: int
+) -> Sequence[EventFields | Sequence[EventFields] | None]:
+    """Return what each record of a run holds; there is at least one."""
+    end = begin + max(1, min(RUN, RUN_BYTES // len(batch.values[begin] or b" ")))
+    return decode_records(batch.values[begin:end], batch.timestamps[begin:end])
 
 
 def _start_of(event: EventFields) -> bytes | None:

@@ -45,7 +45,7 @@ class DataFields(Protocol):
 class EventFields(Protocol):
     """A decoded event; a field that is absent or null is None."""
 
-    id: uuid.UUID
+    id: uuid.UUID | str
     event_type: str
     tenant: str
     workflow_type: str
@@ -63,6 +63,8 @@ class EventFields(Protocol):
 
 
 Scalar = str | int | float | bool | None
+_ID = msgspec.Meta(min_length=36, max_length=36)
+"""Of an id in the form that nearly all have. As text: a UUID made of it is 30 % of decoding."""
 
 
 def derive(record: Any, *, documented: bool, closed: bool = False) -> Any:
@@ -70,7 +72,8 @@ def derive(record: Any, *, documented: bool, closed: bool = False) -> Any:
 
     `documented`: keep patterns and plain text ids, for the JSON Schema; otherwise leave patterns
     to the guard and parse ids in C, for speed. `closed`: refuse unknown fields, and nesting where
-    anything is allowed, so that nothing of an event goes unseen.
+    anything is allowed, so that nothing of an event goes unseen; ids stay text of 36 characters,
+    whose form the guard looks at.
     """
     fields: list[Any] = []
     hints = get_type_hints(record, include_extras=True)
@@ -93,7 +96,7 @@ def _field(hint: Any, documented: bool, closed: bool) -> Any:
     if origin is Required:
         return _field(get_args(hint)[0], documented, closed)
     if hint == EventId and not documented:
-        return uuid.UUID
+        return Annotated[str, _ID] if closed else uuid.UUID
     if origin is Annotated:
         base, bound = get_args(hint)
         return Annotated[base, _meta(bound, documented)]

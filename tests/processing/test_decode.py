@@ -9,7 +9,7 @@ import pytest
 
 from headstart.events import MAX_CLOCK_SKEW_MS, MAX_DEPTH, MAX_EVENT_BYTES, Event, new_id
 from headstart.frames import MAX_FRAME_BYTES, MAX_FRAME_EVENTS, encode_frame
-from processing.decode import decode_record, event_bytes, split_frame
+from processing.decode import decode_record, decode_records, event_bytes, split_frame
 
 NOW = 1_760_000_000_000
 BASE: dict[str, Any] = {
@@ -130,6 +130,35 @@ def test_a_number_beyond_a_double_in_a_field_that_nobody_reads_is_left_to_the_si
     assert len(decode_record(raw, NOW)[0]) == 1
     with pytest.raises(orjson.JSONDecodeError, match="infinity"):
         orjson.loads(raw)
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        "0199c82c-c000-7abc-8def-0123456789ag", "0199c82cc-000-7abc-8def-0123456789ab",
+        "0199c82c-c000-7abc-8def-0123456789a", "0199c82c-c000-7abc-8def-0123456789abc", "é" * 36,
+    ],
+)  # fmt: skip
+def test_an_id_of_nearly_the_right_form_is_refused(wrong: str) -> None:
+    good, bad = event_json(), event_json(id=wrong)
+    assert [each is None for each in decode_records([good, bad, good], [NOW] * 3)] == [0, 1, 0]
+    events, (refusal,) = decode_record(encode_frame([good, bad, good]), NOW)
+    assert (len(events), refusal.place) == (2, 1)
+    assert refusal.reason.startswith("id: ")
+
+
+def test_ids_of_another_length_do_not_make_up_for_each_other() -> None:
+    """All of them together have the right form."""
+    long, short = BASE["id"] + "0", BASE["id"][1:]
+    values = [event_json(id=each) for each in (long, short)]
+    assert decode_records(values, [NOW] * 2) == [None, None]
+
+
+@pytest.mark.parametrize("form", [BASE["id"].upper(), BASE["id"].replace("-", "")])
+def test_other_forms_of_an_id_are_as_good(form: str) -> None:
+    value = event_json(id=form)
+    assert None not in decode_records([value, value], [NOW] * 2)
+    assert len(decode_record(value, NOW)[0]) == 1
 
 
 def test_event_bytes_are_the_original_ones() -> None:

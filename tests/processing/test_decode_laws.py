@@ -184,7 +184,7 @@ def assert_same(decoded: Any, event: dict[str, Any]) -> None:
     for name in decoded.__struct_fields__:
         found, given_value = getattr(decoded, name), event.get(name)
         if name == "id":
-            assert found == uuid.UUID(given_value)
+            assert uuid.UUID(str(found)) == uuid.UUID(given_value)
         elif isinstance(found, msgspec.Struct):
             assert_same(found, given_value)
         elif isinstance(found, list) and found and isinstance(found[0], msgspec.Struct):

@@ -24,14 +24,12 @@ from learners.policy import Joint, Separate
 from learners.registry import POLICIES
 from processing import partition as partition_module
 from processing import runs as runs_module
-from processing.lessons import Lessons
 from processing.partition import Commit, Partition
 from processing.placement import owner
 from processing.records import Headers, RecordBatch
 from processing.residence import HOUR_MS
 from processing.rules import Rules, Weights
 from processing.spools import SPOOL_LIFE_MS
-from processing.tally import Told
 from topics.controls import CONTROL_HEADER, Choice, Reset, Seed, Seeded, Weighing
 from topics.letters import ORIGIN_HEADER
 
@@ -55,6 +53,10 @@ class LongWay(Partition):
     def _run(self, batch: RecordBatch, begin: int) -> tuple[int, int]:
         self._record(batch, begin, batch.offsets[begin])
         return begin + 1, 0
+
+    def _take(self, *args: Any) -> None:
+        super()._take(*args)
+        self._contexts.settle()
 
 
 class Counted(Partition):
@@ -231,14 +233,7 @@ def commits(
 
 def the_long_way(log: Sequence[RecordBatch], rules: Rules, restarts: int) -> list[Commit]:
     """Apply a log event by event, every context learning at once."""
-
-    def add(lessons: Lessons, told: Told) -> None:
-        put_off(lessons, told)
-        lessons.settle()
-
-    put_off = Lessons.add
     with pytest.MonkeyPatch.context() as patching:
-        patching.setattr(Lessons, "add", add)
         for policy in POLICIES.values():
             if isinstance(policy, Separate):
                 patching.setattr(type(policy), "columns", False)
