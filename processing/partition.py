@@ -223,7 +223,7 @@ class Partition(Runs):
             self._own(control.tenant, control.path)
             self._contexts.weigh(control, offset)
         elif isinstance(control, Rebuild):
-            self.taking = self._rebuilds.begin(control, offset, self.watermark)
+            self.taking = self._rebuilds.begin(control, offset)
         elif not isinstance(control, Staged):
             self._defaults.apply(control, offset)
 

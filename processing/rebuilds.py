@@ -12,10 +12,15 @@ import msgspec
 
 from processing.choices import check
 from processing.followed import Followed
-from processing.rows import CONTROL, control_body, control_row
+from processing.rows import CONTROL, control_body, control_row, is_deleted
 from topics.controls import Rebuild
 
 KEY: Final = CONTROL + b"rebuild"
+"""Of the row that says what became of the latest."""
+UNDERWAY: Final = CONTROL + b"rebuild underway"
+"""Of the row that says which was begun last. It is of the rebuild's own offset and stays as it is,
+because two processes may begin one: rows of one key and offset must never differ."""
+KEYS: Final = frozenset({KEY, UNDERWAY})
 BEGUN: Final = ""
 DONE: Final = "done"
 PASSED: Final = "passed over"
@@ -43,10 +48,10 @@ class Rebuilds(Followed[Followup]):
 
     def restore(self, key: bytes, raw: bytes) -> None:
         """Take up one row of the table."""
-        if key == KEY:
+        if key in KEYS:
             self._held[key] = _decode(control_body(raw))
 
-    def begin(self, rebuild: Rebuild, offset: int, watermark: int) -> Rebuild | None:
+    def begin(self, rebuild: Rebuild, offset: int) -> Rebuild | None:
         """Note that a rebuild is begun, and return it; None where a later one was followed.
 
         Raises `ValueError` where it was made by other rules, or of another log, and where its
@@ -62,10 +67,10 @@ class Rebuilds(Followed[Followup]):
         if rebuild.choice is not None:
             check(rebuild.choice)
         held = self._held.get(KEY)
-        if held is not None and held.result != BEGUN and _order(held.rebuild) >= _order(rebuild):
+        if held is not None and _order(held.rebuild) >= _order(rebuild):
             return None
         said = Followup(rebuild, offset, BEGUN)
-        self._hold(KEY, said, _encode(said), watermark)
+        self._hold(UNDERWAY, said, _encode(said), offset)
         return rebuild
 
     def end(self, rebuild: Rebuild, result: str, offset: int) -> None:
@@ -75,8 +80,13 @@ class Rebuilds(Followed[Followup]):
 
     def writes(self, offset: int) -> bool:
         """Return whether rows of an offset may be there before the watermark is."""
-        held = self._held.get(KEY)
-        return held is not None and held.result == BEGUN and offset == held.offset
+        begun = self._held.get(UNDERWAY)
+        return begun is not None and (begun.rebuild.epoch, begun.offset) == (self._epoch, offset)
+
+
+def begun_row(rebuild: Rebuild, epoch: int, offset: int) -> bytes:
+    """Return the row that says that a rebuild at an offset was begun."""
+    return control_row(_encode(Followup(rebuild, offset, BEGUN)), epoch, offset)
 
 
 def done_row(rebuild: Rebuild, epoch: int, offset: int) -> bytes:
@@ -86,7 +96,7 @@ def done_row(rebuild: Rebuild, epoch: int, offset: int) -> bytes:
 
 def followup_in(raw: bytes | None) -> Followup | None:
     """Return what a row of the table says of a rebuild; None where there is none."""
-    return None if raw is None else _decode(control_body(raw))
+    return None if raw is None or is_deleted(raw) else _decode(control_body(raw))
 
 
 def _order(rebuild: Rebuild) -> tuple[int, str]:

@@ -16,7 +16,7 @@ import msgspec
 
 from processing.controls import read_control
 from processing.partition import Partition, RowAhead
-from processing.rebuilds import KEY, done_row
+from processing.rebuilds import KEY, KEYS, UNDERWAY, begun_row, done_row
 from processing.records import RecordBatch
 from processing.rows import (
     CONTEXT,
@@ -144,9 +144,10 @@ class Takeover:
         made = {
             key: with_version(row, epoch, offset)
             for key, row in self._rows.items()
-            if key != KEY and not is_deleted(row)
+            if key not in KEYS and not is_deleted(row)
         }
         own = made.pop(PARTITION_KEY, encode_partition(PartitionRow(), epoch, offset))
+        made[UNDERWAY] = begun_row(self._rebuild, epoch, offset)
         made[KEY] = done_row(self._rebuild, epoch, offset)
         made[PARTITION_KEY] = own
         return made

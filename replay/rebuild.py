@@ -18,7 +18,7 @@ from typing import Final
 
 from delivery.takeover import feed
 from processing.choices import choice_row
-from processing.rebuilds import BEGUN, DONE, KEY, followup_in
+from processing.rebuilds import BEGUN, DONE, KEY, KEYS, followup_in
 from processing.rows import CONTEXT, PARTITION_KEY, version, with_version
 from processing.rules import Rules
 from processing.takeover import digest_of, staged_parts
@@ -126,7 +126,7 @@ class Rebuilding:
         choice = self._config.choice
         if choice is None:
             return rows
-        left_out = {KEY, choice_row(choice, self._epoch.number)[0]}
+        left_out = {*KEYS, choice_row(choice, self._epoch.number)[0]}
         return {key: with_version(row, 0, 0) for key, row in rows.items() if key not in left_out}
 
     async def _advance(self, place: int, fresh: Following, end: int) -> None:
@@ -164,7 +164,7 @@ class Rebuilding:
         now = time.time_ns() // 1_000_000
         if before is not None:  # of two the later counts
             now = max(now, before.rebuild.at + 1)
-        rows = [(key, row) for key, row in live(fresh.table).items() if key != KEY]
+        rows = [(key, row) for key, row in live(fresh.table).items() if key not in KEYS]
         staged = [
             Staged(id, now, number, tuple(part)) for number, part in enumerate(staged_parts(rows))
         ]
@@ -206,7 +206,7 @@ class Rebuilding:
                 f"partition {place} passed the rebuild at offset {waiting[place]} over: "
                 "`headstart dead-letters list --group thresholds` says why"
             )
-        said = followup_in(row) if key == KEY else None
+        said = followup_in(row) if key in KEYS else None
         if said is None or said.rebuild.id != id:
             return
         self._taking.add(place)

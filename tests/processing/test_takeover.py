@@ -9,10 +9,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import delivery.takeover
+from delivery.commits import answer
 from delivery.takeover import replacing
 from processing.choices import choice_row
 from processing.partition import Partition
-from processing.rebuilds import KEY, followup_in
+from processing.rebuilds import KEY, KEYS, UNDERWAY, followup_in
 from processing.rows import (
     PARTITION_KEY,
     context_key,
@@ -72,7 +73,7 @@ def follow(records: list[Any], rules: Rules = RULES, **how: Any) -> Following:
 
 def rebuilt(fresh: Following, at: int = NOW, **fields: Any) -> list[Any]:
     """Return the records that bring a fresh table into the log."""
-    rows = [(key, row) for key, row in live(fresh.table).items() if key != KEY]
+    rows = [(key, row) for key, row in live(fresh.table).items() if key not in KEYS]
     parts = list(staged_parts(rows))
     said: dict[str, Any] = {
         "id": f"r{at}", "at": at, "epoch": EPOCH, "offset": fresh.watermark, "places": len(parts),
@@ -85,7 +86,7 @@ def rebuilt(fresh: Following, at: int = NOW, **fields: Any) -> list[Any]:
 def content(following: Following) -> Table:
     """Return rows without the places that they are of, and without the rebuild's own."""
     return {key: with_version(row, 0, 0) for key, row in live(following.table).items()
-            if key != KEY}  # fmt: skip
+            if key not in KEYS}  # fmt: skip
 
 
 BEFORE = [
@@ -283,6 +284,16 @@ def test_ended_after_any_commit_the_next_owner_comes_to_the_same_table(
     assert done == len(commits)
     assert live(table) == right
     assert table[PARTITION_KEY] == right[PARTITION_KEY]
+
+
+def test_a_late_writer_that_is_not_at_it_yet_does_not_take_it_for_gone() -> None:
+    """Else it says that it is gone, as of the rebuild's own offset, and nobody may go on."""
+    core = make({})
+    core.apply(log(*BEFORE, *rebuilt(follow(BEFORE))))
+    rows = dict(core.commit().rows)
+    ours = version(rows[PARTITION_KEY])
+    assert version(rows[UNDERWAY]) == (EPOCH, core.reached) > ours
+    assert answer(None, rows[UNDERWAY], ours) is None
 
 
 def _commits(core: Partition, records: list[Any], table: Table) -> Any:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from processing.rebuilds import KEY
+from processing.rebuilds import KEYS
 from processing.records import RecordBatch
 from processing.rows import with_version
 from processing.takeover import digest_of, staged_parts
@@ -62,7 +62,7 @@ def rebuild(world: World, fault: RebuildFault) -> None:
     """Send what the log says of a partition, as of some records ago, to be its table."""
     length = len(world.broker.logs[EVENTS.name][fault.partition].everything)
     fresh = followed(world, fault.partition, max(0, length - fault.ago))
-    rows = [(key, row) for key, row in live(fresh.table).items() if key != KEY]
+    rows = [(key, row) for key, row in live(fresh.table).items() if key not in KEYS]
     id, at = said_now(world)
     parts = list(staged_parts(rows))
     staged = [Staged(id, at, place, tuple(part)) for place, part in enumerate(parts)]

@@ -15,3 +15,9 @@ def test_a_sink_that_waits_for_postgres_survives_a_rebalance(seed: int) -> None:
     faults = (Postgres(30, 30.0), Rebalance(45, "episodes"))
     with simulated():
         assert run(Schedule(seed, True, 1, 20, "td", faults)).wrong == []
+
+
+def test_two_workers_that_meet_a_rebuild_agree_about_what_says_so() -> None:
+    """One that lags took the other's row for one of its own that was gone, and said so."""
+    with simulated():
+        assert run(schedule_of(311)).wrong == []
