@@ -1,11 +1,11 @@
-"""A schedule written by hand, for what the simulator once found."""
+"""Schedules of what the simulator once found."""
 
 from __future__ import annotations
 
 import pytest
 
 from tests.simulation.faults import Postgres, Rebalance, Schedule
-from tests.simulation.run import run
+from tests.simulation.run import run, schedule_of
 from tests.simulation.wiring import simulated
 
 
