@@ -1,8 +1,7 @@
 """Which rebuild a partition follows: the latest, and how far it has come with it.
 
 While one is taken over the watermark stays before it, so that whoever has the partition next meets
-it again in the log. That it is begun and what became of it are two rows: both are of the rebuild's
-offset, and of two rows of one key and offset nobody could say which holds.
+it again in the log.
 """
 
 from __future__ import annotations
@@ -13,12 +12,15 @@ import msgspec
 
 from processing.choices import check
 from processing.followed import Followed
-from processing.rows import CONTROL, control_body, control_row
+from processing.rows import CONTROL, control_body, control_row, is_deleted
 from topics.controls import Rebuild
 
 KEY: Final = CONTROL + b"rebuild"
-BEGUN_KEY: Final = CONTROL + b"rebuild begun"
-KEYS: Final = frozenset((KEY, BEGUN_KEY))
+"""Of the row that says what became of the latest."""
+UNDERWAY: Final = CONTROL + b"rebuild underway"
+"""Of the row that says which was begun last. It is of the rebuild's own offset and stays as it is,
+because two processes may begin one: rows of one key and offset must never differ."""
+KEYS: Final = frozenset({KEY, UNDERWAY})
 BEGUN: Final = ""
 DONE: Final = "done"
 PASSED: Final = "passed over"
@@ -68,7 +70,7 @@ class Rebuilds(Followed[Followup]):
         if held is not None and _order(held.rebuild) >= _order(rebuild):
             return None
         said = Followup(rebuild, offset, BEGUN)
-        self._hold(BEGUN_KEY, said, _encode(said), offset)
+        self._hold(UNDERWAY, said, _encode(said), offset)
         return rebuild
 
     def end(self, rebuild: Rebuild, result: str, offset: int) -> None:
@@ -78,13 +80,13 @@ class Rebuilds(Followed[Followup]):
 
     def writes(self, offset: int) -> bool:
         """Return whether rows of an offset may be there before the watermark is."""
-        begun = self._held.get(BEGUN_KEY)
-        return begun is not None and offset == begun.offset
+        begun = self._held.get(UNDERWAY)
+        return begun is not None and (begun.rebuild.epoch, begun.offset) == (self._epoch, offset)
 
 
 def done_rows(rebuild: Rebuild, epoch: int, offset: int) -> dict[bytes, bytes]:
     """Return the rows that say that a rebuild at an offset was begun and is done."""
-    said = {BEGUN_KEY: BEGUN, KEY: DONE}
+    said = {UNDERWAY: BEGUN, KEY: DONE}
     return {
         key: control_row(_encode(Followup(rebuild, offset, result)), epoch, offset)
         for key, result in said.items()
@@ -93,7 +95,7 @@ def done_rows(rebuild: Rebuild, epoch: int, offset: int) -> dict[bytes, bytes]:
 
 def followup_in(raw: bytes | None) -> Followup | None:
     """Return what a row of the table says of a rebuild; None where there is none."""
-    return None if raw is None else _decode(control_body(raw))
+    return None if raw is None or is_deleted(raw) else _decode(control_body(raw))
 
 
 def _order(rebuild: Rebuild) -> tuple[int, str]:

@@ -9,7 +9,7 @@ import asyncio
 from dataclasses import dataclass, field
 from typing import Final
 
-from processing.rebuilds import BEGUN_KEY, followup_in
+from processing.rebuilds import UNDERWAY, followup_in
 from processing.rows import PARTITION_KEY, is_deleted, stale, version
 from topics.admin import TopicState
 from topics.catalogue import CHANGELOG
@@ -66,8 +66,10 @@ async def read_settled(
     deadline = asyncio.get_running_loop().time() + patience_s
     while True:
         table = await read_table(kafka, await topic_state(kafka, CHANGELOG.name), partition, epoch)
-        begun = followup_in(table.rows.get(BEGUN_KEY))
-        settled = begun is None or begun.offset <= watermark(table.rows)
+        begun = followup_in(table.rows.get(UNDERWAY))
+        settled = (
+            begun is None or begun.rebuild.epoch != epoch or begun.offset <= watermark(table.rows)
+        )
         if settled or asyncio.get_running_loop().time() > deadline:
             return table
         await asyncio.sleep(0.5)

@@ -9,10 +9,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import delivery.takeover
+from delivery.commits import answer
 from delivery.takeover import replacing
 from processing.choices import choice_row
 from processing.partition import Partition
-from processing.rebuilds import KEY, KEYS, followup_in
+from processing.rebuilds import KEY, KEYS, UNDERWAY, followup_in
 from processing.rows import (
     PARTITION_KEY,
     context_key,
@@ -310,6 +311,16 @@ def test_ended_after_any_commit_the_next_owner_comes_to_the_same_table(
     assert done == len(commits)
     assert live(table) == right
     assert table[PARTITION_KEY] == right[PARTITION_KEY]
+
+
+def test_a_late_writer_that_is_not_at_it_yet_does_not_take_it_for_gone() -> None:
+    """Else it says that it is gone, as of the rebuild's own offset, and nobody may go on."""
+    core = make({})
+    core.apply(log(*BEFORE, *rebuilt(follow(BEFORE))))
+    rows = dict(core.commit().rows)
+    ours = version(rows[PARTITION_KEY])
+    assert version(rows[UNDERWAY]) == (EPOCH, core.reached) > ours
+    assert answer(None, rows[UNDERWAY], ours) is None
 
 
 def _commits(core: Partition, records: list[Any], table: Table) -> Any:
