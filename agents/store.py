@@ -20,9 +20,10 @@ CHANGELOG_OFFSET: Final = b"@changelog"
 _OFFSET = struct.Struct("<Qq")
 
 ROCKSDB_OPTIONS: Final = {
-    # Rows are small and mostly held in memory by the agent: Faust's default would cache 2 GiB.
+    # Of each partition, so small: rows are small too, and mostly held in memory by the agent, and a
+    # buffer that is not full yet looks like a leak. Faust's default would cache 2 GiB.
     "block_cache_size": 8 * 1024 * 1024,
-    "write_buffer_size": 16 * 1024 * 1024,
+    "write_buffer_size": 4 * 1024 * 1024,
     "max_write_buffer_number": 2,
 }
 
