@@ -115,13 +115,15 @@ def ship_while_used(directory: Path, lock: int) -> None:
     while True:
         note_shipper(lock)
         shipper = Shipper(directory, lock=lock)
-        known: set[str] = set()
+        last_look: list[set[str]] = []
         try:
-            asyncio.run(shipper.run(_unused(shipper, known)))
+            asyncio.run(shipper.run(_unused(shipper, last_look)))
         finally:
             os.close(lock)
+        if not last_look:
+            return  # it made way for another one
         # Who emitted and ended meanwhile found the directory locked, and so started nobody.
-        if spool_names(directory) <= known:
+        if spool_names(directory) <= last_look[0]:
             return
         lock = open_lock(directory)
         if not (try_lock(lock) and is_current(directory, lock)):
@@ -129,14 +131,14 @@ def ship_while_used(directory: Path, lock: int) -> None:
             return
 
 
-def _unused(shipper: Shipper, known: set[str]) -> Callable[[], bool]:
-    """Return what says whether nobody needs the shipper; then `known` are the spools it knows."""
+def _unused(shipper: Shipper, last_look: list[set[str]]) -> Callable[[], bool]:
+    """Return what says that nobody needs the shipper; then `last_look` has the spools it knew."""
 
     def enough() -> bool:
         limit = IDLE_S if not shipper.spools else GIVE_UP_S
         if shipper.living or shipper.idle_s <= limit:
             return False
-        known.update(shipper.known)
+        last_look[:] = [set(shipper.known)]
         return True
 
     return enough
