@@ -75,7 +75,7 @@ class Runs(Events):
                     and (correct := prediction.was_correct) is not None
                     and (at < due or at <= row.clock)
                     and (chain := chains.get(place_of(event)) if chains else None) is not None
-                    and not (opened and _start_of(event) in opened)
+                    and not (opened and start_of(event) in opened)
                 ):
                     gain = cost = execution = 0.0
                     if (result := data.result) is not None:
@@ -103,7 +103,7 @@ class Runs(Events):
                         chain.offset = offset
                         continue
                 self._take(batch, position, event, event.origin, offset)
-                due, grown = self._due(), True
+                due, grown = (self._due() if chains else due), True
             if grown and self._full():
                 break
         return position + 1, taken
@@ -136,7 +136,7 @@ def _decoded(
     return decode_records(batch.values[begin:end], batch.timestamps[begin:end])
 
 
-def _start_of(event: EventFields) -> bytes | None:
+def start_of(event: EventFields) -> bytes | None:
     """Return the key of the start that a completion may belong to."""
     if event.task_id is None:
         return None

@@ -18,8 +18,10 @@ from processing.choices import Choices, matcher
 from processing.contexts import Contexts
 from processing.defaults import Defaults
 from processing.partition import Commit, Partition
+from processing.places import Place
 from processing.records import RecordBatch
 from processing.rules import Rules
+from processing.runs import start_of
 from processing.starts import START_LIFE_MS
 from replay.blocks import Chain
 from replay.judge import Judge
@@ -28,7 +30,7 @@ from replay.outcomes import ROOT
 from replay.scales import Scales
 from replay.tally import GROUPS
 from topics.controls import Control, Reset
-from topics.records import EventFields
+from topics.records import EventFields, PredictionFields
 
 MOST_NAMED: Final = 20
 """Refused events kept in words; all are counted."""
@@ -99,22 +101,23 @@ class _Heard(Contexts):
         self._judge = judge
         self.filtered = 0
         self._chosen, self._scales = chosen, scales
-        self._scaled = bool(scales)
-        self._chain_of: dict[tuple[str, str, tuple[str | None, ...]], Chain] = {}
+        self.scaled = bool(scales)
+        self.chain_of: dict[Place, Chain] = {}
+        """Of places that belong to this partition; none where they are filtered out."""
         self._now: _Found = (), 0, None
 
     def levels_of(self, event: EventFields) -> tuple[str | None, ...]:
         """Return the levels, and note that a prediction is asked about that is not judged yet."""
         levels = Contexts.levels_of(self, event)  # once an event, and dearer by super()
-        key = event.tenant, event.workflow_type, levels
-        chain = self._chain_of.get(key)
+        place = event.tenant, event.workflow_type, *levels
+        chain = self.chain_of.get(place)
         if chain is None:
-            chain = self._place(key)
+            chain = self._chain_at(place)
         tool = None
-        if self._scaled:
+        if self.scaled:
             prediction = event.data.prediction if event.data else None
             tool = (prediction.tool_id if prediction else None) or event.tool_id
-        self._now = now = chain, crc32(event.workflow_id.encode()) % GROUPS, tool
+        self._now = now = chain, _group_of(event), tool
         if event.event_type != "speculation_start":
             return levels
         asked = _Asked(levels)
@@ -138,13 +141,15 @@ class _Heard(Contexts):
         if not chain:
             self.filtered += 1
             return
-        if self._scaled:
+        if self.scaled:
             outcome = self._scales.applied(outcome, tool)
         self._judge.judge(chain, outcome, group, number)
 
-    def _place(self, key: tuple[str, str, tuple[str | None, ...]]) -> Chain:
+    def _chain_at(self, place: Place) -> Chain:
         """Return the numbers of a context, none where it is filtered out."""
-        tenant, workflow_type, levels = key
+        tenant, workflow_type, *levels = place
+        assert tenant is not None
+        assert workflow_type is not None
         values = dict(zip(self._levels, levels, strict=True))
         chosen = self._chosen
         chain: Chain = ()
@@ -155,9 +160,9 @@ class _Heard(Contexts):
         ):
             paths = context_paths(workflow_type, values.get, self._levels)
             chain = self._judge.chain(tenant, (ROOT, *paths))
-        if len(self._chain_of) > 100_000:
-            self._chain_of.clear()
-        self._chain_of[key] = chain
+        if len(self.chain_of) > 100_000:
+            self.chain_of.clear()
+        self.chain_of[place] = chain
         return chain
 
     def drain(self) -> tuple[list[tuple[bytes, bytes]], list[object], list[object]]:  # type: ignore[override]
@@ -184,6 +189,8 @@ class Joiner(Partition):
         self._judge = judge
         self._contexts = self._heard
         self._forgot = 0
+        self._ends = 0.0
+        """Event time, Unix ms, before which nothing of the core comes to its end."""
 
     def _follow(self, control: Control, offset: int) -> None:
         """Forget what operators had forgotten; pass over what is about one learner's own state."""
@@ -192,6 +199,49 @@ class Joiner(Partition):
             if self._interventions.new(control):
                 self._interventions.note(control, offset)
                 self._judge.reset(holds)
+
+    def _take(
+        self,
+        batch: RecordBatch,
+        position: int,
+        event: EventFields,
+        origin: tuple[str, int] | None,
+        offset: int,
+    ) -> None:
+        if not self._plain(event, origin, offset):
+            super()._take(batch, position, event, origin, offset)
+            self._ends = self._due()
+
+    def _plain(self, event: EventFields, origin: tuple[str, int] | None, offset: int) -> bool:
+        """Judge an event that is a whole prediction by itself, as nearly all are; say if it is.
+
+        What the core does with it, and no call for what it has not.
+        """
+        data, at, row, heard = event.data, event.timestamp, self._row, self._heard
+        if (
+            event.event_type != "task_complete"
+            or data is None
+            or (prediction := data.prediction) is None
+            or at >= self._ends
+            or heard.scaled
+            or (self._starts and start_of(event) in self._starts.keys())  # noqa: SIM118 - no dict
+            or (chain := heard.chain_of.get(heard.place_of(event))) is None
+            or (outcome := _outcome(event, prediction)) is None
+        ):
+            return False
+        if at > row.clock:
+            row.clock = at
+        if origin is not None and self._spools.duplicate(
+            event.tenant, event.workflow_type, origin, row.clock, offset
+        ):
+            row.duplicates += 1
+            return True
+        row.outcomes += 1
+        if chain:
+            self._judge.judge(chain, outcome, _group_of(event))
+        else:
+            heard.filtered += 1
+        return True
 
     def take(self, batch: RecordBatch, notes: Notes) -> None:
         """Apply a batch whole."""
@@ -220,3 +270,25 @@ class Joiner(Partition):
         notes.unmatched += self._row.unmatched
         notes.unresolved += self._row.unresolved
         notes.filtered += self._heard.filtered
+
+
+def _group_of(event: EventFields) -> int:
+    return crc32(event.workflow_id.encode()) % GROUPS
+
+
+def _outcome(event: EventFields, prediction: PredictionFields) -> Outcome | None:
+    """Return what an event says by itself; None where that is nothing, or nothing to learn from."""
+    confidence, correct, data = event.confidence, prediction.was_correct, event.data
+    if confidence is None or correct is None:
+        return None
+    gain = cost = execution = 0.0
+    if data is not None and (result := data.result) is not None:
+        gain, cost = result.gain_ms or 0.0, result.cost_ms or 0.0
+        execution = result.execution_time_ms or 0.0
+    mode, speculated = prediction.mode or "speculative", prediction.speculated is True
+    try:
+        return Outcome(
+            confidence, correct, speculated, gain, cost, execution, mode, event.timestamp
+        )
+    except ValueError:
+        return None
