@@ -185,5 +185,5 @@ def test_the_merger_killed_in_mid_merge_leaves_every_tenant_one_default(
         assert served["default"]["speculate"] == _answer(default, learner)
     assert len(states) == TENANTS
     places = ("--kafka", at.kafka, "--postgres", at.postgres, "--redis", at.redis)
-    verified = headstart("verify", *places, "--json")
+    verified = headstart("verify", *places, "--json", seconds=240)
     assert json.loads(verified.stdout)["counts"] == {}, verified.stderr
