@@ -70,10 +70,7 @@ class Ownership:
         async for rows in paced(self._store.scan(self._tp.partition)):
             count += len(rows)
             core.restore_some(rows)
-            self._tombstones.add(rows, time.monotonic())
-            types.note(rows)
-            if merger is not None:
-                merger.note(rows)
+            self._note(rows, types, merger)
         core.check_restored()
         types.restored()
         # Not before: what others say meanwhile must not follow from half a table.
@@ -109,13 +106,15 @@ class Ownership:
         counts.rows += len(commit.rows)
         counts.dead_letters += len(commit.dead_letters)
         counts.took(parts, commit.events, begun)
-        self._note(commit.rows)
+        self._note(commit.rows, self.types, self.merger)
 
-    def _note(self, rows: Sequence[tuple[bytes, bytes]]) -> None:
+    def _note(
+        self, rows: Sequence[tuple[bytes, bytes]], types: TypesKnown, merger: Merger | None
+    ) -> None:
         self._tombstones.add(rows, time.monotonic())
-        self.types.note(rows)
-        if self.merger is not None:
-            self.merger.note(rows)
+        types.note(rows)
+        if merger is not None:
+            merger.note(rows)
 
     async def tidy(self, changelog_end: int) -> None:
         """Answer what others appended to the changelog; bury rows deleted long ago.

@@ -19,7 +19,7 @@ from processing.chains import Chain, Context, restore_context, untaught
 from processing.choices import Choices, named_policy
 from processing.defaults import Defaults, state_in
 from processing.lessons import Lessons
-from processing.places import Place, level_getter, place_getter
+from processing.places import Place, place_getter
 from processing.residence import HOUR_MS, Residence
 from processing.rows import (
     ContextRow,
@@ -64,7 +64,6 @@ class Contexts:
         self._levels = tuple(rules.levels)
         self._epoch = epoch
         self._load = load
-        self._getters = [level_getter(level) for level in rules.levels]
         self.place_of = place_getter(rules.levels)
         """Returns the place of an event's context: its key in `chains`."""
         self.chains: dict[Place, Chain] = {}
@@ -102,7 +101,7 @@ class Contexts:
 
     def levels_of(self, event: EventFields) -> tuple[str | None, ...]:
         """Return the values that place an event's context below its workflow type."""
-        return tuple([getter(event) for getter in self._getters])  # faster than a generator
+        return self.place_of(event)[2:]
 
     def learn(
         self,

@@ -100,16 +100,8 @@ class Events:
         speculated: bool,
         offset: int,
     ) -> str | None:
-        result = event.data.result if event.data else None
-        if result is None:
-            gain = cost = execution = 0.0
-        else:
-            gain, cost = result.gain_ms or 0.0, result.cost_ms or 0.0
-            execution = result.execution_time_ms or 0.0
         try:
-            outcome = Outcome(
-                confidence, correct, speculated, gain, cost, execution, mode, event.timestamp
-            )
+            outcome = outcome_of(event, confidence, correct, mode, speculated)
         except ValueError as error:
             return f"data.result: {error}"
         self._row.outcomes += 1
@@ -130,3 +122,16 @@ class Events:
         self._contexts.feedback(event.tenant, event.workflow_type, levels, outcome, offset)
         if self._contexts.new:
             self._row.evicted += self._contexts.bound(event.tenant, offset)
+
+
+def outcome_of(
+    event: EventFields, confidence: float, correct: bool, mode: str, speculated: bool
+) -> Outcome:
+    """Return what an event says of a prediction. Raises `ValueError`; see `Outcome`."""
+    result = event.data.result if event.data else None
+    if result is None:
+        gain = cost = execution = 0.0
+    else:
+        gain, cost = result.gain_ms or 0.0, result.cost_ms or 0.0
+        execution = result.execution_time_ms or 0.0
+    return Outcome(confidence, correct, speculated, gain, cost, execution, mode, event.timestamp)

@@ -12,31 +12,15 @@ from topics.records import EventFields
 
 Place = tuple[str | None, ...]
 """Tenant, workflow type, and the value of each level; None where a level is skipped."""
-Getter = Callable[[EventFields], str | None]
 
 _TOP_LEVEL: Final = frozenset({"user_id", "agent_id", "session_id", "tool_id"})
 
 
-def level_getter(level: str) -> Getter:
-    """Return how to read one level's value; numbers become the text that the reader sees too."""
-    if level in _TOP_LEVEL:
-        return attrgetter(level)
-
-    def read(event: EventFields) -> str | None:
-        data = event.data
-        context = data.context if data is not None else None
-        if not context:
-            return None
-        value = context.get(level)
-        if type(value) is str and len(value) <= MAX_IDENTIFIER:
-            return value
-        return level_value(value)
-
-    return read
-
-
 def place_getter(levels: Sequence[str]) -> Callable[[EventFields], Place]:
-    """Return how to read the place of an event's context."""
+    """Return how to read the place of an event's context.
+
+    Numbers become the text that the reader sees.
+    """
     if _TOP_LEVEL.issuperset(levels):
         return attrgetter("tenant", "workflow_type", *levels)
     getters = [(level, attrgetter(level) if level in _TOP_LEVEL else None) for level in levels]

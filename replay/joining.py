@@ -17,6 +17,7 @@ from learners.outcome import Outcome
 from processing.choices import Choices, matcher
 from processing.contexts import Contexts
 from processing.defaults import Defaults
+from processing.events import outcome_of
 from processing.partition import Commit, Partition
 from processing.places import Place
 from processing.records import RecordBatch
@@ -108,8 +109,8 @@ class _Heard(Contexts):
 
     def levels_of(self, event: EventFields) -> tuple[str | None, ...]:
         """Return the levels, and note that a prediction is asked about that is not judged yet."""
-        levels = Contexts.levels_of(self, event)  # once an event, and dearer by super()
-        place = event.tenant, event.workflow_type, *levels
+        place = self.place_of(event)
+        levels = place[2:]
         chain = self.chain_of.get(place)
         if chain is None:
             chain = self._chain_at(place)
@@ -278,17 +279,11 @@ def _group_of(event: EventFields) -> int:
 
 def _outcome(event: EventFields, prediction: PredictionFields) -> Outcome | None:
     """Return what an event says by itself; None where that is nothing, or nothing to learn from."""
-    confidence, correct, data = event.confidence, prediction.was_correct, event.data
+    confidence, correct = event.confidence, prediction.was_correct
     if confidence is None or correct is None:
         return None
-    gain = cost = execution = 0.0
-    if data is not None and (result := data.result) is not None:
-        gain, cost = result.gain_ms or 0.0, result.cost_ms or 0.0
-        execution = result.execution_time_ms or 0.0
-    mode, speculated = prediction.mode or "speculative", prediction.speculated is True
+    mode, speculated = prediction.mode or "speculative", bool(prediction.speculated)
     try:
-        return Outcome(
-            confidence, correct, speculated, gain, cost, execution, mode, event.timestamp
-        )
+        return outcome_of(event, confidence, correct, mode, speculated)
     except ValueError:
         return None

@@ -1,6 +1,26 @@
-"""Laws are judged by what they find, not by how busy the machine is."""
+"""Laws are judged by what they find, not by how busy the machine is; and a host of executors."""
 
+import asyncio
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
 from hypothesis import settings
+
+from tests.client.spooling import Host, end, new_host
+from topics.epoch import ensure_topics
 
 settings.register_profile("patient", deadline=None)
 settings.load_profile("patient")
+
+
+@pytest.fixture(scope="module")
+def topics(kafka: str) -> None:
+    asyncio.run(ensure_topics(kafka, partitions=4))
+
+
+@pytest.fixture
+def host(kafka: str, tenant: str, topics: None, tmp_path: Path) -> Iterator[Host]:
+    made = new_host(kafka, tenant, tmp_path)
+    yield made
+    end(made)

@@ -150,6 +150,28 @@ class Host:
         return len(log) - len(kept)
 
 
+def new_host(kafka: str, tenant: str, home: Path, mode: str = "process") -> Host:
+    begin = asyncio.run(topic_state(kafka, EVENTS.name)).end
+    return Host(kafka, tenant, home, mode, begin=dict(begin))
+
+
+def end(host: Host) -> None:
+    """End what a test has left: executors that it started, and their shared shipper."""
+    for executor in host.executors:
+        if executor.process.poll() is None:
+            executor.kill()
+    shipper = host.shipper()
+    if shipper and shipper != os.getpid():
+        kill(shipper)
+
+
+def kill(process: int) -> None:
+    try:
+        os.kill(process, signal.SIGKILL)
+    except ProcessLookupError:
+        return
+
+
 def deduplicated(log: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """What a receiver keeps: positions above the last seen of their spool and key."""
     last: dict[tuple[str, str], int] = {}

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
-import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -19,24 +17,7 @@ from headstart.keeping import Keeper
 from headstart.ship_lock import open_lock, try_lock
 from headstart.shipper import Shipper
 from tests.client.on_disk import open_spool
-from tests.client.spooling import Host, eventually, runs
-from topics.catalogue import EVENTS
-from topics.epoch import ensure_topics
-from topics.reading import topic_state
-
-
-@pytest.fixture
-def host(kafka: str, tenant: str, tmp_path: Path) -> Iterator[Host]:
-    asyncio.run(ensure_topics(kafka, partitions=4))
-    begin = asyncio.run(topic_state(kafka, EVENTS.name)).end
-    made = Host(kafka, tenant, tmp_path, begin=dict(begin))
-    yield made
-    for executor in made.executors:
-        if executor.process.poll() is None:
-            executor.kill()
-    if (shipper := made.shipper()) and runs(shipper):
-        os.kill(shipper, signal.SIGKILL)
-
+from tests.client.spooling import Host, eventually
 
 CHILD = """
 import multiprocessing, os, sys

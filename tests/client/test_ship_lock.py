@@ -5,35 +5,15 @@ With real processes, as the kernel's locks are what is looked at.
 
 from __future__ import annotations
 
-import asyncio
-import os
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
 from tests.client.spooling import PATIENT, Host, eventually, runs
-from topics.catalogue import EVENTS
-from topics.epoch import ensure_topics
-from topics.reading import topic_state
 
 pytestmark = pytest.mark.integration
-
-
-@pytest.fixture
-def host(kafka: str, tenant: str, tmp_path: Path) -> Iterator[Host]:
-    asyncio.run(ensure_topics(kafka, partitions=4))
-    begin = asyncio.run(topic_state(kafka, EVENTS.name)).end
-    made = Host(kafka, tenant, tmp_path, begin=dict(begin))
-    yield made
-    for executor in made.executors:
-        if executor.process.poll() is None:
-            executor.kill()
-    if (shipper := made.shipper()) and runs(shipper):
-        os.kill(shipper, signal.SIGKILL)
 
 
 def test_who_ships_makes_way_where_the_lock_file_was_deleted(host: Host) -> None:

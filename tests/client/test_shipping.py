@@ -6,16 +6,14 @@ import asyncio
 import os
 import shutil
 import signal
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from deploy.local import Addresses, Stack, StackConfig
-from tests.client.spooling import Host, eventually
-from topics.catalogue import EVENTS
+from tests.client.spooling import Host, end, eventually, new_host
 from topics.epoch import ensure_topics
-from topics.reading import topic_state
 
 pytestmark = pytest.mark.integration
 
@@ -55,40 +53,6 @@ atexit.register(emit, 2)
 emit(0)
 emit(1)
 """
-
-
-@pytest.fixture(scope="module")
-def topics(kafka: str) -> None:
-    asyncio.run(ensure_topics(kafka, partitions=4))
-
-
-def new_host(kafka: str, tenant: str, home: Path, mode: str = "process") -> Host:
-    begin = asyncio.run(topic_state(kafka, EVENTS.name)).end
-    return Host(kafka, tenant, home, mode, begin=dict(begin))
-
-
-@pytest.fixture
-def host(kafka: str, tenant: str, topics: None, tmp_path: Path) -> Iterator[Host]:
-    made = new_host(kafka, tenant, tmp_path)
-    yield made
-    end(made)
-
-
-def end(host: Host) -> None:
-    """End what a test has left: executors that it started, and their shared shipper."""
-    for executor in host.executors:
-        if executor.process.poll() is None:
-            executor.kill()
-    shipper = host.shipper()
-    if shipper and shipper != os.getpid():
-        kill(shipper)
-
-
-def kill(process: int) -> None:
-    try:
-        os.kill(process, signal.SIGKILL)
-    except ProcessLookupError:
-        return
 
 
 def kill_shipper(host: Host) -> int:

@@ -62,13 +62,20 @@ def follow(records: list[Any], rules: Rules = RULES, **how: Any) -> Following:
     if not records:
         return following
     for takeover in following.apply(log(*records)):
-        part = log(*records)
-        part.drop_before(takeover.log.start)
-        part.drop_from(takeover.log.stop)
-        takeover.gather(part)
-        if takeover.begin():
-            takeover.apply(part)
+        fed(takeover, records)
     return following
+
+
+def fed(takeover: Takeover, records: list[Any]) -> bool:
+    """Give a takeover its part of a log; return whether it goes ahead."""
+    part = log(*records)
+    part.drop_before(takeover.log.start)
+    part.drop_from(takeover.log.stop)
+    takeover.gather(part)
+    if not takeover.begin():
+        return False
+    takeover.apply(part)
+    return True
 
 
 def rebuilt(fresh: Following, at: int = NOW, **fields: Any) -> list[Any]:
@@ -163,12 +170,7 @@ def test_every_row_is_of_the_offset_that_made_it_and_of_one_there_is_but_one() -
         batch.drop_before(offset)
         batch.drop_from(offset + 1)
         for takeover in following.apply(batch):
-            part = log(*records)
-            part.drop_before(takeover.log.start)
-            part.drop_from(takeover.log.stop)
-            takeover.gather(part)
-            if takeover.begin():
-                takeover.apply(part)
+            if fed(takeover, records):
                 made.extend(takeover.replacing(list(following.table)))
         for key, row in made:
             assert key == PARTITION_KEY or version(row) == (EPOCH, offset), key

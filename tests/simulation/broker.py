@@ -146,14 +146,21 @@ class Broker:
         if self.holes and len(records) > 1:
             self.holes -= 1
             del records[self._chance.randrange(len(records) - 1)]
-        return RecordBatch(
-            EVENTS.name, partition, begin, end,
-            [record.offset for record in records],
-            [record.timestamp for record in records],
-            [record.key for record in records],
-            [record.value for record in records],
-            {record.offset: record.headers for record in records if record.headers},
-        )  # fmt: skip
+        return batch_of(EVENTS.name, partition, begin, end, records)
+
+
+def batch_of(
+    topic: str, partition: int, begin: int, end: int, records: Sequence[Record]
+) -> RecordBatch:
+    """Return records as one fetch of all that they have."""
+    return RecordBatch(
+        topic, partition, begin, end,
+        [record.offset for record in records],
+        [record.timestamp for record in records],
+        [record.key for record in records],
+        [record.value for record in records],
+        {record.offset: record.headers for record in records if record.headers},
+    )  # fmt: skip
 
 
 class Group:

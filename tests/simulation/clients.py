@@ -13,6 +13,7 @@ from agents.store import ContextStore
 from delivery.commits import Row
 from processing.dead_letters import DeadLetter
 from processing.records import Headers, RecordBatch
+from tests.simulation.broker import batch_of
 from tests.simulation.loop import OWNER
 from tests.simulation.process import BrokerAway, Process, StoreFailed
 from topics.catalogue import CHANGELOG, DEAD_LETTERS, EVENTS, THRESHOLDS
@@ -251,14 +252,7 @@ async def read_events(
     for partition in begin:
         log, low, high = worker.broker.logs[topic][partition], begin[partition], end[partition]
         found = await worker.call("events.read", lambda of=log, a=low, b=high: of.read(a, b))
-        yield RecordBatch(
-            topic, partition, low, high,
-            [record.offset for record in found],
-            [record.timestamp for record in found],
-            [record.key for record in found],
-            [record.value for record in found],
-            {record.offset: record.headers for record in found if record.headers},
-        )  # fmt: skip
+        yield batch_of(topic, partition, low, high, found)
 
 
 async def read_records(

@@ -10,7 +10,7 @@ from processing.rows import with_version
 from processing.takeover import digest_of, staged_parts
 from replay.following import Following, Place
 from replay.table import Rows, live
-from tests.simulation.broker import PARTITIONS, Record
+from tests.simulation.broker import PARTITIONS, Record, batch_of
 from tests.simulation.faults import Rebuild as RebuildFault
 from tests.simulation.steering import OPERATORS_KEY, Steering, said_now
 from tests.simulation.world import World
@@ -48,14 +48,7 @@ def _through(world: World, rows: Rows, records: Sequence[Record], place: Place) 
 
 
 def _batch(partition: int, records: Sequence[Record]) -> RecordBatch:
-    return RecordBatch(
-        EVENTS.name, partition, 0, 0,
-        [record.offset for record in records],
-        [record.timestamp for record in records],
-        [record.key for record in records],
-        [record.value for record in records],
-        {record.offset: record.headers for record in records if record.headers},
-    )  # fmt: skip
+    return batch_of(EVENTS.name, partition, 0, 0, records)
 
 
 def rebuild(world: World, fault: RebuildFault) -> None:

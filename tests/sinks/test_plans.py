@@ -16,6 +16,7 @@ from sinks.connections import connect_postgres
 from sinks.episodes import EpisodeSink, encode_event
 from sinks.partitions import ensure_partitions, partition_name
 from sinks.statements import load_statements
+from tests.sinks.test_partitions import event
 
 pytestmark = pytest.mark.integration
 
@@ -47,17 +48,6 @@ def days(migrated: str) -> str:
 
     asyncio.run(fill())
     return migrated
-
-
-def event(timestamp: int) -> dict[str, Any]:
-    return {
-        "id": new_id(),
-        "event_type": "task_complete",
-        "tenant": "t",
-        "workflow_type": "refund",
-        "workflow_id": "w1",
-        "timestamp": timestamp,
-    }
 
 
 def nodes(plan: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
