@@ -12,6 +12,7 @@ import resource
 import time
 from concurrent.futures import ProcessPoolExecutor
 from multiprocessing import get_context
+from multiprocessing.synchronize import Barrier
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, Final
@@ -75,23 +76,36 @@ def write(file: Path, events: int) -> None:
 
 def _read_alone(file: Path) -> dict[str, float]:
     units = ExportHistory(file, Reading()).units()
-    began, before = time.monotonic(), _cpu_of_children()
-    with ProcessPoolExecutor(len(os.sched_getaffinity(0)), mp_context=get_context("spawn")) as pool:
-        found = list(pool.map(_decode, [file] * len(units), units))
-    seconds, cpu = time.monotonic() - began, _cpu_of_children() - before
-    count = sum(found)
+    context, cores = get_context("spawn"), len(os.sched_getaffinity(0))
+    ready = context.Barrier(cores + 1)
+    pool = ProcessPoolExecutor(cores, mp_context=context, initializer=_begin, initargs=(ready,))
+    with pool:
+        futures = [pool.submit(_decode, file, unit) for unit in units]
+        ready.wait()
+        began = time.monotonic()
+        found = [future.result() for future in futures]
+        seconds = time.monotonic() - began
+    count, cpu = sum(events for events, _ in found), sum(used for _, used in found)
     return {
         "read_events_per_s": round(count / seconds),
         "read_events_per_cpu_s": round(count / cpu),
     }
 
 
-def _decode(file: Path, unit: int) -> int:
-    return sum(
+def _begin(ready: Barrier) -> None:
+    """Wait until every process is there: what starting them takes is no part of reading."""
+    ready.wait()
+
+
+def _decode(file: Path, unit: int) -> tuple[int, float]:
+    """Return how many events a unit has, and the seconds of CPU that reading them took."""
+    before = time.process_time()
+    events = sum(
         len(decode_record(value, at)[0])
         for batch, _ in read_export(file, unit)
         for value, at in zip(batch.values, batch.timestamps, strict=True)
     )
+    return events, time.process_time() - before
 
 
 def _judge(file: Path) -> dict[str, Any]:

@@ -23,6 +23,8 @@ def place_getter(levels: Sequence[str]) -> Callable[[EventFields], Place]:
     """
     if _TOP_LEVEL.issuperset(levels):
         return attrgetter("tenant", "workflow_type", *levels)
+    if sum(level not in _TOP_LEVEL for level in levels) == 1:
+        return _with_one_deeper(levels)
     getters = [(level, attrgetter(level) if level in _TOP_LEVEL else None) for level in levels]
 
     def read(event: EventFields) -> Place:  # flat: a call for each level costs as much again
@@ -39,5 +41,23 @@ def place_getter(levels: Sequence[str]) -> Callable[[EventFields], Place]:
                 short = type(value) is str and len(value) <= MAX_IDENTIFIER
                 place.append(value if short else level_value(value))
         return tuple(place)
+
+    return read
+
+
+def _with_one_deeper(levels: Sequence[str]) -> Callable[[EventFields], Place]:
+    """Return the same for one level of `data.context` among top ones, as the default has it."""
+    (level,) = [level for level in levels if level not in _TOP_LEVEL]
+    at = 2 + levels.index(level)
+    top: Callable[[EventFields], Place] = attrgetter(
+        "tenant", "workflow_type", *(each for each in levels if each != level)
+    )
+
+    def read(event: EventFields) -> Place:
+        place, data = top(event), event.data
+        value = data.context.get(level) if data is not None and data.context else None
+        if type(value) is not str or len(value) > MAX_IDENTIFIER:
+            value = level_value(value)
+        return (*place[:at], value, *place[at:])
 
     return read

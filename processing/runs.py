@@ -56,7 +56,7 @@ class Runs(Events):
         row, chains, place_of = self._row, self._contexts.chains, self._contexts.place_of
         opened: Set[bytes | None] = self._starts.keys()
         ready, due, taken = self._contexts.ready, self._due(), 0
-        for position, found in enumerate(_decoded(batch, begin), begin):
+        for position, found in enumerate(decoded(batch, begin), begin):
             offset, grown = batch.offsets[position], False
             if found is None:
                 self._record(batch, position, offset)
@@ -116,7 +116,7 @@ class Runs(Events):
         if self._spools.duplicate(*key, origin, self._row.clock, offset):
             self._row.duplicates += 1
             return True
-        if (seen := self._spools.seen(*key, origin[0])) is not None:
+        if (seen := self._spools.positions.get((*key, origin[0]))) is not None:
             chain.seen[origin[0]] = seen
         return False
 
@@ -128,9 +128,7 @@ class Runs(Events):
         )
 
 
-def _decoded(
-    batch: RecordBatch, begin: int
-) -> Sequence[EventFields | Sequence[EventFields] | None]:
+def decoded(batch: RecordBatch, begin: int) -> Sequence[EventFields | Sequence[EventFields] | None]:
     """Return what each record of a run holds; there is at least one."""
     end = begin + max(1, min(RUN, RUN_BYTES // len(batch.values[begin] or b" ")))
     return decode_records(batch.values[begin:end], batch.timestamps[begin:end])

@@ -48,7 +48,8 @@ class Spools:
 
     def __init__(self, epoch: int, load: Callable[[bytes], bytes | None]) -> None:
         self._epoch, self._load = epoch, load
-        self._seen: dict[Place, Seen] = {}
+        self.positions: dict[Place, Seen] = {}
+        """Those in memory: what reads it may note a higher position in one that is `touched`."""
         self._touched: dict[Place, Seen | int] = {}
         self._expiry: list[tuple[int, Place]] = []
         self.touched_bytes = 0
@@ -62,7 +63,7 @@ class Spools:
     ) -> bool:
         """Return whether this event was seen before; note its position where it was not."""
         place = (tenant, workflow_type, origin[0])
-        seen = self._seen.get(place)
+        seen = self.positions.get(place)
         if seen is None:
             seen = self._find(place, clock)
         position = origin[1]
@@ -76,16 +77,12 @@ class Spools:
             self._touch(place, seen)
         return False
 
-    def seen(self, tenant: str, workflow_type: str, spool: str) -> Seen | None:
-        """Return the last position of a spool and key; None where it is not in memory."""
-        return self._seen.get((tenant, workflow_type, spool))
-
     def _find(self, place: Place, clock: int) -> Seen:
         row = self._row(place)
         if row is None:
             row = SpoolRow(-1, clock)
             heapq.heappush(self._expiry, (clock, place))
-        seen = self._seen[place] = Seen(row)
+        seen = self.positions[place] = Seen(row)
         return seen
 
     def _row(self, place: Place) -> SpoolRow | None:
@@ -105,13 +102,13 @@ class Spools:
         oldest = clock - SPOOL_LIFE_MS
         while self._expiry and self._expiry[0][0] < oldest:
             _earlier, place = heapq.heappop(self._expiry)
-            seen = self._seen.get(place) or self._row(place)
+            seen = self.positions.get(place) or self._row(place)
             if seen is None:
                 continue
             if seen.at >= oldest:
                 heapq.heappush(self._expiry, (seen.at, place))
                 continue
-            if (gone := self._seen.pop(place, None)) is not None:
+            if (gone := self.positions.pop(place, None)) is not None:
                 gone.touched = False
             self._touch(place, offset)
 
@@ -128,8 +125,8 @@ class Spools:
                 seen.touched = False
         self._touched.clear()
         self.touched_bytes = 0
-        if len(self._seen) > CACHE_LIMIT:
-            self._seen.clear()
+        if len(self.positions) > CACHE_LIMIT:
+            self.positions.clear()
         return rows
 
     def _encoded(self, how: Seen | int) -> bytes:

@@ -22,9 +22,9 @@ from processing.partition import Commit, Partition
 from processing.places import Place
 from processing.records import RecordBatch
 from processing.rules import Rules
-from processing.runs import start_of
+from processing.runs import decoded, start_of
 from processing.starts import START_LIFE_MS
-from replay.blocks import Chain
+from replay.blocks import Chain, Step
 from replay.judge import Judge
 from replay.learning import commits
 from replay.outcomes import ROOT
@@ -190,8 +190,6 @@ class Joiner(Partition):
         self._judge = judge
         self._contexts = self._heard
         self._forgot = 0
-        self._ends = 0.0
-        """Event time, Unix ms, before which nothing of the core comes to its end."""
 
     def _follow(self, control: Control, offset: int) -> None:
         """Forget what operators had forgotten; pass over what is about one learner's own state."""
@@ -201,48 +199,64 @@ class Joiner(Partition):
                 self._interventions.note(control, offset)
                 self._judge.reset(holds)
 
-    def _take(
-        self,
-        batch: RecordBatch,
-        position: int,
-        event: EventFields,
-        origin: tuple[str, int] | None,
-        offset: int,
-    ) -> None:
-        if not self._plain(event, origin, offset):
-            super()._take(batch, position, event, origin, offset)
-            self._ends = self._due()
+    def _run(self, batch: RecordBatch, begin: int) -> tuple[int, int]:
+        """Judge events that are whole predictions by themselves, as nearly all are, run by run.
 
-    def _plain(self, event: EventFields, origin: tuple[str, int] | None, offset: int) -> bool:
-        """Judge an event that is a whole prediction by itself, as nearly all are; say if it is.
-
-        What the core does with it, and no call for what it has not.
+        What the core does with such an event stands here once more, flat. All else goes its way.
         """
-        data, at, row, heard = event.data, event.timestamp, self._row, self._heard
-        if (
-            event.event_type != "task_complete"
-            or data is None
-            or (prediction := data.prediction) is None
-            or at >= self._ends
-            or heard.scaled
-            or (self._starts and start_of(event) in self._starts.keys())  # noqa: SIM118 - no dict
-            or (chain := heard.chain_of.get(heard.place_of(event))) is None
-            or (outcome := _outcome(event, prediction)) is None
-        ):
-            return False
-        if at > row.clock:
-            row.clock = at
-        if origin is not None and self._spools.duplicate(
-            event.tenant, event.workflow_type, origin, row.clock, offset
-        ):
-            row.duplicates += 1
-            return True
-        row.outcomes += 1
-        if chain:
-            self._judge.judge(chain, outcome, _group_of(event))
-        else:
-            heard.filtered += 1
-        return True
+        row, heard, steps, groups = self._row, self._heard, list[Step](), list[int]()
+        place_of, chain_of = heard.place_of, {} if heard.scaled else heard.chain_of
+        positions, duplicate = self._spools.positions, self._spools.duplicate
+        opened, due, taken = self._starts.keys(), self._due(), 0
+        for position, found in enumerate(decoded(batch, begin), begin):
+            offset = batch.offsets[position]
+            if found is None:
+                self._pass_on(steps, groups)
+                self._record(batch, position, offset)
+                due = self._due()
+                continue
+            events: Sequence[EventFields] = found if type(found) is list else (found,)  # type: ignore[assignment]
+            taken += len(events)
+            for event in events:
+                data, at = event.data, event.timestamp
+                if (
+                    event.event_type == "task_complete"
+                    and data is not None
+                    and (prediction := data.prediction) is not None
+                    and (at < due or at <= row.clock)
+                    and (chain := chain_of.get(place_of(event))) is not None
+                    and not (opened and start_of(event) in opened)
+                    and (outcome := _outcome(event, prediction)) is not None
+                ):
+                    if at > row.clock:
+                        row.clock = at
+                    if (origin := event.origin) is not None:
+                        place = event.tenant, event.workflow_type, origin[0]
+                        seen = positions.get(place)
+                        if seen is not None and seen.touched and origin[1] > seen.position:
+                            seen.position, seen.at, seen.offset = origin[1], row.clock, offset
+                        elif duplicate(*place[:2], origin, row.clock, offset):
+                            row.duplicates += 1
+                            continue
+                    row.outcomes += 1
+                    if chain:
+                        steps.append((chain, outcome, -1))
+                        groups.append(crc32(event.workflow_id.encode()) % GROUPS)
+                    else:
+                        heard.filtered += 1
+                    continue
+                self._pass_on(steps, groups)
+                self._take(batch, position, event, event.origin, offset)
+                due = self._due()
+        self._pass_on(steps, groups)
+        return position + 1, taken
+
+    def _pass_on(self, steps: list[Step], groups: list[int]) -> None:
+        """Have what was gathered judged, before anything else is."""
+        if steps:
+            self._judge.judge_all(steps, groups)
+            steps.clear()
+            groups.clear()
 
     def take(self, batch: RecordBatch, notes: Notes) -> None:
         """Apply a batch whole."""

@@ -149,12 +149,34 @@ class Judge:
             self._levels.append(self._level(chain) if level < 0 else level)
         self._steps.append((chain, outcome, asked))
         if not self._known[chain[-1]]:
-            self._bear(chain)
-        groups = self._groups
-        groups.append(group)
-        if len(groups) >= self._end:
+            self._bear(chain, len(self._groups))
+        self._groups.append(group)
+        self._catch_up()
+
+    def judge_all(self, steps: Sequence[Step], groups: Sequence[int]) -> None:
+        """Judge predictions that are asked about just now, as `judge` does one."""
+        if self._split is not None or self._told is not None:
+            for (chain, outcome, _), group in zip(steps, groups, strict=True):
+                assert outcome is not None
+                self.judge(chain, outcome, group)
+            return
+        begin, known = 0, self._known
+        while begin < len(steps):
+            end = begin + self._end - len(self._groups)
+            piece = steps[begin:end]
+            for place, (chain, _, _) in enumerate(piece, len(self._groups)):
+                if not known[chain[-1]]:
+                    self._bear(chain, place)
+            self._steps += piece
+            self._groups += groups[begin:end]
+            begin = end
+            self._catch_up()
+
+    def _catch_up(self) -> None:
+        """End a stretch of the course that is full, and a block."""
+        if len(self._groups) >= self._end:
             self._bound()
-            if len(groups) >= AT_ONCE:
+            if len(self._groups) >= AT_ONCE:
                 self.flush()
 
     def _bound(self) -> None:
@@ -168,13 +190,13 @@ class Judge:
         self._begun, self._since = len(self._groups), len(steps)
         self._end = self._begun + course.size
 
-    def _bear(self, chain: Chain) -> None:
-        """Note which contexts have their first outcome just now."""
+    def _bear(self, chain: Chain, place: int) -> None:
+        """Note which contexts have their first outcome at a place of this block."""
         parent = -1
         for context in chain:
             if not self._known[context]:
                 self._known[context] = True
-                self._births.append(Birth(len(self._groups), parent, context))
+                self._births.append(Birth(place, parent, context))
             parent = context
 
     def _past(self, split: Split, at: int) -> bool:

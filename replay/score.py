@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from itertools import groupby
+from itertools import accumulate, chain, compress
+from operator import itemgetter, ne
 from typing import Final
 
 from replay.outcomes import Judged
@@ -19,10 +20,13 @@ def worth(judged: Judged) -> float:
 
 
 def best_fixed(predictions: Iterable[tuple[float, float]]) -> float:
-    """Return the utility of the best threshold: the best sum from some confidence upwards."""
-    total = best = 0.0
-    falling = sorted(predictions, reverse=True)
-    for _, equals in groupby(falling, key=lambda prediction: prediction[0]):
-        total += sum(value for _, value in equals)
-        best = max(best, total)
-    return best
+    """Return the utility of the best threshold: the best sum from some confidence upwards.
+
+    `predictions`: confidence and worth of each.
+    """
+    falling = sorted(predictions, key=itemgetter(0), reverse=True)
+    confidences = [confidence for confidence, _ in falling]
+    # A threshold cannot tell equal confidences apart: only the last of them ends a sum.
+    ends = map(ne, confidences, chain(confidences[1:], (None,)))
+    sums = accumulate(value for _, value in falling)
+    return max(0.0, max(compress(sums, ends), default=0.0))

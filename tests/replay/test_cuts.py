@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from random import Random
 from typing import Any
 
+import msgspec
 import pytest
 
 from learners.registry import policy
 from replay.joining import Filter, Joiner, Notes
 from replay.judge import Judge
 from replay.scales import Scales
+from replay.sums import unit_sums
 from tests.processing.building import EPOCH, NOW, event, fetch, judged, start
 from tests.replay.test_engine import Told
 
@@ -43,3 +46,51 @@ def test_where_a_batch_ends_is_nothing_to_a_backtest(late: int) -> None:
     assert len(whole[0]["td"]) == 1 + 12 + 9
     for cut in range(len(log)):
         assert walked(log, cut)[0] == whole[0], cut
+
+
+def summed(log: list[Any], *, headers: bool, apart: bool) -> tuple[bytes, Notes]:
+    """Return what is summed up; with headers every event goes the core's way."""
+    notes = Notes()
+    judge = Judge(
+        {name: policy(name) for name in ("hops", "td", "sliding")},
+        live=True,
+        told=Told() if apart else None,
+    )
+    joiner = Joiner(
+        0, 1, EPOCH, judge, ("domain", "user_id"), Filter(workflow_type="refund"), Scales()
+    )
+    batch = fetch(*log)
+    if headers:
+        batch.headers.update({offset: [("note", b"x")] for offset in batch.offsets})
+    joiner.take(batch, notes)
+    joiner.end(notes)
+    return msgspec.json.encode(unit_sums(0, judge, notes, 0.0)), notes
+
+
+def test_events_that_say_it_all_count_as_they_do_by_the_core() -> None:
+    """Among starts, duplicates, refused ones, other types, holes and what comes late."""
+    draw, log = Random(3), list[Any]()
+    for n in range(1_500):
+        fields = {
+            "timestamp": NOW - 10_000 * (1_500 - n) - draw.choice((0, 0, 2 * HOUR)),
+            "workflow_id": f"w{n % 2}",
+            "workflow_type": draw.choice(("refund", "refund", "refund", "other")),
+            **draw.choice(({}, {"user_id": "u"}, {"user_id": f"v{n // 90}"})),
+        }
+        once = {**fields, "origin": [f"spool{n % 3}", max(0, n - draw.choice((0, 0, 0, 9)))]}
+        sure, tool = round(draw.random(), 2), draw.choice(("search", "book"))
+        kinds = (
+            judged(draw.random() < sure, sure, task_id=f"t{n - draw.randrange(20)}", **once),
+            [judged(draw.random() < 0.5, sure, **fields)] * 2,
+            judged(data={"prediction": {"was_correct": True}}, **once),
+            start(sure, task_id=f"t{n}", **once),
+            event(task_id=f"t{n - draw.randrange(20)}", tool_id=tool, **once),
+            event("user_feedback", **once),
+            b"{broken",
+        )
+        log.append(draw.choice(kinds))
+    together = summed(log, headers=False, apart=False)
+    notes = together[1]
+    assert min(notes.predictions, notes.duplicates, notes.filtered, notes.refused) > 100
+    assert together == summed(log, headers=False, apart=True)
+    assert together == summed(log, headers=True, apart=False)
