@@ -18,11 +18,6 @@ LEVELS = st.permutations(["domain", "user_id", "region", "tool_id"]).flatmap(
 )
 texts = st.sampled_from(["retail", "x" * 300, ""])
 value = st.none() | st.booleans() | st.integers(-1000, 1000) | texts
-    st.none()
-    | st.booleans()
-    | st.integers(-1000, 1000)
-    | st.sampled_from(["retail", "x" * 300, ""])
-)
 
 
 @given(LEVELS, st.dictionaries(st.sampled_from(["domain", "region", "more"]), value) | st.none())
