@@ -11,6 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.patience import PATIENCE_S
+
 Ended = subprocess.CompletedProcess[str]
 ENVIRONMENT = {name: value for name, value in os.environ.items() if "HEADSTART" not in name}
 
@@ -27,7 +29,7 @@ def run(tmp_path: Path) -> Callable[..., Ended]:
             input=stdin,
             capture_output=True,
             text=True,
-            timeout=60,
+            timeout=PATIENCE_S,
             check=False,
         )
 

@@ -17,10 +17,9 @@ from typing import Any
 import orjson
 
 from headstart.directory import NEW, QUARANTINE
+from tests.patience import PATIENCE_S
 from topics.catalogue import EVENTS
 from topics.reading import read_records, topic_state
-
-PATIENT = 90.0
 
 EXECUTOR = """
 import os, sys, time
@@ -56,7 +55,7 @@ class Executor:
         self.process.wait()
 
     def end(self) -> None:
-        assert self.process.wait(PATIENT) == 0
+        assert self.process.wait(PATIENCE_S) == 0
 
 
 @dataclass
@@ -94,10 +93,10 @@ class Host:
 
     def drain(self, *options: str) -> None:
         """Ship what is left, as an operator would."""
-        argv = [sys.executable, "-m", "headstart", "ship", "--drain", "--timeout", str(PATIENT)]
+        argv = [sys.executable, "-m", "headstart", "ship", "--drain", "--timeout", str(PATIENCE_S)]
         argv += options
         ran = subprocess.run(
-            argv, env=self.environment(), timeout=2 * PATIENT, capture_output=True, check=False
+            argv, env=self.environment(), timeout=2 * PATIENCE_S, capture_output=True, check=False
         )
         assert ran.returncode == 0, ran.stderr
 
@@ -185,7 +184,7 @@ def deduplicated(log: list[dict[str, Any]]) -> list[dict[str, Any]]:
     return kept
 
 
-def eventually(condition: Callable[[], bool], seconds: float = PATIENT) -> None:
+def eventually(condition: Callable[[], bool], seconds: float = PATIENCE_S) -> None:
     """Wait until the condition holds; fail where it never does."""
     deadline = time.monotonic() + seconds
     while not condition():

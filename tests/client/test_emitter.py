@@ -19,6 +19,7 @@ from headstart import BufferFull, Emitter, InvalidEvent, NotDelivered
 from headstart.contexts import event_key
 from headstart.emitter import TOPIC
 from headstart.events import MAX_EVENT_BYTES
+from tests.patience import PATIENCE_S
 from topics.epoch import ensure_topics
 from topics.reading import read_records, topic_state
 
@@ -29,7 +30,6 @@ FIELDS: dict[str, Any] = {
 }
 SENDING = ("headstart-emit", "headstart-ship")
 NOTHING_LOST = {"lost": 0, "dropped": 0, "scrubbed": 0}
-PATIENT = 60.0  # seconds: a loaded machine must not look like a broker that is away
 
 
 @pytest.fixture(params=[True, False], ids=["durable", "memory"])
@@ -161,7 +161,7 @@ def test_from_asyncio(log: Log, make: Callable[..., Emitter]) -> None:
             return ids
 
         ids = await asyncio.gather(*[agent(name) for name in range(4)])
-        await asyncio.to_thread(emitter.flush, PATIENT)
+        await asyncio.to_thread(emitter.flush, PATIENCE_S)
         assert emitter.stats() == counts(200, acknowledged=200)
         await asyncio.to_thread(emitter.close)
         return [name for names in ids for name in names]
@@ -179,9 +179,9 @@ def test_flush_waits_for_the_broker_and_the_emitter_goes_on(
     log: Log, make: Callable[..., Emitter]
 ) -> None:
     with make(log.kafka) as emitter:
-        emitter.flush(PATIENT)  # nothing emitted: nothing to wait for
+        emitter.flush(PATIENCE_S)  # nothing emitted: nothing to wait for
         first = emitter.emit(FIELDS, tenant=log.tenant)
-        emitter.flush(PATIENT)
+        emitter.flush(PATIENCE_S)
         assert [event["id"] for event in log.events()] == [first]
         second = emitter.emit(FIELDS, tenant=log.tenant)
     assert [event["id"] for event in log.events()] == [first, second]
@@ -224,7 +224,7 @@ def test_an_event_of_the_largest_size_is_delivered_and_a_larger_one_refused(
 ) -> None:
     with make(log.kafka) as emitter:
         emitter.emit(FIELDS, tenant=log.tenant, mine="")
-        emitter.flush(PATIENT)
+        emitter.flush(PATIENCE_S)
         room = MAX_EVENT_BYTES - len(orjson.dumps(log.events()[0]))
         with pytest.raises(InvalidEvent, match=f"has {MAX_EVENT_BYTES + 1} bytes, the limit is"):
             emitter.emit(FIELDS, tenant=log.tenant, mine="x" * (room + 1))
@@ -247,7 +247,7 @@ def test_a_full_buffer_refuses_and_nothing_waits_for_the_network(nowhere: str) -
 
     caller = threading.Thread(target=run, daemon=True)
     caller.start()
-    caller.join(PATIENT)  # the address never answers: whoever waited for it would be here for ever
+    caller.join(PATIENCE_S)  # the address never answers: who waited for it would be here for ever
     assert not caller.is_alive()
     assert nowhere in str(outcome[0])
     assert "3 events" in str(outcome[0])
@@ -267,7 +267,7 @@ def test_flush_and_close_name_what_was_not_delivered(
     with pytest.raises(NotDelivered, match=r"^2 events"):
         emitter.close(timeout_s=0.1)
     for thread in sending_threads():  # closed: it gives up
-        thread.join(PATIENT)
+        thread.join(PATIENCE_S)
     assert not sending_threads()
 
 

@@ -19,8 +19,8 @@ from headstart import Emitter, memory
 from headstart.directory import Target
 from headstart.memory import Memory
 from headstart.sending import Receipt
+from tests.patience import PATIENCE_S
 
-PATIENT = 120.0
 TARGET = Target("127.0.0.1:1", "t", 0.0)
 
 
@@ -63,7 +63,7 @@ def quick_switches() -> Iterator[None]:
 
 
 def until(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + PATIENT
+    deadline = time.monotonic() + PATIENCE_S
     while not condition():
         assert time.monotonic() < deadline
         time.sleep(0.0001)
@@ -82,7 +82,7 @@ def test_an_event_always_wakes_a_thread_that_sleeps(
             until(lambda number=number: outbox.progress().settled == number + 1)
             time.sleep(draw.choice([0.0, 0.00003, 0.0001]))
     until(lambda: outbox.progress().settled == 4_000)
-    outbox.close(PATIENT)
+    outbox.close(PATIENCE_S)
     assert [event.count(b'"origin"') for event in taken.events] == [1] * 4_000
 
 
@@ -98,7 +98,7 @@ def test_what_comes_while_it_is_at_work_wakes_nobody(
         outbox.put(b"k", b"%d" % number, 0)
     until(lambda: outbox.progress().settled == 1_000)
     assert len(wakes) <= 1
-    outbox.close(PATIENT)
+    outbox.close(PATIENCE_S)
 
 
 def test_half_may_be_on_its_way_and_the_rest_follows_the_acknowledgements(taken: Taken) -> None:
@@ -113,7 +113,7 @@ def test_half_may_be_on_its_way_and_the_rest_follows_the_acknowledgements(taken:
     assert loop is not None
     loop.call_soon_threadsafe(taken.held[0].delivered)
     until(lambda: len(taken.held) == 6)
-    outbox.close(PATIENT)
+    outbox.close(PATIENCE_S)
 
 
 def test_the_oldest_that_is_not_on_its_way_is_dropped(taken: Taken) -> None:
@@ -126,7 +126,7 @@ def test_the_oldest_that_is_not_on_its_way_is_dropped(taken: Taken) -> None:
         outbox.put(b"k", b'{"n":%d}' % number, 0)
     assert (outbox.emitted, outbox.dropped) == (100, 90)
     assert outbox.progress().lost == 90
-    outbox.close(PATIENT)
+    outbox.close(PATIENCE_S)
 
 
 def test_a_process_that_can_have_no_thread_takes_nothing(
@@ -143,5 +143,5 @@ def test_a_process_that_can_have_no_thread_takes_nothing(
             emitter.emit(fields)
     assert emitter.stats()["emitted"] == 0
     emitter.emit(fields)
-    emitter.close(PATIENT)
+    emitter.close(PATIENCE_S)
     assert len(taken.events) == 1

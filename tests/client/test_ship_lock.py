@@ -11,7 +11,8 @@ import sys
 
 import pytest
 
-from tests.client.spooling import PATIENT, Host, eventually, runs
+from tests.client.spooling import Host, eventually, runs
+from tests.patience import PATIENCE_S
 
 pytestmark = pytest.mark.integration
 
@@ -65,7 +66,7 @@ def test_the_command_locks_anew_and_goes_on(host: Host) -> None:
         eventually(lambda: host.shipper() == command.pid)  # it was written to the new file
         executor.end()
         command.send_signal(signal.SIGTERM)
-        assert command.wait(PATIENT) == 0
+        assert command.wait(PATIENCE_S) == 0
     host.check()
 
 
@@ -88,6 +89,6 @@ def test_more_spools_than_files_that_it_may_have_open_at_first(host: Host) -> No
     with ship(host, files=64) as command:
         many.end()
         command.send_signal(signal.SIGTERM)
-        assert command.wait(PATIENT) == 0
+        assert command.wait(PATIENCE_S) == 0
     assert len(host.told()) == 40
     assert host.check() == 0

@@ -15,9 +15,9 @@ from headstart.shipper import MAX_AGE_S
 from headstart.usage import PART, Usage
 from tests.client.on_disk import Backlog, event, numbers, open_backlog, open_spool, read_all
 from tests.client.spooling import eventually
+from tests.patience import PATIENCE_S
 
 FIELDS = {"event_type": "task_complete", "workflow_type": "w", "workflow_id": "w"}
-PATIENT = 120.0
 
 
 def test_a_disk_that_hangs_holds_up_the_syncing_thread_alone(
@@ -27,7 +27,7 @@ def test_a_disk_that_hangs_holds_up_the_syncing_thread_alone(
 
     def hangs(descriptor: int) -> None:
         waiting[threading.current_thread().name] += 1
-        back.wait(PATIENT)
+        back.wait(PATIENCE_S)
         fsync(descriptor)
 
     monkeypatch.setattr("headstart.spool.os.fsync", hangs)

@@ -27,6 +27,7 @@ from deploy.system import System
 from headstart.contexts import redis_key
 from headstart.events import new_id
 from sinks.epochs import REDIS_KEY
+from tests.patience import PATIENCE_S
 from topics.reading import read_records, topic_state
 
 PARTITIONS = 4
@@ -179,7 +180,7 @@ ENVIRONMENT = {name: value for name, value in os.environ.items() if "HEADSTART" 
 
 class Headstart(Protocol):
     def __call__(
-        self, *arguments: str | Path, stdin: str | None = None, seconds: float = 60
+        self, *arguments: str | Path, stdin: str | None = None, seconds: float = PATIENCE_S
     ) -> subprocess.CompletedProcess[str]: ...
 
 
@@ -188,7 +189,7 @@ def headstart(tmp_path: Path) -> Headstart:
     """Run a command to its end, where no data directory is found by chance."""
 
     def run(
-        *arguments: str | Path, stdin: str | None = None, seconds: float = 60
+        *arguments: str | Path, stdin: str | None = None, seconds: float = PATIENCE_S
     ) -> subprocess.CompletedProcess[str]:
         return subprocess.run(
             [sys.executable, "-m", "cli", *map(str, arguments)],
@@ -213,7 +214,7 @@ class Running:
     err: Path
     files: list[IO[bytes]] = field(default_factory=list)
 
-    def until(self, text: str, seconds: float = 60) -> str:
+    def until(self, text: str, seconds: float = PATIENCE_S) -> str:
         """Wait until it says `text` on either stream; return all of stdout."""
         deadline = time.monotonic() + seconds
         while text not in self.out.read_text() + self.err.read_text():
@@ -222,7 +223,7 @@ class Running:
             time.sleep(0.05)
         return self.out.read_text()
 
-    def end(self, number: signal.Signals, seconds: float = 10) -> int:
+    def end(self, number: signal.Signals, seconds: float = PATIENCE_S) -> int:
         """Signal it; return its exit code, which must come in time."""
         self.process.send_signal(number)
         return self.process.wait(seconds)
@@ -272,7 +273,7 @@ def wait_gone() -> Callable[..., None]:
     return gone
 
 
-def gone(pids: Mapping[str, int], seconds: float = 10) -> None:
+def gone(pids: Mapping[str, int], seconds: float = PATIENCE_S) -> None:
     """Until none of the processes runs; one that nobody has reaped yet does not count."""
     deadline = time.monotonic() + seconds
     while left := [pid for pid in pids.values() if _runs(pid)]:

@@ -14,6 +14,7 @@ from deploy.system import System
 from headstart.contexts import event_key
 from headstart.events import MAX_EVENT_BYTES
 from processing.placement import owner
+from tests.patience import PATIENCE_S
 from topics.catalogue import DEAD_LETTERS, EPISODES_GROUP, EVENTS, THRESHOLDS_GROUP
 
 pytestmark = pytest.mark.integration
@@ -59,7 +60,7 @@ class Door:
         return asyncio.run(send(self._kafka, where, self.key, value))
 
     def refused(self) -> list[tuple[bytes, dict[str, str]]]:
-        assert self._system.drain(30)
+        assert self._system.drain(PATIENCE_S)
         return [
             (record.value, {name: value.decode() for name, value in record.headers})
             for record in self._read(DEAD_LETTERS.name)[self._known :]

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from deploy.system import System
+from tests.patience import PATIENCE_S
 from topics.catalogue import TOPICS
 
 pytestmark = pytest.mark.integration
@@ -30,7 +31,7 @@ def events(
     ended = headstart("emit", write_events(made), "--kafka", system.addresses.kafka)
     assert (ended.returncode, ended.stdout) == (0, ""), ended.stderr
     assert "12 events sent, 0 lines refused" in ended.stderr
-    assert system.drain(30)
+    assert system.drain(PATIENCE_S)
     return made
 
 
@@ -146,7 +147,7 @@ def test_emit_from_stdin_names_the_lines_that_it_refuses(
     said = ended.stderr.splitlines()
     assert [line.split(":")[:2] for line in said] == [["-", "2"], ["-", "4"], ["-", "5"]]
     assert "confidence: must be at least 0 and at most 1, not 7" in said[1]
-    assert system.drain(30)
+    assert system.drain(PATIENCE_S)
     assert stored.ids() == sorted(event["id"] for event in good)
 
 

@@ -15,6 +15,7 @@ from redis import Redis
 
 from deploy.system import System
 from headstart.contexts import MODES, modes_key, redis_key
+from tests.patience import PATIENCE_S
 from topics.command_log import send_commands
 from topics.commands import ModeCommand, ThresholdOverride
 
@@ -37,7 +38,7 @@ def config(system: System, headstart: Any) -> Callable[..., Answer]:
     return run
 
 
-def until(condition: Callable[[], bool], seconds: float = 60) -> None:
+def until(condition: Callable[[], bool], seconds: float = PATIENCE_S) -> None:
     deadline = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < deadline

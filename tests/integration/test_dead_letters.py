@@ -15,6 +15,7 @@ from deploy.system import System
 from headstart.contexts import event_key
 from processing.placement import owner
 from processing.replaying import replay_of
+from tests.patience import PATIENCE_S
 from topics.catalogue import EPISODES_GROUP, EVENTS, THRESHOLDS_GROUP
 from topics.epoch import read_epoch
 from topics.letter_log import LetterLog, LetterSender
@@ -43,7 +44,7 @@ class Desk:
         """Produce one record as third parties do; return its offset once all agents saw it."""
         where = self.partition if partition is None else partition
         offset = asyncio.run(send(self.kafka, where, self.key, value))
-        assert self.system.drain(30)
+        assert self.system.drain(PATIENCE_S)
         return offset
 
     def run(self, *arguments: str | Path, stdin: str | None = None) -> Any:
@@ -110,7 +111,7 @@ def test_a_bad_event_is_corrected_for_one_group_and_then_for_the_other(
     corrected.write_text(json.dumps({**bad, "confidence": 0.7}))
     done = desk.json("replay", episodes["at"], "--file", corrected, "--yes")
     assert done == {"replayed": 1, "not_replayed": []}
-    assert desk.system.drain(30)
+    assert desk.system.drain(PATIENCE_S)
     assert stored.ids() == sorted([good["id"], bad["id"]])
     assert stored.counted("refund")["workflow_type=refund"] == 1, "not for the other group"
     last = read_topic(EVENTS.name)
@@ -127,7 +128,7 @@ def test_a_bad_event_is_corrected_for_one_group_and_then_for_the_other(
     (left,) = desk.listed(offset)
     assert left["group"] == THRESHOLDS_GROUP
     desk.json("replay", thresholds["at"], "--file", corrected, "--yes")
-    assert desk.system.drain(30)
+    assert desk.system.drain(PATIENCE_S)
     assert stored.ids() == sorted([good["id"], bad["id"]]), "stored once"
     assert stored.counted("refund")["workflow_type=refund"] == 2
     assert desk.listed(offset) == []
@@ -151,7 +152,7 @@ def test_one_file_corrects_an_event_for_both_groups(
     assert refused.returncode == 1
     assert "--file corrects one event" in refused.stderr
     assert desk.json("replay", *at, "--file", corrected, "--yes")["replayed"] == 2
-    assert desk.system.drain(30)
+    assert desk.system.drain(PATIENCE_S)
     assert stored.ids() == [bad["id"]]
     assert stored.counted("refund")["workflow_type=refund"] == 1
 
@@ -166,7 +167,7 @@ def test_what_strayed_is_replayed_to_the_partition_of_its_key(
     assert stored.counted("refund") == {}
     filters = ("--all", "--group", "thresholds", "--reason", f"partition {desk.partition};")
     assert desk.json("replay", *filters, "--since", "10m", "--yes")["replayed"] >= 1
-    assert desk.system.drain(30)
+    assert desk.system.drain(PATIENCE_S)
     assert stored.ids() == [strayed["id"]]
     assert stored.counted("refund")["workflow_type=refund"] == 1
 
@@ -193,7 +194,7 @@ def test_a_replay_repeated_after_a_crash_stores_once(
         assert (await LetterLog.open(desk.kafka)).handling(letter) is None
 
     asyncio.run(twice())
-    assert desk.system.drain(30)
+    assert desk.system.drain(PATIENCE_S)
     assert stored.ids() == [bad["id"]]
 
 

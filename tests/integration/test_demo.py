@@ -116,7 +116,7 @@ def test_interrupted_twice_then_to_its_end(
         assert "Traceback" not in running.err.read_text()
 
     html = tmp_path / "report.html"
-    ended = headstart("demo", "--seconds", "6", "--html", html, "--json", *where, seconds=120)
+    ended = headstart("demo", "--seconds", "6", "--html", html, "--json", *where)
     found = summary(ended)
     assert f"{html}: open it in a browser" in ended.stderr
     assert f"{found['predictions']:,} guessed tool calls" in html.read_text()

@@ -11,6 +11,7 @@ import pytest
 
 from deploy.system import System
 from headstart import Thresholds
+from tests.patience import PATIENCE_S
 
 pytestmark = pytest.mark.integration
 
@@ -27,13 +28,13 @@ def test_it_runs(system: System, tmp_path: Path) -> None:
         [sys.executable, str(EXAMPLE), at.kafka, at.redis],
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=PATIENCE_S,
         check=False,
         env={**os.environ, "HEADSTART_SPOOL": str(tmp_path)},
     )
     assert (ran.returncode, ran.stderr) == (0, "")
     assert ran.stdout == "140 events acknowledged\n"
-    assert system.drain(30)
+    assert system.drain(PATIENCE_S)
     with Thresholds(at.redis) as thresholds:
         answer = thresholds.get(workflow_type="refund", domain="retail", user_id="u7")
     assert answer.level == "workflow_type=refund/domain=retail/user_id=u7"

@@ -11,6 +11,7 @@ import pytest
 
 from deploy.system import System
 from tests.cli.examples import commands, examples
+from tests.patience import PATIENCE_S
 
 pytestmark = pytest.mark.integration
 
@@ -47,7 +48,7 @@ def known(
     events = [judged("default", user_id="u7") for _ in range(3)]
     ended = headstart("emit", write_events(events), "--kafka", system.addresses.kafka)
     assert ended.returncode == 0, ended.stderr
-    assert system.drain(60)
+    assert system.drain(PATIENCE_S)
 
 
 def test_they_do_what_they_say(system: System, headstart: Any, known: None) -> None:
@@ -59,17 +60,17 @@ def test_they_do_what_they_say(system: System, headstart: Any, known: None) -> N
             lines = [*lines, FOLLOWED_BY[name].split()]
         for words in lines:
             given = [word for word in words if word not in {"--kafka", "broker:9092"}]
-            ended = headstart(*given, "--data", system.data, seconds=240)
+            ended = headstart(*given, "--data", system.data)
             assert ended.returncode == 0, (given, ended.stdout, ended.stderr)
             assert "Traceback" not in ended.stderr
             assert ended.stdout or ended.stderr, given
 
 
 def test_top_sees_the_workers(system: System, headstart: Any, known: None) -> None:
-    ended = headstart("top", "--looks", "1", "--data", system.data, seconds=240)
+    ended = headstart("top", "--looks", "1", "--data", system.data)
     assert (ended.returncode, ended.stderr) == (0, "")
     assert ended.stdout.startswith("HEALTHY  ")
-    ended = headstart("status", "--json", "--data", system.data, seconds=240)
+    ended = headstart("status", "--json", "--data", system.data)
     found = json.loads(ended.stdout)
     assert [each["worker"] for each in found["workers"]] == ["episodes", "thresholds", "history"]
     assert all(each["trouble"] is None and each["age_s"] > 0 for each in found["workers"])
@@ -81,7 +82,7 @@ def test_the_second_worker_on_a_directory_is_told_who_has_it(
     """The first is the supervisor's own."""
     assert system.supervisor is not None
     holder = system.supervisor.pids["episodes"]
-    ended = headstart("worker", "episodes", "--data", system.data, seconds=240)
+    ended = headstart("worker", "episodes", "--data", system.data)
     assert (ended.returncode, ended.stdout) == (1, "")
     (line,) = [each for each in ended.stderr.splitlines() if each.startswith("error: ")]
     assert f"process {holder}" in line

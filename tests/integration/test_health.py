@@ -23,6 +23,7 @@ from psycopg.conninfo import conninfo_to_dict, make_conninfo
 from deploy.local import Addresses, Stack, StackConfig
 from deploy.system import prepare
 from headstart import Emitter
+from tests.patience import PATIENCE_S
 
 pytestmark = [pytest.mark.integration, pytest.mark.slow]
 
@@ -226,7 +227,7 @@ def test_workers_whose_service_is_away_end_in_time_all_the_same(
     assert workers["thresholds"].end(signal.SIGTERM, 10) == 0
 
 
-def until(condition: Callable[[], bool], seconds: float = 60) -> None:
+def until(condition: Callable[[], bool], seconds: float = PATIENCE_S) -> None:
     deadline = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < deadline

@@ -53,5 +53,5 @@ def test_what_was_learned_goes_and_comes_back_and_the_log_says_the_same(
     stored.until(lambda: stored.served("").get("default", {}).get("outcomes") == 30, 150)
     assert system.drain(60.0)
     places = ("--postgres", at.postgres, "--redis", at.redis)
-    verified = headstart("verify", *kafka, *places, "--json", seconds=240)
+    verified = headstart("verify", *kafka, *places, "--json")
     assert json.loads(verified.stdout)["counts"] == {}, verified.stderr

@@ -20,13 +20,13 @@ from deploy.system import System
 from headstart.shipping import ship
 from tests.faults.checker import check
 from tests.faults.executor import Work, command
+from tests.patience import PATIENCE_S
 from topics.catalogue import EVENTS
 from topics.reading import topic_state
 
 pytestmark = pytest.mark.integration
 
 KILLS = 6
-PATIENT = 120.0
 FEW = 2_000  # bytes of ids: what an executor has told since it began
 
 
@@ -65,12 +65,12 @@ class Fleet:
     def stop(self) -> None:
         for _, process in self.running:
             process.terminate()
-            process.wait(PATIENT)
+            process.wait(PATIENCE_S)
         self.running.clear()
 
 
 def wait(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + PATIENT
+    deadline = time.monotonic() + PATIENCE_S
     while not condition():
         assert time.monotonic() < deadline
         time.sleep(0.02)
@@ -100,8 +100,8 @@ def test_executors_and_the_shipper_killed_again_and_again(
         fleet.kill_shipper()
         fleet.start()
     fleet.stop()
-    assert ship(fleet.spool, drain=True, timeout_s=PATIENT) == 0
-    assert system.drain(PATIENT)
+    assert ship(fleet.spool, drain=True, timeout_s=PATIENCE_S) == 0
+    assert system.drain(PATIENCE_S)
     checked = check(at, tenant, fleet.journal, dict(begin))
     assert checked.ok, checked
     assert checked.emitted > 0

@@ -60,7 +60,7 @@ def test_a_choice_reaches_every_partition_and_the_next_outcomes_follow_it(
 
     places = ("--postgres", at.postgres, "--redis", at.redis)
     assert system.drain(60.0)
-    verified = headstart("verify", *kafka, *places, "--json", seconds=240)
+    verified = headstart("verify", *kafka, *places, "--json")
     assert json.loads(verified.stdout)["counts"] == {}, verified.stderr
 
 

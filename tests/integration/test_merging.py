@@ -23,6 +23,7 @@ from processing.merging import AT_ONCE, LEAST
 from processing.rows import CONTEXT, DEFAULT, context_of, decode_context, default_key
 from replay.table import Rows, read_whole_table
 from tests.integration.test_restart import until
+from tests.patience import PATIENCE_S
 from topics.catalogue import EVENTS
 from topics.controls import Default, Learned, decode_control, is_control
 from topics.epoch import read_epoch
@@ -171,7 +172,7 @@ def test_the_merger_killed_in_mid_merge_leaves_every_tenant_one_default(
 
     # Where a look fell into the middle of the events, what is right is said a minute later.
     until(system, lambda: not wrong(tables(at.kafka), tenants), 150)
-    assert system.drain(60)
+    assert system.drain(PATIENCE_S)
     found = tables(at.kafka)
     assert wrong(found, tenants) == []
     learner = policy(LEARNER)
@@ -185,5 +186,5 @@ def test_the_merger_killed_in_mid_merge_leaves_every_tenant_one_default(
         assert served["default"]["speculate"] == _answer(default, learner)
     assert len(states) == TENANTS
     places = ("--kafka", at.kafka, "--postgres", at.postgres, "--redis", at.redis)
-    verified = headstart("verify", *places, "--json", seconds=240)
+    verified = headstart("verify", *places, "--json")
     assert json.loads(verified.stdout)["counts"] == {}, verified.stderr

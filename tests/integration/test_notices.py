@@ -17,6 +17,7 @@ import pytest
 from deploy.system import System
 from headstart import Emitter
 from processing.noticing import Key, Known, take, watchable
+from tests.patience import PATIENCE_S
 from topics.catalogue import EVENTS, NOTICES, THRESHOLDS
 from topics.controls import CONTROL_HEADER
 from topics.notices import Notice, decode_notice
@@ -26,7 +27,6 @@ pytestmark = pytest.mark.integration
 
 Event = dict[str, Any]
 Told = Callable[[], list[Notice]]
-PATIENCE_S = 240.0
 
 
 def drifting(judged: Callable[..., Event], tenant: str, outcomes: int) -> list[Event]:

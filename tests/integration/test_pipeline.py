@@ -21,6 +21,7 @@ from learners.outcome import Outcome
 from learners.policy import State
 from learners.registry import DEFAULT, POLICIES
 from processing.placement import owner
+from tests.patience import PATIENCE_S
 from topics.catalogue import EVENTS, THRESHOLDS
 
 pytestmark = pytest.mark.integration
@@ -120,7 +121,7 @@ def test_every_event_once_and_the_thresholds_of_a_plain_replay(
     emitted = [predictions(tenant, process, 400) for process in (0, 1)]
     for wave in (slice(400), slice(400, None)):
         emit_from_processes(kafka, [write_events(events[wave]) for events in emitted])
-        assert system.drain(30)
+        assert system.drain(PATIENCE_S)
 
     ids = sorted(event["id"] for events in emitted for event in events)
     assert stored.ids() == ids

@@ -16,6 +16,7 @@ from aiokafka import AIOKafkaProducer
 from deploy.local import StackConfig
 from deploy.system import System
 from headstart.contexts import event_key
+from tests.patience import PATIENCE_S
 from topics.catalogue import DEAD_LETTERS, EPISODES_GROUP, EVENTS, THRESHOLDS_GROUP
 from topics.letters import letter_of
 from topics.reading import read_records, topic_state
@@ -83,7 +84,7 @@ def test_a_run_of_bad_records_stops_both_workers_until_the_limit_is_raised(
         stored = stored_at(at, tenant)
         for value in (first, bad, bad):  # five bad events a record, and no run of three records
             emit(system, tenant, value)
-            assert system.drain(30)
+            assert system.drain(PATIENCE_S)
         before = {EPISODES_GROUP: 10, THRESHOLDS_GROUP: 10}
         assert letters(system) == before
 
@@ -100,7 +101,7 @@ def test_a_run_of_bad_records_stops_both_workers_until_the_limit_is_raised(
         system.supervisor.stop()
         system._environment[RUN] = "0"
         system._start_workers(system.addresses)
-        assert system.drain(30)
+        assert system.drain(PATIENCE_S)
         assert letters(system) == {EPISODES_GROUP: 20, THRESHOLDS_GROUP: 20}
         assert stored.ids() == sorted(event["id"] for event in good)
         assert stored.counted("refund")["workflow_type=refund"] == 3

@@ -17,6 +17,7 @@ from deploy.system import System
 from headstart import Emitter
 from headstart.contexts import DEFAULT_PATH
 from processing.liveness import REPORT_FILE, decode_report
+from tests.patience import PATIENCE_S
 
 pytestmark = pytest.mark.integration
 
@@ -47,7 +48,7 @@ def stream(kafka: str, tenant: str, judged: Callable[..., Event]) -> Iterator[li
         emitter.close()
 
 
-def until(system: System, condition: Callable[[], bool], seconds: float = 60) -> None:
+def until(system: System, condition: Callable[[], bool], seconds: float = PATIENCE_S) -> None:
     """Watch over the system, which starts workers again, until the condition holds."""
     deadline = time.monotonic() + seconds
     while not condition():
@@ -78,7 +79,7 @@ def test_each_worker_killed_in_mid_stream(
         until(system, lambda: system.supervisor.restarts == restarts + 3)  # type: ignore[union-attr]
         until(system, lambda: system.supervisor.ready)  # type: ignore[union-attr]
     assert not set(before.values()) & set(system.supervisor.pids.values())
-    assert system.drain(60)
+    assert system.drain(PATIENCE_S)
     assert stored.ids() == sorted(event["id"] for event in events)
     assert stored.counted(*TYPES) == counts(events)
     history = stored.query(
@@ -143,7 +144,7 @@ def test_a_spare_takes_over_from_a_killed_worker(
         assert f"its spare (pid {supervisor.pids['thresholds']}) takes over" in line
         until(system, lambda: supervisor.ready)
         until(system, lambda: supervisor.spared)
-    assert system.drain(60)
+    assert system.drain(PATIENCE_S)
     assert stored.counted(*TYPES) == counts(events)
 
 
@@ -163,11 +164,11 @@ def test_each_worker_ends_well_when_asked(
         pids = dict(system.supervisor.pids)
         for pid in pids.values():
             os.kill(pid, signal.SIGTERM)
-        until(system, lambda: len(said) >= 3, seconds=10)
+        until(system, lambda: len(said) >= 3)
         until(system, lambda: system.supervisor.restarts == restarts + 3)  # type: ignore[union-attr]
         until(system, lambda: system.supervisor.ready)  # type: ignore[union-attr]
     for name in pids:
         assert any(f"worker {name} ended with exit code 0" in line for line in said), said
-    assert system.drain(60)
+    assert system.drain(PATIENCE_S)
     assert stored.ids() == sorted(event["id"] for event in events)
     assert stored.counted(*TYPES) == counts(events)

@@ -19,6 +19,7 @@ from aiokafka import AIOKafkaProducer
 from deploy.local import StackConfig
 from deploy.system import System
 from headstart.contexts import event_key
+from tests.patience import PATIENCE_S
 from topics.catalogue import EVENTS
 
 pytestmark = pytest.mark.integration
@@ -101,7 +102,7 @@ def place(
     assert _run("headstart emit events.jsonl", alone, tmp_path).returncode == 0
     for _ in range(7):  # one by one: the dead letters of both groups lie side by side
         asyncio.run(_produce(alone.addresses.kafka, judged("acme", confidence=7.0)))
-        assert alone.drain(60)
+        assert alone.drain(PATIENCE_S)
     return tmp_path
 
 
@@ -122,7 +123,7 @@ def _run(text: str, system: System, place: Path) -> subprocess.CompletedProcess[
     }
     return subprocess.run(
         ["bash", "-euo", "pipefail", "-c", f"exec < <(yes)\n{text}"],
-        cwd=place, env=environment, capture_output=True, text=True, timeout=240,
+        cwd=place, env=environment, capture_output=True, text=True, timeout=PATIENCE_S,
         check=False,
     )  # fmt: skip
 
@@ -153,7 +154,7 @@ def test_every_snippet_runs(alone: System, place: Path, page: str) -> None:
             script = re.sub(rf"(?m){line}(?=\s)", instead, script)
         ended = _run(script, alone, place)
         assert ended.returncode == 0, (text, ended.stdout, ended.stderr)
-        assert alone.drain(60)
+        assert alone.drain(PATIENCE_S)
     if page == "how-to":
         assert "Backtest" in (place / "report.html").read_text()
 

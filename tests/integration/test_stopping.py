@@ -22,6 +22,7 @@ from deploy.system import prepare
 from headstart import Emitter
 from headstart.contexts import redis_key
 from processing.liveness import Report, decode_report
+from tests.patience import PATIENCE_S
 from topics.admin import committed_offsets
 
 Event = dict[str, Any]
@@ -131,7 +132,7 @@ class Worker:
 
 
 def until(
-    condition: Callable[[], bool], seconds: float = 60, workers: Sequence[Worker] = ()
+    condition: Callable[[], bool], seconds: float = PATIENCE_S, workers: Sequence[Worker] = ()
 ) -> None:
     deadline = time.monotonic() + seconds
     while not condition():

@@ -15,6 +15,7 @@ import pytest
 from deploy.local import StackConfig
 from deploy.system import System
 from headstart import Emitter
+from tests.patience import PATIENCE_S
 
 pytestmark = [pytest.mark.integration, pytest.mark.slow]
 
@@ -31,7 +32,7 @@ class Watched:
         self.system, self.said, self.emit = system, said, emit
         self.supervisor = system.supervisor
 
-    def until(self, condition: Callable[[], bool], seconds: float = 60) -> None:
+    def until(self, condition: Callable[[], bool], seconds: float = PATIENCE_S) -> None:
         """Watch over it, which starts workers again, until the condition holds."""
         deadline = time.monotonic() + seconds
         while not condition():
@@ -79,7 +80,7 @@ def test_stopped_workers_are_ended_and_started_again(
         assert any(f"worker {name} is stuck: it has not reported" in line for line in said), said
         assert any(f"worker {name} was ended by SIGKILL" in line for line in said), said
     assert not set(before.values()) & set(supervisor.pids.values())
-    assert watched.system.drain(60)
+    assert watched.system.drain(PATIENCE_S)
     assert stored.ids() == sorted(event["id"] for event in events)
     assert stored.counted(*TYPES) == counts(events)
     assert supervisor.restarts == 3, said
@@ -96,6 +97,6 @@ def test_lag_without_progress_is_noticed_although_everything_answers(
         events = watched.emit()
         watched.until(lambda: any("episodes is stuck: it lags by" in line for line in said))
     watched.until(lambda: supervisor.restarts == 1 and supervisor.ready)
-    assert watched.system.drain(60)
+    assert watched.system.drain(PATIENCE_S)
     assert stored.ids() == sorted(event["id"] for event in events)
     assert supervisor.restarts == 1, said
