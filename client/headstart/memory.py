@@ -186,7 +186,8 @@ class Memory:
     def refused(self, event: bytes, reason: str) -> None:
         """Say which event was lost, and count it."""
         log.error("an event was lost: %s: %.200r", reason, event)
-        self._lost += 1
+        with self._changed:  # a caller whose event was dropped counts too
+            self._lost += 1
         self.delivered()
 
     def expired(self) -> bool:
