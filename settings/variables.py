@@ -23,6 +23,7 @@ EXECUTOR: Final = {
     "HEADSTART_SHIPPER": ("process", "who sends them: process, thread or none"),
     "HEADSTART_SCRUB": ("shipper", "where secrets are taken out: shipper, emit or off"),
     "HEADSTART_COMPRESSION": ("", "of large frames: zstd or lz4"),
+    "HEADSTART_CLIENT_ID": ("headstart", "who the broker's quotas take this executor for"),
     "HEADSTART_MODE": ("act", "how far executors go at the most: off, observe or act"),
     "HEADSTART_DEBUG": ("", "anything: a failing command shows its traceback"),
 }

@@ -20,6 +20,7 @@ from headstart.scrubbing import Scrubbing, read_scrubbing
 SPOOL_FILE: Final = "spool.json"
 ACKED_FILE: Final = "acked"
 QUARANTINE: Final = "quarantine"
+CLIENT_ID: Final = "headstart"
 NEW: Final = ".new-"
 """Prefix of a spool that is being made: readers leave it alone."""
 _ACKED = struct.Struct("<QQQI")
@@ -32,13 +33,17 @@ class SpoolUnavailable(OSError):
 
 @dataclass(frozen=True)
 class Target:
-    """Where a spool's events go, and how. `linger_s`: how long a frame may fill."""
+    """Where a spool's events go, and how.
+
+    `linger_s`: how long a frame may fill. `client_id`: who sends, as the broker's quotas see it.
+    """
 
     kafka: str
     topic: str
     linger_s: float
     compression: Compression | None = None
     scrub: Scrubbing = field(default_factory=Scrubbing)
+    client_id: str = CLIENT_ID
 
 
 def described_target(described: Mapping[str, Any]) -> Target:
@@ -49,6 +54,7 @@ def described_target(described: Mapping[str, Any]) -> Target:
         float(described["linger_s"]),
         described.get("compression"),
         read_scrubbing(described.get("scrub", {})),
+        str(described.get("client_id", CLIENT_ID)),
     )
 
 

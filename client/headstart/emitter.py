@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 import os
+import re
 import threading
 import time
 from collections import deque
@@ -24,7 +25,7 @@ from headstart import metrics
 from headstart.acceptance import accepts
 from headstart.compression import Compression, require_codec
 from headstart.contexts import event_key
-from headstart.directory import Target, default_directory
+from headstart.directory import CLIENT_ID, Target, default_directory
 from headstart.durable import Durable
 from headstart.events import InvalidEvent, fill_in
 from headstart.keeping import Mode
@@ -40,6 +41,7 @@ __all__ = ["DEFAULT_BUFFER", "TOPIC", "BufferFull", "Emitter", "NotDelivered"]
 
 TOPIC: Final = "headstart.events"
 DEFAULT_BUFFER: Final = 100_000
+_CLIENT_ID: Final = re.compile(r"[A-Za-z0-9._-]{1,249}")
 
 
 class NotDelivered(TimeoutError):
@@ -70,6 +72,7 @@ class Emitter:
         on_full: OnFull | None = None,
         scrub: Where | Scrubbing | None = None,
         compression: Compression | None = None,
+        client_id: str | None = None,
     ) -> None:
         """`kafka`: host:port[,host:port]. `linger_s`: how long a frame may fill, in seconds.
 
@@ -79,13 +82,16 @@ class Emitter:
         `block` or `drop_oldest`, as in `SpoolSettings`. `scrub`: where secrets are taken out,
         default HEADSTART_SCRUB, else `shipper`. `compression` of large frames, default
         HEADSTART_COMPRESSION, else none; it needs cramjam here and where it is shipped.
+        `client_id`: who the broker's quotas take us for, default HEADSTART_CLIENT_ID, else
+        `headstart`; each has a producer of its own in the shipper.
         Raises `SpoolUnavailable` where no spool directory can be told, `ValueError`.
         """
         self.kafka, self.topic, self.linger_s = kafka, topic, linger_s
         self._outbox: Outbox
         scrubbing = _scrubbing(scrub)
         self._scrub = scrubber(scrubbing, "emit")
-        target = Target(kafka, topic, linger_s, _compression(compression), scrubbing)
+        named = _client_id(client_id)
+        target = Target(kafka, topic, linger_s, _compression(compression), scrubbing, named)
         if durable:
             settings = _settings(spool)
             settings = replace(settings, on_full=on_full or settings.on_full)
@@ -269,6 +275,13 @@ def _compression(compression: Compression | None) -> Compression | None:
     named = compression or os.environ.get("HEADSTART_COMPRESSION") or None
     require_codec(named)
     return named  # type: ignore[return-value]
+
+
+def _client_id(client_id: str | None) -> str:
+    named = client_id or os.environ.get("HEADSTART_CLIENT_ID") or CLIENT_ID
+    if not _CLIENT_ID.fullmatch(named):
+        raise ValueError(f"client_id must be 1 to 249 of A-Z a-z 0-9 . _ -, not {named!r:.300}")
+    return named
 
 
 def _encode(record: dict[str, Any], now_ms: int) -> bytes:

@@ -17,6 +17,7 @@ from aiokafka.errors import KafkaError, MessageSizeTooLargeError
 
 from headstart.compressing import FrameProducer, end_producer, start_producer
 from headstart.compression import Compression
+from headstart.directory import CLIENT_ID
 from headstart.frames import cut_frames, encode_frame
 
 log = logging.getLogger("headstart")
@@ -60,11 +61,12 @@ class Sender:
         kafka: str,
         topic: str,
         compression: Compression | None = None,
+        client_id: str = CLIENT_ID,
         where: str = "in memory",
     ) -> None:
         """`where`: where events wait while no broker answers, for the log."""
         self.kafka, self.topic, self._where = kafka, topic, where
-        self._compression = compression
+        self._compression, self._client_id = compression, client_id
         self.waiting_bytes = 0
         self._queues: dict[bytes, deque[tuple[bytes, Receipt]]] = {}
         self._tasks: dict[bytes, asyncio.Task[None]] = {}
@@ -164,6 +166,7 @@ class Sender:
                     producer = await start_producer(
                         self.kafka,
                         compression=self._compression,
+                        client_id=self._client_id,
                         max_batch_size=1_000_000,
                         max_request_size=1_048_576,
                         request_timeout_ms=30_000,

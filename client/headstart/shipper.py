@@ -86,7 +86,7 @@ class Shipper:
         self._watched: dict[str, _Watched] = {}
         self._lively: dict[str, _Watched] = {}
         self._unreadable: set[str] = set()
-        self._senders: dict[tuple[str, str, Compression | None], Sender] = {}
+        self._senders: dict[tuple[str, str, Compression | None, str], Sender] = {}
         self._rounded = self._listed = self._moved = 0.0
         self._pause_s = ACTIVE_S
         self._blocked = False
@@ -237,7 +237,8 @@ class Shipper:
         return bool(items)
 
     def _sender(self, target: Target) -> Sender:
-        address = (self._kafka or target.kafka, target.topic, target.compression)
+        kafka = self._kafka or target.kafka
+        address = (kafka, target.topic, target.compression, target.client_id)
         if address not in self._senders:
             self._senders[address] = Sender(*address, where=f"in {self.directory}")
         return self._senders[address]

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import orjson
@@ -17,6 +18,7 @@ import pytest
 
 from headstart import BufferFull, Emitter, InvalidEvent, NotDelivered
 from headstart.contexts import event_key
+from headstart.directory import SPOOL_FILE
 from headstart.emitter import TOPIC
 from headstart.events import MAX_EVENT_BYTES
 from tests.patience import PATIENCE_S
@@ -338,3 +340,21 @@ def test_a_refused_event_takes_no_position(log: Log, make: Callable[..., Emitter
         [emitter.spool_id, 0],
         [emitter.spool_id, 1],
     ]
+
+
+def test_whom_the_broker_takes_it_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def described(client_id: str | None = None) -> str:
+        emitter = Emitter("127.0.0.1:1", spool=tmp_path, shipper="none", client_id=client_id)
+        emitter.emit(event_type="task_complete", workflow_type="w", workflow_id="w")
+        spool = tmp_path / emitter.spool_id / SPOOL_FILE
+        told: str = orjson.loads(spool.read_bytes())["client_id"]
+        with pytest.raises(NotDelivered):
+            emitter.close(0.0)
+        return told
+
+    assert described() == "headstart"
+    monkeypatch.setenv("HEADSTART_CLIENT_ID", "acme")
+    assert described() == "acme"
+    assert described("acme-eu") == "acme-eu"
+    with pytest.raises(ValueError, match="client_id must be"):
+        described("acme eu")
