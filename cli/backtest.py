@@ -107,7 +107,10 @@ def backtest(
     history = open_source(str(outcomes) if outcomes else source, reading, settings)
     names = [*(policy or []), *(more or [])]
     work = _work(history, names, grid or [], thresholds_out, suggest=outcomes is not None)
-    _show(_run(work, resume, processes), html, csv, json=json)
+    found = _run(work, resume, processes)
+    for tool in sorted(reading.scales.named.difference(found["read"]["scaled"])):
+        found["read"]["warnings"].append(f"{tool}: scaled, but no prediction is of such a tool")
+    _show(found, html, csv, json=json)
 
 
 def _scaled(reading: Any, gain: Sequence[str] | None, cost: Sequence[str] | None) -> Any:

@@ -60,7 +60,7 @@ class OutcomeFile:
     def read(self, unit: int, judge: Judge, notes: Notes, progress: Progress) -> None:  # noqa: ARG002
         """Let a judge have all outcomes."""
         size, scales = max(1, self.file.stat().st_size), self.reading.scales
-        span, read = self.reading.range, 0
+        span, read, unmet = self.reading.range, 0, scales.named
         with self.file.open("rb") as file:
             for line in parse_lines(_counted(file, notes), self.reading.levels, str(self.file)):
                 paths, outcome = line.judged
@@ -69,6 +69,7 @@ class OutcomeFile:
                     continue
                 if scales:
                     outcome = scales.applied(outcome, line.tool)
+                    unmet.discard(line.tool or "")
                 group = (
                     notes.predictions // ALONE
                     if line.workflow is None
@@ -80,6 +81,7 @@ class OutcomeFile:
                 if read % 10_000 == 0:
                     progress(file.tell() / size)
         judge.flush()
+        notes.scaled += scales.named - unmet
 
     def _chosen(self, line: Line) -> bool:
         chosen = self.reading.chosen

@@ -58,6 +58,8 @@ class Notes:
     unresolved: int = 0
     refused: int = 0
     filtered: int = 0
+    scaled: list[str] = field(default_factory=list)
+    """Tools with a scale of their own that were guessed, once for each unit."""
     named: list[str] = field(default_factory=list)
     warnings: list[str] = field(default_factory=list)
 
@@ -102,7 +104,7 @@ class _Heard(Contexts):
         self._judge = judge
         self.filtered = 0
         self._chosen, self._scales = chosen, scales
-        self.scaled = bool(scales)
+        self.scaled, self._unmet = bool(scales), scales.named
         self.chain_of: dict[Place, Chain] = {}
         """Of places that belong to this partition; none where they are filtered out."""
         self._now: _Found = (), 0, None
@@ -144,7 +146,12 @@ class _Heard(Contexts):
             return
         if self.scaled:
             outcome = self._scales.applied(outcome, tool)
+            self._unmet.discard(tool or "")
         self._judge.judge(chain, outcome, group, number)
+
+    def met(self) -> set[str]:
+        """Return the tools with a scale of their own that were guessed."""
+        return self._scales.named - self._unmet
 
     def _chain_at(self, place: Place) -> Chain:
         """Return the numbers of a context, none where it is filtered out."""
@@ -285,6 +292,7 @@ class Joiner(Partition):
         notes.unmatched += self._row.unmatched
         notes.unresolved += self._row.unresolved
         notes.filtered += self._heard.filtered
+        notes.scaled += self._heard.met()
 
 
 def _group_of(event: EventFields) -> int:

@@ -29,6 +29,11 @@ class Scales:
             return outcome
         return msgspec.structs.replace(outcome, gain=outcome.gain * gain, cost=outcome.cost * cost)
 
+    @property
+    def named(self) -> set[str]:
+        """The tools that have a factor of their own."""
+        return {*self.gain, *self.cost} - {""}
+
 
 def read_scales(gain: Sequence[str], cost: Sequence[str]) -> Scales:
     """Return the factors of `2` (all tools) and `search=2` (one). Raises `ValueError`."""

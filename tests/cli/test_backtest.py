@@ -73,6 +73,26 @@ def test_what_is_wrong_is_named(
     assert "Traceback" not in ended.stderr
 
 
+@pytest.mark.parametrize("log", [False, True])
+def test_a_scale_of_a_tool_that_nobody_guessed_is_pointed_out(
+    run: Run, tmp_path: Path, log: bool
+) -> None:
+    """Of an export the tool is that of the event, or of its guess; of outcomes, of the context."""
+    file = tmp_path / ("log.jsonl.zst" if log else "o.jsonl")
+    if log:
+        write(file, 10_000)
+    else:
+        tool = {"workflow_type": "refund", "tool_id": "search"}
+        line = {"context": tool, "confidence": 0.9, "correct": True, "gain": 4, "cost": 6, "at": 1}
+        file.write_text(json.dumps(line))
+    scales = ("--cost-scale", "search=2", "--gain-scale", "serch=3", "--cost-scale", "1.5")
+    ended = run("backtest", "--source", str(file), "td", "--json", *scales)
+    assert ended.returncode == 0, ended.stderr
+    said = "serch: scaled, but no prediction is of such a tool"
+    assert json.loads(ended.stdout)["read"]["warnings"] == [said]
+    assert said in ended.stderr
+
+
 def test_tune_confirms_on_the_later_part(run: Run, outcomes: Path) -> None:
     ended = run("tune", "--source", str(outcomes), "--policy", "td", "--processes", "1", "--json")
     assert ended.returncode == 0, ended.stderr
