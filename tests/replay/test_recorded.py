@@ -83,10 +83,10 @@ def digest(found: list[Any]) -> str:
 @pytest.mark.parametrize(
     ("more", "recorded"),
     [
-        ({}, "41e27951ff110afe"),
-        ({"split": Split(number=1_700)}, "dd427036b5c5c73e"),
-        ({"suggest": True}, "d1a672a9da730b62"),
-        ({"most_contexts": 100}, "cf1cdb309fe2f52f"),
+        ({}, "c5b84a86e8daf151"),
+        ({"split": Split(number=1_700)}, "2fd99efdca455960"),
+        ({"suggest": True}, "63906d33181372a5"),
+        ({"most_contexts": 100}, "87fafb9ec66fd6bf"),
     ],
 )
 def test_results_are_what_they_were(history: EventFile, more: Any, recorded: str) -> None:
