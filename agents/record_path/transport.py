@@ -163,6 +163,11 @@ class Consumer(StockConsumer):  # type: ignore[misc]
     def _new_offset(self, tp: TP) -> int | None:
         return self._committable.get(tp)
 
+    async def commit_and_end_transactions(self) -> None:
+        """Commit what was done last, also where a commit is under way: Faust takes it for this."""
+        await self.maybe_wait_for_commit_to_finish()
+        await super().commit_and_end_transactions()
+
     async def _add_gap(self, tp: TP, offset_from: int, offset_to: int) -> None:
         """Do nothing: holes are known from fetch positions, not from offsets seen."""
 

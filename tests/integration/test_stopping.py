@@ -175,7 +175,7 @@ def test_each_worker_commits_what_is_done_when_asked_to_end(
         each.start()
     until(lambda: all(each.ready() for each in workers))
     with stream(at.kafka, tenant, judged):
-        until(lambda: all(_has_done(each, 20) for each in workers), 60, workers)
+        until(lambda: all(_has_done(each, 20) for each in workers), workers=workers)
         took = {each.name: round(each.stop(), 2) for each in workers}
     with capsys.disabled():
         print(f"\nstopped under load within (s): {took}")
