@@ -3,14 +3,13 @@
 One line a record, as it lay in the topic: `{"partition": n, "offset": n, "timestamp": ms, "key":
 text, "value": [events]}`, `headers` where it has any, `base64` in the place of `value` where it is
 no JSON. The first line says what the file is, the last that it is whole. Lines of one partition
-make a zstd frame; before each stands a skippable frame that says its length and partition, so that
-a reader takes only what it wants, in bounded memory.
+make a piece (`pieces`): a zstd frame behind a head that says its length, partition and checksum, so
+that a reader takes only what it wants, in bounded memory.
 """
 
 from __future__ import annotations
 
 import base64
-import struct
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from io import BufferedReader, BufferedWriter
@@ -19,7 +18,6 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, Self
 
-import cramjam
 import msgspec
 import orjson
 
@@ -27,15 +25,12 @@ from processing.records import Headers, RecordBatch
 from replay.histories import NothingThere, Progress, Range, Reading, largest_first, read_records_of
 from replay.joining import Notes
 from replay.judge import Judge
+from replay.pieces import Head, NotAPiece, body, encode_piece, heads
 from topics.catalogue import EVENTS
 
 FORMAT: Final = 1
-SKIPPABLE: Final = 0x184D2A50
-"""A zstd frame that decoders pass over (RFC 8878, section 3.1.2)."""
 ZSTD: Final = b"\x28\xb5\x2f\xfd"
 FRAME_BYTES: Final = 1_000_000
-_HEAD = struct.Struct("<II")
-_LEVEL: Final = 3
 
 
 class NotAnExport(ValueError):
@@ -49,14 +44,6 @@ class ExportHeader(msgspec.Struct):
     epoch: int
     partitions: int
     source: str = ""
-
-
-class _Frame(msgspec.Struct, omit_defaults=True):
-    """What stands before a zstd frame. `partition`: -1 for the first and last line."""
-
-    bytes: int
-    partition: int = -1
-    records: int = 0
 
 
 class _Line(msgspec.Struct):
@@ -87,7 +74,7 @@ class Writer:
 
     def __enter__(self) -> Self:
         self._out = self._unfinished.open("wb")
-        self._frame([msgspec.json.encode(self.header) + b"\n"], _Frame(0))
+        self._write([msgspec.json.encode(self.header) + b"\n"], -1, 0)
         return self
 
     @property
@@ -110,15 +97,12 @@ class Writer:
 
     def _flush(self, partition: int) -> None:
         if lines := self._lines[partition]:
-            self._frame(lines, _Frame(0, partition, len(lines)))
+            self._write(lines, partition, len(lines))
         self._lines[partition], self._sizes[partition] = [], 0
 
-    def _frame(self, lines: list[bytes], frame: _Frame) -> None:
+    def _write(self, lines: list[bytes], partition: int, records: int) -> None:
         assert self._out is not None
-        packed = bytes(cramjam.zstd.compress(b"".join(lines), _LEVEL))
-        frame.bytes = len(packed)
-        said = msgspec.json.encode(frame)
-        self._out.write(_HEAD.pack(SKIPPABLE, len(said)) + said + packed)
+        self._out.write(encode_piece(lines, partition, records))
 
     def __exit__(
         self,
@@ -130,7 +114,7 @@ class Writer:
         if kind is None:
             for partition in list(self._lines):
                 self._flush(partition)
-            self._frame([orjson.dumps({"records": self.records}) + b"\n"], _Frame(0))
+            self._write([orjson.dumps({"records": self.records}) + b"\n"], -1, 0)
         self._out.close()
         if kind is None:
             self._unfinished.replace(self.file)
@@ -184,7 +168,7 @@ def _text(raw: bytes) -> str:
 def read_header(file: Path) -> ExportHeader:
     """Return what an export says of itself. Raises `NotAnExport` and `OSError`."""
     with file.open("rb") as read:
-        _, line = next(_frames(read, file, None), (None, b""))
+        _, line = next(_pieces(read, file, None), (None, b""))
     try:
         header = msgspec.json.decode(line, type=ExportHeader)
     except msgspec.MsgspecError as error:
@@ -199,42 +183,34 @@ def read_header(file: Path) -> ExportHeader:
     return header
 
 
-def _frames(
+def _pieces(
     read: BufferedReader, file: Path, partition: int | None, warnings: list[str] | None = None
-) -> Iterator[tuple[_Frame, bytes]]:
-    """Yield the frames of a partition, and those of no partition, decompressed.
+) -> Iterator[tuple[Head, bytes]]:
+    """Yield the pieces of a partition, and those of none. `warnings`: where damage is named."""
 
-    `warnings`: where a frame that is damaged is named; its records are passed over.
-    """
-    while head := read.read(_HEAD.size):
-        try:
-            magic, size = _HEAD.unpack(head)
-            if magic != SKIPPABLE:
-                raise ValueError("a frame without its head: was it compressed anew?")
-            frame = msgspec.json.decode(read.read(size), type=_Frame)
-            if frame.partition in (-1, partition):
-                packed = read.read(frame.bytes)
-                if len(packed) < frame.bytes:
-                    raise ValueError("its end is missing")
-                try:
-                    lines = bytes(cramjam.zstd.decompress(packed))
-                except cramjam.DecompressionError as error:
-                    if warnings is None or frame.partition < 0:
-                        raise ValueError(str(error)) from error
-                    place = f"{file}, byte {read.tell() - frame.bytes}"
-                    warnings.append(
-                        f"{place}: damaged ({error}); {frame.records} records of partition "
-                        f"{frame.partition} passed over"
-                    )
-                    continue
-                yield frame, lines
-            else:
-                read.seek(frame.bytes, 1)
-        except (struct.error, ValueError, msgspec.MsgspecError, OSError) as error:
-            raise NotAnExport(
-                f"{file}: not an export, or a damaged one ({error}); `headstart export FILE` "
-                "writes one"
-            ) from error
+    def damaged(what: str) -> None:
+        if warnings is None:
+            raise NotAnExport(f"{file}, {what}")
+        warnings.append(f"{file}, {what}")
+
+    try:
+        for number, head in enumerate(heads(read, damaged)):
+            if head.partition not in (-1, partition):
+                continue
+            at = read.tell()
+            try:
+                yield head, body(read, head)
+            except ValueError as error:
+                if not number:
+                    raise NotAPiece(str(error)) from error
+                damaged(
+                    f"byte {at}: damaged ({error}); {head.records} records of partition "
+                    f"{head.partition} passed over"
+                )
+    except NotAPiece as error:
+        raise NotAnExport(
+            f"{file}: not an export, or damaged where it begins; `headstart export FILE` writes one"
+        ) from error
 
 
 def read_export(
@@ -245,14 +221,19 @@ def read_export(
 ) -> Iterator[tuple[RecordBatch, float]]:
     """Yield a partition's records of a range, and which share of the file was read.
 
-    `warnings`: where damaged pieces are named, which are passed over. Raises `NotAnExport`,
+    `warnings`: where damage is named, and passed over; without it is raised. Raises `NotAnExport`,
     also at the end where the file is cut.
     """
     size, whole = file.stat().st_size, False
     with file.open("rb") as read:
-        for number, (frame, lines) in enumerate(_frames(read, file, partition, warnings)):
-            if frame.partition >= 0:
-                batch = _batch(partition, lines, span or Range())
+        for number, (head, lines) in enumerate(_pieces(read, file, partition, warnings)):
+            if head.partition >= 0:
+                batch, wrong = _batch(partition, lines, span or Range())
+                if wrong:
+                    what = f"{file}: {len(wrong)} lines cannot be read ({wrong[0]})"
+                    if warnings is None:
+                        raise NotAnExport(what)
+                    warnings.append(f"{what}; passed over")
                 if len(batch):
                     yield batch, read.tell() / size
             elif number:
@@ -261,36 +242,39 @@ def read_export(
         raise NotAnExport(f"{file}: its end is missing: export it again")
 
 
-def _batch(partition: int, lines: bytes, span: Range) -> RecordBatch:
+def _batch(partition: int, lines: bytes, span: Range) -> tuple[RecordBatch, list[Exception]]:
+    """Return the records of a piece that are in a range, and what is wrong with other lines."""
     batch = RecordBatch(EVENTS.name, partition, 0, 0, [], [], [], [])
     begin, end = span.begin.get(partition, 0), span.end.get(partition, inf)
+    wrong: list[Exception] = []
     for line in lines.splitlines():
         # Within a JSON string the quotes would be escaped, so this is found but once.
         at = line.find(b',"value":')
-        record = _decode_line(line[:at] + b"}" if at > 0 else line)
-        if not (begin <= record.offset < end and span.holds(record.timestamp)):
+        try:
+            record = _decode_line(line[:at] + b"}" if at > 0 else line)
+            key, value = _key(record), line[at + 9 : -1] if at > 0 else _unpacked(record.base64)
+            headers = [(name, _unpacked(text)) for name, text in record.headers]
+        except (ValueError, msgspec.MsgspecError) as error:
+            wrong.append(error)
             continue
-        batch.offsets.append(record.offset)
-        batch.timestamps.append(record.timestamp)
-        batch.keys.append(_key(record))
-        if at > 0:
-            batch.values.append(line[at + 9 : -1])
-        else:
-            batch.values.append(None if record.base64 is None else base64.b64decode(record.base64))
-        if record.headers:
-            batch.headers[record.offset] = [
-                (name, None if text is None else base64.b64decode(text))
-                for name, text in record.headers
-            ]
+        if begin <= record.offset < end and span.holds(record.timestamp):
+            batch.offsets.append(record.offset)
+            batch.timestamps.append(record.timestamp)
+            batch.keys.append(key)
+            batch.values.append(value)
+            if headers:
+                batch.headers[record.offset] = headers
     if batch.offsets:
         batch.begin, batch.end = batch.offsets[0], batch.offsets[-1] + 1
-    return batch
+    return batch, wrong
+
+
+def _unpacked(text: str | None) -> bytes | None:
+    return None if text is None else base64.b64decode(text, validate=True)
 
 
 def _key(record: _Line) -> bytes | None:
-    if record.key64 is not None:
-        return base64.b64decode(record.key64)
-    return None if record.key is None else record.key.encode()
+    return _unpacked(record.key64) if record.key is None else record.key.encode()
 
 
 @dataclass(frozen=True)
@@ -316,12 +300,9 @@ class ExportHistory:
         read_header(self.file)
         sizes: dict[int, int] = {}
         with self.file.open("rb") as read:
-            while head := read.read(_HEAD.size):
-                _, size = _HEAD.unpack(head)
-                frame = msgspec.json.decode(read.read(size), type=_Frame)
-                read.seek(frame.bytes, 1)
-                if frame.partition >= 0:
-                    sizes[frame.partition] = sizes.get(frame.partition, 0) + frame.bytes
+            for head in heads(read, lambda _: None):  # who reads them is told
+                if head.partition >= 0:
+                    sizes[head.partition] = sizes.get(head.partition, 0) + head.bytes
         if not sizes:
             raise NothingThere(f"{self.file} holds no records")
         return largest_first(sizes)

@@ -11,11 +11,12 @@ from zlib import crc32
 import orjson
 
 from processing.records import RecordBatch
-from replay.exports import SKIPPABLE, ZSTD, ExportHistory
+from replay.exports import ZSTD, ExportHistory
 from replay.histories import History, NothingThere, Progress, Reading, read_records_of
 from replay.joining import Notes
 from replay.judge import Judge, group_of
 from replay.outcomes import Line, parse_lines
+from replay.pieces import SKIPPABLE
 from topics.catalogue import EVENTS
 
 ALONE: Final = 20

@@ -42,6 +42,7 @@ def report(
     notes = Notes()
     for unit in units:
         notes.add(unit.notes)
+    notes.warnings = list(dict.fromkeys(notes.warnings))  # damage to a file is met in every unit
     names = [name for name in parts[0].arms if name != LIVE]
     names = [name for name in learners if name in names]
     arms = {name: [each.arms[name] for each in parts] for name in parts[0].arms}

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import cramjam
+import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -20,6 +21,7 @@ from replay.exports import (
     read_header,
 )
 from replay.histories import NothingThere, Range, Reading
+from replay.pieces import encode_piece
 
 HEADER = ExportHeader(FORMAT, 7, 4, "a test")
 
@@ -119,6 +121,59 @@ def test_a_damaged_piece_is_passed_over_and_named(tmp_path: Path) -> None:
     assert len(list(read_export(file, 1, warnings=warnings))) == 1
     with pytest.raises(NotAnExport):
         list(read_export(file, 0))
+
+
+@given(st.integers(0, 10**9), st.integers(0, 7))
+def test_no_flipped_bit_changes_a_record(
+    tmp_path_factory: pytest.TempPathFactory, place: int, bit: int
+) -> None:
+    """It may cost records; then it is said."""
+    file = tmp_path_factory.mktemp("flip") / "log.zst"
+    made = {p: [(1, b"k", b'{"a":"%d%d"}' % (p, n), []) for n in range(9)] for p in range(3)}
+    with Writer(file, HEADER) as writer:
+        for partition, records in made.items():
+            writer.add(batch_of(partition, records))
+    raw = bytearray(file.read_bytes())
+    raw[place % len(raw)] ^= 1 << bit
+    file.write_bytes(raw)
+    warnings, read = list[str](), list[bytes | None]()
+    written = [record[2] for records in made.values() for record in records]
+    try:
+        for partition in made:
+            for batch, _ in read_export(file, partition, warnings=warnings):
+                read += batch.values
+    except NotAnExport:
+        warnings.append("refused")
+    assert read == written or (warnings and set(read) < set(written))
+
+
+def test_reading_goes_on_after_a_damaged_head(tmp_path: Path) -> None:
+    file = tmp_path / "log.zst"
+    with Writer(file, HEADER) as writer:
+        for partition in (0, 1):
+            writer.add(batch_of(partition, [(1, b"k", b'{"a":1}', [])]))
+    raw = file.read_bytes()
+    second = raw.index(raw[:4], 4)
+    file.write_bytes(raw[:second] + b"lost" + raw[second + 4 :])
+    warnings: list[str] = []
+    assert ExportHistory(file, Reading()).units() == [1]
+    assert len(list(read_export(file, 1, warnings=warnings))) == 1
+    assert f"byte {second}: damaged; all up to byte" in warnings[0]
+    with pytest.raises(NotAnExport, match=f"byte {second}"):
+        list(read_export(file, 1))
+
+
+def test_a_line_that_cannot_be_read_costs_itself_alone(tmp_path: Path) -> None:
+    file = tmp_path / "log.zst"
+    lines = [b'{"partition":0,"offset":%d,"timestamp":1,"base64":"%b"}\n' % each
+             for each in ((0, b"eA=="), (1, b"e"), (2, b"eQ=="))]  # fmt: skip
+    lines.insert(2, b'{"partition":\n')
+    whole = [encode_piece([b], -1, 0) for b in (msgspec.json.encode(HEADER), b'{"records":4}')]
+    file.write_bytes(whole[0] + encode_piece(lines, 0, 4) + whole[1])
+    warnings: list[str] = []
+    ((batch, _),) = read_export(file, 0, warnings=warnings)
+    assert batch.values == [b"x", b"y"]
+    assert "2 lines cannot be read" in warnings[0]
 
 
 def test_a_newer_format_is_named(tmp_path: Path) -> None:
