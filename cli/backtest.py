@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import time
+from dataclasses import replace
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -101,21 +104,32 @@ def backtest(
     settings = read_settings(kafka=kafka, postgres=postgres, data=data)
     if outcomes and levels is None:
         levels = "domain,user_id"
-    part = span(since, until, from_offset, to_offset)
+    now = _now(resume)
+    part = span(since, until, from_offset, to_offset, now)
     reading = reading_of(settings, levels, part, tenant, workflow_type, domain)
     reading = _scaled(reading, gain_scale, cost_scale)
     history = open_source(str(outcomes) if outcomes else source, reading, settings)
     names = [*(policy or []), *(more or [])]
     work = _work(history, names, grid or [], thresholds_out, suggest=outcomes is not None)
+    work = replace(work, begun=round(now.timestamp() * 1000))
     found = _run(work, resume, processes)
     for tool in sorted(reading.scales.named.difference(found["read"]["scaled"])):
         found["read"]["warnings"].append(f"{tool}: scaled, but no prediction is of such a tool")
     _show(found, html, csv, json=json)
 
 
-def _scaled(reading: Any, gain: Sequence[str] | None, cost: Sequence[str] | None) -> Any:
-    from dataclasses import replace
+def _now(resume: Path | None) -> datetime:
+    """Return from when times ago are counted: where a run goes on, from when it began."""
+    from replay.kept import begun
 
+    at = None if resume is None else begun(resume)
+    then = datetime.fromtimestamp((time.time_ns() // 1_000_000 if at is None else at) / 1000, UTC)
+    if at is not None:
+        say(f"{resume}: goes on with what began at {then:%Y-%m-%d %H:%M:%S} UTC")
+    return then
+
+
+def _scaled(reading: Any, gain: Sequence[str] | None, cost: Sequence[str] | None) -> Any:
     from replay.scales import read_scales
 
     return replace(reading, scales=read_scales(gain or [], cost or []))

@@ -56,19 +56,18 @@ def moment(text: str | None, now: datetime | None = None) -> int | None:
     """Return a time in Unix ms; None where none is given. Raises `typer.BadParameter`."""
     if text is None:
         return None
-    if ago := _AGO.fullmatch(text):
-        at = (now or datetime.now(UTC)) - timedelta(seconds=float(ago[1]) * _SECONDS[ago[2]])
-    elif text.isdecimal():
-        return int(text)
-    else:
-        try:
+    try:
+        if ago := _AGO.fullmatch(text):
+            at = (now or datetime.now(UTC)) - timedelta(seconds=float(ago[1]) * _SECONDS[ago[2]])
+        elif text.isdecimal():
+            return int(text)
+        else:
             at = datetime.fromisoformat(text)
-        except ValueError:
-            raise typer.BadParameter(
-                f"{text!r} is no time: give 90s, 2h, 3d, 2026-01-31T12:00, or Unix ms"
-            ) from None
-        at = at.replace(tzinfo=at.tzinfo or UTC)
-    return int(at.timestamp() * 1000)
+    except (ValueError, OverflowError):
+        raise typer.BadParameter(
+            f"{text!r} is no time: give 90s, 2h, 3d, 2026-01-31T12:00, or Unix ms"
+        ) from None
+    return int(at.replace(tzinfo=at.tzinfo or UTC).timestamp() * 1000)
 
 
 def reading_of(
@@ -91,14 +90,21 @@ def reading_of(
 
 
 def span(
-    since: str | None, until: str | None, begin: Sequence[str] | None, end: Sequence[str] | None
+    since: str | None,
+    until: str | None,
+    begin: Sequence[str] | None,
+    end: Sequence[str] | None,
+    now: datetime | None = None,
 ) -> Range:
     """Return a range from its options. Raises `typer.BadParameter`."""
     from replay.histories import Range
 
-    found = Range(moment(since), moment(until), _offsets(begin), _offsets(end))
+    found = Range(moment(since, now), moment(until, now), _offsets(begin), _offsets(end))
     if found.since is not None and found.until is not None and found.since >= found.until:
         raise typer.BadParameter("--since must be before --until")
+    for partition in found.begin.keys() & found.end.keys():
+        if found.begin[partition] >= found.end[partition]:
+            raise typer.BadParameter(f"--from-offset of {partition} must be before its --to-offset")
     return found
 
 

@@ -15,7 +15,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from multiprocessing import get_context
 from pathlib import Path
 from typing import Any, Final
@@ -28,10 +28,11 @@ from replay.arms import Answers
 from replay.histories import History
 from replay.joining import Notes
 from replay.judge import MOST_CONTEXTS, Judge, Split
+from replay.kept import Kept
 from replay.sums import UnitSums, by_unit, unit_sums
 
 SAID_EVERY_S: Final = 0.5
-FORMAT: Final = 1
+FORMAT: Final = 2
 
 
 @dataclass(frozen=True)
@@ -39,7 +40,7 @@ class Backtest:
     """What to run. `policies`: specifications by the names that they get in the results.
 
     `split`: see `judge.Judge`. `thresholds_out`: a folder for one file per policy, with a line per
-    prediction; only of a history of one unit.
+    prediction; only of a history of one unit. `begun`: Unix ms, from which times ago are counted.
     """
 
     history: History
@@ -48,12 +49,15 @@ class Backtest:
     split: Split | None = None
     thresholds_out: Path | None = None
     most_contexts: int = MOST_CONTEXTS
+    begun: int = 0
 
     @property
     def fingerprint(self) -> str:
         """What tells this backtest from others, for going on where one was interrupted."""
-        text = repr((FORMAT, self.history, sorted(self.policies.items()), self.suggest, self.split,
-                     self.most_contexts))  # fmt: skip
+        file: Path | None = getattr(self.history, "file", None)
+        stamp = None if file is None else (file.stat().st_size, file.stat().st_mtime_ns)
+        text = repr((FORMAT, self.history, stamp, sorted(self.policies.items()), self.suggest,
+                     self.split, self.most_contexts))  # fmt: skip
         return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
@@ -67,10 +71,6 @@ class Reached:
 
 
 Say = Callable[[Reached], None]
-
-
-class AnotherBacktest(ValueError):
-    """The file to go on from is of another backtest."""
 
 
 @dataclass
@@ -91,8 +91,9 @@ def run_backtest(
     """
     cores = processes or len(os.sched_getaffinity(0))
     units = list(backtest.history.units())
-    tasks = _tasks(backtest, units, cores)
-    kept = _Kept(resume, backtest.fingerprint)
+    shares = _shares(backtest, len(units), cores)
+    kept = Kept(resume, backtest.fingerprint, shares, backtest.begun)
+    tasks = _tasks(backtest, units, kept.shares)
     left = [task for task in tasks if task.name not in kept.found]
     began = time.monotonic()
     if cores == 1 or len(left) <= 1:
@@ -105,13 +106,17 @@ def run_backtest(
     return by_unit(kept.found)
 
 
-def _tasks(backtest: Backtest, units: Sequence[int], cores: int) -> list[_Task]:
-    """Share the work out: by unit, and by policies where there are fewer units than cores."""
+def _shares(backtest: Backtest, units: int, cores: int) -> int:
+    """Return how many share the policies of a unit: several where there are more cores."""
+    if backtest.thresholds_out and units > 1:
+        return 1
+    return max(1, min(len(backtest.policies), -(-cores // units)))
+
+
+def _tasks(backtest: Backtest, units: Sequence[int], shared: int) -> list[_Task]:
+    """Share the work out: by unit, and by policies."""
     names = list(backtest.policies)
-    groups = 1
-    if not backtest.thresholds_out or len(units) == 1:
-        groups = max(1, min(len(names), -(-cores // len(units))))
-    shares = [names[place::groups] for place in range(groups)]
+    shares = [names[place::shared] for place in range(shared)]
     return [
         _Task(
             f"{unit}/{place}", unit, {name: backtest.policies[name] for name in share},
@@ -137,7 +142,7 @@ def _alone(
 
 
 def _side_by_side(
-    backtest: Backtest, left: Sequence[_Task], kept: _Kept, say: Say, cores: int, tasks: int
+    backtest: Backtest, left: Sequence[_Task], kept: Kept, say: Say, cores: int, tasks: int
 ) -> None:
     context = get_context("spawn")
     shares = context.Array("d", 2 * len(left), lock=False)
@@ -231,42 +236,6 @@ class _Lines:
     def close(self) -> None:
         for file in self._files.values():
             file.close()
-
-
-class _Stored(msgspec.Struct):
-    fingerprint: str
-    found: dict[str, UnitSums]
-
-
-@dataclass
-class _Kept:
-    """The finished tasks, in a file if there is one."""
-
-    file: Path | None
-    fingerprint: str
-    found: dict[str, UnitSums] = field(default_factory=dict)
-
-    def __post_init__(self) -> None:
-        if self.file is None or not self.file.exists():
-            return
-        try:
-            stored = msgspec.msgpack.decode(self.file.read_bytes(), type=_Stored)
-        except msgspec.MsgspecError as error:
-            raise AnotherBacktest(f"{self.file}: not written by --resume; delete it") from error
-        if stored.fingerprint != self.fingerprint:
-            raise AnotherBacktest(
-                f"{self.file} is of another backtest (source, range, policies or settings differ); "
-                "delete it, or name another file"
-            )
-        self.found = stored.found
-
-    def add(self, name: str, sums: UnitSums) -> None:
-        """Keep what a task found."""
-        self.found[name] = sums
-        if self.file is not None:
-            unfinished = self.file.with_name(f"{self.file.name}.unfinished")
-            unfinished.write_bytes(msgspec.msgpack.encode(_Stored(self.fingerprint, self.found)))
-            unfinished.replace(self.file)
 
 
 def named(specifications: Sequence[str]) -> dict[str, str]:

@@ -62,6 +62,7 @@ def test_outcomes_to_every_output(run: Run, outcomes: Path, tmp_path: Path) -> N
         (("--outcomes", "FILE", "td", "--domain", "retail"), "300 filtered out"),
         (("--outcomes", "FILE", "td", "--tenant", "acme"), "leave out --tenant"),
         (("--source", "missing.jsonl", "td"), "missing.jsonl"),
+        (("--outcomes", "FILE", "td", "--resume", "FILE"), "not written by --resume"),
     ],
 )
 def test_what_is_wrong_is_named(
@@ -91,6 +92,30 @@ def test_a_scale_of_a_tool_that_nobody_guessed_is_pointed_out(
     said = "serch: scaled, but no prediction is of such a tool"
     assert json.loads(ended.stdout)["read"]["warnings"] == [said]
     assert said in ended.stderr
+
+
+@pytest.mark.parametrize(
+    "range_of",
+    [
+        ("--since", "99999999999999999999d"),
+        ("--until", "99999999d"),
+        ("--from-offset", "0:5", "--to-offset", "0:4"),
+    ],
+)
+def test_a_range_that_is_none_is_refused(
+    run: Run, outcomes: Path, range_of: tuple[str, ...]
+) -> None:
+    ended = run("backtest", "--outcomes", str(outcomes), "td", *range_of)
+    assert (ended.returncode, ended.stdout) == (2, "")
+    assert "Traceback" not in ended.stderr
+
+
+def test_three_days_ago_stays_what_it_was(run: Run, outcomes: Path, tmp_path: Path) -> None:
+    given = ("backtest", "--outcomes", str(outcomes), "td", "--since", "9000d", "--json")
+    found = [run(*given, "--resume", str(tmp_path / "kept")) for _ in range(2)]
+    assert [each.returncode for each in found] == [0, 0], found[1].stderr
+    assert _timeless(found[0].stdout) == _timeless(found[1].stdout)
+    assert "goes on with what began at" in found[1].stderr
 
 
 def test_tune_confirms_on_the_later_part(run: Run, outcomes: Path) -> None:

@@ -26,8 +26,9 @@ from replay.exports import FORMAT, ExportHeader, ExportHistory, Writer
 from replay.files import EventFile, UnknownFile, open_file
 from replay.histories import History, NothingThere, Range, Reading
 from replay.joining import Filter, Notes
+from replay.kept import AnotherBacktest
 from replay.rebuilt import relearn
-from replay.running import AnotherBacktest, Backtest, named, run_backtest
+from replay.running import Backtest, named, run_backtest
 from replay.verdict import report
 from sinks.episodes import EpisodeSink, encode_event
 from topics.admin import TopicState
