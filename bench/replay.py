@@ -76,7 +76,7 @@ def write(file: Path, events: int) -> None:
 
 def _read_alone(file: Path) -> dict[str, float]:
     units = ExportHistory(file, Reading()).units()
-    context, cores = get_context("spawn"), len(os.sched_getaffinity(0))
+    context, cores = get_context("spawn"), min(len(units), len(os.sched_getaffinity(0)))
     ready = context.Barrier(cores + 1)
     pool = ProcessPoolExecutor(cores, mp_context=context, initializer=_begin, initargs=(ready,))
     with pool:

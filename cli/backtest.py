@@ -178,16 +178,20 @@ def _say_what_was_read(found: Mapping[str, Any]) -> None:
     read = found["read"]
     for warning in read["warnings"]:
         say(warning)
+    for reason in read["named"][:5]:
+        say(f"skipped: {reason}")
+    if read["refused"] > 5:
+        say(f"skipped: {read['refused']} in all")
     if not found["outcomes"]:
+        if not read["records"]:
+            raise LookupError(
+                f"{found['source']} holds no records in the range; --since takes 2h, 3d or a date"
+            )
         raise LookupError(
             f"{found['source']}: {read['events'] or read['records']} events, but no judged "
             "prediction among them"
             + (f" ({read['filtered']} filtered out)" if read["filtered"] else "")
         )
-    for reason in read["named"][:5]:
-        say(f"skipped: {reason}")
-    if read["refused"] > 5:
-        say(f"skipped: {read['refused']} in all")
     if found["contexts_beyond_limit"]:
         say(f"{found['contexts_beyond_limit']} predictions of contexts beyond the limit were "
             "judged by the level above")  # fmt: skip

@@ -43,7 +43,7 @@ def experiment(
 ) -> None:
     """Say what the arms of an experiment earned by what executors really started.
 
-    Workflows are shared out by a stable hash of their ids (replay.experiments.arm_of), which an
+    Workflows are shared out by a stable hash of their ids (headstart.arm_of), which an
     executor computes alike. The first arm is the control.
 
     Examples: headstart experiment bolder --arm control=50 --arm bolder=50 --since 7d;
@@ -70,7 +70,8 @@ def _earned(
     name: str, shares: Mapping[str, float], history: History, processes: int | None
 ) -> dict[str, Any]:
     """Return what the arms earned by what was really started."""
-    from replay.experiments import assignment, outcome_of
+    from headstart.experiments import assignment
+    from replay.experiments import outcome_of
     from replay.judge import LIVE
     from replay.running import Backtest, run_backtest
 

@@ -13,9 +13,9 @@ from typing import Any, Final
 from zlib import crc32
 
 from demo.accounting import FIXED_THRESHOLD, Judged, Policy, always, as_executed, fixed, never
+from headstart.experiments import GROUPS
 from replay.bootstrap import Bootstrap, Interval
 from replay.judge import group_of
-from replay.tally import GROUPS
 from replay.truth import BINS
 
 LEARNED: Final = "learned"

@@ -1,20 +1,12 @@
-"""Experiments: workflows shared out among arms by a stable hash, and what each arm earned.
-
-An executor that asks for its arm by `arm_of` and a log that is looked at later agree, because both
-compute it from the workflow's id alone. Pure.
-"""
+"""Experiments: what each arm earned. Pure; who is in which arm `headstart.experiments` says."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from hashlib import blake2b
+from collections.abc import Sequence
 from random import Random
 from typing import Any, Final
-from zlib import crc32
 
 from replay.bootstrap import FEWEST, LEVEL, ROUNDS
-from replay.judge import group_of
-from replay.tally import GROUPS
 
 _SEED: Final = 4_711
 
@@ -40,32 +32,6 @@ def read_arms(given: Sequence[str]) -> dict[str, float]:
     if len(arms) < 2 or len(arms) != len(given):
         raise WrongShares("an experiment has two arms or more, each with a name of its own")
     return arms
-
-
-def assignment(experiment: str, shares: Mapping[str, float]) -> list[str]:
-    """Return the arm of each group of workflows.
-
-    Groups stand in an order that only the experiment's name decides, and are cut by the shares; so
-    two experiments share workflows out independently.
-    """
-
-    def drawn(group: int) -> bytes:
-        return blake2b(f"{experiment}\x1f{group}".encode(), digest_size=8).digest()
-
-    order = sorted(range(GROUPS), key=drawn)
-    total, arms, at, taken = sum(shares.values()), [""] * GROUPS, 0, 0.0
-    for name, share in shares.items():
-        taken += share
-        end = round(GROUPS * taken / total)
-        for group in order[at:end]:
-            arms[group] = name
-        at = end
-    return arms
-
-
-def arm_of(experiment: str, shares: Mapping[str, float], workflow_id: str) -> str:
-    """Return the arm of a workflow."""
-    return assignment(experiment, shares)[group_of(crc32(workflow_id.encode()))]
 
 
 def outcome_of(

@@ -107,6 +107,9 @@ def read_records_of(
     """Let a judge have all predictions of a partition of the log."""
     epoch, partitions = history.log()
     reading = history.reading
+    for partition in sorted(reading.range.begin.keys() | reading.range.end.keys()):
+        if partition >= partitions:
+            raise ValueError(f"there is no partition {partition}: the log has {partitions}")
     joiner = Joiner(unit, partitions, epoch, judge, reading.levels, reading.chosen, reading.scales)
     for batch, share in history.batches(unit, notes):
         joiner.take(batch, notes)

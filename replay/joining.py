@@ -12,6 +12,7 @@ from typing import Final
 from zlib import crc32
 
 from headstart.contexts import context_paths
+from headstart.experiments import GROUPS
 from learners.constant import Always
 from learners.outcome import Outcome
 from processing.choices import Choices, matcher
@@ -29,7 +30,6 @@ from replay.judge import Judge
 from replay.learning import commits
 from replay.outcomes import ROOT
 from replay.scales import Scales
-from replay.tally import GROUPS
 from topics.controls import Control, Reset
 from topics.records import EventFields, PredictionFields
 

@@ -10,11 +10,12 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
+from headstart.experiments import GROUPS
 from learners.outcome import Outcome
 from learners.policy import Policy
 from replay.arms import Answers, Arm, LiveArm, arm_of
 from replay.blocks import Birth, Block, Chain, Question, Step, Stretch
-from replay.tally import GROUPS, Course, Tally
+from replay.tally import Course, Tally
 from replay.truth import Drifts, Hindsight, Reliability
 
 LIVE: Final = "live"

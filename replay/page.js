@@ -27,6 +27,7 @@
     ["hits", (row, own) => own.hits, plain],
     ["misses", (row, own) => own.misses, plain],
     ["right", (row, own) => own.success_rate, percent],
+    ["recall", (row, own) => own.recall, percent],
     ["threshold", (row, own) => own.threshold, (t) => t === null ? "" : t.toFixed(3)],
     ["turns", (row, own) => own.oscillations, plain],
     ["settled after", (row, own) => own.convergence, plain],

@@ -52,11 +52,12 @@ class ArmSums(msgspec.Struct):
 
 
 class ContextTruth(msgspec.Struct, array_like=True, gc=False):
-    """One context, whatever the policy."""
+    """One context, whatever the policy. `right`: predictions that were."""
 
     tenant: str
     path: str
     predictions: int
+    right: int
     best: float
     always: float
 
@@ -116,7 +117,13 @@ def _part(judge: Judge, part: Part) -> PartSums:
         bins=part.reliability.bins,
         drifts=[(*places[each.context], each) for each in part.drifts.found],
         contexts=[
-            ContextTruth(*places[leaf], part.counts[leaf], best[leaf], part.hindsight.always[leaf])
+            ContextTruth(
+                *places[leaf],
+                part.counts[leaf],
+                part.hindsight.right[leaf],
+                best[leaf],
+                part.hindsight.always[leaf],
+            )
             for leaf in shown
         ],
         known=len(leaves),

@@ -9,9 +9,9 @@ from typing import Any, Final
 
 _FIGURES: Final = (
     "utility", "share_of_best_fixed", "hits", "misses", "saved", "wasted", "success_rate",
-    "time_in_band", "oscillations", "convergence",
+    "recall", "time_in_band", "oscillations", "convergence",
 )  # fmt: skip
-_OVERALL: Final = ("recall", "interval_low", "interval_high", "difference", "difference_low",
+_OVERALL: Final = ("interval_low", "interval_high", "difference", "difference_low",
                    "difference_high")  # fmt: skip
 
 
@@ -27,7 +27,7 @@ def write_csv(file: Path, found: Mapping[str, Any]) -> None:
             below, above = figures["difference_interval"] or (None, None)
             writer.writerow(
                 {
-                    "policy": name, "outcomes": found["outcomes"], "recall": figures["recall"],
+                    "policy": name, "outcomes": found["outcomes"],
                     **{column: figures[column] for column in _FIGURES},
                     "interval_low": low, "interval_high": high,
                     "difference": figures["difference"],

@@ -12,12 +12,11 @@ from typing import Final
 
 import msgspec
 
+from headstart.experiments import GROUPS
 from replay.arms import Answers
 from replay.blocks import Block
 from replay.score import TURN
 
-GROUPS: Final = 1024
-"""Workflows are kept apart in so many groups by a hash of their ids: what the bootstrap draws."""
 BAND: Final = (0.80, 0.90)
 """Share of hits that source 000 aims at."""
 WINDOW: Final = 50

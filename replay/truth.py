@@ -44,23 +44,26 @@ class Drift(msgspec.Struct, array_like=True, gc=False):
 
 
 class Hindsight:
-    """What the best fixed threshold of each context would have earned, and always."""
+    """What the best fixed threshold of each context would have earned, and always; and how often
+    it was right."""
 
     def __init__(self) -> None:
         self._values: dict[int, array[float]] = {}
         self._count = 0
         self.exact = True
         self.always: dict[int, float] = {}
+        self.right: dict[int, int] = {}
 
     def add(self, block: Block) -> None:
         """Add a block."""
-        values, always, exact = self._values, self.always, self.exact
+        values, always, right, exact = self._values, self.always, self.right, self.exact
         for leaf, worths in block.worths.items():
             own = values.get(leaf)
             if own is None:
                 own = values[leaf] = array("d") if exact else _grid()
-                always[leaf] = 0.0
+                always[leaf], right[leaf] = 0.0, 0
             always[leaf] = sum(worths, always[leaf])
+            right[leaf] = sum(block.runs[leaf].correct, right[leaf])
             confidences = block.runs[leaf].confidence
             if exact:
                 own.extend(chain.from_iterable(zip(confidences, worths, strict=True)))

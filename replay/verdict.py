@@ -204,6 +204,7 @@ def _contexts(parts: Sequence[PartSums], names: Sequence[str]) -> list[dict[str,
                     "saved": own.saved,
                     "wasted": own.wasted,
                     "success_rate": _ratio(own.hits, own.hits + own.misses),
+                    "recall": _ratio(own.hits, context.right),
                     "time_in_band": _ratio(own.in_band, own.windows),
                     "oscillations": own.turns,
                     "convergence": own.since if name != LIVE else None,
@@ -212,7 +213,8 @@ def _contexts(parts: Sequence[PartSums], names: Sequence[str]) -> list[dict[str,
             rows.append(
                 {
                     "tenant": context.tenant, "path": context.path,
-                    "outcomes": context.predictions, "best_fixed": context.best,
+                    "outcomes": context.predictions, "right": context.right,
+                    "best_fixed": context.best,
                     "always": context.always, "policies": arms,
                 }
             )  # fmt: skip

@@ -21,6 +21,7 @@ from headstart.validation import validate
 if TYPE_CHECKING:
     from headstart.directory import SpoolUnavailable
     from headstart.emitter import BufferFull, Emitter, NotDelivered
+    from headstart.experiments import arm_of
     from headstart.scope import Workflow, workflow
     from headstart.scrubbing import Scrubbing
     from headstart.secrets import Pattern
@@ -56,6 +57,7 @@ __all__ = [
     "Thresholds",
     "Workflow",
     "ail_decision",
+    "arm_of",
     "hil_decision",
     "speculation_start",
     "task_complete",
@@ -69,6 +71,7 @@ _LATER = {
     **dict.fromkeys(("BufferFull", "Emitter", "NotDelivered"), "emitter"),
     **dict.fromkeys(("Workflow", "workflow"), "scope"),
     "Pattern": "secrets",
+    "arm_of": "experiments",
     "Scrubbing": "scrubbing",
     "SpoolSettings": "spool",
     "SpoolUnavailable": "directory",

@@ -48,6 +48,8 @@ def test_outcomes_to_every_output(run: Run, outcomes: Path, tmp_path: Path) -> N
     assert set(found["policies"]) == {"default", "td"}
     assert found["policies"]["default"]["learner"] == "hops"
     assert found["conclusion"] in page.read_text()
+    own = found["contexts"][0]
+    assert own["policies"]["td"]["recall"] == own["policies"]["td"]["hits"] / own["right"]
     assert rows.read_text().startswith("policy,")
     assert len((told / "td.jsonl").read_text().splitlines()) == 300
     assert kept.exists()
@@ -108,6 +110,18 @@ def test_a_range_that_is_none_is_refused(
     ended = run("backtest", "--outcomes", str(outcomes), "td", *range_of)
     assert (ended.returncode, ended.stdout) == (2, "")
     assert "Traceback" not in ended.stderr
+
+
+def test_what_was_refused_is_named_where_nothing_is_left(run: Run, tmp_path: Path) -> None:
+    file = tmp_path / "events.jsonl"
+    file.write_text('{"event_type": "task_complete", "tenant": "acme"}\n')
+    ended = run("backtest", "--source", str(file), "td")
+    assert (ended.returncode, ended.stdout) == (1, "")
+    assert "skipped: partition 0, offset 0: " in ended.stderr
+    log = tmp_path / "log.jsonl.zst"
+    write(log, 10_000)
+    assert "no records in the range" in run("backtest", "--source", log, "--until", "5").stderr
+    assert "no partition 9" in run("backtest", "--source", log, "--from-offset", "9:5").stderr
 
 
 def test_three_days_ago_stays_what_it_was(run: Run, outcomes: Path, tmp_path: Path) -> None:

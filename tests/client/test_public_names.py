@@ -27,6 +27,7 @@ def test_the_exported_names() -> None:
         "Thresholds",
         "Workflow",
         "ail_decision",
+        "arm_of",
         "hil_decision",
         "speculation_start",
         "task_complete",

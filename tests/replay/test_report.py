@@ -14,12 +14,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headstart.contexts import context_paths
+from headstart.experiments import assignment
 from learners.outcome import Outcome
 from learners.registry import policy
 from replay.bootstrap import Bootstrap
 from replay.charts import nice_ticks
 from replay.choices import TooMany, check, chosen, expand
-from replay.experiments import WrongShares, assignment, outcome_of, read_arms
+from replay.experiments import WrongShares, outcome_of, read_arms
 from replay.joining import Notes
 from replay.judge import Judge, Split
 from replay.outcomes import ROOT

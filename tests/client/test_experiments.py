@@ -1,0 +1,40 @@
+"""Who is in which arm: the same everywhere and for ever, by shares, independent of other tests."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import pytest
+
+import headstart
+from headstart.experiments import GROUPS, assignment
+from replay.judge import group_of
+
+SHARES = {"control": 75, "bolder": 25}
+PINNED = [*map({"c": "control", "b": "bolder"}.get, "cbccbccccccc")]
+IDS = [f"run-{number}" for number in range(20_000)]
+
+
+def test_an_arm_never_changes() -> None:
+    """Pinned: a log of years is looked at by what executors were told then."""
+    arms = [headstart.arm_of("bolder", SHARES, each) for each in IDS[:12]]
+    assert arms == PINNED
+
+
+def test_shares_are_kept_and_tests_are_independent() -> None:
+    one = [headstart.arm_of("bolder", SHARES, each) for each in IDS]
+    other = [headstart.arm_of("timid", SHARES, each) for each in IDS]
+    assert Counter(one)["bolder"] / len(IDS) == pytest.approx(0.25, abs=0.02)
+    both = Counter(zip(one, other, strict=True))["bolder", "bolder"] / len(IDS)
+    assert both == pytest.approx(0.25 * 0.25, abs=0.02)
+    assert Counter(assignment("bolder", SHARES)) == {"control": 768, "bolder": 256}
+
+
+def test_a_backtest_groups_workflows_alike() -> None:
+    assert {group_of(number) for number in range(3 * GROUPS)} == set(range(GROUPS))
+
+
+@pytest.mark.parametrize("shares", [{}, {"a": 0}, {"a": 2, "b": -1}])
+def test_shares_that_make_no_sense(shares: dict[str, float]) -> None:
+    with pytest.raises(ValueError, match="must be above 0"):
+        headstart.arm_of("x", shares, "run")
