@@ -41,11 +41,11 @@ def otlp_runs(file: Path, unmapped: Unmapped) -> Iterator[Run]:
         found = found or isinstance(groups, list)
         for group in objects_of(groups, "resourceSpans", "elements of resourceSpans", unmapped):
             resource = object_of(group.get("resource"), "resource", unmapped)
-            service = _attributes(resource, unmapped).get("service.name")
+            service = text_or(_attributes(resource, unmapped).get("service.name"), "")
             for span in _spans(group, unmapped):
                 _span(span, traces, models, unmapped)
-                if trace := text_or(span.get("traceId"), ""):
-                    services.setdefault(trace, text_or(service, "unknown"))
+                if service and (trace := text_or(span.get("traceId"), "")):
+                    services.setdefault(trace, service)
     if not found:
         why = "no OTLP JSON: there is no list of resourceSpans in it"
         raise NotOfThisForm(file, why, unmapped)

@@ -25,29 +25,27 @@ _LAST_MS: Final = 253_402_300_799_999
 class Unmapped:
     """What was left out: how often, by reason, and where it was first found.
 
-    `place`: where the entry is that is being read.
+    `here`: where it was first found in the file that is being read; `place`: where its reader is.
     """
 
     counts: Counter[str] = field(default_factory=Counter)
     first: dict[str, str] = field(default_factory=dict)
+    here: dict[str, str] = field(default_factory=dict)
     place: str = ""
 
     def add(self, reason: str, count: int = 1) -> None:
         """Count something that was left out."""
         self.counts[reason] += count
         self.first.setdefault(reason, self.place)
+        self.here.setdefault(reason, self.place)
 
 
 class NotOfThisForm(ValueError):
     """The file is not what the importer reads; the message says what was found instead, where."""
 
     def __init__(self, file: Path, why: str, unmapped: Unmapped) -> None:
-        found = [
-            f"{reason} ({place})"
-            for reason, place in unmapped.first.items()
-            if f"{place}, ".startswith(f"{file}, ")
-        ]
-        super().__init__(f"{file}: {why}; found: {', '.join(found) or 'nothing'}")
+        found = ", ".join(f"{reason} ({place})" for reason, place in unmapped.here.items())
+        super().__init__(f"{file}: {why}; found: {found or 'nothing'}")
 
 
 def unix_ms(milliseconds: float) -> int | None:
@@ -75,9 +73,7 @@ def run_of(
     steps: list[dict[str, Any]],
     trial: object = None,
 ) -> Run:
-    """Return a run; what the tool does not say of it is `unknown`. It starts with its first call
-    that has a time.
-    """
+    """Return a run, started with its first call that has a time; what is not said is `unknown`."""
     return {
         "source": source,
         "domain": text_or(domain, "unknown"),
@@ -137,6 +133,7 @@ def objects(file: Path, unmapped: Unmapped) -> Iterator[dict[str, Any]]:
     lines is read whole. So is, once, a file whose first line is no JSON: only its end tells which
     of the two it is. Raises `OSError`.
     """
+    unmapped.here = {}
     for place, document in _documents(file, unmapped):
         entries = document if isinstance(document, list) else [document]
         for number, entry in enumerate(entries, start=1):

@@ -47,7 +47,7 @@ def test_runs_that_a_backtest_finds_by_time(run: Run, tmp_path: Path) -> None:
 def test_an_error_leaves_everything_as_it_was(
     run: Run, tmp_path: Path, second: str, why: str
 ) -> None:
-    (tmp_path / "x.jsonl").write_text(json.dumps(tool("t", 1, "2025-06-01")))
+    (tmp_path / "x.jsonl").write_text(json.dumps(tool("t", 1, "2025-06-01")) + '\n{"a": 0}\n')
     (tmp_path / "other.jsonl").write_text('{"a": 1}\n{"a": 2}\n')
     (tmp_path / "runs.jsonl").write_text("before\n")
     before = set(tmp_path.iterdir())
