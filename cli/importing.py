@@ -49,15 +49,18 @@ def import_(
     }[form]  # fmt: skip
     unmapped, runs, calls = Unmapped(), 0, 0
     unfinished = out.with_name(f"{out.name}.unfinished")
-    with unfinished.open("wb") as lines:
-        for file in files:
-            for run in read(file, unmapped):
-                lines.write(orjson.dumps(run) + b"\n")
-                runs += 1
-                calls += len(run["steps"])
-    unfinished.replace(out)
+    try:
+        with unfinished.open("wb") as lines:
+            for file in files:
+                for run in read(file, unmapped):
+                    lines.write(orjson.dumps(run) + b"\n")
+                    runs += 1
+                    calls += len(run["steps"])
+        unfinished.replace(out)
+    finally:
+        unfinished.unlink(missing_ok=True)
     for reason, count in unmapped.counts.most_common():
-        say(f"not mapped: {count} {reason}")
+        say(f"not mapped: {count} {reason} (the first: {unmapped.first[reason]})")
     say(f"{runs} runs with {calls} tool calls in {out}")
     if json:
         show_json({"runs": runs, "calls": calls, "unmapped": dict(unmapped.counts)})

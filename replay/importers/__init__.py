@@ -1,5 +1,6 @@
 """Other tools' histories made agent runs, one module per tool; what cannot be mapped is said.
 
 A run is the form that the demo and `headstart backtest --source FILE` read: source, domain,
-agent_model, task_id, trial, steps of tool, called_at, returned_at (Unix ms or null) and error.
+agent_model, task_id, trial, started_at, steps of tool, called_at, returned_at and error; times are
+Unix ms, or null.
 """

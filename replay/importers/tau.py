@@ -11,7 +11,18 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from replay.importers.runs import NotOfThisForm, Run, Unmapped, iso_ms, objects, run_of, step_of
+from replay.importers.runs import (
+    NotOfThisForm,
+    Run,
+    Unmapped,
+    iso_ms,
+    list_of,
+    object_of,
+    objects,
+    objects_of,
+    run_of,
+    step_of,
+)
 
 
 def tau_runs(file: Path, unmapped: Unmapped) -> Iterator[Run]:
@@ -29,15 +40,17 @@ def tau_runs(file: Path, unmapped: Unmapped) -> Iterator[Run]:
         else:
             unmapped.add("entries without traj or simulations")
     if not found:
-        raise NotOfThisForm(f"{file}: no tau-bench results: neither traj nor simulations in it")
+        why = "no tau-bench results: neither traj nor simulations in it"
+        raise NotOfThisForm(file, why, unmapped)
 
 
 def _tau2(results: Mapping[str, Any], unmapped: Unmapped) -> Iterator[Run]:
-    info = results.get("info") or {}
-    domain = (info.get("environment_info") or {}).get("domain_name")
-    model = (info.get("agent_info") or {}).get("llm")
-    for each in results["simulations"]:
-        messages = each.get("messages") if isinstance(each, dict) else None
+    info = object_of(results.get("info"), "info", unmapped)
+    environment = object_of(info.get("environment_info"), "environment_info", unmapped)
+    agent = object_of(info.get("agent_info"), "agent_info", unmapped)
+    domain, model = environment.get("domain_name"), agent.get("llm")
+    for each in objects_of(results["simulations"], "simulations", "simulations", unmapped):
+        messages = each.get("messages")
         if not isinstance(messages, list):
             unmapped.add("simulations without messages")
             continue
@@ -53,22 +66,20 @@ def _steps(messages: list[Any], unmapped: Unmapped) -> list[dict[str, Any]]:
     """Return the assistant's tool calls in order, with what their results say of errors."""
     steps: list[dict[str, Any]] = []
     by_id: dict[str, dict[str, Any]] = {}
-    for message in messages:
-        if not isinstance(message, dict):
-            unmapped.add("messages that are no objects")
-            continue
+    for message in objects_of(messages, "messages", "messages", unmapped):
         if message.get("role") == "tool":
             own = by_id.get(str(message.get("tool_call_id") or message.get("id")))
             if own is not None:
                 own["returned_at"] = iso_ms(message.get("timestamp"))
                 own["error"] = _failed(message)
             continue
-        calls = message.get("tool_calls") or []
+        calls = list_of(message.get("tool_calls"), "tool_calls", unmapped)
         if calls and message.get("role") != "assistant":
             unmapped.add("tool calls of the simulated user", len(calls))
             continue
-        for call in calls:
-            tool = (call.get("function") or {}).get("name") or call.get("name")
+        for call in objects_of(calls, "tool_calls", "tool calls", unmapped):
+            function = object_of(call.get("function"), "function of tool calls", unmapped)
+            tool = function.get("name") or call.get("name")
             if not isinstance(tool, str) or not tool:
                 unmapped.add("tool calls without a name")
                 continue

@@ -81,7 +81,7 @@ def test_otlp(written: Any, tmp_path: Path) -> None:
                 "status": {"code": 2}}  # fmt: skip
 
     spans = [
-        span("execute_tool later", 200),
+        {**span("execute_tool later", 200), "endTimeUnixNano": "0"},
         span("x", 100, gen_ai__operation__name="execute_tool", gen_ai__tool__name="first"),
         span("chat", 50, gen_ai__request__model="m"),
         span("execute_tool", 60),
@@ -93,6 +93,8 @@ def test_otlp(written: Any, tmp_path: Path) -> None:
     assert readable(tmp_path, [run]) == [["first", "later"]]
     assert (run["domain"], run["agent_model"]) == ("shop", "m")
     assert run["steps"][0] == {"tool": "first", "called_at": 100, "returned_at": 105, "error": True}
+    assert run["steps"][1]["returned_at"] is None
+    assert run["started_at"] == 100
     assert unmapped.counts == {
         "spans that execute no tool": 1, "tool spans without gen_ai.tool.name": 1,
     }  # fmt: skip
