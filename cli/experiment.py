@@ -77,6 +77,9 @@ def _earned(
 
     with Bar(None) as bar:
         units = run_backtest(Backtest(history, {"never": "never"}), bar, processes=processes)
+    for unit in units:
+        for warning in unit.notes.warnings:
+            say(warning)
     parts = [unit.parts[0] for unit in units]
     groups = [sum(g) for g in zip(*(part.arms[LIVE].groups for part in parts), strict=True)]
     members = [sum(m) for m in zip(*(part.members for part in parts), strict=True)]

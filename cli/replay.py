@@ -73,6 +73,7 @@ def replay(
     settings = read_settings(kafka=kafka, postgres=postgres, learner=learner, data=data)
     part = span(since, until, from_offset, to_offset)
     reading = reading_of(settings, levels, part, tenant, workflow_type, domain)
+    reading = replace(reading, whole=True)  # no learner ever learned from a log with a hole in it
     history = open_source(source, reading, settings)
     rules = replace(rules_of(settings), levels=reading.levels)
     found, notes = relearn(history, rules, say, processes)

@@ -97,6 +97,8 @@ def tune(
     history = open_source(source, reading, settings)
     with Bar(None) as bar:
         found = run(history, candidates, settings.learner, bar, share=split, processes=processes)
+    for warning in found.confirmed["read"]["warnings"]:
+        say(warning)
     if html is not None:
         from replay.page import write_page
 

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Iterator
 from contextlib import aclosing
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 from aiokafka import AIOKafkaConsumer, TopicPartition
 from aiokafka.errors import KafkaError
@@ -20,7 +20,9 @@ from replay.learning import read_batches
 from topics.admin import TopicState
 from topics.catalogue import EVENTS
 from topics.epoch import read_epoch
-from topics.reading import read_records, topic_state
+from topics.reading import LogTruncated, read_records, topic_state
+
+ARCHIVE: Final = "the archive in Postgres may have them (--source archive)"
 
 
 @dataclass(frozen=True)
@@ -42,31 +44,55 @@ class BrokerHistory:
         return epoch.number, epoch.partitions
 
     def units(self) -> list[int]:
-        """Return the partitions that have records in the range."""
+        """Return the partitions that have records in the range, or had some."""
         found = asyncio.run(log_ranges(self.kafka, self.reading))
-        units = largest_first({partition: len(log) for partition, (log, _) in found.items() if log})
-        if not units:
+        # Also those of which retention took all that was asked for: reading them says so.
+        sizes = {unit: len(log) for unit, (log, lost) in found.items() if log or lost}
+        if not any(sizes.values()):
             raise NothingThere(
                 f"{self.name} holds no records in the range; `headstart topics describe "
                 f"{EVENTS.name}` shows its offsets, and --since takes 2h, 3d or a date"
             )
-        return units
+        return largest_first(sizes)
 
     def batches(self, unit: int, notes: Notes) -> Iterator[tuple[RecordBatch, float]]:
-        """Yield a partition's records in order."""
+        """Yield a partition's records in order. Raises `LogTruncated` where they must be whole."""
         with asyncio.Runner() as runner:
             log, lost = runner.run(log_ranges(self.kafka, self.reading))[unit]
             if lost:
-                notes.warnings.append(
-                    f"partition {unit} begins at offset {log.start}: retention has taken the "
-                    f"{lost} before it; the archive in Postgres may have them (--source archive)"
-                )
+                notes.warnings.append(self._lost(unit, log.start, lost))
             until = self.reading.range.until
-            for batch in pulled(runner, read_batches(self.kafka, unit, log)):
+            for batch in self._batches(runner, unit, log, notes):
                 if until is not None and batch.timestamps[-1] >= until:
                     _drop_from(batch, until)
                 if len(batch):
                     yield batch, (batch.end - log.start) / max(1, len(log))
+
+    def _lost(self, unit: int, begin: int, lost: int) -> str:
+        span = self.reading.range
+        timed = span.since is not None or span.until is not None
+        doubt = ", of which some may be in the range of time" if timed else ""
+        return (
+            f"partition {unit} begins at offset {begin}: retention has taken the {lost} before "
+            f"it{doubt}; {ARCHIVE}"
+        )
+
+    def _batches(
+        self, runner: asyncio.Runner, unit: int, log: range, notes: Notes
+    ) -> Iterator[RecordBatch]:
+        """Yield records; where retention is faster, go on with what it left."""
+        while log:
+            try:
+                yield from pulled(runner, read_batches(self.kafka, unit, log))
+                return
+            except LogTruncated as error:
+                if self.reading.whole or error.begin <= error.offset:
+                    raise
+                log = range(min(error.begin, log.stop), log.stop)
+                notes.warnings.append(
+                    f"partition {unit}: offsets {error.offset} to {log.start - 1} were taken by "
+                    f"retention while they were read; {ARCHIVE}"
+                )
 
     def read(self, unit: int, judge: Judge, notes: Notes, progress: Progress) -> None:
         """Let a judge have all predictions of a partition."""
@@ -82,23 +108,28 @@ def _drop_from(batch: RecordBatch, until: int) -> None:
 
 
 async def log_ranges(kafka: str, reading: Reading) -> dict[int, tuple[range, int]]:
-    """Return the offsets of a range by partition, and how many of them the broker has no more.
+    """Return the offsets of a range by partition, and how many before them retention took.
 
-    Raises `BrokerUnreachable` and `TopicsMissing`.
+    Of those it cannot be known when they were: in a range of time they are counted wherever no
+    record is left that is older. Raises `BrokerUnreachable` and `TopicsMissing`.
     """
-    state = await topic_state(kafka, EVENTS.name)
     span = reading.range
-    since = await _offsets_at(kafka, state, span.since)
-    until = await _offsets_at(kafka, state, span.until)
+    while True:
+        state = await topic_state(kafka, EVENTS.name)
+        try:
+            since = await _offsets_at(kafka, state, span.since)
+            until = await _offsets_at(kafka, state, span.until)
+        except LogTruncated:
+            continue  # it begins later now
+        break
     found = {}
     for partition, there in state.begin.items():
-        wanted = span.begin.get(partition, there)
-        end = min(span.end.get(partition, state.end[partition]), state.end[partition])
-        if span.since is not None:
-            wanted = max(wanted, since.get(partition, state.end[partition]))
-        end = min(end, until.get(partition, end))
-        begin = max(wanted, there)
-        found[partition] = range(begin, max(begin, end)), max(0, there - wanted)
+        asked, last = span.begin.get(partition, 0), state.end[partition]
+        first = there if span.since is None else since.get(partition, last)
+        end = min(span.end.get(partition, last), until.get(partition, last), last)
+        begin = max(asked, first)
+        gone = range(asked, min(there, span.end.get(partition, there)))
+        found[partition] = range(begin, max(begin, end)), len(gone) if first == there else 0
     return found
 
 

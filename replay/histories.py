@@ -47,12 +47,16 @@ class Range:
 
 @dataclass(frozen=True)
 class Reading:
-    """How a history is read: which part, which predictions of it, by which levels."""
+    """How a history is read: which part, which predictions of it, by which levels.
+
+    `whole`: what retention takes while it is read is an error, not only a warning.
+    """
 
     levels: Sequence[str] = DEFAULT_LEVELS
     range: Range = field(default_factory=Range)
     chosen: Filter = field(default_factory=Filter)
     scales: Scales = field(default_factory=Scales)
+    whole: bool = False
 
 
 class History(Protocol):

@@ -14,7 +14,7 @@ from replay.following import Following, Place
 from replay.table import Rows
 from topics.catalogue import EVENTS
 from topics.epoch import Epoch
-from topics.reading import read_records
+from topics.reading import LogTruncated, read_records
 
 RECORDS_AT_ONCE: Final = 2_000
 BYTES_AT_ONCE: Final = 2_000_000
@@ -44,10 +44,10 @@ async def replay_partition(
 
     `rows`: what to begin with, the state at some offset of this epoch or before. `log`: the offsets
     that the broker has and that are to be applied. `seen` is awaited for every batch read.
-    Raises `LogCut` where `rows` end before `log` begins.
+    Raises `LogCut` where `rows` end before `log` begins, or retention takes some of it meanwhile.
     """
     following = Following(Place(partition, epoch.partitions, epoch.number), rules, rows)
-    read = partial(read_batches, kafka, partition)
+    read = partial(read_all, kafka, partition)
     begin = following.watermark + 1
     if begin < log.start and log.start < log.stop:
         raise LogCut(partition, begin, log.start)
@@ -66,25 +66,45 @@ def commits(core: Partition, batch: RecordBatch) -> Iterator[Commit]:
         yield core.commit()
 
 
+async def read_all(kafka: str, partition: int, log: range) -> AsyncIterator[RecordBatch]:
+    """Yield what `read_batches` does. Raises `LogCut` where some of it is gone."""
+    try:
+        async for batch in read_batches(kafka, partition, log):
+            yield batch
+    except LogTruncated as error:
+        if error.begin <= error.offset:
+            raise  # another log, which no snapshot helps with
+        raise LogCut(partition, error.offset, error.begin) from error
+
+
 async def read_batches(kafka: str, partition: int, log: range) -> AsyncIterator[RecordBatch]:
-    """Yield the records of one partition of `headstart.events` in batches."""
+    """Yield the records of one partition of `headstart.events` in batches.
+
+    Raises `LogTruncated` where retention is faster, after all that was read before.
+    """
     batch = _empty(partition, log.start)
     size = 0
     records = read_records(kafka, EVENTS.name, {partition: log.start}, {partition: log.stop})
-    async for record in records:
-        batch.offsets.append(record.offset)
-        batch.timestamps.append(record.timestamp)
-        batch.keys.append(record.key)
-        batch.values.append(record.value)
-        if record.headers:
-            batch.headers[record.offset] = record.headers
-        batch.end = record.offset + 1
-        size += len(record.value or b"")
-        if len(batch) >= RECORDS_AT_ONCE or size >= BYTES_AT_ONCE:
-            yield batch
-            batch, size = _empty(partition, batch.end), 0
+    truncated: LogTruncated | None = None
+    try:
+        async for record in records:
+            batch.offsets.append(record.offset)
+            batch.timestamps.append(record.timestamp)
+            batch.keys.append(record.key)
+            batch.values.append(record.value)
+            if record.headers:
+                batch.headers[record.offset] = record.headers
+            batch.end = record.offset + 1
+            size += len(record.value or b"")
+            if len(batch) >= RECORDS_AT_ONCE or size >= BYTES_AT_ONCE:
+                yield batch
+                batch, size = _empty(partition, batch.end), 0
+    except LogTruncated as error:
+        truncated = error
     if len(batch):
         yield batch
+    if truncated is not None:
+        raise truncated
 
 
 def _empty(partition: int, begin: int) -> RecordBatch:

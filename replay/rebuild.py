@@ -24,7 +24,7 @@ from processing.rules import Rules
 from processing.takeover import digest_of, staged_parts
 from replay.findings import Findings, compare_rows
 from replay.following import Following, Place
-from replay.learning import LogCut, read_batches
+from replay.learning import LogCut, read_all
 from replay.moves import Moves
 from replay.snapshots import Snapshot
 from replay.table import Rows, live, read_settled
@@ -130,7 +130,7 @@ class Rebuilding:
         return {key: with_version(row, 0, 0) for key, row in rows.items() if key not in left_out}
 
     async def _advance(self, place: int, fresh: Following, end: int) -> None:
-        read = partial(read_batches, self._config.kafka, place)
+        read = partial(read_all, self._config.kafka, place)
         said = time.monotonic()
         async for batch in read(range(fresh.watermark + 1, end)):
             for takeover in fresh.apply(batch):

@@ -7,10 +7,35 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 from aiokafka import AIOKafkaConsumer, TopicPartition
-from aiokafka.errors import KafkaError
+from aiokafka.errors import KafkaError, OffsetOutOfRangeError
 
 from headstart.producing import BrokerUnreachable
 from topics.admin import TopicsMissing, TopicState, describe_topics
+from topics.catalogue import EVENTS
+
+
+class LogTruncated(LookupError):
+    """The broker no longer has what was to be read next.
+
+    `offset`: what that was; `begin`: where the log begins now, not after `offset` where it is a
+    new log that has not come so far.
+    """
+
+    def __init__(self, topic: str, partition: int, offset: int, begin: int) -> None:
+        super().__init__(topic, partition, offset, begin)  # as given: processes hand it on
+        self.topic, self.partition, self.offset, self.begin = topic, partition, offset, begin
+
+    def __str__(self) -> str:
+        where = f"{self.topic}, partition {self.partition}: offset {self.offset} was to be read"
+        if self.begin <= self.offset:
+            return f"{where}, and the log has not come so far: it was begun anew. Try again"
+        remedy = "Try again"
+        if self.topic == EVENTS.name:
+            remedy = (
+                f"Begin there (--from-offset {self.partition}:{self.begin}), or read the archive "
+                "in Postgres (--source archive)"
+            )
+        return f"{where}, and the log begins at {self.begin} now: retention took it. {remedy}"
 
 
 async def topic_state(kafka: str, topic: str) -> TopicState:
@@ -25,10 +50,14 @@ async def topic_state(kafka: str, topic: str) -> TopicState:
 async def reading(
     kafka: str, topic: str, begin: Mapping[int, int], **settings: Any
 ) -> AsyncIterator[AIOKafkaConsumer]:
-    """Give a consumer of some partitions, each from an offset on. Raises `BrokerUnreachable`."""
-    consumer = AIOKafkaConsumer(
-        bootstrap_servers=kafka, enable_auto_commit=False, fetch_max_wait_ms=200, **settings
-    )
+    """Give a consumer of some partitions, each from an offset on.
+
+    Raises `BrokerUnreachable`, and `LogTruncated` where what is to be read next is gone, unless
+    `auto_offset_reset` says where to go on then.
+    """
+    # By default aiokafka would go on at the end, and nobody would know what was passed over.
+    settings = {"auto_offset_reset": "none", "fetch_max_wait_ms": 200, **settings}
+    consumer = AIOKafkaConsumer(bootstrap_servers=kafka, enable_auto_commit=False, **settings)
     try:
         await consumer.start()
     except (KafkaError, OSError) as error:
@@ -39,8 +68,21 @@ async def reading(
         for partition, offset in begin.items():
             consumer.seek(TopicPartition(topic, partition), offset)
         yield consumer
+    except OffsetOutOfRangeError as error:
+        raise await _truncated(kafka, consumer, error) from error
     finally:
         await consumer.stop()
+
+
+async def _truncated(
+    kafka: str, consumer: AIOKafkaConsumer, error: OffsetOutOfRangeError
+) -> LogTruncated:
+    [(tp, offset)] = error.args[0].items()
+    try:
+        begin = await consumer.beginning_offsets([tp])
+    except (KafkaError, OSError) as away:
+        raise BrokerUnreachable(kafka, away) from away
+    return LogTruncated(tp.topic, tp.partition, offset, begin[tp])
 
 
 async def drop_finished(
@@ -63,14 +105,18 @@ async def read_records(
 ) -> AsyncGenerator[Any, None]:
     """Yield records (aiokafka's) from `begin` on, by partition: up to `end`, or without end.
 
-    Offsets in `end` are exclusive. Raises `BrokerUnreachable`.
+    Offsets in `end` are exclusive. Raises `BrokerUnreachable`, and `LogTruncated` where retention
+    is faster. Without an end nothing is promised to be there: it goes on with the oldest record.
     """
     wanted = {p for p in begin if end is None or begin[p] < end[p]}
     if not wanted:
         return
-    async with reading(kafka, topic, {p: begin[p] for p in wanted}) as consumer:
+    settings = {} if end is not None else {"auto_offset_reset": "earliest"}
+    async with reading(kafka, topic, {p: begin[p] for p in wanted}, **settings) as consumer:
         while wanted:
-            for tp, records in (await consumer.getmany(timeout_ms=500)).items():
+            # Of these alone: what is behind the end of another may be gone, and nobody cares.
+            unread = [TopicPartition(topic, partition) for partition in wanted]
+            for tp, records in (await consumer.getmany(*unread, timeout_ms=500)).items():
                 for record in records:
                     if end is None or record.offset < end[tp.partition]:
                         yield record

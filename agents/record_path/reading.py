@@ -19,7 +19,7 @@ async def read_batches(
 ) -> AsyncIterator[RecordBatch]:
     """Yield the records from `begin` up to (not including) `end`, by partition.
 
-    Raises `BrokerUnreachable`.
+    Raises `BrokerUnreachable` and `LogTruncated`.
     """
     wanted = {partition for partition in begin if begin[partition] < end[partition]}
     if not wanted:

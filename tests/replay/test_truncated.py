@@ -1,0 +1,225 @@
+"""What retention takes, also while it is read: said, and nothing else is lost with it."""
+
+from __future__ import annotations
+
+import asyncio
+import pickle
+import shutil
+from collections.abc import Callable, Iterator
+
+import pytest
+from aiokafka import TopicPartition
+from aiokafka.admin import RecordsToDelete
+
+from bench.measuring import produce
+from deploy.local import Addresses, Stack, StackConfig
+from learners.registry import policy
+from processing.records import RecordBatch
+from processing.rules import Rules
+from replay.broker import BrokerHistory
+from replay.histories import NothingThere, Range, Reading
+from replay.joining import Notes
+from replay.learning import LogCut, replay_partition
+from replay.running import Backtest, named, run_backtest
+from replay.verdict import report
+from topics.admin import admin_client
+from topics.catalogue import EVENTS
+from topics.epoch import ensure_topics, read_epoch
+from topics.reading import LogTruncated, read_records, topic_state
+
+pytestmark = [
+    pytest.mark.integration,
+    pytest.mark.apache,
+    pytest.mark.skipif(
+        not (shutil.which("java") and shutil.which("mvn")), reason="needs java and mvn"
+    ),
+]
+
+RECORDS, BYTES = 600, 10_000
+"""Six fetches of a megabyte, of which two are read before the first batch is given."""
+TAKEN = 500
+MID_READ, WHOLE, REPLAYED, BARE, BESIDE, BACKTESTED, QUIET, EMPTIED, PARTITIONS = range(9)
+"""Partitions, one for each test: what is deleted in one is nothing to another."""
+
+
+@pytest.fixture(scope="module")
+def kafka(addresses: Addresses, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    config = StackConfig(
+        data=tmp_path_factory.mktemp("stack"),
+        kafka="apache",
+        postgres=addresses.postgres,
+        redis=addresses.redis,
+    )
+    with Stack(config) as stack:
+        asyncio.run(ensure_topics(stack.addresses.kafka, partitions=PARTITIONS))
+        yield stack.addresses.kafka
+
+
+def fill(kafka: str, partition: int, count: int = RECORDS) -> None:
+    """Add records that are no events: what is in them is nothing to who reads them."""
+    asyncio.run(produce(kafka, ((partition, b"k", b"x" * BYTES) for _ in range(count))))
+
+
+async def delete(kafka: str, partition: int, before: int) -> None:
+    async with admin_client(kafka) as client:
+        place = TopicPartition(EVENTS.name, partition)
+        await client.delete_records({place: RecordsToDelete(before)})
+
+
+def only(partition: int, **more: bool) -> Reading:
+    end = {each: 0 for each in range(PARTITIONS) if each != partition}
+    return Reading(range=Range(end=end), **more)
+
+
+class Truncating(BrokerHistory):
+    """A history of which retention takes a piece once a first batch was read."""
+
+    def batches(self, unit: int, notes: Notes) -> Iterator[tuple[RecordBatch, float]]:
+        for number, found in enumerate(super().batches(unit, notes)):
+            yield found
+            if not number:
+                asyncio.run(delete(self.kafka, unit, TAKEN))
+
+
+def test_a_history_goes_on_behind_what_was_taken_and_says_so(kafka: str) -> None:
+    fill(kafka, MID_READ)
+    history, notes = Truncating(kafka, only(MID_READ)), Notes()
+    found = list(history.batches(MID_READ, notes))
+    offsets = [offset for batch, _ in found for offset in batch.offsets]
+    first = next(place for place, offset in enumerate(offsets) if place != offset)
+    assert 0 < first < TAKEN
+    assert offsets == [*range(first), *range(TAKEN, RECORDS)]
+    assert notes.warnings == [
+        f"partition {MID_READ}: offsets {first} to {TAKEN - 1} were taken by retention while they "
+        "were read; the archive in Postgres may have them (--source archive)"
+    ]
+    assert found[-1][1] == 1.0
+
+
+def test_a_backtest_goes_on(kafka: str) -> None:
+    fill(kafka, BACKTESTED)
+    work = Backtest(Truncating(kafka, only(BACKTESTED)), named(["td"]))
+    [unit] = run_backtest(work, lambda _: None, processes=1)
+    assert RECORDS - TAKEN < unit.notes.records < RECORDS
+    [warning] = unit.notes.warnings
+    assert f"to {TAKEN - 1} were taken by retention" in warning
+
+
+def test_what_must_be_whole_ends_with_where_to_begin(kafka: str) -> None:
+    fill(kafka, WHOLE)
+    history = Truncating(kafka, only(WHOLE, whole=True))
+    with pytest.raises(LogTruncated, match=f"--from-offset {WHOLE}:{TAKEN}") as caught:
+        list(history.batches(WHOLE, Notes()))
+    assert EVENTS.name in str(caught.value)
+    assert f"partition {WHOLE}: offset {caught.value.offset} was to be read" in str(caught.value)
+    assert 0 < caught.value.offset < TAKEN
+    assert str(pickle.loads(pickle.dumps(caught.value))) == str(caught.value)
+
+
+def test_a_log_that_is_replayed_is_cut(kafka: str) -> None:
+    """So it is for verify and rebuild, which need every record."""
+    fill(kafka, REPLAYED)
+
+    async def run() -> None:
+        async def seen(batch: RecordBatch) -> None:
+            await delete(kafka, REPLAYED, TAKEN)
+
+        epoch, rules = await read_epoch(kafka), Rules(policy("td"))
+        with pytest.raises(LogCut, match=f"partition {REPLAYED} begins at offset {TAKEN}"):
+            await replay_partition(kafka, REPLAYED, epoch, rules, {}, range(RECORDS), seen)
+
+    asyncio.run(run())
+
+
+def test_records_are_read_from_where_they_are(kafka: str) -> None:
+    """What lies behind the end of one partition may be taken while another is read."""
+    fill(kafka, BARE)
+    fill(kafka, BESIDE)
+
+    async def read(begin: dict[int, int], end: dict[int, int]) -> list[int]:
+        found = []
+        async for record in read_records(kafka, EVENTS.name, begin, end):
+            if record.partition == BARE:
+                if not found:
+                    await delete(kafka, BESIDE, TAKEN)
+                found.append(record.offset)
+        return found
+
+    both = {BARE: 0, BESIDE: 0}, {BARE: RECORDS, BESIDE: 1}
+    assert asyncio.run(read(*both)) == [*range(RECORDS)]
+    with pytest.raises(LogTruncated, match="offset 1 was to be read") as caught:
+        asyncio.run(read({BESIDE: 1}, {BESIDE: 2}))
+    assert caught.value.begin == TAKEN
+    with pytest.raises(LogTruncated, match="begun anew"):
+        asyncio.run(read({BESIDE: RECORDS + 5}, {BESIDE: RECORDS + 9}))
+
+
+def test_who_follows_without_end_goes_on_with_the_oldest(kafka: str) -> None:
+    fill(kafka, QUIET)
+    asyncio.run(delete(kafka, QUIET, TAKEN))
+
+    async def first() -> int:
+        records = read_records(kafka, EVENTS.name, {QUIET: 3})
+        try:
+            return int((await anext(records)).offset)
+        finally:
+            await records.aclose()
+
+    assert asyncio.run(first()) == TAKEN
+
+
+@pytest.fixture
+def said(kafka: str) -> Callable[[Range, int], list[str]]:
+    def said(span: Range, partition: int) -> list[str]:
+        notes = Notes()
+        history = BrokerHistory(kafka, Reading(range=span))
+        list(history.batches(partition, notes))
+        return notes.warnings
+
+    return said
+
+
+def test_a_beginning_that_was_taken_is_said_without_being_asked_for(
+    kafka: str, said: Callable[[Range, int], list[str]]
+) -> None:
+    fill(kafka, EMPTIED, 10)
+    asyncio.run(delete(kafka, EMPTIED, 4))
+    everything = BrokerHistory(kafka, only(EMPTIED))
+    [batch] = [batch for batch, _ in everything.batches(EMPTIED, Notes())]
+    assert batch.offsets == [*range(4, 10)]
+    first, last = batch.timestamps[0], batch.timestamps[-1]
+    begins = f"partition {EMPTIED} begins at offset 4: retention has taken the 4 before it"
+    archive = "; the archive in Postgres may have them (--source archive)"
+    timed = f"{begins}, of which some may be in the range of time{archive}"
+    assert said(Range(), EMPTIED) == [begins + archive]
+    assert said(Range(end={EMPTIED: 2}), EMPTIED) == [
+        f"{begins.replace('the 4', 'the 2')}{archive}"
+    ]
+    assert said(Range(since=first - 1000), EMPTIED) == [timed]
+    assert said(Range(until=last + 1000), EMPTIED) == [timed]
+    assert said(Range(begin={EMPTIED: 4}), EMPTIED) == []
+    asyncio.run(asyncio.sleep(0.01))  # or what comes next may be of the same millisecond
+    fill(kafka, EMPTIED, 1)
+    assert said(Range(since=last + 1), EMPTIED) == []
+
+
+def test_a_partition_of_which_nothing_is_left_is_said_too(
+    kafka: str, said: Callable[[Range, int], list[str]]
+) -> None:
+    fill(kafka, EMPTIED, 1)
+    end = asyncio.run(all_taken(kafka, EMPTIED))
+    fill(kafka, QUIET, 1)
+    [warning] = said(Range(), EMPTIED)
+    assert warning.startswith(f"partition {EMPTIED} begins at offset {end}: retention has taken")
+    work = Backtest(BrokerHistory(kafka, Reading()), named(["td"]))
+    units = run_backtest(work, lambda _: None, processes=1)
+    assert warning in report("x", work.policies, units)["read"]["warnings"]
+    with pytest.raises(NothingThere):
+        BrokerHistory(kafka, only(EMPTIED)).units()
+
+
+async def all_taken(kafka: str, partition: int) -> int:
+    """Delete every record of a partition; return where it begins and ends then."""
+    end = (await topic_state(kafka, EVENTS.name)).end[partition]
+    await delete(kafka, partition, end)
+    return end
