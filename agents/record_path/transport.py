@@ -6,7 +6,8 @@ offset with `Consumer.done`, and that is what is committed, as a hint (the truth
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+import gc
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import Any, Final
 
 from aiokafka.errors import ConsumerStoppedError
@@ -25,6 +26,12 @@ FETCH_WAIT_MS: Final = 25
 """How long a broker may hold a fetch. Kafka answers at once when there is data, so this only costs
 an idle worker some requests; the embedded broker looks for data twice in that time, and Faust's
 1,500 ms made a threshold 750 ms late."""
+FETCH_BYTES: Final = 8_000_000
+"""What one answer of a broker may hold of all partitions together. aiokafka copies it twice, so its
+own 50 MB are 150 of memory in a backlog, and bring nothing."""
+COLLECT_BYTES: Final = 16_000_000
+"""Record values after which answers are looked for that only cycles hold (aiokafka's futures): by
+its number of objects the collector would let hundreds of megabytes wait."""
 
 
 class ConsumerThread(AIOKafkaConsumerThread):  # type: ignore[misc]
@@ -54,6 +61,8 @@ class ConsumerThread(AIOKafkaConsumerThread):  # type: ignore[misc]
         consumer = super()._create_worker_consumer(transport)
         consumer._fetch_max_wait_ms = FETCH_WAIT_MS
         consumer._fetch_min_bytes = self.app.gather_bytes
+        consumer._fetch_max_bytes = FETCH_BYTES
+        self._uncollected = 0
         return consumer
 
     async def crash(self, reason: BaseException) -> None:
@@ -90,7 +99,7 @@ class ConsumerThread(AIOKafkaConsumerThread):  # type: ignore[misc]
         if consumer._closed or fetcher._closed:
             raise ConsumerStoppedError
         with fetcher._subscriptions.fetch_context():
-            return await fetched_records(
+            found = await fetched_records(
                 fetcher,
                 active_partitions,
                 self.app.source_topics,
@@ -98,6 +107,18 @@ class ConsumerThread(AIOKafkaConsumerThread):  # type: ignore[misc]
                 max_records,
                 self.consumer.held,
             )
+        self._collect(found)
+        return found
+
+    def _collect(self, found: Mapping[TP, Sequence[Any]]) -> None:
+        """Collect young garbage, ever so many bytes."""
+        for batches in found.values():
+            for batch in batches:
+                if type(batch) is RecordBatch:
+                    self._uncollected += batch.size
+        if self._uncollected >= COLLECT_BYTES:
+            self._uncollected = 0
+            gc.collect(1)
 
 
 class Consumer(StockConsumer):  # type: ignore[misc]
