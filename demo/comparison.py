@@ -10,12 +10,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import accumulate, groupby
 from math import inf
 from typing import Any, Final
-from zlib import crc32
 
 from demo.accounting import FIXED_THRESHOLD, Judged, Policy, always, as_executed, fixed, never
-from headstart.experiments import GROUPS
+from headstart.experiments import GROUPS, workflow_group
 from replay.bootstrap import Bootstrap, Interval
-from replay.judge import group_of
 from replay.truth import BINS
 
 LEARNED: Final = "learned"
@@ -89,7 +87,7 @@ def _bootstrap(rows: Sequence[Judged], arms: Mapping[str, Policy]) -> Bootstrap:
     members = [0] * GROUPS
     sums = {name: [0.0] * GROUPS for name in arms}
     for each in rows:
-        group = group_of(crc32(each.workflow.encode()))
+        group = workflow_group(each.workflow)
         members[group] += 1
         for name, arm in arms.items():
             if arm(each):

@@ -10,16 +10,16 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from zlib import crc32
 
 from demo.latency import DEFAULT_COST_RATIO, LatencyModel
 from demo.predictor import Predictor
 from demo.traces import END, BrokenLine, Run, read_runs
 from headstart.contexts import context_paths
+from headstart.experiments import workflow_group
 from learners.outcome import Outcome
 from replay.histories import NothingThere, Progress, Reading
 from replay.joining import Notes
-from replay.judge import Judge, group_of
+from replay.judge import Judge
 from replay.outcomes import ROOT
 
 _LEVELS = ("previous_tool", "tool_before")
@@ -66,7 +66,7 @@ class TraceHistory:
                 untimed += run.started_at is None
                 continue
             judged = self._chosen(run)
-            group = group_of(crc32(f"{number}".encode()))
+            group = workflow_group(f"{number}")
             history: list[str] = []
             for actual in [*(step.tool for step in run.steps), END]:
                 notes.events += 1

@@ -6,15 +6,15 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
-from zlib import crc32
 
 import orjson
 
+from headstart.experiments import GROUPS, workflow_group
 from processing.records import RecordBatch
 from replay.exports import ZSTD, ExportHistory
 from replay.histories import History, NothingThere, Progress, Reading, read_records_of
 from replay.joining import Notes
-from replay.judge import Judge, group_of
+from replay.judge import Judge
 from replay.outcomes import Line, parse_lines
 from replay.pieces import SKIPPABLE
 from topics.catalogue import EVENTS
@@ -72,11 +72,11 @@ class OutcomeFile:
                     outcome = scales.applied(outcome, line.tool)
                     unmet.discard(line.tool or "")
                 group = (
-                    notes.predictions // ALONE
+                    notes.predictions // ALONE % GROUPS
                     if line.workflow is None
-                    else crc32(line.workflow.encode())
+                    else workflow_group(line.workflow)
                 )
-                judge.judge(judge.chain("", paths), outcome, group_of(group))
+                judge.judge(judge.chain("", paths), outcome, group)
                 notes.predictions += 1
                 read += 1
                 if read % 10_000 == 0:

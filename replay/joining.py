@@ -9,10 +9,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Final
-from zlib import crc32
 
 from headstart.contexts import context_paths
-from headstart.experiments import GROUPS
+from headstart.experiments import workflow_group
 from learners.constant import Always
 from learners.outcome import Outcome
 from processing.choices import Choices, matcher
@@ -120,7 +119,7 @@ class _Heard(Contexts):
         if self.scaled:
             prediction = event.data.prediction if event.data else None
             tool = (prediction.tool_id if prediction else None) or event.tool_id
-        self._now = now = chain, _group_of(event), tool
+        self._now = now = chain, workflow_group(event.workflow_id), tool
         if event.event_type != "speculation_start":
             return levels
         asked = _Asked(levels)
@@ -248,7 +247,7 @@ class Joiner(Partition):
                     row.outcomes += 1
                     if chain:
                         steps.append((chain, outcome, -1))
-                        groups.append(crc32(event.workflow_id.encode()) % GROUPS)
+                        groups.append(workflow_group(event.workflow_id))
                     else:
                         heard.filtered += 1
                     continue
@@ -293,10 +292,6 @@ class Joiner(Partition):
         notes.unresolved += self._row.unresolved
         notes.filtered += self._heard.filtered
         notes.scaled += self._heard.met()
-
-
-def _group_of(event: EventFields) -> int:
-    return crc32(event.workflow_id.encode()) % GROUPS
 
 
 def _outcome(event: EventFields, prediction: PredictionFields) -> Outcome | None:

@@ -284,8 +284,3 @@ class Judge:
     def forget(self, before: int) -> None:
         """Forget the predictions of numbers below `before`, which nobody will judge any more."""
         self._oldest = before
-
-
-def group_of(hashed: int) -> int:
-    """Return the group of a workflow from a hash of its id."""
-    return hashed % GROUPS

@@ -24,7 +24,12 @@ def arm_of(experiment: str, shares: Mapping[str, float], workflow_id: str) -> st
 
         arm = headstart.arm_of("bolder", {"control": 50, "bolder": 50}, run.id)
     """
-    return _arms(experiment, tuple(shares.items()))[crc32(workflow_id.encode()) % GROUPS]
+    return assignment(experiment, shares)[workflow_group(workflow_id)]
+
+
+def workflow_group(workflow_id: str) -> int:
+    """Return the group of a workflow, from 0 to GROUPS - 1."""
+    return crc32(workflow_id.encode()) % GROUPS
 
 
 def assignment(experiment: str, shares: Mapping[str, float]) -> Sequence[str]:

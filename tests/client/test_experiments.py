@@ -7,8 +7,7 @@ from collections import Counter
 import pytest
 
 import headstart
-from headstart.experiments import GROUPS, assignment
-from replay.judge import group_of
+from headstart.experiments import GROUPS, assignment, workflow_group
 
 SHARES = {"control": 75, "bolder": 25}
 PINNED = [*map({"c": "control", "b": "bolder"}.get, "cbccbccccccc")]
@@ -30,8 +29,8 @@ def test_shares_are_kept_and_tests_are_independent() -> None:
     assert Counter(assignment("bolder", SHARES)) == {"control": 768, "bolder": 256}
 
 
-def test_a_backtest_groups_workflows_alike() -> None:
-    assert {group_of(number) for number in range(3 * GROUPS)} == set(range(GROUPS))
+def test_every_group_has_workflows() -> None:
+    assert {workflow_group(each) for each in IDS} == set(range(GROUPS))
 
 
 @pytest.mark.parametrize("shares", [{}, {"a": 0}, {"a": 2, "b": -1}])
