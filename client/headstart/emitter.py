@@ -124,11 +124,11 @@ class Emitter:
         """
         begun, now_ms = time.perf_counter_ns(), time.time_ns() // 1_000_000
         record = fields if event is None else {**event, **fields}
-        fill_in(record, now_ms)
+        own_id = fill_in(record, now_ms)
         record.pop("origin", None)
         if "traceparent" not in record and (parent := traceparent()) is not None:
             record["traceparent"] = parent
-        body = _encode(record, now_ms)
+        body = _encode(record, now_ms, own_id=own_id)
         key = event_key(record["tenant"], record["workflow_type"])
         with self._lock:
             if self._closing:
@@ -138,32 +138,30 @@ class Emitter:
             if self._putting:  # by the caller: a signal handler, or a finalizer, emits in mid-put
                 self._later.append((key, body, now_ms))
             else:
+                self._putting = True
                 try:
-                    self._put(key, body, now_ms)
+                    self._outbox.put(key, body, now_ms)
                 finally:
+                    self._putting = False
                     if self._later:
                         self._put_later()
             self._timing.note(time.perf_counter_ns() - begun)
         told: str = record["id"]
         return told
 
-    def _put(self, key: bytes, body: bytes, now_ms: int) -> None:
-        self._putting = True
-        try:
-            self._outbox.put(key, body, now_ms)
-        finally:
-            self._putting = False
-
     def _put_later(self) -> None:
         """Put what was emitted in mid-put, behind what it interrupted."""
         while self._later:
             key, body, now_ms = self._later.popleft()
+            self._putting = True
             try:
-                self._put(key, body, now_ms)
+                self._outbox.put(key, body, now_ms)
             except (OSError, RuntimeError, InvalidEvent) as error:
                 log.error(
                     "an event that was emitted within emit() is lost: %s: %.200r", error, body
                 )
+            finally:
+                self._putting = False
 
     def flush(self, timeout_s: float = 30.0) -> None:
         """Wait until every event emitted so far is acknowledged by the broker.
@@ -284,14 +282,14 @@ def _client_id(client_id: str | None) -> str:
     return named
 
 
-def _encode(record: dict[str, Any], now_ms: int) -> bytes:
+def _encode(record: dict[str, Any], now_ms: int, *, own_id: bool) -> bytes:
     """Return the event as JSON. Raises `InvalidEvent` where it breaks the contract."""
     try:
         body = orjson.dumps(record)
     except (TypeError, orjson.JSONEncodeError) as error:
         validate(record, now_ms=now_ms)  # names the field, where it can
         raise InvalidEvent("", f"cannot be written as JSON: {error}") from error
-    if not accepts(record, body, now_ms):
+    if not accepts(record, body, now_ms, own_id=own_id):
         validate(record, now_ms=now_ms)
     return body
 

@@ -159,17 +159,17 @@ _random = (
     Random()
 )  # its own, seeded by the system: whoever seeds Python's may do so alike everywhere
 os.register_at_fork(after_in_child=_random.seed)
-_VARIANT = dict(zip("0123456789abcdef", 4 * "89ab", strict=True))
-"""Of a random digit the last two bits, behind the two that say how a UUID is laid out."""
+_LAYOUT = 0x7000_8000_0000_0000_0000
+"""A UUID's version and variant, in its last 80 bits; the rest is random."""
+_RANDOM = 0x0FFF_3FFF_FFFF_FFFF_FFFF
 
 
 def new_id(now_ms: int | None = None) -> str:
     """Return a UUIDv7 (RFC 9562, section 5.7): 48 bits of Unix milliseconds, 74 random bits."""
     milliseconds = time.time_ns() // 1_000_000 if now_ms is None else now_ms
-    when = (milliseconds & 0xFFFF_FFFF_FFFF).to_bytes(6, "big").hex()
-    random = _random.randbytes(10).hex()
-    variant = _VARIANT[random[3]]
-    return f"{when[:8]}-{when[8:]}-7{random[:3]}-{variant}{random[4:7]}-{random[7:19]}"
+    number = (milliseconds & 0xFFFF_FFFF_FFFF) << 80 | _LAYOUT | _random.getrandbits(80) & _RANDOM
+    raw = number.to_bytes(16, "big")
+    return f"{raw[:4].hex()}-{raw[4:10].hex('-', 2)}-{raw[10:].hex()}"
 
 
 def stamp(fields: Mapping[str, Any]) -> dict[str, Any]:
@@ -179,14 +179,19 @@ def stamp(fields: Mapping[str, Any]) -> dict[str, Any]:
     return event
 
 
-def fill_in(event: dict[str, Any], now_ms: int) -> None:
-    """Fill in `id`, `timestamp` and `tenant` where missing; `now_ms` in Unix ms."""
+def fill_in(event: dict[str, Any], now_ms: int) -> bool:
+    """Fill in `id`, `timestamp` and `tenant` where missing; `now_ms` in Unix ms.
+
+    Return whether the id was.
+    """
     if event.get("timestamp") is None:
         event["timestamp"] = now_ms
-    if event.get("id") is None:
-        event["id"] = new_id(now_ms)
     if event.get("tenant") is None:
         event["tenant"] = "default"
+    if event.get("id") is None:
+        event["id"] = new_id(now_ms)
+        return True
+    return False
 
 
 _NAMED = re.compile(r"\A[\w.-]{1,64}\Z")
