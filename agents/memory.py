@@ -4,30 +4,47 @@ from __future__ import annotations
 
 import ctypes
 import gc
-from typing import Final
+from typing import Any, Final
 
+GIVE_BACK_BYTES: Final = 128_000_000
+"""Record values after which a worker gives back what it no longer needs: every few seconds of a
+backlog. Each answer's memory for itself cost a sixth of all that a worker did."""
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD, _M_ARENA_MAX = -1, -3, -8
 """Of glibc's malloc.h."""
 _RULES: Final = (
-    (_M_ARENA_MAX, 1),  # what one thread fetched another frees, in an arena that stays as it is
-    (_M_MMAP_THRESHOLD, 1 << 17),  # else it grows with every large block that is freed
-    (_M_TRIM_THRESHOLD, 1 << 20),
+    (_M_ARENA_MAX, 1),  # what one thread fetches another frees, in an arena that nobody tidies
+    (_M_MMAP_THRESHOLD, 32 << 20),  # the most there is: no answer's memory begins as new pages
+    (_M_TRIM_THRESHOLD, 64 << 20),
 )
 
 
-def give_back() -> None:
-    """Have glibc's malloc return what is free to the system; call it before there are threads.
-
-    In a backlog a worker takes and frees megabytes many times a second. By its own rules malloc
-    keeps them for later, ever more of them: 3 MB/s in a worker that could not keep up. Elsewhere
-    (musl, macOS) there is nothing to set.
-    """
+def _glibc() -> Any:
     try:
-        mallopt = ctypes.CDLL(None).mallopt
-    except (OSError, AttributeError):
-        return
-    for parameter, value in _RULES:
-        mallopt(parameter, value)
+        libc = ctypes.CDLL(None)
+        return libc if libc.mallopt and libc.malloc_trim else None
+    except (OSError, AttributeError):  # musl, macOS: another malloc, with rules of its own
+        return None
+
+
+_libc: Final = _glibc()
+
+
+def keep_one_heap() -> None:
+    """Have all threads share one heap, large blocks too; call it before there are threads."""
+    if _libc is not None:
+        for parameter, value in _RULES:
+            _libc.mallopt(parameter, value)
+
+
+def give_back() -> None:
+    """Return the heap's free pages to the system.
+
+    In a backlog a worker takes and frees megabytes many times a second, and what stays lies in
+    between. malloc by itself only gives back the heap's end: a worker that could not keep up with
+    its log grew by 3 MB/s, of which nothing was in use.
+    """
+    if _libc is not None:
+        _libc.malloc_trim(0)
 
 
 def collect_rarely() -> None:

@@ -18,7 +18,7 @@ import structlog
 
 from agents.app import App, WorkerConfig
 from agents.health import BROKER, Health
-from agents.memory import collect_rarely, give_back
+from agents.memory import collect_rarely, keep_one_heap
 from agents.probes import postgres_probe, redis_probe
 from agents.sink import EPISODES, HISTORY, sink_app
 from agents.thresholds import thresholds_app
@@ -50,7 +50,7 @@ def run_worker(name: str, config: WorkerConfig, *, spare: bool = False) -> int:
 
     `spare`: first wait for the end of the worker that holds the data directory.
     """
-    give_back()
+    keep_one_heap()
     logging.basicConfig(stream=sys.stderr, level=logging.WARNING, format="%(name)s: %(message)s")
     # Faust says at warning level that it may not create topics, which is as we want it.
     logging.getLogger("faust.transport.drivers.aiokafka").setLevel(logging.ERROR)

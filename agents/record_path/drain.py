@@ -67,7 +67,7 @@ def _unpack(source: Any, batch: RecordBatch, most_bytes: int) -> bool:
         batch.keys += [record.key for record in unpacked]
         values = [record.value for record in unpacked]
         batch.values += values
-        size += sum(map(len, filter(None, values)))
+        batch.counted = size = size + sum(map(len, filter(None, values)))
         # Also past the records that compaction took from the end of the batch.
         source.next_fetch_offset = records_of.next_offset
     return False

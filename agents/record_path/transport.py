@@ -18,6 +18,7 @@ from faust.transport.drivers.aiokafka import Transport as StockTransport
 from faust.types import TP, ConsumerMessage
 
 from agents.lane import end_process
+from agents.memory import GIVE_BACK_BYTES, give_back
 from agents.record_path.fetch import fetched_records
 from processing.records import RecordBatch
 from topics.admin import describe_topics
@@ -62,7 +63,7 @@ class ConsumerThread(AIOKafkaConsumerThread):  # type: ignore[misc]
         consumer._fetch_max_wait_ms = FETCH_WAIT_MS
         consumer._fetch_min_bytes = self.app.gather_bytes
         consumer._fetch_max_bytes = FETCH_BYTES
-        self._uncollected = 0
+        self._uncollected = self._kept = 0
         return consumer
 
     async def crash(self, reason: BaseException) -> None:
@@ -111,14 +112,18 @@ class ConsumerThread(AIOKafkaConsumerThread):  # type: ignore[misc]
         return found
 
     def _collect(self, found: Mapping[TP, Sequence[Any]]) -> None:
-        """Collect young garbage, ever so many bytes."""
+        """Collect young garbage ever so many bytes, and give its memory back ever so many more."""
         for batches in found.values():
             for batch in batches:
                 if type(batch) is RecordBatch:
                     self._uncollected += batch.size
         if self._uncollected >= COLLECT_BYTES:
+            self._kept += self._uncollected
             self._uncollected = 0
             gc.collect(1)
+        if self._kept >= GIVE_BACK_BYTES:
+            self._kept = 0
+            give_back()
 
 
 class Consumer(StockConsumer):  # type: ignore[misc]
