@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 import faust
 import structlog
 from aiokafka.errors import IllegalStateError
+from faust.tables.manager import TableManager
 from faust.types import TP
 
 from agents.alive import HEARTBEAT_S, SESSION_TIMEOUT_S
@@ -95,6 +96,15 @@ class Runtime(Protocol):
         ...
 
 
+class Tables(TableManager):  # type: ignore[misc]
+    """Faust's tables, all of them there before the app starts."""
+
+    async def on_start(self) -> None:
+        """Begin at once: Faust gives modules that are still being imported a second to add some."""
+        await self._update_channels()
+        await self.recovery.start()
+
+
 class App(faust.App):  # type: ignore[misc]
     """A Faust app on the record path."""
 
@@ -160,6 +170,7 @@ def new_app(group: str, config: WorkerConfig) -> App:
         group,
         broker=[f"kafka://{address}" for address in config.kafka.split(",")],
         store="memory://",
+        TableManager=Tables,
         datadir=config.data,
         autodiscover=False,  # it swallows modules that fail to import
         origin=None,
