@@ -134,11 +134,19 @@ class Scrubber:
         return written
 
     def _has_card(self, event: bytes, folded: bytes) -> bool:
-        """Whether there are as many digits in a row as a card has; a fraction's do not count."""
+        """Whether there may be as many digits in a row, or in groups, as a card has.
+
+        A fraction's do not count, nor groups of a UUID: one in a hundred has them, and a spool's is
+        in every event of its process.
+        """
         if not self._cards:
             return False
-        if _GROUPS(folded):
-            return True
+        found = _GROUPS(folded)
+        while found:
+            at = found.start()
+            if event[at] in _FIRST_DIGITS and event[at - 1 : at] != b"-":
+                return True
+            found = _GROUPS(folded, at + 1)
         at = folded.find(_RUN)
         while at >= 0:
             if event[at] in _FIRST_DIGITS and folded[at - 1 : at] != b".":

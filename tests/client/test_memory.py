@@ -22,6 +22,8 @@ from headstart.sending import Receipt
 from tests.patience import PATIENCE_S
 
 TARGET = Target("127.0.0.1:1", "t", 0.0)
+EVENT = b'{"n":1}'
+"""JSON also with an origin: where that looks like a card number, it is parsed."""
 
 
 @dataclass
@@ -77,7 +79,7 @@ def test_an_event_always_wakes_a_thread_that_sleeps(
     monkeypatch.setattr(memory, "LEAST_PAUSE_S", 0.00005)
     outbox, draw = Memory(TARGET, 10_000), random.Random(looks)
     for number in range(4_000):
-        outbox.put(b"k", b"{}", 0)
+        outbox.put(b"k", EVENT, 0)
         if draw.random() < 0.7:  # the thread is about to sleep, asleep, or at work
             until(lambda number=number: outbox.progress().settled == number + 1)
             time.sleep(draw.choice([0.0, 0.00003, 0.0001]))
@@ -94,8 +96,8 @@ def test_what_comes_while_it_is_at_work_wakes_nobody(
     notify = Memory._notify
     monkeypatch.setattr(Memory, "_notify", lambda self: (wakes.append(1), notify(self)))
     outbox = Memory(TARGET, 10_000)
-    for number in range(1_000):
-        outbox.put(b"k", b"%d" % number, 0)
+    for _number in range(1_000):
+        outbox.put(b"k", EVENT, 0)
     until(lambda: outbox.progress().settled == 1_000)
     assert len(wakes) <= 1
     outbox.close(PATIENCE_S)
@@ -105,7 +107,7 @@ def test_half_may_be_on_its_way_and_the_rest_follows_the_acknowledgements(taken:
     taken.hold = True
     outbox = Memory(TARGET, 10)
     for _ in range(10):
-        outbox.put(b"k", b"{}", 0)
+        outbox.put(b"k", EVENT, 0)
     until(lambda: len(taken.held) == 5)
     time.sleep(0.05)
     assert len(taken.held) == 5
