@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import datetime
 import fcntl
+import gc
 import logging
 import os
 import sys
@@ -18,7 +19,6 @@ import structlog
 
 from agents.app import App, WorkerConfig
 from agents.health import BROKER, Health
-from agents.memory import collect_rarely, keep_one_heap
 from agents.probes import postgres_probe, redis_probe
 from agents.sink import EPISODES, HISTORY, sink_app
 from agents.thresholds import thresholds_app
@@ -50,7 +50,6 @@ def run_worker(name: str, config: WorkerConfig, *, spare: bool = False) -> int:
 
     `spare`: first wait for the end of the worker that holds the data directory.
     """
-    keep_one_heap()
     logging.basicConfig(stream=sys.stderr, level=logging.WARNING, format="%(name)s: %(message)s")
     # Faust says at warning level that it may not create topics, which is as we want it.
     logging.getLogger("faust.transport.drivers.aiokafka").setLevel(logging.ERROR)
@@ -61,7 +60,7 @@ def run_worker(name: str, config: WorkerConfig, *, spare: bool = False) -> int:
         app = WORKERS[name](config, epoch)
         app.health = health
         health.attach(app, epoch.partitions)
-        collect_rarely()
+        _tame_collector()
         worker = faust.Worker(
             app, loglevel="WARNING", quiet=True, redirect_stdouts=False, override_logging=False
         )
@@ -78,6 +77,13 @@ def _health(name: str, config: WorkerConfig) -> Health:
     if name == "thresholds":  # learning goes on without Redis
         return Health(name, config, {"redis": redis_probe(config.redis)}, needs=set())
     return Health(name, config, {"postgres": postgres_probe(config.postgres)}, needs={"postgres"})
+
+
+def _tame_collector() -> None:
+    """Collect rarely: what a worker makes per event has no cycles, what stays is loaded by now."""
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(50_000, 20, 20)
 
 
 def _hold(path: Path, *, wait: bool) -> IO[str]:

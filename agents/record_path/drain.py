@@ -27,6 +27,9 @@ def drain(fetched: Any, most_bytes: int = MOST_BYTES) -> RecordBatch | None:
     `CorruptRecordException` on a CRC that does not match.
     """
     tp = fetched._topic_partition
+    if fetched._partition_records is not None:
+        # A generator that refers back: with it megabytes stay until a collection of everything.
+        fetched._partition_records._records_iterator = None
     if not fetched.has_more() or not fetched.check_assignment(tp):
         return None
     source = fetched._partition_records

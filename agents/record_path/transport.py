@@ -6,8 +6,7 @@ offset with `Consumer.done`, and that is what is committed, as a hint (the truth
 
 from __future__ import annotations
 
-import gc
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import Any, Final
 
 from aiokafka.errors import ConsumerStoppedError
@@ -18,7 +17,6 @@ from faust.transport.drivers.aiokafka import Transport as StockTransport
 from faust.types import TP, ConsumerMessage
 
 from agents.lane import end_process
-from agents.memory import GIVE_BACK_BYTES, give_back
 from agents.record_path.fetch import fetched_records
 from processing.records import RecordBatch
 from topics.admin import describe_topics
@@ -30,9 +28,6 @@ an idle worker some requests; the embedded broker looks for data twice in that t
 FETCH_BYTES: Final = 8_000_000
 """What one answer of a broker may hold of all partitions together. aiokafka copies it twice, so its
 own 50 MB are 150 of memory in a backlog, and bring nothing."""
-COLLECT_BYTES: Final = 16_000_000
-"""Record values after which answers are looked for that only cycles hold (aiokafka's futures): by
-its number of objects the collector would let hundreds of megabytes wait."""
 
 
 class ConsumerThread(AIOKafkaConsumerThread):  # type: ignore[misc]
@@ -63,7 +58,6 @@ class ConsumerThread(AIOKafkaConsumerThread):  # type: ignore[misc]
         consumer._fetch_max_wait_ms = FETCH_WAIT_MS
         consumer._fetch_min_bytes = self.app.gather_bytes
         consumer._fetch_max_bytes = FETCH_BYTES
-        self._uncollected = self._kept = 0
         return consumer
 
     async def crash(self, reason: BaseException) -> None:
@@ -100,7 +94,7 @@ class ConsumerThread(AIOKafkaConsumerThread):  # type: ignore[misc]
         if consumer._closed or fetcher._closed:
             raise ConsumerStoppedError
         with fetcher._subscriptions.fetch_context():
-            found = await fetched_records(
+            return await fetched_records(
                 fetcher,
                 active_partitions,
                 self.app.source_topics,
@@ -108,22 +102,6 @@ class ConsumerThread(AIOKafkaConsumerThread):  # type: ignore[misc]
                 max_records,
                 self.consumer.held,
             )
-        self._collect(found)
-        return found
-
-    def _collect(self, found: Mapping[TP, Sequence[Any]]) -> None:
-        """Collect young garbage ever so many bytes, and give its memory back ever so many more."""
-        for batches in found.values():
-            for batch in batches:
-                if type(batch) is RecordBatch:
-                    self._uncollected += batch.size
-        if self._uncollected >= COLLECT_BYTES:
-            self._kept += self._uncollected
-            self._uncollected = 0
-            gc.collect(1)
-        if self._kept >= GIVE_BACK_BYTES:
-            self._kept = 0
-            give_back()
 
 
 class Consumer(StockConsumer):  # type: ignore[misc]

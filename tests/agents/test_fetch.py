@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import gc
+import weakref
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
 from typing import Any, Final
@@ -199,5 +201,25 @@ def test_a_fetcher_that_closes_ends_the_wait() -> None:
         await waits(fetcher)
         await fetcher.close()
         assert await task == {}
+
+    with_fetcher(body)
+
+
+@pytest.mark.parametrize("gone", [False, True])
+def test_what_was_drained_is_freed_at_once(*, gone: bool) -> None:
+    """An answer of megabytes must not wait for a collection of everything that there is."""
+
+    async def body(fetcher: Any) -> None:
+        put(fetcher, SOURCE, [b"one"])
+        answer = weakref.ref(fetcher._records[SOURCE]._partition_records)
+        if gone:
+            fetcher._subscriptions.assign_from_user({SECOND, OTHER})
+        gc.collect()
+        gc.disable()
+        try:
+            await fetched_records(fetcher, None, SOURCES, 0.0, None)
+            assert answer() is None
+        finally:
+            gc.enable()
 
     with_fetcher(body)
