@@ -227,7 +227,9 @@ def test_a_uuid_of_digits_is_not_taken_apart() -> None:
 
 @settings(max_examples=500)
 @given(
-    st.lists(st.sampled_from(["4111", "1111", "2221", "4", "11111", " ", "-", "_", ".", "x"])),
+    st.lists(
+        st.sampled_from(["4111", "1111", "2221", "4", "11111", " ", "-", "_", ".", "x", "\n"])
+    ),
     st.sampled_from(["4111 1111 1111 1111", "4111-1111-1111-1111", "3782 822463 10005", CARD]),
 )
 def test_the_quick_look_misses_no_card_among_other_digits(around: list[str], card: str) -> None:
