@@ -28,15 +28,11 @@ class RecordBatch(msgspec.Struct, gc=False):
     keys: list[bytes | None]
     values: list[bytes | None]
     headers: dict[int, Headers] = msgspec.field(default_factory=dict)
-    counted: int = -1
-    """Bytes of all values together, once somebody has counted them."""
 
     @property
     def size(self) -> int:
-        """Bytes of all values together; who changes them resets `counted`."""
-        if self.counted < 0:
-            self.counted = sum(map(len, filter(None, self.values)))
-        return self.counted
+        """Bytes of all values together."""
+        return sum(map(len, filter(None, self.values)))
 
     @property
     def offset(self) -> int:
@@ -48,7 +44,6 @@ class RecordBatch(msgspec.Struct, gc=False):
         count = bisect_left(self.offsets, offset)
         for of_each in (self.offsets, self.timestamps, self.keys, self.values):
             del of_each[:count]
-        self.counted = -1
         self.begin = max(self.begin, offset)
 
     def drop_from(self, offset: int) -> None:
@@ -57,7 +52,6 @@ class RecordBatch(msgspec.Struct, gc=False):
             count = bisect_left(self.offsets, offset)
             for of_each in (self.offsets, self.timestamps, self.keys, self.values):
                 del of_each[count:]
-            self.counted = -1
             self.end = max(self.begin, offset)
 
     def __len__(self) -> int:

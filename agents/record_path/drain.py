@@ -27,12 +27,13 @@ def drain(fetched: Any, most_bytes: int = MOST_BYTES) -> RecordBatch | None:
     `CorruptRecordException` on a CRC that does not match.
     """
     tp = fetched._topic_partition
-    if fetched._partition_records is not None:
-        # A generator that refers back: with it megabytes stay until a collection of everything.
-        fetched._partition_records._records_iterator = None
-    if not fetched.has_more() or not fetched.check_assignment(tp):
+    if not fetched.has_more():
         return None
     source = fetched._partition_records
+    # A generator that refers back: with it megabytes stay until a collection of everything.
+    source._records_iterator = None
+    if not fetched.check_assignment(tp):
+        return None
     begin = source.next_fetch_offset
     batch = RecordBatch(tp.topic, tp.partition, begin, begin, [], [], [], [])
     rest = False
@@ -70,7 +71,7 @@ def _unpack(source: Any, batch: RecordBatch, most_bytes: int) -> bool:
         batch.keys += [record.key for record in unpacked]
         values = [record.value for record in unpacked]
         batch.values += values
-        batch.counted = size = size + sum(map(len, filter(None, values)))
+        size += sum(map(len, filter(None, values)))
         # Also past the records that compaction took from the end of the batch.
         source.next_fetch_offset = records_of.next_offset
     return False

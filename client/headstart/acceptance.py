@@ -69,7 +69,7 @@ class _Writer:
 
     def _object(self, holder: str, fields: dict[str, Any], required: frozenset[str]) -> list[str]:
         """Return lines that are through only where what the variable `holder` has is good."""
-        usual = [name for name in fields if name in _USUAL or not fields.keys() >= _USUAL]
+        usual = _USUAL if fields.keys() >= _USUAL else fields.keys()
         rare: list[str] = []
         lines = [f"if type({holder}) is not dict: return False"]
         for name, hint in fields.items():
@@ -77,7 +77,7 @@ class _Writer:
                 self._field(holder, name, hint, name in required)
             )
         if rare:
-            names = self._name(fields.keys() - set(usual))
+            names = self._name(fields.keys() - usual)
             lines += [f"if not {names}.isdisjoint({holder}):", *(f" {line}" for line in rare)]
         return lines
 
@@ -110,8 +110,7 @@ class _Writer:
         return _PLAIN_CHECKS[hint]
 
     def _text(self, bound: Text) -> str:
-        least = "v" if bound.min == 1 else f"len(v) >= {bound.min}"
-        check = f"type(v) is str and {least} and len(v) <= {bound.max}"
+        check = f"type(v) is str and {bound.min} <= len(v) <= {bound.max}"
         if bound.pattern == _NO_SEPARATORS:  # JSON writes them as escapes, which were looked for
             return check
         assert bound.pattern is not None

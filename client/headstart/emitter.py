@@ -138,30 +138,32 @@ class Emitter:
             if self._putting:  # by the caller: a signal handler, or a finalizer, emits in mid-put
                 self._later.append((key, body, now_ms))
             else:
-                self._putting = True
                 try:
-                    self._outbox.put(key, body, now_ms)
+                    self._put(key, body, now_ms)
                 finally:
-                    self._putting = False
                     if self._later:
                         self._put_later()
             self._timing.note(time.perf_counter_ns() - begun)
         told: str = record["id"]
         return told
 
+    def _put(self, key: bytes, body: bytes, now_ms: int) -> None:
+        self._putting = True
+        try:
+            self._outbox.put(key, body, now_ms)
+        finally:
+            self._putting = False
+
     def _put_later(self) -> None:
         """Put what was emitted in mid-put, behind what it interrupted."""
         while self._later:
             key, body, now_ms = self._later.popleft()
-            self._putting = True
             try:
-                self._outbox.put(key, body, now_ms)
+                self._put(key, body, now_ms)
             except (OSError, RuntimeError, InvalidEvent) as error:
                 log.error(
                     "an event that was emitted within emit() is lost: %s: %.200r", error, body
                 )
-            finally:
-                self._putting = False
 
     def flush(self, timeout_s: float = 30.0) -> None:
         """Wait until every event emitted so far is acknowledged by the broker.

@@ -65,9 +65,13 @@ def unpack_header(data: bytes) -> tuple[int, int] | None:
 
 def pack_record(position: int, key: bytes, event: bytes) -> bytes:
     """Return the bytes of one record."""
-    # The seed binds the checksum to the position: a record in another's place does not pass.
-    check = crc32(event, crc32(key, (position ^ position >> 32) & 0xFFFFFFFF))
+    check = _check(position, key, event)
     return _HEAD.pack(MARK, len(key), len(event), check, position) + key + event
+
+
+def _check(position: int, key: bytes, event: bytes) -> int:
+    # The seed binds the checksum to the position: a record in another's place does not pass.
+    return crc32(event, crc32(key, (position ^ position >> 32) & 0xFFFFFFFF))
 
 
 def pack_seal(position: int) -> bytes:
@@ -95,7 +99,7 @@ def scan(data: bytes, expected: int) -> Scan:
         if end > size:
             return Scan(records, at, Tail.SHORT)
         key, event = data[at + _HEAD.size : middle], data[middle:end]
-        if crc32(event, crc32(key, (position ^ position >> 32) & 0xFFFFFFFF)) != check:
+        if _check(position, key, event) != check:
             return Scan(records, at, Tail.BAD)
         if not event:
             return Scan(records, end, Tail.SEALED)

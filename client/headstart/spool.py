@@ -133,46 +133,49 @@ class Spool:
                     return False
                 raise
         data, start = pack_record(self.next, key, event), self._size
-        end = start + len(data)
         try:
-            if os.write(self._segment, data) != end - start:
-                self._take_back()
+            if not self._write(data):
                 return False
-            self._size = end
-        except OSError as error:
-            if error.errno in _FULL:
-                return False
+        except OSError:
             raise
         except BaseException:
-            self._count_if_there(start, end)
+            self._count_if_there(start, len(data))
             raise
         self.next += 1
         if self.settings.fsync == "every":
             os.fsync(self._segment)
         return True
 
-    def _take_back(self) -> None:
-        """Undo half a record.
-
-        Where even that fails readers see a torn end, and the next event begins a new segment.
-        """
+    def _write(self, data: bytes) -> bool:
+        try:
+            written = os.write(self._segment, data)
+        except OSError as error:
+            if error.errno in _FULL:
+                return False
+            raise
+        if written == len(data):
+            self._size += written
+            return True
+        # Half a record: take it back. Where even that fails readers see a torn end, and the
+        # next event begins a new segment.
         try:
             os.ftruncate(self._segment, self._size)
         except OSError:
             self._let_go()
+        return False
 
-    def _count_if_there(self, start: int, end: int) -> None:
+    def _count_if_there(self, start: int, length: int) -> None:
         """Note an event that an exception cut short, if it is on disk; take back a part of it."""
         there = True  # where nobody can tell: a gap is counted, a position taken twice is a loss
         try:
             size = os.fstat(self._segment).st_size
-            there = size == end
+            there = size == start + length
             if not there and size != start:
                 os.ftruncate(self._segment, start)
         except OSError:
             self._let_go()
         else:
-            self._size = end if there else start
+            self._size = start + length if there else start
         self.next += there
 
     def _go_on(self, now_ms: int) -> bool:
@@ -254,7 +257,7 @@ class Spool:
         if self._segment < 0:
             return
         try:
-            self._seal()
+            self._write(pack_seal(self.next))
             if self.settings.fsync == "every":
                 os.fsync(self._segment)
         finally:
@@ -262,15 +265,6 @@ class Spool:
                 segment, self._segment, self._look_at = self._segment, -1, 0
                 self._left.append(segment)  # a disk may take long, which no caller must wait for
             self._let_go()
-
-    def _seal(self) -> None:
-        seal = pack_seal(self.next)
-        try:
-            if os.write(self._segment, seal) != len(seal):
-                self._take_back()
-        except OSError as error:
-            if error.errno not in _FULL:
-                raise
 
     def _let_go(self) -> None:
         segment, self._segment, self._look_at = self._segment, -1, 0
