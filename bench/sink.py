@@ -3,7 +3,7 @@
 The worker drains a backlog of single-event records: fetch, decode, check, store with offsets. The
 anchors do nothing but write what was prepared for them, in batches of the size that the worker's
 had, one commit each: COPY straight into the table, COPY through a stage and a merge, executemany.
-Each begins with an empty table.
+Each begins with an empty table, and with log files that were written before.
 """
 
 from __future__ import annotations
@@ -11,9 +11,9 @@ from __future__ import annotations
 import asyncio
 import sys
 import time
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from datetime import UTC, datetime
-from itertools import islice, pairwise
+from itertools import pairwise
 from pathlib import Path
 from statistics import median_low
 from typing import Any, Final
@@ -33,24 +33,26 @@ from bench.measuring import (
 from bench.repeating import ratio, repeated
 from deploy.local import Addresses
 from sinks.connections import connect_postgres
-from sinks.episodes import EpisodeSink, encode_event
+from sinks.episodes import EpisodeSink, encode_events
+from sinks.migrate import migrate
 from sinks.progress import stored_offsets
 from topics.catalogue import EPISODES_GROUP, EVENTS
 from topics.epoch import read_epoch
 
 REPEAT: Final = 5
 PATIENCE_S: Final = 900.0
+ONCE: Final = 10_000
+"""Rows of a batch that is written before anything is measured."""
 MANY: Final = 100
 """Rows of one executemany."""
 MANY_SHARE: Final = 10
 """executemany gets a tenth of the rows: its rate does not depend on how many there are."""
+LOOK_S: Final = 0.05
+"""Between two looks at what is stored; a commit comes every .3 s."""
 COLUMNS: Final = (
     "id", "tenant", "event_type", "workflow_type", "workflow_id", "task_id", "user_id", "agent_id",
     "session_id", "timestamp", "tool_id", "success", "confidence", "data", "extra",
 )  # fmt: skip
-"""In the order of the stage."""
-_TIMESTAMP: Final = COLUMNS.index("timestamp")
-_COPY: Final = f"COPY episodic_events ({', '.join(COLUMNS)}) FROM STDIN (FORMAT text, NULL '')"
 _INSERT: Final = (
     f"INSERT INTO episodic_events ({', '.join(COLUMNS)}) VALUES ({', '.join(['%s'] * 15)})"
     " ON CONFLICT (timestamp, tenant, id) DO NOTHING"
@@ -74,6 +76,7 @@ def run(kafka: str, count: int = 400_000, repeat: int = REPEAT) -> dict[str, Any
 def _round(kafka: str, count: int, number: int) -> dict[str, float | None]:
     with fresh_stack(kafka) as (addresses, folder):
         asyncio.run(produce(addresses.kafka, events(count)))
+        asyncio.run(_write_once(addresses.postgres, count))
         ours, batch = _worker(addresses, folder, count)
         anchors = asyncio.run(_anchors(addresses.postgres, count, batch, number))
     found: dict[str, float | None] = {
@@ -86,6 +89,20 @@ def _round(kafka: str, count: int, number: int) -> dict[str, float | None]:
     }
     say(f"round {number + 1}: {found}")
     return found
+
+
+async def _write_once(dsn: str, count: int) -> None:
+    """Have Postgres make the log files that everybody then writes over, not only the first."""
+    await migrate(dsn)
+    lines = encode_events([raw for _partition, _key, raw in events(count)])
+    async with await psycopg.AsyncConnection.connect(dsn, autocommit=True) as connection:
+        await _bare_copy(connection, _blocks(lines, ONCE))
+        await _empty(connection)
+
+
+async def _empty(connection: Connection) -> None:
+    await connection.execute("TRUNCATE episodic_events")
+    await connection.execute("CHECKPOINT")  # nobody pays for what was written before
 
 
 def _worker(addresses: Addresses, folder: Path, count: int) -> tuple[float, int]:
@@ -115,16 +132,16 @@ async def _commits(addresses: Addresses, count: int) -> list[tuple[float, int]]:
             rows = sum(reached.values())
             if rows and (not marks or rows > marks[-1][1]):
                 marks.append((time.perf_counter(), rows))
-            await asyncio.sleep(0.02)
+            await asyncio.sleep(LOOK_S)
     return marks
 
 
 async def _anchors(dsn: str, count: int, batch: int, number: int) -> dict[str, float]:
     """Return the rows/s of each anchor; who comes first changes from round to round."""
-    lines = [encode_event(raw) for _partition, _key, raw in events(count)]
+    lines = encode_events([raw for _partition, _key, raw in events(count)])
     sides: list[tuple[str, Callable[[Connection], Awaitable[float]]]] = [
-        ("bare_copy", lambda at: _bare_copy(at, _blocks(map(_timed, lines), batch))),
-        ("staged_copy", lambda at: _staged_copy(at, _blocks(iter(lines), batch))),
+        ("bare_copy", lambda at: _bare_copy(at, _blocks(lines, batch))),
+        ("staged_copy", lambda at: _staged_copy(at, _blocks(lines, batch))),
         ("executemany", lambda at: _executemany(at, count // MANY_SHARE)),
     ]
     found = {}
@@ -132,26 +149,15 @@ async def _anchors(dsn: str, count: int, batch: int, number: int) -> dict[str, f
         await connection.execute(EpisodeSink.sql["create_stage"])
         for place in range(len(sides)):
             name, side = sides[(place + number) % len(sides)]
-            await connection.execute("TRUNCATE episodic_events")
-            await connection.execute("CHECKPOINT")  # nobody pays for what was written before
+            await _empty(connection)
             found[name] = await side(connection)
     return found
 
 
-def _blocks(lines: Iterator[bytes], batch: int) -> list[tuple[int, bytes]]:
+def _blocks(lines: Sequence[bytes], batch: int) -> list[tuple[int, bytes]]:
     """Return (rows, text) of each batch."""
-    blocks = []
-    while block := list(islice(lines, batch)):
-        blocks.append((len(block), b"".join(block)))
-    return blocks
-
-
-def _timed(line: bytes) -> bytes:
-    """Return a line of the stage as one of the table, whose times are no integers."""
-    columns = line.split(b"\t")
-    at = datetime.fromtimestamp(int(columns[_TIMESTAMP]) / 1000, UTC)
-    columns[_TIMESTAMP] = at.isoformat().encode()
-    return b"\t".join(columns)
+    parts = [lines[begin : begin + batch] for begin in range(0, len(lines), batch)]
+    return [(len(part), b"".join(part)) for part in parts]
 
 
 async def _bare_copy(connection: Connection, blocks: Sequence[tuple[int, bytes]]) -> float:
@@ -160,7 +166,7 @@ async def _bare_copy(connection: Connection, blocks: Sequence[tuple[int, bytes]]
         async with (
             connection.transaction(),
             connection.cursor() as cursor,
-            cursor.copy(_COPY.encode()) as copy,
+            cursor.copy(EpisodeSink.sql["copy_table"]) as copy,
         ):
             await copy.write(text)
     return sum(rows for rows, _text in blocks) / (time.perf_counter() - begun)

@@ -7,14 +7,16 @@ from dataclasses import dataclass, field
 
 from processing.addressing import meant_for
 from processing.dead_letters import DeadLetter, dead_letter
-from processing.decode import Refusal, decode_record, split_frame
+from processing.decode import Refusal, decode_record, decode_records, split_frame
 from processing.records import RecordBatch
 
-Unpack = Callable[[bytes | None, int], tuple[Sequence[bytes], Sequence[Refusal]]]
-"""(record value, record timestamp in Unix ms) to the JSON of what is to be stored of it, and what
-is refused."""
-Encode = Callable[[bytes], bytes]
-"""That JSON to a line of the sink's. Raises `ValueError` with the reason to refuse it."""
+Unpack = Callable[
+    [Sequence[bytes | None], Sequence[int]], Sequence[tuple[Sequence[bytes], Sequence[Refusal]]]
+]
+"""Record values and their timestamps in Unix ms to, of each, the JSON of what is to be stored of
+it, and what is refused."""
+Encode = Callable[[Sequence[bytes]], Sequence[bytes]]
+"""That JSON to lines of the sink's. Raises `ValueError` with the reason where one has none."""
 
 
 @dataclass
@@ -27,23 +29,43 @@ class Unpacked:
     dead_letters: list[DeadLetter] = field(default_factory=list)
 
     def add(
-        self, batch: RecordBatch, position: int, unpack: Unpack, encode: Encode, group: str
+        self, batch: RecordBatch, run: range, unpack: Unpack, encode: Encode, group: str
     ) -> None:
-        """Unpack and encode the record at `position` of `batch`, if it is for `group`."""
-        if batch.headers and not meant_for(batch.headers.get(batch.offsets[position]), group):
-            return
-        records, refused = unpack(batch.values[position], batch.timestamps[position])
-        for record in records:
-            try:
-                self.lines.append(encode(record))
-            except ValueError as error:
-                refusal = Refusal(record, str(error), None)
-                self.dead_letters.append(dead_letter(batch, position, refusal, group))
-            else:
-                self.records.append(record)
-                self.sources.append((batch, position))
-        for refusal in refused:
-            self.dead_letters.append(dead_letter(batch, position, refusal, group))
+        """Unpack and encode the records at the positions of `run` that are for `group`."""
+        places = [
+            place
+            for place in run
+            if not batch.headers or meant_for(batch.headers.get(batch.offsets[place]), group)
+        ]
+        values, times = batch.values, batch.timestamps
+        unpacked = unpack([values[place] for place in places], [times[place] for place in places])
+        records, sources = list[bytes](), list[tuple[RecordBatch, int]]()
+        for place, (found, refused) in zip(places, unpacked, strict=True):
+            records += found
+            sources += [(batch, place)] * len(found)
+            self.dead_letters += [dead_letter(batch, place, each, group) for each in refused]
+        self._encode(records, sources, encode, group)
+
+    def _encode(
+        self,
+        records: Sequence[bytes],
+        sources: Sequence[tuple[RecordBatch, int]],
+        encode: Encode,
+        group: str,
+    ) -> None:
+        try:
+            self.lines += encode(records)
+        except ValueError as error:
+            if len(records) == 1:
+                ((batch, place),) = sources
+                refusal = Refusal(records[0], str(error), None)
+                self.dead_letters.append(dead_letter(batch, place, refusal, group))
+                return
+            for record, source in zip(records, sources, strict=True):
+                self._encode([record], [source], encode, group)
+        else:
+            self.records += records
+            self.sources += sources
 
     def refuse(self, index: int, reason: str, group: str) -> DeadLetter:
         """Return the dead letter of a line that the database would not take."""
@@ -52,12 +74,25 @@ class Unpacked:
 
 
 def unpack_events(
-    value: bytes | None, timestamp_ms: int
+    values: Sequence[bytes | None], timestamps_ms: Sequence[int]
+) -> Sequence[tuple[Sequence[bytes], Sequence[Refusal]]]:
+    """Return the events of records of `headstart.events` as they came, unknown fields and all."""
+    decoded = decode_records(values, timestamps_ms)
+    return [
+        _events_of(value, at, found is not None)
+        for value, at, found in zip(values, timestamps_ms, decoded, strict=True)
+    ]
+
+
+def _events_of(
+    value: bytes | None, timestamp_ms: int, sound: bool
 ) -> tuple[Sequence[bytes], Sequence[Refusal]]:
-    """Return the events of a record of `headstart.events` as they came, unknown fields and all."""
-    events, refused = decode_record(value, timestamp_ms)
-    if not events or value is None:
-        return (), refused
+    refused: Sequence[Refusal] = ()
+    if not sound:
+        events, refused = decode_record(value, timestamp_ms)
+        if not events:
+            return (), refused
+    assert value is not None, "a record without a value holds no event"
     if value.lstrip()[:1] != b"[":
         return (value,), refused
     places = {refusal.place for refusal in refused}
@@ -65,7 +100,7 @@ def unpack_events(
 
 
 def unpack_thresholds(
-    value: bytes | None, _timestamp_ms: int
-) -> tuple[Sequence[bytes], Sequence[Refusal]]:
-    """Return the change in a record of `headstart.thresholds`; a tombstone holds none."""
-    return (() if value is None else (value,)), ()
+    values: Sequence[bytes | None], _timestamps_ms: Sequence[int]
+) -> Sequence[tuple[Sequence[bytes], Sequence[Refusal]]]:
+    """Return the change in each record of `headstart.thresholds`; a tombstone holds none."""
+    return [(() if value is None else (value,), ()) for value in values]

@@ -6,9 +6,12 @@ NULL is the empty string (the statements say so). Knows no table.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from datetime import UTC, datetime
+from functools import lru_cache
 from typing import Final
 
 _ESCAPES: Final = str.maketrans({"\\": "\\\\", "\t": "\\t", "\n": "\\n", "\r": "\\r"})
+_MILLISECONDS: Final = [f".{rest:03}Z" for rest in range(1000)]
 _BLANKS: Final = bytes.maketrans(b"\t\n\r", b"   ")
 
 
@@ -20,6 +23,40 @@ def encode_columns(columns: Sequence[str]) -> bytes:
     if "\\" in line or "\n" in line or "\r" in line or line.count("\t") != len(columns) - 1:
         line = "\t".join([column.translate(_ESCAPES) for column in columns])
     return line.encode()
+
+
+def split_columns(lines: Sequence[str], columns: int) -> list[bytes] | None:
+    """Return lines of so many columns, joined by tabs; None where any of them needs escaping."""
+    text = "\n".join(lines)
+    plain = (
+        "\\" not in text
+        and "\r" not in text
+        and text.count("\n") == len(lines) - 1
+        and text.count("\t") == len(lines) * (columns - 1)
+    )
+    return text.encode().split(b"\n") if plain else None
+
+
+def encode_time(at_ms: int) -> str:
+    """Return a Unix time in ms as a column. Raises `ValueError` past the year 9999."""
+    seconds, rest = divmod(at_ms, 1000)
+    return _second(seconds) + _MILLISECONDS[rest]
+
+
+@lru_cache(maxsize=4096)
+def _second(seconds: int) -> str:
+    try:
+        return datetime.fromtimestamp(seconds, UTC).isoformat()[:19]
+    except (ValueError, OverflowError, OSError) as error:
+        raise ValueError(f"timestamp: {error}") from error
+
+
+def encode_jsons(texts: Sequence[bytes]) -> Sequence[bytes]:
+    """Return JSON texts as columns."""
+    joined = b"".join(texts)
+    if any(mark in joined for mark in (b"\\", b"\t", b"\n", b"\r")):
+        return [encode_json(text) for text in texts]
+    return texts
 
 
 def encode_json(text: bytes) -> bytes:

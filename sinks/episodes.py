@@ -5,11 +5,19 @@ Takes the JSON of events that were validated; stores each once, whatever is deli
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from itertools import repeat
 from typing import ClassVar, Final
 
 import msgspec
 
-from sinks.copytext import encode_columns, encode_json
+from sinks.copytext import (
+    encode_columns,
+    encode_json,
+    encode_jsons,
+    encode_time,
+    split_columns,
+)
 from sinks.staging import StagedSink
 from sinks.statements import load_statements
 from topics.catalogue import EPISODES_GROUP
@@ -44,14 +52,25 @@ class _OnlyColumns(_Columns, gc=False, forbid_unknown_fields=True):
     pass
 
 
+_TEXTS: Final = 13
+"""Columns of `_texts`."""
+_LEAST: Final = 1e-37
+"""Confidences below are 0 to Postgres' `real`, which would refuse them."""
 _KNOWN: Final = frozenset(_Columns.__struct_fields__)
 _decode_only = msgspec.json.Decoder(_OnlyColumns).decode
+_decode_lines = msgspec.json.Decoder(_OnlyColumns).decode_lines
 _decode_known = msgspec.json.Decoder(_Columns).decode
 _decode_fields = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 
 
+def encode_events(raws: Sequence[bytes], /) -> list[bytes]:
+    """Return the JSON of events as lines of COPY text; see `encode_event`."""
+    together = _encode_together(raws) if len(raws) > 1 else None
+    return together or [encode_event(raw) for raw in raws]
+
+
 def encode_event(raw: bytes, /) -> bytes:
-    """Return an event's JSON as one line of COPY text, in the column order of the stage.
+    """Return an event's JSON as one line of COPY text, in the column order of the table.
 
     Unknown top-level fields make the last column. Raises `ValueError`.
     """
@@ -60,26 +79,42 @@ def encode_event(raw: bytes, /) -> bytes:
         event: _Columns = _decode_only(raw)
     except msgspec.ValidationError:
         event, extra = _decode_with_extra(raw)
-    confidence = event.confidence
-    head = encode_columns(
-        (
-            event.id,
-            event.tenant,
-            event.event_type,
-            event.workflow_type,
-            event.workflow_id,
-            event.task_id or "",
-            event.user_id or "",
-            event.agent_id or "",
-            event.session_id or "",
-            str(event.timestamp),
-            event.tool_id or "",
-            _BOOLEAN[event.success],
-            "" if confidence is None else str(confidence),
-        )
-    )
+    head = encode_columns(_texts(event))
     data = bytes(event.data)
     return b"%b\t%b\t%b\n" % (head, b"{}" if data in _EMPTY else encode_json(data), extra)
+
+
+def _encode_together(raws: Sequence[bytes]) -> list[bytes] | None:
+    """Return lines in a third of the time; None where an event is not as nearly all are."""
+    try:
+        events: Sequence[_Columns] = _decode_lines(b"\n".join(raws))
+    except msgspec.MsgspecError:
+        return None
+    heads = split_columns(["\t".join(_texts(event)) for event in events], _TEXTS)
+    if heads is None or len(events) != len(raws):
+        return None
+    data = [b"{}" if (text := bytes(event.data)) in _EMPTY else text for event in events]
+    return list(map(b"\t".join, zip(heads, encode_jsons(data), repeat(b"\n"))))
+
+
+def _texts(event: _Columns) -> tuple[str, ...]:
+    """Return all columns before the JSON ones."""
+    confidence = event.confidence
+    return (
+        event.id,
+        event.tenant,
+        event.event_type,
+        event.workflow_type,
+        event.workflow_id,
+        event.task_id or "",
+        event.user_id or "",
+        event.agent_id or "",
+        event.session_id or "",
+        encode_time(event.timestamp),
+        event.tool_id or "",
+        _BOOLEAN[event.success],
+        "" if confidence is None else str(confidence) if confidence > _LEAST else "0",
+    )
 
 
 def _decode_with_extra(raw: bytes) -> tuple[_Columns, bytes]:
@@ -101,4 +136,4 @@ class EpisodeSink(StagedSink):
 
     consumer: ClassVar = EPISODES_GROUP
     sql: ClassVar = load_statements("episodes")
-    encode = staticmethod(encode_event)
+    encode = staticmethod(encode_events)

@@ -5,6 +5,7 @@ Takes the values of that topic's records; the caller leaves tombstones out.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import ClassVar
 
 import msgspec
@@ -16,6 +17,11 @@ from topics.catalogue import HISTORY_GROUP
 from topics.schema import Threshold
 
 _decode = msgspec.json.Decoder(Threshold).decode
+
+
+def encode_thresholds(raws: Sequence[bytes], /) -> list[bytes]:
+    """Return thresholds as lines of COPY text; see `encode_threshold`."""
+    return [encode_threshold(raw) for raw in raws]
 
 
 def encode_threshold(raw: bytes, /) -> bytes:
@@ -48,4 +54,4 @@ class HistorySink(StagedSink):
 
     consumer: ClassVar = HISTORY_GROUP
     sql: ClassVar = load_statements("history")
-    encode = staticmethod(encode_threshold)
+    encode = staticmethod(encode_thresholds)

@@ -1,8 +1,9 @@
 """How a batch gets into Postgres: exactly once, fast, and past its bad rows.
 
-One transaction per batch: COPY a block of text into a temporary stage, merge the stage into the
-table (rows already there are left alone), let the caller deal with refused rows, advance the
-consumer's offsets, commit. Which table, and how a record becomes a line, is the subclass's.
+One transaction per batch: COPY a block of text into the table; where that is refused, into a
+temporary stage and from there what is new (rows already there are left alone), let the caller
+deal with refused rows, advance the consumer's offsets, commit. Which table, and how a record
+becomes a line, is the subclass's.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, ClassVar, Final, NamedTuple, Protocol, Self
 
 import psycopg
-from psycopg import AsyncConnection, errors
+from psycopg import AsyncConnection, AsyncCursor, errors
 
 from sinks.connections import connect_postgres
 from sinks.statements import load_statements
@@ -26,6 +27,11 @@ _BAD_ROW: Final = (
     errors.StatementTooComplex,  # nested too deep
 )
 """What Postgres raises because of a row; anything else ends the batch."""
+
+
+STAGED_AFTER: Final = 16
+"""Batches that go by the stage at once after one that the table did not take: whoever sends
+everything twice makes each try cost as much again."""
 
 
 class Refusal(NamedTuple):
@@ -71,15 +77,17 @@ class StagedSink:
     consumer: ClassVar[str]
     """Under which name offsets are kept."""
     sql: ClassVar[Mapping[str, bytes]]
-    """Statements `create_stage`, `copy_stage`, `clear_stage` and `merge_stage`."""
+    """Statements `create_stage`, `copy_stage`, `clear_stage` and `merge_stage`; `copy_table` where
+    lines may go there straight."""
 
     def __init__(self, connection: AsyncConnection[Any]) -> None:
         self._connection = connection
         self._one_at_a_time = asyncio.Lock()
+        self._staged_for = 0
 
     @staticmethod
-    def encode(raw: bytes, /) -> bytes:
-        """Return a record's JSON as one line of COPY text. Raises `ValueError` if it has none."""
+    def encode(raws: Sequence[bytes], /) -> list[bytes]:
+        """Return records' JSON as a line of COPY text each. Raises `ValueError` if one has none."""
         raise NotImplementedError
 
     @classmethod
@@ -130,11 +138,31 @@ class StagedSink:
         async with self._one_at_a_time, self._connection.transaction():
             if first is not None:
                 await first(self._connection)
-            inserted = await self._insert(lines, 0, refused)
+            inserted = await self._take(lines, refused)
             if refused:
                 await on_refused(refused)
             await self._advance(offsets, topic, epoch)
         return inserted
+
+    async def _take(self, lines: Sequence[bytes], refused: list[Refusal]) -> int:
+        """Store what can be stored; return how many rows are new."""
+        if lines and "copy_table" in self.sql:
+            if self._staged_for:
+                self._staged_for -= 1
+            elif await self._copied(lines):
+                return len(lines)
+            else:
+                self._staged_for = STAGED_AFTER
+        return await self._insert(lines, 0, refused)
+
+    async def _copied(self, lines: Sequence[bytes]) -> bool:
+        """Return whether the table took `lines` as they are, all of them new."""
+        try:
+            async with self._connection.transaction(), self._connection.cursor() as cursor:
+                await _copy(cursor, self.sql["copy_table"], lines)
+        except _BAD_ROW:
+            return False
+        return True
 
     async def _insert(self, lines: Sequence[bytes], at: int, refused: list[Refusal]) -> int:
         """Merge `lines`, the first being number `at` of its batch; return how many rows are new.
@@ -158,8 +186,7 @@ class StagedSink:
 
     async def _merge(self, lines: Sequence[bytes]) -> int:
         async with self._connection.cursor() as cursor:
-            async with cursor.copy(self.sql["copy_stage"]) as copy:
-                await copy.write(b"".join(lines))
+            await _copy(cursor, self.sql["copy_stage"], lines)
             await cursor.execute(self.sql["merge_stage"])
             return cursor.rowcount
 
@@ -173,6 +200,11 @@ class StagedSink:
                 "next_offsets": list(offsets.values()),
             }
             await self._connection.execute(_OFFSETS["advance"], reached)
+
+
+async def _copy(cursor: AsyncCursor[Any], statement: bytes, lines: Sequence[bytes]) -> None:
+    async with cursor.copy(statement) as copy:
+        await copy.write(b"".join(lines))
 
 
 def _reason(error: psycopg.Error) -> str:

@@ -87,8 +87,7 @@ def test_the_sink_passes_over_what_is_for_others() -> None:
     batch = fetch(*events, b"broken")
     batch.headers.update({1: THRESHOLDS_ONLY, 2: EPISODES_ONLY, 3: THRESHOLDS_ONLY})
     unpacked = Unpacked()
-    for position in range(len(batch)):
-        unpacked.add(batch, position, unpack_events, bytes, EPISODES_GROUP)
+    unpacked.add(batch, range(len(batch)), unpack_events, list, EPISODES_GROUP)
     assert [orjson.loads(record)["id"] for record in unpacked.records] == [
         events[0]["id"],
         events[2]["id"],

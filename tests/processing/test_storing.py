@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import orjson
@@ -10,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headstart.frames import encode_frame
+from processing.decode import Refusal
 from processing.records import RecordBatch
 from processing.storing import Unpack, Unpacked, unpack_events, unpack_thresholds
 
@@ -35,10 +37,15 @@ def batch(*values: bytes | None, begin: int = 0) -> RecordBatch:
     return RecordBatch("t", 1, begin, end, offsets, [NOW] * len(values), keys, list(values))
 
 
+def unpack_one(value: bytes | None) -> tuple[Sequence[bytes], Sequence[Refusal]]:
+    (found,) = unpack_events([value], [NOW])
+    return found
+
+
 @given(st.lists(st.booleans(), max_size=6))
 def test_the_good_events_of_a_frame_in_order_and_the_bad_ones_by_place(good: list[bool]) -> None:
     events = [event(n) if fine else event(n, confidence=7) for n, fine in enumerate(good)]
-    records, refused = unpack_events(encode_frame(map(orjson.dumps, events)), NOW)
+    records, refused = unpack_one(encode_frame(map(orjson.dumps, events)))
     assert list(map(orjson.loads, records)) == [events[n] for n, fine in enumerate(good) if fine]
     assert [(refusal.place, orjson.loads(refusal.raw)) for refusal in refused] == [
         (n, events[n]) for n, fine in enumerate(good) if not fine
@@ -47,39 +54,72 @@ def test_the_good_events_of_a_frame_in_order_and_the_bad_ones_by_place(good: lis
 
 def test_a_single_object_is_stored_as_it_came() -> None:
     value = b" " + orjson.dumps(event(1)) + b"\n"
-    assert unpack_events(value, NOW) == ((value,), ())
+    assert unpack_one(value) == ((value,), ())
 
 
 @pytest.mark.parametrize("value", [None, b"", b"nonsense", b"[", orjson.dumps({})])
 def test_a_record_that_holds_no_event_is_refused_once(value: bytes | None) -> None:
-    records, refused = unpack_events(value, NOW)
+    records, refused = unpack_one(value)
     assert not records
     assert [(refusal.raw, refusal.place) for refusal in refused] == [(value or b"", None)]
 
 
 def test_a_number_that_no_double_holds_is_kept() -> None:
     huge = orjson.dumps({**BASE, "mine": "@"}).replace(b'"@"', b"1e400")
-    assert unpack_events(huge, NOW) == ((huge,), ())
+    assert unpack_one(huge) == ((huge,), ())
 
 
 def test_a_tombstone_of_a_threshold_is_nothing_to_store() -> None:
-    assert unpack_thresholds(b"{}", NOW) == ((b"{}",), ())
-    assert unpack_thresholds(None, NOW) == ((), ())
+    assert unpack_thresholds([b"{}", None], [NOW, NOW]) == [((b"{}",), ()), ((), ())]
 
 
-def encode(raw: bytes) -> bytes:
+RECORDS = [
+    orjson.dumps(event(1)),
+    orjson.dumps(BASE),
+    b" " + orjson.dumps(BASE) + b"\n",
+    orjson.dumps({**BASE, "confidence": 7}),
+    orjson.dumps({**BASE, "timestamp": NOW + 10**9}),
+    encode_frame(map(orjson.dumps, [BASE, event(2, confidence=7), event(3)])),
+    b"nonsense",
+    None,
+]
+
+
+@given(st.lists(st.sampled_from(RECORDS), max_size=8))
+def test_a_record_holds_what_it_holds_whatever_is_beside_it(values: list[bytes | None]) -> None:
+    together = unpack_events(values, [NOW] * len(values))
+    assert list(together) == [unpack_one(value) for value in values]
+
+
+def encode(raws: Sequence[bytes]) -> list[bytes]:
     """A sink that wants an `n`."""
-    if "n" not in (mine := orjson.loads(raw)["mine"]):
-        raise ValueError(f"no n in {mine}")
-    return b"%d" % mine["n"]
+    for raw in raws:
+        if "n" not in (mine := orjson.loads(raw).get("mine", {})):
+            raise ValueError(f"no n in {mine}")
+    return [b"%d" % orjson.loads(raw)["mine"]["n"] for raw in raws]
 
 
-def unpack(*batches: RecordBatch, how: Unpack = unpack_events) -> Unpacked:
+def unpack(*batches: RecordBatch, how: Unpack = unpack_events, at_once: int = 128) -> Unpacked:
     unpacked = Unpacked()
     for each in batches:
-        for position in range(len(each)):
-            unpacked.add(each, position, how, encode, "g")
+        for begin in range(0, len(each), at_once):
+            run = range(begin, min(begin + at_once, len(each)))
+            unpacked.add(each, run, how, encode, "g")
     return unpacked
+
+
+@given(st.lists(st.sampled_from(RECORDS), max_size=8), st.integers(1, 8))
+def test_nothing_depends_on_how_many_are_unpacked_at_once(
+    values: list[bytes | None], at_once: int
+) -> None:
+    of = batch(*values)
+    found, expected = unpack(of, at_once=at_once), unpack(of, at_once=1)
+    assert found.lines == expected.lines
+    assert found.records == expected.records
+    assert [place for _batch, place in found.sources] == [
+        place for _batch, place in expected.sources
+    ]
+    assert sorted(map(repr, found.dead_letters)) == sorted(map(repr, expected.dead_letters))
 
 
 def test_lines_remember_where_they_came_from() -> None:

@@ -7,7 +7,7 @@ from typing import Any, Self
 
 import psycopg
 
-from sinks.episodes import encode_event
+from sinks.episodes import encode_events
 from sinks.thresholds import encode_value
 from tests.simulation.process import Process
 from topics.schema import Threshold
@@ -160,7 +160,7 @@ class Postgres:
 class Sink:
     """Stands in for `sinks.episodes.EpisodeSink`: one transaction per batch."""
 
-    encode = staticmethod(encode_event)
+    encode = staticmethod(encode_events)
 
     def __init__(self, process: Process, connection: int) -> None:
         self._process, self._connection = process, connection

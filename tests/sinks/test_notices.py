@@ -16,7 +16,7 @@ from agents.noticing import Noticer
 from processing.records import RecordBatch
 from processing.storing import Unpacked, unpack_thresholds
 from sinks.connections import connect_postgres
-from sinks.history import HistorySink, encode_threshold
+from sinks.history import HistorySink, encode_thresholds
 from sinks.notices import (
     Kept,
     Newest,
@@ -63,8 +63,7 @@ class Worker:
                             list(range(begin, begin + count)), [0] * count,
                             [b"k"] * count, raw)  # fmt: skip
         unpacked = Unpacked()
-        for position in range(count):
-            unpacked.add(batch, position, unpack_thresholds, encode_threshold, HISTORY_GROUP)
+        unpacked.add(batch, range(count), unpack_thresholds, encode_thresholds, HISTORY_GROUP)
         offsets = {0: batch.end}
         look = partial(self.noticer.look, unpacked, offsets)
 

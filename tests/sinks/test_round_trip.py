@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from headstart.events import new_id
 from sinks.connections import connect_postgres
 from sinks.copytext import encode_columns, encode_json
-from sinks.episodes import EpisodeSink, encode_event
+from sinks.episodes import EpisodeSink, encode_event, encode_events
 from sinks.queries import events_of_workflow
 from sinks.staging import Refusal
 
@@ -95,6 +95,12 @@ def test_very_long_strings_come_back(migrated: str) -> None:
         "note": "\\" * 100_000,
     }
     assert asyncio.run(round_trip(migrated, [event])) == [event]
+
+
+@given(st.lists(events(), max_size=4))
+def test_lines_are_the_same_made_together(batch: list[dict[str, Any]]) -> None:
+    raws = [orjson.dumps({**event, "tenant": "t"}) for event in batch]
+    assert encode_events(raws) == [encode_event(raw) for raw in raws]
 
 
 @pytest.mark.integration
