@@ -61,20 +61,30 @@ def _unpack(source: Any, batch: RecordBatch, most_bytes: int) -> bool:
         if _aborted(source, records_of) or records_of.is_control_batch:
             source.next_fetch_offset = records_of.next_offset
             continue
-        first = source.next_fetch_offset
-        unpacked = list(records_of)
-        if unpacked and unpacked[0].offset < first:  # the fetch began within this batch
-            unpacked = [record for record in unpacked if record.offset >= first]
-        batch.headers |= {record.offset: record.headers for record in unpacked if record.headers}
-        batch.offsets += [record.offset for record in unpacked]
-        batch.timestamps += [record.timestamp for record in unpacked]
-        batch.keys += [record.key for record in unpacked]
-        values = [record.value for record in unpacked]
-        batch.values += values
-        size += sum(map(len, filter(None, values)))
+        size += _append(batch, records_of, source.next_fetch_offset)
         # Also past the records that compaction took from the end of the batch.
         source.next_fetch_offset = records_of.next_offset
     return False
+
+
+def _append(batch: RecordBatch, records_of: Any, first: int) -> int:
+    """Append records from offset `first` on, where a fetch may begin; return their bytes."""
+    offsets, timestamps = batch.offsets.append, batch.timestamps.append
+    keys, values = batch.keys.append, batch.values.append
+    size = 0
+    for record in records_of:  # once over all of them: each attribute costs as much as a list
+        offset, value = record.offset, record.value
+        if offset < first:
+            continue
+        offsets(offset)
+        timestamps(record.timestamp)
+        keys(record.key)
+        values(value)
+        if value is not None:
+            size += len(value)
+        if record.headers:
+            batch.headers[offset] = record.headers
+    return size
 
 
 def _aborted(source: Any, records_of: Any) -> bool:
