@@ -3,7 +3,7 @@
 Episodes are loaded by COPY into the real tables, a tenth of them a day. Every query runs with
 parameters drawn anew, from one connection; then again without the index that is there for it (its
 DROP is rolled back). What an index costs is read from its size and from the rate at which the
-sink's own statements take rows without it.
+sink's own statement takes rows without it.
 """
 
 from __future__ import annotations
@@ -28,6 +28,7 @@ from bench.measuring import say
 from deploy.local import Stack, StackConfig
 from headstart.events import EventType
 from sinks.connections import connect_postgres
+from sinks.copytext import encode_time
 from sinks.episodes import EpisodeSink
 from sinks.migrate import migrate
 from sinks.partitions import ensure_partitions
@@ -138,7 +139,6 @@ async def _measured(dsn: str, rows: int) -> dict[str, Any]:
     place = Place(0, round(begin.timestamp() * 1000), DAY_MS * DAYS / rows)
     async with await connect_postgres(dsn) as connection:
         await ensure_partitions(connection, now.date(), DAYS - 1, 1)
-        await connection.execute(EpisodeSink.sql["create_stage"])
         first = place._replace(rows=rows // DAYS)
         await _load(connection, place, first.rows)
         early = {name: await _timed(connection, each, first) for name, each in QUERIES.items()}
@@ -161,7 +161,7 @@ async def _measured(dsn: str, rows: int) -> dict[str, Any]:
 
 
 async def _load(connection: Connection, place: Place, until: int) -> None:
-    """Store episodes from `place.rows` up to number `until` by the sink's own statements."""
+    """Store episodes from `place.rows` up to number `until` as the sink does."""
     begun = time.monotonic()
     for at in range(place.rows, until, BATCH):
         lines = b"".join(_lines(place, at, min(until, at + BATCH)))
@@ -172,19 +172,20 @@ async def _load(connection: Connection, place: Place, until: int) -> None:
 
 
 async def _store(connection: Connection, lines: bytes) -> None:
-    async with connection.cursor() as cursor:
-        async with cursor.copy(EpisodeSink.sql["copy_stage"]) as copy:
-            await copy.write(lines)
-        await cursor.execute(EpisodeSink.sql["merge_stage"])
+    async with (
+        connection.cursor() as cursor,
+        cursor.copy(EpisodeSink.sql["copy_table"]) as copy,
+    ):
+        await copy.write(lines)
 
 
 def _lines(place: Place, begin: int, end: int) -> Iterator[bytes]:
-    """Yield lines of the stage: one episode of every kind in turn, stories of one tenant each."""
+    """Yield lines of COPY text: one episode of every kind in turn, stories of one tenant each."""
     draw = random.Random(begin)
     for number in range(begin, end):
         story = number // STORY
         kind = KINDS[number % len(KINDS)]
-        at_ms = int(place.begin_ms + number * place.step_ms)
+        at = encode_time(int(place.begin_ms + number * place.step_ms))
         tool = f"tool-{min(int(draw.paretovariate(0.7)), TOOLS) - 1}"
         data = (
             f'{{"context":{{"domain":"domain-{story % 5}","complexity":{story % 10 / 10},'
@@ -195,7 +196,7 @@ def _lines(place: Place, begin: int, end: int) -> Iterator[bytes]:
         yield (
             f"{uuid.UUID(int=draw.getrandbits(128))}\ttenant-{story % TENANTS}\t{kind}\t"
             f"workflow-{story % TYPES}\trun-{story}\t{number % STORY}\tuser-{story % 1000}\t\t\t"
-            f"{at_ms}\t{tool}\t{'tf'[number % 5 == 0]}\t{draw.random():.4f}\t{data}\t\n"
+            f"{at}\t{tool}\t{'tf'[number % 5 == 0]}\t{draw.random():.4f}\t{data}\t\n"
         ).encode()
 
 
@@ -282,7 +283,7 @@ async def _indexes(connection: Connection, place: Place) -> list[dict[str, Any]]
 
 
 async def _rate(connection: Connection, place: Place, index: str | None) -> int:
-    """Return the rows/s that the sink's statements store within the last day."""
+    """Return the rows/s that the sink's statement stores within the last day."""
     late = place._replace(begin_ms=round(place.begin_ms - INGESTED * place.step_ms))
     blocks = [
         b"".join(_lines(late, at, at + BATCH))
@@ -294,5 +295,4 @@ async def _rate(connection: Connection, place: Place, index: str | None) -> int:
         begun = time.perf_counter()
         for block in blocks:
             await _store(connection, block)
-            await connection.execute(EpisodeSink.sql["clear_stage"])
         return round(INGESTED / (time.perf_counter() - begun))
