@@ -102,8 +102,10 @@ QUERIES: Final = {
         "idx_episodic_tool_success",
     ),
     "situations like this one": Query(
-        f"{_COLUMNS} WHERE data -> 'context' @> %(context)s::jsonb AND tenant = %(tenant)s"
-        " ORDER BY timestamp DESC LIMIT 20",
+        # All that hold it, then the newest: else the planner walks back in time until it has met
+        # twenty, which takes the longer the rarer the situation is.
+        f"WITH found AS MATERIALIZED ({_COLUMNS} WHERE data -> 'context' @> %(context)s::jsonb"
+        " AND tenant = %(tenant)s) SELECT * FROM found ORDER BY timestamp DESC LIMIT 20",
         "idx_episodic_data_context",
     ),
     "newest of a kind": Query(
@@ -260,8 +262,7 @@ async def _without(connection: Connection, index: str) -> AsyncIterator[None]:
 
 async def _indexes(connection: Connection, place: Place) -> list[dict[str, Any]]:
     """Return what each index takes on disk and of the rate at which rows are stored."""
-    everything = await _rate(connection, place, None)
-    found: list[dict[str, Any]] = [{"index": "all", "rows_per_s": everything}]
+    found: list[dict[str, Any]] = []
     for index in sorted({each.index for each in QUERIES.values() if each.index}):
         cursor = await connection.execute(
             "SELECT sum(pg_relation_size(inhrelid)) FROM pg_inherits"
@@ -269,10 +270,13 @@ async def _indexes(connection: Connection, place: Place) -> list[dict[str, Any]]
             [index],
         )
         size = (await cursor.fetchone() or (0,))[0]
+        # Both anew: what is rolled back stays as dead rows, so a later rate is a lower one.
+        everything = await _rate(connection, place, None)
         rate = await _rate(connection, place, index)
         found.append(
             {
                 "index": index,
+                "rows_per_s": everything,
                 "rows_per_s_without": rate,
                 "faster_without": round(rate / everything - 1, 3),
                 "bytes_per_row": round(float(size) / place.rows, 1),
