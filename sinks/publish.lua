@@ -1,7 +1,7 @@
--- Writes thresholds of one tenant and workflow type where they are newer, and announces them.
--- KEYS[1]: the hash, also the channel. ARGV, in groups of four: path, value (JSON), epoch, offset.
--- Returns how many fields were written. The version is (epoch, offset), compared as two integers;
--- Lua's numbers are exact to 2^53, far beyond both.
+-- Writes thresholds where they are newer, and announces them by tenant and workflow type.
+-- KEYS: the hashes, each also a channel. ARGV, in groups of five: the number of the hash among KEYS,
+-- path, value (JSON), epoch, offset. Returns how many fields were written. The version is (epoch,
+-- offset), compared as two integers; Lua's numbers are exact to 2^53, far beyond both.
 
 -- Whether (epoch, offset) is higher than the version of a stored value; a corrupt value has none.
 local function newer(stored, epoch, offset)
@@ -14,16 +14,24 @@ local function newer(stored, epoch, offset)
   return offset > known_offset
 end
 
-local written = {}
-for i = 1, #ARGV, 4 do
-  local path, value = ARGV[i], ARGV[i + 1]
-  if newer(redis.call('HGET', KEYS[1], path), tonumber(ARGV[i + 2]), tonumber(ARGV[i + 3])) then
-    redis.call('HSET', KEYS[1], path, value)
+local written, count, failed = {}, 0, nil
+for i = 1, #ARGV, 5 do
+  local number, path, value = tonumber(ARGV[i]), ARGV[i + 1], ARGV[i + 2]
+  local key = KEYS[number]
+  local stored = redis.pcall('HGET', key, path)
+  if type(stored) == 'table' then
+    failed = stored -- of this hash only: the others are written and announced all the same
+  elseif newer(stored, tonumber(ARGV[i + 3]), tonumber(ARGV[i + 4])) then
+    redis.call('HSET', key, path, value)
+    written[number] = written[number] or {}
     -- the value with its path: {"path":...,<the rest>
-    written[#written + 1] = '{"path":' .. cjson.encode(path) .. ',' .. string.sub(value, 2)
+    table.insert(written[number], '{"path":' .. cjson.encode(path) .. ',' .. string.sub(value, 2))
+    count = count + 1
   end
 end
-if #written > 0 then
-  redis.call('PUBLISH', KEYS[1], '[' .. table.concat(written, ',') .. ']')
+for number = 1, #KEYS do
+  if written[number] then
+    redis.call('PUBLISH', KEYS[number], '[' .. table.concat(written[number], ',') .. ']')
+  end
 end
-return #written
+return failed or count

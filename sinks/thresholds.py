@@ -20,14 +20,19 @@ from headstart.contexts import redis_key
 from sinks.connections import RedisUnreachable, connect_redis
 from topics.schema import Threshold
 
-MAX_CALL: Final = 500
-"""Most thresholds in one script call: Redis serves nobody else while a script runs."""
+MAX_CALL: Final = 100
+"""Most thresholds in one script call: Redis serves nobody else while a script runs. A call for
+each hash would cost a worker with many workflow types a quarter of its time."""
 
 _SCRIPT: Final = (Path(__file__).parent / "publish.lua").read_text(encoding="utf-8")
 _BURY: Final = """
 if redis.call('HGET', KEYS[1], ARGV[1]) == ARGV[2] then redis.call('HDEL', KEYS[1], ARGV[1]) end
 """
 _SHA: Final = hashlib.sha1(_SCRIPT.encode(), usedforsecurity=False).hexdigest()
+
+
+Call = tuple[list[str], list[Any]]
+"""Keys, and for each threshold the number of its key and four more."""
 
 
 def encode_value(threshold: Threshold) -> bytes:
@@ -113,23 +118,32 @@ class ThresholdPublisher:
         except (RedisError, OSError) as error:
             raise RedisUnreachable(self._url, error) from error
 
-    async def _run(self, calls: Sequence[list[Any]]) -> list[Any]:
+    async def _run(self, calls: Sequence[Call]) -> list[Any]:
         async with self._redis.pipeline(transaction=False) as pipeline:
-            for call in calls:
-                pipeline.evalsha(_SHA, 1, *call)
+            for keys, arguments in calls:
+                pipeline.evalsha(_SHA, len(keys), *keys, *arguments)
             return await pipeline.execute(raise_on_error=False)
 
 
-def _calls(batch: Iterable[Threshold]) -> list[list[Any]]:
-    """Return the arguments of each script call: a key, then four per threshold."""
+def _calls(batch: Iterable[Threshold]) -> list[Call]:
+    """Return the keys and arguments of each script call; those of a hash together."""
     by_owner: dict[tuple[str, str], list[Threshold]] = defaultdict(list)
     for threshold in batch:
         by_owner[threshold.tenant, threshold.workflow_type].append(threshold)
-    calls = []
+    calls: list[Call] = []
+    room = 0
     for owner, thresholds in by_owner.items():
-        for start in range(0, len(thresholds), MAX_CALL):
-            call: list[Any] = [redis_key(*owner)]
-            for t in thresholds[start : start + MAX_CALL]:
-                call += (t.path, encode_value(t), t.epoch, t.offset)
-            calls.append(call)
+        key = redis_key(*owner)
+        for threshold in thresholds:
+            if room == 0:
+                calls.append(([], []))
+                room = MAX_CALL
+            keys, arguments = calls[-1]
+            if not keys or keys[-1] != key:
+                keys.append(key)
+            arguments += (
+                len(keys), threshold.path, encode_value(threshold), threshold.epoch,
+                threshold.offset,
+            )  # fmt: skip
+            room -= 1
     return calls
