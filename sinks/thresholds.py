@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, Final, Self
 
@@ -33,6 +34,7 @@ _SHA: Final = hashlib.sha1(_SCRIPT.encode(), usedforsecurity=False).hexdigest()
 
 Call = tuple[list[str], list[Any]]
 """Keys, and for each threshold the number of its key and four more."""
+_key = lru_cache(maxsize=65_536)(redis_key)
 
 
 def encode_value(threshold: Threshold) -> bytes:
@@ -133,7 +135,7 @@ def _calls(batch: Iterable[Threshold]) -> list[Call]:
     calls: list[Call] = []
     room = 0
     for owner, thresholds in by_owner.items():
-        key = redis_key(*owner)
+        key = _key(*owner)
         for threshold in thresholds:
             if room == 0:
                 calls.append(([], []))
