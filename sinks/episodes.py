@@ -85,7 +85,7 @@ def encode_event(raw: bytes, /) -> bytes:
 
 
 def _encode_together(raws: Sequence[bytes]) -> list[bytes] | None:
-    """Return lines in a third of the time; None where an event is not as nearly all are."""
+    """Return all lines by one decoding; None where an event is not as nearly all are."""
     try:
         events: Sequence[_Columns] = _decode_lines(b"\n".join(raws))
     except msgspec.MsgspecError:
