@@ -41,8 +41,6 @@ GATHER_BYTES: Final = 262_144
 """Nobody waits for a row: fetches come less often, and larger."""
 LINGER_S: Final = 0.05
 """A batch is stored when it is full or this old: one transaction for many small fetches."""
-UNPACK_AT_ONCE, UNPACK_BYTES = 128, 64_000
-"""Records, and about how many bytes of them, unpacked at a time; in between Postgres is served."""
 DRAIN_S: Final = 3.0
 """How long the transaction in flight, and one after it, may take when partitions are given up."""
 PARTITIONS_INTERVAL_S: Final = 3600.0
@@ -170,11 +168,10 @@ class SinkRuntime:
         for _tp, batch in batches:
             begin = 0
             while begin < len(batch):
-                length = UNPACK_BYTES // len(batch.values[begin] or b" ")
-                run = range(begin, min(begin + max(1, min(length, UNPACK_AT_ONCE)), len(batch)))
+                run = batch.run(begin)
                 unpacked.add(batch, run, plan.unpack, plan.sink.encode, plan.group)
                 begin = run.stop
-                await asyncio.sleep(0)
+                await asyncio.sleep(0)  # in between Postgres is served
         return unpacked
 
     async def _stored(self) -> None:

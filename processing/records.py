@@ -4,8 +4,14 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Sequence
+from typing import Final
 
 import msgspec
+
+RUN: Final = 128
+"""Most records that are decoded together."""
+RUN_BYTES: Final = 64_000
+"""About as many bytes: what comes of them should not leave the processor's cache."""
 
 Headers = Sequence[tuple[str, bytes | None]]
 """A record's headers in order; a name may come several times."""
@@ -38,6 +44,11 @@ class RecordBatch(msgspec.Struct, gc=False):
     def offset(self) -> int:
         """Offset of the first record (Faust reads it as the message's)."""
         return self.offsets[0]
+
+    def run(self, begin: int) -> range:
+        """Return the positions from `begin` on, which there is, that are to be decoded together."""
+        length = min(RUN, RUN_BYTES // len(self.values[begin] or b" "))
+        return range(begin, min(begin + max(1, length), len(self)))
 
     def drop_before(self, offset: int) -> None:
         """Forget the records below `offset`."""

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Sequence, Set
-from typing import Final
 
 from processing.chains import Chain
 from processing.decode import decode_records
@@ -19,11 +18,6 @@ from processing.records import RecordBatch
 from processing.rows import start_key
 from processing.rules import LARGEST_MS
 from topics.records import EventFields
-
-RUN: Final = 128
-"""Most records that are decoded together."""
-RUN_BYTES: Final = 64_000
-"""About as many bytes: what comes of them should not leave the processor's cache."""
 
 
 class Runs(Events):
@@ -51,7 +45,7 @@ class Runs(Events):
     def _run(self, batch: RecordBatch, begin: int) -> tuple[int, int]:  # noqa: PLR0912 - flat
         """Apply records without headers from `begin` on; return the next position, and the events.
 
-        Ends after `RUN` records, or where what has gathered fills a commit.
+        Ends after a run of records, or where what has gathered fills a commit.
         """
         row, chains, place_of = self._row, self._contexts.chains, self._contexts.place_of
         opened: Set[bytes | None] = self._starts.keys()
@@ -130,7 +124,7 @@ class Runs(Events):
 
 def decoded(batch: RecordBatch, begin: int) -> Sequence[EventFields | Sequence[EventFields] | None]:
     """Return what each record of a run holds; there is at least one."""
-    end = begin + max(1, min(RUN, RUN_BYTES // len(batch.values[begin] or b" ")))
+    end = batch.run(begin).stop
     return decode_records(batch.values[begin:end], batch.timestamps[begin:end])
 
 

@@ -17,12 +17,12 @@ _BLANKS: Final = bytes.maketrans(b"\t\n\r", b"   ")
 
 def encode_columns(columns: Sequence[str]) -> bytes:
     """Return text columns joined by tabs. Raises `TypeError` where one is no string."""
-    line = "\t".join(columns)
     # Few identifiers need escaping, and looking at the whole line once is several times cheaper
     # than translating each column.
-    if "\\" in line or "\n" in line or "\r" in line or line.count("\t") != len(columns) - 1:
-        line = "\t".join([column.translate(_ESCAPES) for column in columns])
-    return line.encode()
+    plain = split_columns(["\t".join(columns)], len(columns))
+    if plain is not None:
+        return plain[0]
+    return "\t".join([column.translate(_ESCAPES) for column in columns]).encode()
 
 
 def split_columns(lines: Sequence[str], columns: int) -> list[bytes] | None:

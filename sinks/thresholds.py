@@ -10,6 +10,7 @@ import hashlib
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from functools import lru_cache
+from itertools import chain as chained
 from pathlib import Path
 from typing import Any, Final, Self
 
@@ -128,24 +129,18 @@ class ThresholdPublisher:
 
 
 def _calls(batch: Iterable[Threshold]) -> list[Call]:
-    """Return the keys and arguments of each script call; those of a hash together."""
+    """Return what each script call takes; thresholds of a hash stand together."""
     by_owner: dict[tuple[str, str], list[Threshold]] = defaultdict(list)
     for threshold in batch:
         by_owner[threshold.tenant, threshold.workflow_type].append(threshold)
-    calls: list[Call] = []
-    room = 0
-    for owner, thresholds in by_owner.items():
-        key = _key(*owner)
-        for threshold in thresholds:
-            if room == 0:
-                calls.append(([], []))
-                room = MAX_CALL
-            keys, arguments = calls[-1]
-            if not keys or keys[-1] != key:
-                keys.append(key)
-            arguments += (
-                len(keys), threshold.path, encode_value(threshold), threshold.epoch,
-                threshold.offset,
-            )  # fmt: skip
-            room -= 1
-    return calls
+    together = list(chained.from_iterable(by_owner.values()))
+    return [_call(together[at : at + MAX_CALL]) for at in range(0, len(together), MAX_CALL)]
+
+
+def _call(thresholds: Sequence[Threshold]) -> Call:
+    numbers: dict[str, int] = {}
+    arguments: list[Any] = []
+    for each in thresholds:
+        number = numbers.setdefault(_key(each.tenant, each.workflow_type), len(numbers) + 1)
+        arguments += (number, each.path, encode_value(each), each.epoch, each.offset)
+    return list(numbers), arguments

@@ -17,6 +17,7 @@ CREATE TEMP TABLE IF NOT EXISTS stage_episodes (
 ) ON COMMIT DELETE ROWS
 
 -- name: copy_stage
+-- In the same format.
 COPY stage_episodes FROM STDIN (FORMAT text, NULL '')
 
 -- name: clear_stage

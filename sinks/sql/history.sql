@@ -18,8 +18,8 @@ DELETE FROM stage_history
 
 -- name: merge_stage
 -- Store what is new. Days and the rest of the day are added apart: interval multiplication goes
--- through double precision, and so stays exact up to the year 9999. A tenant's default is of no workflow type,
--- and what has gone has no learner.
+-- through double precision, and so stays exact up to the year 9999. A tenant's default is of no
+-- workflow type, and what has gone has no learner.
 INSERT INTO threshold_history (
     tenant, workflow_type, path, epoch, "offset", speculate, suggest, outcomes, learner, at
 )

@@ -29,7 +29,7 @@ ORDER BY epoch DESC, "offset" DESC
 LIMIT %(limit)s
 
 -- name: not_stored
--- Which of these events have no row; uses the unique key. Times as in merge_stage.
+-- Which of these events have no row; uses the unique key. Times as in history.sql.
 SELECT wanted.id::text
 FROM unnest(%(ids)s::uuid[], %(tenants)s::text[], %(timestamps)s::bigint[])
     AS wanted (id, tenant, at_ms)

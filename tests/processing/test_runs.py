@@ -23,7 +23,7 @@ from headstart.frames import encode_frame
 from learners.policy import Joint, Separate
 from learners.registry import POLICIES
 from processing import partition as partition_module
-from processing import runs as runs_module
+from processing import records as records_module
 from processing.partition import Commit, Partition
 from processing.placement import owner
 from processing.records import Headers, RecordBatch
@@ -256,7 +256,7 @@ def test_the_short_way_gives_the_commits_of_the_long_way(
 ) -> None:
     log, rules = batches(seed, 100), rules_of(seed, policy)
     with (
-        patch.object(runs_module, "RUN", run),
+        patch.object(records_module, "RUN", run),
         patch.object(partition_module, "COMMIT_BYTES", full * 400),
     ):
         short, _core = commits(Partition, log, rules, restarts)
@@ -269,7 +269,7 @@ def test_however_a_log_is_cut_the_rows_are_the_same(policy: str) -> None:
         log, rules = batches(seed, 120), rules_of(seed, policy)
         tables = []
         for run in (1, 128):
-            with patch.object(runs_module, "RUN", run):
+            with patch.object(records_module, "RUN", run):
                 found, _core = commits(Partition, log, rules)
             tables.append({key: row for commit in found for key, row in commit.rows})
         assert tables[0] == tables[1]

@@ -238,21 +238,21 @@ def test_a_cut_connection_stores_nothing_and_says_so(migrated: str, tenant: str)
 
 
 @pytest.mark.parametrize(
-    ("good", "bad"),
+    ("good", "bad", "reason"),
     [
-        (b'"t"', b"null"),
-        (b'"t"', b"5"),
-        (b":1", b":1.5"),
-        (b":1", b":%d" % 10**17),
-        (b":1", b":%d" % 10**40),
-        (b'"tenant":"t",', b""),
-        (b"{", b"["),
+        (b'"t"', b"null", "not an event"),
+        (b'"t"', b"5", "not an event"),
+        (b":1", b":1.5", "not an event"),
+        (b":1", b":%d" % 10**17, "timestamp: year 3170843 is out of range"),
+        (b":1", b":%d" % 10**40, "timestamp: "),
+        (b'"tenant":"t",', b"", "not an event"),
+        (b"{", b"[", "not an event"),
     ],
 )
-def test_what_is_no_event_has_no_line(good: bytes, bad: bytes) -> None:
+def test_what_is_no_event_has_no_line(good: bytes, bad: bytes, reason: str) -> None:
     raw = orjson.dumps(make_event("t", timestamp=1)).replace(good, bad, 1)
     for several in ([raw], [orjson.dumps(make_event("t")), raw]):
-        with pytest.raises(ValueError, match=r"not an event|timestamp: "):
+        with pytest.raises(ValueError, match=reason):
             encode_events(several)
 
 
