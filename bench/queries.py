@@ -48,6 +48,8 @@ STORY: Final = 20
 """Events of one workflow."""
 DAY_MS: Final = 86_400_000
 KINDS: Final[tuple[str, ...]] = get_args(EventType)
+"""The first two are frequent: 28 of 60 episodes each, the others one each."""
+TURNS: Final = 28 * KINDS[:2] + KINDS[2:]
 
 Connection = AsyncConnection[Any]
 _EVENTS: Final = load_statements("queries")["events_of_workflow"].decode()
@@ -78,7 +80,8 @@ def _parameters(draw: random.Random, place: Place) -> dict[str, Any]:
     number = draw.randrange(place.rows)
     return {
         "tenant": f"tenant-{number // STORY % TENANTS}",
-        "type": draw.choice(KINDS),
+        "frequent": draw.choice(KINDS[:2]),
+        "rare": draw.choice(KINDS[2:]),
         "tool": f"tool-{draw.randrange(TOOLS)}",
         "context": f'{{"customer": "customer-{number // STORY % CUSTOMERS}"}}',
         "workflow_id": f"run-{number // STORY}",
@@ -89,17 +92,19 @@ def _parameters(draw: random.Random, place: Place) -> dict[str, Any]:
 
 
 _COLUMNS: Final = "SELECT id, timestamp, data FROM episodic_events"
+_NEWEST: Final = f"{_COLUMNS} WHERE event_type ="
+_FIRST: Final = "ORDER BY timestamp DESC LIMIT %(limit)s"
 QUERIES: Final = {
     "story of a workflow": Query(_EVENTS, "idx_episodic_workflow_time"),
     "how often a tool succeeded, all time": Query(
         "SELECT count(*), count(*) FILTER (WHERE success) FROM episodic_events"
         " WHERE tool_id = %(tool)s",
-        "idx_episodic_tool_success",
+        "idx_episodic_tool_time",
     ),
     "how often a tool succeeded, last hour": Query(
         "SELECT count(*), count(*) FILTER (WHERE success) FROM episodic_events"
         " WHERE tool_id = %(tool)s AND timestamp > %(since)s AND timestamp <= %(until)s",
-        "idx_episodic_tool_success",
+        "idx_episodic_tool_time",
     ),
     "situations like this one": Query(
         # All that hold it, then the newest: else the planner walks back in time until it has met
@@ -108,10 +113,8 @@ QUERIES: Final = {
         " AND tenant = %(tenant)s) SELECT * FROM found ORDER BY timestamp DESC LIMIT 20",
         "idx_episodic_data_context",
     ),
-    "newest of a kind": Query(
-        f"{_COLUMNS} WHERE event_type = %(type)s ORDER BY timestamp DESC LIMIT %(limit)s",
-        "idx_episodic_type_time",
-    ),
+    "newest of a frequent kind": Query(f"{_NEWEST} %(frequent)s {_FIRST}", None),
+    "newest of a rare kind": Query(f"{_NEWEST} %(rare)s {_FIRST}", "idx_episodic_rare_type_time"),
     "newest of a tenant": Query(
         f"{_COLUMNS} WHERE tenant = %(tenant)s AND timestamp > %(since)s"
         " AND timestamp <= %(until)s ORDER BY timestamp DESC LIMIT %(limit)s",
@@ -182,11 +185,11 @@ async def _store(connection: Connection, lines: bytes) -> None:
 
 
 def _lines(place: Place, begin: int, end: int) -> Iterator[bytes]:
-    """Yield lines of COPY text: one episode of every kind in turn, stories of one tenant each."""
+    """Yield lines of COPY text: kinds by turns, stories of one tenant each."""
     draw = random.Random(begin)
     for number in range(begin, end):
         story = number // STORY
-        kind = KINDS[number % len(KINDS)]
+        kind = TURNS[number % len(TURNS)]
         at = encode_time(int(place.begin_ms + number * place.step_ms))
         tool = f"tool-{min(int(draw.paretovariate(0.7)), TOOLS) - 1}"
         data = (

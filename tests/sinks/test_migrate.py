@@ -18,7 +18,13 @@ from sinks.migrate import (
 
 pytestmark = pytest.mark.integration
 
-ALL = ["0001_episodic_events", "0002_sink_offsets", "0003_threshold_history", "0004_notices"]
+ALL = [
+    "0001_episodic_events",
+    "0002_sink_offsets",
+    "0003_threshold_history",
+    "0004_notices",
+    "0005_lean_indexes",
+]
 
 
 def test_migrating_twice_applies_once(database: str) -> None:
@@ -69,8 +75,8 @@ def test_the_indexes_of_sources_000_and_001_exist(migrated: str) -> None:
     assert {name for (name,) in found} == {
         "episodic_events_pkey",
         "idx_episodic_workflow_time",
-        "idx_episodic_tool_success",
+        "idx_episodic_tool_time",
         "idx_episodic_data_context",
-        "idx_episodic_type_time",
+        "idx_episodic_rare_type_time",
         "idx_episodic_timestamp",
     }

@@ -105,12 +105,25 @@ def test_the_story_of_a_workflow_comes_from_its_index(days: str) -> None:
     assert len(touched(plan)) == DAYS + 1
 
 
-def test_the_newest_of_a_kind_comes_in_the_order_of_its_index(days: str) -> None:
+def test_the_newest_of_a_rare_kind_comes_in_the_order_of_its_index(days: str) -> None:
     statement = (
         b"SELECT id FROM episodic_events WHERE event_type = %(type)s AND timestamp >= %(since)s"
         b" ORDER BY timestamp DESC LIMIT 1"
     )
     since = datetime(2025, 6, 15, tzinfo=UTC)
-    plan = plan_of(days, statement, {"type": "task_complete", "since": since})
+    plan = plan_of(days, statement, {"type": "user_feedback", "since": since})
     assert touched(plan) <= {partition_name(TODAY), "episodic_events_default"}
     assert "Sort" not in {node["Node Type"] for node in plan}
+    assert all("event_type" in node["Index Name"] for node in plan if "Index Name" in node)
+
+
+def test_how_often_a_tool_succeeded_is_read_from_its_index_alone(days: str) -> None:
+    statement = (
+        b"SELECT count(*) FILTER (WHERE success) FROM episodic_events WHERE tool_id = %(tool)s"
+        b" AND timestamp >= %(since)s"
+    )
+    since = datetime(2025, 6, 15, tzinfo=UTC)
+    plan = plan_of(days, statement, {"tool": "search", "since": since})
+    scans = {node["Node Type"] for node in plan if "Relation Name" in node}
+    assert scans == {"Index Only Scan"}
+    assert touched(plan) <= {partition_name(TODAY), "episodic_events_default"}
