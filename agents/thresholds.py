@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any, Final
@@ -14,6 +15,7 @@ from agents.adoption import adopt_rows
 from agents.alive import Alive
 from agents.app import App, WorkerConfig, new_app, register_agent
 from agents.commands import keep_commands
+from agents.compiling import load
 from agents.defaults import say_what_is_known
 from agents.lane import end_process, share_of
 from agents.metrics import Counts
@@ -250,6 +252,8 @@ class ThresholdRuntime:
 
 def thresholds_app(config: WorkerConfig, epoch: Epoch) -> App:
     """Return the app of the threshold agent."""
+    # While the group is being joined, which is mostly waiting.
+    threading.Thread(target=load, name="scanner", daemon=True).start()
     app = new_app(THRESHOLDS_GROUP, config)
     table: Any = new_table(app, CONTEXTS_TABLE, epoch.partitions, epoch.number)
     register_agent(app, ThresholdRuntime(app, config, epoch, table.data), EVENTS.name)

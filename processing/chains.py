@@ -73,6 +73,10 @@ class Chain:
         self.counts = empty()
         self.seen: dict[str, Seen] = {}
 
+    def add(self, counts: Sequence[int]) -> None:
+        """Count what was told elsewhere."""
+        self.counts = list(map(int.__add__, self.counts, counts))
+
     def add_up(self) -> None:
         """Give every context what came since the last `drain`, and begin anew."""
         count(self.counts, self.told)

@@ -61,7 +61,7 @@ class Contexts:
         load: Callable[[bytes], bytes | None],
     ) -> None:
         self._policy, self._choices, self._defaults = rules.policy, choices, defaults
-        self._levels = tuple(rules.levels)
+        self.levels = tuple(rules.levels)
         self._epoch = epoch
         self._load = load
         self.place_of = place_getter(rules.levels)
@@ -287,10 +287,10 @@ class Contexts:
 
     def _find(self, tenant: str, workflow_type: str, levels: tuple[str | None, ...]) -> Chain:
         self.settle()
-        values = dict(zip(self._levels, levels, strict=True))
+        values = dict(zip(self.levels, levels, strict=True))
         contexts: list[Context] = []
         chains: dict[str, tuple[Policy, list[Context]]] = {}
-        for path in context_paths(workflow_type, values.get, self._levels):
+        for path in context_paths(workflow_type, values.get, self.levels):
             policy = self._choices.policy_of(tenant, path) or self._policy
             _policy, above = chains.setdefault(spec(policy), (policy, []))
             above.append(self._context(tenant, path, policy, above[-1] if above else None))
@@ -336,7 +336,11 @@ class Contexts:
     @property
     def touched_bytes(self) -> int:
         """Bytes, at the most, of the rows that changed since the last `drain`."""
-        return len(self._touched) * (self._longest_key + self._longest_state + _ROW_BYTES)
+        return self.bytes_of(len(self._touched))
+
+    def bytes_of(self, rows: int) -> int:
+        """Return the bytes of so many rows, at the most."""
+        return rows * (self._longest_key + self._longest_state + _ROW_BYTES)
 
     def drain(self) -> tuple[list[tuple[bytes, bytes]], list[Threshold], list[Threshold]]:
         """Return what changed: rows, their thresholds, and those thresholds that moved."""

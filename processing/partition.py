@@ -154,11 +154,14 @@ class Partition(Runs):
                     self.reached = self._end = offset
                     return position
             else:
-                position, taken = self._run(batch, position)
+                done = self._stretch(batch, position)
+                position, taken = self._run(batch, position) if done is None else done
                 self._events += taken
             self.watermark = batch.offsets[position - 1]
             if self._full():
                 break
+        if position >= last:
+            self._scanned_all()
         # Past the last record of a fetch come its holes, which nobody will see again.
         self._end = batch.end if position >= last else self.watermark + 1
         return position

@@ -47,8 +47,14 @@ class RecordBatch(msgspec.Struct, gc=False):
 
     def run(self, begin: int) -> range:
         """Return the positions from `begin` on, which there is, that are to be decoded together."""
-        length = min(RUN, RUN_BYTES // len(self.values[begin] or b" "))
-        return range(begin, min(begin + max(1, length), len(self)))
+        return range(begin, min(begin + RUN, self.piece(begin, RUN_BYTES)))
+
+    def piece(self, begin: int, size: int) -> int:
+        """Return the position behind about `size` bytes, at least one record, from `begin` on.
+
+        As if all were as long as the first.
+        """
+        return min(begin + max(1, size // len(self.values[begin] or b" ")), len(self))
 
     def drop_before(self, offset: int) -> None:
         """Forget the records below `offset`."""

@@ -13,14 +13,14 @@ from collections.abc import Sequence, Set
 
 from processing.chains import Chain
 from processing.decode import decode_records
-from processing.events import Events
 from processing.records import RecordBatch
 from processing.rows import start_key
 from processing.rules import LARGEST_MS
+from processing.stretches import Stretches
 from topics.records import EventFields
 
 
-class Runs(Events):
+class Runs(Stretches):
     """Events applied run by run."""
 
     @abstractmethod
@@ -113,13 +113,6 @@ class Runs(Events):
         if (seen := self._spools.positions.get((*key, origin[0]))) is not None:
             chain.seen[origin[0]] = seen
         return False
-
-    def _due(self) -> float:
-        """Return the event time, Unix ms, before which nothing comes to its end."""
-        clock = self._row.clock
-        return min(
-            self._contexts.next_expiry(clock), self._starts.next_expiry, self._spools.next_expiry
-        )
 
 
 def decoded(batch: RecordBatch, begin: int) -> Sequence[EventFields | Sequence[EventFields] | None]:

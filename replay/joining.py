@@ -157,7 +157,7 @@ class _Heard(Contexts):
         tenant, workflow_type, *levels = place
         assert tenant is not None
         assert workflow_type is not None
-        values = dict(zip(self._levels, levels, strict=True))
+        values = dict(zip(self.levels, levels, strict=True))
         chosen = self._chosen
         chain: Chain = ()
         if (
@@ -165,7 +165,7 @@ class _Heard(Contexts):
             and chosen.workflow_type in (None, workflow_type)
             and chosen.domain in (None, values.get("domain"))
         ):
-            paths = context_paths(workflow_type, values.get, self._levels)
+            paths = context_paths(workflow_type, values.get, self.levels)
             chain = self._judge.chain(tenant, (ROOT, *paths))
         if len(self.chain_of) > 100_000:
             self.chain_of.clear()

@@ -18,12 +18,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from agents.compiling import load
 from headstart.contexts import context_paths
 from headstart.frames import encode_frame
 from learners.policy import Joint, Separate
 from learners.registry import POLICIES
 from processing import partition as partition_module
 from processing import records as records_module
+from processing import stretches as stretches_module
+from processing.columns import scanner
 from processing.partition import Commit, Partition
 from processing.placement import owner
 from processing.records import Headers, RecordBatch
@@ -50,6 +53,9 @@ POLICIES_TRIED = ("ema", "td", "sliding", "gradient", "hedge", "hops", "histogra
 class LongWay(Partition):
     """The same partition without the short way."""
 
+    def _stretch(self, _batch: RecordBatch, _begin: int) -> None:
+        return None
+
     def _run(self, batch: RecordBatch, begin: int) -> tuple[int, int]:
         self._record(batch, begin, batch.offsets[begin])
         return begin + 1, 0
@@ -57,6 +63,13 @@ class LongWay(Partition):
     def _take(self, *args: Any) -> None:
         super()._take(*args)
         self._contexts.settle()
+
+
+@pytest.fixture(scope="module")
+def compiled() -> Any:
+    """The compiled scanner, as a worker has it."""
+    assert load()
+    return scanner()
 
 
 class Counted(Partition):
@@ -256,8 +269,34 @@ def test_the_short_way_gives_the_commits_of_the_long_way(
 ) -> None:
     log, rules = batches(seed, 100), rules_of(seed, policy)
     with (
+        patch.object(stretches_module, "scanner", lambda: None),
         patch.object(records_module, "RUN", run),
         patch.object(partition_module, "COMMIT_BYTES", full * 400),
+    ):
+        short, _core = commits(Partition, log, rules, restarts)
+        assert short == the_long_way(log, rules, restarts)
+
+
+@pytest.mark.parametrize("policy", POLICIES_TRIED)
+@settings(max_examples=25)
+@given(
+    seed=st.integers(0, 10**9),
+    most=st.sampled_from([1, 7, 4096]),
+    room=st.sampled_from([0, 4_000, 2_000_000]),
+    restarts=st.sampled_from([0, 0, 2]),
+)
+def test_stretches_give_the_commits_of_the_long_way(
+    compiled: Any, policy: str, seed: int, most: int, room: int, restarts: int
+) -> None:
+    log, rules = batches(seed, 100), rules_of(seed, policy)
+    with (
+        patch.object(stretches_module, "scanner", lambda: compiled),
+        patch.object(stretches_module, "LEAST_BYTES", 1),
+        patch.object(stretches_module, "LEAST", 1),
+        patch.object(stretches_module, "LEAST_EACH", 0),
+        patch.object(stretches_module, "MOST", most),
+        patch.object(stretches_module, "MOST_BYTES", room),
+        patch.object(records_module, "RUN", 2),
     ):
         short, _core = commits(Partition, log, rules, restarts)
         assert short == the_long_way(log, rules, restarts)
@@ -275,15 +314,51 @@ def test_however_a_log_is_cut_the_rows_are_the_same(policy: str) -> None:
         assert tables[0] == tables[1]
 
 
+class Stretched(Partition):
+    """Counts the events that are applied stretch by stretch."""
+
+    stretched = 0
+
+    def _stretch(self, batch: RecordBatch, begin: int) -> tuple[int, int] | None:
+        done = super()._stretch(batch, begin)
+        if done is not None:
+            self.stretched += done[1]
+        return done
+
+
+def plain_batch(seed: int, odd: float) -> RecordBatch:
+    mixture = Mixture(seed)
+    mixture.odd = odd
+    values = [orjson.dumps(mixture.event()) for _ in range(400)]
+    return RecordBatch("t", 0, 0, 400, list(range(400)), [NOW] * 400, [None] * 400, [*values])
+
+
+def test_plain_events_are_applied_by_stretches(compiled: Any) -> None:
+    """Or else the law of stretches says nothing."""
+    stretched = 0
+    with (
+        patch.object(stretches_module, "scanner", lambda: compiled),
+        patch.object(stretches_module, "LEAST_BYTES", 1),
+        patch.object(stretches_module, "LEAST", 1),
+        patch.object(stretches_module, "LEAST_EACH", 0),
+        patch.object(stretches_module, "MOST", 4),
+        patch.object(records_module, "RUN", 2),
+    ):
+        for seed in range(5):
+            _commits, core = commits(
+                Stretched, [plain_batch(seed, 0.0)], Rules(POLICIES["ema"], ("user_id",))
+            )
+            assert isinstance(core, Stretched)
+            stretched += core.stretched
+    assert stretched > 0.3 * 5 * 400
+
+
 def test_plain_events_take_the_short_way() -> None:
     """Or else the law above says nothing."""
     taken = long = 0
     for seed in range(5):
-        mixture = Mixture(seed)
-        mixture.odd = 0.02
-        values = [orjson.dumps(mixture.event()) for _ in range(400)]
-        batch = RecordBatch("t", 0, 0, 400, list(range(400)), [NOW] * 400, [None] * 400, [*values])
-        _commits, core = commits(Counted, [batch], Rules(POLICIES["ema"]))
+        with patch.object(stretches_module, "scanner", lambda: None):
+            _commits, core = commits(Counted, [plain_batch(seed, 0.02)], Rules(POLICIES["ema"]))
         assert isinstance(core, Counted)
         taken, long = taken + 400, long + core.long
     assert long < 0.6 * taken

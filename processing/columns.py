@@ -1,0 +1,188 @@
+"""What the compiled scanner found in a batch: plain records as columns."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Final
+
+import numpy as np
+
+from headstart.events import MAX_CLOCK_SKEW_MS
+from learners.modes import EXPLICIT, SPECULATIVE, SUGGESTION
+from processing.records import RecordBatch
+
+MOST_BYTES: Final = 1_000_000
+"""About as many are scanned together: what comes of them should not leave the processor's cache."""
+LEAST_EVENT: Final = 160
+"""Bytes: no plain event has so few."""
+_PADDING: Final = bytes(8)
+_MODES: Final = (SPECULATIVE, SUGGESTION, EXPLICIT)
+_MODE_BITS: Final = 2
+
+_lent: Any = None
+
+Key = tuple[str | None, ...]
+"""Tenant, workflow type, and what more tells groups apart."""
+
+
+def scanner() -> Any:
+    """Return the module `scanning`, compiled; None while it is not there."""
+    return _lent
+
+
+def lend(compiled: Any) -> None:
+    """Have the module `scanning` used from now on, by all of this process; None: no more."""
+    global _lent  # noqa: PLW0603 - once in a process
+    _lent = compiled
+
+
+class Scan:
+    """The records of a batch from `begin` to `end`: which are plain, and what is in those.
+
+    Records are numbered from `begin`, events through all plain records.
+    """
+
+    def __init__(
+        self, batch: RecordBatch, begin: int, levels: Sequence[str], compiled: Any
+    ) -> None:
+        """`compiled`: the module `scanning`. Raises `TypeError` where a record has no value."""
+        self._compiled, self._depth = compiled, len(levels)
+        self.batch, self.begin, self.end = batch, begin, batch.piece(begin, MOST_BYTES)
+        values = batch.values[begin : self.end]
+        self._bytes = b"".join(values)  # type: ignore[arg-type]
+        self._offsets = np.array(batch.offsets[begin : self.end], np.int64)
+        self.counts = np.empty(len(values), np.int64)
+        self._run(values, batch.timestamps[begin : self.end], levels)
+        self._others = np.flatnonzero(self.counts < 0)
+        self._before = np.concatenate(([0], np.cumsum(np.maximum(self.counts, 0))))
+        self._place_keys: dict[int, Key] = {}
+        self._lane_keys: dict[int, Key] = {}
+
+    def _run(
+        self, values: Sequence[bytes | None], timestamps: Sequence[int], levels: Sequence[str]
+    ) -> None:
+        compiled, padded = self._compiled, self._bytes + _PADDING
+        words = np.ndarray((len(self._bytes) + 1,), np.uint64, padded, strides=(1,))
+        room = len(self._bytes) // LEAST_EVENT + 1
+        ends = np.cumsum(np.fromiter(map(len, values), np.int64, len(values)))  # type: ignore[arg-type]
+        rows = np.empty((room, compiled.INTEGERS), np.int64)
+        numbers = np.empty((room, 4), np.float64)
+        places, lanes = np.empty((2, room, compiled.SPANS), np.int64)
+        place_slots, lane_slots = np.full((2, 1 << (2 * room).bit_length()), -1, np.int64)
+        taken, known_places, known_lanes = compiled.scan(
+            words, np.frombuffer(padded, np.uint8)[:-8], ends,
+            np.array(timestamps, np.int64) + MAX_CLOCK_SKEW_MS, *_tables(levels, compiled),
+            self.counts, rows, numbers, places, lanes, place_slots, lane_slots,
+            np.empty(compiled.SPANS, np.int64),
+        )  # fmt: skip
+        self.rows, self.numbers = rows[:taken], numbers[:taken]
+        self._places, self._lanes = places[:known_places], lanes[:known_lanes]
+
+    @property
+    def places(self) -> int:
+        """How many places there are."""
+        return len(self._places)
+
+    def stretch(self, position: int, most: int) -> tuple[int, int, int]:
+        """Return the events of the plain records from a position of the batch on: first, end.
+
+        And the position behind them. More than `most` events only where one record has them.
+        """
+        record = position - self.begin
+        at = int(np.searchsorted(self._others, record))
+        end = int(self._others[at]) if at < len(self._others) else len(self.counts)
+        first = int(self._before[record])
+        full = int(np.searchsorted(self._before, first + most, "right")) - 1
+        end = min(end, max(record + 1, full))
+        return first, int(self._before[end]), self.begin + end
+
+    def record_of(self, event: int) -> int:
+        """Return the position of the record that holds an event."""
+        return self.begin + int(np.searchsorted(self._before, event, "right")) - 1
+
+    def events_to(self, position: int) -> int:
+        """Return how many events come before a position."""
+        return int(self._before[position - self.begin])
+
+    def offsets_of(self, positions: slice) -> Any:
+        """Return the offset of each event in plain records."""
+        records = slice(positions.start - self.begin, positions.stop - self.begin)
+        return np.repeat(self._offsets[records], self.counts[records])
+
+    def place(self, number: int) -> Key:
+        """Return tenant, workflow type and the values of the levels; None where there is none."""
+        if (key := self._place_keys.get(number)) is None:
+            key = self._place_keys[number] = self._key(
+                self._places[number],
+                range(self._compiled.LEVELS, self._compiled.LEVELS + 2 * self._depth, 2),
+            )
+        return key
+
+    def lane(self, number: int) -> Key:
+        """Return tenant, workflow type and spool."""
+        if (key := self._lane_keys.get(number)) is None:
+            key = self._lane_keys[number] = self._key(self._lanes[number], (self._compiled.SPOOL,))
+        return key
+
+    def _key(self, spans: Any, more: Sequence[int]) -> Key:
+        row = spans.tolist()
+        return tuple(
+            self._bytes[row[span] : row[span + 1]].decode("ascii") if row[span] >= 0 else None
+            for span in (self._compiled.TENANT, self._compiled.TYPE, *more)
+        )
+
+    def texts(self, events: Any, span: int) -> list[str | None]:
+        """Return what stands in a span of some events."""
+        begins, ends = events[:, span].tolist(), events[:, span + 1].tolist()
+        return [
+            self._bytes[begin:end].decode("ascii") if begin >= 0 else None
+            for begin, end in zip(begins, ends, strict=True)
+        ]
+
+
+def _tables(levels: Sequence[str], compiled: Any) -> tuple[Any, Any]:
+    """Return the levels as the scanner takes them, and the names of those in `data.context`."""
+    table, names = [], b""
+    for level in levels:
+        begin = len(names)
+        if level in compiled.TOP_LEVELS:
+            table.append((compiled.TOP_LEVELS.index(level), 0, 0))
+        else:
+            names += level.encode()
+            table.append((-1, begin, len(names)))
+    return np.array(table, np.int64).reshape(-1, 3), np.frombuffer(names or b" ", np.uint8)
+
+
+def modes_of(flags: Any, compiled: Any) -> list[str]:
+    """Return the mode of each event."""
+    codes = (flags & (compiled.SUGGESTED | compiled.ASKED)) >> _MODE_BITS
+    if not codes.any():
+        return [SPECULATIVE] * len(codes)
+    return [_MODES[code] for code in codes.tolist()]
+
+
+def sums(flags: Any, numbers: Any, begins: Any, compiled: Any) -> list[list[int]]:
+    """Return what `tally.count` counts, of events that stand group by group; `begins` of each."""
+    correct, speculated = flags & compiled.CORRECT > 0, flags & compiled.SPECULATED > 0
+    shown = ~speculated & (flags & compiled.SUGGESTED > 0)
+    asked = ~speculated & ~shown
+    execution = numbers[:, compiled.EXECUTION]
+    nothing = np.zeros(len(flags), np.int64)
+    columns = (
+        asked,
+        asked & correct,
+        shown,
+        shown & correct,
+        speculated,
+        speculated & correct,
+        numbers[:, compiled.CONFIDENCE] * 1e6,
+        execution > 0.0,
+        np.minimum(execution, 1e12) * 1000.0,
+        np.where(speculated & ~correct, numbers[:, compiled.COST] * 1000.0, 0.0),
+        np.where(speculated & correct, numbers[:, compiled.GAIN] * 1000.0, 0.0),
+        nothing,
+        nothing,
+    )
+    whole = np.stack([np.asarray(column).astype(np.int64) for column in columns])
+    found: list[list[int]] = np.add.reduceat(whole, begins, axis=1).T.tolist()
+    return found

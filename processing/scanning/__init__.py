@@ -1,0 +1,203 @@
+"""Compiled: the bytes of records to columns, where every event in them is plain.
+
+Plain as in `runs`, and written plainly: a completion that says itself what is to be learned, in
+printable ASCII without a backslash, or a space between its parts, nothing nested but what the agent
+reads. What is taken here the decoder takes too, and reads the same in it (a law in the tests).
+Anything else is not judged, only left to the decoder.
+
+Numba compiles this for the machine that it runs on, in ten to twenty seconds, and keeps the result;
+it runs without the interpreter's lock. `agents/compiling.py` looks after that.
+"""
+
+# ruff: noqa: PLR0913, PLR0917 - compiled: branches are flat
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import numpy as np
+
+from processing.scanning.event import (
+    read_event,
+)
+from processing.scanning.fields import (
+    ASKED,
+    AT,
+    COMMA,
+    CONFIDENCE,
+    CORRECT,
+    COST,
+    EXECUTION,
+    FIELDS,
+    FLAGS,
+    GAIN,
+    INTEGERS,
+    LANE,
+    LARGEST_MS,
+    LEFT,
+    LEVELS,
+    MAX_EVENT_BYTES,
+    MAX_FRAME_BYTES,
+    MAX_FRAME_EVENTS,
+    MAX_IDENTIFIER,
+    MAX_SPOOL,
+    MAX_TIMESTAMP,
+    MOST_LEVELS,
+    PLACE,
+    POSITION,
+    RIGHT,
+    SPANS,
+    SPECULATED,
+    SPOOL,
+    SUGGESTED,
+    TASK,
+    TENANT,
+    TOP_LEVELS,
+    TYPE,
+    WORKFLOW,
+)
+from processing.scanning.text import (
+    inlined,
+    kept,
+    same,
+)
+
+__all__ = [
+    "ASKED",
+    "AT",
+    "CONFIDENCE",
+    "CORRECT",
+    "COST",
+    "EXECUTION",
+    "FIELDS",
+    "FLAGS",
+    "GAIN",
+    "INTEGERS",
+    "LANE",
+    "LARGEST_MS",
+    "LEVELS",
+    "MAX_EVENT_BYTES",
+    "MAX_FRAME_BYTES",
+    "MAX_FRAME_EVENTS",
+    "MAX_IDENTIFIER",
+    "MAX_SPOOL",
+    "MAX_TIMESTAMP",
+    "MOST_LEVELS",
+    "PLACE",
+    "POSITION",
+    "SPANS",
+    "SPECULATED",
+    "SPOOL",
+    "SUGGESTED",
+    "TASK",
+    "TENANT",
+    "TOP_LEVELS",
+    "TYPE",
+    "WORKFLOW",
+    "scan",
+]
+
+
+HASH: Final = np.uint64(1_099_511_628_211)
+BASIS: Final = np.uint64(14_695_981_039_346_656_037)
+
+
+@inlined
+def hashed(buf: Any, row: Any, span: int, value: Any) -> Any:
+    """Return FNV-1a, gone on with over a span, and over whether there is one."""
+    begin, end = row[span], row[span + 1]
+    value = (value ^ np.uint64(begin >= 0)) * HASH
+    for at in range(begin, end):
+        value = (value ^ np.uint64(buf[at])) * HASH
+    return value
+
+
+@inlined
+def alike(buf: Any, one: Any, other: Any, first: int, last: int) -> bool:
+    """Return whether two rows have the same tenant, workflow type, and spans from first to last."""
+    for span in (TENANT, TYPE):
+        if not same(buf, one[span], one[span + 1], buf, other[span], other[span + 1]):
+            return False
+    for span in range(first, last, 2):
+        if (one[span] < 0) != (other[span] < 0):
+            return False
+        if not same(buf, one[span], one[span + 1], buf, other[span], other[span + 1]):
+            return False
+    return True
+
+
+@inlined
+def group_of(
+    buf: Any, row: Any, found: Any, known: int, slots: Any, first: int, last: int
+) -> tuple[int, int]:
+    """Return the number of a row's group, and how many are known then.
+
+    Rows are alike that have the same tenant, workflow type, and spans from `first` to `last`.
+    """
+    value = hashed(buf, row, TYPE, hashed(buf, row, TENANT, BASIS))
+    for span in range(first, last, 2):
+        value = hashed(buf, row, span, value)
+    slot = np.int64((value ^ value >> np.uint64(32)) & np.uint64(slots.size - 1))
+    while slots[slot] >= 0:
+        if alike(buf, row, found[slots[slot]], first, last):
+            return slots[slot], known
+        slot = (slot + 1) & (slots.size - 1)
+    slots[slot] = known
+    for span in range(row.size):
+        found[known, span] = row[span]
+    return known, known + 1
+
+
+@kept
+def scan(
+    w: Any, buf: Any, ends: Any, latest: Any, levels: Any, names: Any, counts: Any, rows: Any,
+    numbers: Any, places: Any, lanes: Any, place_slots: Any, lane_slots: Any, row: Any,
+) -> tuple[int, int, int]:  # fmt: skip
+    """Read records that stand one behind the other in `buf`, each up to its end.
+
+    `w`: at each place the eight bytes from there on, up to eight beyond the last. `latest`: the
+    highest timestamp that each record's events may have, Unix ms. `levels`: of each, which of
+    `TOP_LEVELS` it is, or -1, and its span in `names`. Slots are -1, a power of two of them, and
+    more than rows; `row` is scratch.
+
+    Fill `counts` with the number of each record's events, -1 where one is not plain; `rows` and
+    `numbers` of every event; the spans of the first of each place, and of each lane (tenant,
+    workflow type, spool). Return how many events, places and lanes there are.
+    """
+    taken = begin = known_places = known_lanes = 0
+    last = LEVELS + 2 * levels.shape[0]
+    for record in range(ends.size):
+        end, before = ends[record], taken
+        framed = begin < end and buf[begin] == LEFT
+        at = begin + 1 if framed else begin
+        plain = not (framed and end - begin > MAX_FRAME_BYTES)
+        while plain:
+            if taken >= numbers.shape[0]:
+                plain = False
+                break
+            at = read_event(w, buf, at, end, latest[record], row, numbers[taken], levels, names)
+            if at < 0:
+                plain = False
+                break
+            row[PLACE], known_places = group_of(
+                buf, row, places, known_places, place_slots, LEVELS, last
+            )
+            if row[SPOOL] >= 0:
+                row[LANE], known_lanes = group_of(
+                    buf, row, lanes, known_lanes, lane_slots, SPOOL, SPOOL + 2
+                )
+            for column in range(INTEGERS):
+                rows[taken, column] = row[column]
+            taken += 1
+            if not framed or at >= end or buf[at] != COMMA:
+                break
+            at += 1
+        if plain and framed:
+            plain = at < end and buf[at] == RIGHT and taken - before <= MAX_FRAME_EVENTS
+            at += 1
+        if plain and at == end:
+            counts[record] = taken - before
+        else:
+            taken, counts[record] = before, -1
+        begin = end
+    return taken, known_places, known_lanes

@@ -1,0 +1,255 @@
+"""Stretches of plain events applied at once, where the compiled scanner is there.
+
+To the same end as `runs`, which does so event by event and stands in wherever anything is unusual:
+a context, spool or position that is not simply the next, an end that is due, a commit nearly full.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Final, NamedTuple
+
+import numpy as np
+
+from processing.chains import Chain
+from processing.columns import Scan, modes_of, scanner, sums
+from processing.events import Events
+from processing.records import RecordBatch
+from processing.rows import start_key
+from processing.spools import Seen
+
+LEAST_BYTES: Final = 100_000
+"""Of a batch, about, from which on it is scanned."""
+LEAST: Final = 64
+"""Events of a stretch from which on it is worth it,"""
+LEAST_EACH: Final = 12
+"""and events for each of its contexts."""
+REST: Final = 32
+"""Batches that are not scanned after one of too many contexts, or with little that is plain."""
+MOST: Final = 4_096
+"""Events of one stretch: what comes of them should not leave the processor's cache."""
+MOST_BYTES: Final = 2_000_000
+"""Of a commit's rows, about, from which on events are applied one by one: that looks at each."""
+
+
+class _Lane(NamedTuple):
+    """Events of one key and spool: where the last position was seen, their first and last."""
+
+    seen: Seen
+    number: int
+    first: int
+    last: int
+
+
+class _Stretch(NamedTuple):
+    """Events that can be applied at once."""
+
+    scan: Scan
+    rows: Any
+    numbers: Any
+    offsets: Any
+    lanes: list[_Lane]
+
+
+class Stretches(Events):
+    """Events applied stretch by stretch."""
+
+    _scan: Scan | None = None
+    _later = 0
+    """The position of the scanned batch before which events are better applied one by one."""
+    _resting = 0
+    """Batches that are not to be scanned."""
+
+    def _due(self) -> float:
+        """Return the event time, Unix ms, before which nothing comes to its end."""
+        clock = self._row.clock
+        return min(
+            self._contexts.next_expiry(clock), self._starts.next_expiry, self._spools.next_expiry
+        )
+
+    def _stretch(self, batch: RecordBatch, begin: int) -> tuple[int, int] | None:
+        """Apply plain records from `begin` on; return the next position, and how many events.
+
+        None, nothing done, where that has to be done event by event.
+        """
+        scan = self._scanned(batch, begin)
+        if scan is None or begin < self._later:
+            return None
+        first, end, position = scan.stretch(begin, MOST)
+        chains, places = self._chains(scan, first, end)
+        if None in chains:  # up to the first event of a context that is not known
+            unknown = first + int(np.flatnonzero(places >= chains.index(None))[0])
+            position = scan.record_of(unknown)
+            self._later = position + 1
+            end = scan.events_to(position)
+            places = places[: end - first]
+            chains = chains[: int(places.max(initial=-1)) + 1]
+        found = None
+        if end - first >= max(LEAST, LEAST_EACH * len(chains)) and self._has_room(len(chains)):
+            found = self._taken(scan, slice(begin, position), slice(first, end))
+        if found is None:
+            self._later = max(self._later, position)
+            return None
+        self._apply(found, chains, places)  # type: ignore[arg-type]
+        return position, end - first
+
+    def _scanned_all(self) -> None:
+        """Let go of a batch that is through: it has megabytes."""
+        self._scan, self._later = None, 0
+
+    def _scanned(self, batch: RecordBatch, begin: int) -> Scan | None:
+        """Return what is in a batch; None where nobody can tell, or it is not worth it."""
+        scan, compiled, levels = self._scan, scanner(), self._contexts.levels
+        if scan is not None and scan.batch is batch and scan.begin <= begin < scan.end:
+            return scan
+        if compiled is None or len(levels) > compiled.MOST_LEVELS:
+            return None
+        if (len(batch) - begin) * len(batch.values[begin] or b"") < LEAST_BYTES:
+            return None
+        if self._resting:
+            self._resting -= begin == 0
+            return None
+        try:
+            scan = Scan(batch, begin, levels, compiled)
+        except TypeError:  # a record without a value: looked at one by one
+            return None
+        if len(scan.rows) < LEAST_EACH * scan.places:
+            self._resting = REST
+            return None
+        self._scan, self._later = scan, 0
+        return scan
+
+    def _chains(self, scan: Scan, first: int, end: int) -> tuple[list[Chain | None], Any]:
+        """Return the chains of events, in the order in which they come first; and each event's."""
+        numbers, at, places = np.unique(
+            scan.rows[first:end, scanner().PLACE], return_index=True, return_inverse=True
+        )
+        order = np.argsort(at)
+        known = self._contexts.chains
+        chains = [known.get(scan.place(number)) for number in numbers[order].tolist()]
+        return chains, np.argsort(order)[places]
+
+    def _taken(self, scan: Scan, records: slice, events: slice) -> _Stretch | None:
+        """Return events with what applying them needs; None where one is not simply the next."""
+        rows = scan.rows[events]
+        if int(rows[:, scanner().AT].max()) >= self._due() or self._may_close(scan, rows):
+            return None
+        lanes = self._lanes(scan, rows)
+        if lanes is None:
+            return None
+        return _Stretch(scan, rows, scan.numbers[events], scan.offsets_of(records), lanes)
+
+    def _apply(self, found: _Stretch, chains: list[Chain], places: Any) -> None:
+        clocks = np.maximum.accumulate(found.rows[:, scanner().AT])
+        np.maximum(clocks, self._row.clock, out=clocks)
+        for lane in found.lanes:
+            self._note(found, lane, clocks)
+        self._row.clock = int(clocks[-1])
+        self._row.outcomes += len(clocks)
+        self._tell(found, chains, places)
+
+    def _may_close(self, scan: Scan, rows: Any) -> bool:
+        """Return whether an event may be the end of an open start."""
+        opened = self._starts.keys()
+        if not opened:
+            return False
+        compiled = scanner()
+        tenants = [str(scan.place(number)[0]) for number in rows[:, compiled.PLACE].tolist()]
+        workflows, tasks = scan.texts(rows, compiled.WORKFLOW), scan.texts(rows, compiled.TASK)
+        return any(
+            task is not None and start_key(tenant, workflow, task) in opened  # type: ignore[arg-type]
+            for tenant, workflow, task in zip(tenants, workflows, tasks, strict=True)
+        )
+
+    def _has_room(self, chains: int) -> bool:
+        """Return whether the rows of so many more chains surely fit a commit."""
+        more = chains * (len(self._contexts.levels) + 2)
+        gathered = self._contexts.touched_bytes + self._contexts.bytes_of(more)
+        return gathered + self._spools.touched_bytes + self._starts.touched_bytes < MOST_BYTES
+
+    def _lanes(self, scan: Scan, rows: Any) -> list[_Lane] | None:
+        """Return the lanes of events, in the order in which they come first.
+
+        None where a spool is new here, or a position is not above the last one.
+        """
+        compiled = scanner()
+        order = np.argsort(rows[:, compiled.LANE], kind="stable")
+        numbers, positions = rows[order, compiled.LANE], rows[order, compiled.POSITION]
+        next_is_same = numbers[1:] == numbers[:-1]
+        if bool((next_is_same & (numbers[1:] >= 0) & (positions[1:] <= positions[:-1])).any()):
+            return None
+        begins = np.flatnonzero(np.concatenate(([True], ~next_is_same)))
+        lasts = np.concatenate((begins[1:], [len(numbers)])) - 1
+        found = []
+        for number, first, last, position in zip(
+            numbers[begins].tolist(), order[begins].tolist(), order[lasts].tolist(),
+            positions[begins].tolist(), strict=True,
+        ):  # fmt: skip
+            if number < 0:  # without an origin
+                continue
+            seen = self._spools.positions.get(scan.lane(number))  # type: ignore[arg-type]
+            if seen is None or position <= seen.position:
+                return None
+            found.append(_Lane(seen, number, first, last))
+        return sorted(found, key=lambda lane: lane.first)
+
+    def _note(self, found: _Stretch, lane: _Lane, clocks: Any) -> None:
+        """Note the last position of a lane."""
+        position = int(found.rows[lane.last, scanner().POSITION])
+        clock, offset, seen = int(clocks[lane.last]), int(found.offsets[lane.last]), lane.seen
+        if seen.touched:
+            seen.position, seen.at, seen.offset = position, clock, offset
+            return
+        tenant, workflow_type, spool = found.scan.lane(lane.number)
+        origin = str(spool), position
+        self._spools.duplicate(str(tenant), str(workflow_type), origin, clock, offset)
+
+    def _tell(self, found: _Stretch, chains: list[Chain], places: Any) -> None:
+        """Tell every chain what came to it."""
+        compiled = scanner()
+        order = np.argsort(places, kind="stable")
+        begins = np.searchsorted(places[order], np.arange(len(chains)))
+        ends = np.append(begins[1:], len(order))
+        flags, numbers = found.rows[order, compiled.FLAGS], found.numbers[order]
+        counted = sums(flags, numbers, begins, compiled)
+        offsets = found.offsets[order[ends - 1]].tolist()
+        together: dict[int, list[int]] = {}
+        for place, chain in enumerate(chains):
+            together.setdefault(id(chain.lessons), []).append(place)
+        told = self._told(found, chains, places)
+        for chain, more, offset in zip(chains, counted, offsets, strict=True):
+            self._contexts.ready(chain)
+            chain.add(more)
+            chain.offset = offset
+            if (of := together.pop(id(chain.lessons), None)) is not None:
+                chain.lessons.extend(_picked(told, order, begins, ends, of))
+
+    def _told(self, found: _Stretch, chains: list[Chain], places: Any) -> list[Any]:
+        """Return events as outcomes."""
+        compiled = scanner()
+        flags, numbers = found.rows[:, compiled.FLAGS], found.numbers
+        return list(
+            zip(
+                numbers[:, compiled.CONFIDENCE].tolist(),
+                (flags & compiled.CORRECT > 0).tolist(),
+                (flags & compiled.SPECULATED > 0).tolist(),
+                numbers[:, compiled.GAIN].tolist(),
+                numbers[:, compiled.COST].tolist(),
+                numbers[:, compiled.EXECUTION].tolist(),
+                modes_of(flags, compiled),
+                found.rows[:, compiled.AT].tolist(),
+                map(chains.__getitem__, places.tolist()),
+                strict=True,
+            )
+        )
+
+
+def _picked(
+    told: Sequence[Any], order: Any, begins: Any, ends: Any, places: Sequence[int]
+) -> list[Any]:
+    """Return the outcomes of some chains, in the order in which they came."""
+    if len(places) == len(begins):
+        return list(told)
+    parts = [order[begins[place] : ends[place]] for place in places]
+    events = parts[0] if len(parts) == 1 else np.sort(np.concatenate(parts))
+    return [told[event] for event in events.tolist()]
