@@ -37,7 +37,9 @@ def load() -> bool:
             compile_elsewhere()
         warm(module)
     except Exception as error:  # Numba is not here, or not for this machine: slower, not wrong
-        log.warning("scanner.missing", reason=" ".join(repr(error).split()))
+        told = getattr(error, "stderr", None) or repr(error).encode()
+        last = told.decode(errors="replace").strip().splitlines()[-1]
+        log.warning("scanner.missing", reason=last)
         return False
     lend(module)
     log.info("scanner.loaded")
