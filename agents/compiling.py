@@ -6,8 +6,10 @@ importing Numba takes half a second and compiling, once for a machine and versio
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
+from hashlib import sha256
 from importlib import import_module
 from pathlib import Path
 from typing import Any, Final
@@ -32,18 +34,48 @@ def load() -> bool:
     if scanner() is not None:
         return True
     try:
-        module = import_module(_MODULE)
-        if not _is_kept(module):
+        module, folder = prepared()
+        if not any(folder.rglob("*.nbi")):
             compile_elsewhere()
         warm(module)
     except Exception as error:  # Numba is not here, or not for this machine: slower, not wrong
         told = getattr(error, "stderr", None) or repr(error).encode()
-        last = told.decode(errors="replace").strip().splitlines()[-1]
-        log.warning("scanner.missing", reason=last)
+        lines = told.decode(errors="replace").strip().splitlines()
+        log.warning("scanner.missing", reason=lines[-1] if lines else repr(error))
         return False
     lend(module)
     log.info("scanner.loaded")
     return True
+
+
+def prepared() -> tuple[Any, Path]:
+    """Return the scanner, not compiled yet, and the folder where what is compiled of it is kept.
+
+    One for each machine, Numba and text of the scanner: of the text Numba itself looks at one file
+    only, and what is kept may outlive an image. Raises `ImportError`, `RuntimeError`.
+    """
+    config, binding = import_module("numba").config, import_module("llvmlite.binding")
+    sources = Path(__file__).parents[1].joinpath(*_MODULE.split(".")).glob("*.py")
+    about = [
+        *(source.read_bytes() for source in sorted(sources)),
+        *(sys.version, import_module("numba").__version__, binding.get_host_cpu_name()),
+        binding.get_host_cpu_features().flatten(),
+    ]
+    digest = sha256(b"\0".join(x if isinstance(x, bytes) else x.encode() for x in about))
+    folder = _cache_home(config.CACHE_DIR) / digest.hexdigest()[:16]
+    config.CACHE_DIR = str(folder)
+    module = import_module(_MODULE)
+    if folder not in Path(module.scan._cache.cache_path).parents:
+        raise RuntimeError(f"what is compiled cannot be kept in {folder}")
+    return module, folder
+
+
+def _cache_home(chosen: str) -> Path:
+    """Return the folder that NUMBA_CACHE_DIR names, or ours below the user's caches."""
+    if chosen:
+        return Path(chosen)
+    caches = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    return Path(caches) / "headstart" / "scanner"
 
 
 def compile_elsewhere() -> None:
@@ -58,26 +90,10 @@ def compile_elsewhere() -> None:
     )
 
 
-def _is_kept(module: Any) -> bool:
-    """Return whether a compiled scanner is kept that is no older than any of its files.
-
-    One that is goes: Numba itself looks at the file of the outermost function only.
-    """
-    sources = Path(module.__file__).parent.glob("*.py")
-    written = max(source.stat().st_mtime for source in sources)
-    kept = list(Path(module.scan._cache.cache_path).glob("*.scan-*.nbi"))
-    for index in kept:
-        if index.stat().st_mtime < written:
-            index.unlink(missing_ok=True)
-    return any(index.exists() for index in kept)
-
-
 def warm(module: Any) -> None:
     """Have the scanner compiled, or read from where it is kept: its first call does."""
     Scan(RecordBatch("", 0, 0, 1, [0], [0], [None], [b"{}"]), 0, (), module)
 
 
 if __name__ == "__main__":
-    module = import_module(_MODULE)
-    _is_kept(module)
-    warm(module)
+    warm(prepared()[0])

@@ -19,6 +19,8 @@ _PADDING: Final = bytes(8)
 _MODES: Final = (SPECULATIVE, SUGGESTION, EXPLICIT)
 _MODE_BITS: Final = 2
 
+_BASIS: Final = np.uint64(hash("scanner") & (1 << 64) - 1)
+"""Another one in every process: or texts that fall together could be made for all."""
 _lent: Any = None
 
 Key = tuple[str | None, ...]
@@ -72,7 +74,7 @@ class Scan:
         taken, known_places, known_lanes = compiled.scan(
             words, np.frombuffer(padded, np.uint8)[:-8], ends,
             np.array(timestamps, np.int64) + MAX_CLOCK_SKEW_MS, *_tables(levels, compiled),
-            self.counts, rows, numbers, places, lanes, place_slots, lane_slots,
+            self.counts, rows, numbers, places, lanes, place_slots, lane_slots, _BASIS,
             np.empty(compiled.SPANS, np.int64),
         )  # fmt: skip
         self.rows, self.numbers = rows[:taken], numbers[:taken]

@@ -25,7 +25,11 @@ LEAST: Final = 64
 LEAST_EACH: Final = 12
 """and events for each of its contexts."""
 REST: Final = 32
-"""Batches that are not scanned after one of too many contexts, or with little that is plain."""
+"""Batches that are not scanned after two of which less than half could be applied at once."""
+RETRY: Final = 256
+"""Records after which a stretch is tried again that could not be applied at once."""
+MOST_LANES: Final = 500
+"""Keys and spools of one stretch: their rows have 2,432 bytes each at the most."""
 MOST: Final = 4_096
 """Events of one stretch: what comes of them should not leave the processor's cache."""
 MOST_BYTES: Final = 2_000_000
@@ -59,6 +63,8 @@ class Stretches(Events):
     """The position of the scanned batch before which events are better applied one by one."""
     _resting = 0
     """Batches that are not to be scanned."""
+    _looked_at = _applied = _useless = 0
+    """Records of the batch that were scanned, and that were applied at once; batches in vain."""
 
     def _due(self) -> float:
         """Return the event time, Unix ms, before which nothing comes to its end."""
@@ -88,14 +94,19 @@ class Stretches(Events):
         if end - first >= max(LEAST, LEAST_EACH * len(chains)) and self._has_room(len(chains)):
             found = self._taken(scan, slice(begin, position), slice(first, end))
         if found is None:
-            self._later = max(self._later, position)
+            self._later = max(self._later, min(position, begin + RETRY))
             return None
         self._apply(found, chains, places)  # type: ignore[arg-type]
+        self._applied += position - begin
         return position, end - first
 
     def _scanned_all(self) -> None:
-        """Let go of a batch that is through: it has megabytes."""
-        self._scan, self._later = None, 0
+        """Let go of a batch that is through: it has megabytes. Rest where scanning was in vain."""
+        if self._looked_at:
+            self._useless = self._useless + 1 if 2 * self._applied < self._looked_at else 0
+            if self._useless > 1:
+                self._resting, self._useless = REST, 1
+        self._scan, self._later, self._looked_at, self._applied = None, 0, 0, 0
 
     def _scanned(self, batch: RecordBatch, begin: int) -> Scan | None:
         """Return what is in a batch; None where nobody can tell, or it is not worth it."""
@@ -110,13 +121,11 @@ class Stretches(Events):
             self._resting -= begin == 0
             return None
         try:
-            scan = Scan(batch, begin, levels, compiled)
+            scan = self._scan = Scan(batch, begin, levels, compiled)
         except TypeError:  # a record without a value: looked at one by one
             return None
-        if len(scan.rows) < LEAST_EACH * scan.places:
-            self._resting = REST
-            return None
-        self._scan, self._later = scan, 0
+        self._looked_at += scan.end - scan.begin
+        self._later = scan.end if len(scan.rows) < LEAST_EACH * scan.places else 0
         return scan
 
     def _chains(self, scan: Scan, first: int, end: int) -> tuple[list[Chain | None], Any]:
@@ -135,7 +144,7 @@ class Stretches(Events):
         if int(rows[:, scanner().AT].max()) >= self._due() or self._may_close(scan, rows):
             return None
         lanes = self._lanes(scan, rows)
-        if lanes is None:
+        if lanes is None or len(lanes) > MOST_LANES:
             return None
         return _Stretch(scan, rows, scan.numbers[events], scan.offsets_of(records), lanes)
 

@@ -99,7 +99,6 @@ __all__ = [
 
 
 HASH: Final = np.uint64(1_099_511_628_211)
-BASIS: Final = np.uint64(14_695_981_039_346_656_037)
 
 
 @inlined
@@ -128,13 +127,13 @@ def alike(buf: Any, one: Any, other: Any, first: int, last: int) -> bool:
 
 @inlined
 def group_of(
-    buf: Any, row: Any, found: Any, known: int, slots: Any, first: int, last: int
+    buf: Any, row: Any, found: Any, known: int, slots: Any, basis: Any, first: int, last: int
 ) -> tuple[int, int]:
     """Return the number of a row's group, and how many are known then.
 
     Rows are alike that have the same tenant, workflow type, and spans from `first` to `last`.
     """
-    value = hashed(buf, row, TYPE, hashed(buf, row, TENANT, BASIS))
+    value = hashed(buf, row, TYPE, hashed(buf, row, TENANT, basis))
     for span in range(first, last, 2):
         value = hashed(buf, row, span, value)
     slot = np.int64((value ^ value >> np.uint64(32)) & np.uint64(slots.size - 1))
@@ -151,14 +150,14 @@ def group_of(
 @kept
 def scan(
     w: Any, buf: Any, ends: Any, latest: Any, levels: Any, names: Any, counts: Any, rows: Any,
-    numbers: Any, places: Any, lanes: Any, place_slots: Any, lane_slots: Any, row: Any,
+    numbers: Any, places: Any, lanes: Any, place_slots: Any, lane_slots: Any, basis: Any, row: Any,
 ) -> tuple[int, int, int]:  # fmt: skip
     """Read records that stand one behind the other in `buf`, each up to its end.
 
     `w`: at each place the eight bytes from there on, up to eight beyond the last. `latest`: the
     highest timestamp that each record's events may have, Unix ms. `levels`: of each, which of
     `TOP_LEVELS` it is, or -1, and its span in `names`. Slots are -1, a power of two of them, and
-    more than rows; `row` is scratch.
+    more than rows; `basis` is what hashes begin with, nobody's to guess; `row` is scratch.
 
     Fill `counts` with the number of each record's events, -1 where one is not plain; `rows` and
     `numbers` of every event; the spans of the first of each place, and of each lane (tenant,
@@ -180,11 +179,11 @@ def scan(
                 plain = False
                 break
             row[PLACE], known_places = group_of(
-                buf, row, places, known_places, place_slots, LEVELS, last
+                buf, row, places, known_places, place_slots, basis, LEVELS, last
             )
             if row[SPOOL] >= 0:
                 row[LANE], known_lanes = group_of(
-                    buf, row, lanes, known_lanes, lane_slots, SPOOL, SPOOL + 2
+                    buf, row, lanes, known_lanes, lane_slots, basis, SPOOL, SPOOL + 2
                 )
             for column in range(INTEGERS):
                 rows[taken, column] = row[column]

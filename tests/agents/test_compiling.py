@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
+from importlib import import_module
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -33,11 +33,12 @@ def test_without_numba_a_worker_goes_on(monkeypatch: pytest.MonkeyPatch) -> None
 
 @pytest.mark.parametrize("kept", [True, False])
 def test_it_is_compiled_elsewhere_where_it_is_not_kept(
-    monkeypatch: pytest.MonkeyPatch, kept: bool
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, kept: bool
 ) -> None:
     module, compiled = SimpleNamespace(), list[bool]()
-    monkeypatch.setattr(compiling, "import_module", lambda _name: module)
-    monkeypatch.setattr(compiling, "_is_kept", lambda _module: kept)
+    if kept:
+        (tmp_path / "scan.nbi").touch()
+    monkeypatch.setattr(compiling, "prepared", lambda: (module, tmp_path))
     monkeypatch.setattr(compiling, "compile_elsewhere", lambda: compiled.append(True))
     monkeypatch.setattr(compiling, "warm", lambda _module: None)
     assert compiling.load()
@@ -45,20 +46,41 @@ def test_it_is_compiled_elsewhere_where_it_is_not_kept(
     assert compiled == ([] if kept else [True])
 
 
-def test_what_was_compiled_before_a_file_changed_goes(tmp_path: Path) -> None:
-    folder, cache = tmp_path / "scanning", tmp_path / "cache"
-    folder.mkdir()
-    cache.mkdir()
-    sources = [folder / "__init__.py", folder / "text.py"]
-    index = cache / "__init__.scan-1.py311.nbi"
-    for path in (*sources, index):
-        path.touch()
-    module = SimpleNamespace(
-        __file__=str(sources[0]), scan=SimpleNamespace(_cache=SimpleNamespace(cache_path=cache))
-    )
-    now = index.stat().st_mtime
-    os.utime(index, (now + 10, now + 10))
-    assert compiling._is_kept(module)
-    os.utime(sources[1], (now + 20, now + 20))
-    assert not compiling._is_kept(module)
-    assert not index.exists()
+def test_what_was_compiled_of_another_text_is_not_looked_at(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Numba looks at one file of several; a cache may outlive the files."""
+    folders = []
+    for text in ("a", "b", "a"):
+        source = tmp_path / "processing" / "scanning" / "text.py"
+        source.parent.mkdir(parents=True, exist_ok=True)
+        source.write_text(text)
+        monkeypatch.setattr(compiling, "__file__", str(tmp_path / "agents" / "compiling.py"))
+        config = SimpleNamespace(CACHE_DIR=str(tmp_path / "cache"))
+        monkeypatch.setattr(compiling, "import_module", importing(config))
+        folders.append(compiling.prepared()[1])
+    assert folders[0] == folders[2]
+    assert folders[0] != folders[1]
+
+
+def importing(config: SimpleNamespace) -> Any:
+    def imported(name: str) -> Any:
+        if name == "numba":
+            return SimpleNamespace(config=config, __version__="1")
+        if name == "llvmlite.binding":
+            return import_module(name)
+        cache = SimpleNamespace(cache_path=f"{config.CACHE_DIR}/scanning")
+        return SimpleNamespace(scan=SimpleNamespace(_cache=cache))
+
+    return imported
+
+
+def test_where_nothing_can_be_kept_a_worker_goes_on(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    def nowhere() -> Any:
+        raise RuntimeError("cannot be kept")
+
+    monkeypatch.setattr(compiling, "prepared", nowhere)
+    assert not compiling.load()
+    assert scanner() is None
