@@ -54,16 +54,16 @@ def prepared() -> tuple[Any, Path]:
     One for each machine, Numba and text of the scanner: of the text Numba itself looks at one file
     only, and what is kept may outlive an image. Raises `ImportError`, `RuntimeError`.
     """
-    config, binding = import_module("numba").config, import_module("llvmlite.binding")
+    numba, binding = import_module("numba"), import_module("llvmlite.binding")
     sources = Path(__file__).parents[1].joinpath(*_MODULE.split(".")).glob("*.py")
     about = [
         *(source.read_bytes() for source in sorted(sources)),
-        *(sys.version, import_module("numba").__version__, binding.get_host_cpu_name()),
+        *(sys.version, numba.__version__, binding.get_host_cpu_name()),
         binding.get_host_cpu_features().flatten(),
     ]
     digest = sha256(b"\0".join(x if isinstance(x, bytes) else x.encode() for x in about))
-    folder = _cache_home(config.CACHE_DIR) / digest.hexdigest()[:16]
-    config.CACHE_DIR = str(folder)
+    folder = _cache_home(numba.config.CACHE_DIR) / digest.hexdigest()[:16]
+    numba.config.CACHE_DIR = str(folder)
     module = import_module(_MODULE)
     if folder not in Path(module.scan._cache.cache_path).parents:
         raise RuntimeError(f"what is compiled cannot be kept in {folder}")

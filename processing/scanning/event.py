@@ -11,7 +11,6 @@ from processing.scanning.fields import (
     ASKED,
     AT,
     CLOSE,
-    COLON,
     COMMA,
     CORRECT,
     FALSE,
@@ -79,6 +78,7 @@ from processing.scanning.fields import (
 from processing.scanning.text import (
     inlined,
     is_id,
+    key_end,
     kind_of,
     list_end,
     one_of,
@@ -118,8 +118,8 @@ def read_context(w: Any, buf: Any, at: int, end: int, row: Any, levels: Any, nam
         return at + 1
     while at < end and buf[at] == QUOTE:
         key = at + 1
-        after = string_end(w, buf, key, end)
-        if after < 0 or after + 2 >= end or buf[after + 1] != COLON:
+        after = key_end(w, buf, key, end)
+        if after < 0:
             return -1
         at = after + 2
         until = scalar_end(w, buf, at, end)
@@ -226,8 +226,8 @@ def read_object(
     if at < end and buf[at] == CLOSE:
         return at + 1, 0
     while at < end and buf[at] == QUOTE:
-        after = string_end(w, buf, at + 1, end)
-        if after < 0 or after + 1 >= end or buf[after + 1] != COLON:
+        after = key_end(w, buf, at + 1, end)
+        if after < 0:
             return -1, 0
         kind = kind_of(w, at + 1, after, of)
         if kind < K_IDENTIFIER and met >> kind & 1:
@@ -254,8 +254,8 @@ def read_data(
         return -1, 0
     at += 1
     while at < end and buf[at] == QUOTE:
-        after = string_end(w, buf, at + 1, end)
-        if after < 0 or after + 1 >= end or buf[after + 1] != COLON:
+        after = key_end(w, buf, at + 1, end)
+        if after < 0:
             return -1, 0
         kind = kind_of(w, at + 1, after, OF_DATA)
         at = after + 2
@@ -298,8 +298,8 @@ def read_event(
         return -1
     at += 1
     while at < end and buf[at] == QUOTE:
-        after = string_end(w, buf, at + 1, end)
-        if after < 0 or after + 1 >= end or buf[after + 1] != COLON:
+        after = key_end(w, buf, at + 1, end)
+        if after < 0:
             return -1
         kind = kind_of(w, at + 1, after, OF_EVENT)
         at = after + 2

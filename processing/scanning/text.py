@@ -13,6 +13,7 @@ import numpy as np
 from numba import njit
 
 from processing.scanning.fields import (
+    COLON,
     COMMA,
     FACTORS,
     FALSE,
@@ -75,6 +76,13 @@ def string_end(w: Any, buf: Any, at: int, end: int) -> int:
             at += 1
         return at if at < end and buf[at] == QUOTE else -1
     return -1
+
+
+@inlined
+def key_end(w: Any, buf: Any, at: int, end: int) -> int:
+    """Return where the name of a field whose text begins at `at` ends, two before its value."""
+    after = string_end(w, buf, at, end)
+    return after if 0 <= after < end - 1 and buf[after + 1] == COLON else -1
 
 
 @inlined

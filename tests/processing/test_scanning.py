@@ -16,7 +16,7 @@ from headstart import events, frames
 from headstart.events import MAX_CLOCK_SKEW_MS, Data, Event, Prediction, Result
 from processing.columns import LEAST_EVENT, Scan, modes_of, scanner
 from processing.decode import decode_record
-from processing.places import place_getter
+from processing.places import _TOP_LEVEL, place_getter
 from processing.records import RecordBatch
 from processing.rules import LARGEST_MS
 from processing.stretches import MOST
@@ -120,6 +120,7 @@ def test_its_limits_and_fields_are_those_of_the_contract() -> None:
     assert compiled.MAX_IDENTIFIER == events.MAX_IDENTIFIER
     assert compiled.MAX_FRAME_BYTES == frames.MAX_FRAME_BYTES
     assert compiled.MAX_FRAME_EVENTS == frames.MAX_FRAME_EVENTS
+    assert set(compiled.TOP_LEVELS) == _TOP_LEVEL
     assert compiled.LARGEST_MS < LARGEST_MS
     assert compiled.LARGEST_MS * 1000 * MOST < 2**63
     assert get_args(events.SpoolId)[1].max == compiled.MAX_SPOOL
