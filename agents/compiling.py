@@ -1,4 +1,4 @@
-"""The compiled scanner (`scanning`), lent to whoever asks once it is there; nobody waits for it.
+"""The compiled code (`processing.compiled`), lent once it is there; nobody waits for it.
 
 What it does the interpreter does too, to the same end, only slower. So a worker begins without:
 importing Numba takes half a second and compiling, once for a machine and version, some 20.
@@ -14,24 +14,29 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any, Final
 
+import numpy as np
 import structlog
 
-from processing.columns import Scan, lend, scanner
+from processing.chains import Chain, Context
+from processing.columns import Scan
+from processing.machine_code import lend, machine_code
 from processing.records import RecordBatch
+from processing.teaching import teach
 
 log = structlog.get_logger()
 
 COMPILE_S: Final = 600.0
-_MODULE: Final = "processing.scanning"
+_MODULE: Final = "processing.compiled"
+_SOURCES: Final = ("processing/compiled", "learners")
 
 
 def load() -> bool:
-    """Have the scanner compiled where it is not, and lend it; return whether it can be had.
+    """Have it compiled where it is not, and lend it; return whether it can be had.
 
     Takes a while: for a thread, or before anything else. Compiling is another process's, at the
     lowest priority: it takes memory that would stay, and the interpreter's lock.
     """
-    if scanner() is not None:
+    if machine_code() is not None:
         return True
     try:
         module, folder = prepared()
@@ -41,23 +46,24 @@ def load() -> bool:
     except Exception as error:  # Numba is not here, or not for this machine: slower, not wrong
         told = getattr(error, "stderr", None) or repr(error).encode()
         lines = told.decode(errors="replace").strip().splitlines()
-        log.warning("scanner.missing", reason=lines[-1] if lines else repr(error))
+        log.warning("machine_code.missing", reason=lines[-1] if lines else repr(error))
         return False
     lend(module)
-    log.info("scanner.loaded")
+    log.info("machine_code.loaded")
     return True
 
 
 def prepared() -> tuple[Any, Path]:
-    """Return the scanner, not compiled yet, and the folder where what is compiled of it is kept.
+    """Return the module, not compiled yet, and the folder where what is compiled of it is kept.
 
-    One for each machine, Numba and text of the scanner: of the text Numba itself looks at one file
-    only, and what is kept may outlive an image. Raises `ImportError`, `RuntimeError`.
+    One for each machine, Numba and text of what is compiled: of the text Numba itself looks at one
+    file only, and what is kept may outlive an image. Raises `ImportError`, `RuntimeError`.
     """
     numba, binding = import_module("numba"), import_module("llvmlite.binding")
-    sources = Path(__file__).parents[1].joinpath(*_MODULE.split(".")).glob("*.py")
+    root = Path(__file__).parents[1]
+    sources = [source for folder in _SOURCES for source in sorted((root / folder).glob("*.py"))]
     about = [
-        *(source.read_bytes() for source in sorted(sources)),
+        *(source.read_bytes() for source in sources),
         *(sys.version, numba.__version__, binding.get_host_cpu_name()),
         binding.get_host_cpu_features().flatten(),
     ]
@@ -75,11 +81,11 @@ def _cache_home(chosen: str) -> Path:
     if chosen:
         return Path(chosen)
     caches = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
-    return Path(caches) / "headstart" / "scanner"
+    return Path(caches) / "headstart" / "machine_code"
 
 
 def compile_elsewhere() -> None:
-    """Compile the scanner and keep what comes of it. Raises `subprocess.SubprocessError`."""
+    """Compile everything and keep what comes of it. Raises `subprocess.SubprocessError`."""
     subprocess.run(
         ["nice", "-n", "19", sys.executable, "-m", "agents.compiling"],
         cwd=Path(__file__).parents[1],
@@ -91,8 +97,14 @@ def compile_elsewhere() -> None:
 
 
 def warm(module: Any) -> None:
-    """Have the scanner compiled, or read from where it is kept: its first call does."""
+    """Have everything compiled, or read from where it is kept: its first call does."""
     Scan(RecordBatch("", 0, 0, 1, [0], [0], [None], [b"{}"]), 0, (), module)
+    rows, numbers = np.zeros((2, module.INTEGERS), np.int64), np.zeros((2, module.NUMBERS))
+    for kind in module.RULES:
+        policy = kind()
+        context = Context("", "", policy, policy.initial())
+        chain = Chain(("", ""), [context], [(policy, [context])])
+        teach(module.rule_of(policy), rows, numbers, [chain], np.zeros(2, np.int64), module)
 
 
 if __name__ == "__main__":

@@ -253,7 +253,7 @@ class ThresholdRuntime:
 def thresholds_app(config: WorkerConfig, epoch: Epoch) -> App:
     """Return the app of the threshold agent."""
     # While the group is being joined, which is mostly waiting.
-    threading.Thread(target=load, name="scanner", daemon=True).start()
+    threading.Thread(target=load, name="machine code", daemon=True).start()
     app = new_app(THRESHOLDS_GROUP, config)
     table: Any = new_table(app, CONTEXTS_TABLE, epoch.partitions, epoch.number)
     register_agent(app, ThresholdRuntime(app, config, epoch, table.data), EVENTS.name)

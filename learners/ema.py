@@ -44,18 +44,7 @@ class Ema(Rule):
         if seen < self.window:
             return (threshold, rate, seen, hits)
         rate = (1.0 - self.alpha) * rate + self.alpha * (hits / seen)
-        return (self._moved(threshold, rate, target, low), rate, 0.0, 0.0)
-
-    def _moved(self, threshold: float, rate: float, target: float, low: float) -> float:
-        error = rate - target
-        step = min(self.max_step, self.gain * abs(error))
-        if rate < target - self.band:
-            threshold += step
-        elif rate > target + self.band:
-            threshold -= step
-        elif abs(error) > self.dead_band:
-            threshold -= self.fine * error
-        return clamp(threshold, low, self.max)
+        return (_moved(self, threshold, rate, target, low), rate, 0.0, 0.0)
 
     def migrated(self, version: int, state: State) -> State | None:
         """Also read version 1, which learned no `suggest`."""
@@ -63,3 +52,15 @@ class Ema(Rule):
             state = state + self.fresh(min(self.suggest_start, state[0]), self.suggest_target)
             version = 2
         return super().migrated(version, state)
+
+
+def _moved(rule: Ema, threshold: float, rate: float, target: float, low: float) -> float:
+    error = rate - target
+    step = min(rule.max_step, rule.gain * abs(error))
+    if rate < target - rule.band:
+        threshold += step
+    elif rate > target + rule.band:
+        threshold -= step
+    elif abs(error) > rule.dead_band:
+        threshold -= rule.fine * error
+    return clamp(threshold, low, rule.max)

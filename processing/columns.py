@@ -21,21 +21,9 @@ _MODE_BITS: Final = 2
 
 _BASIS: Final = np.uint64(hash("scanner") & (1 << 64) - 1)
 """Another one in every process: or texts that fall together could be made for all."""
-_lent: Any = None
 
 Key = tuple[str | None, ...]
 """Tenant, workflow type, and what more tells groups apart."""
-
-
-def scanner() -> Any:
-    """Return the module `scanning`, compiled; None while it is not there."""
-    return _lent
-
-
-def lend(compiled: Any) -> None:
-    """Have the module `scanning` used from now on, by all of this process; None: no more."""
-    global _lent  # noqa: PLW0603 - once in a process
-    _lent = compiled
 
 
 class Scan:
@@ -47,7 +35,7 @@ class Scan:
     def __init__(
         self, batch: RecordBatch, begin: int, levels: Sequence[str], compiled: Any
     ) -> None:
-        """`compiled`: the module `scanning`. Raises `TypeError` where a record has no value."""
+        """`compiled`: `processing.compiled`. Raises `TypeError` where a record has no value."""
         self._compiled, self._depth = compiled, len(levels)
         self.batch, self.begin, self.end = batch, begin, batch.piece(begin, MOST_BYTES)
         values = batch.values[begin : self.end]
@@ -68,7 +56,7 @@ class Scan:
         room = len(self._bytes) // LEAST_EVENT + 1
         ends = np.cumsum(np.fromiter(map(len, values), np.int64, len(values)))  # type: ignore[arg-type]
         rows = np.empty((room, compiled.INTEGERS), np.int64)
-        numbers = np.empty((room, 4), np.float64)
+        numbers = np.empty((room, compiled.NUMBERS), np.float64)
         places, lanes = np.empty((2, room, compiled.SPANS), np.int64)
         place_slots, lane_slots = np.full((2, 1 << (2 * room).bit_length()), -1, np.int64)
         taken, known_places, known_lanes = compiled.scan(

@@ -169,6 +169,10 @@ class Contexts:
         """Make a chain ready to be told of an outcome, which then has to come."""
         if not chain.lessons:
             self._lessons.expect(chain.lessons)
+        self.touch(chain)
+
+    def touch(self, chain: Chain) -> None:
+        """Note that the rows of a chain's contexts change."""
         if chain.touched:
             return
         chain.touched = True

@@ -12,11 +12,13 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 
 from processing.chains import Chain
-from processing.columns import Scan, modes_of, scanner, sums
+from processing.columns import Scan, modes_of, sums
 from processing.events import Events
+from processing.machine_code import machine_code
 from processing.records import RecordBatch
 from processing.rows import start_key
 from processing.spools import Seen
+from processing.teaching import only_policy, teach
 
 LEAST_BYTES: Final = 100_000
 """Of a batch, about, from which on it is scanned."""
@@ -110,7 +112,7 @@ class Stretches(Events):
 
     def _scanned(self, batch: RecordBatch, begin: int) -> Scan | None:
         """Return what is in a batch; None where nobody can tell, or it is not worth it."""
-        scan, compiled, levels = self._scan, scanner(), self._contexts.levels
+        scan, compiled, levels = self._scan, machine_code(), self._contexts.levels
         if scan is not None and scan.batch is batch and scan.begin <= begin < scan.end:
             return scan
         if compiled is None or len(levels) > compiled.MOST_LEVELS:
@@ -131,7 +133,7 @@ class Stretches(Events):
     def _chains(self, scan: Scan, first: int, end: int) -> tuple[list[Chain | None], Any]:
         """Return the chains of events, in the order in which they come first; and each event's."""
         numbers, at, places = np.unique(
-            scan.rows[first:end, scanner().PLACE], return_index=True, return_inverse=True
+            scan.rows[first:end, machine_code().PLACE], return_index=True, return_inverse=True
         )
         order = np.argsort(at)
         known = self._contexts.chains
@@ -141,7 +143,7 @@ class Stretches(Events):
     def _taken(self, scan: Scan, records: slice, events: slice) -> _Stretch | None:
         """Return events with what applying them needs; None where one is not simply the next."""
         rows = scan.rows[events]
-        if int(rows[:, scanner().AT].max()) >= self._due() or self._may_close(scan, rows):
+        if int(rows[:, machine_code().AT].max()) >= self._due() or self._may_close(scan, rows):
             return None
         lanes = self._lanes(scan, rows)
         if lanes is None or len(lanes) > MOST_LANES:
@@ -149,7 +151,7 @@ class Stretches(Events):
         return _Stretch(scan, rows, scan.numbers[events], scan.offsets_of(records), lanes)
 
     def _apply(self, found: _Stretch, chains: list[Chain], places: Any) -> None:
-        clocks = np.maximum.accumulate(found.rows[:, scanner().AT])
+        clocks = np.maximum.accumulate(found.rows[:, machine_code().AT])
         np.maximum(clocks, self._row.clock, out=clocks)
         for lane in found.lanes:
             self._note(found, lane, clocks)
@@ -162,7 +164,7 @@ class Stretches(Events):
         opened = self._starts.keys()
         if not opened:
             return False
-        compiled = scanner()
+        compiled = machine_code()
         tenants = [str(scan.place(number)[0]) for number in rows[:, compiled.PLACE].tolist()]
         workflows, tasks = scan.texts(rows, compiled.WORKFLOW), scan.texts(rows, compiled.TASK)
         return any(
@@ -181,7 +183,7 @@ class Stretches(Events):
 
         None where a spool is new here, or a position is not above the last one.
         """
-        compiled = scanner()
+        compiled = machine_code()
         order = np.argsort(rows[:, compiled.LANE], kind="stable")
         numbers, positions = rows[order, compiled.LANE], rows[order, compiled.POSITION]
         next_is_same = numbers[1:] == numbers[:-1]
@@ -204,7 +206,7 @@ class Stretches(Events):
 
     def _note(self, found: _Stretch, lane: _Lane, clocks: Any) -> None:
         """Note the last position of a lane."""
-        position = int(found.rows[lane.last, scanner().POSITION])
+        position = int(found.rows[lane.last, machine_code().POSITION])
         clock, offset, seen = int(clocks[lane.last]), int(found.offsets[lane.last]), lane.seen
         if seen.touched:
             seen.position, seen.at, seen.offset = position, clock, offset
@@ -215,27 +217,34 @@ class Stretches(Events):
 
     def _tell(self, found: _Stretch, chains: list[Chain], places: Any) -> None:
         """Tell every chain what came to it."""
-        compiled = scanner()
+        compiled = machine_code()
         order = np.argsort(places, kind="stable")
         begins = np.searchsorted(places[order], np.arange(len(chains)))
         ends = np.append(begins[1:], len(order))
         flags, numbers = found.rows[order, compiled.FLAGS], found.numbers[order]
         counted = sums(flags, numbers, begins, compiled)
         offsets = found.offsets[order[ends - 1]].tolist()
+        for chain, more, offset in zip(chains, counted, offsets, strict=True):
+            self._contexts.touch(chain)
+            chain.add(more)
+            chain.offset = offset
+        policy = only_policy(chains)
+        rule = None if policy is None else compiled.rule_of(policy)
+        if rule is not None:
+            self._contexts.settle()
+            teach(rule, found.rows, found.numbers, chains, places, compiled)
+            return
         together: dict[int, list[int]] = {}
         for place, chain in enumerate(chains):
             together.setdefault(id(chain.lessons), []).append(place)
         told = self._told(found, chains, places)
-        for chain, more, offset in zip(chains, counted, offsets, strict=True):
-            self._contexts.ready(chain)
-            chain.add(more)
-            chain.offset = offset
-            if (of := together.pop(id(chain.lessons), None)) is not None:
-                chain.lessons.extend(_picked(told, order, begins, ends, of))
+        for of in together.values():
+            self._contexts.ready(chains[of[0]])
+            chains[of[0]].lessons.extend(_picked(told, order, begins, ends, of))
 
     def _told(self, found: _Stretch, chains: list[Chain], places: Any) -> list[Any]:
         """Return events as outcomes."""
-        compiled = scanner()
+        compiled = machine_code()
         flags, numbers = found.rows[:, compiled.FLAGS], found.numbers
         return list(
             zip(

@@ -11,12 +11,12 @@ from typing import Any
 import pytest
 
 from agents import compiling
-from processing.columns import lend, scanner
+from processing.machine_code import lend, machine_code
 
 
 @pytest.fixture(autouse=True)
 def nothing_lent() -> Iterator[None]:
-    before = scanner()
+    before = machine_code()
     lend(None)
     yield
     lend(before)
@@ -28,7 +28,7 @@ def test_without_numba_a_worker_goes_on(monkeypatch: pytest.MonkeyPatch) -> None
 
     monkeypatch.setattr(compiling, "import_module", missing)
     assert not compiling.load()
-    assert scanner() is None
+    assert machine_code() is None
 
 
 @pytest.mark.parametrize("kept", [True, False])
@@ -42,7 +42,7 @@ def test_it_is_compiled_elsewhere_where_it_is_not_kept(
     monkeypatch.setattr(compiling, "compile_elsewhere", lambda: compiled.append(True))
     monkeypatch.setattr(compiling, "warm", lambda _module: None)
     assert compiling.load()
-    assert scanner() is module
+    assert machine_code() is module
     assert compiled == ([] if kept else [True])
 
 
@@ -52,7 +52,7 @@ def test_what_was_compiled_of_another_text_is_not_looked_at(
     """Numba looks at one file of several; a cache may outlive the files."""
     folders = []
     for text in ("a", "b", "a"):
-        source = tmp_path / "processing" / "scanning" / "text.py"
+        source = tmp_path / "processing" / "compiled" / "text.py"
         source.parent.mkdir(parents=True, exist_ok=True)
         source.write_text(text)
         monkeypatch.setattr(compiling, "__file__", str(tmp_path / "agents" / "compiling.py"))
@@ -69,7 +69,7 @@ def importing(config: SimpleNamespace) -> Any:
             return SimpleNamespace(config=config, __version__="1")
         if name == "llvmlite.binding":
             return import_module(name)
-        cache = SimpleNamespace(cache_path=f"{config.CACHE_DIR}/scanning")
+        cache = SimpleNamespace(cache_path=f"{config.CACHE_DIR}/compiled")
         return SimpleNamespace(scan=SimpleNamespace(_cache=cache))
 
     return imported
@@ -83,4 +83,4 @@ def test_where_nothing_can_be_kept_a_worker_goes_on(
 
     monkeypatch.setattr(compiling, "prepared", nowhere)
     assert not compiling.load()
-    assert scanner() is None
+    assert machine_code() is None

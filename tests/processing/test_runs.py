@@ -26,7 +26,7 @@ from learners.registry import POLICIES
 from processing import partition as partition_module
 from processing import records as records_module
 from processing import stretches as stretches_module
-from processing.columns import scanner
+from processing.machine_code import machine_code
 from processing.partition import Commit, Partition
 from processing.placement import owner
 from processing.records import Headers, RecordBatch
@@ -69,7 +69,7 @@ class LongWay(Partition):
 def compiled() -> Any:
     """The compiled scanner, as a worker has it."""
     assert load()
-    return scanner()
+    return machine_code()
 
 
 class Counted(Partition):
@@ -89,6 +89,7 @@ class Mixture:
         self.draw = random.Random(seed)
         self.clock = NOW - 2 * SPOOL_LIFE_MS
         self.odd = self.draw.choice([0.0, 0.02, 0.1, 0.5])
+        self.digits = self.draw.choice([3, 3, 17])
         self.positions: Counter[tuple[str, str]] = Counter()
 
     def record(self) -> Record:
@@ -138,6 +139,7 @@ class Mixture:
         spool, (tenant, workflow_type) = draw.choice(["s1", "s2"]), draw.choice(KEYS)
         self.positions[tenant, spool] += 1
         position = self.positions[tenant, spool]
+        again = draw.choice([1, 3]) if draw.random() < self.odd / 2 else 0
         event = {
             "id": f"0199c82c-c000-7abc-8def-{draw.getrandbits(48):012x}",
             "event_type": "task_complete",
@@ -147,7 +149,7 @@ class Mixture:
             "timestamp": max(0, self.clock - draw.choice([0, 0, 0, 5, HOUR_MS])),
             "task_id": draw.choice([None, "t1", "t2"]),
             "user_id": draw.choice([None, "u1", "u2"]),
-            "confidence": draw.choice([draw.random(), 0.97, 1]),
+            "confidence": draw.choice([self.number(), 0.97, 1]),
             "data": {
                 "context": {"domain": draw.choice(["x", "x", 1, True, None, "x" * 300])},
                 "prediction": {
@@ -157,16 +159,19 @@ class Mixture:
                 },
                 "result": draw.choice([None, self.result(), self.result()]),
             },
-            "origin": [spool, max(0, position - draw.choice([0] * 9 + [1, 3]))],
+            "origin": [spool, position - again if position > again else 0],
         }
         return self.oddly(event) if odd else event
+
+    def number(self) -> float:
+        return round(self.draw.random(), self.digits)
 
     def result(self) -> dict[str, Any]:
         draw = self.draw
         return {
-            "gain_ms": draw.choice([None, 0, 400.0, draw.random() * 1e3]),
-            "cost_ms": draw.choice([None, 0, 600, draw.random() * 1e3]),
-            "execution_time_ms": draw.choice([None, 812.5, 1e13]),
+            "gain_ms": draw.choice([None, 0, 400.0, self.number() * 1e3]),
+            "cost_ms": draw.choice([None, 0, 600, self.number() * 1e3]),
+            "execution_time_ms": draw.choice([None, 812.5, 1e13 if self.odd else 0.25]),
         }
 
     def oddly(self, event: dict[str, Any]) -> dict[str, Any]:
@@ -269,7 +274,7 @@ def test_the_short_way_gives_the_commits_of_the_long_way(
 ) -> None:
     log, rules = batches(seed, 100), rules_of(seed, policy)
     with (
-        patch.object(stretches_module, "scanner", lambda: None),
+        patch.object(stretches_module, "machine_code", lambda: None),
         patch.object(records_module, "RUN", run),
         patch.object(partition_module, "COMMIT_BYTES", full * 400),
     ):
@@ -290,7 +295,7 @@ def test_stretches_give_the_commits_of_the_long_way(
 ) -> None:
     log, rules = batches(seed, 100), rules_of(seed, policy)
     with (
-        patch.object(stretches_module, "scanner", lambda: compiled),
+        patch.object(stretches_module, "machine_code", lambda: compiled),
         patch.object(stretches_module, "LEAST_BYTES", 1),
         patch.object(stretches_module, "LEAST", 1),
         patch.object(stretches_module, "LEAST_EACH", 0),
@@ -315,14 +320,15 @@ def test_however_a_log_is_cut_the_rows_are_the_same(policy: str) -> None:
 
 
 class Stretched(Partition):
-    """Counts the events that are applied stretch by stretch."""
+    """Counts the events that are applied stretch by stretch, and the stretches."""
 
-    stretched = 0
+    stretched = stretches = 0
 
     def _stretch(self, batch: RecordBatch, begin: int) -> tuple[int, int] | None:
         done = super()._stretch(batch, begin)
         if done is not None:
             self.stretched += done[1]
+            self.stretches += 1
         return done
 
 
@@ -335,13 +341,12 @@ def plain_batch(seed: int, odd: float) -> RecordBatch:
 
 def test_plain_events_are_applied_by_stretches(compiled: Any) -> None:
     """Or else the law of stretches says nothing."""
-    stretched = 0
+    stretched = stretches = 0
     with (
-        patch.object(stretches_module, "scanner", lambda: compiled),
+        patch.object(stretches_module, "machine_code", lambda: compiled),
         patch.object(stretches_module, "LEAST_BYTES", 1),
         patch.object(stretches_module, "LEAST", 1),
         patch.object(stretches_module, "LEAST_EACH", 0),
-        patch.object(stretches_module, "MOST", 4),
         patch.object(records_module, "RUN", 2),
     ):
         for seed in range(5):
@@ -350,14 +355,16 @@ def test_plain_events_are_applied_by_stretches(compiled: Any) -> None:
             )
             assert isinstance(core, Stretched)
             stretched += core.stretched
+            stretches += core.stretches
     assert stretched > 0.3 * 5 * 400
+    assert stretched > 10 * stretches
 
 
 def test_plain_events_take_the_short_way() -> None:
     """Or else the law above says nothing."""
     taken = long = 0
     for seed in range(5):
-        with patch.object(stretches_module, "scanner", lambda: None):
+        with patch.object(stretches_module, "machine_code", lambda: None):
             _commits, core = commits(Counted, [plain_batch(seed, 0.02)], Rules(POLICIES["ema"]))
         assert isinstance(core, Counted)
         taken, long = taken + 400, long + core.long

@@ -14,8 +14,9 @@ from hypothesis import strategies as st
 from agents.compiling import load
 from headstart import events, frames
 from headstart.events import MAX_CLOCK_SKEW_MS, Data, Event, Prediction, Result
-from processing.columns import LEAST_EVENT, Scan, modes_of, scanner
+from processing.columns import LEAST_EVENT, Scan, modes_of
 from processing.decode import decode_record
+from processing.machine_code import machine_code
 from processing.places import _TOP_LEVEL, place_getter
 from processing.records import RecordBatch
 from processing.rules import LARGEST_MS
@@ -53,14 +54,14 @@ PLAIN: dict[str, Any] = {
 @pytest.fixture(scope="module", autouse=True)
 def compiled() -> Any:
     assert load()
-    return scanner()
+    return machine_code()
 
 
 def scanned(*values: bytes, levels: tuple[str, ...] = LEVELS) -> Scan:
     count = len(values)
     offsets = list(range(count))
     batch = RecordBatch("t", 0, 0, count, offsets, [NOW] * count, [None] * count, [*values])
-    return Scan(batch, 0, levels, scanner())
+    return Scan(batch, 0, levels, machine_code())
 
 
 def is_plain(event: dict[str, Any]) -> bool:
@@ -70,7 +71,7 @@ def is_plain(event: dict[str, Any]) -> bool:
 def agree(scan: Scan, values: list[bytes]) -> None:
     """Compare what was taken with what the decoder makes of it."""
     place_of, at = place_getter(LEVELS), 0
-    modes = modes_of(scan.rows[:, scanner().FLAGS], scanner())
+    modes = modes_of(scan.rows[:, machine_code().FLAGS], machine_code())
     for value, count in zip(values, scan.counts.tolist(), strict=True):
         if count < 0:
             continue
@@ -79,13 +80,13 @@ def agree(scan: Scan, values: list[bytes]) -> None:
         assert len(decoded) == count
         for event in decoded:
             told(scan, at, event, modes[at])
-            assert scan.place(int(scan.rows[at, scanner().PLACE])) == place_of(event)
+            assert scan.place(int(scan.rows[at, machine_code().PLACE])) == place_of(event)
             at += 1
     assert at == len(scan.rows)
 
 
 def told(scan: Scan, at: int, event: EventFields, mode: str) -> None:
-    compiled, row, numbers = scanner(), scan.rows[at], scan.numbers[at].tolist()
+    compiled, row, numbers = machine_code(), scan.rows[at], scan.numbers[at].tolist()
     data, prediction = event.data, event.data and event.data.prediction
     assert data is not None
     assert prediction is not None
@@ -115,7 +116,7 @@ def told(scan: Scan, at: int, event: EventFields, mode: str) -> None:
 
 
 def test_its_limits_and_fields_are_those_of_the_contract() -> None:
-    compiled = scanner()
+    compiled = machine_code()
     assert compiled.MAX_EVENT_BYTES == events.MAX_EVENT_BYTES
     assert compiled.MAX_IDENTIFIER == events.MAX_IDENTIFIER
     assert compiled.MAX_FRAME_BYTES == frames.MAX_FRAME_BYTES
@@ -247,7 +248,7 @@ def test_numbers_are_read_to_the_bit(number: float) -> None:
     value = orjson.dumps({**PLAIN, "data": {**PLAIN["data"], "result": result}})
     scan = scanned(value)
     if scan.counts[0] == 1:
-        assert float(scan.numbers[0, scanner().GAIN]) == float(text)
+        assert float(scan.numbers[0, machine_code().GAIN]) == float(text)
     else:  # with an exponent, longer than 18 digits, or next to a tie
         digits = text.replace(b".", b"").strip(b"0")
         assert b"e" in text or len(digits) > 15
@@ -307,6 +308,6 @@ def test_groups_are_numbered_in_the_order_of_their_first_events() -> None:
         for at, kind in enumerate(kinds)
     ]
     scan = scanned(*values)
-    assert scan.rows[:, scanner().PLACE].tolist() == [0, 1, 0, 2, 1]
-    assert scan.rows[:, scanner().LANE].tolist() == [0, 1, 0, 2, 1]
+    assert scan.rows[:, machine_code().PLACE].tolist() == [0, 1, 0, 2, 1]
+    assert scan.rows[:, machine_code().LANE].tolist() == [0, 1, 0, 2, 1]
     assert np.array_equal(scan.offsets_of(slice(1, 4)), [1, 2, 3])

@@ -12,7 +12,7 @@ from typing import Any, Final
 import numpy as np
 from numba import njit
 
-from processing.scanning.fields import (
+from processing.compiled.fields import (
     COLON,
     COMMA,
     FACTORS,

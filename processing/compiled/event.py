@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from processing.scanning.fields import (
+from processing.compiled.fields import (
     ALWAYS,
     ASKED,
     AT,
@@ -75,7 +75,7 @@ from processing.scanning.fields import (
     TYPES,
     WORKFLOW,
 )
-from processing.scanning.text import (
+from processing.compiled.text import (
     inlined,
     is_id,
     key_end,

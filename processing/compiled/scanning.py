@@ -4,9 +4,6 @@ Plain as in `runs`, and written plainly: a completion that says itself what is t
 printable ASCII without a backslash, or a space between its parts, nothing nested but what the agent
 reads. What is taken here the decoder takes too, and reads the same in it (a law in the tests).
 Anything else is not judged, only left to the decoder.
-
-Numba compiles this for the machine that it runs on, in ten to twenty seconds, and keeps the result;
-it runs without the interpreter's lock. `agents/compiling.py` looks after that.
 """
 
 # ruff: noqa: PLR0913, PLR0917 - compiled: branches are flat
@@ -17,86 +14,22 @@ from typing import Any, Final
 
 import numpy as np
 
-from processing.scanning.event import (
-    read_event,
-)
-from processing.scanning.fields import (
-    ASKED,
-    AT,
+from processing.compiled.event import read_event
+from processing.compiled.fields import (
     COMMA,
-    CONFIDENCE,
-    CORRECT,
-    COST,
-    EXECUTION,
-    FIELDS,
-    FLAGS,
-    GAIN,
     INTEGERS,
     LANE,
-    LARGEST_MS,
     LEFT,
     LEVELS,
-    MAX_EVENT_BYTES,
     MAX_FRAME_BYTES,
     MAX_FRAME_EVENTS,
-    MAX_IDENTIFIER,
-    MAX_SPOOL,
-    MAX_TIMESTAMP,
-    MOST_LEVELS,
     PLACE,
-    POSITION,
     RIGHT,
-    SPANS,
-    SPECULATED,
     SPOOL,
-    SUGGESTED,
-    TASK,
     TENANT,
-    TOP_LEVELS,
     TYPE,
-    WORKFLOW,
 )
-from processing.scanning.text import (
-    inlined,
-    kept,
-    same,
-)
-
-__all__ = [
-    "ASKED",
-    "AT",
-    "CONFIDENCE",
-    "CORRECT",
-    "COST",
-    "EXECUTION",
-    "FIELDS",
-    "FLAGS",
-    "GAIN",
-    "INTEGERS",
-    "LANE",
-    "LARGEST_MS",
-    "LEVELS",
-    "MAX_EVENT_BYTES",
-    "MAX_FRAME_BYTES",
-    "MAX_FRAME_EVENTS",
-    "MAX_IDENTIFIER",
-    "MAX_SPOOL",
-    "MAX_TIMESTAMP",
-    "MOST_LEVELS",
-    "PLACE",
-    "POSITION",
-    "SPANS",
-    "SPECULATED",
-    "SPOOL",
-    "SUGGESTED",
-    "TASK",
-    "TENANT",
-    "TOP_LEVELS",
-    "TYPE",
-    "WORKFLOW",
-    "scan",
-]
-
+from processing.compiled.text import inlined, kept, same
 
 HASH: Final = np.uint64(1_099_511_628_211)
 

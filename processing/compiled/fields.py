@@ -19,6 +19,7 @@ TOP_LEVELS: Final = ("user_id", "agent_id", "session_id", "tool_id")
 # Columns of an event's whole numbers; a span is two: its begin and end in the bytes, -1 for none.
 AT, FLAGS, POSITION, PLACE, LANE, WORKFLOW, TASK = 0, 1, 2, 3, 4, 5, 7
 INTEGERS: Final = 9
+NUMBERS: Final = 4
 # Only of the first event of a place, or of a lane, is kept what follows.
 TENANT, TYPE, SPOOL, TOP, LEVELS = 9, 11, 13, 15, 23
 SPANS: Final = LEVELS + 2 * MOST_LEVELS
