@@ -20,7 +20,7 @@ import structlog
 from processing.chains import Chain, Context
 from processing.columns import Scan
 from processing.machine_code import lend, machine_code
-from processing.records import RecordBatch
+from processing.records import RecordBatch, words_in
 from processing.teaching import teach
 
 log = structlog.get_logger()
@@ -99,6 +99,9 @@ def compile_elsewhere() -> None:
 def warm(module: Any) -> None:
     """Have everything compiled, or read from where it is kept: its first call does."""
     Scan(RecordBatch("", 0, 0, 1, [0], [0], [None], [b"{}"]), 0, (), module)
+    nothing, state = np.frombuffer(b"", np.uint8), np.zeros(module.STATE, np.int64)
+    columns = np.empty((module.records_in(nothing, 0, 0), module.COLUMNS), np.int64)
+    module.unpack(words_in(np.zeros(9, np.uint8)), nothing, 0, 0, True, 0, 1, state, columns)
     rows, numbers = np.zeros((2, module.INTEGERS), np.int64), np.zeros((2, module.NUMBERS))
     for kind in module.RULES:
         policy = kind()

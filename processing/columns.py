@@ -9,13 +9,12 @@ import numpy as np
 
 from headstart.events import MAX_CLOCK_SKEW_MS
 from learners.modes import EXPLICIT, SPECULATIVE, SUGGESTION
-from processing.records import RecordBatch
+from processing.records import PADDING, Packed, RecordBatch, words_in
 
 MOST_BYTES: Final = 1_000_000
 """About as many are scanned together: what comes of them should not leave the processor's cache."""
 LEAST_EVENT: Final = 160
 """Bytes: no plain event has so few."""
-_PADDING: Final = bytes(8)
 _MODES: Final = (SPECULATIVE, SUGGESTION, EXPLICIT)
 _MODE_BITS: Final = 2
 
@@ -38,30 +37,25 @@ class Scan:
         """`compiled`: `processing.compiled`. Raises `TypeError` where a record has no value."""
         self._compiled, self._depth = compiled, len(levels)
         self.batch, self.begin, self.end = batch, begin, batch.piece(begin, MOST_BYTES)
-        values = batch.values[begin : self.end]
-        self._bytes = b"".join(values)  # type: ignore[arg-type]
-        self._offsets = np.array(batch.offsets[begin : self.end], np.int64)
-        self.counts = np.empty(len(values), np.int64)
-        self._run(values, batch.timestamps[begin : self.end], levels)
+        packed = _packed(batch, begin, self.end)
+        self._bytes, self._offsets = memoryview(packed.data), packed.offsets
+        self.counts = np.empty(len(packed.ends), np.int64)
+        self._run(packed, levels)
         self._others = np.flatnonzero(self.counts < 0)
         self._before = np.concatenate(([0], np.cumsum(np.maximum(self.counts, 0))))
         self._place_keys: dict[int, Key] = {}
         self._lane_keys: dict[int, Key] = {}
 
-    def _run(
-        self, values: Sequence[bytes | None], timestamps: Sequence[int], levels: Sequence[str]
-    ) -> None:
-        compiled, padded = self._compiled, self._bytes + _PADDING
-        words = np.ndarray((len(self._bytes) + 1,), np.uint64, padded, strides=(1,))
-        room = len(self._bytes) // LEAST_EVENT + 1
-        ends = np.cumsum(np.fromiter(map(len, values), np.int64, len(values)))  # type: ignore[arg-type]
+    def _run(self, packed: Packed, levels: Sequence[str]) -> None:
+        compiled, size = self._compiled, len(packed.data) - PADDING
+        room = int((packed.ends - packed.begins).sum()) // LEAST_EVENT + 1
         rows = np.empty((room, compiled.INTEGERS), np.int64)
         numbers = np.empty((room, compiled.NUMBERS), np.float64)
         places, lanes = np.empty((2, room, compiled.SPANS), np.int64)
         place_slots, lane_slots = np.full((2, 1 << (2 * room).bit_length()), -1, np.int64)
         taken, known_places, known_lanes = compiled.scan(
-            words, np.frombuffer(padded, np.uint8)[:-8], ends,
-            np.array(timestamps, np.int64) + MAX_CLOCK_SKEW_MS, *_tables(levels, compiled),
+            words_in(packed.data), packed.data[:size], packed.begins, packed.ends,
+            packed.timestamps + MAX_CLOCK_SKEW_MS, *_tables(levels, compiled),
             self.counts, rows, numbers, places, lanes, place_slots, lane_slots, _BASIS,
             np.empty(compiled.SPANS, np.int64),
         )  # fmt: skip
@@ -117,7 +111,7 @@ class Scan:
     def _key(self, spans: Any, more: Sequence[int]) -> Key:
         row = spans.tolist()
         return tuple(
-            self._bytes[row[span] : row[span + 1]].decode("ascii") if row[span] >= 0 else None
+            str(self._bytes[row[span] : row[span + 1]], "ascii") if row[span] >= 0 else None
             for span in (self._compiled.TENANT, self._compiled.TYPE, *more)
         )
 
@@ -125,9 +119,28 @@ class Scan:
         """Return what stands in a span of some events."""
         begins, ends = events[:, span].tolist(), events[:, span + 1].tolist()
         return [
-            self._bytes[begin:end].decode("ascii") if begin >= 0 else None
+            str(self._bytes[begin:end], "ascii") if begin >= 0 else None
             for begin, end in zip(begins, ends, strict=True)
         ]
+
+
+def _packed(batch: RecordBatch, begin: int, end: int) -> Packed:
+    """Return some records of a batch as columns. Raises `TypeError` where there is no value."""
+    if (packed := batch.packed) is not None:
+        some = Packed(packed.data, *(column[begin:end] for column in packed[1:]))
+        if int(some.begins.min()) < 0:
+            raise TypeError("a record has no value")
+        return some
+    values = batch.values[begin:end]
+    ends = np.cumsum(np.fromiter(map(len, values), np.int64, len(values)))  # type: ignore[arg-type]
+    return Packed(
+        np.frombuffer(b"".join([*values, bytes(PADDING)]), np.uint8),  # type: ignore[list-item]
+        np.array(batch.offsets[begin:end], np.int64),
+        np.array(batch.timestamps[begin:end], np.int64),
+        np.concatenate(([0], ends[:-1])),
+        ends,
+        *(None, None),
+    )
 
 
 def _tables(levels: Sequence[str], compiled: Any) -> tuple[Any, Any]:

@@ -117,7 +117,7 @@ class Stretches(Events):
             return scan
         if compiled is None or len(levels) > compiled.MOST_LEVELS:
             return None
-        if (len(batch) - begin) * len(batch.values[begin] or b"") < LEAST_BYTES:
+        if (len(batch) - begin) * batch.size_at(begin) < LEAST_BYTES:
             return None
         if self._resting:
             self._resting -= begin == 0

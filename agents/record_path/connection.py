@@ -12,6 +12,9 @@ import asyncio
 from typing import Any
 
 import aiokafka.conn
+import aiokafka.consumer.fetcher
+
+from agents.record_path.unpacking import KeptRecords
 
 
 class PieceReader(asyncio.StreamReader):
@@ -69,5 +72,6 @@ class _Protocol(aiokafka.conn.AIOKafkaProtocol):  # type: ignore[misc]
 
 
 def install() -> None:
-    """Have every connection of aiokafka that is made from now on read so."""
+    """Have every connection of aiokafka that is made from now on read so; and fetches kept."""
     aiokafka.conn.AIOKafkaProtocol = _Protocol
+    aiokafka.consumer.fetcher.MemoryRecords = KeptRecords

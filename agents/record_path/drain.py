@@ -11,6 +11,8 @@ from typing import Any, Final
 from aiokafka.consumer.fetcher import READ_COMMITTED
 from aiokafka.errors import CorruptRecordException
 
+from agents.record_path.unpacking import KeptRecords, unpack
+from processing.machine_code import machine_code
 from processing.records import RecordBatch
 
 MOST_BYTES: Final = 4_194_304
@@ -34,17 +36,30 @@ def drain(fetched: Any, most_bytes: int = MOST_BYTES) -> RecordBatch | None:
     source._records_iterator = None
     if not fetched.check_assignment(tp):
         return None
-    begin = source.next_fetch_offset
-    batch = RecordBatch(tp.topic, tp.partition, begin, begin, [], [], [], [])
+    batch: RecordBatch | None = None
     rest = False
     try:
-        rest = _unpack(source, batch, most_bytes)
-        batch.end = source.next_fetch_offset
+        batch, rest = _unpacked(source, tp, most_bytes)
         fetched._update_position()
     finally:
         if not rest:  # also after an error: it must not be taken without what could not be read
             fetched._partition_records = None
-    return batch if batch.offsets else None
+    return batch
+
+
+def _unpacked(source: Any, tp: Any, most_bytes: int) -> tuple[RecordBatch | None, bool]:
+    """Return what there is, None for nothing; whether something is left that can be taken later."""
+    compiled = machine_code()
+    begin = source.next_fetch_offset
+    if compiled is not None and isinstance(source._records, KeptRecords):
+        packed, rest = unpack(source, tp, most_bytes, compiled)
+        if packed is not None or not rest:
+            return packed, rest
+        source._records = source._records.rest()
+    batch = RecordBatch(tp.topic, tp.partition, begin, begin, [], [], [], [])
+    rest = _unpack(source, batch, most_bytes)
+    batch.end = source.next_fetch_offset
+    return (batch if batch.offsets else None), rest
 
 
 def _unpack(source: Any, batch: RecordBatch, most_bytes: int) -> bool:

@@ -121,7 +121,7 @@ class Consumer(StockConsumer):  # type: ignore[misc]
         return ConsumerThread(self, loop=self.loop, beacon=self.beacon)
 
     def _to_message(self, tp: TP, record: Any) -> ConsumerMessage:
-        if type(record) is not RecordBatch:
+        if not isinstance(record, RecordBatch):
             return super()._to_message(tp, record)
         return ConsumerMessage(
             record.topic,

@@ -82,10 +82,11 @@ def group_of(
 
 @kept
 def scan(
-    w: Any, buf: Any, ends: Any, latest: Any, levels: Any, names: Any, counts: Any, rows: Any,
-    numbers: Any, places: Any, lanes: Any, place_slots: Any, lane_slots: Any, basis: Any, row: Any,
+    w: Any, buf: Any, begins: Any, ends: Any, latest: Any, levels: Any, names: Any, counts: Any,
+    rows: Any, numbers: Any, places: Any, lanes: Any, place_slots: Any, lane_slots: Any, basis: Any,
+    row: Any,
 ) -> tuple[int, int, int]:  # fmt: skip
-    """Read records that stand one behind the other in `buf`, each up to its end.
+    """Read records, each from where it begins in `buf` up to its end.
 
     `w`: at each place the eight bytes from there on, up to eight beyond the last. `latest`: the
     highest timestamp that each record's events may have, Unix ms. `levels`: of each, which of
@@ -96,10 +97,10 @@ def scan(
     `numbers` of every event; the spans of the first of each place, and of each lane (tenant,
     workflow type, spool). Return how many events, places and lanes there are.
     """
-    taken = begin = known_places = known_lanes = 0
+    taken = known_places = known_lanes = 0
     last = LEVELS + 2 * levels.shape[0]
     for record in range(ends.size):
-        end, before = ends[record], taken
+        begin, end, before = begins[record], ends[record], taken
         framed = begin < end and buf[begin] == LEFT
         at = begin + 1 if framed else begin
         plain = not (framed and end - begin > MAX_FRAME_BYTES)
@@ -131,5 +132,4 @@ def scan(
             counts[record] = taken - before
         else:
             taken, counts[record] = before, -1
-        begin = end
     return taken, known_places, known_lanes

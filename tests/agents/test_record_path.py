@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import functools
 import struct
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -19,15 +19,31 @@ from aiokafka.consumer.fetcher import (
 from aiokafka.consumer.subscription_state import Assignment
 from aiokafka.errors import CorruptRecordException
 from aiokafka.record.default_records import DefaultRecordBatchBuilder
-from aiokafka.record.memory_records import MemoryRecords
 from aiokafka.record.util import calc_crc32c
 from aiokafka.structs import TopicPartition
 from hypothesis import event, given, settings
 from hypothesis import strategies as st
 
+from agents.compiling import load
+from agents.record_path import drain as drain_module
 from agents.record_path.drain import MOST_BYTES, drain
+from agents.record_path.unpacking import KeptRecords
+from processing.machine_code import machine_code
+from processing.records import PackedBatch
 
 TP = TopicPartition("source", 3)
+
+
+@pytest.fixture(scope="module", params=["python", "compiled"], autouse=True)
+def unpacking(request: pytest.FixtureRequest) -> Iterator[str]:
+    """Every test here is of both ways to unpack a fetch."""
+    assert load()
+    how = None if request.param == "python" else machine_code()
+    with pytest.MonkeyPatch.context() as patching:
+        patching.setattr(drain_module, "machine_code", lambda: how)
+        yield request.param
+
+
 ABORT, COMMIT = struct.pack(">hh", 0, 0), struct.pack(">hh", 0, 1)
 NO_PRODUCER = -1
 
@@ -175,7 +191,7 @@ def result(log: Log, position: int, isolation: int) -> tuple[FetchResult, Assign
     state.reset_to(position)
     records = PartitionRecords(
         TP,
-        MemoryRecords(log.fetch(position)),
+        KeptRecords(log.fetch(position)),
         log.aborted(position),
         position,
         None,
@@ -262,6 +278,43 @@ def test_equal_to_the_stock_path(
     assert found == expected
 
 
+@settings(max_examples=600, deadline=None)
+@given(
+    batches=st.lists(data_batches(), min_size=1, max_size=3),
+    changes=st.lists(
+        st.tuples(st.integers(0, 400), st.sampled_from([0, 1, 2, 0x7F, 0x80, 0xFF])), max_size=3
+    ),
+)
+@in_loop
+def test_records_that_are_malformed_are_read_as_aiokafka_reads_them(
+    batches: list[Batch], changes: list[tuple[int, int]]
+) -> None:
+    """Or refused, whatever their checksum says."""
+    log = write(batches, 0)
+    base, end, raw = log.batches[0]
+    changed = bytearray(raw)
+    for at, byte in changes:
+        if HEADER_BYTES + at < len(raw) and not batches[0].gzip:
+            changed[HEADER_BYTES + at] = byte
+    struct.pack_into(">I", changed, CRC_AT, calc_crc32c(bytes(changed[ATTRIBUTES_AT:])))
+    log.batches[0] = (base, end, bytes(changed))
+    found = outcome(log)
+    with pytest.MonkeyPatch.context() as patching:
+        patching.setattr(drain_module, "machine_code", lambda: None)
+        expected = outcome(log)
+    event(f"refused: {expected is None}")
+    assert found == expected
+
+
+def outcome(log: Log) -> Seen | None:
+    """Return what is seen of a log from its beginning; None where it is refused."""
+    try:
+        seen = ours(log, 0, READ_UNCOMMITTED)
+    except ValueError:  # a header's key that is no text
+        return None
+    return None if seen[2] else seen
+
+
 def data(*deltas: int, **more: Any) -> Batch:
     records = tuple((delta, 1_000 + delta, b"k", b"v%d" % delta) for delta in deltas)
     return Batch(records, max(deltas, default=0), **{"gap": 0, **more})
@@ -270,6 +323,23 @@ def data(*deltas: int, **more: Any) -> Batch:
 def offsets(log: Log, position: int = 0, isolation: int = READ_UNCOMMITTED) -> list[int]:
     records, _position, _corrupt = ours(log, position, isolation)
     return [offset for offset, *_ in records]
+
+
+def test_compiled_code_unpacks_what_is_plain(unpacking: str) -> None:
+    """Or else the laws here say nothing of it."""
+
+    async def body() -> None:
+        batches = [data(0, 1), data(0, gzip=True), data(0, 4)]
+        fetched, _assignment = result(write(batches, first=0), 1, READ_COMMITTED)
+        batch = drain(fetched)
+        assert isinstance(batch, PackedBatch) == (unpacking == "compiled")
+        assert batch is not None
+        assert batch.offsets == [1, 2, 3, 7]
+        assert batch.size == 8
+        assert [batch.size_at(place) for place in range(4)] == [2] * 4
+        assert batch.values == [b"v1", b"v0", b"v0", b"v4"]
+
+    asyncio.run(body())
 
 
 @in_loop

@@ -1,0 +1,151 @@
+"""A fetched partition unpacked by compiled code, without an object for each record."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Final
+
+import numpy as np
+from aiokafka.codec import gzip_decode, lz4_decode, snappy_decode, zstd_decode
+from aiokafka.errors import CorruptRecordException
+from aiokafka.record.memory_records import MemoryRecords
+from aiokafka.record.util import decode_varint
+
+from processing.records import PADDING, Headers, Packed, PackedBatch, words_in
+
+_CODECS: Final[dict[int, Callable[[bytes], bytes]]] = {
+    1: gzip_decode,
+    2: snappy_decode,
+    3: lz4_decode,
+    4: zstd_decode,
+}
+
+
+class KeptRecords(MemoryRecords):  # type: ignore[misc]
+    """The records of a fetch, with what they are read from, and how far they have been."""
+
+    def __init__(self, data: bytes) -> None:
+        """`data`: record batches, the last perhaps cut off."""
+        super().__init__(data)
+        self.data, self.cursor = data, 0
+
+    def rest(self) -> MemoryRecords:
+        """Return what has not been read, for aiokafka to read."""
+        return MemoryRecords(self.data[self.cursor :])
+
+
+class _Room:
+    """A fetch, room for its records, and how much that is."""
+
+    def __init__(self, records: KeptRecords, first: int, compiled: Any) -> None:
+        """`first`: the offset from which on."""
+        self._compiled, self.end = compiled, len(records.data)
+        self._buffer, self._used = np.empty(self.end + PADDING, np.uint8), 0
+        self.add(records.data)
+        rows = compiled.records_in(self.data(), records.cursor, self.end)
+        self.columns = np.empty((rows, compiled.COLUMNS), np.int64)
+        self.state = np.array([records.cursor, 0, 0, first], np.int64)
+
+    def add(self, read: bytes) -> int:
+        """Put bytes behind what there is; return where they begin."""
+        begin, end = self._used, self._used + len(read)
+        if end + PADDING > len(self._buffer):
+            grown = np.empty(max(end + PADDING, 2 * len(self._buffer)), np.uint8)
+            grown[:begin] = self._buffer[:begin]
+            self._buffer = grown
+        self._buffer[begin:end] = np.frombuffer(read, np.uint8)
+        self._used = end
+        return begin
+
+    def data(self, padding: int = 0) -> Any:
+        """Return the bytes, and some more that say nothing."""
+        data = self._buffer[: self._used + padding]
+        data.flags.writeable = False
+        return data
+
+    def packed(self) -> Packed:
+        """Return what there is."""
+        compiled = self._compiled
+        columns = self.columns[: self.state[compiled.RECORDS]].T.copy()
+        spans = (compiled.VALUE, compiled.VALUE + 1, compiled.KEY, compiled.KEY + 1)
+        return Packed(
+            self.data(PADDING),
+            columns[compiled.OFFSET],
+            columns[compiled.TIMESTAMP],
+            *(columns[span] for span in spans),
+        )
+
+
+def unpack(source: Any, tp: Any, most_bytes: int, compiled: Any) -> tuple[PackedBatch | None, bool]:
+    """Return records of an aiokafka `PartitionRecords` of kept ones; whether more are left.
+
+    None where compiled code cannot read what comes next: then `rest` of them is aiokafka's. Raises
+    `CorruptRecordException`.
+    """
+    records: KeptRecords = source._records
+    begin, section = source.next_fetch_offset, 0
+    room = _Room(records, begin, compiled)
+    while True:
+        data = room.data()
+        why = compiled.unpack(
+            words_in(data), data, room.end, section, source._check_crcs, begin, most_bytes,
+            room.state, room.columns,
+        )  # fmt: skip
+        records.cursor = int(room.state[compiled.CURSOR])
+        source.next_fetch_offset = int(room.state[compiled.NEXT])
+        section = 0
+        if why == compiled.COMPRESSED and (held := _decompressed(records, compiled)):
+            section = room.add(held)
+        elif why != compiled.TAKEN:
+            break
+    left = why != compiled.ALL
+    if not room.state[compiled.RECORDS]:
+        return None, left
+    end, headers = source.next_fetch_offset, _headers(room, compiled)
+    return PackedBatch(tp.topic, tp.partition, begin, end, room.packed(), headers), left
+
+
+def _decompressed(records: KeptRecords, compiled: Any) -> bytes:
+    """Return the records of the batch at the cursor; nothing where that is not possible."""
+    at, data = records.cursor, records.data
+    end = at + compiled.BEFORE_LENGTH + int.from_bytes(data[at + 8 : at + 12], "big")
+    codec = _CODECS.get(data[at + compiled.ATTRIBUTES + 1] & compiled.CODEC)
+    try:
+        return b"" if codec is None else bytes(codec(data[at + compiled.HEADER : end]))
+    except Exception:  # each codec raises its own; aiokafka looks at the checksum first
+        return b""
+
+
+def _headers(room: _Room, compiled: Any) -> dict[int, Headers]:
+    """Return the headers of those records that have any, by offset."""
+    data, columns, found = room.data(), room.columns[: room.state[compiled.RECORDS]], {}
+    for row in columns[columns[:, compiled.HEADERS] >= 0].tolist():
+        span = data[row[compiled.HEADERS] : row[compiled.HEADERS + 1]].tobytes()
+        try:
+            found[row[compiled.OFFSET]] = _read_headers(span)
+        except (IndexError, ValueError) as error:
+            raise CorruptRecordException(f"headers at offset {row[compiled.OFFSET]}") from error
+    return found
+
+
+def _read_headers(span: bytes) -> Headers:
+    buffer, found = bytearray(span), list[tuple[str, bytes | None]]()
+    count, at = decode_varint(buffer, 0)
+    for _header in range(count):
+        key, at = _text(buffer, at)
+        value, at = _text(buffer, at)
+        if key is None:
+            raise ValueError("a header without a key")
+        found.append((key.decode(), value))
+    if at != len(buffer):
+        raise ValueError("bytes behind the last header")
+    return found
+
+
+def _text(buffer: bytearray, at: int) -> tuple[bytes | None, int]:
+    size, at = decode_varint(buffer, at)
+    if size < 0:
+        return None, at
+    if at + size > len(buffer):
+        raise ValueError("a header that is cut off")
+    return bytes(buffer[at : at + size]), at + size

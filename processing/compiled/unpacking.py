@@ -1,0 +1,210 @@
+"""Compiled: the record batches of a fetch, as Kafka sends them, to columns.
+
+Format 2 of record batches (Kafka protocol guide, "Record Batch"). Plain ones are taken, checksum
+and all; whatever is compressed, of a transaction, a control batch, older, or wrong, is left where
+it is, for aiokafka's own code.
+"""
+
+# ruff: noqa: PLR0913, PLR0917 - compiled: branches are flat
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import numpy as np
+
+from processing.compiled.text import inlined, kept
+
+ALL, FULL, TAKEN, COMPRESSED, OTHER = 0, 1, 2, 3, 4
+"""Why it ended: nothing is left; there is enough; the section is taken; and what comes next."""
+
+# Of what has been taken: where the next batch begins, records, bytes of values, the next offset.
+CURSOR, RECORDS, VALUE_BYTES, NEXT = 0, 1, 2, 3
+STATE: Final = 4
+# A record's columns; a span is two: its begin and end in the bytes, -1 for none.
+OFFSET, TIMESTAMP, VALUE, KEY, HEADERS = 0, 1, 2, 4, 6
+COLUMNS: Final = 8
+BEFORE_LENGTH: Final = 12
+HEADER: Final = 61
+_MAGIC, _CRC, ATTRIBUTES, _LAST_DELTA, _TIME, _MOST_TIME, _COUNT = 16, 17, 21, 23, 27, 35, 57
+CODEC, _LOG_APPEND, _UNUSUAL = 0x07, 0x08, 0x30
+LEAST_RECORD: Final = 7
+MOST_RECORDS: Final = 1 << 20
+"""Of a compressed batch, whose size is not known before."""
+_LONGEST: Final = 10
+
+
+def _crc_tables() -> Any:
+    """Return the tables of CRC-32C (Castagnoli, RFC 3720 B.4) for eight bytes at a time."""
+    tables = np.zeros((8, 256), np.uint32)
+    for byte in range(256):
+        value = byte
+        for _bit in range(8):
+            value = value >> 1 ^ (0x82F63B78 if value & 1 else 0)
+        tables[0, byte] = value
+    for table in range(1, 8):
+        before = tables[table - 1]
+        tables[table] = before >> 8 ^ tables[0][before & 0xFF]
+    return tables
+
+
+TABLES: Final = _crc_tables()
+
+
+@inlined
+def crc32c(words: Any, data: Any, begin: int, end: int) -> Any:
+    """Return the checksum of a span, eight bytes at a time ("slicing by 8", Kounavis & Berry).
+
+    `words`: at each place of `data` the eight bytes from there on, the lowest first.
+    """
+    value, at, low = np.uint64(0xFFFFFFFF), begin, np.uint64(0xFF)
+    while at + 8 <= end:
+        value ^= words[at]
+        value = np.uint64(
+            TABLES[7, value & low] ^ TABLES[6, value >> np.uint64(8) & low]
+            ^ TABLES[5, value >> np.uint64(16) & low] ^ TABLES[4, value >> np.uint64(24) & low]
+            ^ TABLES[3, value >> np.uint64(32) & low] ^ TABLES[2, value >> np.uint64(40) & low]
+            ^ TABLES[1, value >> np.uint64(48) & low] ^ TABLES[0, value >> np.uint64(56)]
+        )  # fmt: skip
+        at += 8
+    while at < end:
+        value = np.uint64(TABLES[0, (value ^ np.uint64(data[at])) & low]) ^ value >> np.uint64(8)
+        at += 1
+    return value ^ np.uint64(0xFFFFFFFF)
+
+
+@inlined
+def number(data: Any, at: int, size: int) -> Any:
+    """Return a big-endian number with a sign."""
+    value = np.int64(data[at]) - (256 if data[at] > 127 else 0)
+    for place in range(at + 1, at + size):
+        value = value << 8 | np.int64(data[place])
+    return value
+
+
+@inlined
+def varint(data: Any, at: int, end: int) -> tuple[Any, int]:
+    """Return a number as zigzag varint (Protocol Buffers), and where it ends; -1 if it does not."""
+    value, shift = np.uint64(0), np.uint64(0)
+    for place in range(at, min(end, at + _LONGEST)):
+        value |= np.uint64(data[place] & 0x7F) << shift
+        if data[place] < 0x80:
+            zigzag = np.int64(value >> np.uint64(1)) ^ -np.int64(value & np.uint64(1))
+            return zigzag, place + 1
+        shift += np.uint64(7)
+    return 0, -1
+
+
+@inlined
+def read_records(
+    data: Any, at: int, end: int, base: int, time: int, appended: int, count: int, first: int,
+    state: Any, columns: Any,
+) -> bool:  # fmt: skip
+    """Take the records of a batch from offset `first` on; return whether they are as they should.
+
+    `time`: what theirs are counted from, or with `appended` >= 0 not looked at.
+    """
+    taken, value_bytes = state[RECORDS], state[VALUE_BYTES]
+    for _record in range(count):
+        length, at = varint(data, at, end)
+        stop = at + length
+        if at < 0 or length < 0 or stop > end:
+            return False
+        later, at = varint(data, at + 1, stop)  # past the attributes
+        if at < 0:
+            return False
+        delta, at = varint(data, at, stop)
+        if at < 0:
+            return False
+        key, key_at = varint(data, at, stop)
+        if key_at < 0 or key > stop - key_at:
+            return False
+        size, value_at = varint(data, key_at + max(key, 0), stop)
+        if value_at < 0 or size > stop - value_at:
+            return False
+        headers_at = value_at + max(size, 0)
+        headers, after = varint(data, headers_at, stop)
+        if after < 0 or headers < 0 or (headers == 0 and after != stop):
+            return False
+        at = stop
+        if base + delta < first:
+            continue
+        row = columns[taken]
+        row[OFFSET] = base + delta
+        row[TIMESTAMP] = appended if appended >= 0 else time + later
+        row[VALUE], row[VALUE + 1] = (value_at, headers_at) if size >= 0 else (-1, -1)
+        row[KEY], row[KEY + 1] = (key_at, key_at + key) if key >= 0 else (-1, -1)
+        row[HEADERS], row[HEADERS + 1] = (headers_at, stop) if headers > 0 else (-1, -1)
+        value_bytes += max(size, 0)
+        taken += 1
+    if at != end:
+        return False
+    state[RECORDS], state[VALUE_BYTES] = taken, value_bytes
+    return True
+
+
+@inlined
+def intact(words: Any, data: Any, at: int, end: int) -> bool:
+    """Return whether a batch has the checksum that it says."""
+    said = np.uint64(number(data, at + _CRC, 4)) & np.uint64(0xFFFFFFFF)
+    return bool(crc32c(words, data, at + ATTRIBUTES, end) == said)
+
+
+@kept
+def records_in(data: Any, at: int, end: int) -> int:
+    """Return how many records there may be in the batches from a cursor on."""
+    count = 0
+    while at + HEADER <= end:
+        stop = at + BEFORE_LENGTH + number(data, at + 8, 4)
+        if stop > end or stop < at + HEADER:
+            break
+        compressed = number(data, at + ATTRIBUTES, 2) & CODEC
+        most = MOST_RECORDS if compressed else (stop - at) // LEAST_RECORD
+        count += min(max(number(data, at + _COUNT, 4), 0), most)
+        at = stop
+    return count
+
+
+@kept
+def unpack(
+    words: Any, data: Any, end: int, section: int, check: bool, first: int, most: int, state: Any,
+    columns: Any,
+) -> int:  # fmt: skip
+    """Take the records of whole batches from the cursor on; return why that ended.
+
+    `words`: at each place of `data` the eight bytes from there on, where there are so many.
+    `data`: a fetch, up to `end`; then the records of compressed batches as they are when they are
+    not compressed. `section`: where those of the first batch begin, up to the end of `data`; 0 if
+    they are not there. Taken are records from offset `first` on, until their values have `most`
+    bytes. `check`: compare checksums.
+    """
+    while True:
+        at = state[CURSOR]
+        if at + HEADER > end:
+            return ALL
+        stop = at + BEFORE_LENGTH + number(data, at + 8, 4)
+        if stop > end:
+            return ALL  # the broker cut it off
+        if state[VALUE_BYTES] >= most:
+            return FULL
+        attributes, count = number(data, at + ATTRIBUTES, 2), number(data, at + _COUNT, 4)
+        if data[at + _MAGIC] != 2 or attributes & _UNUSUAL or stop < at + HEADER:
+            return OTHER
+        packed = attributes & CODEC != 0
+        if packed and section == 0:
+            return COMPRESSED
+        begin, last = (section, data.size) if packed else (at + HEADER, stop)
+        room = columns.shape[0] - state[RECORDS]
+        if count < 0 or count > room or count * LEAST_RECORD > last - begin:
+            return OTHER
+        if check and not intact(words, data, at, stop):
+            return OTHER
+        base, time = number(data, at, 8), number(data, at + _TIME, 8)
+        appended = number(data, at + _MOST_TIME, 8) if attributes & _LOG_APPEND else -1
+        if not read_records(
+            data, begin, last, base, time, appended, count, first, state, columns
+        ):  # fmt: skip
+            return OTHER
+        state[CURSOR], state[NEXT] = stop, base + number(data, at + _LAST_DELTA, 4) + 1
+        if packed:
+            return TAKEN
