@@ -21,6 +21,7 @@ from faust.types import TP
 from agents.alive import HEARTBEAT_S, SESSION_TIMEOUT_S
 from agents.lane import end_process
 from agents.metrics import Counts
+from agents.record_path.fetch import LookAhead
 from agents.record_path.transport import RecordBatchSchema, Transport
 from agents.sweeper import sweep
 from processing.records import RecordBatch
@@ -112,6 +113,7 @@ class App(faust.App):  # type: ignore[misc]
     gather_bytes = 1
     """What the broker waits for, for a moment, before it answers a fetch."""
     runtime: Runtime
+    look_ahead: LookAhead | None = None
     health: Health | None = None
     ready = False
     """Partitions are assigned, and their rows restored."""

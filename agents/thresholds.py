@@ -148,6 +148,11 @@ class ThresholdRuntime:
         if await intake.admit(tp, batch):
             await owned.lane.put(tp, batch)
 
+    def look_ahead(self, tp: TP, batch: RecordBatch) -> None:
+        """Scan a batch while another one has its turn: in the thread that fetches."""
+        if (owned := self._owned.get(tp)) is not None:
+            owned.core.look_ahead(batch)
+
     def idle(self) -> dict[TP, int]:
         """Return the next offset of each partition that nothing waits or works for."""
         if self._intake is None:
@@ -256,6 +261,8 @@ def thresholds_app(config: WorkerConfig, epoch: Epoch) -> App:
     threading.Thread(target=load, name="machine code", daemon=True).start()
     app = new_app(THRESHOLDS_GROUP, config)
     table: Any = new_table(app, CONTEXTS_TABLE, epoch.partitions, epoch.number)
-    register_agent(app, ThresholdRuntime(app, config, epoch, table.data), EVENTS.name)
+    runtime = ThresholdRuntime(app, config, epoch, table.data)
+    register_agent(app, runtime, EVENTS.name)
+    app.look_ahead = runtime.look_ahead
     app.task(partial(keep_commands, config))
     return app

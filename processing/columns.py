@@ -11,8 +11,6 @@ from headstart.events import MAX_CLOCK_SKEW_MS
 from learners.modes import EXPLICIT, SPECULATIVE, SUGGESTION
 from processing.records import PADDING, Packed, RecordBatch, words_in
 
-MOST_BYTES: Final = 1_000_000
-"""About as many are scanned together: what comes of them should not leave the processor's cache."""
 LEAST_EVENT: Final = 160
 """Bytes: no plain event has so few."""
 _MODES: Final = (SPECULATIVE, SUGGESTION, EXPLICIT)
@@ -26,18 +24,18 @@ Key = tuple[str | None, ...]
 
 
 class Scan:
-    """The records of a batch from `begin` to `end`: which are plain, and what is in those.
+    """Records of a batch, from `begin` to `end`: which are plain, and what is in those.
 
     Records are numbered from `begin`, events through all plain records.
     """
 
     def __init__(
-        self, batch: RecordBatch, begin: int, levels: Sequence[str], compiled: Any
+        self, batch: RecordBatch, records: range, levels: Sequence[str], compiled: Any
     ) -> None:
         """`compiled`: `processing.compiled`. Raises `TypeError` where a record has no value."""
         self._compiled, self._depth = compiled, len(levels)
-        self.batch, self.begin, self.end = batch, begin, batch.piece(begin, MOST_BYTES)
-        packed = _packed(batch, begin, self.end)
+        self.begin, self.end = records.start, records.stop
+        packed = _packed(batch, self.begin, self.end)
         self._bytes, self._offsets = memoryview(packed.data), packed.offsets
         self.counts = np.empty(len(packed.ends), np.int64)
         self._run(packed, levels)

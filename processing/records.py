@@ -36,6 +36,8 @@ class RecordBatch:
     keys: list[bytes | None]
     values: list[bytes | None]
     headers: dict[int, Headers] = field(default_factory=dict)
+    ahead: Any = field(default=None, init=False, repr=False, compare=False)
+    """What a scanner found in all of it, where one looked before it was its turn."""
 
     @property
     def packed(self) -> Packed | None:
@@ -80,6 +82,7 @@ class RecordBatch:
             self.end = max(self.begin, offset)
 
     def _drop(self, positions: slice) -> None:
+        self.ahead = None
         for of_each in (self.offsets, self.timestamps, self.keys, self.values):
             del of_each[positions]
 
@@ -122,7 +125,7 @@ class PackedBatch(RecordBatch):
     ) -> None:  # fmt: skip
         self.topic, self.partition, self.begin, self.end = topic, partition, begin, end
         self.offsets, self.timestamps = packed.offsets.tolist(), packed.timestamps.tolist()
-        self.headers = headers
+        self.headers, self.ahead = headers, None
         self._packed: Packed | None = packed
         self._size = int((packed.ends - packed.begins).sum())
 

@@ -7,6 +7,7 @@ a context, spool or position that is not simply the next, an end that is due, a 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Any, Final, NamedTuple
 
 import numpy as np
@@ -20,6 +21,8 @@ from processing.rows import start_key
 from processing.spools import Seen
 from processing.teaching import only_policy, teach
 
+SCAN_BYTES: Final = 1_000_000
+"""About as many are scanned together: what comes of them should not leave the processor's cache."""
 LEAST_BYTES: Final = 100_000
 """Of a batch, about, from which on it is scanned."""
 LEAST: Final = 64
@@ -61,6 +64,7 @@ class Stretches(Events):
     """Events applied stretch by stretch."""
 
     _scan: Scan | None = None
+    _scan_of: RecordBatch | None = None
     _later = 0
     """The position of the scanned batch before which events are better applied one by one."""
     _resting = 0
@@ -108,27 +112,45 @@ class Stretches(Events):
             self._useless = self._useless + 1 if 2 * self._applied < self._looked_at else 0
             if self._useless > 1:
                 self._resting, self._useless = REST, 1
-        self._scan, self._later, self._looked_at, self._applied = None, 0, 0, 0
+        self._scan = self._scan_of = None
+        self._later = self._looked_at = self._applied = 0
 
     def _scanned(self, batch: RecordBatch, begin: int) -> Scan | None:
         """Return what is in a batch; None where nobody can tell, or it is not worth it."""
-        scan, compiled, levels = self._scan, machine_code(), self._contexts.levels
-        if scan is not None and scan.batch is batch and scan.begin <= begin < scan.end:
+        scan, levels = self._scan, self._contexts.levels
+        if scan is not None and self._scan_of is batch and scan.begin <= begin < scan.end:
             return scan
-        if compiled is None or len(levels) > compiled.MOST_LEVELS:
-            return None
-        if (len(batch) - begin) * batch.size_at(begin) < LEAST_BYTES:
+        if not self._can_be_scanned(batch, begin):
             return None
         if self._resting:
             self._resting -= begin == 0
             return None
-        try:
-            scan = self._scan = Scan(batch, begin, levels, compiled)
-        except TypeError:  # a record without a value: looked at one by one
-            return None
+        scan, batch.ahead = batch.ahead, None
+        if scan is None:
+            records = range(begin, batch.piece(begin, SCAN_BYTES))
+            try:
+                scan = Scan(batch, records, levels, machine_code())
+            except TypeError:  # a record without a value: looked at one by one
+                return None
+        self._scan, self._scan_of = scan, batch
         self._looked_at += scan.end - scan.begin
         self._later = scan.end if len(scan.rows) < LEAST_EACH * scan.places else 0
         return scan
+
+    def look_ahead(self, batch: RecordBatch) -> None:
+        """Scan a batch that will be applied, if that is worth it; in whatever thread."""
+        if self._resting or batch.headers or not self._can_be_scanned(batch, 0):
+            return
+        with suppress(TypeError):
+            batch.ahead = Scan(batch, range(len(batch)), self._contexts.levels, machine_code())
+
+    def _can_be_scanned(self, batch: RecordBatch, begin: int) -> bool:
+        compiled = machine_code()
+        return (
+            compiled is not None
+            and len(self._contexts.levels) <= compiled.MOST_LEVELS
+            and (len(batch) - begin) * batch.size_at(begin) >= LEAST_BYTES
+        )
 
     def _chains(self, scan: Scan, first: int, end: int) -> tuple[list[Chain | None], Any]:
         """Return the chains of events, in the order in which they come first; and each event's."""

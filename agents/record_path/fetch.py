@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from collections.abc import Set as AbstractSet
 from typing import Any, Final
 
 from aiokafka.consumer.fetcher import FetchResult
 
 from agents.record_path.drain import drain
+from processing.records import RecordBatch
 
 HELD_BACK_S: Final = 0.02
+
+LookAhead = Callable[[Any, RecordBatch], None]
+"""Shown the batch of a partition, in the thread that fetches."""
 
 
 async def fetched_records(
@@ -20,10 +25,12 @@ async def fetched_records(
     timeout_s: float,
     max_records: int | None,
     held: AbstractSet[Any] = frozenset(),
+    look_ahead: LookAhead | None = None,
 ) -> dict[Any, list[Any]]:
     """Return what is fetched, by partition; wait up to `timeout_s` seconds for something.
 
-    Of partitions in `held`, which may change meanwhile, nothing is taken. Mirrors
+    Of partitions in `held`, which may change meanwhile, nothing is taken. `look_ahead` is shown
+    every batch. Mirrors
     `aiokafka.consumer.fetcher.Fetcher.fetched_records`.
     """
     loop = asyncio.get_running_loop()
@@ -31,7 +38,7 @@ async def fetched_records(
     while True:
         if fetcher._subscriptions.reassignment_in_progress:
             await fetcher._subscriptions.wait_for_assignment()
-        drained = _take(fetcher, partitions, sources, max_records, held)
+        drained = _take(fetcher, partitions, sources, max_records, held, look_ahead)
         remaining = deadline - loop.time()
         if drained or remaining <= 0:
             return drained
@@ -52,6 +59,7 @@ def _take(
     sources: AbstractSet[str],
     max_records: int | None,
     held: AbstractSet[Any],
+    look_ahead: LookAhead | None,
 ) -> dict[Any, list[Any]]:
     drained: dict[Any, list[Any]] = {}
     for tp in list(fetcher._records):
@@ -70,6 +78,8 @@ def _take(
             if tp.topic in sources:
                 batch = drain(result)
                 records = [] if batch is None else [batch]
+                if look_ahead is not None and batch is not None:
+                    look_ahead(tp, batch)
             else:
                 records = result.getall(max_records)
         finally:

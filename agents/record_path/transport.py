@@ -103,6 +103,7 @@ class ConsumerThread(AIOKafkaConsumerThread):  # type: ignore[misc]
                 timeout or 0.0,
                 max_records,
                 self.consumer.held,
+                self.app.look_ahead,
             )
 
 

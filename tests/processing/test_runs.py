@@ -232,13 +232,20 @@ def rules_of(seed: int, policy: str) -> Rules:
 
 
 def commits(
-    kind: type[Partition], log: Sequence[RecordBatch], rules: Rules, restarts: int = 0
+    kind: type[Partition],
+    log: Sequence[RecordBatch],
+    rules: Rules,
+    restarts: int = 0,
+    *,
+    ahead: bool = False,
 ) -> tuple[list[Commit], Partition]:
     """Apply a log batch by batch; take the partition up anew after every `restarts` commits."""
     table: dict[bytes, bytes] = {}
     core, found = kind(0, PARTITIONS, EPOCH, rules, table.get), list[Commit]()
     for batch in log:
         position = 0
+        if ahead:
+            core.look_ahead(batch)
         while position < len(batch):
             position = core.apply(batch, position)
             found.append(core.commit())
@@ -289,9 +296,10 @@ def test_the_short_way_gives_the_commits_of_the_long_way(
     most=st.sampled_from([1, 7, 4096]),
     room=st.sampled_from([0, 4_000, 2_000_000]),
     restarts=st.sampled_from([0, 0, 2]),
+    ahead=st.booleans(),
 )
 def test_stretches_give_the_commits_of_the_long_way(
-    compiled: Any, policy: str, seed: int, most: int, room: int, restarts: int
+    compiled: Any, policy: str, seed: int, most: int, room: int, restarts: int, ahead: bool
 ) -> None:
     log, rules = batches(seed, 100), rules_of(seed, policy)
     with (
@@ -303,8 +311,30 @@ def test_stretches_give_the_commits_of_the_long_way(
         patch.object(stretches_module, "MOST_BYTES", room),
         patch.object(records_module, "RUN", 2),
     ):
-        short, _core = commits(Partition, log, rules, restarts)
+        short, _core = commits(Partition, log, rules, restarts, ahead=ahead)
         assert short == the_long_way(log, rules, restarts)
+
+
+def test_what_was_looked_at_ahead_is_not_looked_at_again(compiled: Any) -> None:
+    class Looked:
+        def __init__(self, *args: Any) -> None:
+            raise AssertionError("scanned again")
+
+    batch, rules = plain_batch(1, 0.0), Rules(POLICIES["ema"])
+    with (
+        patch.object(stretches_module, "machine_code", lambda: compiled),
+        patch.object(stretches_module, "LEAST_BYTES", 1),
+        patch.object(stretches_module, "LEAST", 1),
+        patch.object(stretches_module, "LEAST_EACH", 0),
+        patch.object(records_module, "RUN", 2),
+    ):
+        core = Stretched(0, PARTITIONS, EPOCH, rules, lambda _key: None)
+        core.look_ahead(batch)
+        assert batch.ahead is not None
+        with patch.object(stretches_module, "Scan", Looked):
+            core.apply(batch)
+        assert batch.ahead is None
+    assert core.stretched > 0
 
 
 @pytest.mark.parametrize("policy", ["ema", "hops"])

@@ -61,7 +61,7 @@ def scanned(*values: bytes, levels: tuple[str, ...] = LEVELS) -> Scan:
     count = len(values)
     offsets = list(range(count))
     batch = RecordBatch("t", 0, 0, count, offsets, [NOW] * count, [None] * count, [*values])
-    return Scan(batch, 0, levels, machine_code())
+    return Scan(batch, range(len(batch)), levels, machine_code())
 
 
 def is_plain(event: dict[str, Any]) -> bool:
