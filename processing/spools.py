@@ -114,8 +114,7 @@ class Spools:
 
     def _touch(self, place: Place, how: Seen | int) -> None:
         self._touched[place] = how
-        # Keys are UTF-8, whose characters have four bytes at the most.
-        self.touched_bytes += 4 * (len(place[0]) + len(place[1]) + len(place[2])) + _ROW_BYTES
+        self.touched_bytes += most_bytes(place)
 
     def drain(self) -> list[tuple[bytes, bytes]]:
         """Return the rows that changed since the last call."""
@@ -133,6 +132,12 @@ class Spools:
         if isinstance(how, int):
             return deleted(self._epoch, how)
         return encode_spool(SpoolRow(how.position, how.at), self._epoch, how.offset)
+
+
+def most_bytes(place: Place) -> int:
+    """Return the bytes of a row, at the most."""
+    # Keys are UTF-8, whose characters have four bytes at the most.
+    return 4 * (len(place[0]) + len(place[1]) + len(place[2])) + _ROW_BYTES
 
 
 def _place(key: bytes) -> Place:

@@ -18,25 +18,25 @@ from processing.events import Events
 from processing.machine_code import machine_code
 from processing.records import RecordBatch
 from processing.rows import start_key
-from processing.spools import Seen
+from processing.spools import Seen, most_bytes
 from processing.teaching import only_policy, teach
 
-SCAN_BYTES: Final = 1_000_000
-"""About as many are scanned together: what comes of them should not leave the processor's cache."""
+SCAN_BYTES: Final = 4_000_000
+"""About as many are scanned together."""
 LEAST_BYTES: Final = 100_000
 """Of a batch, about, from which on it is scanned."""
 LEAST: Final = 64
 """Events of a stretch from which on it is worth it,"""
-LEAST_EACH: Final = 12
+LEAST_EACH: Final = 3
 """and events for each of its contexts."""
 REST: Final = 32
 """Batches that are not scanned after two of which less than half could be applied at once."""
 RETRY: Final = 256
 """Records after which a stretch is tried again that could not be applied at once."""
-MOST_LANES: Final = 500
-"""Keys and spools of one stretch: their rows have 2,432 bytes each at the most."""
-MOST: Final = 4_096
-"""Events of one stretch: what comes of them should not leave the processor's cache."""
+MOST_LANE_BYTES: Final = 1_200_000
+"""Of the rows of one stretch's keys and spools, at the most."""
+MOST: Final = 16_384
+"""Events of one stretch."""
 MOST_BYTES: Final = 2_000_000
 """Of a commit's rows, about, from which on events are applied one by one: that looks at each."""
 
@@ -168,7 +168,10 @@ class Stretches(Events):
         if int(rows[:, machine_code().AT].max()) >= self._due() or self._may_close(scan, rows):
             return None
         lanes = self._lanes(scan, rows)
-        if lanes is None or len(lanes) > MOST_LANES:
+        if lanes is None:
+            return None
+        places = [scan.lane(lane.number) for lane in lanes]
+        if sum(map(most_bytes, places)) > MOST_LANE_BYTES:  # type: ignore[arg-type]
             return None
         return _Stretch(scan, rows, scan.numbers[events], scan.offsets_of(records), lanes)
 
