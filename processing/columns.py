@@ -9,7 +9,7 @@ import numpy as np
 
 from headstart.events import MAX_CLOCK_SKEW_MS
 from learners.modes import EXPLICIT, SPECULATIVE, SUGGESTION
-from processing.records import PADDING, Packed, RecordBatch, words_in
+from processing.records import WORD, Packed, RecordBatch, words_in
 
 LEAST_EVENT: Final = 160
 """Bytes: no plain event has so few."""
@@ -45,14 +45,14 @@ class Scan:
         self._lane_keys: dict[int, Key] = {}
 
     def _run(self, packed: Packed, levels: Sequence[str]) -> None:
-        compiled, size = self._compiled, len(packed.data) - PADDING
+        compiled = self._compiled
         room = int((packed.ends - packed.begins).sum()) // LEAST_EVENT + 1
         rows = np.empty((room, compiled.INTEGERS), np.int64)
         numbers = np.empty((room, compiled.NUMBERS), np.float64)
         places, lanes = np.empty((2, room, compiled.SPANS), np.int64)
         place_slots, lane_slots = np.full((2, 1 << (2 * room).bit_length()), -1, np.int64)
         taken, known_places, known_lanes = compiled.scan(
-            words_in(packed.data), packed.data[:size], packed.begins, packed.ends,
+            words_in(packed.data), packed.data, packed.begins, packed.ends,
             packed.timestamps + MAX_CLOCK_SKEW_MS, *_tables(levels, compiled),
             self.counts, rows, numbers, places, lanes, place_slots, lane_slots, _BASIS,
             np.empty(compiled.SPANS, np.int64),
@@ -132,7 +132,7 @@ def _packed(batch: RecordBatch, begin: int, end: int) -> Packed:
     values = batch.values[begin:end]
     ends = np.cumsum(np.fromiter(map(len, values), np.int64, len(values)))  # type: ignore[arg-type]
     return Packed(
-        np.frombuffer(b"".join([*values, bytes(PADDING)]), np.uint8),  # type: ignore[list-item]
+        np.frombuffer(b"".join([*values, bytes(WORD)]), np.uint8),  # type: ignore[list-item]
         np.array(batch.offsets[begin:end], np.int64),
         np.array(batch.timestamps[begin:end], np.int64),
         np.concatenate(([0], ends[:-1])),

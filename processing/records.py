@@ -93,8 +93,8 @@ class RecordBatch:
 class Packed(NamedTuple):
     """The records of a batch as columns, one entry for each; arrays that are not to be changed.
 
-    `data`: bytes, of which the last `PADDING` say nothing; `begins` and `ends` of values in it,
-    -1 where there is none; `key_begins` and `key_ends` alike.
+    `data`: bytes; `begins` and `ends` of values in it, -1 where there is none; `key_begins` and
+    `key_ends` alike.
     """
 
     data: Any
@@ -106,12 +106,13 @@ class Packed(NamedTuple):
     key_ends: Any
 
 
-PADDING: Final = 8
+WORD: Final = 8
+"""Bytes that a scanner needs behind a record to read it."""
 
 
 def words_in(data: Any) -> Any:
     """Return, for each place of some bytes that has as many behind it, the eight from there on."""
-    words = np.ndarray((max(0, len(data) - 7),), np.uint64, data, strides=(1,))
+    words = np.ndarray((max(0, len(data) - WORD + 1),), np.uint64, data, strides=(1,))
     words.flags.writeable = False
     return words
 

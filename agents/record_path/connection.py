@@ -12,9 +12,6 @@ import asyncio
 from typing import Any
 
 import aiokafka.conn
-import aiokafka.consumer.fetcher
-
-from agents.record_path.unpacking import KeptRecords
 
 
 class PieceReader(asyncio.StreamReader):
@@ -72,6 +69,5 @@ class _Protocol(aiokafka.conn.AIOKafkaProtocol):  # type: ignore[misc]
 
 
 def install() -> None:
-    """Have every connection of aiokafka that is made from now on read so; and fetches kept."""
+    """Have every connection of aiokafka that is made from now on read so."""
     aiokafka.conn.AIOKafkaProtocol = _Protocol
-    aiokafka.consumer.fetcher.MemoryRecords = KeptRecords

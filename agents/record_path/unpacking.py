@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Final
 
+import aiokafka.consumer.fetcher
 import numpy as np
 from aiokafka.codec import gzip_decode, lz4_decode, snappy_decode, zstd_decode
 from aiokafka.errors import CorruptRecordException
 from aiokafka.record.memory_records import MemoryRecords
 from aiokafka.record.util import decode_varint
 
-from processing.records import PADDING, Headers, Packed, PackedBatch, words_in
+from processing.records import WORD, Headers, Packed, PackedBatch, words_in
 
 _CODECS: Final[dict[int, Callable[[bytes], bytes]]] = {
     1: gzip_decode,
@@ -19,6 +20,10 @@ _CODECS: Final[dict[int, Callable[[bytes], bytes]]] = {
     3: lz4_decode,
     4: zstd_decode,
 }
+
+
+MOST_RECORD: Final = 2_000
+"""Bytes of a record, on average, up to which the last of a fetch need not be scanned."""
 
 
 class KeptRecords(MemoryRecords):  # type: ignore[misc]
@@ -40,28 +45,23 @@ class _Room:
     def __init__(self, records: KeptRecords, first: int, compiled: Any) -> None:
         """`first`: the offset from which on."""
         self._compiled, self.end = compiled, len(records.data)
-        self._buffer, self._used = np.empty(self.end + PADDING, np.uint8), 0
-        self.add(records.data)
-        rows = compiled.records_in(self.data(), records.cursor, self.end)
+        self.data = np.frombuffer(records.data, np.uint8)
+        self._buffer = self.data
+        rows = compiled.records_in(self.data, records.cursor, self.end)
         self.columns = np.empty((rows, compiled.COLUMNS), np.int64)
         self.state = np.array([records.cursor, 0, 0, first], np.int64)
 
-    def add(self, read: bytes) -> int:
-        """Put bytes behind what there is; return where they begin."""
-        begin, end = self._used, self._used + len(read)
-        if end + PADDING > len(self._buffer):
-            grown = np.empty(max(end + PADDING, 2 * len(self._buffer)), np.uint8)
-            grown[:begin] = self._buffer[:begin]
+    def add(self, section: bytes) -> int:
+        """Put the records of a compressed batch behind what there is; return where they begin."""
+        begin, end = len(self.data), len(self.data) + len(section)
+        if end > len(self._buffer):
+            grown = np.empty(2 * end, np.uint8)
+            grown[:begin] = self.data
             self._buffer = grown
-        self._buffer[begin:end] = np.frombuffer(read, np.uint8)
-        self._used = end
+        self._buffer[begin:end] = np.frombuffer(section, np.uint8)
+        self.data = self._buffer[:end]
+        self.data.flags.writeable = False
         return begin
-
-    def data(self, padding: int = 0) -> Any:
-        """Return the bytes, and some more that say nothing."""
-        data = self._buffer[: self._used + padding]
-        data.flags.writeable = False
-        return data
 
     def packed(self) -> Packed:
         """Return what there is."""
@@ -69,11 +69,24 @@ class _Room:
         columns = self.columns[: self.state[compiled.RECORDS]].T.copy()
         spans = (compiled.VALUE, compiled.VALUE + 1, compiled.KEY, compiled.KEY + 1)
         return Packed(
-            self.data(PADDING),
+            self._padded(len(columns[0])),
             columns[compiled.OFFSET],
             columns[compiled.TIMESTAMP],
             *(columns[span] for span in spans),
         )
+
+    def _padded(self, records: int) -> Any:
+        """Return the bytes, with a word more, which a scanner needs behind what it reads.
+
+        Without, where there are so many records that the last is not worth copying all.
+        """
+        padded, size = self._buffer[: len(self.data) + WORD], len(self.data)
+        if len(padded) < size + WORD:
+            if size < MOST_RECORD * records:
+                return self.data
+            padded = np.concatenate((self.data, np.zeros(WORD, np.uint8)))
+        padded.flags.writeable = False
+        return padded
 
 
 def unpack(source: Any, tp: Any, most_bytes: int, compiled: Any) -> tuple[PackedBatch | None, bool]:
@@ -86,9 +99,9 @@ def unpack(source: Any, tp: Any, most_bytes: int, compiled: Any) -> tuple[Packed
     begin, section = source.next_fetch_offset, 0
     room = _Room(records, begin, compiled)
     while True:
-        data = room.data()
+        words = words_in(room.data)
         why = compiled.unpack(
-            words_in(data), data, room.end, section, source._check_crcs, begin, most_bytes,
+            words, room.data, room.end, section, source._check_crcs, begin, most_bytes,
             room.state, room.columns,
         )  # fmt: skip
         records.cursor = int(room.state[compiled.CURSOR])
@@ -118,7 +131,7 @@ def _decompressed(records: KeptRecords, compiled: Any) -> bytes:
 
 def _headers(room: _Room, compiled: Any) -> dict[int, Headers]:
     """Return the headers of those records that have any, by offset."""
-    data, columns, found = room.data(), room.columns[: room.state[compiled.RECORDS]], {}
+    data, columns, found = room.data, room.columns[: room.state[compiled.RECORDS]], {}
     for row in columns[columns[:, compiled.HEADERS] >= 0].tolist():
         span = data[row[compiled.HEADERS] : row[compiled.HEADERS + 1]].tobytes()
         try:
@@ -149,3 +162,8 @@ def _text(buffer: bytearray, at: int) -> tuple[bytes | None, int]:
     if at + size > len(buffer):
         raise ValueError("a header that is cut off")
     return bytes(buffer[at : at + size]), at + size
+
+
+def install() -> None:
+    """Have fetches of every consumer of aiokafka that is made from now on kept."""
+    aiokafka.consumer.fetcher.MemoryRecords = KeptRecords

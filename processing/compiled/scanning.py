@@ -88,10 +88,11 @@ def scan(
 ) -> tuple[int, int, int]:  # fmt: skip
     """Read records, each from where it begins in `buf` up to its end.
 
-    `w`: at each place the eight bytes from there on, up to eight beyond the last. `latest`: the
-    highest timestamp that each record's events may have, Unix ms. `levels`: of each, which of
-    `TOP_LEVELS` it is, or -1, and its span in `names`. Slots are -1, a power of two of them, and
-    more than rows; `basis` is what hashes begin with, nobody's to guess; `row` is scratch.
+    `w`: at each place the eight bytes from there on, where there are so many: a record behind whose
+    end there are fewer is not read. `latest`: the highest timestamp that each record's events may
+    have, Unix ms. `levels`: of each, which of `TOP_LEVELS` it is, or -1, and its span in `names`.
+    Slots are -1, a power of two of them, and more than rows; `basis` is what hashes begin with,
+    nobody's to guess; `row` is scratch.
 
     Fill `counts` with the number of each record's events, -1 where one is not plain; `rows` and
     `numbers` of every event; the spans of the first of each place, and of each lane (tenant,
@@ -103,7 +104,7 @@ def scan(
         begin, end, before = begins[record], ends[record], taken
         framed = begin < end and buf[begin] == LEFT
         at = begin + 1 if framed else begin
-        plain = not (framed and end - begin > MAX_FRAME_BYTES)
+        plain = end < w.size and not (framed and end - begin > MAX_FRAME_BYTES)
         while plain:
             if taken >= numbers.shape[0]:
                 plain = False

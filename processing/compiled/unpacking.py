@@ -1,8 +1,8 @@
 """Compiled: the record batches of a fetch, as Kafka sends them, to columns.
 
-Format 2 of record batches (Kafka protocol guide, "Record Batch"). Plain ones are taken, checksum
-and all; whatever is compressed, of a transaction, a control batch, older, or wrong, is left where
-it is, for aiokafka's own code.
+Format 2 of record batches (Kafka protocol guide, "Record Batch"). What is compressed somebody else
+has to decompress; what is of a transaction, a control batch, older, or wrong, is left where it is,
+for aiokafka's own code.
 """
 
 # ruff: noqa: PLR0913, PLR0917 - compiled: branches are flat
@@ -154,7 +154,7 @@ def intact(words: Any, data: Any, at: int, end: int) -> bool:
 def records_in(data: Any, at: int, end: int) -> int:
     """Return how many records there may be in the batches from a cursor on."""
     count = 0
-    while at + HEADER <= end:
+    while at + BEFORE_LENGTH <= end:
         stop = at + BEFORE_LENGTH + number(data, at + 8, 4)
         if stop > end or stop < at + HEADER:
             break
@@ -180,15 +180,17 @@ def unpack(
     """
     while True:
         at = state[CURSOR]
-        if at + HEADER > end:
+        if at + BEFORE_LENGTH > end:
             return ALL
         stop = at + BEFORE_LENGTH + number(data, at + 8, 4)
         if stop > end:
             return ALL  # the broker cut it off
         if state[VALUE_BYTES] >= most:
             return FULL
+        if stop < at + HEADER or data[at + _MAGIC] != 2:
+            return OTHER
         attributes, count = number(data, at + ATTRIBUTES, 2), number(data, at + _COUNT, 4)
-        if data[at + _MAGIC] != 2 or attributes & _UNUSUAL or stop < at + HEADER:
+        if attributes & _UNUSUAL:
             return OTHER
         packed = attributes & CODEC != 0
         if packed and section == 0:

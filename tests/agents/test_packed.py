@@ -1,0 +1,112 @@
+"""A fetch that compiled code unpacked is applied as the same records in lists are."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from types import SimpleNamespace
+from typing import Any
+from unittest.mock import patch
+
+import pytest
+from aiokafka.record.default_records import DefaultRecordBatchBuilder
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from agents.compiling import load
+from agents.record_path.unpacking import KeptRecords, unpack
+from processing import records as records_module
+from processing import stretches as stretches_module
+from processing.machine_code import machine_code
+from processing.partition import Partition
+from processing.records import PackedBatch, RecordBatch
+from tests.processing.test_runs import batches, commits, plain_batch, rules_of
+
+
+@pytest.fixture(scope="module")
+def compiled() -> Any:
+    """The compiled code, as a worker has it."""
+    assert load()
+    return machine_code()
+
+
+def as_sent(batch: RecordBatch, draw: random.Random) -> bytes:
+    """Return the records of a batch as record batches of Kafka, compressed or not."""
+    sent, begin = b"", 0
+    while begin < len(batch):
+        end = min(len(batch), begin + draw.choice([1, 5, 60]))
+        base, codec = batch.offsets[begin], draw.choice([0, 0, 1, 2, 3, 4])
+        builder = DefaultRecordBatchBuilder(
+            magic=2, compression_type=codec, is_transactional=False, producer_id=-1,
+            producer_epoch=-1, base_sequence=-1, batch_size=1 << 24,
+        )  # fmt: skip
+        for at in range(begin, end):
+            offset = batch.offsets[at]
+            headers = list(batch.headers.get(offset, ()))
+            builder.append(
+                offset - base, batch.timestamps[at], batch.keys[at], batch.values[at], headers
+            )
+        raw = builder.build()
+        raw[:8] = base.to_bytes(8, "big")
+        sent, begin = sent + bytes(raw), end
+    return sent
+
+
+def packed(batch: RecordBatch, draw: random.Random, compiled: Any) -> PackedBatch:
+    """Return a batch as it comes from a broker."""
+    records = KeptRecords(as_sent(batch, draw))
+    source = SimpleNamespace(_records=records, _check_crcs=True, next_fetch_offset=batch.begin)
+    place = SimpleNamespace(topic=batch.topic, partition=batch.partition)
+    found, left = unpack(source, place, 1 << 30, compiled)
+    assert found is not None
+    assert not left
+    found.end = batch.end
+    return found
+
+
+def short(log: Sequence[RecordBatch], rules: Any, compiled: Any, *, ahead: bool) -> Any:
+    with (
+        patch.object(stretches_module, "machine_code", lambda: compiled),
+        patch.object(stretches_module, "LEAST_BYTES", 1),
+        patch.object(stretches_module, "LEAST", 1),
+        patch.object(stretches_module, "LEAST_EACH", 0),
+        patch.object(records_module, "RUN", 2),
+    ):
+        return commits(Partition, log, rules, ahead=ahead)[0]
+
+
+@pytest.mark.parametrize("policy", ["ema", "hops"])
+@settings(max_examples=25, deadline=None)
+@given(seed=st.integers(0, 10**9), ahead=st.booleans(), dropped=st.integers(0, 9))
+def test_it_gives_the_same_commits(
+    compiled: Any, policy: str, seed: int, ahead: bool, dropped: int
+) -> None:
+    draw, rules = random.Random(seed), rules_of(seed, policy)
+    log = [plain_batch(seed, 0.0), *batches(seed, 60)]
+    for place, batch in enumerate(log[1:], 1):  # the plain one comes before them
+        log[place] = RecordBatch(
+            batch.topic, batch.partition, batch.begin + 1_000, batch.end + 1_000,
+            [offset + 1_000 for offset in batch.offsets], batch.timestamps, batch.keys,
+            batch.values, {offset + 1_000: said for offset, said in batch.headers.items()},
+        )  # fmt: skip
+    fetched = [packed(batch, draw, compiled) for batch in log]
+    for place in range(0, len(log), 3):
+        for each in (log[place], fetched[place]):
+            each.drop_before(each.begin + dropped)
+    kept = [place for place, batch in enumerate(log) if len(batch)]
+    expected = short([log[place] for place in kept], rules, None, ahead=False)
+    assert short([fetched[place] for place in kept], rules, compiled, ahead=ahead) == expected
+
+
+def test_it_holds_what_the_records_hold(compiled: Any) -> None:
+    for seed in range(20):
+        for batch in batches(seed, 60):
+            found = packed(batch, random.Random(seed), compiled)
+            assert found.size == batch.size
+            sizes = [found.size_at(place) for place in range(len(found))]
+            assert sizes == [batch.size_at(place) for place in range(len(batch))]
+            assert [tuple(each) for each in found.headers.values()] == [
+                tuple(each) for each in batch.headers.values()
+            ]
+            assert (found.offsets, found.timestamps) == (batch.offsets, batch.timestamps)
+            assert (found.keys, found.values) == (batch.keys, batch.values)
