@@ -20,7 +20,8 @@ import structlog
 from processing.chains import Chain, Context
 from processing.columns import Scan
 from processing.machine_code import lend, machine_code
-from processing.records import RecordBatch, words_in
+from processing.packed import words_in
+from processing.records import RecordBatch
 from processing.teaching import teach
 
 log = structlog.get_logger()

@@ -9,7 +9,8 @@ import numpy as np
 
 from headstart.events import MAX_CLOCK_SKEW_MS
 from learners.modes import EXPLICIT, SPECULATIVE, SUGGESTION
-from processing.records import WORD, Packed, RecordBatch, words_in
+from processing.packed import WORD, Packed, words_in
+from processing.records import RecordBatch
 
 LEAST_EVENT: Final = 160
 """Bytes: no plain event has so few."""

@@ -11,7 +11,7 @@ from typing import Any, Final
 from aiokafka.consumer.fetcher import READ_COMMITTED
 from aiokafka.errors import CorruptRecordException
 
-from agents.record_path.unpacking import KeptRecords, unpack
+from agents.record_path.kept import KeptRecords
 from processing.machine_code import machine_code
 from processing.records import RecordBatch
 
@@ -19,6 +19,10 @@ MOST_BYTES: Final = 4_194_304
 """Record values in one batch, and one Kafka batch more: all that a fetch brings where nothing is
 compressed. A compressed one may hold ten times as much, too much to wait or to be applied at once:
 a worker that gets little CPU would stand still for longer than its session, and again after it."""
+
+LEAST_BYTES: Final = 20_000
+"""Of a fetch, as it is sent, from which on compiled code unpacks it: a call takes 20 us, and what
+is little is not scanned anyway."""
 
 
 def drain(fetched: Any, most_bytes: int = MOST_BYTES) -> RecordBatch | None:
@@ -51,11 +55,15 @@ def _unpacked(source: Any, tp: Any, most_bytes: int) -> tuple[RecordBatch | None
     """Return what there is, None for nothing; whether something is left that can be taken later."""
     compiled = machine_code()
     begin = source.next_fetch_offset
-    if compiled is not None and isinstance(source._records, KeptRecords):
+    records = source._records
+    if compiled is not None and type(records) is KeptRecords and len(records.data) >= LEAST_BYTES:
+        # Not before: it takes numpy, which only who has compiled code needs.
+        from agents.record_path.unpacking import unpack
+
         packed, rest = unpack(source, tp, most_bytes, compiled)
         if packed is not None or not rest:
             return packed, rest
-        source._records = source._records.rest()
+        source._records = records.rest()
     batch = RecordBatch(tp.topic, tp.partition, begin, begin, [], [], [], [])
     rest = _unpack(source, batch, most_bytes)
     batch.end = source.next_fetch_offset

@@ -17,7 +17,7 @@ from faust.transport.drivers.aiokafka import Transport as StockTransport
 from faust.types import TP, ConsumerMessage
 
 from agents.lane import end_process
-from agents.record_path import connection, unpacking
+from agents.record_path import connection, kept
 from agents.record_path.fetch import fetched_records
 from processing.records import RecordBatch
 from topics.admin import describe_topics
@@ -56,7 +56,7 @@ class ConsumerThread(AIOKafkaConsumerThread):  # type: ignore[misc]
 
     def _create_worker_consumer(self, transport: Any) -> Any:
         connection.install()
-        unpacking.install()
+        kept.install()
         consumer = super()._create_worker_consumer(transport)
         consumer._fetch_max_wait_ms = FETCH_WAIT_MS
         consumer._fetch_min_bytes = self.app.gather_bytes

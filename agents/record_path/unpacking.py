@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Final
 
-import aiokafka.consumer.fetcher
 import numpy as np
 from aiokafka.codec import gzip_decode, lz4_decode, snappy_decode, zstd_decode
 from aiokafka.errors import CorruptRecordException
-from aiokafka.record.memory_records import MemoryRecords
 from aiokafka.record.util import decode_varint
 
-from processing.records import WORD, Headers, Packed, PackedBatch, words_in
+from agents.record_path.kept import KeptRecords
+from processing.packed import WORD, Packed, PackedBatch, words_in
+from processing.records import Headers
 
 _CODECS: Final[dict[int, Callable[[bytes], bytes]]] = {
     1: gzip_decode,
@@ -24,19 +24,6 @@ _CODECS: Final[dict[int, Callable[[bytes], bytes]]] = {
 
 MOST_RECORD: Final = 2_000
 """Bytes of a record, on average, up to which the last of a fetch need not be scanned."""
-
-
-class KeptRecords(MemoryRecords):  # type: ignore[misc]
-    """The records of a fetch, with what they are read from, and how far they have been."""
-
-    def __init__(self, data: bytes) -> None:
-        """`data`: record batches, the last perhaps cut off."""
-        super().__init__(data)
-        self.data, self.cursor = data, 0
-
-    def rest(self) -> MemoryRecords:
-        """Return what has not been read, for aiokafka to read."""
-        return MemoryRecords(self.data[self.cursor :])
 
 
 class _Room:
@@ -162,8 +149,3 @@ def _text(buffer: bytearray, at: int) -> tuple[bytes | None, int]:
     if at + size > len(buffer):
         raise ValueError("a header that is cut off")
     return bytes(buffer[at : at + size]), at + size
-
-
-def install() -> None:
-    """Have fetches of every consumer of aiokafka that is made from now on kept."""
-    aiokafka.consumer.fetcher.MemoryRecords = KeptRecords

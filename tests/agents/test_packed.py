@@ -14,12 +14,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from agents.compiling import load
-from agents.record_path.unpacking import KeptRecords, unpack
+from agents.record_path.kept import KeptRecords
+from agents.record_path.unpacking import unpack
 from processing import records as records_module
 from processing import stretches as stretches_module
 from processing.machine_code import machine_code
+from processing.packed import PackedBatch
 from processing.partition import Partition
-from processing.records import PackedBatch, RecordBatch
+from processing.records import RecordBatch
 from tests.processing.test_runs import batches, commits, plain_batch, rules_of
 
 

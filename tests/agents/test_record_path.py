@@ -27,9 +27,10 @@ from hypothesis import strategies as st
 from agents.compiling import load
 from agents.record_path import drain as drain_module
 from agents.record_path.drain import MOST_BYTES, drain
-from agents.record_path.unpacking import KeptRecords
+from agents.record_path.kept import KeptRecords
 from processing.machine_code import machine_code
-from processing.records import PackedBatch
+from processing.packed import PackedBatch
+from processing.records import RecordBatch
 
 TP = TopicPartition("source", 3)
 
@@ -41,6 +42,7 @@ def unpacking(request: pytest.FixtureRequest) -> Iterator[str]:
     how = None if request.param == "python" else machine_code()
     with pytest.MonkeyPatch.context() as patching:
         patching.setattr(drain_module, "machine_code", lambda: how)
+        patching.setattr(drain_module, "LEAST_BYTES", 0)
         yield request.param
 
 
@@ -340,6 +342,14 @@ def test_compiled_code_unpacks_what_is_plain(unpacking: str) -> None:
         assert batch.values == [b"v1", b"v0", b"v0", b"v4"]
 
     asyncio.run(body())
+
+
+@in_loop
+def test_of_a_small_fetch_it_is_not_worth_it() -> None:
+    fetched, _assignment = result(write([data(0, 1)], first=0), 0, READ_COMMITTED)
+    with pytest.MonkeyPatch.context() as patching:
+        patching.setattr(drain_module, "LEAST_BYTES", 20_000)
+        assert type(drain(fetched)) is RecordBatch
 
 
 @in_loop

@@ -1,0 +1,89 @@
+"""The records of a fetch as columns, and the batch that has them."""
+
+from __future__ import annotations
+
+from typing import Any, Final, NamedTuple
+
+import numpy as np
+
+from processing.records import Headers, RecordBatch
+
+WORD: Final = 8
+"""Bytes that a scanner needs behind a record to read it."""
+
+
+def words_in(data: Any) -> Any:
+    """Return, for each place of some bytes that has as many behind it, the eight from there on."""
+    words = np.ndarray((max(0, len(data) - WORD + 1),), np.uint64, data, strides=(1,))
+    words.flags.writeable = False
+    return words
+
+
+class Packed(NamedTuple):
+    """The records of a batch as columns, one entry for each; arrays that are not to be changed.
+
+    `data`: bytes; `begins` and `ends` of values in it, -1 where there is none; `key_begins` and
+    `key_ends` alike.
+    """
+
+    data: Any
+    offsets: Any
+    timestamps: Any
+    begins: Any
+    ends: Any
+    key_begins: Any
+    key_ends: Any
+
+
+class PackedBatch(RecordBatch):
+    """A batch whose keys and values become objects only where somebody asks for them."""
+
+    def __init__(
+        self, topic: str, partition: int, begin: int, end: int, packed: Packed,
+        headers: dict[int, Headers],
+    ) -> None:  # fmt: skip
+        self.topic, self.partition, self.begin, self.end = topic, partition, begin, end
+        self.offsets, self.timestamps = packed.offsets.tolist(), packed.timestamps.tolist()
+        self.headers, self.ahead = headers, None
+        self._packed: Packed | None = packed
+        self._size = int((packed.ends - packed.begins).sum())
+
+    @property
+    def packed(self) -> Packed | None:
+        """The columns, as long as nothing was taken from the lists."""
+        return self._packed
+
+    @property
+    def size(self) -> int:
+        """Bytes of all values together."""
+        return super().size if self._packed is None else self._size
+
+    def size_at(self, position: int) -> int:
+        """Return the bytes of the value at a position."""
+        packed = self._packed
+        if packed is None:
+            return super().size_at(position)
+        return int(packed.ends[position]) - int(packed.begins[position])
+
+    def __getattr__(self, name: str) -> Any:
+        """Make the list of keys or values: it is not there yet."""
+        packed = self._packed
+        if name == "values" and packed is not None:
+            self.values = _pieces(packed.data, packed.begins, packed.ends)
+            return self.values
+        if name == "keys" and packed is not None:
+            self.keys = _pieces(packed.data, packed.key_begins, packed.key_ends)
+            return self.keys
+        raise AttributeError(name)
+
+    def _drop(self, positions: slice) -> None:
+        super()._drop(positions)
+        self._packed = None
+
+
+def _pieces(data: Any, begins: Any, ends: Any) -> list[bytes | None]:
+    every = memoryview(data)
+    return [
+        bytes(every[begin:end]) if begin >= 0 else None
+        for begin, end in zip(begins.tolist(), ends.tolist(), strict=True)
+    ]
