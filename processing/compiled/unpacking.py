@@ -110,11 +110,13 @@ def read_records(
         stop = at + length
         if at < 0 or length < 0 or stop > end:
             return False
-        later, at = varint(data, at + 1, stop)  # past the attributes
+        if at >= stop or data[at] != 0:  # attributes, of which Kafka has none
+            return False
+        later, at = varint(data, at + 1, stop)
         if at < 0:
             return False
         delta, at = varint(data, at, stop)
-        if at < 0:
+        if at < 0 or delta < 0:
             return False
         key, key_at = varint(data, at, stop)
         if key_at < 0 or key > stop - key_at:

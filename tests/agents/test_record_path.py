@@ -21,7 +21,7 @@ from aiokafka.errors import CorruptRecordException
 from aiokafka.record.default_records import DefaultRecordBatchBuilder
 from aiokafka.record.util import calc_crc32c
 from aiokafka.structs import TopicPartition
-from hypothesis import event, given, settings
+from hypothesis import event, example, given, settings
 from hypothesis import strategies as st
 
 from agents.compiling import load
@@ -286,6 +286,11 @@ def test_equal_to_the_stock_path(
     changes=st.lists(
         st.tuples(st.integers(0, 400), st.sampled_from([0, 1, 2, 0x7F, 0x80, 0xFF])), max_size=3
     ),
+)
+@example(batches=[Batch(((0, 0, None, None), (1, 0, None, None)), 1, 0)], changes=[(1, 0x80)])
+@example(
+    batches=[Batch(((0, 9, None, None), (1, 9, None, None, [("a", b"a")])), 1, 0)],
+    changes=[(10, 1), (14, 0x80)],
 )
 @in_loop
 def test_records_that_are_malformed_are_read_as_aiokafka_reads_them(
