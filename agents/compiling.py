@@ -28,7 +28,7 @@ log = structlog.get_logger()
 
 COMPILE_S: Final = 600.0
 _MODULE: Final = "processing.compiled"
-_SOURCES: Final = ("processing/compiled", "learners")
+_SOURCES: Final = (_MODULE.replace(".", "/"), "learners")
 
 
 def load() -> bool:

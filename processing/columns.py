@@ -138,7 +138,6 @@ def _packed(batch: RecordBatch, begin: int, end: int) -> Packed:
         np.array(batch.timestamps[begin:end], np.int64),
         np.concatenate(([0], ends[:-1])),
         ends,
-        *(None, None),
     )
 
 

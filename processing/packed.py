@@ -22,8 +22,7 @@ def words_in(data: Any) -> Any:
 class Packed(NamedTuple):
     """The records of a batch as columns, one entry for each; arrays that are not to be changed.
 
-    `data`: bytes; `begins` and `ends` of values in it, -1 where there is none; `key_begins` and
-    `key_ends` alike.
+    `data`: bytes; `begins` and `ends` of values in it, -1 where there is none.
     """
 
     data: Any
@@ -31,8 +30,6 @@ class Packed(NamedTuple):
     timestamps: Any
     begins: Any
     ends: Any
-    key_begins: Any
-    key_ends: Any
 
 
 class PackedBatch(RecordBatch):
@@ -40,13 +37,14 @@ class PackedBatch(RecordBatch):
 
     def __init__(
         self, topic: str, partition: int, begin: int, end: int, packed: Packed,
-        headers: dict[int, Headers],
+        key_begins: Any, key_ends: Any, headers: dict[int, Headers],
     ) -> None:  # fmt: skip
+        """`key_begins` and `key_ends`: of keys in the bytes of `packed`, as there of values."""
         self.topic, self.partition, self.begin, self.end = topic, partition, begin, end
         self.offsets, self.timestamps = packed.offsets.tolist(), packed.timestamps.tolist()
         self.headers, self.ahead = headers, None
         self._packed: Packed | None = packed
-        self._size = int((packed.ends - packed.begins).sum())
+        self._keys = key_begins, key_ends
 
     @property
     def packed(self) -> Packed | None:
@@ -56,7 +54,8 @@ class PackedBatch(RecordBatch):
     @property
     def size(self) -> int:
         """Bytes of all values together."""
-        return super().size if self._packed is None else self._size
+        packed = self._packed
+        return super().size if packed is None else int((packed.ends - packed.begins).sum())
 
     def size_at(self, position: int) -> int:
         """Return the bytes of the value at a position."""
@@ -72,7 +71,7 @@ class PackedBatch(RecordBatch):
             self.values = _pieces(packed.data, packed.begins, packed.ends)
             return self.values
         if name == "keys" and packed is not None:
-            self.keys = _pieces(packed.data, packed.key_begins, packed.key_ends)
+            self.keys = _pieces(packed.data, *self._keys)
             return self.keys
         raise AttributeError(name)
 

@@ -65,13 +65,13 @@ def _unpacked(source: Any, tp: Any, most_bytes: int) -> tuple[RecordBatch | None
             return packed, rest
         source._records = records.rest()
     batch = RecordBatch(tp.topic, tp.partition, begin, begin, [], [], [], [])
-    rest = _unpack(source, batch, most_bytes)
+    rest = _record_by_record(source, batch, most_bytes)
     batch.end = source.next_fetch_offset
     return (batch if batch.offsets else None), rest
 
 
-def _unpack(source: Any, batch: RecordBatch, most_bytes: int) -> bool:
-    """Return whether something is left that can be taken later."""
+def _record_by_record(source: Any, batch: RecordBatch, most_bytes: int) -> bool:
+    """Append what aiokafka's own code reads; return whether something is left for later."""
     records, size = source._records, 0
     while records.has_next():
         if size >= most_bytes:

@@ -50,16 +50,21 @@ class _Room:
         self.data.flags.writeable = False
         return begin
 
-    def packed(self) -> Packed:
-        """Return what there is."""
+    def batch(self, tp: Any, begin: int, end: int) -> PackedBatch:
+        """Return what there is, fetched from offset `begin` on; `end` is the next to fetch."""
         compiled = self._compiled
-        columns = self.columns[: self.state[compiled.RECORDS]].T.copy()
-        spans = (compiled.VALUE, compiled.VALUE + 1, compiled.KEY, compiled.KEY + 1)
-        return Packed(
-            self._padded(len(columns[0])),
+        rows = self.columns[: self.state[compiled.RECORDS]]
+        columns = rows.T.copy()
+        packed = Packed(
+            self._padded(len(rows)),
             columns[compiled.OFFSET],
             columns[compiled.TIMESTAMP],
-            *(columns[span] for span in spans),
+            *columns[compiled.VALUE : compiled.VALUE + 2],
+        )
+        key_begins, key_ends = columns[compiled.KEY : compiled.KEY + 2]
+        headers = _headers(rows, self.data, compiled)
+        return PackedBatch(
+            tp.topic, tp.partition, begin, end, packed, key_begins, key_ends, headers
         )
 
     def _padded(self, records: int) -> Any:
@@ -101,8 +106,7 @@ def unpack(source: Any, tp: Any, most_bytes: int, compiled: Any) -> tuple[Packed
     left = why != compiled.ALL
     if not room.state[compiled.RECORDS]:
         return None, left
-    end, headers = source.next_fetch_offset, _headers(room, compiled)
-    return PackedBatch(tp.topic, tp.partition, begin, end, room.packed(), headers), left
+    return room.batch(tp, begin, source.next_fetch_offset), left
 
 
 def _decompressed(records: KeptRecords, compiled: Any) -> bytes:
@@ -116,10 +120,10 @@ def _decompressed(records: KeptRecords, compiled: Any) -> bytes:
         return b""
 
 
-def _headers(room: _Room, compiled: Any) -> dict[int, Headers]:
+def _headers(rows: Any, data: Any, compiled: Any) -> dict[int, Headers]:
     """Return the headers of those records that have any, by offset."""
-    data, columns, found = room.data, room.columns[: room.state[compiled.RECORDS]], {}
-    for row in columns[columns[:, compiled.HEADERS] >= 0].tolist():
+    found = {}
+    for row in rows[rows[:, compiled.HEADERS] >= 0].tolist():
         span = data[row[compiled.HEADERS] : row[compiled.HEADERS + 1]].tobytes()
         try:
             found[row[compiled.OFFSET]] = _read_headers(span)

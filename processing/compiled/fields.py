@@ -11,7 +11,7 @@ MAX_IDENTIFIER, MAX_SPOOL, MAX_TIMESTAMP = 256, 64, 253_402_300_799_999
 """The contract's limits, as numbers: what is compiled is kept as long as these files are the same,
 and sees no other. A test compares them."""
 LARGEST_MS: Final = 1e11
-"""Times above are the decoder's, which counts without end: 4,096 of these, in µs, fit 63 bits."""
+"""Times above are the decoder's, which counts without end: a stretch of these fits 63 bits."""
 MOST_LEVELS: Final = 6
 TOP_LEVELS: Final = ("user_id", "agent_id", "session_id", "tool_id")
 """Levels that are fields of the event itself."""
