@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import AsyncIterator, Sequence
 from typing import TYPE_CHECKING, Final
@@ -80,6 +81,8 @@ class Ownership:
         parts: list[Slice] = []
         begun = started()
         for _tp, batch in batches:
+            if batch.ahead is not None:
+                await asyncio.wrap_future(batch.ahead)
             position = 0
             while True:
                 begin, position = position, self.core.apply(batch, position)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Any, Final
 
@@ -70,6 +71,7 @@ class ThresholdRuntime:
         self._owned: dict[TP, Ownership] = {}
         self._intake: Intake[TP] | None = None
         self._generation = -1
+        self._scanner = ThreadPoolExecutor(1, "scanner")
         self._tasks: list[asyncio.Task[None]] = []
 
     async def positions(self, assigned: set[TP], committed: Mapping[TP, int]) -> Mapping[TP, int]:
@@ -149,9 +151,11 @@ class ThresholdRuntime:
             await owned.lane.put(tp, batch)
 
     def look_ahead(self, tp: TP, batch: RecordBatch) -> None:
-        """Scan a batch while another one has its turn: in the thread that fetches."""
-        if (owned := self._owned.get(tp)) is not None:
-            owned.core.look_ahead(batch)
+        """Scan a batch while another one has its turn, and others are fetched."""
+        owned = self._owned.get(tp)
+        scan = None if owned is None else owned.core.look_ahead(batch)
+        if scan is not None:
+            batch.ahead = self._scanner.submit(scan)
 
     def idle(self) -> dict[TP, int]:
         """Return the next offset of each partition that nothing waits or works for."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Sequence
+from concurrent.futures import Future
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
@@ -37,8 +38,8 @@ class RecordBatch:
     keys: list[bytes | None]
     values: list[bytes | None]
     headers: dict[int, Headers] = field(default_factory=dict)
-    ahead: Any = field(default=None, init=False, repr=False, compare=False)
-    """What a scanner found in all of it, where one looked before it was its turn."""
+    ahead: Future[Any] | None = field(default=None, init=False, repr=False, compare=False)
+    """What a scanner finds in all of it, where one looks before it is its turn."""
 
     @property
     def packed(self) -> Packed | None:

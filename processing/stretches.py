@@ -6,8 +6,7 @@ a context, spool or position that is not simply the next, an end that is due, a 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from contextlib import suppress
+from collections.abc import Callable, Sequence
 from typing import Any, Final, NamedTuple
 
 import numpy as np
@@ -125,7 +124,8 @@ class Stretches(Events):
         if self._resting:
             self._resting -= begin == 0
             return None
-        scan, batch.ahead = batch.ahead, None
+        ahead, batch.ahead = batch.ahead, None
+        scan = None if ahead is None else ahead.result()
         if scan is None:
             records = range(begin, batch.piece(begin, SCAN_BYTES))
             try:
@@ -137,12 +137,22 @@ class Stretches(Events):
         self._later = scan.end if len(scan.rows) < LEAST_EACH * scan.places else 0
         return scan
 
-    def look_ahead(self, batch: RecordBatch) -> None:
-        """Scan a batch that will be applied, if that is worth it; in whatever thread."""
+    def look_ahead(self, batch: RecordBatch) -> Callable[[], Scan | None] | None:
+        """Return what scans a batch, in whatever thread, before it is applied; None: not worth it.
+
+        What that returns is the result of `RecordBatch.ahead`.
+        """
         if self._resting or batch.headers or not self._can_be_scanned(batch, 0):
-            return
-        with suppress(TypeError):
-            batch.ahead = Scan(batch, range(len(batch)), self._contexts.levels, machine_code())
+            return None
+        records, levels, compiled = range(len(batch)), self._contexts.levels, machine_code()
+
+        def scan() -> Scan | None:
+            try:
+                return Scan(batch, records, levels, compiled)
+            except TypeError:  # a record without a value: looked at one by one
+                return None
+
+        return scan
 
     def _can_be_scanned(self, batch: RecordBatch, begin: int) -> bool:
         compiled = machine_code()

@@ -245,7 +245,7 @@ def commits(
     for batch in log:
         position = 0
         if ahead:
-            core.look_ahead(batch)
+            batch.ahead = core.look_ahead(batch)
         while position < len(batch):
             position = core.apply(batch, position)
             found.append(core.commit())
@@ -329,8 +329,10 @@ def test_what_was_looked_at_ahead_is_not_looked_at_again(compiled: Any) -> None:
         patch.object(records_module, "RUN", 2),
     ):
         core = Stretched(0, PARTITIONS, EPOCH, rules, lambda _key: None)
-        core.look_ahead(batch)
-        assert batch.ahead is not None
+        scan = core.look_ahead(batch)
+        assert scan is not None
+        found = scan()
+        batch.ahead = lambda: found
         with patch.object(stretches_module, "Scan", Looked):
             core.apply(batch)
         assert batch.ahead is None
