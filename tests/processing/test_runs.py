@@ -9,6 +9,7 @@ from __future__ import annotations
 import random
 from collections import Counter
 from collections.abc import Sequence
+from concurrent.futures import Future
 from typing import Any
 from unittest.mock import patch
 
@@ -245,7 +246,7 @@ def commits(
     for batch in log:
         position = 0
         if ahead:
-            batch.ahead = core.look_ahead(batch)
+            look_ahead(core, batch)
         while position < len(batch):
             position = core.apply(batch, position)
             found.append(core.commit())
@@ -254,6 +255,13 @@ def commits(
                 core = kind(0, PARTITIONS, EPOCH, rules, table.get)
                 core.restore(list(table.items()))
     return found, core
+
+
+def look_ahead(core: Partition, batch: RecordBatch) -> None:
+    """Scan a batch before it is applied, as another thread would have done by then."""
+    if (scan := core.look_ahead(batch)) is not None:
+        batch.ahead = Future()
+        batch.ahead.set_result(scan())
 
 
 def the_long_way(log: Sequence[RecordBatch], rules: Rules, restarts: int) -> list[Commit]:
@@ -329,10 +337,8 @@ def test_what_was_looked_at_ahead_is_not_looked_at_again(compiled: Any) -> None:
         patch.object(records_module, "RUN", 2),
     ):
         core = Stretched(0, PARTITIONS, EPOCH, rules, lambda _key: None)
-        scan = core.look_ahead(batch)
-        assert scan is not None
-        found = scan()
-        batch.ahead = lambda: found
+        look_ahead(core, batch)
+        assert batch.ahead is not None
         with patch.object(stretches_module, "Scan", Looked):
             core.apply(batch)
         assert batch.ahead is None
