@@ -22,7 +22,7 @@ from processing.machine_code import machine_code
 from processing.packed import PackedBatch
 from processing.partition import Partition
 from processing.records import RecordBatch
-from tests.processing.test_runs import batches, commits, plain_batch, rules_of
+from tests.processing.mixtures import batches, commits, plain_batch, rules_of
 
 
 @pytest.fixture(scope="module")
