@@ -6,7 +6,6 @@ import random
 from collections.abc import Sequence
 from types import SimpleNamespace
 from typing import Any
-from unittest.mock import patch
 
 import pytest
 from aiokafka.record.default_records import DefaultRecordBatchBuilder
@@ -16,13 +15,11 @@ from hypothesis import strategies as st
 from agents.compiling import load
 from agents.record_path.kept import KeptRecords
 from agents.record_path.unpacking import unpack
-from processing import records as records_module
-from processing import stretches as stretches_module
 from processing.machine_code import machine_code
 from processing.packed import PackedBatch
 from processing.partition import Partition
 from processing.records import RecordBatch
-from tests.processing.mixtures import batches, commits, plain_batch, rules_of
+from tests.processing.mixtures import batches, commits, plain_batch, rules_of, stretches_of
 
 
 @pytest.fixture(scope="module")
@@ -67,13 +64,7 @@ def packed(batch: RecordBatch, draw: random.Random, compiled: Any) -> PackedBatc
 
 
 def short(log: Sequence[RecordBatch], rules: Any, compiled: Any, *, ahead: bool) -> Any:
-    with (
-        patch.object(stretches_module, "machine_code", lambda: compiled),
-        patch.object(stretches_module, "LEAST_BYTES", 1),
-        patch.object(stretches_module, "LEAST", 1),
-        patch.object(stretches_module, "LEAST_EACH", 0),
-        patch.object(records_module, "RUN", 2),
-    ):
+    with stretches_of(compiled):
         return commits(Partition, log, rules, ahead=ahead)[0]
 
 

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import random
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import Future
+from contextlib import contextmanager
 from typing import Any
+from unittest.mock import patch
 
 import msgspec
 import orjson
@@ -14,6 +16,8 @@ import orjson
 from headstart.contexts import context_paths
 from headstart.frames import encode_frame
 from learners.registry import POLICIES
+from processing import records as records_module
+from processing import stretches as stretches_module
 from processing.partition import Commit, Partition
 from processing.placement import owner
 from processing.records import Headers, RecordBatch
@@ -224,3 +228,16 @@ def look_ahead(core: Partition, batch: RecordBatch) -> None:
     if (scan := core.look_ahead(batch)) is not None:
         batch.ahead = Future()
         batch.ahead.set_result(scan())
+
+
+@contextmanager
+def stretches_of(compiled: Any) -> Iterator[None]:
+    """Let stretches be tried however little they hold, with this compiled code; None: without."""
+    with (
+        patch.object(stretches_module, "machine_code", lambda: compiled),
+        patch.object(stretches_module, "LEAST_BYTES", 1),
+        patch.object(stretches_module, "LEAST", 1),
+        patch.object(stretches_module, "LEAST_EACH", 0),
+        patch.object(records_module, "RUN", 2),
+    ):
+        yield

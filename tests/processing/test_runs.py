@@ -32,6 +32,7 @@ from tests.processing.mixtures import (
     look_ahead,
     plain_batch,
     rules_of,
+    stretches_of,
 )
 
 POLICIES_TRIED = ("ema", "td", "sliding", "gradient", "hedge", "hops", "histogram", "meta", "fixed")
@@ -116,13 +117,9 @@ def test_stretches_give_the_commits_of_the_long_way(
 ) -> None:
     log, rules = batches(seed, 100), rules_of(seed, policy)
     with (
-        patch.object(stretches_module, "machine_code", lambda: compiled),
-        patch.object(stretches_module, "LEAST_BYTES", 1),
-        patch.object(stretches_module, "LEAST", 1),
-        patch.object(stretches_module, "LEAST_EACH", 0),
+        stretches_of(compiled),
         patch.object(stretches_module, "MOST", most),
         patch.object(stretches_module, "MOST_BYTES", room),
-        patch.object(records_module, "RUN", 2),
     ):
         short, _core = commits(Partition, log, rules, restarts, ahead=ahead)
         assert short == the_long_way(log, rules, restarts)
@@ -134,13 +131,7 @@ def test_what_was_looked_at_ahead_is_not_looked_at_again(compiled: Any) -> None:
             raise AssertionError("scanned again")
 
     batch, rules = plain_batch(1, 0.0), Rules(POLICIES["ema"])
-    with (
-        patch.object(stretches_module, "machine_code", lambda: compiled),
-        patch.object(stretches_module, "LEAST_BYTES", 1),
-        patch.object(stretches_module, "LEAST", 1),
-        patch.object(stretches_module, "LEAST_EACH", 0),
-        patch.object(records_module, "RUN", 2),
-    ):
+    with stretches_of(compiled):
         core = Stretched(0, PARTITIONS, EPOCH, rules, lambda _key: None)
         look_ahead(core, batch)
         assert batch.ahead is not None
@@ -178,13 +169,7 @@ class Stretched(Partition):
 def test_plain_events_are_applied_by_stretches(compiled: Any) -> None:
     """Or else the law of stretches says nothing."""
     stretched = stretches = 0
-    with (
-        patch.object(stretches_module, "machine_code", lambda: compiled),
-        patch.object(stretches_module, "LEAST_BYTES", 1),
-        patch.object(stretches_module, "LEAST", 1),
-        patch.object(stretches_module, "LEAST_EACH", 0),
-        patch.object(records_module, "RUN", 2),
-    ):
+    with stretches_of(compiled):
         for seed in range(5):
             _commits, core = commits(
                 Stretched, [plain_batch(seed, 0.0)], Rules(POLICIES["ema"], ("user_id",))
