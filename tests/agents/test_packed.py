@@ -8,7 +8,6 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from aiokafka.record.default_records import DefaultRecordBatchBuilder
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -19,6 +18,7 @@ from processing.machine_code import machine_code
 from processing.packed import PackedBatch
 from processing.partition import Partition
 from processing.records import RecordBatch
+from tests.agents.record_batches import Batch, encode
 from tests.processing.mixtures import batches, commits, plain_batch, rules_of, stretches_of
 
 
@@ -31,23 +31,14 @@ def compiled() -> Any:
 
 def as_sent(batch: RecordBatch, draw: random.Random) -> bytes:
     """Return the records of a batch as record batches of Kafka, compressed or not."""
-    sent, begin = b"", 0
-    while begin < len(batch):
-        end = min(len(batch), begin + draw.choice([1, 5, 60]))
-        base, codec = batch.offsets[begin], draw.choice([0, 0, 1, 2, 3, 4])
-        builder = DefaultRecordBatchBuilder(
-            magic=2, compression_type=codec, is_transactional=False, producer_id=-1,
-            producer_epoch=-1, base_sequence=-1, batch_size=1 << 24,
-        )  # fmt: skip
-        for at in range(begin, end):
-            offset = batch.offsets[at]
-            headers = list(batch.headers.get(offset, ()))
-            builder.append(
-                offset - base, batch.timestamps[at], batch.keys[at], batch.values[at], headers
-            )
-        raw = builder.build()
-        raw[:8] = base.to_bytes(8, "big")
-        sent, begin = sent + bytes(raw), end
+    records = [*zip(batch.offsets, batch.timestamps, batch.keys, batch.values, strict=True)]
+    sent = b""
+    while records:
+        size, codec = draw.choice([1, 5, 60]), draw.choice([0, 0, 1, 2, 3, 4])
+        some, records = records[:size], records[size:]
+        base = some[0][0]
+        held = tuple((at - base, *rest, batch.headers.get(at, ())) for at, *rest in some)
+        sent += encode(Batch(held, held[-1][0], gap=0, codec=codec), base)
     return sent
 
 

@@ -5,9 +5,8 @@ from __future__ import annotations
 import asyncio
 import functools
 import struct
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
-from typing import Any, NamedTuple
+from collections.abc import Callable, Iterator
+from typing import Any
 
 import pytest
 from aiokafka.consumer.fetcher import (
@@ -18,7 +17,6 @@ from aiokafka.consumer.fetcher import (
 )
 from aiokafka.consumer.subscription_state import Assignment
 from aiokafka.errors import CorruptRecordException
-from aiokafka.record.default_records import DefaultRecordBatchBuilder
 from aiokafka.record.util import calc_crc32c
 from aiokafka.structs import TopicPartition
 from hypothesis import event, example, given, settings
@@ -31,6 +29,18 @@ from agents.record_path.kept import KeptRecords
 from processing.machine_code import machine_code
 from processing.packed import PackedBatch
 from processing.records import RecordBatch
+from tests.agents.record_batches import (
+    ABORT,
+    ATTRIBUTES_AT,
+    COMMIT,
+    CRC_AT,
+    GZIP,
+    HEADER_BYTES,
+    NO_PRODUCER,
+    Batch,
+    Log,
+    write,
+)
 
 TP = TopicPartition("source", 3)
 
@@ -44,96 +54,6 @@ def unpacking(request: pytest.FixtureRequest) -> Iterator[str]:
         patching.setattr(drain_module, "machine_code", lambda: how)
         patching.setattr(drain_module, "LEAST_BYTES", 0)
         yield request.param
-
-
-ABORT, COMMIT = struct.pack(">hh", 0, 0), struct.pack(">hh", 0, 1)
-NO_PRODUCER = -1
-
-CRC_AT, ATTRIBUTES_AT, LAST_DELTA_AT, HEADER_BYTES = 17, 21, 23, 61
-CONTROL = 0x20
-
-
-@dataclass(frozen=True)
-class Batch:
-    """One record batch: its records by offset delta, and how many offsets it takes."""
-
-    records: tuple[tuple[Any, ...], ...]
-    """(offset delta, timestamp, key, value) and, where it has any, headers"""
-    last_delta: int
-    gap: int
-    """offsets that compaction took away before it"""
-    gzip: bool = False
-    producer: int = NO_PRODUCER
-    control: bool = False
-    wrong_crc: bool = False
-
-
-def encode(batch: Batch, base: int) -> bytes:
-    builder = DefaultRecordBatchBuilder(
-        magic=2,
-        compression_type=1 if batch.gzip else 0,
-        is_transactional=batch.producer != NO_PRODUCER,
-        producer_id=batch.producer,
-        producer_epoch=0,
-        base_sequence=0,
-        batch_size=1 << 20,
-    )
-    for delta, timestamp, key, value, *headers in batch.records:
-        assert builder.append(delta, timestamp, key, value, list(*headers)) is not None
-    raw = bytearray(builder.build())
-    struct.pack_into(">q", raw, 0, base)
-    struct.pack_into(">i", raw, LAST_DELTA_AT, batch.last_delta)
-    if batch.control:
-        (attributes,) = struct.unpack_from(">h", raw, ATTRIBUTES_AT)
-        struct.pack_into(">h", raw, ATTRIBUTES_AT, attributes | CONTROL)
-    crc = calc_crc32c(bytes(raw[ATTRIBUTES_AT:]))
-    struct.pack_into(">I", raw, CRC_AT, crc ^ 0xFFFF if batch.wrong_crc else crc)
-    return bytes(raw)
-
-
-class Log(NamedTuple):
-    """Encoded batches, each with its first offset and the one after it; which are corrupt."""
-
-    batches: list[tuple[int, int, bytes]]
-    corrupt: list[tuple[int, int]]
-    transactions: list[tuple[int, int, int]]
-    """of those aborted: producer id, first offset, offset of the marker"""
-
-    def fetch(self, offset: int) -> bytes:
-        """What a broker sends: whole batches, from the one that holds `offset` on."""
-        return b"".join(raw for _base, end, raw in self.batches if end > offset)
-
-    def corrupt_after(self, offset: int) -> int:
-        """The first offset of the corrupt batch that a fetch from `offset` meets."""
-        return next(max(base, offset) for base, end in self.corrupt if end > offset)
-
-    def aborted(self, offset: int) -> list[tuple[int, int]]:
-        """What a broker lists beside that: the aborted transactions that reach past `offset`."""
-        return [(producer, at) for producer, at, marker in self.transactions if marker >= offset]
-
-    @property
-    def end(self) -> int:
-        return self.batches[-1][1] if self.batches else 0
-
-
-def write(batches: Sequence[Batch], first: int) -> Log:
-    offset, encoded, corrupt, aborted = first, [], [], []
-    open_since: dict[int, int] = {}
-    for batch in batches:
-        base = offset + batch.gap
-        offset = base + batch.last_delta + 1
-        encoded.append((base, offset, encode(batch, base)))
-        if batch.wrong_crc:
-            corrupt.append((base, offset))
-        if batch.producer == NO_PRODUCER:
-            continue
-        if not batch.control:
-            open_since.setdefault(batch.producer, base)
-            continue
-        begun = open_since.pop(batch.producer, None)
-        if begun is not None and batch.records[0][2] == ABORT:
-            aborted.append((batch.producer, begun, base))
-    return Log(encoded, corrupt, aborted)
 
 
 TEXT = st.one_of(st.none(), st.binary(max_size=6), st.just(b"x" * 300))
@@ -155,7 +75,7 @@ def data_batches(draw: st.DrawFn) -> Batch:
         ),
         last + draw(st.sampled_from([0, 0, 3])),
         gap=draw(st.sampled_from([0, 0, 0, 5])),
-        gzip=draw(st.booleans()) and bool(deltas),
+        codec=GZIP if draw(st.booleans()) and deltas else 0,
         producer=draw(PRODUCER),
         wrong_crc=draw(st.sampled_from([False] * 19 + [True])),
     )
@@ -301,7 +221,7 @@ def test_records_that_are_malformed_are_read_as_aiokafka_reads_them(
     base, end, raw = log.batches[0]
     changed = bytearray(raw)
     for at, byte in changes:
-        if HEADER_BYTES + at < len(raw) and not batches[0].gzip:
+        if HEADER_BYTES + at < len(raw) and not batches[0].codec:
             changed[HEADER_BYTES + at] = byte
     struct.pack_into(">I", changed, CRC_AT, calc_crc32c(bytes(changed[ATTRIBUTES_AT:])))
     log.batches[0] = (base, end, bytes(changed))
@@ -336,7 +256,7 @@ def test_compiled_code_unpacks_what_is_plain(unpacking: str) -> None:
     """Or else the laws here say nothing of it."""
 
     async def body() -> None:
-        batches = [data(0, 1), data(0, gzip=True), data(0, 4)]
+        batches = [data(0, 1), data(0, codec=GZIP), data(0, 4)]
         fetched, _assignment = result(write(batches, first=0), 1, READ_COMMITTED)
         batch = drain(fetched)
         assert isinstance(batch, PackedBatch) == (unpacking == "compiled")
@@ -366,7 +286,7 @@ def test_holes_are_no_records() -> None:
 
 @in_loop
 def test_a_fetch_may_begin_within_a_batch() -> None:
-    assert offsets(write([data(0, 1, 2, 3, gzip=True), data(0)], first=0), 2) == [2, 3, 4]
+    assert offsets(write([data(0, 1, 2, 3, codec=GZIP), data(0)], first=0), 2) == [2, 3, 4]
 
 
 @in_loop
@@ -400,7 +320,7 @@ def test_a_corrupt_batch_is_never_passed_over() -> None:
 
 @in_loop
 def test_a_batch_that_is_large_enough_leaves_the_rest_for_the_next() -> None:
-    log = write([data(0, 1), data(0, gzip=True), data(0)], first=0)
+    log = write([data(0, 1), data(0, codec=GZIP), data(0)], first=0)
     fetched, assignment = result(log, 0, READ_UNCOMMITTED)
     steps = []
     while fetched.has_more():
