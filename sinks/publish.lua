@@ -1,7 +1,8 @@
 -- Writes thresholds where they are newer, and announces them by tenant and workflow type.
--- KEYS: the hashes, each also a channel. ARGV, in groups of five: the number of the hash among KEYS,
--- path, value (JSON), epoch, offset. Returns how many fields were written. The version is (epoch,
--- offset), compared as two integers; Lua's numbers are exact to 2^53, far beyond both.
+-- KEYS: the hashes, each also a channel. ARGV[1]: a list as MessagePack, in groups of five: the number
+-- of the hash among KEYS, path, value (JSON), epoch, offset. Returns how many fields were written.
+-- The version is (epoch, offset), compared as two integers; Lua's numbers are exact to 2^53, far
+-- beyond both.
 
 -- Whether (epoch, offset) is higher than the version of a stored value; a corrupt value has none.
 local function newer(stored, epoch, offset)
@@ -14,14 +15,14 @@ local function newer(stored, epoch, offset)
   return offset > known_offset
 end
 
-local written, count, failed = {}, 0, nil
-for i = 1, #ARGV, 5 do
-  local number, path, value = tonumber(ARGV[i]), ARGV[i + 1], ARGV[i + 2]
+local given, written, count, failed = cmsgpack.unpack(ARGV[1]), {}, 0, nil
+for i = 1, #given, 5 do
+  local number, path, value = given[i], given[i + 1], given[i + 2]
   local key = KEYS[number]
   local stored = redis.pcall('HGET', key, path)
   if type(stored) == 'table' then
     failed = stored -- of this hash only: the others are written and announced all the same
-  elseif newer(stored, tonumber(ARGV[i + 3]), tonumber(ARGV[i + 4])) then
+  elseif newer(stored, given[i + 3], given[i + 4]) then
     redis.call('HSET', key, path, value)
     written[number] = written[number] or {}
     -- the value with its path: {"path":...,<the rest>
