@@ -13,6 +13,7 @@ from typing import Any, Final
 
 import numpy as np
 
+from processing.compiled.checksum import crc32c
 from processing.compiled.text import inlined, kept
 
 ALL, FULL, TAKEN, COMPRESSED, OTHER = 0, 1, 2, 3, 4
@@ -32,45 +33,6 @@ LEAST_RECORD: Final = 7
 MOST_RECORDS: Final = 1 << 20
 """Of a compressed batch, whose size is not known before."""
 _LONGEST: Final = 10
-
-
-def _crc_tables() -> Any:
-    """Return the tables of CRC-32C (Castagnoli, RFC 3720 B.4) for eight bytes at a time."""
-    tables = np.zeros((8, 256), np.uint32)
-    for byte in range(256):
-        value = byte
-        for _bit in range(8):
-            value = value >> 1 ^ (0x82F63B78 if value & 1 else 0)
-        tables[0, byte] = value
-    for table in range(1, 8):
-        before = tables[table - 1]
-        tables[table] = before >> 8 ^ tables[0][before & 0xFF]
-    return tables
-
-
-TABLES: Final = _crc_tables()
-
-
-@inlined
-def crc32c(words: Any, data: Any, begin: int, end: int) -> Any:
-    """Return the checksum of a span, eight bytes at a time ("slicing by 8", Kounavis & Berry).
-
-    `words`: at each place of `data` the eight bytes from there on, the lowest first.
-    """
-    value, at, low = np.uint64(0xFFFFFFFF), begin, np.uint64(0xFF)
-    while at + 8 <= end:
-        value ^= words[at]
-        value = np.uint64(
-            TABLES[7, value & low] ^ TABLES[6, value >> np.uint64(8) & low]
-            ^ TABLES[5, value >> np.uint64(16) & low] ^ TABLES[4, value >> np.uint64(24) & low]
-            ^ TABLES[3, value >> np.uint64(32) & low] ^ TABLES[2, value >> np.uint64(40) & low]
-            ^ TABLES[1, value >> np.uint64(48) & low] ^ TABLES[0, value >> np.uint64(56)]
-        )  # fmt: skip
-        at += 8
-    while at < end:
-        value = np.uint64(TABLES[0, (value ^ np.uint64(data[at])) & low]) ^ value >> np.uint64(8)
-        at += 1
-    return value ^ np.uint64(0xFFFFFFFF)
 
 
 @inlined
