@@ -14,12 +14,14 @@ from hypothesis import strategies as st
 from agents.compiling import load
 from agents.record_path.kept import KeptRecords
 from agents.record_path.unpacking import unpack
+from learners.registry import POLICIES
 from processing.machine_code import machine_code
 from processing.packed import PackedBatch
 from processing.partition import Partition
 from processing.records import RecordBatch
+from processing.rules import Rules
 from tests.agents.record_batches import Batch, encode
-from tests.processing.mixtures import batches, commits, plain_batch, rules_of, stretches_of
+from tests.processing.mixtures import batches, commits, rules_of, stretched, stretches_of
 
 
 @pytest.fixture(scope="module")
@@ -65,14 +67,7 @@ def short(log: Sequence[RecordBatch], rules: Any, compiled: Any, *, ahead: bool)
 def test_it_gives_the_same_commits(
     compiled: Any, policy: str, seed: int, ahead: bool, dropped: int
 ) -> None:
-    draw, rules = random.Random(seed), rules_of(seed, policy)
-    log = [plain_batch(seed, 0.0), *batches(seed, 60)]
-    for place, batch in enumerate(log[1:], 1):  # the plain one comes before them
-        log[place] = RecordBatch(
-            batch.topic, batch.partition, batch.begin + 1_000, batch.end + 1_000,
-            [offset + 1_000 for offset in batch.offsets], batch.timestamps, batch.keys,
-            batch.values, {offset + 1_000: said for offset, said in batch.headers.items()},
-        )  # fmt: skip
+    draw, rules, log = random.Random(seed), rules_of(seed, policy), batches(seed, 150)
     fetched = [packed(batch, draw, compiled) for batch in log]
     for place in range(0, len(log), 3):
         for each in (log[place], fetched[place]):
@@ -80,6 +75,15 @@ def test_it_gives_the_same_commits(
     kept = [place for place, batch in enumerate(log) if len(batch)]
     expected = short([log[place] for place in kept], rules, None, ahead=False)
     assert short([fetched[place] for place in kept], rules, compiled, ahead=ahead) == expected
+
+
+def test_it_is_applied_by_stretches(compiled: Any) -> None:
+    """Or else the law says nothing."""
+    logs = [
+        [packed(batch, random.Random(3), compiled) for batch in batches(seed, 150)]
+        for seed in range(20)
+    ]
+    assert stretched(compiled, logs, Rules(POLICIES["ema"], ("user_id",)))[0] > 0.2
 
 
 def test_it_holds_what_the_records_hold(compiled: Any) -> None:

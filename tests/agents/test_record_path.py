@@ -75,7 +75,7 @@ def data_batches(draw: st.DrawFn) -> Batch:
         ),
         last + draw(st.sampled_from([0, 0, 3])),
         gap=draw(st.sampled_from([0, 0, 0, 5])),
-        codec=GZIP if draw(st.booleans()) and deltas else 0,
+        codec=draw(st.sampled_from([0, 0, 1, 2, 3, 4])) if deltas else 0,
         producer=draw(PRODUCER),
         wrong_crc=draw(st.sampled_from([False] * 19 + [True])),
     )

@@ -158,10 +158,11 @@ class Mixture:
 
 
 def batches(seed: int, size: int) -> list[RecordBatch]:
-    """Return a log, cut somehow, with holes between some offsets."""
+    """Return a log, cut somehow, half of its batches plain, with holes between some offsets."""
     mixture, offset, made = Mixture(seed), 0, []
-    draw = mixture.draw
+    draw, mixed = mixture.draw, (mixture.odd, mixture.digits)
     while size > 0:
+        mixture.odd, mixture.digits = draw.choice([mixed, (0.0, 3)])
         records = [mixture.record() for _ in range(min(size, draw.choice([1, 3, 17, 60])))]
         size -= len(records)
         offsets = []
@@ -230,6 +231,19 @@ def look_ahead(core: Partition, batch: RecordBatch) -> None:
         batch.ahead.set_result(scan())
 
 
+class Stretched(Partition):
+    """Counts the events that are applied stretch by stretch, and the stretches."""
+
+    stretched = stretches = 0
+
+    def _stretch(self, batch: RecordBatch, begin: int) -> tuple[int, int] | None:
+        done = super()._stretch(batch, begin)
+        if done is not None:
+            self.stretched += done[1]
+            self.stretches += 1
+        return done
+
+
 @contextmanager
 def stretches_of(compiled: Any) -> Iterator[None]:
     """Let stretches be tried however little they hold, with this compiled code; None: without."""
@@ -238,6 +252,21 @@ def stretches_of(compiled: Any) -> Iterator[None]:
         patch.object(stretches_module, "LEAST_BYTES", 1),
         patch.object(stretches_module, "LEAST", 1),
         patch.object(stretches_module, "LEAST_EACH", 0),
+        patch.object(stretches_module, "REST", 1),
         patch.object(records_module, "RUN", 2),
     ):
         yield
+
+
+def stretched(
+    compiled: Any, logs: Sequence[Sequence[RecordBatch]], rules: Rules
+) -> tuple[float, float]:
+    """Return the share of events that are applied stretch by stretch, and how many in each."""
+    total = events = stretches = 0
+    with stretches_of(compiled):
+        for log in logs:
+            found, core = commits(Stretched, log, rules)
+            assert isinstance(core, Stretched)
+            total += sum(commit.events for commit in found)
+            events, stretches = events + core.stretched, stretches + core.stretches
+    return events / total, events / max(1, stretches)

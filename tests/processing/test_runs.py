@@ -27,11 +27,13 @@ from processing.rules import Rules
 from tests.processing.mixtures import (
     EPOCH,
     PARTITIONS,
+    Stretched,
     batches,
     commits,
     look_ahead,
     plain_batch,
     rules_of,
+    stretched,
     stretches_of,
 )
 
@@ -153,32 +155,17 @@ def test_however_a_log_is_cut_the_rows_are_the_same(policy: str) -> None:
         assert tables[0] == tables[1]
 
 
-class Stretched(Partition):
-    """Counts the events that are applied stretch by stretch, and the stretches."""
-
-    stretched = stretches = 0
-
-    def _stretch(self, batch: RecordBatch, begin: int) -> tuple[int, int] | None:
-        done = super()._stretch(batch, begin)
-        if done is not None:
-            self.stretched += done[1]
-            self.stretches += 1
-        return done
-
-
 def test_plain_events_are_applied_by_stretches(compiled: Any) -> None:
+    plain = [[plain_batch(seed, 0.0)] for seed in range(5)]
+    share, each = stretched(compiled, plain, Rules(POLICIES["ema"], ("user_id",)))
+    assert share > 0.3
+    assert each > 10
+
+
+def test_mixtures_are_applied_by_stretches(compiled: Any) -> None:
     """Or else the law of stretches says nothing."""
-    stretched = stretches = 0
-    with stretches_of(compiled):
-        for seed in range(5):
-            _commits, core = commits(
-                Stretched, [plain_batch(seed, 0.0)], Rules(POLICIES["ema"], ("user_id",))
-            )
-            assert isinstance(core, Stretched)
-            stretched += core.stretched
-            stretches += core.stretches
-    assert stretched > 0.3 * 5 * 400
-    assert stretched > 10 * stretches
+    mixed = [batches(seed, 100) for seed in range(20)]
+    assert stretched(compiled, mixed, Rules(POLICIES["ema"], ("user_id",)))[0] > 0.2
 
 
 def test_plain_events_take_the_short_way() -> None:
