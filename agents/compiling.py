@@ -57,14 +57,17 @@ def load() -> bool:
 def prepared() -> tuple[Any, Path]:
     """Return the module, not compiled yet, and the folder where what is compiled of it is kept.
 
-    One for each machine, Numba and text of what is compiled: of the text Numba itself looks at one
-    file only, and what is kept may outlive an image. Raises `ImportError`, `RuntimeError`.
+    One for each machine, Numba, text of what is compiled, place and time of its files. Numba itself
+    looks at one file only, and what is kept may outlive an image; what is of another place or time
+    it does not take, and would compile it anew in this process. Raises `ImportError`,
+    `RuntimeError`.
     """
     numba, binding = import_module("numba"), import_module("llvmlite.binding")
     root = Path(__file__).parents[1]
     sources = [source for folder in _SOURCES for source in sorted((root / folder).glob("*.py"))]
     about = [
         *(source.read_bytes() for source in sources),
+        *(f"{source} {source.stat().st_mtime_ns}" for source in sources),
         *(sys.version, numba.__version__, binding.get_host_cpu_name()),
         binding.get_host_cpu_features().flatten(),
     ]
