@@ -7,6 +7,7 @@ a context, spool or position that is not simply the next, an end that is due, a 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, Final, NamedTuple
 
 import numpy as np
@@ -128,9 +129,8 @@ class Stretches(Events):
         scan = None if ahead is None else ahead.result()
         if scan is None:
             records = range(begin, batch.piece(begin, SCAN_BYTES))
-            try:
-                scan = Scan(batch, records, levels, machine_code())
-            except TypeError:  # a record without a value: looked at one by one
+            scan = _scan_records(batch, records, levels, machine_code())
+            if scan is None:
                 return None
         self._scan, self._scan_of = scan, batch
         self._looked_at += scan.end - scan.begin
@@ -144,15 +144,9 @@ class Stretches(Events):
         """
         if self._resting or batch.headers or not self._can_be_scanned(batch, 0):
             return None
-        records, levels, compiled = range(len(batch)), self._contexts.levels, machine_code()
-
-        def scan() -> Scan | None:
-            try:
-                return Scan(batch, records, levels, compiled)
-            except TypeError:  # a record without a value: looked at one by one
-                return None
-
-        return scan
+        return partial(
+            _scan_records, batch, range(len(batch)), self._contexts.levels, machine_code()
+        )
 
     def _can_be_scanned(self, batch: RecordBatch, begin: int) -> bool:
         compiled = machine_code()
@@ -295,6 +289,16 @@ class Stretches(Events):
                 strict=True,
             )
         )
+
+
+def _scan_records(
+    batch: RecordBatch, records: range, levels: Sequence[str], compiled: Any
+) -> Scan | None:
+    """Return what is in some records; None where one has no value: those are looked at singly."""
+    try:
+        return Scan(batch, records, levels, compiled)
+    except TypeError:
+        return None
 
 
 def _picked(

@@ -30,8 +30,7 @@ async def fetched_records(
     """Return what is fetched, by partition; wait up to `timeout_s` seconds for something.
 
     Of partitions in `held`, which may change meanwhile, nothing is taken. `look_ahead` is shown
-    every batch. Mirrors
-    `aiokafka.consumer.fetcher.Fetcher.fetched_records`.
+    every batch. Mirrors `aiokafka.consumer.fetcher.Fetcher.fetched_records`.
     """
     loop = asyncio.get_running_loop()
     deadline = loop.time() + timeout_s
