@@ -105,14 +105,14 @@ class Sender:
     ) -> None:
         """Send frame after frame of one key, each when the one before is through."""
         loop = asyncio.get_running_loop()
-        await asyncio.sleep(linger_s)  # lets a frame fill
+        await asyncio.sleep(until_cut(loop.time(), linger_s))  # lets a frame fill
         most = FRAME_EVENTS
         while queue:
             self._refuse_expired(queue)
             frame = _next_frame(queue, most)
             if not frame:
                 break
-            others, cut_at = len(queue) > len(frame), loop.time()
+            others = len(queue) > len(frame)
             try:
                 await self._send(key, frame)
             except MessageSizeTooLargeError as error:
@@ -130,7 +130,7 @@ class Sender:
                     self.waiting_bytes -= len(event)
                     receipt.delivered()
                 if queue and not others:  # what has come since waits as the first one did
-                    await asyncio.sleep(cut_at + linger_s - loop.time())
+                    await asyncio.sleep(until_cut(loop.time(), linger_s))
             most = FRAME_EVENTS
         del self._queues[key], self._tasks[key]
 
@@ -224,6 +224,15 @@ class Sender:
             self._end(self._link)
             self._link = None
         await asyncio.gather(*self._ending)
+
+
+def until_cut(now: float, linger_s: float) -> float:
+    """Return the seconds from `now`, of any clock, to the next multiple of `linger_s`.
+
+    The frames of all keys are cut together, because what is sent at once is one request to a
+    broker: each wakes the broker, and whoever waits there.
+    """
+    return linger_s - now % linger_s if linger_s > 0 else 0.0
 
 
 def _next_frame(queue: deque[tuple[bytes, Receipt]], most: int) -> list[bytes]:

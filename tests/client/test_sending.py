@@ -18,7 +18,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headstart import sending
-from headstart.sending import Sender
+from headstart.sending import Sender, until_cut
 
 OUTCOMES = ["ok", "refused at once", "lost", "stored, but the answer is lost"]
 
@@ -226,3 +226,15 @@ def test_what_comes_while_a_frame_is_under_way_waits_for_others_of_its_own(
     monkeypatch.setattr(sending.asyncio, "sleep", held)
     asyncio.run(asyncio.wait_for(run(), 60))
     assert broker.log == [(b"k", [0]), (b"k", [1, 2])]
+
+
+@given(now=st.floats(0, 1e7), linger_s=st.floats(0.001, 60))
+def test_every_key_is_cut_at_the_same_times(now: float, linger_s: float) -> None:
+    wait = until_cut(now, linger_s)
+    assert 0 < wait <= linger_s
+    cuts = (now + wait) / linger_s
+    assert abs(cuts - round(cuts)) * linger_s < 1e-6
+
+
+def test_without_a_linger_nothing_waits() -> None:
+    assert until_cut(12.3, 0.0) == 0
