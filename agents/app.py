@@ -112,6 +112,8 @@ class App(faust.App):  # type: ignore[misc]
     source_topics: frozenset[str] = frozenset()
     gather_bytes = 1
     """What the broker waits for, for a moment, before it answers a fetch."""
+    partition_bytes = 4_194_304
+    """What a fetch brings of one partition, at the most."""
     runtime: Runtime
     look_ahead: LookAhead | None = None
     health: Health | None = None
@@ -189,7 +191,6 @@ def new_app(group: str, config: WorkerConfig) -> App:
         broker_heartbeat_interval=HEARTBEAT_S,
         broker_max_poll_interval=600.0,
         consumer_auto_offset_reset="earliest",
-        consumer_max_fetch_size=4_194_304,
         consumer_group_instance_id=f"{group}-{config.instance}",
         producer_acks=-1,
         worker_redirect_stdouts=False,

@@ -28,6 +28,8 @@ MAX_WAITING_BYTES: Final = 64_000_000
 partitions are held should ever make."""
 MAX_STEP_BYTES: Final = 4_000_000
 """Record values handed over in one step: bounds how long the event loop is held."""
+MORE_S: Final = 0.5
+"""How long a step that is not finished waits for more."""
 
 Hold = Callable[[TP, bool], None]
 """Told of a partition whether it is to be fetched no more."""
@@ -50,13 +52,16 @@ class Lane:
     def __init__(
         self,
         name: str,
-        handle: Callable[[list[tuple[TP, RecordBatch]]], Awaitable[None]],
+        handle: Callable[[list[tuple[TP, RecordBatch]]], Awaitable[bool | None]],
         linger_s: float = 0.0,
         *,
         hold: Hold = lambda _tp, _full: None,
         share: int = MOST_SHARE,
     ) -> None:
-        """`linger_s`: how long a step waits for more, unless it is full already.
+        """`handle`: returns whether the step is not finished because more is to come to it: then it
+        is called again with what comes, or with nothing where nothing does.
+
+        `linger_s`: how long a step waits for more, unless it is full already.
 
         `share`: bytes of one partition from which on it is held.
         """
@@ -100,7 +105,7 @@ class Lane:
         self._waiting.clear()
         for tp in list(self._of):
             self._account(tp, -self._of[tp])
-        self._arrived.clear()
+        self._arrived.set()  # a step that waits for more ends
         self._room.set()
         with suppress(TimeoutError):
             await asyncio.wait_for(self._idle.wait(), timeout_s)
@@ -140,20 +145,23 @@ class Lane:
         return taken
 
     async def _run(self) -> None:
+        unfinished = False
         while True:
-            await self._arrived.wait()
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self._arrived.wait(), MORE_S if unfinished else None)
             self._idle.clear()
             if self._linger_s and self._bytes < MAX_STEP_BYTES:
                 await asyncio.sleep(self._linger_s)
             try:
-                if taken := self._take():
-                    await self._handle(taken)
+                taken = self._take()
+                unfinished = bool((taken or unfinished) and await self._handle(taken))
             except asyncio.CancelledError:
                 raise
             except BaseException as error:
                 end_process(self._name, error)
             finally:
-                self._idle.set()
+                if not unfinished:
+                    self._idle.set()
 
 
 def end_process(where: str, error: BaseException) -> None:

@@ -13,7 +13,7 @@ from typing import Any, Final, Literal, NamedTuple
 
 from headstart.reader_metrics import Histogram
 from processing.liveness import Report
-from processing.refusals import Slice
+from processing.refusals import Extent
 
 
 class Metric(NamedTuple):
@@ -63,15 +63,14 @@ class Counts:
         self.published = self.redis_failures = self.postgres_failures = self.waiting = 0
         self.batch, self.delay = Histogram(BUCKETS_S), Histogram(BUCKETS_S)
 
-    def took(self, parts: Sequence[Slice], events: int, begun: float) -> None:
+    def took(self, extent: Extent, events: int, begun: float) -> None:
         """Count a batch that took effect. `begun`: `started()` before it."""
         self.batches += 1
-        self.records += sum(part.end - part.begin for part in parts)
+        self.records += extent.records
         self.events += events
         self.batch.observe(started() - begun)
-        stamps = [part.batch.timestamps[part.end - 1] for part in parts if part.end > part.begin]
-        if stamps:
-            self.delay.observe(max(0.0, time.time() - max(stamps) / 1000))
+        if extent.records:
+            self.delay.observe(max(0.0, time.time() - extent.newest / 1000))
 
 
 Values = int | float | Histogram | Mapping[str, int]

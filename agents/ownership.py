@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 from faust.types import TP
 
+from agents.gathering import Gathered
 from agents.lane import Lane
-from agents.metrics import started
 from agents.pacing import paced
 from agents.takeover import take_over
 from delivery.commits import Delivery, Row
@@ -53,6 +53,7 @@ class Ownership:
         self.delivery = Delivery(self, 0 if held is None else held + 1, complete_from)
         self._tombstones = Tombstones()
         self.core, self.types, self.merger = self._new()
+        self._gathered = Gathered(runtime.guard)
         self._rows = 0
         """Rows of the table, when they were last counted."""
         hold = runtime.app.consumer.hold
@@ -77,38 +78,47 @@ class Ownership:
         # Not before: what others say meanwhile must not follow from half a table.
         self.core, self.types, self.merger, self._rows = core, types, merger, count
 
-    async def _handle(self, batches: list[tuple[TP, RecordBatch]]) -> None:
-        parts: list[Slice] = []
-        begun = started()
+    async def _handle(self, batches: list[tuple[TP, RecordBatch]]) -> bool:
+        """Apply batches and deliver what comes of them; return whether that waits for more."""
         for _tp, batch in batches:
             if batch.ahead is not None:
                 await asyncio.wrap_future(batch.ahead)
-            position = 0
-            while True:
-                begin, position = position, self.core.apply(batch, position)
-                parts.append(Slice(batch, begin, position))
-                if position >= len(batch) and self.core.taking is None:
-                    break
-                await self._deliver(parts, begun)
-                parts, begun = [], started()
-                if self.core.taking is not None:
-                    await take_over(self, self._runtime)
-                    if self.core.taking is not None:
-                        return  # the partition is another process's now
-                if position >= len(batch):
-                    break
-        if parts:
-            await self._deliver(parts, begun)
+            if not await self._apply(batch):
+                return False  # the partition is another process's now
+        if batches and self.core.gathers() and self._gathered.goes_on(batches[-1][1]):
+            self._gathered.let_go()
+            await asyncio.sleep(0)  # others have their turn
+            return True
+        if self._gathered:
+            await self._deliver()
+        return False
 
-    async def _deliver(self, parts: Sequence[Slice], begun: float) -> None:
-        """Deliver what came of `parts`, unless too much of them is refused."""
-        commit, guard, counts = self.core.commit(), self._runtime.guard, self._runtime.counts
-        checked = guard.check(parts, commit.dead_letters)
+    async def _apply(self, batch: RecordBatch) -> bool:
+        """Apply a batch, delivering in between; return whether the partition is still ours."""
+        position = 0
+        while True:
+            self._gathered.start()
+            begin, position = position, self.core.apply(batch, position)
+            self._gathered.add(Slice(batch, begin, position))
+            if position >= len(batch) and self.core.taking is None:
+                return True
+            await self._deliver()
+            if self.core.taking is not None:
+                await take_over(self, self._runtime)
+                if self.core.taking is not None:
+                    return False
+            if position >= len(batch):
+                return True
+
+    async def _deliver(self) -> None:
+        """Deliver what has gathered, unless too much of it is refused."""
+        commit, counts = self.core.commit(), self._runtime.counts
+        self._gathered.check(commit.dead_letters)
         await self.delivery.deliver(commit)
-        guard.passed(checked)
         counts.rows += len(commit.rows)
         counts.dead_letters += len(commit.dead_letters)
-        counts.took(parts, commit.events, begun)
+        extent, begun = self._gathered.passed()
+        counts.took(extent, commit.events, begun)
         self._note(commit.rows, self.types, self.merger)
 
     def _note(

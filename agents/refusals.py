@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import Final
 
 import msgspec
@@ -53,18 +54,22 @@ class RefusalGuard:
             self._states[tp.partition] = RefusalState(begin)
 
     def check(
-        self, parts: Sequence[Slice], letters: Sequence[DeadLetter]
+        self,
+        parts: Sequence[Slice],
+        letters: Sequence[DeadLetter],
+        before: Mapping[int, RefusalState] = MappingProxyType({}),
     ) -> dict[int, RefusalState]:
         """Return the states after a step of which `letters` are refused, for `passed`.
 
-        May be called again for the same step, with more letters. Raises `RefusalLimitExceeded`.
+        `before`: after what was checked of the same step already. May be called again for the same
+        parts, with more letters. Raises `RefusalLimitExceeded`.
         """
-        states: dict[int, RefusalState] = {}
+        states = dict(before)
         try:
             for part in parts:
                 partition = part.batch.partition
-                before = states.get(partition, self._states[partition])
-                states[partition] = examine(before, self._limits, part, letters)
+                state = states.get(partition, self._states[partition])
+                states[partition] = examine(state, self._limits, part, letters)
         except RefusalLimitExceeded:
             self._write()
             raise

@@ -25,7 +25,7 @@ from delivery.batches import store_batches
 from delivery.intake import Intake
 from processing.dead_letters import DeadLetter
 from processing.records import RecordBatch
-from processing.refusals import RefusalState, Slice
+from processing.refusals import RefusalState, Slice, extent
 from processing.storing import Unpack, Unpacked, unpack_events, unpack_thresholds
 from sinks.connections import PostgresUnreachable, connect_postgres
 from sinks.episodes import EpisodeSink
@@ -186,7 +186,7 @@ class SinkRuntime:
         self._parts, self._letters, self._unpacked = parts, [], unpacked
         await store_batches(batches, unpacked, self._plan.group, self)
         self._guard.passed(self._checked)
-        self.counts.took(parts, len(unpacked.lines), begun)
+        self.counts.took(extent(parts), len(unpacked.lines), begun)
 
     async def send_dead_letters(self, letters: Sequence[DeadLetter]) -> None:
         """Send dead letters, unless too much is refused; see `StoreOutlets`."""

@@ -44,6 +44,9 @@ log = structlog.get_logger()
 
 REDIS_INTERVAL_S: Final = 1.0
 """How soon what waits for Redis is tried again, and a Redis that forgot is noticed."""
+PARTITION_BYTES: Final = 8_388_608
+"""What a fetch brings of a partition, at the most: the more, the fewer times each of its contexts
+is looked up, told and counted."""
 TIDY_INTERVAL_S: Final = 10.0
 """How often the changelog is looked at where nothing happens: well inside its compaction lag, and
 soon enough to rewrite it for whoever restores after two kills in a row."""
@@ -267,6 +270,6 @@ def thresholds_app(config: WorkerConfig, epoch: Epoch) -> App:
     table: Any = new_table(app, CONTEXTS_TABLE, epoch.partitions, epoch.number)
     runtime = ThresholdRuntime(app, config, epoch, table.data)
     register_agent(app, runtime, EVENTS.name)
-    app.look_ahead = runtime.look_ahead
+    app.look_ahead, app.partition_bytes = runtime.look_ahead, PARTITION_BYTES
     app.task(partial(keep_commands, config))
     return app

@@ -1,15 +1,18 @@
 """Threshold agent, all its rules on, next to its anchors on the same topic.
 
 One process and, where there is an anchor, one context level on every side; JSON records as our
-client sends them; the backlog is complete before anybody starts. Our rate, and plain Faust's, come
-from the changelogs: what happened between the first and the last acknowledged write. Quix's and
-Kafka Streams' are from their first record to their last.
+client sends them; the backlog is complete before anybody starts. Ours is the rate from the moment
+at which the worker has taken up its partitions to its last acknowledged commit; plain Faust's is
+between the writes of its changelog. Quix's and Kafka Streams' are from their first record to their
+last.
 """
 
 from __future__ import annotations
 
 import asyncio
 import sys
+import time
+import urllib.request
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final, NamedTuple
@@ -28,13 +31,15 @@ from bench.plain_faust import GROUP
 from bench.quix_streams import quix_streams
 from bench.repeating import ratio, repeated
 from deploy.local import Addresses
-from processing.rows import PARTITION_KEY, version
+from deploy.local.ports import HOST, Ports
+from processing.rows import PARTITION_KEY
 from topics.admin import committed_offsets, describe_topics
 from topics.catalogue import CHANGELOG, EVENTS, THRESHOLDS_GROUP
 from topics.reading import read_records, topic_state
 
 REPEAT: Final = 5
 PATIENCE_S: Final = 3_600.0
+LOOK_S: Final = 0.02
 PLAIN_EVENTS: Final = 20_000
 QUIX_SHARE: Final = 5
 """Quix gets a fifth of the backlog: its rate does not depend on the length."""
@@ -134,22 +139,28 @@ def threshold_agent(
     levels: str = "",
 ) -> float:
     """Return the records/s of a worker that drains the topic; `module` is what runs it."""
+    ports = Ports(folder)
+    health = f"{HOST}:{ports.reserve('agent')}"
     environment = worker_environment(
-        addresses, folder / "agent", HEADSTART_LEARNER=learner, HEADSTART_LEVELS=levels
-    )
+        addresses, folder / "agent", HEADSTART_LEARNER=learner, HEADSTART_LEVELS=levels,
+        HEADSTART_HEALTH=health,
+    )  # fmt: skip
     argv = [sys.executable, "-m", module, "worker", "thresholds"]
     with Running(folder, "agent", argv, environment):
+        ports.release()
+        wait_until(lambda: _ready(health), PATIENCE_S, LOOK_S)
+        begun = time.time()
         wait_until(lambda: asyncio.run(_done(addresses.kafka)) >= records, PATIENCE_S)
-    marks = asyncio.run(_watermarks(addresses.kafka))
-    first: dict[int, tuple[int, int]] = {}
-    for at, partition, applied in marks:
-        first.setdefault(partition, (at, applied))
-    begun = min((at for at, _applied in first.values()), default=0)
-    ended = max((at for at, _partition, _applied in marks), default=0)
-    if begun == ended:
-        raise ValueError("the first commits hold the whole backlog: give more --events")
-    # What the first commits hold was done before the clock started.
-    return (records - sum(applied for _at, applied in first.values())) / (ended - begun) * 1000
+    return records / (asyncio.run(_last_commit(addresses.kafka)) - begun)
+
+
+def _ready(health: str) -> bool:
+    """Return whether a worker has taken up its partitions."""
+    try:
+        with urllib.request.urlopen(f"http://{health}/readyz", timeout=10.0):
+            return True
+    except OSError:
+        return False
 
 
 async def _done(kafka: str) -> int:
@@ -158,14 +169,12 @@ async def _done(kafka: str) -> int:
     return sum(offsets.values())
 
 
-async def _watermarks(kafka: str) -> list[tuple[int, int, int]]:
-    """Return (written at in Unix ms, partition, records applied) of every commit."""
+async def _last_commit(kafka: str) -> float:
+    """Return when the last commit was written, in Unix seconds."""
     state = await topic_state(kafka, CHANGELOG.name)
-    return [
-        (record.timestamp, record.partition, version(record.value)[1] + 1)
-        async for record in read_records(kafka, CHANGELOG.name, state.begin, state.end)
-        if record.key == PARTITION_KEY
-    ]
+    records = read_records(kafka, CHANGELOG.name, state.begin, state.end)
+    commits = [int(record.timestamp) async for record in records if record.key == PARTITION_KEY]
+    return max(commits) / 1000
 
 
 def _plain_faust(addresses: Addresses, folder: Path) -> float:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from operator import add as plus
 
 from learners.policy import Policy, State, Thresholds, spec
 from processing.answers import read_state
@@ -75,7 +76,7 @@ class Chain:
 
     def add(self, counts: Sequence[int]) -> None:
         """Count what was told elsewhere."""
-        self.counts = list(map(int.__add__, self.counts, counts))
+        self.counts = list(map(plus, self.counts, counts))
 
     def add_up(self) -> None:
         """Give every context what came since the last `drain`, and begin anew."""

@@ -42,8 +42,6 @@ class Scan:
         self._run(packed, levels)
         self._others = np.flatnonzero(self.counts < 0)
         self._before = np.concatenate(([0], np.cumsum(np.maximum(self.counts, 0))))
-        self._place_keys: dict[int, Key] = {}
-        self._lane_keys: dict[int, Key] = {}
 
     def _run(self, packed: Packed, levels: Sequence[str]) -> None:
         compiled = self._compiled
@@ -92,27 +90,30 @@ class Scan:
         records = slice(positions.start - self.begin, positions.stop - self.begin)
         return np.repeat(self._offsets[records], self.counts[records])
 
-    def place(self, number: int) -> Key:
-        """Return tenant, workflow type and the values of the levels; None where there is none."""
-        if (key := self._place_keys.get(number)) is None:
-            key = self._place_keys[number] = self._key(
-                self._places[number],
-                range(self._compiled.LEVELS, self._compiled.LEVELS + 2 * self._depth, 2),
-            )
-        return key
+    def place_keys(self, numbers: Any) -> list[Key]:
+        """Return of places tenant, workflow type and the levels' values, None where there is none.
 
-    def lane(self, number: int) -> Key:
-        """Return tenant, workflow type and spool."""
-        if (key := self._lane_keys.get(number)) is None:
-            key = self._lane_keys[number] = self._key(self._lanes[number], (self._compiled.SPOOL,))
-        return key
+        `numbers`: an array, or a slice.
+        """
+        levels = self._compiled.LEVELS
+        return self._keys(self._places[numbers], range(levels, levels + 2 * self._depth, 2))
 
-    def _key(self, spans: Any, more: Sequence[int]) -> Key:
-        row = spans.tolist()
-        return tuple(
-            str(self._bytes[row[span] : row[span + 1]], "ascii") if row[span] >= 0 else None
-            for span in (self._compiled.TENANT, self._compiled.TYPE, *more)
-        )
+    def lane_keys(self, numbers: Any) -> list[Key]:
+        """Return of lanes tenant, workflow type and spool."""
+        return self._keys(self._lanes[numbers], (self._compiled.SPOOL,))
+
+    def _keys(self, groups: Any, more: Sequence[int]) -> list[Key]:
+        begins = [self._compiled.TENANT, self._compiled.TYPE, *more]
+        spans = np.stack((groups[:, begins], groups[:, [each + 1 for each in begins]]), axis=2)
+        there = spans[:, :, :1] >= 0
+        low = np.where(there, spans, len(self._bytes)).min(axis=(1, 2))
+        high = spans.max(axis=(1, 2))
+        within = np.where(there, spans - low[:, None, None], -1)
+        found = []
+        for pairs, begin, end in zip(within.tolist(), low.tolist(), high.tolist(), strict=True):
+            text = str(self._bytes[begin:end], "latin-1")  # all of a key stands in one event
+            found.append(tuple([text[at:to] if at >= 0 else None for at, to in pairs]))
+        return found
 
     def texts(self, events: Any, span: int) -> list[str | None]:
         """Return what stands in a span of some events."""

@@ -26,6 +26,12 @@ class Events:
         self._starts = Starts(epoch)
         self._row = PartitionRow()
 
+    @property
+    def _gathered(self) -> int:
+        """Bytes, at the most, of the rows that changed since the last commit."""
+        contexts, spools, starts = self._contexts, self._spools, self._starts
+        return contexts.touched_bytes + spools.touched_bytes + starts.touched_bytes
+
     def _event(self, event: EventFields, origin: tuple[str, int] | None, offset: int) -> str | None:
         """Apply one event; return a reason where the rules of outcomes refuse it."""
         if event.timestamp > self._row.clock:

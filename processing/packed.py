@@ -42,7 +42,7 @@ class PackedBatch(RecordBatch):
         """`key_begins` and `key_ends`: of keys in the bytes of `packed`, as there of values."""
         self.topic, self.partition, self.begin, self.end = topic, partition, begin, end
         self.offsets, self.timestamps = packed.offsets.tolist(), packed.timestamps.tolist()
-        self.headers, self.ahead = headers, None
+        self.headers, self.ahead, self.behind = headers, None, 0
         self._packed: Packed | None = packed
         self._keys = key_begins, key_ends
 

@@ -36,6 +36,7 @@ from processing.rows import (
 )
 from processing.rules import Rules
 from processing.runs import Runs
+from processing.stretches import MOST_BYTES
 from topics.catalogue import THRESHOLDS_GROUP
 from topics.controls import Choice, Control, Rebuild, Reset, Seed, Staged, Weighing, is_control
 from topics.records import EventFields
@@ -44,6 +45,11 @@ from topics.schema import Threshold
 COMMIT_BYTES: Final = 4_000_000
 """Size at which a commit is cut, by offset. The changelog takes 10 MB, and one record more, of at
 most 900 kB of which each identifier may stand in the key of three levels, adds less than 6 MB."""
+GATHER_BYTES: Final = MOST_BYTES // 2
+"""Size of a commit from which on no more is to come to it: there is little room for stretches."""
+GATHER_EACH: Final = 16
+"""Bytes of its rows for each of its events, below which a commit is well filled: some twenty events
+for each row."""
 
 
 class RowAhead(RuntimeError):
@@ -256,8 +262,12 @@ class Partition(Runs):
 
     def _full(self) -> bool:
         """Return whether the rows that changed since the last commit may fill one."""
-        gathered = self._contexts.touched_bytes + self._spools.touched_bytes
-        return gathered + self._starts.touched_bytes > COMMIT_BYTES
+        return self._gathered > COMMIT_BYTES
+
+    def gathers(self) -> bool:
+        """Return whether the next commit is the better for more records, if there are any."""
+        size = self._gathered
+        return GATHER_EACH * self._events < size < GATHER_BYTES and not self._letters
 
     def _letter(
         self, batch: RecordBatch, position: int, event: EventFields, reason: str

@@ -40,6 +40,8 @@ class RecordBatch:
     headers: dict[int, Headers] = field(default_factory=dict)
     ahead: Future[Any] | None = field(default=None, init=False, repr=False, compare=False)
     """What a scanner finds in all of it, where one looks before it is its turn."""
+    behind: int = field(default=0, init=False, compare=False)
+    """How many offsets of its partition came after it when it was fetched."""
 
     @property
     def packed(self) -> Packed | None:

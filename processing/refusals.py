@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
@@ -72,6 +72,23 @@ class Slice(NamedTuple):
         """The first offset after it, holes included."""
         batch = self.batch
         return batch.end if self.end >= len(batch) else batch.offsets[self.end]
+
+
+class Extent(NamedTuple):
+    """How much a step handled: records, and the newest Kafka timestamp of them, Unix ms."""
+
+    records: int = 0
+    newest: int = -1
+
+
+def extent(parts: Iterable[Slice], before: Extent = Extent()) -> Extent:  # noqa: B008 - a tuple
+    """Return how much slices are, and what was `before`; the last record of each is its newest."""
+    records, newest = before
+    for part in parts:
+        if part.end > part.begin:
+            records += part.end - part.begin
+            newest = max(newest, part.batch.timestamps[part.end - 1])
+    return Extent(records, newest)
 
 
 class RefusalLimitExceeded(RuntimeError):

@@ -13,7 +13,7 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 
 from processing.chains import Chain
-from processing.columns import Scan, modes_of, sums
+from processing.columns import Key, Scan, modes_of, sums
 from processing.events import Events
 from processing.machine_code import machine_code
 from processing.records import RecordBatch
@@ -27,9 +27,9 @@ LEAST_BYTES: Final = 100_000
 """Of a batch, about, from which on it is scanned."""
 LEAST: Final = 64
 """Events of a stretch from which on it is worth it,"""
-LEAST_EACH: Final = 3
+LEAST_EACH: Final = 2
 """and events for each of its contexts."""
-REST: Final = 32
+REST: Final = 8
 """Batches that are not scanned after two of which less than half could be applied at once."""
 RETRY: Final = 256
 """Records after which a stretch is tried again that could not be applied at once."""
@@ -41,13 +41,15 @@ MOST_BYTES: Final = 2_000_000
 """Of a commit's rows, about, from which on events are applied one by one: that looks at each."""
 
 
-class _Lane(NamedTuple):
-    """Events of one key and spool: where the last position was seen, their first and last."""
+class _Lanes(NamedTuple):
+    """The keys and spools of some events, in the order in which they come first.
 
-    seen: Seen
-    number: int
-    first: int
-    last: int
+    `keys` and where each was `seen`; `lasts`: the place of the last event of each.
+    """
+
+    keys: list[Key]
+    seen: list[Seen]
+    lasts: Any
 
 
 class _Stretch(NamedTuple):
@@ -57,7 +59,7 @@ class _Stretch(NamedTuple):
     rows: Any
     numbers: Any
     offsets: Any
-    lanes: list[_Lane]
+    lanes: _Lanes
 
 
 class Stretches(Events):
@@ -97,7 +99,7 @@ class Stretches(Events):
             places = places[: end - first]
             chains = chains[: int(places.max(initial=-1)) + 1]
         found = None
-        if end - first >= max(LEAST, LEAST_EACH * len(chains)) and self._has_room(len(chains)):
+        if end - first >= max(LEAST, LEAST_EACH * len(chains)) and self._has_room(chains):
             found = self._taken(scan, slice(begin, position), slice(first, end))
         if found is None:
             self._later = max(self._later, min(position, begin + RETRY))
@@ -158,13 +160,15 @@ class Stretches(Events):
 
     def _chains(self, scan: Scan, first: int, end: int) -> tuple[list[Chain | None], Any]:
         """Return the chains of events, in the order in which they come first; and each event's."""
-        numbers, at, places = np.unique(
-            scan.rows[first:end, machine_code().PLACE], return_index=True, return_inverse=True
-        )
-        order = np.argsort(at)
+        numbers = scan.rows[first:end, machine_code().PLACE]
+        wanted: Any = slice(0, int(numbers.max(initial=-1)) + 1)
+        places = numbers
+        if first > 0 or not np.bincount(numbers).all():  # else they are numbered in this order
+            wanted, at, places = np.unique(numbers, return_index=True, return_inverse=True)
+            order = np.argsort(at)
+            wanted, places = wanted[order], np.argsort(order)[places]
         known = self._contexts.chains
-        chains = [known.get(scan.place(number)) for number in numbers[order].tolist()]
-        return chains, np.argsort(order)[places]
+        return [known.get(key) for key in scan.place_keys(wanted)], places
 
     def _taken(self, scan: Scan, records: slice, events: slice) -> _Stretch | None:
         """Return events with what applying them needs; None where one is not simply the next."""
@@ -174,16 +178,12 @@ class Stretches(Events):
         lanes = self._lanes(scan, rows)
         if lanes is None:
             return None
-        places = [scan.lane(lane.number) for lane in lanes]
-        if sum(map(most_bytes, places)) > MOST_LANE_BYTES:  # type: ignore[arg-type]
-            return None
         return _Stretch(scan, rows, scan.numbers[events], scan.offsets_of(records), lanes)
 
     def _apply(self, found: _Stretch, chains: list[Chain], places: Any) -> None:
         clocks = np.maximum.accumulate(found.rows[:, machine_code().AT])
         np.maximum(clocks, self._row.clock, out=clocks)
-        for lane in found.lanes:
-            self._note(found, lane, clocks)
+        self._note(found, clocks)
         self._row.clock = int(clocks[-1])
         self._row.outcomes += len(clocks)
         self._tell(found, chains, places)
@@ -194,23 +194,23 @@ class Stretches(Events):
         if not opened:
             return False
         compiled = machine_code()
-        tenants = [str(scan.place(number)[0]) for number in rows[:, compiled.PLACE].tolist()]
+        tenants = [str(key[0]) for key in scan.place_keys(rows[:, compiled.PLACE])]
         workflows, tasks = scan.texts(rows, compiled.WORKFLOW), scan.texts(rows, compiled.TASK)
         return any(
             task is not None and start_key(tenant, workflow, task) in opened  # type: ignore[arg-type]
             for tenant, workflow, task in zip(tenants, workflows, tasks, strict=True)
         )
 
-    def _has_room(self, chains: int) -> bool:
-        """Return whether the rows of so many more chains surely fit a commit."""
-        more = chains * (len(self._contexts.levels) + 2)
-        gathered = self._contexts.touched_bytes + self._contexts.bytes_of(more)
-        return gathered + self._spools.touched_bytes + self._starts.touched_bytes < MOST_BYTES
+    def _has_room(self, chains: Sequence[Chain | None]) -> bool:
+        """Return whether the rows of chains surely fit a commit too."""
+        untouched = sum(chain is not None and not chain.touched for chain in chains)
+        more = untouched * (len(self._contexts.levels) + 2)
+        return self._gathered + self._contexts.bytes_of(more) < MOST_BYTES
 
-    def _lanes(self, scan: Scan, rows: Any) -> list[_Lane] | None:
-        """Return the lanes of events, in the order in which they come first.
+    def _lanes(self, scan: Scan, rows: Any) -> _Lanes | None:
+        """Return the lanes of events.
 
-        None where a spool is new here, or a position is not above the last one.
+        None where a spool is new here, a position is not above the last one, or they are too many.
         """
         compiled = machine_code()
         order = np.argsort(rows[:, compiled.LANE], kind="stable")
@@ -219,30 +219,35 @@ class Stretches(Events):
         if bool((next_is_same & (numbers[1:] >= 0) & (positions[1:] <= positions[:-1])).any()):
             return None
         begins = np.flatnonzero(np.concatenate(([True], ~next_is_same)))
-        lasts = np.concatenate((begins[1:], [len(numbers)])) - 1
-        found = []
-        for number, first, last, position in zip(
-            numbers[begins].tolist(), order[begins].tolist(), order[lasts].tolist(),
-            positions[begins].tolist(), strict=True,
-        ):  # fmt: skip
-            if number < 0:  # without an origin
-                continue
-            seen = self._spools.positions.get(scan.lane(number))  # type: ignore[arg-type]
-            if seen is None or position <= seen.position:
-                return None
-            found.append(_Lane(seen, number, first, last))
-        return sorted(found, key=lambda lane: lane.first)
+        lasts = order[np.append(begins[1:], len(numbers)) - 1]
+        begins = begins[numbers[begins] >= 0]  # those below are without an origin
+        lasts = lasts[len(lasts) - len(begins) :]
+        by_first = np.argsort(order[begins])
+        begins, lasts = begins[by_first], lasts[by_first]
+        keys = scan.lane_keys(numbers[begins])
+        seen = list(map(self._spools.positions.get, keys))  # type: ignore[arg-type]
+        if None in seen:
+            return None
+        found = _Lanes(keys, seen, lasts)  # type: ignore[arg-type]
+        before = np.fromiter((each.position for each in found.seen), np.int64, len(keys))
+        if bool((positions[begins] <= before).any()) or not _fit(found):
+            return None
+        return found
 
-    def _note(self, found: _Stretch, lane: _Lane, clocks: Any) -> None:
-        """Note the last position of a lane."""
-        position = int(found.rows[lane.last, machine_code().POSITION])
-        clock, offset, seen = int(clocks[lane.last]), int(found.offsets[lane.last]), lane.seen
-        if seen.touched:
-            seen.position, seen.at, seen.offset = position, clock, offset
-            return
-        tenant, workflow_type, spool = found.scan.lane(lane.number)
-        origin = str(spool), position
-        self._spools.duplicate(str(tenant), str(workflow_type), origin, clock, offset)
+    def _note(self, found: _Stretch, clocks: Any) -> None:
+        """Note the last position of each lane."""
+        keys, every, lasts = found.lanes
+        positions = found.rows[lasts, machine_code().POSITION].tolist()
+        offsets = found.offsets[lasts].tolist()
+        for key, seen, position, clock, offset in zip(
+            keys, every, positions, clocks[lasts].tolist(), offsets, strict=True
+        ):
+            if seen.touched:
+                seen.position, seen.at, seen.offset = position, clock, offset
+                continue
+            tenant, workflow_type, spool = key
+            origin = str(spool), position
+            self._spools.duplicate(str(tenant), str(workflow_type), origin, clock, offset)
 
     def _tell(self, found: _Stretch, chains: list[Chain], places: Any) -> None:
         """Tell every chain what came to it."""
@@ -254,7 +259,8 @@ class Stretches(Events):
         counted = sums(flags, numbers, begins, compiled)
         offsets = found.offsets[order[ends - 1]].tolist()
         for chain, more, offset in zip(chains, counted, offsets, strict=True):
-            self._contexts.touch(chain)
+            if not chain.touched:
+                self._contexts.touch(chain)
             chain.add(more)
             chain.offset = offset
         policy = only_policy(chains)
@@ -289,6 +295,12 @@ class Stretches(Events):
                 strict=True,
             )
         )
+
+
+def _fit(lanes: _Lanes) -> bool:
+    """Return whether the rows of lanes fit a commit."""
+    new = (key for key, seen in zip(lanes.keys, lanes.seen, strict=True) if not seen.touched)
+    return sum(map(most_bytes, new)) <= MOST_LANE_BYTES  # type: ignore[arg-type]
 
 
 def _scan_records(

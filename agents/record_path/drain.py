@@ -15,7 +15,7 @@ from agents.record_path.kept import KeptRecords
 from processing.machine_code import machine_code
 from processing.records import RecordBatch
 
-MOST_BYTES: Final = 4_194_304
+MOST_BYTES: Final = 8_388_608
 """Record values in one batch, and one Kafka batch more: all that a fetch brings where nothing is
 compressed. A compressed one may hold ten times as much, too much to wait or to be applied at once:
 a worker that gets little CPU would stand still for longer than its session, and again after it."""
@@ -45,6 +45,9 @@ def drain(fetched: Any, most_bytes: int = MOST_BYTES) -> RecordBatch | None:
     try:
         batch, rest = _unpacked(source, tp, most_bytes)
         fetched._update_position()
+        if batch is not None:
+            highwater = fetched._assignment.state_value(tp).highwater
+            batch.behind = max(0, (highwater or 0) - batch.end)
     finally:
         if not rest:  # also after an error: it must not be taken without what could not be read
             fetched._partition_records = None

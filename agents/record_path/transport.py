@@ -26,9 +26,9 @@ FETCH_WAIT_MS: Final = 25
 """How long a broker may hold a fetch. Kafka answers at once when there is data, so this only costs
 an idle worker some requests; the embedded broker looks for data twice in that time, and Faust's
 1,500 ms made a threshold 750 ms late."""
-FETCH_BYTES: Final = 8_000_000
-"""What one answer of a broker may hold of all partitions together. aiokafka copies it twice, so its
-own 50 MB are 150 of memory in a backlog, and bring nothing."""
+LEAST_OTHERS: Final = 4_000_000
+"""What one answer of a broker may hold besides the most of one partition. aiokafka copies it twice,
+so its own 50 MB are 150 of memory in a backlog, and bring nothing."""
 
 
 class ConsumerThread(AIOKafkaConsumerThread):  # type: ignore[misc]
@@ -60,7 +60,8 @@ class ConsumerThread(AIOKafkaConsumerThread):  # type: ignore[misc]
         consumer = super()._create_worker_consumer(transport)
         consumer._fetch_max_wait_ms = FETCH_WAIT_MS
         consumer._fetch_min_bytes = self.app.gather_bytes
-        consumer._fetch_max_bytes = FETCH_BYTES
+        consumer._max_partition_fetch_bytes = self.app.partition_bytes
+        consumer._fetch_max_bytes = self.app.partition_bytes + LEAST_OTHERS
         return consumer
 
     async def crash(self, reason: BaseException) -> None:

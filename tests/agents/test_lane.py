@@ -227,6 +227,49 @@ def test_close_does_not_wait_for_ever() -> None:
     run(body())
 
 
+def test_a_step_that_waits_for_more_gets_it_or_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(lanes, "MORE_S", 0.02)
+    monkeypatch.setattr(lanes, "MAX_STEP_BYTES", 1)
+
+    async def body() -> None:
+        steps: list[list[int]] = []
+
+        async def handle(batches: list[tuple[TP, RecordBatch]]) -> bool:
+            steps.append([batch.begin for _tp, batch in batches])
+            return bool(batches)
+
+        lane = Lane("test", handle)
+        await lane.put(AT, batch(0))
+        await lane.put(AT, batch(1))
+        await until(lambda: len(steps) == 2)
+        assert not lane.idle, "what was handled is not finished"
+        await until(lambda: len(steps) == 3)
+        assert steps == [[0], [1], []]
+        await until(lambda: lane.idle)
+        await lane.close()
+
+    run(body())
+
+
+def test_a_step_that_waits_for_more_is_finished_when_the_lane_closes() -> None:
+    async def body() -> None:
+        steps: list[list[int]] = []
+
+        async def handle(batches: list[tuple[TP, RecordBatch]]) -> bool:
+            await asyncio.sleep(0)
+            steps.append([batch.begin for _tp, batch in batches])
+            return bool(batches)
+
+        lane = Lane("test", handle)
+        await lane.put(AT, batch(0))
+        await until(lambda: steps == [[0]])
+        await lane.put(AT, batch(1))
+        await lane.close(timeout_s=0.2)  # sooner than more is waited for
+        assert steps == [[0], []]
+
+    run(body())
+
+
 FAILING = """
 import asyncio, atexit, sys
 from faust.types import TP

@@ -17,7 +17,7 @@ from agents.health import Health
 from agents.metrics import BUCKETS_S, METRICS, Counts, Exposition, started, values
 from processing.liveness import Report
 from processing.records import RecordBatch
-from processing.refusals import Slice
+from processing.refusals import Slice, extent
 
 REPORT = Report(worker="episodes", pid=1, at=2, ready=True, lag={0: 7}, done={0: 3, 1: 0},
                 away=("redis",))  # fmt: skip
@@ -64,8 +64,8 @@ def test_no_name_means_two_things() -> None:
 def test_what_a_batch_is_counted_as() -> None:
     counts = Counts()
     long_ago = int(time.time() * 1000) - 120_000
-    counts.took([Slice(batch(9, long_ago), 0, 4), Slice(batch(2, long_ago), 0, 0)], 40,
-                started())  # fmt: skip
+    parts = [Slice(batch(9, long_ago), 0, 4), Slice(batch(2, long_ago), 0, 0)]
+    counts.took(extent(parts), 40, started())
     found = shown(counts)
     assert (found["headstart_batches_total"], found["headstart_records_total"]) == (1, 4)
     assert found["headstart_events_total"] == 40

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import Awaitable, Callable, Iterator
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -11,13 +12,21 @@ import pytest
 from faust.types import TP
 
 from agents import pacing
+from agents.metrics import Counts
 from agents.ownership import Ownership
+from agents.refusals import RefusalGuard
 from processing.merging import LEAST
-from processing.partition import Partition
+from processing.partition import Commit, Partition
+from processing.records import RecordBatch
+from processing.refusals import RefusalLimits
 from processing.rules import Rules
-from tests.processing.building import EPOCH, NOW, TD, Table, judged, run
+from tests.processing.building import EPOCH, NOW, TD, Table, fetch, judged, run
 
+AT = TP("t", 0)
 TYPES = ("answer", "plan", "refund")
+
+
+Steps = Callable[[Ownership, list[Commit]], Awaitable[None]]
 
 
 class Store:
@@ -36,8 +45,12 @@ class Store:
 def runtime(store: Store) -> Any:
     """Return as much of a runtime as taking a partition up needs."""
     return SimpleNamespace(
-        app=SimpleNamespace(consumer_generation_id=1, consumer=SimpleNamespace(hold=None)),
+        app=SimpleNamespace(
+            consumer_generation_id=1, consumer=SimpleNamespace(hold=lambda _tp, _full: None)
+        ),
         store=store,
+        counts=Counts(),
+        guard=RefusalGuard(RefusalLimits(), Path(), EPOCH),
         share=1,
         policy=TD,
         new_core=lambda place: Partition(place, 1, EPOCH, Rules(TD), store.table.get),
@@ -52,7 +65,7 @@ def test_what_is_known_never_follows_from_half_a_table(monkeypatch: pytest.Monke
 
     async def body() -> None:
         store = Store(before)
-        owned = Ownership(TP("t", 0), runtime(store), 0)
+        owned = Ownership(AT, runtime(store), 0)
         await owned.restore()
         store.table = after
         restored = asyncio.create_task(owned.restore())
@@ -69,3 +82,84 @@ def test_what_is_known_never_follows_from_half_a_table(monkeypatch: pytest.Monke
         await owned.lane.close()
 
     asyncio.run(asyncio.wait_for(body(), 60.0))
+
+
+def backlog(begin: int, *records: Any, behind: int = 100) -> RecordBatch:
+    """Return one fetch of a log that has more."""
+    found: RecordBatch = fetch(*records, offsets=range(begin, begin + len(records)))
+    found.begin, found.behind = begin, behind
+    return found
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    while not condition():  # noqa: ASYNC110 - whoever changes it has nothing to tell
+        await asyncio.sleep(0)
+
+
+def delivered(steps: Steps) -> list[Commit]:
+    """Return what a partition delivers that is taken through some steps, and then closed."""
+    commits: list[Commit] = []
+
+    async def deliver(commit: Commit) -> None:
+        commits.append(commit)
+
+    async def body() -> None:
+        owned = Ownership(AT, runtime(Store({})), 0)
+        owned._runtime.guard.open(AT, 0)
+        owned.delivery = SimpleNamespace(deliver=deliver)  # type: ignore[assignment]
+        await steps(owned, commits)
+        await owned.lane.close()
+
+    asyncio.run(asyncio.wait_for(body(), 60.0))
+    return commits
+
+
+def test_a_commit_takes_in_more_of_a_backlog() -> None:
+    """Until nothing more comes; then it is as if it had come at once."""
+
+    async def steps(owned: Ownership, commits: list[Commit]) -> None:
+        for begin in range(3):
+            await owned.lane.put(AT, backlog(begin, judged(workflow_type=TYPES[begin])))
+            await until(lambda: owned.core.watermark == begin)  # noqa: B023 - awaited here
+            assert not commits
+            assert not owned.lane.idle, "its offset may not be committed"
+        await owned.lane.put(AT, backlog(3, judged(), behind=0))
+        await until(lambda: owned.lane.idle)
+        counts = owned._runtime.counts
+        assert (counts.batches, counts.records, counts.events) == (1, 4, 4)
+
+    (commit,) = delivered(steps)
+    assert (commit.end, commit.events) == (4, 4)
+    together, whole = run(*(judged(workflow_type=each) for each in TYPES), judged())
+    assert dict(commit.rows).keys() == together.keys()
+    assert len(commit.thresholds) == len(whole.thresholds)
+
+
+def test_what_has_gathered_is_delivered_when_the_partition_is_let_go() -> None:
+    async def steps(owned: Ownership, commits: list[Commit]) -> None:
+        await owned.lane.put(AT, backlog(0, judged()))
+        await until(lambda: owned.core.watermark == 0)
+        assert not commits
+
+    (commit,) = delivered(steps)
+    assert commit.end == 1
+
+
+def test_a_refusal_waits_for_nothing() -> None:
+    async def steps(owned: Ownership, commits: list[Commit]) -> None:
+        await owned.lane.put(AT, backlog(0, judged(), judged()))
+        await owned.lane.put(AT, backlog(2, b"broken"))
+        await until(lambda: owned.lane.idle)
+        assert len(commits) == 1
+
+    (commit,) = delivered(steps)
+    assert (commit.end, len(commit.dead_letters)) == (3, 1)
+
+
+def test_a_commit_that_is_well_filled_waits_for_nothing() -> None:
+    async def steps(owned: Ownership, commits: list[Commit]) -> None:
+        await owned.lane.put(AT, backlog(0, *(judged() for _ in range(200)), behind=1000))
+        await until(lambda: owned.lane.idle)
+        assert len(commits) == 1
+
+    delivered(steps)

@@ -146,7 +146,9 @@ class Broker:
         if self.holes and len(records) > 1:
             self.holes -= 1
             del records[self._chance.randrange(len(records) - 1)]
-        return batch_of(EVENTS.name, partition, begin, end, records)
+        batch = batch_of(EVENTS.name, partition, begin, end, records)
+        batch.behind = log.end - end
+        return batch
 
 
 def batch_of(
