@@ -22,7 +22,7 @@ from agents.alive import HEARTBEAT_S, SESSION_TIMEOUT_S
 from agents.lane import end_process
 from agents.metrics import Counts
 from agents.record_path.fetch import LookAhead
-from agents.record_path.transport import RecordBatchSchema, Transport
+from agents.record_path.transport import FETCH_WAIT_MS, RecordBatchSchema, Transport
 from agents.sweeper import sweep
 from processing.records import RecordBatch
 from processing.refusals import RefusalLimits
@@ -110,8 +110,8 @@ class App(faust.App):  # type: ignore[misc]
     """A Faust app on the record path."""
 
     source_topics: frozenset[str] = frozenset()
-    gather_bytes = 1
-    """What the broker waits for, for a moment, before it answers a fetch."""
+    gather_bytes, gather_ms = 1, FETCH_WAIT_MS
+    """What the broker waits for, and how long, before it answers a fetch."""
     partition_bytes = 4_194_304
     """What a fetch brings of one partition, at the most."""
     runtime: Runtime

@@ -37,7 +37,7 @@ from topics.epoch import Epoch
 
 log = structlog.get_logger()
 
-GATHER_BYTES: Final = 262_144
+GATHER_BYTES, GATHER_MS = 262_144, 200
 """Nobody waits for a row: fetches come less often, and larger."""
 LINGER_S: Final = 0.05
 """A batch is stored when it is full or this old: one transaction for many small fetches."""
@@ -268,6 +268,6 @@ def _end_on_error(task: asyncio.Task[None]) -> None:
 def sink_app(config: WorkerConfig, epoch: Epoch, plan: SinkPlan) -> App:
     """Return the app of one sink agent."""
     app = new_app(plan.group, config)
-    app.gather_bytes = GATHER_BYTES
+    app.gather_bytes, app.gather_ms = GATHER_BYTES, GATHER_MS
     register_agent(app, SinkRuntime(app, config, epoch, plan), plan.topic)
     return app

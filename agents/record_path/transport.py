@@ -58,7 +58,7 @@ class ConsumerThread(AIOKafkaConsumerThread):  # type: ignore[misc]
         connection.install()
         kept.install()
         consumer = super()._create_worker_consumer(transport)
-        consumer._fetch_max_wait_ms = FETCH_WAIT_MS
+        consumer._fetch_max_wait_ms = self.app.gather_ms
         consumer._fetch_min_bytes = self.app.gather_bytes
         consumer._max_partition_fetch_bytes = self.app.partition_bytes
         consumer._fetch_max_bytes = self.app.partition_bytes + LEAST_OTHERS

@@ -23,7 +23,7 @@ from headstart.backlog import Backlog, Unreadable
 from headstart.bell import QUIET_MS, Bell
 from headstart.compression import Compression
 from headstart.directory import NEW, QUARANTINE, SPOOL_FILE, Target
-from headstart.sending import Sender
+from headstart.sending import Sender, until_cut
 from headstart.ship_lock import is_current
 
 log = logging.getLogger("headstart")
@@ -44,11 +44,10 @@ LIST_S: Final = 1.0
 UNFINISHED_S: Final = 60.0
 """Age of a half-made spool that nobody is making any more."""
 ACTIVE_S: Final = 0.002
-"""Least pause between two looks while events flow."""
+"""Least pause between two looks while events flow; else it is the shortest linger, so that what is
+read goes out at once."""
 BLOCKED_S: Final = 0.02
 """Pause between two looks while nothing more may be read."""
-_LINGER_SHARE: Final = 0.25
-"""Pause as a share of the shortest linger: looks at many spools cost more than all the rest."""
 
 
 @dataclass(slots=True)
@@ -139,7 +138,7 @@ class Shipper:
 
     async def _pause(self, moved: bool) -> None:
         if moved:
-            await asyncio.sleep(self._pause_s)
+            await asyncio.sleep(until_cut(asyncio.get_running_loop().time(), self._pause_s))
             return
         if self._blocked:  # an emitter has nothing to tell that could help
             await asyncio.sleep(BLOCKED_S)
@@ -203,7 +202,7 @@ class Shipper:
             if now >= watched.attend_at or watched.backlog.finished:
                 moved = self._attend(watched) or moved
         lingers = [each.backlog.target.linger_s for each in self._lively.values()]
-        self._pause_s = max(ACTIVE_S, _LINGER_SHARE * min(lingers, default=0.0))
+        self._pause_s = min(ATTEND_S, max(ACTIVE_S, min(lingers, default=0.0)))
         return moved
 
     def _hang_bell(self) -> None:
@@ -230,8 +229,11 @@ class Shipper:
             backlog.close()
             self._say_unreadable(backlog.name, error)
             return False
+        linger_s = backlog.target.linger_s
+        if linger_s <= self._pause_s:
+            linger_s = 0.0  # they have lingered in the spool
         for item in items:
-            sender.add(item.key, item.event, item.chunk, backlog.target.linger_s)
+            sender.add(item.key, item.event, item.chunk, linger_s)
         if items:
             self._enliven(watched)
         return bool(items)
