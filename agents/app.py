@@ -21,6 +21,7 @@ from faust.types import TP
 from agents.alive import HEARTBEAT_S, SESSION_TIMEOUT_S
 from agents.lane import end_process
 from agents.metrics import Counts
+from agents.record_path.drain import MOST_BYTES
 from agents.record_path.fetch import LookAhead
 from agents.record_path.transport import FETCH_WAIT_MS, RecordBatchSchema, Transport
 from agents.sweeper import sweep
@@ -112,7 +113,7 @@ class App(faust.App):  # type: ignore[misc]
     source_topics: frozenset[str] = frozenset()
     gather_bytes, gather_ms = 1, FETCH_WAIT_MS
     """What the broker waits for, and how long, before it answers a fetch."""
-    partition_bytes = 4_194_304
+    partition_bytes = MOST_BYTES
     """What a fetch brings of one partition, at the most."""
     runtime: Runtime
     look_ahead: LookAhead | None = None

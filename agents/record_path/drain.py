@@ -15,7 +15,7 @@ from agents.record_path.kept import KeptRecords
 from processing.machine_code import machine_code
 from processing.records import RecordBatch
 
-MOST_BYTES: Final = 8_388_608
+MOST_BYTES: Final = 4_194_304
 """Record values in one batch, and one Kafka batch more: all that a fetch brings where nothing is
 compressed. A compressed one may hold ten times as much, too much to wait or to be applied at once:
 a worker that gets little CPU would stand still for longer than its session, and again after it."""

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from aiokafka.consumer.fetcher import FetchResult
 
-from agents.record_path.drain import drain
+from agents.record_path.drain import MOST_BYTES, drain
 from processing.records import RecordBatch
 
 HELD_BACK_S: Final = 0.02
@@ -26,18 +26,20 @@ async def fetched_records(
     max_records: int | None,
     held: AbstractSet[Any] = frozenset(),
     look_ahead: LookAhead | None = None,
+    most_bytes: int = MOST_BYTES,
 ) -> dict[Any, list[Any]]:
     """Return what is fetched, by partition; wait up to `timeout_s` seconds for something.
 
-    Of partitions in `held`, which may change meanwhile, nothing is taken. `look_ahead` is shown
-    every batch. Mirrors `aiokafka.consumer.fetcher.Fetcher.fetched_records`.
+    Of partitions in `held`, which may change meanwhile, nothing is taken; of the others batches of
+    about `most_bytes` of values. `look_ahead` is shown every batch.
+    Mirrors `aiokafka.consumer.fetcher.Fetcher.fetched_records`.
     """
     loop = asyncio.get_running_loop()
     deadline = loop.time() + timeout_s
     while True:
         if fetcher._subscriptions.reassignment_in_progress:
             await fetcher._subscriptions.wait_for_assignment()
-        drained = _take(fetcher, partitions, sources, max_records, held, look_ahead)
+        drained = _take(fetcher, partitions, sources, max_records, held, look_ahead, most_bytes)
         remaining = deadline - loop.time()
         if drained or remaining <= 0:
             return drained
@@ -59,6 +61,7 @@ def _take(
     max_records: int | None,
     held: AbstractSet[Any],
     look_ahead: LookAhead | None,
+    most_bytes: int,
 ) -> dict[Any, list[Any]]:
     drained: dict[Any, list[Any]] = {}
     for tp in list(fetcher._records):
@@ -75,7 +78,7 @@ def _take(
             continue
         try:
             if tp.topic in sources:
-                batch = drain(result)
+                batch = drain(result, most_bytes)
                 records = [] if batch is None else [batch]
                 if look_ahead is not None and batch is not None:
                     look_ahead(tp, batch)

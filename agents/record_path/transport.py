@@ -26,7 +26,7 @@ FETCH_WAIT_MS: Final = 25
 """How long a broker may hold a fetch. Kafka answers at once when there is data, so this only costs
 an idle worker some requests; the embedded broker looks for data twice in that time, and Faust's
 1,500 ms made a threshold 750 ms late."""
-LEAST_OTHERS: Final = 4_000_000
+BESIDES_BYTES: Final = 4_000_000
 """What one answer of a broker may hold besides the most of one partition. aiokafka copies it twice,
 so its own 50 MB are 150 of memory in a backlog, and bring nothing."""
 
@@ -61,7 +61,7 @@ class ConsumerThread(AIOKafkaConsumerThread):  # type: ignore[misc]
         consumer._fetch_max_wait_ms = self.app.gather_ms
         consumer._fetch_min_bytes = self.app.gather_bytes
         consumer._max_partition_fetch_bytes = self.app.partition_bytes
-        consumer._fetch_max_bytes = self.app.partition_bytes + LEAST_OTHERS
+        consumer._fetch_max_bytes = self.app.partition_bytes + BESIDES_BYTES
         return consumer
 
     async def crash(self, reason: BaseException) -> None:
@@ -106,6 +106,7 @@ class ConsumerThread(AIOKafkaConsumerThread):  # type: ignore[misc]
                 max_records,
                 self.consumer.held,
                 self.app.look_ahead,
+                self.app.partition_bytes,
             )
 
 
