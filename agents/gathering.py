@@ -7,6 +7,7 @@ ten events. Nobody waits for a backlog, so a commit may take in more of it.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from typing import Final
 
 from agents.metrics import started
@@ -51,11 +52,11 @@ class Gathered:
 
     def let_go(self) -> None:
         """Keep the records no longer: none of those applied until now is refused."""
-        self._checked = self._guard.check(self._parts, (), self._checked)
+        self.check(())
         self._before = extent(self._parts, self._before)
         self._parts = []
 
-    def check(self, letters: list[DeadLetter]) -> None:
+    def check(self, letters: Sequence[DeadLetter]) -> None:
         """Raise `RefusalLimitExceeded` where, with `letters`, too much is refused."""
         self._checked = self._guard.check(self._parts, letters, self._checked)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cached_property
 from typing import Any, Final
 
 import numpy as np
@@ -90,17 +91,16 @@ class Scan:
         records = slice(positions.start - self.begin, positions.stop - self.begin)
         return np.repeat(self._offsets[records], self.counts[records])
 
-    def place_keys(self, numbers: Any) -> list[Key]:
-        """Return of places tenant, workflow type and the levels' values, None where there is none.
-
-        `numbers`: an array, or a slice.
-        """
+    @cached_property
+    def place_keys(self) -> list[Key]:
+        """Of each place tenant, workflow type and the levels' values, None where there is none."""
         levels = self._compiled.LEVELS
-        return self._keys(self._places[numbers], range(levels, levels + 2 * self._depth, 2))
+        return self._keys(self._places, range(levels, levels + 2 * self._depth, 2))
 
-    def lane_keys(self, numbers: Any) -> list[Key]:
-        """Return of lanes tenant, workflow type and spool."""
-        return self._keys(self._lanes[numbers], (self._compiled.SPOOL,))
+    @cached_property
+    def lane_keys(self) -> list[Key]:
+        """Of each lane tenant, workflow type and spool."""
+        return self._keys(self._lanes, (self._compiled.SPOOL,))
 
     def _keys(self, groups: Any, more: Sequence[int]) -> list[Key]:
         begins = [self._compiled.TENANT, self._compiled.TYPE, *more]

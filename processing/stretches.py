@@ -161,14 +161,14 @@ class Stretches(Events):
     def _chains(self, scan: Scan, first: int, end: int) -> tuple[list[Chain | None], Any]:
         """Return the chains of events, in the order in which they come first; and each event's."""
         numbers = scan.rows[first:end, machine_code().PLACE]
-        wanted: Any = slice(0, int(numbers.max(initial=-1)) + 1)
+        wanted: Sequence[int] = range(int(numbers.max(initial=-1)) + 1)
         places = numbers
         if first > 0 or not np.bincount(numbers).all():  # else they are numbered in this order
-            wanted, at, places = np.unique(numbers, return_index=True, return_inverse=True)
+            each, at, places = np.unique(numbers, return_index=True, return_inverse=True)
             order = np.argsort(at)
-            wanted, places = wanted[order], np.argsort(order)[places]
-        known = self._contexts.chains
-        return [known.get(key) for key in scan.place_keys(wanted)], places
+            wanted, places = each[order].tolist(), np.argsort(order)[places]
+        known, keys = self._contexts.chains, scan.place_keys
+        return [known.get(keys[number]) for number in wanted], places
 
     def _taken(self, scan: Scan, records: slice, events: slice) -> _Stretch | None:
         """Return events with what applying them needs; None where one is not simply the next."""
@@ -194,7 +194,8 @@ class Stretches(Events):
         if not opened:
             return False
         compiled = machine_code()
-        tenants = [str(key[0]) for key in scan.place_keys(rows[:, compiled.PLACE])]
+        keys = scan.place_keys
+        tenants = [str(keys[number][0]) for number in rows[:, compiled.PLACE].tolist()]
         workflows, tasks = scan.texts(rows, compiled.WORKFLOW), scan.texts(rows, compiled.TASK)
         return any(
             task is not None and start_key(tenant, workflow, task) in opened  # type: ignore[arg-type]
@@ -224,8 +225,8 @@ class Stretches(Events):
         lasts = lasts[len(lasts) - len(begins) :]
         by_first = np.argsort(order[begins])
         begins, lasts = begins[by_first], lasts[by_first]
-        keys = scan.lane_keys(numbers[begins])
-        seen = list(map(self._spools.positions.get, keys))  # type: ignore[arg-type]
+        keys = [scan.lane_keys[number] for number in numbers[begins].tolist()]
+        seen = list(map(self._spools.positions.get, keys))
         if None in seen:
             return None
         found = _Lanes(keys, seen, lasts)  # type: ignore[arg-type]
@@ -259,8 +260,7 @@ class Stretches(Events):
         counted = sums(flags, numbers, begins, compiled)
         offsets = found.offsets[order[ends - 1]].tolist()
         for chain, more, offset in zip(chains, counted, offsets, strict=True):
-            if not chain.touched:
-                self._contexts.touch(chain)
+            self._contexts.touch(chain)
             chain.add(more)
             chain.offset = offset
         policy = only_policy(chains)

@@ -80,9 +80,7 @@ def agree(scan: Scan, values: list[bytes]) -> None:
         assert len(decoded) == count
         for event in decoded:
             told(scan, at, event, modes[at])
-            assert scan.place_keys(scan.rows[at : at + 1, machine_code().PLACE])[0] == place_of(
-                event
-            )
+            assert scan.place_keys[int(scan.rows[at, machine_code().PLACE])] == place_of(event)
             at += 1
     assert at == len(scan.rows)
 
@@ -108,7 +106,7 @@ def told(scan: Scan, at: int, event: EventFields, mode: str) -> None:
     if event.origin is None:
         assert row[compiled.LANE] < 0
     else:
-        lane = scan.lane_keys(row[compiled.LANE :][:1])[0]
+        lane = scan.lane_keys[int(row[compiled.LANE])]
         assert (lane, int(row[compiled.POSITION])) == (
             (event.tenant, event.workflow_type, event.origin[0]),
             event.origin[1],
