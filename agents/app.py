@@ -234,5 +234,6 @@ def register_agent(app: App, runtime: Runtime, topic: str) -> None:
     async def feed(stream: Any) -> None:
         stream.enable_acks = False  # offsets are reported by the runtime when they took effect
         async for event in stream.events():
-            message = event.message
-            await runtime.accept(message.tp, message.generation_id, event.value)
+            generation = event.message.generation_id
+            for tp, batch in event.value:
+                await runtime.accept(tp, generation, batch)

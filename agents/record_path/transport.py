@@ -6,7 +6,7 @@ offset with `Consumer.done`, and that is what is committed, as a hint (the truth
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
 from typing import Any, Final
 
 from aiokafka.errors import ConsumerStoppedError
@@ -29,6 +29,10 @@ an idle worker some requests; the embedded broker looks for data twice in that t
 BESIDES_BYTES: Final = 4_000_000
 """What one answer of a broker may hold besides the most of one partition. aiokafka copies it twice,
 so its own 50 MB are 150 of memory in a backlog, and bring nothing."""
+
+
+Fetch = list[tuple[TP, RecordBatch]]
+"""What one call of the fetch loop brings, by partition: the value of a message."""
 
 
 class ConsumerThread(AIOKafkaConsumerThread):  # type: ignore[misc]
@@ -124,18 +128,35 @@ class Consumer(StockConsumer):  # type: ignore[misc]
     def _new_consumer_thread(self) -> ConsumerThread:
         return ConsumerThread(self, loop=self.loop, beacon=self.beacon)
 
-    def _to_message(self, tp: TP, record: Any) -> ConsumerMessage:
-        if not isinstance(record, RecordBatch):
-            return super()._to_message(tp, record)
+    async def getmany(self, timeout: float) -> AsyncIterator[tuple[TP, ConsumerMessage]]:
+        """Yield what was fetched of all partitions as one message.
+
+        Faust makes two tasks for each message and waits for them: with one for every partition the
+        next fetch was asked for when its records were 10 ms old.
+        """
+        generation = self.app.consumer_generation_id
+        records, active = await self._wait_next_records(timeout)
+        if not records or self.should_stop or not self.flow_active:
+            return
+        if generation != self.app.consumer_generation_id:
+            return
+        fetch = [(tp, batch) for tp, found in records.items() if tp in active for batch in found]
+        if fetch:
+            tp = fetch[0][0]
+            self._read_offset.pop(tp, None)  # or Faust takes what was sought again for old
+            yield tp, self._to_message(tp, fetch)
+
+    def _to_message(self, tp: TP, fetch: Fetch) -> ConsumerMessage:
+        first = fetch[0][1]
         return ConsumerMessage(
-            record.topic,
-            record.partition,
-            record.offset,
-            record.timestamps[0] / 1000.0,
+            first.topic,
+            first.partition,
+            first.offset,
+            first.timestamps[0] / 1000.0,
             0,
             [],
             None,
-            record,
+            fetch,
             None,
             -1,
             -1,
@@ -213,7 +234,7 @@ class Transport(StockTransport):  # type: ignore[misc]
 
 
 class RecordBatchSchema(Schema):  # type: ignore[misc]
-    """Hands the batch over as it is: decoding, and its errors, are the agent's."""
+    """Hands the fetch over as it is: decoding, and its errors, are the agent's."""
 
     def compile(self, app: Any, **_kwargs: Any) -> Callable[..., Awaitable[Any]]:
         """Return Faust's decode function for a topic on the record path."""
