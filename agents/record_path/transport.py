@@ -128,7 +128,10 @@ class Consumer(StockConsumer):  # type: ignore[misc]
     def _new_consumer_thread(self) -> ConsumerThread:
         return ConsumerThread(self, loop=self.loop, beacon=self.beacon)
 
-    async def getmany(self, timeout: float) -> AsyncIterator[tuple[TP, ConsumerMessage]]:
+    async def getmany(
+        self,
+        timeout: float,  # noqa: ASYNC109 - Faust's signature
+    ) -> AsyncIterator[tuple[TP, ConsumerMessage]]:
         """Yield what was fetched of all partitions as one message.
 
         Faust makes two tasks for each message and waits for them: with one for every partition the
