@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from math import exp
+from typing import Final
 
 from headstart.calibration import FAMILIAR, Deviation, solve, wanted
 from learners.hops_run import begins_at_once, learn_run
@@ -16,6 +17,9 @@ from learners.hops_steps import COLD_PRIOR, EVERY, NOISE, PRIORS, SLOPE_MIN, SUR
 from learners.outcome import Columns, Outcome, Part
 from learners.policy import SUGGEST_TARGET, Joint, State, Thresholds, same_layout
 from learners.pooling import pooled_calibration, typical
+
+
+_WORTH_SHOWING: Final = wanted(1.0 - SUGGEST_TARGET, SUGGEST_TARGET)
 
 
 @dataclass(frozen=True)
@@ -126,7 +130,7 @@ class Hops(Steps, Joint):
         """Return `speculate` for the context's average gain and cost, `suggest` from .5 on."""
         calibration = self.calibration(state)
         speculate = solve(*calibration, wanted(state[2], state[3]))
-        suggest = solve(*calibration, wanted(1.0 - SUGGEST_TARGET, SUGGEST_TARGET))
+        suggest = solve(*calibration, _WORTH_SHOWING)
         return Thresholds(speculate, suggest if suggest < speculate else speculate)
 
     def threshold(self, state: State, gain: float, cost: float) -> float:

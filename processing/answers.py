@@ -77,6 +77,12 @@ def read_state(row: ContextRow) -> tuple[Policy, State] | None:
 def threshold_of(key: bytes, row: ContextRow, policy: Policy) -> Threshold:
     """Return what a row answers whose state `policy` can read."""
     tenant, path = context_of(key)
+    counts = restored(row.outcomes, row.speculated, row.hits, row.counts)
+    return answered(tenant, path, row, policy, Counts(*counts))
+
+
+def answered(tenant: str, path: str, row: ContextRow, policy: Policy, counts: Counts) -> Threshold:
+    """Return `threshold_of` a context that is named, and whose counts are not to be restored."""
     served, deviation = policy.thresholds(row.state), policy.deviation(row.state)
     return Threshold(
         tenant=tenant,
@@ -92,7 +98,7 @@ def threshold_of(key: bytes, row: ContextRow, policy: Policy) -> Threshold:
         deviation=Deviation(*deviation) if deviation else None,
         gain=row.gain,
         cost=row.cost,
-        counts=Counts(*restored(row.outcomes, row.speculated, row.hits, row.counts)),
+        counts=counts,
     )
 
 

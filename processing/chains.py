@@ -83,7 +83,8 @@ class Chain:
         count(self.counts, self.told)
         for context in self.contexts:
             add(context.counts, self.counts)
-            context.offset = max(context.offset, self.offset)
+            if self.offset > context.offset:
+                context.offset = self.offset
         self.touched, self.offset = False, -1
         self.told.clear()
         self.counts = empty()

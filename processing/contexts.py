@@ -14,7 +14,7 @@ from msgspec import structs
 from headstart.contexts import context_paths
 from learners.outcome import Outcome
 from learners.policy import Policy, State, Thresholds, spec
-from processing.answers import stored_threshold, threshold_of
+from processing.answers import answered, stored_threshold
 from processing.chains import Chain, Context, restore_context, untaught
 from processing.choices import Choices, named_policy
 from processing.defaults import Defaults, state_in
@@ -36,7 +36,7 @@ from processing.tally import Told, count_feedback, restored, stored
 from processing.weighing import Weighings
 from topics.controls import Seeded, Weighing
 from topics.records import EventFields
-from topics.schema import Threshold
+from topics.schema import Counts, Threshold
 
 CACHE_LIMIT: Final = 200_000
 """Most contexts kept in memory, about 700 bytes each."""
@@ -361,7 +361,8 @@ class Contexts:
             context = touched
             row = self._row(context)
             rows.append((context.key, encode_context(row)))
-            record = threshold_of(context.key, row, context.policy)
+            counts = Counts(*context.counts)
+            record = answered(context.tenant, context.path, row, context.policy, counts)
             thresholds.append(record)
             served = Thresholds(record.speculate, record.suggest)
             if served != context.served:

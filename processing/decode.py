@@ -203,7 +203,9 @@ def _decode_exactly(raw: bytes, timestamp_ms: int) -> EventFields:
     event = load_event(raw)
     validate(event, now_ms=timestamp_ms)
     try:
-        decoded: EventFields = msgspec.json.decode(raw, type=EVENT)
+        # Written anew: of a field that stands twice the contract knows the last, and msgspec would
+        # check each.
+        decoded: EventFields = msgspec.json.decode(orjson.dumps(event), type=EVENT)
     except MALFORMED as error:
         raise InvalidEvent("", f"not an event: {error}") from error
     return decoded

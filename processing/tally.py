@@ -8,6 +8,7 @@ when the rows are written.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from operator import add as plus
 from typing import Any, Final
 
 from learners.modes import MODES, SPECULATIVE, SUGGESTION, rates
@@ -80,9 +81,9 @@ def restored(outcomes: int, speculated: int, hits: int, rest: Sequence[int]) -> 
 
 def add(counts: list[int], more: Sequence[int]) -> None:
     """Add to the counts of a context what was counted since; held within 63 bits."""
-    for place, value in enumerate(more):
-        if value:
-            counts[place] = min(counts[place] + value, _LARGEST)
+    counts[:] = map(plus, counts, more)
+    if max(counts) > _LARGEST:
+        counts[:] = [min(value, _LARGEST) for value in counts]
 
 
 def metrics(counts: Counts) -> dict[str, Any]:

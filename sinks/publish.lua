@@ -5,12 +5,18 @@
 -- beyond both.
 
 -- Whether (epoch, offset) is higher than the version of a stored value; a corrupt value has none.
+-- What we write has the version in a row, and only numbers before: to decode all of it for that
+-- would cost a third of the whole.
 local function newer(stored, epoch, offset)
   if not stored then return true end
-  local ok, value = pcall(cjson.decode, stored)
-  if not ok or type(value) ~= 'table' then return true end
-  local known_epoch, known_offset = value['epoch'], value['offset']
-  if type(known_epoch) ~= 'number' or type(known_offset) ~= 'number' then return true end
+  local known_epoch, known_offset = string.match(stored, '^{[^{[]-"epoch":(%d+),"offset":(%d+)[,}]')
+  known_epoch, known_offset = tonumber(known_epoch), tonumber(known_offset)
+  if not known_epoch then
+    local ok, value = pcall(cjson.decode, stored)
+    if not ok or type(value) ~= 'table' then return true end
+    known_epoch, known_offset = value['epoch'], value['offset']
+    if type(known_epoch) ~= 'number' or type(known_offset) ~= 'number' then return true end
+  end
   if epoch ~= known_epoch then return epoch > known_epoch end
   return offset > known_offset
 end

@@ -215,6 +215,7 @@ def assert_single(raw: bytes) -> None:
 @settings(max_examples=400)
 @given(texts())
 @example(json.dumps({**BASE, "timestamp": NOW + MAX_CLOCK_SKEW_MS + 1}).encode())
+@example(json.dumps(BASE).encode()[:-1] + b',"data":' + b"9" * 30 + b',"data":null}')
 def test_an_event_is_accepted_exactly_when_the_contract_accepts_it(raw: bytes) -> None:
     assert_single(raw)
 
