@@ -17,6 +17,7 @@ from typing import Any, Final
 import numpy as np
 import structlog
 
+from agents.standing import LAST, stand
 from processing.chains import Chain, Context
 from processing.columns import Scan
 from processing.machine_code import lend, machine_code
@@ -91,12 +92,13 @@ def _cache_home(chosen: str) -> Path:
 def compile_elsewhere() -> None:
     """Compile everything and keep what comes of it. Raises `subprocess.SubprocessError`."""
     subprocess.run(
-        ["nice", "-n", "19", sys.executable, "-m", "agents.compiling"],
+        [sys.executable, "-m", "agents.compiling"],
         cwd=Path(__file__).parents[1],
         check=True,
         stdin=subprocess.DEVNULL,
         capture_output=True,
         timeout=COMPILE_S,
+        start_new_session=True,  # or it goes as far ahead as the worker that it is for
     )
 
 
@@ -115,4 +117,5 @@ def warm(module: Any) -> None:
 
 
 if __name__ == "__main__":
+    stand(LAST)
     warm(prepared()[0])

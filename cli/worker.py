@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import contextlib
-import os
 import signal
 import threading
 from enum import StrEnum
-from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Final
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -17,10 +14,6 @@ from cli.output import say
 
 if TYPE_CHECKING:
     from settings import Settings
-
-_BEHIND: Final = 10
-"""Added to the niceness of what only stores: on a busy host what is served goes first."""
-_AUTOGROUP: Final = Path("/proc/self/autogroup")
 
 
 class Name(StrEnum):
@@ -88,8 +81,9 @@ def worker(
 
 
 def _run(name: str, settings: Settings, *, spare: bool) -> int:
-    if name != Name.THRESHOLDS.value:
-        _stand_behind()
+    from agents.standing import AHEAD, BEHIND, stand
+
+    stand(AHEAD if name == Name.THRESHOLDS.value else BEHIND)
     from agents.app import WorkerConfig
     from agents.worker import run_worker
     from processing.refusals import RefusalLimits
@@ -109,15 +103,6 @@ def _run(name: str, settings: Settings, *, spare: bool) -> int:
         notices_days=settings.notices_days,
     )
     return run_worker(name, config, spare=spare)
-
-
-def _stand_behind() -> None:
-    os.nice(_BEHIND)
-    # Linux may share processors out among sessions (sched(7), "The autogroup feature"): for one
-    # that has a session to itself, only the niceness of the session counts then.
-    if os.getsid(0) == os.getpid():
-        with contextlib.suppress(OSError):
-            _AUTOGROUP.write_text(str(_BEHIND))
 
 
 def _supervise(settings: Settings) -> None:
