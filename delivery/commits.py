@@ -91,7 +91,11 @@ class Delivery:
                 await outlets.send_dead_letters(commit.dead_letters)
             if not await self._append(commit.rows):
                 return  # the next owner recovers these rows from the changelog
-            await asyncio.gather(outlets.publish(commit.thresholds), outlets.announce(commit.moved))
+            if commit.moved:
+                shown = outlets.publish(commit.thresholds), outlets.announce(commit.moved)
+                await asyncio.gather(*shown)
+            else:  # two tasks fewer
+                await outlets.publish(commit.thresholds)
             outlets.done(commit.end)
 
     async def mend(self, keys: Iterable[bytes]) -> None:

@@ -18,7 +18,6 @@ from learners.outcome import Columns, Outcome, Part
 from learners.policy import SUGGEST_TARGET, Joint, State, Thresholds, same_layout
 from learners.pooling import pooled_calibration, typical
 
-
 _WORTH_SHOWING: Final = wanted(1.0 - SUGGEST_TARGET, SUGGEST_TARGET)
 
 

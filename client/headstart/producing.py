@@ -4,12 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from functools import lru_cache
 from typing import Any
 
 from aiokafka import AIOKafkaProducer
 from aiokafka.errors import KafkaError, UnknownError
+from aiokafka.partitioner import DefaultPartitioner, murmur2
 
 log = logging.getLogger("headstart")
+
+_hashed = lru_cache(maxsize=16_384)(murmur2)
+_anywhere = DefaultPartitioner()
 
 _sender_log = logging.getLogger("aiokafka.producer.sender")
 
@@ -47,7 +52,8 @@ async def start_producer(kafka: str, **settings: Any) -> AIOKafkaProducer:
     that idempotence protects from are its end anyway; there, and only there, do without.
     Raises aiokafka's `KafkaError`, or `OSError`, where no broker answers.
     """
-    settings = {"bootstrap_servers": kafka, "acks": "all", "linger_ms": 0, **settings}
+    always = {"bootstrap_servers": kafka, "acks": "all", "linger_ms": 0, "partitioner": _placed}
+    settings = {**always, **settings}
     producer = AIOKafkaProducer(enable_idempotence=True, **settings)
     _sender_log.addFilter(_not_about_ids)
     try:
@@ -83,6 +89,14 @@ async def _start(producer: AIOKafkaProducer) -> None:
     except BaseException:
         await producer.stop()
         raise
+
+
+def _placed(key: bytes | None, partitions: list[int], available: list[int]) -> int:
+    """Return the partition of a key as every Kafka client does; aiokafka hashes in Python."""
+    if key is None:
+        return int(_anywhere(key, partitions, available))
+    hashed: int = _hashed(key)
+    return partitions[(hashed & 0x7FFFFFFF) % len(partitions)]
 
 
 def _not_about_ids(record: logging.LogRecord) -> bool:

@@ -9,9 +9,10 @@ from typing import Any
 import pytest
 
 from delivery.commits import Delivery, answer
+from processing.answers import stored_threshold
 from processing.dead_letters import DeadLetter
 from processing.partition import Commit
-from processing.rows import PARTITION_KEY, deleted, stale, with_version
+from processing.rows import PARTITION_KEY, context_key, deleted, stale, with_version
 from tests.delivery.world import World
 
 EPOCH = 3
@@ -33,9 +34,17 @@ def run(body: Coroutine[Any, Any, Any]) -> Any:
 
 def test_the_order_of_effects() -> None:
     world = World()
-    run(Delivery(world, 0).deliver(commit(4, a=row(3))))
+    first = commit(4, a=row(3))
+    first.moved.append(stored_threshold(context_key("acme", "workflow_type=a"), deleted(EPOCH, 3)))
+    run(Delivery(world, 0).deliver(first))
     assert world.happened == ["dead letters", "changelog", "store", "redis", "topic", "done 4"]
     assert (world.table[b"a"], world.held) == (row(3), 1)
+
+
+def test_what_did_not_move_is_published_and_not_announced() -> None:
+    world = World()
+    run(Delivery(world, 0).deliver(commit(4, a=row(3))))
+    assert world.happened == ["dead letters", "changelog", "store", "redis", "done 4"]
 
 
 def test_nothing_is_appended_by_who_lost_the_partition() -> None:

@@ -1,0 +1,18 @@
+"""Events go where every Kafka client would send them."""
+
+from __future__ import annotations
+
+from aiokafka.partitioner import DefaultPartitioner
+from hypothesis import given
+from hypothesis import strategies as st
+
+from headstart.producing import _placed
+
+
+@given(st.none() | st.binary(), st.integers(1, 64))
+def test_a_key_is_placed_as_the_client_library_places_it(key: bytes | None, count: int) -> None:
+    partitions = list(range(count))
+    if key is None:
+        assert _placed(key, partitions, partitions[-1:]) == count - 1
+    else:
+        assert _placed(key, partitions, []) == DefaultPartitioner()(key, partitions, [])
