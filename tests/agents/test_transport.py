@@ -1,0 +1,63 @@
+"""What the consumer makes of a fetch: one message, for the agent to take apart."""
+
+from __future__ import annotations
+
+import asyncio
+from types import SimpleNamespace
+from typing import Any
+
+from faust.types import TP
+
+from agents.record_path.transport import Consumer
+from processing.records import RecordBatch
+
+FIRST, SECOND, PAUSED = (TP("t", number) for number in range(3))
+
+
+def batch(tp: TP, offset: int) -> RecordBatch:
+    return RecordBatch(tp.topic, tp.partition, offset, offset + 1, [offset], [7_000], [None], [b""])
+
+
+class Fetching:
+    """A consumer that has fetched one record of each partition."""
+
+    should_stop, flow_active = False, True
+    _to_message = Consumer._to_message
+
+    def __init__(self, generation_then: int = 1) -> None:
+        self.app = SimpleNamespace(consumer_generation_id=1)
+        self._generation_then = generation_then
+        self._read_offset = {FIRST: 90, SECOND: 90}
+
+    async def _wait_next_records(self, _timeout: float) -> tuple[Any, Any]:
+        self.app.consumer_generation_id = self._generation_then
+        return {tp: [batch(tp, 5)] for tp in (FIRST, SECOND, PAUSED)}, {FIRST, SECOND}
+
+
+def messages(consumer: Any) -> list[tuple[TP, Any]]:
+    async def taken() -> list[tuple[TP, Any]]:
+        return [each async for each in Consumer.getmany(consumer, 1.0)]
+
+    return asyncio.run(taken())
+
+
+def test_a_fetch_is_one_message_of_all_partitions_that_are_active() -> None:
+    ((tp, message),) = messages(Fetching())
+    assert (tp, message.tp, message.timestamp) == (FIRST, FIRST, 7.0)
+    assert [(place, found.begin) for place, found in message.value] == [(FIRST, 5), (SECOND, 5)]
+
+
+def test_what_is_fetched_again_is_not_dropped_as_read() -> None:
+    consumer = Fetching()
+    messages(consumer)
+    assert FIRST not in consumer._read_offset  # of the others Faust does not ask
+
+
+def test_what_was_fetched_while_partitions_went_is_dropped() -> None:
+    assert messages(Fetching(generation_then=2)) == []
+
+
+def test_nothing_flows_while_the_consumer_is_held() -> None:
+    consumer = Fetching()
+    consumer.flow_active = False
+    assert messages(consumer) == []
