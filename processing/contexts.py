@@ -364,9 +364,9 @@ class Contexts:
             counts = Counts(*context.counts)
             record = answered(context.tenant, context.path, row, context.policy, counts)
             thresholds.append(record)
-            served = record.speculate, record.suggest
+            served = Thresholds(record.speculate, record.suggest)
             if served != context.served:
-                context.served = Thresholds(*served)
+                context.served = served
                 moved.append(record)
         self._touched.clear()
         if len(self._contexts) > CACHE_LIMIT or len(self.chains) > CACHE_LIMIT:

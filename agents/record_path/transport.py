@@ -132,7 +132,7 @@ class Consumer(StockConsumer):  # type: ignore[misc]
         self,
         timeout: float,  # noqa: ASYNC109 - Faust's signature
     ) -> AsyncIterator[tuple[TP, ConsumerMessage]]:
-        """Yield what was fetched of all partitions as one message.
+        """Yield what was fetched of all source partitions as one message; of others each record.
 
         Faust makes two tasks for each message and waits for them: with one for every partition the
         next fetch was asked for when its records were 10 ms old.
@@ -143,14 +143,22 @@ class Consumer(StockConsumer):  # type: ignore[misc]
             return
         if generation != self.app.consumer_generation_id:
             return
-        fetch = [(tp, batch) for tp, found in records.items() if tp in active for batch in found]
+        fetch: Fetch = []
+        for tp, found in records.items():
+            if tp not in active:
+                continue
+            if tp.topic in self.app.source_topics:
+                fetch += [(tp, batch) for batch in found]
+            else:
+                for record in found:
+                    yield tp, self._to_message(tp, record)
         if fetch:
             tp = fetch[0][0]
             self._read_offset.pop(tp, None)  # or Faust takes what was sought again for old
-            yield tp, self._to_message(tp, fetch)
+            yield tp, self._message(fetch)
 
-    def _to_message(self, tp: TP, fetch: Fetch) -> ConsumerMessage:
-        first = fetch[0][1]
+    def _message(self, fetch: Fetch) -> ConsumerMessage:
+        tp, first = fetch[0]
         return ConsumerMessage(
             first.topic,
             first.partition,

@@ -9,12 +9,11 @@ from typing import Any
 
 from aiokafka import AIOKafkaProducer
 from aiokafka.errors import KafkaError, UnknownError
-from aiokafka.partitioner import DefaultPartitioner, murmur2
+from aiokafka.partitioner import DefaultPartitioner
 
 log = logging.getLogger("headstart")
 
-_hashed = lru_cache(maxsize=16_384)(murmur2)
-_anywhere = DefaultPartitioner()
+_place = DefaultPartitioner()
 
 _sender_log = logging.getLogger("aiokafka.producer.sender")
 
@@ -92,11 +91,15 @@ async def _start(producer: AIOKafkaProducer) -> None:
 
 
 def _placed(key: bytes | None, partitions: list[int], available: list[int]) -> int:
-    """Return the partition of a key as every Kafka client does; aiokafka hashes in Python."""
+    """Return the partition of a record as aiokafka does, which hashes a key in Python each time."""
     if key is None:
-        return int(_anywhere(key, partitions, available))
-    hashed: int = _hashed(key)
-    return partitions[(hashed & 0x7FFFFFFF) % len(partitions)]
+        return int(_place(key, partitions, available))
+    return partitions[_place_of_key(key, len(partitions))]
+
+
+@lru_cache(maxsize=16_384)
+def _place_of_key(key: bytes, partitions: int) -> int:
+    return int(_place(key, range(partitions), ()))
 
 
 def _not_about_ids(record: logging.LogRecord) -> bool:

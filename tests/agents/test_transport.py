@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Mapping
 from types import SimpleNamespace
 from typing import Any
 
@@ -22,16 +23,21 @@ class Fetching:
     """A consumer that has fetched one record of each partition."""
 
     should_stop, flow_active = False, True
-    _to_message = Consumer._to_message
+    others: Mapping[TP, list[Any]] = {}
+    _message = Consumer._message
 
     def __init__(self, generation_then: int = 1) -> None:
-        self.app = SimpleNamespace(consumer_generation_id=1)
+        self.app = SimpleNamespace(consumer_generation_id=1, source_topics={"t"})
         self._generation_then = generation_then
         self._read_offset = {FIRST: 90, SECOND: 90}
 
     async def _wait_next_records(self, _timeout: float) -> tuple[Any, Any]:
         self.app.consumer_generation_id = self._generation_then
-        return {tp: [batch(tp, 5)] for tp in (FIRST, SECOND, PAUSED)}, {FIRST, SECOND}
+        found = {tp: [batch(tp, 5)] for tp in (FIRST, SECOND, PAUSED)}
+        return self.others | found, {*self.others, FIRST, SECOND}
+
+    def _to_message(self, _tp: TP, record: str) -> str:
+        return f"Faust's of {record}"
 
 
 def messages(consumer: Any) -> list[tuple[TP, Any]]:
@@ -45,6 +51,14 @@ def test_a_fetch_is_one_message_of_all_partitions_that_are_active() -> None:
     ((tp, message),) = messages(Fetching())
     assert (tp, message.tp, message.timestamp) == (FIRST, FIRST, 7.0)
     assert [(place, found.begin) for place, found in message.value] == [(FIRST, 5), (SECOND, 5)]
+
+
+def test_records_of_other_topics_stay_messages_of_their_own() -> None:
+    consumer, other = Fetching(), TP("changelog", 0)
+    consumer.others = {other: ["a", "b"]}
+    *before, (tp, message) = messages(consumer)
+    assert before == [(other, "Faust's of a"), (other, "Faust's of b")]
+    assert (tp, len(message.value)) == (FIRST, 2)
 
 
 def test_what_is_fetched_again_is_not_dropped_as_read() -> None:
