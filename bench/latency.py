@@ -16,15 +16,16 @@ from tempfile import TemporaryDirectory
 from typing import Any, Final
 
 import headstart
-from bench.loading import CONTEXTS, FORK, Load, context, emit, paced
+from bench.loading import CONTEXTS, FORK, WORKFLOW_TYPES, Load, context, emit, paced
 from bench.measuring import say
 from bench.repeating import repeated
 from deploy.local import StackConfig
 from deploy.system import System
 
 REPEAT: Final = 5
-PROBES: Final = 20
-"""Contexts whose events are timed, one in ten."""
+PROBES: Final = frozenset(10 * each + each // 2 for each in range(WORKFLOW_TYPES))
+"""Contexts whose events are timed: one of each workflow type, and spread, because at an even pace
+the events of a context always come at the same time of a linger."""
 SECONDS: Final = 20.0
 WARM_UP_S: Final = 6.0
 """Events emitted before this are not counted."""
@@ -129,10 +130,10 @@ def _latencies(
 def _execute(pipe: Connection, kafka: str, load: Load, number: int, begin: float) -> None:
     """Emit this executor's share at an even pace; say when what was emitted."""
     own = range(number, CONTEXTS, load.executors)
-    sent: Sent = {each: [] for each in own if each < PROBES}
+    sent: Sent = {each: [] for each in own if each in PROBES}
     with headstart.Emitter(kafka) as emitter:
         for each, event in paced(load, number, begin, begin + SECONDS):
-            if each < PROBES:
+            if each in PROBES:
                 sent[each].append(time.monotonic())
             emit(emitter, each, event)
     pipe.send(sent)
@@ -143,8 +144,8 @@ def _watch(pipe: Connection, redis: str, begin: float) -> None:
 
     Send what was seen when; None where not everything became visible.
     """
-    seen: Seen = {number: [(0.0, 0)] for number in range(PROBES)}
-    contexts = {number: context(number) for number in range(PROBES)}
+    seen: Seen = {number: [(0.0, 0)] for number in PROBES}
+    contexts = {number: context(number) for number in PROBES}
     wanted: dict[int, int] | None = None
     give_up = begin + SECONDS + 120.0
     with headstart.Thresholds(redis) as reader:

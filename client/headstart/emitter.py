@@ -64,7 +64,7 @@ class Emitter:
         kafka: str,
         *,
         topic: str = TOPIC,
-        linger_s: float = 0.005,
+        linger_s: float = 0.010,
         buffer: int = DEFAULT_BUFFER,
         spool: str | os.PathLike[str] | SpoolSettings | None = None,
         durable: bool = True,
