@@ -40,7 +40,9 @@ class ContextStore(Store):  # type: ignore[misc]
 
     def scan(self, partition: int) -> Iterator[tuple[bytes, bytes]]:
         """Yield every row of a partition."""
-        for key, value in self._db_for_partition(partition).items():
+        once = rocksdict.ReadOptions()
+        once.fill_cache(False)  # else blocks of files long gone fill it
+        for key, value in self._db_for_partition(partition).items(read_opt=once):
             if key not in (CHANGELOG_OFFSET, self.offset_key):
                 yield key, value
 

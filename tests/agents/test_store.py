@@ -62,6 +62,22 @@ def test_scan_shows_rows_and_nothing_of_its_own(opened: Open) -> None:
     assert list(store.scan(P + 1)) == []
 
 
+def test_a_scan_leaves_nothing_in_the_block_cache(opened: Open) -> None:
+    store = opened()
+    rows = [(b"%05d" % number, bytes(300)) for number in range(3_000)]
+    store.write_rows(P, rows, 2_999)
+    files = store._db_for_partition(P)
+    files.flush()
+
+    def cached() -> int:
+        return int(files.property_value("rocksdb.block-cache-usage"))
+
+    assert len(list(store.scan(P))) == len(rows)
+    assert cached() < 10_000
+    assert len(list(files.items())) > len(rows)
+    assert cached() > 10_000, "or this test cannot fail"
+
+
 def test_offsets_count_in_their_own_epoch(opened: Open) -> None:
     store = opened(epoch=5)
     assert store.held_offset(P) is None
