@@ -274,7 +274,9 @@ class ThresholdRuntime:
                 await owned.tidy(ends[tp.partition])
         except ConnectionError as error:
             log.warning("thresholds.tidy", error=str(error))
-        gc.collect(1)  # the clients closed above are knots of cycles: some 45 objects a second
+        # A worker collects rarely (agents/worker.py); a closed Kafka client is a knot of cycles:
+        # with this one and what else asks the broker now and then, some 45 objects a second.
+        gc.collect(1)
 
 
 def thresholds_app(config: WorkerConfig, epoch: Epoch) -> App:
