@@ -38,8 +38,9 @@ EXAMPLES: Final = """examples:
   python -m bench history --data /var/tmp/history --events 5000000   # four times: 20 million
   python -m bench queries --rows 1000000
 
-minutes, estimated for two quiet cores: queries 5, history 2 for five million events, scale 20
-(--vary workers 5, --vary partitions 5, --vary contexts --repeat 1 4), footprint as asked and 1 more
+minutes, estimated for two quiet cores: queries 5, history 2 for five million events, scale 30
+(--vary workers 5, --vary held 8, --vary partitions 5, --vary contexts --repeat 1 4), footprint as
+asked and 1 more
 """
 OPTIONS: Final[dict[str, tuple[type, str]]] = {
     "count": (int, "length of the backlog"),
@@ -58,7 +59,8 @@ OPTIONS: Final[dict[str, tuple[type, str]]] = {
 REPEATED: Final = {
     "policies": "learn: only this policy",
     "worlds": "learn: only this world",
-    "vary": "scale: only cases of other `workers`, `partitions` or `contexts` than the first",
+    "vary": "scale: only cases of other `workers`, `partitions` or `contexts` than the first, or "
+    "of workers each `held` to a quarter of a core (root)",
 }
 FLAGS: Final = {
     "count": "events", "first_seed": "first-seed", "policies": "policy", "worlds": "world",

@@ -21,6 +21,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, NamedTuple, Self
 
+from bench.held import join, share
 from bench.measuring import Running, say, worker_environment
 from deploy.local import Addresses, StackError
 from deploy.local.ports import HOST, Ports
@@ -54,6 +55,8 @@ class Workers:
     learner: str = "ema"
     levels: str = ""
     """Context keys below the workflow type."""
+    cores: float | None = None
+    """Most that each of them may take; None: what there is."""
 
 
 def look(port: int) -> Look | None:
@@ -103,9 +106,13 @@ def drain(addresses: Addresses, folder: Path, events: int, workers: Workers) -> 
     ports = Ports(folder)
     with ExitStack() as stack:
         stack.callback(ports.release)
+        groups = [
+            None if workers.cores is None else stack.enter_context(share(workers.cores))
+            for _ in range(workers.count)
+        ]
         started = [
-            stack.enter_context(_Worker(addresses, folder, number, workers, ports))
-            for number in range(workers.count)
+            stack.enter_context(_Worker(addresses, folder, number, workers, ports, group))
+            for number, group in enumerate(groups)
         ]
         return finished(_watch(started, ends), events)
 
@@ -114,9 +121,15 @@ class _Worker:
     """A worker process, started again where it ends by itself."""
 
     def __init__(
-        self, addresses: Addresses, folder: Path, number: int, workers: Workers, ports: Ports
+        self,
+        addresses: Addresses,
+        folder: Path,
+        number: int,
+        workers: Workers,
+        ports: Ports,
+        group: Path | None,
     ) -> None:
-        self._folder, self._name = folder, f"agent-{number}"
+        self._folder, self._name, self._group = folder, f"agent-{number}", group
         self.port = ports.reserve(self._name)
         self._environment = worker_environment(
             addresses,
@@ -132,7 +145,10 @@ class _Worker:
 
     def _start(self) -> Running:
         argv = [sys.executable, "-m", "cli", "worker", "thresholds"]
-        return Running(self._folder, self._name, argv, self._environment)
+        life = Running(self._folder, self._name, argv, self._environment)
+        if self._group is not None:
+            join(self._group, life.process)
+        return life
 
     def __enter__(self) -> Self:
         return self

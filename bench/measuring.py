@@ -174,6 +174,11 @@ class Running:
         self._child = self._nursery.spawn(name, argv, _ENDING, env={**os.environ, **environment})
         self._nursery.launched()
 
+    @property
+    def process(self) -> int:
+        """Its process id."""
+        return self._child.pid
+
     def check(self) -> None:
         """Raise `StackError` where it has ended."""
         if not self._child.alive:

@@ -10,7 +10,8 @@ import asyncio
 from collections.abc import Sequence
 from typing import Any, Final, NamedTuple
 
-from bench.draining import Workers, cost, drain
+from bench.draining import Look, Workers, cost, drain
+from bench.held import share
 from bench.measuring import events, fresh_stack, produce, say
 from bench.repeating import ratio, repeated
 
@@ -23,11 +24,16 @@ class Case(NamedTuple):
     workers: int = 1
     partitions: int = 8
     contexts: int = 200
+    cores: float | None = None
+    """Most that each worker may take; None: what there is."""
 
 
+HELD: Final = 0.25
+"""Of a core: four workers, the broker and Redis then fit on two."""
 BASE: Final = Case()
 CASES: Final = {
     "workers": (Case(workers=2), Case(workers=4)),
+    "held": tuple(Case(workers=count, cores=HELD) for count in (1, 2, 4)),
     "partitions": (Case(partitions=1), Case(partitions=32)),
     "contexts": (
         Case(contexts=100),
@@ -48,15 +54,15 @@ def run(
     """Return a table of cases, and how several workers compare with one.
 
     `vary`: what the cases differ in from the first, of `CASES`. Those of more contexts than twice
-    the events are left out. Raises `ValueError` for another name.
+    the events are left out, and those held to a share of a core where nobody may (`bench.held`).
+    Raises `ValueError` for another name.
     """
     if unknown := sorted(set(vary) - CASES.keys()):
         raise ValueError(f"--vary {unknown[0]}: one of {', '.join(CASES)}")
-    wanted = (BASE, *(case for name in CASES if name in vary for case in CASES[name]))
     cases = {
         case: _measured(kafka, case, count, repeat, learner)
-        for case in wanted
-        if case.contexts <= 2 * count
+        for case in (BASE, *(case for name in CASES if name in vary for case in CASES[name]))
+        if case.contexts <= 2 * count and _to_be_had(case)
     }
     base = cases[BASE]
     return {
@@ -66,38 +72,42 @@ def run(
             figure: value
             for case, found in cases.items()
             if case.workers > 1
-            for figure, value in _compared(base, found, case.workers).items()
+            for figure, value in _compared(cases[case._replace(workers=1)], found, case).items()
         },
         "cases": list(cases.values()),
         "learner": learner,
         "framing": "one event per record in filled batches, about 480 bytes each; one context "
         "level; as many events as asked for, or two for each context; CPU time of the workers' "
-        "processes, from when all of them share the backlog; null: one was through before",
+        "processes, from when all of them share the backlog, held ones in its second half; null: "
+        "one was through before",
         "broker": kafka,
     }
 
 
-def _compared(base: dict[str, Any], case: dict[str, Any], workers: int) -> dict[str, float | None]:
+def _compared(base: dict[str, Any], found: dict[str, Any], case: Case) -> dict[str, float | None]:
     """Return several workers' rate as a multiple of one's: here, and on cores of their own.
 
-    The latter is computed: as many as there are, less by what an event costs more among several.
+    The latter is computed, as many as there are, less by what an event costs more among several;
+    where each of them is held to a share of a core that two cores have for all, it is measured.
     """
+    name = f"ratio_{case.workers}_workers"
     here = own = None
-    if None not in (base["cpu_us"], case["cpu_us"]):
-        here = ratio(case["events_per_s"], base["events_per_s"])
-        own = ratio(workers * base["cpu_us"], case["cpu_us"])
-    return {f"ratio_{workers}_workers": here, f"ratio_{workers}_workers_own_cores": own}
+    if None not in (base["cpu_us"], found["cpu_us"]):
+        here = ratio(found["events_per_s"], base["events_per_s"])
+        own = ratio(case.workers * base["cpu_us"], found["cpu_us"])
+    return {f"{name}_held": here} if case.cores else {name: here, f"{name}_own_cores": own}
 
 
 def _measured(kafka: str, case: Case, count: int, repeat: int, learner: str) -> dict[str, Any]:
     count = max(count, 2 * case.contexts)
+    workers = Workers(case.workers, learner, cores=case.cores)
 
     def once(_number: int) -> dict[str, float | None]:
         with fresh_stack(kafka, case.partitions) as (addresses, folder):
             made = events(count, case.contexts, partitions=case.partitions)
             asyncio.run(produce(addresses.kafka, made))
             try:
-                found = cost(drain(addresses, folder, count, Workers(case.workers, learner)))
+                found = cost(_warm(case, drain(addresses, folder, count, workers)))
             except ValueError as error:
                 say(f"{case}: {error}")
                 return {"events_per_s": None, "cpu_us": None, "largest_worker_mb": None}
@@ -109,3 +119,26 @@ def _measured(kafka: str, case: Case, count: int, repeat: int, learner: str) -> 
         }
 
     return {**case._asdict(), "events": count, **repeated(once, repeat)}
+
+
+def _to_be_had(case: Case) -> bool:
+    if case.cores is None:
+        return True
+    try:
+        with share(case.cores):
+            return True
+    except PermissionError as error:
+        say(f"{case} left out: {error}")
+        return False
+
+
+def _warm(case: Case, looks: Sequence[Look]) -> Sequence[Look]:
+    """Leave out the first half of what workers with little of a core did.
+
+    Making ready takes them seconds, which would count for one and not for several: those are looked
+    at from when the last of them has partitions.
+    """
+    if case.cores is None:
+        return looks
+    half = looks[-1].events / 2
+    return [each for each in looks if each.events >= half]
