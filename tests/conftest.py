@@ -11,11 +11,14 @@ import shutil
 import signal
 import tempfile
 from collections.abc import Iterator
+from typing import Any
 from uuid import uuid4
 
 import pytest
 
+from agents.compiling import load
 from deploy.local import Addresses, Stack, StackConfig
+from processing.machine_code import machine_code
 
 BROKER = os.environ.pop("HEADSTART_KAFKA", "embedded")
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
@@ -49,6 +52,13 @@ def addresses(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Addresses]:
     config = StackConfig(data=tmp_path_factory.mktemp("stack"), kafka=BROKER)
     with Stack(config) as stack:
         yield stack.addresses
+
+
+@pytest.fixture(scope="module")
+def compiled() -> Any:
+    """The compiled code, as a worker has it."""
+    assert load()
+    return machine_code()
 
 
 @pytest.fixture(scope="session")

@@ -2,6 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Final
+import time
+from collections.abc import Callable
+from typing import Any, Final
 
 PATIENCE_S: Final = 240.0
+
+
+def until(condition: Callable[[], Any], seconds: float = PATIENCE_S, pause_s: float = 0.05) -> None:
+    """Wait until a condition holds; fail where it never does."""
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, f"not within {seconds:.0f} s"
+        time.sleep(pause_s)

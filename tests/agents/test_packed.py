@@ -11,24 +11,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from agents.compiling import load
 from agents.record_path.kept import KeptRecords
 from agents.record_path.unpacking import unpack
 from learners.registry import POLICIES
-from processing.machine_code import machine_code
 from processing.packed import PackedBatch
 from processing.partition import Partition
 from processing.records import RecordBatch
 from processing.rules import Rules
 from tests.agents.record_batches import Batch, encode
 from tests.processing.mixtures import batches, commits, rules_of, stretched, stretches_of
-
-
-@pytest.fixture(scope="module")
-def compiled() -> Any:
-    """The compiled code, as a worker has it."""
-    assert load()
-    return machine_code()
 
 
 def as_sent(batch: RecordBatch, draw: random.Random) -> bytes:

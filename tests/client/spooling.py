@@ -7,9 +7,7 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from collections import defaultdict
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -17,7 +15,7 @@ from typing import Any
 import orjson
 
 from headstart.directory import NEW, QUARANTINE
-from tests.patience import PATIENCE_S
+from tests.patience import PATIENCE_S, until
 from topics.catalogue import EVENTS
 from topics.reading import read_records, topic_state
 
@@ -47,7 +45,7 @@ class Executor:
 
     def until(self, count: int) -> None:
         """Wait until so many emits have returned."""
-        eventually(lambda: len(self.ids()) >= count or self.process.poll() is not None)
+        until(lambda: len(self.ids()) >= count or self.process.poll() is not None)
         assert len(self.ids()) >= count
 
     def kill(self) -> None:
@@ -182,14 +180,6 @@ def deduplicated(log: list[dict[str, Any]]) -> list[dict[str, Any]]:
             last[place] = position
             kept.append(event)
     return kept
-
-
-def eventually(condition: Callable[[], bool], seconds: float = PATIENCE_S) -> None:
-    """Wait until the condition holds; fail where it never does."""
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
 
 
 def runs(process: int) -> bool:

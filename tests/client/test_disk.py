@@ -17,7 +17,7 @@ from headstart.backlog import Backlog
 from headstart.directory import default_directory
 from headstart.shipper import MAX_AGE_S
 from tests.client.on_disk import numbers, read_all
-from tests.client.spooling import eventually
+from tests.patience import until
 
 FIELDS = {"event_type": "task_complete", "workflow_type": "w", "workflow_id": "w"}
 NOWHERE = "127.0.0.1:1"
@@ -64,7 +64,7 @@ def test_a_full_spool_that_blocks_goes_on_when_there_is_room(tmp_path: Path) -> 
 
     caller = threading.Thread(target=run, daemon=True)
     caller.start()
-    eventually(lambda: emitter.stats()["emitted"] > 0)
+    until(lambda: emitter.stats()["emitted"] > 0)
     (spool,) = {path.parent for path in tmp_path.glob("*/*.log")}
     backlog = Backlog(spool, MAX_AGE_S, lambda: time.time_ns() // 1_000_000)
     count, deadline = 0, time.monotonic() + 60
@@ -96,7 +96,7 @@ def test_who_blocks_is_let_go_by_close(tmp_path: Path) -> None:
 
     caller = threading.Thread(target=run, daemon=True)
     caller.start()
-    eventually(lambda: emitter.stats()["emitted"] > 0)
+    until(lambda: emitter.stats()["emitted"] > 0)
     give_up(emitter)
     caller.join(60)
     assert len(outcome) == 1

@@ -17,7 +17,8 @@ from headstart.keeping import Keeper
 from headstart.ship_lock import open_lock, try_lock
 from headstart.shipper import Shipper
 from tests.client.on_disk import open_spool
-from tests.client.spooling import Host, eventually
+from tests.client.spooling import Host
+from tests.patience import until
 
 CHILD = """
 import multiprocessing, os, sys
@@ -47,7 +48,7 @@ os.write(1, emitter.emit(fields, n=0).encode())
 @pytest.mark.integration
 def test_a_child_of_multiprocessing_has_somebody_ship_before_it_ends(host: Host) -> None:
     host.start(0, program=CHILD).end()
-    eventually(lambda: not host.spools())
+    until(lambda: not host.spools())
     assert host.check() == 0
     assert len(host.told()) == 1
 

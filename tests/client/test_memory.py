@@ -9,7 +9,7 @@ import random
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -19,7 +19,7 @@ from headstart import Emitter, memory
 from headstart.directory import Target
 from headstart.memory import Memory
 from headstart.sending import Receipt
-from tests.patience import PATIENCE_S
+from tests.patience import PATIENCE_S, until
 
 TARGET = Target("127.0.0.1:1", "t", 0.0)
 EVENT = b'{"n":1}'
@@ -64,13 +64,6 @@ def quick_switches() -> Iterator[None]:
     sys.setswitchinterval(interval)
 
 
-def until(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + PATIENCE_S
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.0001)
-
-
 @pytest.mark.parametrize("looks", [0, 1, 3])
 def test_an_event_always_wakes_a_thread_that_sleeps(
     taken: Taken, quick_switches: None, monkeypatch: pytest.MonkeyPatch, looks: int
@@ -81,7 +74,7 @@ def test_an_event_always_wakes_a_thread_that_sleeps(
     for number in range(4_000):
         outbox.put(b"k", EVENT, 0)
         if draw.random() < 0.7:  # the thread is about to sleep, asleep, or at work
-            until(lambda number=number: outbox.progress().settled == number + 1)
+            until(lambda number=number: outbox.progress().settled == number + 1, pause_s=0.0001)
             time.sleep(draw.choice([0.0, 0.00003, 0.0001]))
     until(lambda: outbox.progress().settled == 4_000)
     outbox.close(PATIENCE_S)

@@ -23,6 +23,7 @@ from headstart.contexts import MODES, context_paths, modes_key, redis_key
 from headstart.overrides import OVERRIDES_FIELD
 from headstart.thresholds import AsyncThresholds, Thresholds
 from sinks.thresholds import ThresholdPublisher
+from tests.patience import until
 from topics.schema import Threshold as Published
 
 pytestmark = pytest.mark.integration
@@ -53,7 +54,7 @@ class Server:
         argv = [str(binary), "--port", str(self.port), "--bind", "127.0.0.1", "--save", ""]
         with open(self._home / "redis.log", "ab") as log:
             self.process = subprocess.Popen(argv, cwd=self._home, stdout=log)
-        eventually(self._answers)
+        until(self._answers)
 
     def _answers(self) -> bool:
         try:
@@ -112,13 +113,6 @@ def server(tmp_path: Path) -> Iterator[Server]:
     server.client.close()
 
 
-def eventually(check: Callable[[], Any]) -> None:
-    deadline = time.monotonic() + WAIT_S
-    while not check():
-        assert time.monotonic() < deadline, "not within the test's patience"
-        time.sleep(0.01)
-
-
 async def eventually_async(check: Callable[[], Any]) -> None:
     deadline = time.monotonic() + WAIT_S
     while not check():  # nothing here could set an event
@@ -136,12 +130,12 @@ def test_what_is_announced_arrives_without_asking(server: Server) -> None:
     server.learn(PATHS[0], 0.6, 1)
     with Thresholds(server.url, timeout_s=PATIENT, staleness_s=30.0) as reader:
         assert reader.get(CONTEXT).speculate == 0.6
-        eventually(lambda: followed(reader, server))
+        until(lambda: followed(reader, server))
         server.learn(PATHS[2], 0.7, 2)
-        eventually(lambda: reader.get(CONTEXT).level == PATHS[2])
+        until(lambda: reader.get(CONTEXT).level == PATHS[2])
         server.learn(PATHS[2], 0.1, 1)  # a late writer
         server.learn(PATHS[2], 0.8, 3)
-        eventually(lambda: reader.get(CONTEXT).speculate == 0.8)
+        until(lambda: reader.get(CONTEXT).speculate == 0.8)
         assert reader.get(CONTEXT).version == (1, 3)
         stats = reader.stats()
     assert stats["misses"] == 1
@@ -155,11 +149,11 @@ def test_a_context_that_goes_answers_no_more(server: Server) -> None:
     server.learn(PATHS[2], 0.7, 2)
     with Thresholds(server.url, timeout_s=PATIENT, staleness_s=30.0) as reader:
         assert reader.get(CONTEXT).level == PATHS[2]
-        eventually(lambda: followed(reader, server))
+        until(lambda: followed(reader, server))
         server.learn(PATHS[2], 0.0, 3, deleted=True)
-        eventually(lambda: reader.get(CONTEXT).level == PATHS[0])
+        until(lambda: reader.get(CONTEXT).level == PATHS[0])
         server.learn(PATHS[2], 0.8, 4)
-        eventually(lambda: reader.get(CONTEXT).speculate == 0.8)
+        until(lambda: reader.get(CONTEXT).speculate == 0.8)
     server.learn(PATHS[2], 0.0, 5, deleted=True)
     with Thresholds(server.url, timeout_s=PATIENT) as reader:
         assert reader.get(CONTEXT).level == PATHS[0]
@@ -186,19 +180,19 @@ def test_a_lost_line_misses_nothing(server: Server) -> None:
     with Thresholds(server.url, timeout_s=PATIENT, staleness_s=30.0) as reader:
         reader.get(CONTEXT)
         for offset in range(1, 4):
-            eventually(lambda: followed(reader, server))
+            until(lambda: followed(reader, server))
             server.client.client_kill_filter(_type="pubsub")
             server.learn(PATHS[0], offset / 10, offset)
-            eventually(lambda wanted=offset: reader.get(CONTEXT).version == (1, wanted))  # type: ignore[misc]
+            until(lambda wanted=offset: reader.get(CONTEXT).version == (1, wanted))  # type: ignore[misc]
         assert reader.stats()["connections"] > 1
 
 
 def test_redis_away_leaves_the_last_known_marked_stale(server: Server) -> None:
     server.learn(PATHS[0], 0.6, 1)
     with Thresholds(server.url, timeout_s=0.5, staleness_s=0.4) as reader:
-        eventually(lambda: reader.get(CONTEXT).known)
+        until(lambda: reader.get(CONTEXT).known)
         server.stop()
-        eventually(lambda: reader.get(CONTEXT).stale)
+        until(lambda: reader.get(CONTEXT).stale)
         answer = reader.get(CONTEXT)
         assert (answer.speculate, answer.level, answer.available) == (0.6, PATHS[0], False)
         assert answer.age_s > 0.4
@@ -208,19 +202,19 @@ def test_redis_away_leaves_the_last_known_marked_stale(server: Server) -> None:
         assert reader.mode() == "act"
         server.start()
         server.learn(PATHS[0], 0.7, 2)
-        eventually(lambda: reader.get(CONTEXT).speculate == 0.7)
-        eventually(lambda: not reader.get(CONTEXT).stale)
+        until(lambda: reader.get(CONTEXT).speculate == 0.7)
+        until(lambda: not reader.get(CONTEXT).stale)
 
 
 def test_a_frozen_redis_is_noticed(server: Server) -> None:
     server.learn(PATHS[0], 0.6, 1)
     with Thresholds(server.url, timeout_s=0.2, staleness_s=0.4) as reader:
-        eventually(lambda: reader.get(CONTEXT).known)
-        eventually(lambda: reader.stats()["connections"])
+        until(lambda: reader.get(CONTEXT).known)
+        until(lambda: reader.stats()["connections"])
         server.signal(signal.SIGSTOP)
-        eventually(lambda: reader.get(CONTEXT).stale)
+        until(lambda: reader.get(CONTEXT).stale)
         server.signal(signal.SIGCONT)
-        eventually(lambda: not reader.get(CONTEXT).stale)
+        until(lambda: not reader.get(CONTEXT).stale)
 
 
 def test_overrides_are_served_and_end(server: Server) -> None:
@@ -228,7 +222,7 @@ def test_overrides_are_served_and_end(server: Server) -> None:
     soon = time.time() * 1000 + 600_000
     with Thresholds(server.url, timeout_s=PATIENT, staleness_s=30.0) as reader:
         assert reader.get(CONTEXT).override is None
-        eventually(lambda: followed(reader, server))
+        until(lambda: followed(reader, server))
         server.override(
             {"path": "", "tool": None, "speculate": 0.99, "suggest": None, "until": None,
              "by": "ops", "reason": "sale"},
@@ -237,7 +231,7 @@ def test_overrides_are_served_and_end(server: Server) -> None:
             {"path": PATHS[1], "tool": None, "speculate": 0.0, "suggest": None, "until": 1,
              "by": "ops", "reason": "over"},
         )  # fmt: skip
-        eventually(lambda: reader.get(CONTEXT).override)
+        until(lambda: reader.get(CONTEXT).override)
         answer = reader.get(CONTEXT)
         assert (answer.speculate, answer.suggest, answer.version) == (0.99, 0.5, (1, 1))
         assert answer.override is not None
@@ -245,7 +239,7 @@ def test_overrides_are_served_and_end(server: Server) -> None:
         assert answer.speculate_for(1.0, 9.0) == 0.99
         assert reader.get(CONTEXT, tool="search").speculate == 0.1
         server.override()
-        eventually(lambda: reader.get(CONTEXT).override is None)
+        until(lambda: reader.get(CONTEXT).override is None)
         assert reader.get(CONTEXT).speculate == 0.6
         assert reader.stats()["misses"] == 1
 
@@ -253,17 +247,17 @@ def test_overrides_are_served_and_end(server: Server) -> None:
 def test_the_most_restrictive_mode_wins(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
     with Thresholds(server.url, timeout_s=PATIENT, staleness_s=30.0) as reader:
         assert reader.mode("acme", "a1") == "act"
-        eventually(lambda: reader.stats()["connections"])
+        until(lambda: reader.stats()["connections"])
         server.set_mode(modes_key("acme"), "agent/a1", "observe")
-        eventually(lambda: reader.mode("acme", "a1") == "observe")
+        until(lambda: reader.mode("acme", "a1") == "observe")
         assert reader.mode("acme", "a2") == "act"
         server.set_mode(modes_key("acme"), "*", "off")
-        eventually(lambda: reader.mode("acme", "a2") == "off")
+        until(lambda: reader.mode("acme", "a2") == "off")
         assert reader.mode("other") == "act"
         server.set_mode(modes_key("acme"), "*", "act")
-        eventually(lambda: reader.mode("acme", "a2") == "act")
+        until(lambda: reader.mode("acme", "a2") == "act")
         server.set_mode(MODES, "*", "off")
-        eventually(lambda: reader.mode("other") == "off")
+        until(lambda: reader.mode("other") == "off")
         server.stop()
         assert reader.mode("other") == "off", "the last known"
     monkeypatch.setenv("HEADSTART_MODE", "observe")
@@ -283,7 +277,7 @@ def test_what_is_evicted_is_no_longer_followed(server: Server) -> None:
         def channels() -> set[str]:
             return {name.decode() for name in server.client.pubsub_channels()}
 
-        eventually(lambda: channels() == wanted)
+        until(lambda: channels() == wanted)
         stats = reader.stats()
         assert (stats["contexts"], stats["evictions"]) == (3, 3), "the tenant's default is kept"
 
@@ -298,14 +292,14 @@ def test_after_a_fork_the_child_follows_too(server: Server) -> None:
             code = 1
             try:
                 reader.get(CONTEXT)
-                eventually(lambda: reader.get(CONTEXT).speculate == 0.8)
+                until(lambda: reader.get(CONTEXT).speculate == 0.8)
                 code = 0
             finally:
                 os._exit(code)
         server.learn(PATHS[0], 0.8, 2)
         _, status = os.waitpid(child, 0)
         assert os.waitstatus_to_exitcode(status) == 0
-        eventually(lambda: reader.get(CONTEXT).speculate == 0.8)
+        until(lambda: reader.get(CONTEXT).speculate == 0.8)
 
 
 def test_a_reader_that_nobody_closes_ends_with_its_process(server: Server) -> None:

@@ -11,8 +11,8 @@ import sys
 
 import pytest
 
-from tests.client.spooling import Host, eventually, runs
-from tests.patience import PATIENCE_S
+from tests.client.spooling import Host, runs
+from tests.patience import PATIENCE_S, until
 
 pytestmark = pytest.mark.integration
 
@@ -20,16 +20,16 @@ pytestmark = pytest.mark.integration
 def test_who_ships_makes_way_where_the_lock_file_was_deleted(host: Host) -> None:
     first = host.start(100_000, pause=0.002)
     first.until(200)
-    eventually(lambda: host.shipper() != 0)
+    until(lambda: host.shipper() != 0)
     before = host.shipper()
     (host.spool / "ship.lock").unlink()
     second = host.start(500, pause=0.002)  # finds no lock, and so nobody who ships
-    eventually(lambda: host.shipper() not in {0, before})
-    eventually(lambda: not runs(before))
+    until(lambda: host.shipper() not in {0, before})
+    until(lambda: not runs(before))
     after = host.shipper()
     second.end()
     first.kill()
-    eventually(lambda: not host.spools())
+    until(lambda: not host.spools())
     assert runs(after)
     host.check()
 
@@ -37,14 +37,14 @@ def test_who_ships_makes_way_where_the_lock_file_was_deleted(host: Host) -> None
 def test_without_a_newcomer_a_successor_is_found_too(host: Host) -> None:
     executor = host.start(3_000, pause=0.001)
     executor.until(200)
-    eventually(lambda: host.shipper() != 0)
+    until(lambda: host.shipper() != 0)
     before = host.shipper()
     for name in ("ship.lock", "bell"):
         (host.spool / name).unlink()
-    eventually(lambda: not runs(before))
-    eventually(lambda: host.shipper() not in {0, before})
+    until(lambda: not runs(before))
+    until(lambda: host.shipper() not in {0, before})
     executor.end()
-    eventually(lambda: not host.spools())
+    until(lambda: not host.spools())
     host.check()
 
 
@@ -61,9 +61,9 @@ def test_the_command_locks_anew_and_goes_on(host: Host) -> None:
     executor = host.start(2_000, pause=0.001)
     executor.until(100)
     with ship(host) as command:
-        eventually(lambda: host.shipper() == command.pid)
+        until(lambda: host.shipper() == command.pid)
         (host.spool / "ship.lock").unlink()
-        eventually(lambda: host.shipper() == command.pid)  # it was written to the new file
+        until(lambda: host.shipper() == command.pid)  # it was written to the new file
         executor.end()
         command.send_signal(signal.SIGTERM)
         assert command.wait(PATIENCE_S) == 0

@@ -12,7 +12,8 @@ from pathlib import Path
 import pytest
 
 from deploy.local import Addresses, Stack, StackConfig
-from tests.client.spooling import Host, end, eventually, new_host
+from tests.client.spooling import Host, end, new_host
+from tests.patience import until
 from topics.epoch import ensure_topics
 
 pytestmark = pytest.mark.integration
@@ -69,12 +70,12 @@ def test_an_executor_killed_in_mid_burst_loses_nothing(host: Host, mode: str) ->
     first = host.start(100_000)
     first.until(500)
     if mode == "process":  # sooner it has started nobody yet: the next one ships
-        eventually(lambda: host.shipper() != 0)
+        until(lambda: host.shipper() != 0)
     first.kill()
     if mode != "process":
         assert host.spools()  # nobody is there to ship them
         host.drain()
-    eventually(lambda: not host.spools())
+    until(lambda: not host.spools())
     assert len(host.told()) >= 500
     host.check()
 
@@ -96,11 +97,11 @@ def test_the_shared_shipper_killed_in_mid_burst_has_a_successor_at_once(host: Ho
     before: set[int] = set()
     for count in (500, 2_000, 3_500):
         executor.until(count)
-        eventually(lambda: host.shipper() not in {0, *before})
+        until(lambda: host.shipper() not in {0, *before})
         before.add(kill_shipper(host))
     executor.end()
     assert host.shipper() not in before
-    eventually(lambda: not host.spools())
+    until(lambda: not host.spools())
     host.check()
 
 
@@ -109,14 +110,14 @@ def test_ten_executors_of_which_five_are_killed_share_one_shipper(host: Host) ->
         host.start(100_000 if number < 5 else 300, pause=0.002)
     for executor in host.executors:
         executor.until(100)
-    eventually(lambda: host.shipper() != 0)
+    until(lambda: host.shipper() != 0)
     shipper = host.shipper()
     for executor in host.executors[:5]:
         executor.kill()
     for executor in host.executors[5:]:
         executor.end()
     assert host.shipper() == shipper
-    eventually(lambda: not host.spools())
+    until(lambda: not host.spools())
     assert host.check() == 0  # nobody who shipped was killed: nothing was sent twice
     assert len({event["origin"][0] for event in host.log()}) == 10
 
@@ -125,7 +126,7 @@ def test_a_fork_opens_a_spool_of_its_own(host: Host) -> None:
     for mode in ("process", "thread"):
         host.mode = mode
         host.start(0, program=FORKING).end()
-    eventually(lambda: not host.spools())
+    until(lambda: not host.spools())
     host.check()
     log = host.log()
     assert len(log) == len(host.told()) == 2 * 250
@@ -160,7 +161,7 @@ for child in children:
 
 def test_a_hundred_producers_that_begin_at_once_share_one_shipper(host: Host) -> None:
     host.start(0, program=HUNDRED).end()
-    eventually(lambda: not host.spools())
+    until(lambda: not host.spools())
     assert host.check() == 0
     assert len(host.told()) == 100 * 20
     assert len({event["origin"][0] for event in host.log()}) == 100
@@ -172,7 +173,7 @@ def test_who_leaves_without_closing_loses_nothing(host: Host, mode: str) -> None
     host.start(0, program=LEAVING).end()
     if mode == "thread":
         host.drain()
-    eventually(lambda: not host.spools())
+    until(lambda: not host.spools())
     assert sorted(event["n"] for event in host.log()) == [0, 1, 2]
     host.check()
 
@@ -250,7 +251,7 @@ def test_a_broker_that_stops_and_starts_again(
         executor.until(2_000)  # with no broker there
         with free_stack():
             executor.end()
-            eventually(lambda: not host.spools())
+            until(lambda: not host.spools())
             host.check()
             assert len(host.told()) == 4_000
     finally:

@@ -14,8 +14,7 @@ from headstart import Emitter, NotDelivered, SpoolSettings
 from headstart.shipper import MAX_AGE_S
 from headstart.usage import PART, Usage
 from tests.client.on_disk import Backlog, event, numbers, open_backlog, open_spool, read_all
-from tests.client.spooling import eventually
-from tests.patience import PATIENCE_S
+from tests.patience import PATIENCE_S, until
 
 FIELDS = {"event_type": "task_complete", "workflow_type": "w", "workflow_id": "w"}
 
@@ -34,7 +33,7 @@ def test_a_disk_that_hangs_holds_up_the_syncing_thread_alone(
     settings = SpoolSettings(tmp_path, fsync="interval", fsync_s=0.001, segment_bytes=2_000)
     emitter = Emitter("127.0.0.1:1", spool=settings, shipper="none")
     emitter.emit(FIELDS)
-    eventually(lambda: bool(waiting))
+    until(lambda: bool(waiting))
     for n in range(200):  # many a segment is left
         emitter.emit(FIELDS, n=n)
     assert set(waiting) == {"headstart-fsync"}

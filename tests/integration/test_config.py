@@ -15,7 +15,7 @@ from redis import Redis
 
 from deploy.system import System
 from headstart.contexts import MODES, modes_key, redis_key
-from tests.patience import PATIENCE_S
+from tests.patience import until
 from topics.command_log import send_commands
 from topics.commands import ModeCommand, ThresholdOverride
 
@@ -36,13 +36,6 @@ def config(system: System, headstart: Any) -> Callable[..., Answer]:
         return {**answer, "stderr": ended.stderr}
 
     return run
-
-
-def until(condition: Callable[[], bool], seconds: float = PATIENCE_S) -> None:
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.1)
 
 
 def overrides(redis: str, tenant: str) -> list[Answer]:

@@ -23,7 +23,7 @@ from psycopg.conninfo import conninfo_to_dict, make_conninfo
 from deploy.local import Addresses, Stack, StackConfig
 from deploy.system import prepare
 from headstart import Emitter
-from tests.patience import PATIENCE_S
+from tests.patience import until
 
 pytestmark = [pytest.mark.integration, pytest.mark.slow]
 
@@ -225,10 +225,3 @@ def test_workers_whose_service_is_away_end_in_time_all_the_same(
     os.kill(stack.pids["broker"], signal.SIGKILL)
     until(lambda: b'"waits_for":["broker"]' in reports["thresholds"].read_bytes())
     assert workers["thresholds"].end(signal.SIGTERM, 10) == 0
-
-
-def until(condition: Callable[[], bool], seconds: float = PATIENCE_S) -> None:
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.05)

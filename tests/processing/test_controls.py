@@ -9,9 +9,8 @@ import pytest
 
 from learners.registry import policy
 from processing.choices import parts
-from processing.partition import Partition
-from processing.rules import Rules
-from tests.processing.building import EPOCH, NOW, Table, context, fetch, judged, reasons
+from tests.processing.building import EPOCH, NOW, Table, context, judged, reasons
+from tests.processing.control_records import EVERY, RETAIL, record, run
 from topics.controls import (
     CONTROL_HEADER,
     SIGNATURE_HEADER,
@@ -21,39 +20,14 @@ from topics.controls import (
     Seed,
     Seeded,
     Weighing,
-    control_records,
 )
 
 KEY = b"secret"
-EVERY = "workflow_type=refund"
-RETAIL = "workflow_type=refund/domain=retail"
 
 
 def choice(learner: str | None = "ema", pattern: str = "*", **fields: Any) -> Choice:
     given = {"id": "c1", "at": NOW, **fields}
     return Choice(pattern=pattern, learner=learner, **given)
-
-
-def record(control: Choice, key: bytes | None = None) -> tuple[bytes, Any]:
-    (made,) = control_records(control, [0], key)
-    return made.value, made.headers
-
-
-def run(*records: Any, table: Table | None = None, key: bytes | None = None) -> tuple[Table, Any]:
-    """Apply events and (value, headers) of control records, each by a partition of its own."""
-    table = {} if table is None else table
-    commit = None
-    for each in records:
-        core = Partition(0, 1, EPOCH, Rules(policy("td"), operators_key=key), table.get)
-        core.restore(list(table.items()))
-        value, headers = each if isinstance(each, tuple) else (each, None)
-        batch = fetch(value, offsets=[core.watermark + 1])
-        if headers is not None:
-            batch.headers[core.watermark + 1] = headers
-        core.apply(batch)
-        commit = core.commit()
-        table.update(commit.rows)
-    return table, commit
 
 
 def learner(table: Table, path: str = EVERY) -> str:

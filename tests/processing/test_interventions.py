@@ -12,7 +12,7 @@ from processing.partition import Partition
 from processing.rows import context_key, is_deleted
 from processing.rules import Rules
 from tests.processing.building import EPOCH, NOW, Table, context, counts, fetch, judged, reasons
-from tests.processing.test_controls import EVERY, RETAIL, record, run
+from tests.processing.control_records import EVERY, RETAIL, record, run
 from topics.controls import Reset, Seed, Seeded
 
 ALICE = RETAIL + "/user_id=alice"

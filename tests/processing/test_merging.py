@@ -15,7 +15,7 @@ from processing.partition import Partition
 from processing.rows import context_key, default_key
 from processing.rules import Rules
 from tests.processing.building import EPOCH, NOW, Table, context, fetch, judged
-from tests.processing.test_controls import record, run
+from tests.processing.control_records import record, run
 from topics.controls import Default, Evidence, Learned
 
 STATE = (0.77, 0.76, 0.6, 0.5)

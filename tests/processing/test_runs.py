@@ -14,13 +14,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from agents.compiling import load
 from learners.policy import Joint, Separate
 from learners.registry import POLICIES
 from processing import partition as partition_module
 from processing import records as records_module
 from processing import stretches as stretches_module
-from processing.machine_code import machine_code
 from processing.partition import Commit, Partition
 from processing.records import RecordBatch
 from processing.rules import Rules
@@ -53,13 +51,6 @@ class LongWay(Partition):
     def _take(self, *args: Any) -> None:
         super()._take(*args)
         self._contexts.settle()
-
-
-@pytest.fixture(scope="module")
-def compiled() -> Any:
-    """The compiled scanner, as a worker has it."""
-    assert load()
-    return machine_code()
 
 
 class Counted(Partition):

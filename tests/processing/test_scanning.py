@@ -11,7 +11,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from agents.compiling import load
 from headstart import events, frames
 from headstart.events import MAX_CLOCK_SKEW_MS, Data, Event, Prediction, Result
 from processing.columns import LEAST_EVENT, Scan, modes_of
@@ -23,6 +22,7 @@ from processing.rules import LARGEST_MS
 from processing.stretches import MOST
 from topics.records import EventFields
 
+pytestmark = pytest.mark.usefixtures("compiled")
 NOW = 1_760_000_000_000
 LEVELS = ("domain", "user_id", "step")
 PLAIN: dict[str, Any] = {
@@ -49,12 +49,6 @@ PLAIN: dict[str, Any] = {
     },
     "origin": ["2e1cb262-c4c6-483f-915d-f201fc946e14", 41],
 }
-
-
-@pytest.fixture(scope="module", autouse=True)
-def compiled() -> Any:
-    assert load()
-    return machine_code()
 
 
 def scanned(*values: bytes, levels: tuple[str, ...] = LEVELS) -> Scan:

@@ -40,7 +40,7 @@ from tests.processing.building import (
     reasons,
     start,
 )
-from tests.processing.test_controls import record
+from tests.processing.control_records import record
 from topics.controls import Choice, Rebuild, Staged
 
 PLACE = Place(0, 1, EPOCH)

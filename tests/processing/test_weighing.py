@@ -11,7 +11,7 @@ from processing.partition import Partition
 from processing.residence import HOUR_MS
 from processing.rules import Rules
 from tests.processing.building import EPOCH, NOW, TD, Table, context, fetch, judged, live, reasons
-from tests.processing.test_controls import EVERY, RETAIL, record, run
+from tests.processing.control_records import EVERY, RETAIL, record, run
 from topics.controls import Weighing
 
 ANN, BEN = f"{RETAIL}/user_id=ann", f"{RETAIL}/user_id=ben"

@@ -16,7 +16,7 @@ from replay.joining import Filter, Joiner, Notes
 from replay.judge import Judge
 from replay.scales import Scales
 from tests.processing.building import EPOCH, NOW, fetch, judged
-from tests.processing.test_controls import record
+from tests.processing.control_records import record
 from tests.replay.test_engine import FAST, Told, paths, stream
 from topics.controls import Choice, Control, Reset
 
