@@ -7,13 +7,13 @@ event: on cores that several processes share, it alone says what more cores woul
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 from bench.draining import Look, Workers, cost, drain
 from bench.held import share
 from bench.measuring import events, fresh_stack, produce, say
-from bench.repeating import ratio, repeated
+from bench.repeating import Round, medians, ratio
 
 REPEAT: Final = 3
 
@@ -59,22 +59,27 @@ def run(
     """
     if unknown := sorted(set(vary) - CASES.keys()):
         raise ValueError(f"--vary {unknown[0]}: one of {', '.join(CASES)}")
-    cases = {
-        case: _measured(kafka, case, count, repeat, learner)
+    wanted = [
+        case
         for case in (BASE, *(case for name in CASES if name in vary for case in CASES[name]))
         if case.contexts <= 2 * count and _to_be_had(case)
-    }
-    base = cases[BASE]
+    ]
+    rounds = [  # cases take turns: the machine may go faster or slower meanwhile
+        {case: _measured(kafka, case, count, learner) for case in wanted} for _ in range(repeat)
+    ]
+    cases = [
+        {
+            **case._asdict(),
+            "events": _events(case, count),
+            **medians([found[case] for found in rounds]),
+        }
+        for case in wanted
+    ]
     return {
-        "events_per_s": base["events_per_s"],
-        "cpu_us": base["cpu_us"],
-        **{
-            figure: value
-            for case, found in cases.items()
-            if case.workers > 1
-            for figure, value in _compared(cases[case._replace(workers=1)], found, case).items()
-        },
-        "cases": list(cases.values()),
+        "events_per_s": cases[0]["events_per_s"],
+        "cpu_us": cases[0]["cpu_us"],
+        **medians([_compared(found) for found in rounds]),
+        "cases": cases,
         "learner": learner,
         "framing": "one event per record in filled batches, about 480 bytes each; one context "
         "level; as many events as asked for, or two for each context; CPU time of the workers' "
@@ -84,41 +89,46 @@ def run(
     }
 
 
-def _compared(base: dict[str, Any], found: dict[str, Any], case: Case) -> dict[str, float | None]:
-    """Return several workers' rate as a multiple of one's: here, and on cores of their own.
+def _compared(found: Mapping[Case, Round]) -> Round:
+    """Return several workers' rate as a multiple of one's, in one round.
 
-    The latter is computed, as many as there are, less by what an event costs more among several;
-    where each of them is held to a share of a core that two cores have for all, it is measured.
+    Here; and on cores of their own, which is computed: as many as there are, less by what an event
+    costs more among several. Where each is held to a share of a core, two cores have it for all.
     """
-    name = f"ratio_{case.workers}_workers"
-    here = own = None
-    if None not in (base["cpu_us"], found["cpu_us"]):
-        here = ratio(found["events_per_s"], base["events_per_s"])
-        own = ratio(case.workers * base["cpu_us"], found["cpu_us"])
-    return {f"{name}_held": here} if case.cores else {name: here, f"{name}_own_cores": own}
+    ratios: dict[str, float | None] = {}
+    for case, several in found.items():
+        if case.workers == 1:
+            continue
+        one, name = found[case._replace(workers=1)], f"ratio_{case.workers}_workers"
+        here = own = None
+        if one["cpu_us"] and several["cpu_us"] and several["events_per_s"]:
+            here = ratio(several["events_per_s"], one["events_per_s"])
+            own = ratio(case.workers * one["cpu_us"], several["cpu_us"])
+        ratios |= {f"{name}_held": here} if case.cores else {name: here, f"{name}_own_cores": own}
+    return ratios
 
 
-def _measured(kafka: str, case: Case, count: int, repeat: int, learner: str) -> dict[str, Any]:
-    count = max(count, 2 * case.contexts)
-    workers = Workers(case.workers, learner, cores=case.cores)
+def _events(case: Case, count: int) -> int:
+    return max(count, 2 * case.contexts)
 
-    def once(_number: int) -> dict[str, float | None]:
-        with fresh_stack(kafka, case.partitions) as (addresses, folder):
-            made = events(count, case.contexts, partitions=case.partitions)
-            asyncio.run(produce(addresses.kafka, made))
-            try:
-                found = cost(_warm(case, drain(addresses, folder, count, workers)))
-            except ValueError as error:
-                say(f"{case}: {error}")
-                return {"events_per_s": None, "cpu_us": None, "largest_worker_mb": None}
-        say(f"{case}: {found.events_per_s:,.0f} events/s, {found.cpu_us:.1f} us of CPU each")
-        return {
-            "events_per_s": round(found.events_per_s),
-            "cpu_us": round(found.cpu_us, 2),
-            "largest_worker_mb": round(found.resident_mb),
-        }
 
-    return {**case._asdict(), "events": count, **repeated(once, repeat)}
+def _measured(kafka: str, case: Case, count: int, learner: str) -> Round:
+    """Return the figures of one backlog; each None where it was through too soon."""
+    workers, number = Workers(case.workers, learner, cores=case.cores), _events(case, count)
+    with fresh_stack(kafka, case.partitions) as (addresses, folder):
+        made = events(number, case.contexts, partitions=case.partitions)
+        asyncio.run(produce(addresses.kafka, made))
+        try:
+            found = cost(_warm(case, drain(addresses, folder, number, workers)))
+        except ValueError as error:
+            say(f"{case}: {error}")
+            return {"events_per_s": None, "cpu_us": None, "largest_worker_mb": None}
+    say(f"{case}: {found.events_per_s:,.0f} events/s, {found.cpu_us:.1f} us of CPU each")
+    return {
+        "events_per_s": round(found.events_per_s),
+        "cpu_us": round(found.cpu_us, 2),
+        "largest_worker_mb": round(found.resident_mb),
+    }
 
 
 def _to_be_had(case: Case) -> bool:

@@ -13,6 +13,7 @@ from bench.__main__ import BENCHMARKS, OPTIONS, REPEATED
 from bench.draining import Look, cost, finished, shared, through, together
 from bench.history import _stretches, summary
 from bench.repeating import medians, ratio, repeated
+from bench.scale import BASE, HELD, Case, _compared, _warm
 from bench.trend import BLOCKS, trend
 
 
@@ -104,6 +105,34 @@ def test_all_is_through_when_every_partition_is_at_its_end() -> None:
     assert through({0: 5, 1: 9}, {0: 5, 1: 7, 2: 0})
     assert not through({0: 5, 1: 6}, {0: 5, 1: 7})
     assert not through({0: 5}, {0: 5, 1: 7})
+
+
+def test_several_workers_are_compared_with_one_that_has_as_much_of_a_core() -> None:
+    def figures(rate: float, cpu_us: float) -> dict[str, float | None]:
+        return {"events_per_s": rate, "cpu_us": cpu_us, "largest_worker_mb": 1.0}
+
+    held = BASE._replace(cores=HELD)
+    found = {BASE: figures(500, 2.0), held: figures(100, 2.0)}
+    several = {
+        BASE._replace(workers=2): figures(550, 2.5),
+        held._replace(workers=2): figures(180, 2.0),
+    }
+    assert _compared(found | several) == {
+        "ratio_2_workers": 1.1,
+        "ratio_2_workers_own_cores": 1.6,
+        "ratio_2_workers_held": 1.8,
+    }
+    through_too_soon = dict.fromkeys(figures(0, 0))
+    assert _compared({BASE: through_too_soon, Case(workers=2): figures(550, 2.5)}) == {
+        "ratio_2_workers": None,
+        "ratio_2_workers_own_cores": None,
+    }
+
+
+def test_of_workers_with_little_of_a_core_the_second_half_counts() -> None:
+    looks = [Look(float(at), 10 * at, 0.0, 0.0) for at in range(1, 11)]
+    assert _warm(BASE, looks) == looks
+    assert _warm(BASE._replace(cores=HELD), looks) == looks[4:]
 
 
 def test_looks_end_with_the_first_that_shows_all_and_count_back_from_there() -> None:
