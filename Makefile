@@ -25,7 +25,7 @@ test: setup lint ## lint, types, import rules and every test, on every core
 	@$(BIN)/python -m pytest $(PARALLEL) $(ARGS)
 
 test-apache: setup ## the integration suite on Apache Kafka itself (needs Java 17 and Maven)
-	@HEADSTART_KAFKA=apache $(BIN)/python -m pytest $(PARALLEL) tests/integration $(ARGS)
+	@TEST_KAFKA=apache $(BIN)/python -m pytest $(PARALLEL) tests/integration $(ARGS)
 
 chaos: setup ## real faults on Apache Kafka, then the checker [ROUNDS=n] [ARGS="--seconds 60"]
 	@$(BIN)/python -m tests.faults --rounds $(or $(ROUNDS),3) $(ARGS)

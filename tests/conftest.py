@@ -1,7 +1,7 @@
 """Fixtures that every suite shares: one local stack for the session, on real parts.
 
-HEADSTART_KAFKA chooses the broker: `embedded` (default), `apache` (Apache Kafka, needs Java and
-Maven), or host:port of one that runs.
+TEST_KAFKA chooses the broker: `embedded` (default), `apache` (Apache Kafka, needs Java and Maven),
+or host:port of one that runs. It stays in the environment: pytest-xdist's workers read it too.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from agents.compiling import load
 from deploy.local import Addresses, Stack, StackConfig
 from processing.machine_code import machine_code
 
-BROKER = os.environ.pop("HEADSTART_KAFKA", "embedded")
+BROKER = os.environ.get("TEST_KAFKA", "embedded")
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     # What runs in the background ignores Ctrl-C, and so would all that the tests start.
     signal.signal(signal.SIGINT, signal.default_int_handler)

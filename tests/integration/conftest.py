@@ -37,7 +37,7 @@ Event = dict[str, Any]
 
 @pytest.fixture(scope="session")
 def broker(pytestconfig: pytest.Config) -> str:
-    """`embedded`, `apache`, or an address, as HEADSTART_KAFKA chose."""
+    """`embedded`, `apache`, or an address, as TEST_KAFKA chose."""
     for plugin in pytestconfig.pluginmanager.get_plugins():
         if hasattr(plugin, "BROKER") and hasattr(plugin, "needs_apache"):
             return str(plugin.BROKER)

@@ -12,6 +12,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -20,7 +21,7 @@ import pytest
 from redis import Redis
 
 from deploy.local import StackConfig
-from deploy.system import System
+from deploy.system import System, wait_drained
 from headstart import Emitter
 from headstart.contexts import DEFAULT_PATH, redis_key
 from processing.rebuilds import KEY, followup_in
@@ -36,24 +37,43 @@ TYPES = [f"type-{number}" for number in range(6)]
 
 @pytest.fixture(scope="module")
 def own(broker: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[System]:
-    """A system whose worker may be killed. A running broker belongs to others."""
+    """A system whose worker may be killed. A running broker belongs to others.
+
+    One thread starts and looks after it: the kernel ends with a thread what that thread started.
+    """
     if broker not in ("embedded", "apache"):
         pytest.skip("a broker that runs already is not to be rebuilt")
-    config = StackConfig(data=tmp_path_factory.mktemp("rebuilt"), kafka=broker)
-    with System(config, partitions=PARTITIONS) as running:
-        yield running
+    system = System(
+        StackConfig(data=tmp_path_factory.mktemp("rebuilt"), kafka=broker), partitions=PARTITIONS
+    )
+    started, ended = threading.Event(), threading.Event()
+
+    def look_after() -> None:
+        with system:
+            started.set()
+            while not ended.wait(0.2):
+                system.check()
+
+    with ThreadPoolExecutor(1) as thread:
+        looked_after = thread.submit(look_after)
+        try:
+            while not started.wait(0.2):
+                assert not looked_after.done(), looked_after.result()
+            yield system
+        finally:
+            ended.set()
+        looked_after.result()
 
 
 class Load:
-    """Events of one tenant at a steady rate; what readers see; and workers are looked after."""
+    """Events of one tenant at a steady rate, and what readers see."""
 
     def __init__(self, system: System, tenant: str, spool: Path) -> None:
         self.tenant, self._system = tenant, system
         self._emitter = Emitter(system.addresses.kafka, spool=spool)
         self._draw, self._ended = random.Random(7), threading.Event()
         self.emitted, self.vanished = 0, list[str]()
-        self._threads = [threading.Thread(target=each) for each in
-                         (self._emit, self._read, self._look_after)]  # fmt: skip
+        self._threads = [threading.Thread(target=each) for each in (self._emit, self._read)]
 
     def __enter__(self) -> Load:
         for each in self._threads:
@@ -97,10 +117,6 @@ class Load:
                 self.vanished += [path.decode() for _kind, path in seen - now]
                 seen |= now
 
-    def _look_after(self) -> None:
-        while not self._ended.wait(0.2):
-            self._system.check()
-
 
 @pytest.fixture
 def load(own: System, tenant: str, tmp_path: Path) -> Iterator[Load]:
@@ -132,8 +148,9 @@ def served(system: System, tenant: str) -> dict[str, dict[str, Any]]:
 
 
 def verified(system: System, command: Callable[..., dict[str, Any]]) -> dict[str, Any]:
-    assert system.drain(600.0)
-    at = system.addresses
+    at, epoch = system.addresses, system.epoch
+    assert epoch is not None
+    assert wait_drained(at, epoch.number, lambda: None, 600.0) == 0
     return command("verify", "--postgres", at.postgres, "--redis", at.redis)
 
 
