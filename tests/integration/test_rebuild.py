@@ -39,29 +39,21 @@ TYPES = [f"type-{number}" for number in range(6)]
 def own(broker: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[System]:
     """A system whose worker may be killed. A running broker belongs to others.
 
-    One thread starts and looks after it: the kernel ends with a thread what that thread started.
+    One thread looks after it to the end: the kernel ends with a thread the workers it started.
     """
     if broker not in ("embedded", "apache"):
         pytest.skip("a broker that runs already is not to be rebuilt")
-    system = System(
-        StackConfig(data=tmp_path_factory.mktemp("rebuilt"), kafka=broker), partitions=PARTITIONS
-    )
-    started, ended = threading.Event(), threading.Event()
+    config = StackConfig(data=tmp_path_factory.mktemp("rebuilt"), kafka=broker)
+    ended = threading.Event()
+    with System(config, partitions=PARTITIONS) as running, ThreadPoolExecutor(1) as thread:
 
-    def look_after() -> None:
-        with system:
-            started.set()
+        def look_after() -> None:
             while not ended.wait(0.2):
-                system.check()
+                running.check()
 
-    with ThreadPoolExecutor(1) as thread:
         looked_after = thread.submit(look_after)
-        try:
-            while not started.wait(0.2):
-                assert not looked_after.done(), looked_after.result()
-            yield system
-        finally:
-            ended.set()
+        yield running
+        ended.set()
         looked_after.result()
 
 
