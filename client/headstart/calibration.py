@@ -22,6 +22,7 @@ FAMILIAR: Final = 2.0
 LOGIT_MAX: Final = 5.3
 """Confidences are told apart within sigma(-5.3) to sigma(5.3): .005 to .995."""
 _SLOPE_MIN: Final = 0.05
+_AIMED: Final = log(TARGET / (1.0 - TARGET))
 
 
 class Deviation(NamedTuple):
@@ -86,14 +87,22 @@ def threshold(calibration: Calibration, gain: float, cost: float) -> float:
 
 
 def wanted(gain: float, cost: float) -> float:
-    """Return the logit of the probability at which gain and cost balance: log(cost / gain)."""
-    if gain > 0.0 and cost > 0.0:
-        return log(cost) - log(gain)  # the quotient of tiny numbers may be 0
+    """Return `break_even`. Raises `ValueError` where gain or cost is negative, or no number."""
     if not (gain >= 0.0 and cost >= 0.0):
         raise ValueError(f"gain and cost must not be negative, not {gain!r} and {cost!r}")
+    return break_even(gain, cost)
+
+
+def break_even(gain: float, cost: float) -> float:
+    """Return the logit of the probability at which gain and cost balance: log(cost / gain).
+
+    Of 0 and 0, which are not known, that of `TARGET`.
+    """
+    if gain > 0.0 and cost > 0.0:
+        return log(cost) - log(gain)  # the quotient of tiny numbers may be 0
     if gain > 0.0:
         return -700.0
-    return 700.0 if cost > 0.0 else log(TARGET / (1.0 - TARGET))
+    return 700.0 if cost > 0.0 else _AIMED
 
 
 def solve(a: float, b: float, va: float, cab: float, vb: float, z: float) -> float:

@@ -20,44 +20,51 @@ COMPRESS_BYTES: Final = 4096
 
 
 class FrameProducer:
-    """Two producers, of which a frame's size chooses one."""
+    """One producer, or two of which a frame's size chooses one."""
 
-    def __init__(self, plain: AIOKafkaProducer, packing: AIOKafkaProducer) -> None:
+    def __init__(self, plain: AIOKafkaProducer, packing: AIOKafkaProducer | None = None) -> None:
         self._plain, self._packing = plain, packing
+        self.kinds = (False,) if packing is None else (False, True)
+        """Whether record batches may be compressed, and may not."""
 
-    async def send(self, topic: str, value: bytes, key: bytes) -> asyncio.Future[Any]:
-        """Give one frame to its producer; return the future of its acknowledgement."""
-        chosen = self._packing if len(value) >= COMPRESS_BYTES else self._plain
-        future: asyncio.Future[Any] = await chosen.send(topic, value, key=key)
-        return future
+    def packs(self, size: int) -> bool:
+        """Return whether a frame of so many bytes is compressed."""
+        return self._packing is not None and size >= COMPRESS_BYTES
+
+    def batch(self, *, packed: bool) -> Any:
+        """Return an empty record batch, for frames that are compressed or that are not."""
+        return self._chosen(packed).create_batch()
+
+    async def send(self, batch: Any, topic: str, partition: int, *, packed: bool) -> Any:
+        """Give a record batch to its producer; return the future of its acknowledgement."""
+        return await self._chosen(packed).send_batch(batch, topic, partition=partition)
+
+    async def partitions(self, topic: str) -> int:
+        """Return how many partitions a topic has."""
+        return len(await self._plain.partitions_for(topic))
 
     async def end(self, timeout_s: float) -> None:
-        """Stop both."""
-        ends = (producing.end_producer(each, timeout_s) for each in (self._plain, self._packing))
-        await asyncio.gather(*ends)
+        """Stop; what is still held is given up."""
+        producers = [each for each in (self._plain, self._packing) if each is not None]
+        await asyncio.gather(*(producing.end_producer(each, timeout_s) for each in producers))
+
+    def _chosen(self, packed: bool) -> AIOKafkaProducer:
+        return self._packing if packed else self._plain
 
 
 async def start_producer(
     kafka: str, compression: Compression | None = None, **settings: Any
-) -> AIOKafkaProducer | FrameProducer:
+) -> FrameProducer:
     """Return a started producer; with `compression` one that compresses what is worth it.
 
     Raises aiokafka's `KafkaError`, or `OSError`, where no broker answers.
     """
     plain = await producing.start_producer(kafka, **settings)
     if compression is None:
-        return plain
+        return FrameProducer(plain)
     try:
         packing = await producing.start_producer(kafka, compression_type=compression, **settings)
     except BaseException:
         await producing.end_producer(plain, 0.5)
         raise
     return FrameProducer(plain, packing)
-
-
-async def end_producer(producer: AIOKafkaProducer | FrameProducer, timeout_s: float) -> None:
-    """Stop a producer of either kind; what it still holds is given up."""
-    if isinstance(producer, FrameProducer):
-        await producer.end(timeout_s)
-    else:
-        await producing.end_producer(producer, timeout_s)

@@ -2,29 +2,26 @@
 
 At most one frame of a key is under way, and what failed goes out again before anything newer of
 its key, whoever failed: so a receiver may drop what is at or below the last position it has seen
-of a spool and key. Where the events wait is none of this module's business.
+of a spool and key. The frames that are due go out together, those of a partition as one record
+batch, of which one is under way at a time. Where the events wait is none of this module's business.
 """
 
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections import deque
-from typing import Any, Final, Protocol
+from collections.abc import Sequence
+from functools import partial
+from typing import Any, Final, NamedTuple, Protocol
 
-from aiokafka import AIOKafkaProducer
 from aiokafka.errors import KafkaError, MessageSizeTooLargeError
 
-from headstart.compressing import FrameProducer, end_producer, start_producer
 from headstart.compression import Compression
 from headstart.directory import CLIENT_ID
 from headstart.frames import cut_frames, encode_frame
+from headstart.linking import Link, Linking
+from headstart.producing import place_of_key
 
-log = logging.getLogger("headstart")
-
-RETRY_S: Final = 1.0
-STOP_S: Final = 2.0
-"""How long a producer that failed may take to end."""
 FRAME_EVENTS: Final = 200
 
 
@@ -44,17 +41,35 @@ class Receipt(Protocol):
         ...
 
 
-class _Link:
-    """One producer and what was given to it."""
+class _Queue:
+    """The events of one key that the broker does not have yet, oldest first.
 
-    def __init__(self, producer: AIOKafkaProducer | FrameProducer) -> None:
-        self.producer = producer
-        self.broken = False
-        self.under_way: set[asyncio.Future[Any]] = set()
+    `most` of them make a frame; `alone`: it has a record batch to itself.
+    """
+
+    __slots__ = ("alone", "events", "linger_s", "most")
+
+    def __init__(self, linger_s: float) -> None:
+        self.linger_s = linger_s
+        self.events: deque[tuple[bytes, Receipt]] = deque()
+        self.most, self.alone = FRAME_EVENTS, False
+
+
+class _Frame(NamedTuple):
+    """A frame under way. `others`: whether more events of its key waited behind it."""
+
+    key: bytes
+    queue: _Queue
+    events: int
+    others: bool
+
+
+_Lane = tuple[int, bool]
+"""A partition, and whether its record batch is compressed."""
 
 
 class Sender:
-    """A queue per key, and a task that empties each."""
+    """A queue per key, and one task that sends what is due."""
 
     def __init__(
         self,
@@ -65,165 +80,195 @@ class Sender:
         where: str = "in memory",
     ) -> None:
         """`where`: where events wait while no broker answers, for the log."""
-        self.kafka, self.topic, self._where = kafka, topic, where
-        self._compression, self._client_id = compression, client_id
+        self._linking = Linking(kafka, topic, compression, client_id, where)
+        self._topic = topic
         self.waiting_bytes = 0
-        self._queues: dict[bytes, deque[tuple[bytes, Receipt]]] = {}
-        self._tasks: dict[bytes, asyncio.Task[None]] = {}
-        self._link: _Link | None = None
-        self._linking = asyncio.Lock()
-        self._ending: set[asyncio.Task[None]] = set()
-        self._away = self._broke = False
+        self._queues: dict[bytes, _Queue] = {}
+        self._due: dict[bytes, _Queue] = {}
+        """Keys of which a frame is to go out, in the order in which it is their turn."""
+        self._cuts: dict[tuple[float, int], list[bytes]] = {}
+        """Keys whose frame fills until then."""
+        self._busy: set[_Lane] = set()
+        self._task: asyncio.Task[None] | None = None
         self._failed: BaseException | None = None
+        self._closed = False
 
     def add(self, key: bytes, event: bytes, receipt: Receipt, linger_s: float) -> None:
         """Queue one event; a frame that is not full waits up to `linger_s` for others of its key.
 
-        Raises what ended a task of this sender unexpectedly.
+        Raises what ended the sender unexpectedly.
         """
         self.check()
         queue = self._queues.get(key)
         if queue is None:
-            queue = self._queues[key] = deque()
-            task = asyncio.get_running_loop().create_task(self._empty(key, queue, linger_s))
-            self._tasks[key] = task
-            task.add_done_callback(self._note)
-        queue.append((event, receipt))
+            queue = self._queues[key] = _Queue(linger_s)
+            self._linger(key, queue)
+        queue.events.append((event, receipt))
         self.waiting_bytes += len(event)
 
     def check(self) -> None:
-        """Raise what ended a task of this sender unexpectedly: what it had will not be sent."""
+        """Raise what ended the sender unexpectedly: what it had will not be sent."""
         if self._failed is not None:
             raise self._failed
+
+    def _linger(self, key: bytes, queue: _Queue) -> None:
+        """Have a frame of a key go out at the next cut."""
+        if queue.linger_s <= 0.0:
+            self._now_due(key, queue)
+            return
+        loop = asyncio.get_running_loop()
+        cut = queue.linger_s, int(loop.time() // queue.linger_s) + 1
+        if cut not in self._cuts:
+            self._cuts[cut] = []
+            loop.call_at(cut[0] * cut[1], self._cut, cut)
+        self._cuts[cut].append(key)
+
+    def _cut(self, cut: tuple[float, int]) -> None:
+        for key in self._cuts.pop(cut, ()):
+            self._now_due(key, self._queues[key])
+
+    def _now_due(self, key: bytes, queue: _Queue) -> None:
+        self._due[key] = queue
+        self._go_on()
+
+    def _go_on(self) -> None:
+        if self._due and not self._closed and (self._task is None or self._task.done()):
+            self._task = asyncio.get_running_loop().create_task(self._send())
+            self._task.add_done_callback(self._note)
 
     def _note(self, task: asyncio.Task[None]) -> None:
         if not task.cancelled() and task.exception() is not None:
             self._failed = task.exception()
 
-    async def _empty(
-        self, key: bytes, queue: deque[tuple[bytes, Receipt]], linger_s: float
-    ) -> None:
-        """Send frame after frame of one key, each when the one before is through."""
-        loop = asyncio.get_running_loop()
-        await asyncio.sleep(until_cut(loop.time(), linger_s))  # lets a frame fill
-        most = FRAME_EVENTS
-        while queue:
-            self._refuse_expired(queue)
-            frame = _next_frame(queue, most)
-            if not frame:
-                break
-            others = len(queue) > len(frame)
-            try:
-                await self._send(key, frame)
-            except MessageSizeTooLargeError as error:
-                if len(frame) > 1:
-                    most = len(frame) // 2
-                    continue
-                event, receipt = queue.popleft()
-                self.waiting_bytes -= len(event)
-                receipt.refused(event, f"the broker takes no record of {len(event)} bytes: {error}")
-            except KafkaError:
-                continue
-            else:
-                for _ in frame:
-                    event, receipt = queue.popleft()
-                    self.waiting_bytes -= len(event)
-                    receipt.delivered()
-                if queue and not others:  # what has come since waits as the first one did
-                    await asyncio.sleep(until_cut(loop.time(), linger_s))
-            most = FRAME_EVENTS
-        del self._queues[key], self._tasks[key]
+    async def _send(self) -> None:
+        """Send what is due, as far as its partition has nothing under way."""
+        while self._due:
+            link = await self._linking.link()
+            await asyncio.sleep(0)  # what is added now goes along
+            batches = self._batches(link)
+            if not batches:
+                return  # an acknowledgement goes on
+            for lane, (batch, frames) in batches.items():
+                self._busy.add(lane)
+                await self._give(link, lane, batch, frames)
 
-    def _refuse_expired(self, queue: deque[tuple[bytes, Receipt]]) -> None:
-        while queue and queue[0][1].expired():
-            event, receipt = queue.popleft()
-            self.waiting_bytes -= len(event)
-            receipt.refused(event, "too old")
-
-    async def _send(self, key: bytes, frame: list[bytes]) -> None:
-        """Send one frame and wait for its acknowledgement. Raises `KafkaError`."""
-        link = await self._linked()
+    async def _give(self, link: Link, lane: _Lane, batch: Any, frames: Sequence[_Frame]) -> None:
+        """Give a record batch to the producer."""
+        partition, packed = lane
         try:
-            future = await link.producer.send(self.topic, encode_frame(frame), key=key)
             if link.broken:
                 raise KafkaError("the producer has ended")
-            link.under_way.add(future)
-            try:
-                await future
-            finally:
-                link.under_way.discard(future)
+            future = await link.producer.send(batch, self._topic, partition, packed=packed)
         except KafkaError as error:
-            await self._unlink(link, error)
-            raise
-
-    async def _linked(self) -> _Link:
-        """Return a link that works; keeps trying, because events already wait."""
-        async with self._linking:
-            if self._link is None and self._broke:
-                await asyncio.sleep(RETRY_S)
-            while self._link is None:
-                try:
-                    producer = await start_producer(
-                        self.kafka,
-                        compression=self._compression,
-                        client_id=self._client_id,
-                        max_batch_size=1_000_000,
-                        max_request_size=1_048_576,
-                        request_timeout_ms=30_000,
-                    )
-                except (KafkaError, OSError) as error:
-                    if not self._away:
-                        self._away = True
-                        log.warning(
-                            "no Kafka broker answers at %s (%s); events wait %s",
-                            self.kafka,
-                            type(error).__name__,
-                            self._where,
-                        )
-                    await asyncio.sleep(RETRY_S)
-                else:
-                    self._away = self._broke = False
-                    self._link = _Link(producer)
-            return self._link
-
-    async def _unlink(self, link: _Link, error: KafkaError) -> None:
-        """End a producer that failed: its successor numbers its batches anew.
-
-        What else it had under way has an unknown fate, and is sent again.
-        """
-        if link.broken:
+            self._linking.drop(link, error)
+            self._again(lane, frames)
             return
-        link.broken = self._broke = True
-        if self._link is link:
-            self._link = None
-        log.warning("events wait %s, sending failed: %r", self._where, error)
-        await asyncio.shield(self._end(link))
+        link.under_way.add(future)
+        future.add_done_callback(partial(self._answered, link, lane, frames))
 
-    def _end(self, link: _Link) -> asyncio.Task[None]:
-        async def end() -> None:
-            await end_producer(link.producer, STOP_S)
-            for future in link.under_way:
-                if not future.done():
-                    future.set_exception(KafkaError("the producer has ended"))
-                    future.exception()  # whoever waited for it may be gone
+    def _batches(self, link: Link) -> dict[_Lane, tuple[Any, list[_Frame]]]:
+        """Return record batches of what is due, by lane; what does not fit in stays due."""
+        found: dict[_Lane, tuple[Any, list[_Frame]]] = {}
+        full = set(self._busy)
+        for key, queue in list(self._due.items()):
+            partition = place_of_key(key, link.partitions)
+            if all((partition, packed) in full for packed in link.producer.kinds):
+                continue
+            events = self._next_frame(key, queue)
+            if not events:
+                continue
+            value = encode_frame(events)
+            lane = partition, link.producer.packs(len(value))
+            if lane in full or (queue.alone and lane in found):
+                continue
+            batch, frames = found.get(lane) or (link.producer.batch(packed=lane[1]), [])
+            if batch.append(key=key, value=value, timestamp=None) is None:
+                full.add(lane)
+                continue
+            if queue.alone:
+                full.add(lane)
+            found[lane] = batch, frames
+            frames.append(_Frame(key, queue, len(events), len(queue.events) > len(events)))
+            del self._due[key]
+        return found
 
-        task = asyncio.get_running_loop().create_task(end())
-        self._ending.add(task)
-        task.add_done_callback(self._ending.discard)
-        return task
+    def _next_frame(self, key: bytes, queue: _Queue) -> list[bytes]:
+        """Return the events of a key's next frame; the key goes where there is none."""
+        events = queue.events
+        while events and events[0][1].expired():
+            self._refuse(queue, "too old")
+        frame = next(cut_frames((event for event, _ in events), queue.most), [])
+        if not frame:
+            del self._due[key], self._queues[key]
+        return frame
+
+    def _refuse(self, queue: _Queue, reason: str) -> None:
+        event, receipt = queue.events.popleft()
+        self.waiting_bytes -= len(event)
+        receipt.refused(event, reason)
+
+    def _answered(
+        self, link: Link, lane: _Lane, frames: Sequence[_Frame], future: asyncio.Future[Any]
+    ) -> None:
+        link.under_way.discard(future)
+        error = KafkaError("given up") if future.cancelled() else future.exception()
+        if self._closed:
+            return
+        try:
+            if error is None:
+                self._delivered(lane, frames)
+            else:
+                self._refused(link, lane, frames, error)
+        except BaseException as unexpected:  # asyncio would only log it
+            self._failed = unexpected
+
+    def _refused(
+        self, link: Link, lane: _Lane, frames: Sequence[_Frame], error: BaseException
+    ) -> None:
+        if isinstance(error, MessageSizeTooLargeError):
+            if len(frames) == frames[0].events == 1:
+                size = len(frames[0].queue.events[0][0])
+                reason = f"the broker takes no record of {size} bytes: {error}"
+                self._refuse(frames[0].queue, reason)
+            _make_smaller(frames)
+        elif isinstance(error, KafkaError):
+            self._linking.drop(link, error)
+        else:
+            raise error
+        self._again(lane, frames)
+
+    def _delivered(self, lane: _Lane, frames: Sequence[_Frame]) -> None:
+        self._busy.discard(lane)
+        for key, queue, events, others in frames:
+            for _ in range(events):
+                event, receipt = queue.events.popleft()
+                self.waiting_bytes -= len(event)
+                receipt.delivered()
+            queue.most, queue.alone = FRAME_EVENTS, False
+            if not queue.events:
+                del self._queues[key]
+            elif others:
+                self._due[key] = queue
+            else:  # what has come since waits as the first one did
+                self._linger(key, queue)
+        self._go_on()
+
+    def _again(self, lane: _Lane, frames: Sequence[_Frame]) -> None:
+        """Have frames go out once more, before anything else."""
+        self._busy.discard(lane)
+        self._due = {frame.key: frame.queue for frame in frames} | self._due
+        self._go_on()
 
     async def close(self) -> None:
         """Stop at once. What was not acknowledged stays with whoever keeps it."""
-        tasks = list(self._tasks.values())
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        self._closed = True
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.gather(self._task, return_exceptions=True)
         self._queues.clear()
-        self._tasks.clear()
-        if self._link is not None:
-            self._end(self._link)
-            self._link = None
-        await asyncio.gather(*self._ending)
+        self._due.clear()
+        self._cuts.clear()
+        await self._linking.close()
 
 
 def until_cut(now: float, linger_s: float) -> float:
@@ -235,6 +280,9 @@ def until_cut(now: float, linger_s: float) -> float:
     return linger_s - now % linger_s if linger_s > 0 else 0.0
 
 
-def _next_frame(queue: deque[tuple[bytes, Receipt]], most: int) -> list[bytes]:
-    events = (event for event, _receipt in queue)
-    return next(cut_frames(events, most), [])
+def _make_smaller(frames: Sequence[_Frame]) -> None:
+    """Have frames that the broker found too large go out by themselves, then halved."""
+    for frame in frames:
+        if frame.queue.alone:
+            frame.queue.most = max(1, frame.events // 2)
+        frame.queue.alone = True

@@ -19,24 +19,28 @@ class Producer:
     """Keeps what it is given."""
 
     def __init__(self) -> None:
-        self.sent: list[int] = []
+        self.sent: list[object] = []
 
-    async def send(self, _topic: str, value: bytes, key: bytes) -> Any:
-        self.sent.append(len(value))
-        return asyncio.get_running_loop().create_future()
+    def create_batch(self) -> Any:
+        return self
+
+    async def send_batch(self, batch: Any, _topic: str, *, partition: int) -> Any:
+        self.sent.append(batch)
 
 
 def test_a_frame_s_size_decides() -> None:
     plain, packing = Producer(), Producer()
 
     async def run() -> None:
-        both = FrameProducer(plain, packing)  # type: ignore[arg-type]
+        both = FrameProducer(plain, packing)
         for size in (1, COMPRESS_BYTES - 1, COMPRESS_BYTES, 900_000):
-            await both.send(TOPIC, b"x" * size, b"k")
+            packed = both.packs(size)
+            await both.send(both.batch(packed=packed), TOPIC, 0, packed=packed)
+        assert not FrameProducer(plain).packs(900_000)
 
     asyncio.run(run())
-    assert plain.sent == [1, COMPRESS_BYTES - 1]
-    assert packing.sent == [COMPRESS_BYTES, 900_000]
+    assert plain.sent == [plain] * 2
+    assert packing.sent == [packing] * 2
 
 
 @pytest.mark.integration

@@ -6,6 +6,7 @@ The producer is a stand-in, because a broker does not fail on demand between two
 from __future__ import annotations
 
 import asyncio
+import sys
 from collections import defaultdict
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -17,9 +18,12 @@ from aiokafka.errors import KafkaError, KafkaTimeoutError, MessageSizeTooLargeEr
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from headstart import sending
+from headstart import linking, sending
+from headstart.producing import place_of_key
 from headstart.sending import Sender, until_cut
 
+MOST_FRAMES = 2
+"""Of a record batch."""
 OUTCOMES = ["ok", "refused at once", "lost", "stored, but the answer is lost"]
 
 
@@ -39,29 +43,58 @@ class Broker:
         return Producer(self)
 
 
+class Batch:
+    """The frames of one record batch."""
+
+    def __init__(self) -> None:
+        self.frames: list[tuple[bytes, bytes]] = []
+
+    def append(self, *, key: bytes, value: bytes, timestamp: None) -> object:
+        if len(self.frames) >= MOST_FRAMES:
+            return None
+        self.frames.append((key, value))
+        return True
+
+
 @dataclass
 class Producer:
     """Fails by the broker's list; answers later, in an order of its own."""
 
     broker: Broker
+    kinds = (False,)
     ended: bool = False
 
-    async def send(self, _topic: str, value: bytes, key: bytes) -> asyncio.Future[None]:
+    def packs(self, _size: int) -> bool:
+        return False
+
+    def batch(self, *, packed: bool) -> Batch:
+        return Batch()
+
+    async def partitions(self, _topic: str) -> int:
+        return 2
+
+    async def send(
+        self, batch: Batch, _topic: str, partition: int, *, packed: bool
+    ) -> asyncio.Future[None]:
         assert not self.ended, "sent through a producer that has ended"
         await asyncio.sleep(0)
         outcome = self.broker.failures.pop(0) if self.broker.failures else "ok"
         if outcome == "refused at once":
             raise KafkaTimeoutError
         future = asyncio.get_running_loop().create_future()
-        positions = orjson.loads(value)
         error: KafkaError | None = None if outcome == "ok" else KafkaTimeoutError()
-        if len(value) > self.broker.largest:
+        if sum(len(value) for _, value in batch.frames) > self.broker.largest:
             error = MessageSizeTooLargeError()
         elif outcome != "lost":
-            self.broker.log.append((key, positions))
+            assert {place_of_key(key, 2) for key, _ in batch.frames} == {partition}
+            self.broker.log += [(key, orjson.loads(value)) for key, value in batch.frames]
         loop = asyncio.get_running_loop()
-        loop.call_later(0.0001 * (len(positions) % 3), settle, future, error)
+        loop.call_later(0.0001 * (len(batch.frames) % 3), settle, future, error)
         return future
+
+    async def end(self, _seconds: float) -> None:
+        await asyncio.sleep(0)
+        self.ended = True
 
 
 def settle(future: asyncio.Future[None], error: KafkaError | None) -> None:
@@ -101,12 +134,8 @@ class Receipts:
 
 @pytest.fixture
 def no_waiting(monkeypatch: pytest.MonkeyPatch) -> Callable[[Broker], None]:
-    async def end(producer: Producer, _seconds: float) -> None:
-        producer.ended = True
-
-    monkeypatch.setattr(sending, "RETRY_S", 0.0)
-    monkeypatch.setattr(sending, "end_producer", end)
-    return lambda broker: monkeypatch.setattr(sending, "start_producer", broker.start)
+    monkeypatch.setattr(linking, "RETRY_S", 0.0)
+    return lambda broker: monkeypatch.setattr(linking, "start_producer", broker.start)
 
 
 async def send(events: list[tuple[bytes, int]], receipts: Receipts, pause: int = 3) -> None:
@@ -141,15 +170,9 @@ def test_a_receiver_that_drops_by_position_has_everything_once(
 ) -> None:
     with pytest.MonkeyPatch.context() as patch:
         broker, receipts = Broker(list(failures)), Receipts()
-
-        async def end(producer: Producer, _seconds: float) -> None:
-            await asyncio.sleep(0)
-            producer.ended = True
-
-        patch.setattr(sending, "RETRY_S", 0.0)
+        patch.setattr(linking, "RETRY_S", 0.0)
         patch.setattr(sending, "FRAME_EVENTS", frame)
-        patch.setattr(sending, "end_producer", end)
-        patch.setattr(sending, "start_producer", broker.start)
+        patch.setattr(linking, "start_producer", broker.start)
         events = [(key, position) for position, key in enumerate(keys)]
         asyncio.run(asyncio.wait_for(send(events, receipts), 60))
     wanted: dict[bytes, list[int]] = defaultdict(list)
@@ -195,37 +218,72 @@ def test_closing_ends_what_is_under_way(no_waiting: Callable[[Broker], None]) ->
 
 
 def test_what_comes_while_a_frame_is_under_way_waits_for_others_of_its_own(
-    no_waiting: Callable[[Broker], None], monkeypatch: pytest.MonkeyPatch
+    no_waiting: Callable[[Broker], None],
 ) -> None:
     broker, receipts = Broker(), Receipts()
     no_waiting(broker)
-    lingers: asyncio.Queue[asyncio.Event] = asyncio.Queue()
-    sleep = asyncio.sleep
-
-    async def held(seconds: float) -> None:
-        if seconds <= 0:
-            return await sleep(0)
-        over = asyncio.Event()
-        lingers.put_nowait(over)
-        await over.wait()
-        return None
 
     async def run() -> None:
-        sender = Sender("b", "t")
-        sender.add(b"k", b"0", receipts, 60.0)
-        (await lingers.get()).set()
-        while not broker.log:
-            await sleep(0)
-        sender.add(b"k", b"1", receipts, 60.0)
-        linger = await lingers.get()
-        sender.add(b"k", b"2", receipts, 60.0)
-        linger.set()
+        sender, linger_s = Sender("b", "t"), 0.4
+        await asyncio.sleep(until_cut(asyncio.get_running_loop().time(), linger_s))
+        sender.add(b"k", b"0", receipts, linger_s)
+        await asyncio.sleep(0.02)
+        assert broker.log == []
+        await receipts.have(1)
+        sender.add(b"k", b"1", receipts, linger_s)
+        await asyncio.sleep(0.02)
+        sender.add(b"k", b"2", receipts, linger_s)
         await receipts.have(3)
         await sender.close()
 
-    monkeypatch.setattr(sending.asyncio, "sleep", held)
     asyncio.run(asyncio.wait_for(run(), 60))
     assert broker.log == [(b"k", [0]), (b"k", [1, 2])]
+
+
+def test_what_is_due_together_goes_out_together(no_waiting: Callable[[Broker], None]) -> None:
+    broker, receipts = Broker(), Receipts()
+    no_waiting(broker)
+    sent: list[Batch] = []
+    keys = [b"%d" % number for number in range(20)]
+
+    async def run() -> None:
+        sender = Sender("b", "t")
+        for key in keys:
+            sender.add(key, b"0", receipts, 0.0)
+        await receipts.have(len(keys))
+        await sender.close()
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sys.modules[__name__], "MOST_FRAMES", 100)
+        real = Producer.send
+
+        async def send(self: Producer, batch: Batch, *args: Any, **more: Any) -> Any:
+            sent.append(batch)
+            return await real(self, batch, *args, **more)
+
+        patch.setattr(Producer, "send", send)
+        asyncio.run(asyncio.wait_for(run(), 60))
+    assert len(sent) == 2  # of two partitions
+    assert sorted(key for key, _ in broker.log) == sorted(keys)
+
+
+def test_an_error_nobody_foresaw_is_told(no_waiting: Callable[[Broker], None]) -> None:
+    broker = Broker()
+    no_waiting(broker)
+
+    class Broken(Receipts):
+        def delivered(self) -> None:
+            raise ZeroDivisionError
+
+    async def run() -> None:
+        sender = Sender("b", "t")
+        sender.add(b"k", b"1", Broken(), 0.0)
+        await asyncio.sleep(0.05)
+        with pytest.raises(ZeroDivisionError):
+            sender.add(b"k", b"2", Broken(), 0.0)
+        await sender.close()
+
+    asyncio.run(asyncio.wait_for(run(), 60))
 
 
 @given(now=st.floats(0, 1e7), linger_s=st.floats(0.001, 60))

@@ -1,0 +1,115 @@
+"""A producer that works: one that failed is ended, and another one takes its place.
+
+A producer that reported any failure may have more of its batches stored than it knows, and its
+successor numbers its own anew. So it is ended first, and what it had under way is sent again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import Any, Final
+
+from aiokafka.errors import KafkaError
+
+from headstart.compressing import FrameProducer, start_producer
+from headstart.compression import Compression
+from headstart.directory import CLIENT_ID
+
+log = logging.getLogger("headstart")
+
+RETRY_S: Final = 1.0
+STOP_S: Final = 2.0
+"""How long a producer that failed may take to end."""
+
+
+class Link:
+    """One producer, how many partitions its topic has, and what was given to it."""
+
+    def __init__(self, producer: FrameProducer, partitions: int) -> None:
+        self.producer, self.partitions = producer, partitions
+        self.broken = False
+        self.under_way: set[asyncio.Future[Any]] = set()
+
+
+class Linking:
+    """Keeps a link to one topic."""
+
+    def __init__(
+        self,
+        kafka: str,
+        topic: str,
+        compression: Compression | None = None,
+        client_id: str = CLIENT_ID,
+        where: str = "in memory",
+    ) -> None:
+        """`where`: where events wait while no broker answers, for the log."""
+        self.kafka, self.topic, self._where = kafka, topic, where
+        self._compression, self._client_id = compression, client_id
+        self._link: Link | None = None
+        self._ending: set[asyncio.Task[None]] = set()
+        self._away = self._broke = False
+
+    async def link(self) -> Link:
+        """Return a link that works; keeps trying, because events already wait."""
+        while self._link is None:
+            await asyncio.gather(*self._ending)
+            if self._broke or self._away:
+                await asyncio.sleep(RETRY_S)
+            try:
+                self._link = await self._started()
+            except (KafkaError, OSError) as error:
+                if not self._away:
+                    self._away = True
+                    log.warning(
+                        "no Kafka broker answers at %s (%s); events wait %s",
+                        self.kafka,
+                        type(error).__name__,
+                        self._where,
+                    )
+            else:
+                self._away = self._broke = False
+        return self._link
+
+    async def _started(self) -> Link:
+        producer = await start_producer(
+            self.kafka,
+            compression=self._compression,
+            client_id=self._client_id,
+            max_batch_size=1_000_000,
+            max_request_size=1_048_576,
+            request_timeout_ms=30_000,
+        )
+        try:
+            return Link(producer, await producer.partitions(self.topic))
+        except BaseException:
+            await producer.end(STOP_S)
+            raise
+
+    def drop(self, link: Link, error: BaseException) -> None:
+        """End a link that failed; what else it had under way fails with it."""
+        if link.broken:
+            return
+        link.broken = self._broke = True
+        if self._link is link:
+            self._link = None
+        log.warning("events wait %s, sending failed: %r", self._where, error)
+        self._end(link)
+
+    def _end(self, link: Link) -> None:
+        async def end() -> None:
+            await link.producer.end(STOP_S)
+            for future in list(link.under_way):
+                if not future.done():
+                    future.set_exception(KafkaError("the producer has ended"))
+
+        task = asyncio.get_running_loop().create_task(end())
+        self._ending.add(task)
+        task.add_done_callback(self._ending.discard)
+
+    async def close(self) -> None:
+        """Let go of the broker at once."""
+        if self._link is not None:
+            self._end(self._link)
+            self._link = None
+        await asyncio.gather(*self._ending)
