@@ -47,9 +47,9 @@ Record = tuple[int, bytes, bytes]
 
 
 def elsewhere(tenant: str, workflow_type: str) -> str:
-    """A workflow type of another partition."""
+    """A workflow type of another partition, for this one alone."""
     own = owner(tenant, workflow_type, PARTITIONS)
-    names = (f"quiet-{number}" for number in range(100))
+    names = (f"{workflow_type}-quiet-{number}" for number in range(100))
     return next(name for name in names if owner(tenant, name, PARTITIONS) != own)
 
 
