@@ -71,7 +71,7 @@ def learned(path: str, workflow_type: str, offset: int) -> Threshold:
 async def _publish(url: str, contexts: Sequence[dict[str, object]]) -> None:
     paths = {(path, str(each["workflow_type"])) for each in contexts for path in _paths(each)}
     async with ThresholdPublisher(url, timeout_s=60.0) as publisher:
-        await publisher.publish(learned(path, workflow, 1) for path, workflow in sorted(paths))
+        await publisher.publish([learned(path, workflow, 1) for path, workflow in sorted(paths)])
 
 
 def _paths(each: dict[str, object]) -> tuple[str, ...]:

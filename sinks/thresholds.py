@@ -15,12 +15,12 @@ from pathlib import Path
 from typing import Any, Final, Self
 
 import msgspec
-import orjson
+from msgspec import UNSET
 from redis.exceptions import NoScriptError, RedisError
 
 from headstart.contexts import redis_key
 from sinks.connections import RedisUnreachable, connect_redis
-from topics.schema import Threshold
+from topics.schema import Counts, Deviation, Threshold
 
 MAX_CALL: Final = 100
 """Most thresholds in one script call: Redis serves nobody else while a script runs. A call for
@@ -37,31 +37,50 @@ Call = tuple[list[str], bytes]
 """Keys, and of each threshold the number of its key and four more; these packed as one argument,
 because redis-py takes a microsecond for every argument."""
 _key = lru_cache(maxsize=65_536)(redis_key)
+_pack = msgspec.msgpack.Encoder().encode
 
 
-def encode_value(threshold: Threshold) -> bytes:
-    """Return the JSON of one field: the record without what its key and field already name.
+class Value(msgspec.Struct, gc=False):
+    """One field of a hash: a threshold without what key and field already name.
 
-    Of a context that has gone only the version stays, so that no late writer brings it back.
+    The version comes behind numbers only, so that publish.lua finds it without decoding the rest.
     """
-    if threshold.deleted:
-        return orjson.dumps({"epoch": threshold.epoch, "offset": threshold.offset, "deleted": True})
-    value: dict[str, Any] = {
-        "speculate": threshold.speculate,
-        "suggest": threshold.suggest,
-        "epoch": threshold.epoch,
-        "offset": threshold.offset,
-        "outcomes": threshold.outcomes,
-        "learner": threshold.learner,
-        "at": threshold.at,
-    }
-    if threshold.gain or threshold.cost:
-        value |= {"gain": threshold.gain, "cost": threshold.cost}
-    if threshold.counts is not None:
-        value["counts"] = msgspec.to_builtins(threshold.counts)
-    if threshold.deviation is not None:
-        value["deviation"] = msgspec.to_builtins(threshold.deviation)
-    return orjson.dumps(value)
+
+    speculate: float
+    suggest: float
+    epoch: int
+    offset: int
+    outcomes: int
+    learner: str
+    at: int
+    gain: float | msgspec.UnsetType
+    cost: float | msgspec.UnsetType
+    counts: Counts | msgspec.UnsetType
+    deviation: Deviation | msgspec.UnsetType
+
+
+class Gone(msgspec.Struct):
+    """The same of a context that has gone: its version stays, so that no late writer brings it
+    back."""
+
+    epoch: int
+    offset: int
+    deleted: bool = True
+
+
+_encode = msgspec.json.Encoder().encode
+
+
+def encode_value(t: Threshold) -> bytes:
+    """Return the JSON of one field."""
+    if t.deleted:
+        return _encode(Gone(t.epoch, t.offset))
+    gain, cost = (t.gain, t.cost) if t.gain or t.cost else (UNSET, UNSET)
+    value = Value(
+        t.speculate, t.suggest, t.epoch, t.offset, t.outcomes, t.learner, t.at, gain, cost,
+        t.counts or UNSET, t.deviation or UNSET,
+    )  # fmt: skip
+    return _encode(value)
 
 
 class ThresholdPublisher:
@@ -85,7 +104,7 @@ class ThresholdPublisher:
     async def __aexit__(self, *_: object) -> None:
         await self.close()
 
-    async def publish(self, batch: Iterable[Threshold]) -> int:
+    async def publish(self, batch: Sequence[Threshold]) -> int:
         """Publish `batch` in one round trip; return how many fields were written.
 
         Raises `RedisUnreachable`; part of the batch may then be written, and publishing it again
@@ -129,8 +148,10 @@ class ThresholdPublisher:
             return await pipeline.execute(raise_on_error=False)
 
 
-def _calls(batch: Iterable[Threshold]) -> list[Call]:
-    """Return what each script call takes; thresholds of a hash stand together."""
+def _calls(batch: Sequence[Threshold]) -> list[Call]:
+    """Return what each script call takes; of several calls thresholds of a hash stand together."""
+    if len(batch) <= MAX_CALL:
+        return [_call(batch)] if batch else []
     by_owner: dict[tuple[str, str], list[Threshold]] = defaultdict(list)
     for threshold in batch:
         by_owner[threshold.tenant, threshold.workflow_type].append(threshold)
@@ -144,4 +165,4 @@ def _call(thresholds: Sequence[Threshold]) -> Call:
     for each in thresholds:
         number = numbers.setdefault(_key(each.tenant, each.workflow_type), len(numbers) + 1)
         arguments += (number, each.path, encode_value(each).decode(), each.epoch, each.offset)
-    return list(numbers), msgspec.msgpack.encode(arguments)
+    return list(numbers), _pack(arguments)
