@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Sequence
 from typing import TYPE_CHECKING, Final
 
 import msgspec
@@ -176,11 +176,11 @@ class Ownership:
 
     def write_rows(self, rows: Sequence[Row], changelog_offset: int | None) -> None:
         """Write rows to the local store."""
-        self._store.write_rows(self._tp.partition, rows, changelog_offset)
+        self._runtime.write_rows(self._tp.partition, rows, changelog_offset)
 
-    async def publish(self, thresholds: Sequence[Threshold]) -> None:
+    def publish(self, thresholds: Sequence[Threshold]) -> Awaitable[None]:
         """Publish to Redis, now or later."""
-        await self._runtime.publish(thresholds)
+        return self._runtime.publish(thresholds)
 
     async def announce(self, moved: Sequence[Threshold]) -> None:
         """Append changed thresholds to the compacted topic, in the partition of their events."""

@@ -1,11 +1,11 @@
-"""The threshold agent: outcomes to rows, to the changelog, to RocksDB, to Redis, in that order."""
+"""The threshold agent: outcomes to rows, which go to the changelog and RocksDB, and to Redis."""
 
 from __future__ import annotations
 
 import asyncio
 import gc
 import threading
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Any, Final
@@ -28,6 +28,7 @@ from agents.recovery import Recovered, recover
 from agents.refusals import RefusalGuard
 from agents.source import GroupSource
 from agents.store import ContextStore, new_table
+from delivery.commits import Row
 from delivery.intake import Intake
 from processing.answers import serves, stored_threshold
 from processing.partition import Partition
@@ -43,6 +44,9 @@ from topics.schema import Threshold
 
 log = structlog.get_logger()
 
+FLUSH_S: Final = 0.1
+"""How late rows go to the local store: they are in the changelog already, and most change again
+within that time."""
 REDIS_INTERVAL_S: Final = 1.0
 """How soon what waits for Redis is tried again, and a Redis that forgot is noticed."""
 PARTITION_BYTES: Final = 8_388_608
@@ -70,6 +74,7 @@ class ThresholdRuntime:
         self._pending = PendingThresholds()
         self._together: list[Threshold] = []
         self._publishing: asyncio.Task[None] | None = None
+        self._flushing: asyncio.Task[None] | None = None
         self.behind = False
         """Whether something waits for Redis."""
         self.share = share_of(1)
@@ -84,6 +89,8 @@ class ThresholdRuntime:
         """Take up each partition: rows restored, what may be unpublished published again."""
         if not self._tasks:
             await self.producer.start()
+            # The embedded broker's log may be gone with this process: there is no second copy.
+            self.store.gathers = self.producer.idempotent
             self._tasks = [
                 self.alive.start(),
                 asyncio.create_task(self._keep(self._watch_redis, REDIS_INTERVAL_S)),
@@ -112,8 +119,8 @@ class ThresholdRuntime:
         await owned.delivery.mend(recovered.overtaken)
         core = owned.core
         # Rows at or past the committed offset may have reached the table but not Redis; so may
-        # all rows where nothing of this log epoch has been applied.
-        oldest = min(committed, core.watermark + 1) if core.watermark >= 0 else -1
+        # all rows where nothing of this log epoch has been committed.
+        oldest = min(committed, core.watermark + 1) if committed > 0 <= core.watermark else -1
         published = 0
         async for rows in paced(self.store.scan(tp.partition)):
             waiting = self._stored(tp.partition, rows, oldest)
@@ -178,6 +185,7 @@ class ThresholdRuntime:
         """Finish the steps in flight; let go of the partitions."""
         owned, self._owned = self._owned, {}
         await asyncio.gather(*(each.lane.close() for each in owned.values()))
+        self.store.flush_all()
 
     async def close(self) -> None:
         """Finish the steps in flight, try once more what waits for Redis, disconnect."""
@@ -190,17 +198,19 @@ class ThresholdRuntime:
         await self._publisher.close()
         await self._published.close()
 
-    async def publish(self, thresholds: Sequence[Threshold]) -> None:
+    def publish(self, thresholds: Sequence[Threshold]) -> Awaitable[None]:
         """Publish to Redis, in one request with what other partitions publish now.
 
-        A failure never stops learning: what failed waits and is retried.
+        Begins at once. A failure never stops learning: what failed waits and is retried.
         """
         if not thresholds:
-            return
+            nothing = asyncio.get_running_loop().create_future()
+            nothing.set_result(None)
+            return nothing
         self._together += thresholds
         if self._publishing is None:
             self._publishing = asyncio.create_task(self._publish_together())
-        await asyncio.shield(self._publishing)
+        return asyncio.shield(self._publishing)
 
     async def _publish_together(self) -> None:
         await asyncio.sleep(0)  # one acknowledgement of the broker lets several partitions go on
@@ -223,6 +233,19 @@ class ThresholdRuntime:
         except ConnectionError:
             return False
         return not self.behind
+
+    def write_rows(self, partition: int, rows: Sequence[Row], changelog_offset: int | None) -> None:
+        """Write rows to the local store, now or soon."""
+        self.store.write_rows(partition, rows, changelog_offset)
+        if self.store.unwritten and (self._flushing is None or self._flushing.done()):
+            self._flushing = asyncio.create_task(self._flush())
+
+    async def _flush(self) -> None:
+        try:
+            await asyncio.sleep(FLUSH_S)
+            self.store.flush_all()
+        except Exception as error:
+            end_process("flush", error)
 
     async def _keep(self, work: Any, interval_s: float) -> None:
         """Do `work` every so often; an error in it ends the process."""
@@ -252,14 +275,20 @@ class ThresholdRuntime:
 
     async def _publish_again(self, partition: int, run: bytes) -> None:
         mark = await self._published.begin(partition)
+        owned = self._owned.get(TP(EVENTS.name, partition))
+        under_way = () if owned is None else owned.delivery.under_way  # before the store is read
         published = 0
         async for rows in paced(self.store.scan(partition)):
-            thresholds = self._stored(partition, rows)
-            published += len(thresholds)
-            await self._publisher.publish(thresholds)
-            self.counts.published += len(thresholds)
+            published += await self._publish_now(self._stored(partition, rows))
+        published += await self._publish_now(under_way)
+        self.alive.check()  # or another owner, who has newer rows, would take this for its own
         await self._published.remember(partition, run, mark)
         log.info("thresholds.published.again", partition=partition, thresholds=published)
+
+    async def _publish_now(self, thresholds: Sequence[Threshold]) -> int:
+        await self._publisher.publish(thresholds)
+        self.counts.published += len(thresholds)
+        return len(thresholds)
 
     async def _merge(self) -> None:
         """Say what was learned of workflow types, for the defaults of their tenants."""

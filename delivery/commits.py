@@ -6,7 +6,7 @@ Knows neither Faust nor a database; the places that a commit goes to are the `Ou
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterable, Iterable, Sequence
+from collections.abc import AsyncIterable, Awaitable, Iterable, Sequence
 from typing import Final, Protocol
 
 import structlog
@@ -54,8 +54,8 @@ class Outlets(Protocol):
         """Write rows to the local store, in one step with the changelog offset it then holds."""
         ...
 
-    async def publish(self, thresholds: Sequence[Threshold], /) -> None:
-        """Publish to Redis, now or as soon as it is there."""
+    def publish(self, thresholds: Sequence[Threshold], /) -> Awaitable[None]:
+        """Publish to Redis, now or as soon as it is there; begins before it is awaited."""
         ...
 
     async def announce(self, moved: Sequence[Threshold], /) -> None:
@@ -78,25 +78,35 @@ class Delivery:
         """`next_changelog`: the changelog offset that follows what the local store holds."""
         self.complete_from = complete_from
         """The changelog holds every row from this offset on: who has none need not read before."""
+        self.under_way: Sequence[Threshold] = ()
+        """What is being published of rows that the local store may not have yet."""
         self._outlets = outlets
         self._next = next_changelog
         self._ahead = (-1, -1)
         self._one_at_a_time = asyncio.Lock()
 
     async def deliver(self, commit: Commit) -> None:
-        """Make a commit take effect. An exception leaves it to the next owner, whole."""
+        """Make a commit take effect. An exception leaves it to the next owner, whole.
+
+        Thresholds are published while the rows are on their way: they follow from the log, so
+        whoever applies these records again, because the rows did not arrive, publishes the same or
+        what is newer. Only what has moved since the last commit is announced, so that waits.
+        """
         outlets = self._outlets
         async with self._one_at_a_time:
             if commit.dead_letters:
                 await outlets.send_dead_letters(commit.dead_letters)
-            if not await self._append(commit.rows):
-                return  # the next owner recovers these rows from the changelog
-            if commit.moved:
-                shown = outlets.publish(commit.thresholds), outlets.announce(commit.moved)
-                await asyncio.gather(*shown)
-            else:  # two tasks fewer
-                await outlets.publish(commit.thresholds)
-            outlets.done(commit.end)
+            if not outlets.current():
+                return
+            self.under_way = commit.thresholds
+            published = outlets.publish(commit.thresholds)
+            appended = await self._append(commit.rows)
+            if appended and commit.moved:
+                await outlets.announce(commit.moved)
+            await published
+            self.under_way = ()
+            if appended:  # else the next owner recovers these rows from the changelog
+                outlets.done(commit.end)
 
     async def mend(self, keys: Iterable[bytes]) -> None:
         """Append our rows of `keys` again: stale ones were found after them in the changelog."""

@@ -37,14 +37,14 @@ def test_the_order_of_effects() -> None:
     first = commit(4, a=row(3))
     first.moved.append(stored_threshold(context_key("acme", "workflow_type=a"), deleted(EPOCH, 3)))
     run(Delivery(world, 0).deliver(first))
-    assert world.happened == ["dead letters", "changelog", "store", "redis", "topic", "done 4"]
+    assert world.happened == ["dead letters", "redis", "changelog", "store", "topic", "done 4"]
     assert (world.table[b"a"], world.held) == (row(3), 1)
 
 
 def test_what_did_not_move_is_published_and_not_announced() -> None:
     world = World()
     run(Delivery(world, 0).deliver(commit(4, a=row(3))))
-    assert world.happened == ["dead letters", "changelog", "store", "redis", "done 4"]
+    assert world.happened == ["dead letters", "redis", "changelog", "store", "done 4"]
 
 
 def test_nothing_is_appended_by_who_lost_the_partition() -> None:
@@ -58,11 +58,11 @@ def test_who_lost_the_partition_meanwhile_leaves_the_rest_to_the_next_owner() ->
     world = World()
     world.after_send = lambda: setattr(world, "owned", False)
     run(Delivery(world, 0).deliver(commit(4, a=row(3))))
-    assert world.happened == ["dead letters", "changelog"]
+    assert world.happened == ["dead letters", "redis", "changelog"]
     assert (world.table, world.held) == ({}, None)
 
 
-def test_a_failed_send_leaves_everything_as_it_was() -> None:
+def test_a_failed_send_leaves_table_and_changelog_as_they_were() -> None:
     world = World()
 
     def fail() -> None:
@@ -71,7 +71,7 @@ def test_a_failed_send_leaves_everything_as_it_was() -> None:
     world.before_send = fail
     with pytest.raises(RuntimeError, match="broker away"):
         run(Delivery(world, 0).deliver(commit(4, a=row(3))))
-    assert (world.table, world.held, world.happened) == ({}, None, ["dead letters"])
+    assert (world.table, world.held, world.happened) == ({}, None, ["dead letters", "redis"])
 
 
 def test_a_stale_row_in_between_is_answered_with_ours() -> None:

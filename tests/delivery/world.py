@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
 
 from delivery.commits import Row
 from processing.dead_letters import DeadLetter
@@ -53,8 +54,11 @@ class World:
             self.held = changelog_offset
         self.happened.append("store")
 
-    async def publish(self, _thresholds: Sequence[Threshold]) -> None:
+    def publish(self, _thresholds: Sequence[Threshold]) -> Awaitable[None]:
         self.happened.append("redis")
+        published = asyncio.get_running_loop().create_future()
+        published.set_result(None)
+        return published
 
     async def announce(self, _moved: Sequence[Threshold]) -> None:
         self.happened.append("topic")

@@ -14,7 +14,7 @@ from delivery.commits import Row
 from processing.dead_letters import DeadLetter
 from processing.records import Headers, RecordBatch
 from tests.simulation.broker import batch_of
-from tests.simulation.loop import OWNER
+from tests.simulation.loop import OWNER, Ended
 from tests.simulation.process import BrokerAway, Process, StoreFailed
 from topics.catalogue import CHANGELOG, DEAD_LETTERS, EVENTS, THRESHOLDS
 from topics.letters import Outgoing
@@ -43,17 +43,21 @@ class Store(ContextStore):
     def __init__(self, disk: Disk, epoch: int, process: Process | None = None) -> None:
         self.epoch = epoch
         self._disk, self._process = disk, process
+        self._unwritten = {}
 
-    def get_row(self, partition: int, key: bytes) -> bytes | None:
-        return self._disk.rows.get(partition, {}).get(key)
+    def _db_for_partition(self, partition: int) -> dict[bytes, bytes]:
+        return self._disk.rows.setdefault(partition, {})
 
     def scan(self, partition: int) -> Iterator[tuple[bytes, bytes]]:
-        yield from sorted(self._disk.rows.get(partition, {}).items())
+        self.flush(partition)
+        yield from sorted(self._db_for_partition(partition).items())
 
-    def write_rows(self, partition: int, rows: Iterable[Row], changelog_offset: int | None) -> None:
+    def _write(
+        self, partition: int, rows: Mapping[bytes, bytes | None], changelog_offset: int | None
+    ) -> None:
         def write() -> None:
-            held = self._disk.rows.setdefault(partition, {})
-            for key, row in rows:
+            held = self._db_for_partition(partition)
+            for key, row in rows.items():
                 if row is None:
                     held.pop(key, None)
                 else:
@@ -67,6 +71,7 @@ class Store(ContextStore):
             self._process.do("store.write", write, StoreFailed)
 
     def held_offset(self, partition: int) -> int | None:
+        self.flush(partition)
         epoch, offset = self._disk.held.get(partition, (-1, -1))
         return offset if epoch == self.epoch else None
 
@@ -197,6 +202,7 @@ class Alive:
         if process is not None and process.stalled > STALL_S:
             process.world.note(f"{process.name} notices that it stood still")
             process.kill("stood still")
+            raise Ended
 
 
 class App:

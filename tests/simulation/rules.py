@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -221,7 +220,8 @@ def dead_letters_first() -> Patches:
         async with self._one_at_a_time:
             if not await self._append(commit.rows):
                 return
-            await asyncio.gather(outlets.publish(commit.thresholds), outlets.announce(commit.moved))
+            await outlets.publish(commit.thresholds)
+            await outlets.announce(commit.moved)
             outlets.done(commit.end)
             await outlets.send_dead_letters(commit.dead_letters)
 
@@ -265,6 +265,12 @@ def mark_while_publishing() -> Patches:
         await databases.redis_call(self._process, "redis.remember", write)
 
     return patch.object(databases.Published, "remember", remember)
+
+
+def publish_again_what_is_under_way() -> Patches:
+    """A Redis that was emptied gets what is being published of rows not yet in the local store."""
+    nothing = property(lambda _: (), lambda *_: None)
+    return patch.object(Delivery, "under_way", nothing, create=True)
 
 
 def markers_instead_of_tombstones() -> Patches:
@@ -316,7 +322,8 @@ RULES: dict[str, Callable[[], Patches]] = {
         generation_check, stall_check, skip_what_was_applied, begin_after_the_watermark,
         offsets_in_the_transaction, offsets_after_the_transaction, unique_key, dead_letters_first,
         dead_letters_before_the_transaction, notice_a_forgetful_redis, mark_while_publishing,
-        markers_instead_of_tombstones, complete_from_the_beginning, rewrite_whole, *CONTROL_RULES,
+        publish_again_what_is_under_way, markers_instead_of_tombstones,
+        complete_from_the_beginning, rewrite_whole, *CONTROL_RULES,
     )
 }  # fmt: skip
 
