@@ -18,18 +18,25 @@ import numpy as np
 import structlog
 
 from agents.standing import LAST, stand
+from headstart import calibration
+from learners.outcome import Outcome
+from processing import numbers, tally
 from processing.chains import Chain, Context
 from processing.columns import Scan
 from processing.machine_code import lend, machine_code
 from processing.packed import words_in
 from processing.records import RecordBatch
-from processing.teaching import teach
+from processing.rules import Weights
+from processing.tally import told_of
+from processing.teaching import teach_told
 
 log = structlog.get_logger()
 
 COMPILE_S: Final = 600.0
 _MODULE: Final = "processing.compiled"
 _SOURCES: Final = (_MODULE.replace(".", "/"), "learners")
+_PARTS: Final = (calibration, numbers, tally)
+"""Modules besides, of which something is compiled."""
 
 
 def load() -> bool:
@@ -66,6 +73,7 @@ def prepared() -> tuple[Any, Path]:
     numba, binding = import_module("numba"), import_module("llvmlite.binding")
     root = Path(__file__).parents[1]
     sources = [source for folder in _SOURCES for source in sorted((root / folder).glob("*.py"))]
+    sources += [Path(str(module.__file__)) for module in _PARTS]
     about = [
         *(source.read_bytes() for source in sources),
         *(f"{source} {source.stat().st_mtime_ns}" for source in sources),
@@ -108,12 +116,11 @@ def warm(module: Any) -> None:
     nothing, state = np.frombuffer(b"", np.uint8), np.zeros(module.STATE, np.int64)
     columns = np.empty((module.records_in(nothing, 0, 0), module.COLUMNS), np.int64)
     module.unpack(words_in(np.zeros(9, np.uint8)), nothing, 0, 0, True, 0, 1, state, columns)
-    rows, numbers = np.zeros((2, module.INTEGERS), np.int64), np.zeros((2, module.NUMBERS))
     for kind in module.RULES:
         policy = kind()
         context = Context("", "", policy, policy.initial())
         chain = Chain(("", ""), [context], [(policy, [context])])
-        teach(module.rule_of(policy), rows, numbers, [chain], np.zeros(2, np.int64), module)
+        teach_told(module.rule_of(policy), Weights(), [told_of(Outcome(0.5, True), chain)], module)
 
 
 if __name__ == "__main__":

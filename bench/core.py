@@ -51,6 +51,7 @@ CASES: Final = {
     "ema, batches of 100": Case(batch=100),
     "hops, one level": Case("hops"),
     "hops, four levels": Case("hops", ALL_LEVELS),
+    "hops, three levels, batches of 8": Case("hops", ALL_LEVELS[:2], contexts=3, batch=8),
 }
 
 

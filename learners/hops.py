@@ -8,17 +8,23 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from math import exp
-from typing import Final
 
 from headstart.calibration import FAMILIAR, Deviation, solve, wanted
 from learners.hops_run import begins_at_once, learn_run
-from learners.hops_steps import COLD_PRIOR, EVERY, NOISE, PRIORS, SLOPE_MIN, SURE, Steps, heard
+from learners.hops_steps import (
+    COLD_PRIOR,
+    PRIORS,
+    TOP,
+    Steps,
+    answer,
+    calibration,
+    heard,
+    took_in,
+    total,
+)
 from learners.outcome import Columns, Outcome, Part
-from learners.policy import SUGGEST_TARGET, Joint, State, Thresholds, same_layout
+from learners.policy import Joint, State, Thresholds, same_layout
 from learners.pooling import pooled_calibration, typical
-
-_WORTH_SHOWING: Final = wanted(1.0 - SUGGEST_TARGET, SUGGEST_TARGET)
 
 
 @dataclass(frozen=True)
@@ -59,17 +65,24 @@ class Hops(Steps, Joint):
         depth = parent[0] + 1.0
         a, b = PRIORS[min(int(depth), len(PRIORS) - 1)]
         return (depth, 0.0, parent[2], parent[3], 0.0, 0.0, 1.0 / a, 0.0, 1.0 / b, 0.0, 0.0,
-                parent[11], parent[12], *_total(parent))  # fmt: skip
+                parent[11], parent[12], *total(parent))  # fmt: skip
 
     def below(self, state: State, parent: State) -> State:
         """Return `state` on top of what `parent` says now."""
-        return (*state[:11], parent[11], parent[12], *_total(parent))
+        return (*state[:11], parent[11], parent[12], *total(parent))
 
     def learn(self, chain: Sequence[State], outcome: Outcome) -> Sequence[State]:
         """Return every level's state after `outcome`, coarse to fine."""
         gain, cost = outcome.gain, outcome.cost
-        x = heard(outcome.confidence, gain, cost)
-        return self._climb(chain, x, 1.0 if outcome.correct else 0.0, gain, cost)
+        judged = heard(outcome.confidence, gain, cost), float(outcome.correct), gain, cost
+        h = 1.0 / (1.0 + chain[-1][1] / FAMILIAR)
+        above, cold, doubtful = TOP, (chain[0][11], chain[0][12]), False
+        learned = []
+        for own in chain:
+            state, doubtful = took_in(self, own, above, judged, h, cold, doubtful)
+            above, cold = total(state), (state[11], state[12])
+            learned.append(state)
+        return learned
 
     def learn_run(self, parts: Sequence[Part], run: Columns) -> Sequence[State]:
         """Return what `learn` gives outcome by outcome."""
@@ -77,72 +90,15 @@ class Hops(Steps, Joint):
             return super().learn_run(parts, run)
         return learn_run(self, parts, run)
 
-    def _climb(  # one flat loop: a call for each level costs a quarter
-        self, chain: Sequence[State], x: float, y: float, gain: float, cost: float
-    ) -> Sequence[State]:
-        slack, alarm = self.slack, self.alarm
-        gain_rate = self.stakes if gain > 0.0 else 0.0
-        cost_rate = self.stakes if cost > 0.0 else 0.0
-        h = 1.0 / (1.0 + chain[-1][1] / FAMILIAR)
-        a, b, va, cab, vb, cold, variance = 1.0, 0.0, 0.0, 0.0, 0.0, chain[0][11], chain[0][12]
-        fresh = h * cold
-        learned: list[State] = []
-        alarmed = False
-        for state in chain:
-            depth, n, g, c, da, db, p1, p2, p3, up, down, _, _, _, _, _, _, _ = state
-            if n % EVERY == 0.0 and n:
-                da, db, p1, p2, p3 = self.forgotten(depth, da, db, p1, p2, p3)
-            if alarmed:
-                p1, p2, p3 = self.doubted(depth, p1, p2, p3)
-            slope = a + da
-            z = (slope if slope > SLOPE_MIN else SLOPE_MIN) * x + b + db + fresh
-            error = y - 1.0 / (1.0 + exp(-z if z > -SURE else SURE))
-            v1, v2 = p1 * x + p2, p2 * x + p3
-            shrink = 1.0 / (NOISE + v1 * x + v2)
-            step = NOISE * error * shrink
-            da += v1 * step
-            db += v2 * step
-            step = v1 * shrink
-            p1 -= v1 * step
-            p2 -= v2 * step
-            p3 -= v2 * v2 * shrink
-            up += error - slack
-            if up < 0.0:
-                up = 0.0
-            down -= error + slack
-            if down < 0.0:
-                down = 0.0
-            if up > alarm or down > alarm:
-                up, down, alarmed = 0.0, 0.0, True
-                p1, p2, p3 = self.doubted(depth, p1, p2, p3)
-            g = g + gain_rate * (gain - g) if g > 0.0 else gain
-            c = c + cost_rate * (cost - c) if c > 0.0 else cost
-            if not depth:
-                cold, variance = self.colder(cold, variance, h, error)
-                fresh = h * cold
-            learned.append((depth, n + 1.0, g, c, da, db, p1, p2, p3, up, down,
-                            cold, variance, a, b, va, cab, vb))  # fmt: skip
-            a, b, va, cab, vb = a + da, b + db, va + p1, cab + p2, vb + p3
-        return learned
-
     def thresholds(self, state: State) -> Thresholds:
         """Return `speculate` for the context's average gain and cost, `suggest` from .5 on."""
-        calibration = self.calibration(state)
-        speculate = solve(*calibration, wanted(state[2], state[3]))
-        suggest = solve(*calibration, _WORTH_SHOWING)
-        return Thresholds(speculate, suggest if suggest < speculate else speculate)
+        return Thresholds(*answer(state))
 
     def threshold(self, state: State, gain: float, cost: float) -> float:
         """Return the least confidence that is worth this gain and cost."""
         if gain <= 0.0 and cost <= 0.0:
             gain, cost = state[2], state[3]
-        return solve(*self.calibration(state), wanted(gain, cost))
-
-    def calibration(self, state: State) -> tuple[float, float, float, float, float]:
-        """Return slope, intercept and their covariance, as a level and all above it see them."""
-        _, n, _, _, da, db, p1, p2, p3, _, _, cold, variance, a, b, va, cab, vb = state
-        h = 1.0 / (1.0 + n / FAMILIAR)
-        return a + da, b + db + h * cold, va + p1, cab + p2, vb + p3 + h * h * variance
+        return solve(*calibration(state), wanted(gain, cost))
 
     def along(self, chain: Sequence[State]) -> tuple[float, float, float, float, float]:
         """Return the calibration at the end of a chain, every level as it stands now.
@@ -179,12 +135,6 @@ class Hops(Steps, Joint):
         if version == 1 and len(state) == 18 and state[6] * state[8] > state[7] * state[7]:
             state, version = _inverted(state), self.version
         return same_layout(self, version, state)
-
-
-def _total(state: State) -> tuple[float, float, float, float, float]:
-    """Return (a, b, their covariance) of a level with all above it, without `cold`."""
-    _, _, _, _, da, db, p1, p2, p3, _, _, _, _, a, b, va, cab, vb = state
-    return a + da, b + db, va + p1, cab + p2, vb + p3
 
 
 def _inverted(state: State) -> State:

@@ -12,7 +12,17 @@ from math import exp
 from typing import Final
 
 from headstart.calibration import FAMILIAR
-from learners.hops_steps import EVERY, NOISE, SLOPE_MIN, SURE, Steps, heard
+from learners.hops_steps import (
+    EVERY,
+    NOISE,
+    SLOPE_MIN,
+    SURE,
+    Steps,
+    colder,
+    doubted,
+    forgotten,
+    heard,
+)
 from learners.outcome import Columns, Part
 from learners.policy import State
 
@@ -88,14 +98,14 @@ def _level(steps: Steps, part: Part, course: _Course, gain: float, cost: float) 
     above = slopes[last], bases[last], *course.covariance.get(last, _NOTHING)
     while done < len(part.places):
         if n % EVERY == 0.0 and n:
-            da, db, p1, p2, p3 = steps.forgotten(depth, da, db, p1, p2, p3)
+            da, db, p1, p2, p3 = forgotten(steps, depth, da, db, p1, p2, p3)
         places = part.places[done : done + int(EVERY - n % EVERY)]
         n, done = n + len(places), done + len(places)
         for i in places:
             x, slope, note = xs[i], slopes[i] + da, notes[i]
             fresh = hs[i] * cold if coarsest else freshes[i]
             if note and note & _DOUBTED:
-                p1, p2, p3 = steps.doubted(depth, p1, p2, p3)
+                p1, p2, p3 = doubted(steps, depth, p1, p2, p3)
             z = (slope if slope > least else least) * x + bases[i] + db + fresh
             error = ys[i] - 1.0 / (1.0 + exp(-z if z > unsure else sure))
             v1, v2 = p1 * x + p2, p2 * x + p3
@@ -113,9 +123,9 @@ def _level(steps: Steps, part: Part, course: _Course, gain: float, cost: float) 
             if up > alarm or down > alarm:
                 up = down = 0.0
                 notes[i] |= _DOUBTED
-                p1, p2, p3 = steps.doubted(depth, p1, p2, p3)
+                p1, p2, p3 = doubted(steps, depth, p1, p2, p3)
             if coarsest:
-                cold, variance = steps.colder(cold, variance, hs[i], error)
+                cold, variance = colder(steps, cold, variance, hs[i], error)
                 freshes[i] = hs[i] * cold
             slopes[i] += da
             bases[i] += db

@@ -19,6 +19,9 @@ from learners.hops_steps import (
     NOISE,
     SLOPE_MIN,
     SURE,
+    colder,
+    doubted,
+    forgotten,
 )
 from learners.outcome import Outcome
 from learners.policy import clamp
@@ -132,9 +135,8 @@ class HopsWalk:
     ) -> Passed:
         """Learn as `Hops.learn` does, flat; yield what was known when each was asked about."""
         policy, states, colds, waiting = self._policy, self._states, self._cold, self._waiting
-        slack, alarm, stakes, colder = policy.slack, policy.alarm, policy.stakes, policy.colder
-        forgotten, doubted, between, noise = policy.forgotten, policy.doubted, _BETWEEN, NOISE
-        least, sure, unsure, first_cold = SLOPE_MIN, SURE, -SURE, self._first_cold
+        slack, alarm, stakes, between = policy.slack, policy.alarm, policy.stakes, _BETWEEN
+        least, sure, unsure, noise, first_cold = SLOPE_MIN, SURE, -SURE, NOISE, self._first_cold
         for (chain, _, asked), given in zip(steps, inputs, strict=True):
             if given is None:
                 waiting[asked] = self._ask(chain)
@@ -154,9 +156,9 @@ class HopsWalk:
                 a, b = a + da, b + db
                 va, cab, vb = va + p1, cab + p2, vb + p3
                 if not n & between and n:
-                    da, db, p1, p2, p3 = forgotten(depth, da, db, p1, p2, p3)
+                    da, db, p1, p2, p3 = forgotten(policy, depth, da, db, p1, p2, p3)
                 if alarmed:
-                    p1, p2, p3 = doubted(depth, p1, p2, p3)
+                    p1, p2, p3 = doubted(policy, depth, p1, p2, p3)
                 z = slope + da
                 z = (z if z > least else least) * x + base + db + fresh
                 error = y - 1.0 / (1.0 + exp(-z if z > unsure else sure))
@@ -172,13 +174,13 @@ class HopsWalk:
                     down = 0.0
                 if up > alarm or down > alarm:
                     up, down, alarmed = 0.0, 0.0, True
-                    p1, p2, p3 = doubted(depth, p1, p2, p3)
+                    p1, p2, p3 = doubted(policy, depth, p1, p2, p3)
                 if g != gain:
                     g = (g + stakes * (gain - g) if gain > 0.0 else g) if g > 0.0 else gain
                 if c != cost:
                     c = (c + stakes * (cost - c) if cost > 0.0 else c) if c > 0.0 else cost
                 if not depth:
-                    cold, variance = colds[level] = colder(cold, variance, h, error)
+                    cold, variance = colds[level] = colder(policy, cold, variance, h, error)
                     fresh = h * cold
                 states[level] = (n + 1, g, c, da, db, p1, p2, p3, up, down)
                 slope, base, depth = slope + da, base + db, depth + 1

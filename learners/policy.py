@@ -212,3 +212,10 @@ def spec(policy: Policy) -> str:
 def clamp(value: float, low: float, high: float) -> float:
     """Return `value` held within [low, high]."""
     return low if value < low else high if value > high else value
+
+
+def averaged(average: float, value: float, rate: float) -> float:
+    """Return a moving average of what is known after a value; 0 is not known."""
+    if value <= 0.0:
+        return average
+    return average + rate * (value - average) if average > 0.0 else value

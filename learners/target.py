@@ -10,6 +10,7 @@ from typing import Final
 
 from headstart.calibration import Deviation, logit
 from learners.hops import Hops
+from learners.hops_steps import calibration
 from learners.outcome import Outcome
 from learners.policy import SUGGEST_TARGET, TARGET, Joint, State, Thresholds, middle, same_layout
 
@@ -56,10 +57,10 @@ class HopsTarget(Joint):
         calibrated = self._hops.learn([state[:-_BINS] for state in chain], judged)
         place = min(int(outcome.confidence * _BINS), _BINS - 1)
         learned = []
-        for state, calibration in zip(chain, calibrated, strict=True):
+        for state, own in zip(chain, calibrated, strict=True):
             counts = [self.keep * count for count in state[-_BINS:]]
             counts[place] += 1.0
-            learned.append((*calibration, *counts))
+            learned.append((*own, *counts))
         return learned
 
     def thresholds(self, state: State) -> Thresholds:
@@ -72,7 +73,7 @@ class HopsTarget(Joint):
         return self._lowest(state, self.target)
 
     def _lowest(self, state: State, target: float) -> float:
-        a, b = self._hops.calibration(state[:-_BINS])[:2]
+        a, b = calibration(state[:-_BINS])[:2]
         counts = state[-_BINS:]
         seen = right = 0.0
         lowest = 1.0

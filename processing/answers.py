@@ -7,9 +7,10 @@ from typing import Final
 
 from headstart.contexts import workflow_type_of
 from learners.constant import Fixed
-from learners.policy import START, SUGGEST_START, Policy, State
+from learners.policy import START, SUGGEST_START, Policy, State, Thresholds
 from processing.choices import named_policy
 from processing.defaults import decode_default
+from processing.numbers import Numbers
 from processing.rows import (
     CONTEXT,
     DEFAULT,
@@ -78,26 +79,31 @@ def threshold_of(key: bytes, row: ContextRow, policy: Policy) -> Threshold:
     """Return what a row answers whose state `policy` can read."""
     tenant, path = context_of(key)
     counts = restored(row.outcomes, row.speculated, row.hits, row.counts)
-    return answered(tenant, path, row, policy, Counts(*counts))
+    numbers = Numbers(row.state, row.at, row.gain, row.cost, counts)
+    version = row.epoch, row.offset
+    return answer(tenant, path, version, policy, row.learner, policy.thresholds(row.state), numbers)
 
 
-def answered(tenant: str, path: str, row: ContextRow, policy: Policy, counts: Counts) -> Threshold:
-    """Return `threshold_of` a context that is named, and whose counts are not to be restored."""
-    served, deviation = policy.thresholds(row.state), policy.deviation(row.state)
+def answer(
+    tenant: str, path: str, version: tuple[int, int], policy: Policy, learner: str,
+    served: Thresholds, numbers: Numbers,
+) -> Threshold:  # fmt: skip
+    """Return what a context answers, as it is published, where what it serves is known."""
+    counts, deviation = Counts(*numbers.counts), policy.deviation(numbers.state)
     return Threshold(
         tenant=tenant,
         workflow_type=_workflow_type_of(path),
         path=path,
         speculate=served.speculate,
         suggest=served.suggest,
-        epoch=row.epoch,
-        offset=row.offset,
-        outcomes=row.outcomes,
-        learner=row.learner,
-        at=row.at,
+        epoch=version[0],
+        offset=version[1],
+        outcomes=counts.explicit + counts.suggestion + counts.speculative,
+        learner=learner,
+        at=numbers.at,
         deviation=Deviation(*deviation) if deviation else None,
-        gain=row.gain,
-        cost=row.cost,
+        gain=numbers.gain,
+        cost=numbers.cost,
         counts=counts,
     )
 

@@ -7,14 +7,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from operator import add as plus
 
 from learners.policy import Policy, State, Thresholds, spec
 from processing.answers import read_state
+from processing.numbers import Numbers, unpacked
 from processing.places import Place
-from processing.rows import ContextRow, context_key
+from processing.rows import ContextRow, context_key, encode_context, encode_packed
 from processing.spools import Seen
-from processing.tally import Told, add, count, empty, restored
+from processing.tally import Told, restored, stored
 
 
 class Context:
@@ -24,17 +24,17 @@ class Context:
     """
 
     __slots__ = (
-        "at", "chain", "cost", "counts", "gain", "key", "learner", "lessons", "offset", "path",
-        "policy", "served", "state", "tenant",
+        "_answer", "_numbers", "_packed", "chain", "key", "learner", "lessons", "offset", "path",
+        "policy", "served", "tenant",
     )  # fmt: skip
 
     def __init__(self, tenant: str, path: str, policy: Policy, state: State) -> None:
         self.key = context_key(tenant, path)
         self.tenant, self.path = tenant, path
-        self.state = state
-        self.counts = empty()
-        self.gain = self.cost = 0.0
-        self.at, self.offset = 0, -1
+        self._numbers: Numbers | None = Numbers(state)
+        self._packed: bytes | None = None
+        self._answer: Thresholds | None = None
+        self.offset = -1
         self.served: Thresholds | None = None
         self.chain: Chain | None = None
         """The chain that ends here."""
@@ -44,6 +44,53 @@ class Context:
     def follow(self, policy: Policy) -> None:
         """Have another policy learn here."""
         self.policy, self.learner = policy, spec(policy)
+        self.changing()
+
+    @property
+    def numbers(self) -> Numbers:
+        """What was counted and learned, to be read."""
+        if self._numbers is None:
+            assert self._packed is not None, "it has them one way or the other"
+            self._numbers, self._answer = unpacked(self._packed)
+        return self._numbers
+
+    def changing(self) -> Numbers:
+        """Return the numbers, which are about to change."""
+        numbers = self.numbers
+        self._packed = self._answer = None
+        return numbers
+
+    def packed(self) -> bytes:
+        """Return the numbers as words."""
+        if self._packed is None:
+            self._packed = self.numbers.packed(self.thresholds())
+        return self._packed
+
+    def pack(self, words: bytes) -> None:
+        """Take other numbers."""
+        self._packed, self._numbers, self._answer = words, None, None
+
+    def thresholds(self) -> Thresholds:
+        """Return what it answers."""
+        state = self.numbers.state
+        if self._answer is None:
+            self._answer = self.policy.thresholds(state)
+        return self._answer
+
+    def row(self, epoch: int) -> bytes:
+        """Return its row."""
+        if self._packed is not None:
+            return encode_packed(
+                epoch, self.offset, self.learner, self.policy.version, self._packed
+            )
+        numbers = self.numbers
+        outcomes, speculated, hits, rest = stored(numbers.counts)
+        return encode_context(
+            ContextRow(
+                epoch, self.offset, numbers.at, outcomes, speculated, hits, self.policy.version,
+                self.learner, numbers.state, numbers.gain, numbers.cost, rest,
+            )
+        )  # fmt: skip
 
 
 class Chain:
@@ -53,13 +100,11 @@ class Chain:
     policy are a chain of their own, because another's states say nothing to it.
     `lessons`: those of the coarsest context.
 
-    Since the last `drain`: whether it was `touched`, at which `offset` last; the outcomes that it
-    was `told`, and what else it `counts`; the positions that were `seen` of its spools.
+    Since the last `drain`: whether it was `touched`, at which `offset` last, and the positions that
+    were `seen` of its spools.
     """
 
-    __slots__ = (
-        "contexts", "counts", "groups", "lessons", "offset", "place", "seen", "told", "touched",
-    )  # fmt: skip
+    __slots__ = ("contexts", "groups", "lessons", "offset", "place", "seen", "touched")
 
     def __init__(
         self,
@@ -70,42 +115,34 @@ class Chain:
         self.place, self.contexts, self.groups = place, tuple(contexts), groups
         self.lessons = contexts[0].lessons
         self.touched, self.offset = False, -1
-        self.told: list[Told] = []
-        self.counts = empty()
         self.seen: dict[str, Seen] = {}
 
-    def add(self, counts: Sequence[int]) -> None:
-        """Count what was told elsewhere."""
-        self.counts = list(map(plus, self.counts, counts))
-
-    def add_up(self) -> None:
-        """Give every context what came since the last `drain`, and begin anew."""
-        count(self.counts, self.told)
+    def drained(self) -> None:
+        """Give every context the last offset, and begin anew."""
         for context in self.contexts:
-            add(context.counts, self.counts)
             if self.offset > context.offset:
                 context.offset = self.offset
         self.touched, self.offset = False, -1
-        self.told.clear()
-        self.counts = empty()
         self.seen.clear()
 
 
 @contextmanager
 def untaught(contexts: Sequence[Context]) -> Iterator[None]:
     """Have contexts learn nothing of what they are taught meanwhile; it is counted all the same."""
-    before = [(context.state, context.gain, context.cost) for context in contexts]
+    before = [(each.numbers.state, each.numbers.gain, each.numbers.cost) for each in contexts]
     yield
     for context, kept in zip(contexts, before, strict=True):
-        context.state, context.gain, context.cost = kept
+        numbers = context.changing()
+        numbers.state, numbers.gain, numbers.cost = kept
 
 
 def restore_context(context: Context, row: ContextRow) -> None:
     """Give a context what its row holds; the state only where it can be read."""
-    context.counts = restored(row.outcomes, row.speculated, row.hits, row.counts)
-    context.gain, context.cost = row.gain, row.cost
-    context.at, context.offset = row.at, row.offset
+    numbers = context.changing()
+    numbers.counts = restored(row.outcomes, row.speculated, row.hits, row.counts)
+    numbers.gain, numbers.cost, numbers.at = row.gain, row.cost, row.at
+    context.offset = row.offset
     if (read := read_state(row)) is not None:
-        policy, context.state = read
+        policy, numbers.state = read
         context.follow(policy)
-        context.served = policy.thresholds(context.state)
+        context.served = context.thresholds()

@@ -9,14 +9,11 @@ from typing import Any, Final
 import numpy as np
 
 from headstart.events import MAX_CLOCK_SKEW_MS
-from learners.modes import EXPLICIT, SPECULATIVE, SUGGESTION
 from processing.packed import WORD, Packed, words_in
 from processing.records import RecordBatch
 
 LEAST_EVENT: Final = 160
 """Bytes: no plain event has so few."""
-_MODES: Final = (SPECULATIVE, SUGGESTION, EXPLICIT)
-_MODE_BITS: Final = 2
 
 _BASIS: Final = np.uint64(hash("scanner") & (1 << 64) - 1)
 """Another one in every process: or texts that fall together could be made for all."""
@@ -153,38 +150,3 @@ def _tables(levels: Sequence[str], compiled: Any) -> tuple[Any, Any]:
             names += level.encode()
             table.append((-1, begin, len(names)))
     return np.array(table, np.int64).reshape(-1, 3), np.frombuffer(names or b" ", np.uint8)
-
-
-def modes_of(flags: Any, compiled: Any) -> list[str]:
-    """Return the mode of each event."""
-    codes = (flags & (compiled.SUGGESTED | compiled.ASKED)) >> _MODE_BITS
-    if not codes.any():
-        return [SPECULATIVE] * len(codes)
-    return [_MODES[code] for code in codes.tolist()]
-
-
-def sums(flags: Any, numbers: Any, begins: Any, compiled: Any) -> list[list[int]]:
-    """Return what `tally.count` counts, of events that stand group by group; `begins` of each."""
-    correct, speculated = flags & compiled.CORRECT > 0, flags & compiled.SPECULATED > 0
-    shown = ~speculated & (flags & compiled.SUGGESTED > 0)
-    asked = ~speculated & ~shown
-    execution = numbers[:, compiled.EXECUTION]
-    nothing = np.zeros(len(flags), np.int64)
-    columns = (
-        asked,
-        asked & correct,
-        shown,
-        shown & correct,
-        speculated,
-        speculated & correct,
-        numbers[:, compiled.CONFIDENCE] * 1e6,
-        execution > 0.0,
-        np.minimum(execution, 1e12) * 1000.0,
-        np.where(speculated & ~correct, numbers[:, compiled.COST] * 1000.0, 0.0),
-        np.where(speculated & correct, numbers[:, compiled.GAIN] * 1000.0, 0.0),
-        nothing,
-        nothing,
-    )
-    whole = np.stack([np.asarray(column).astype(np.int64) for column in columns])
-    found: list[list[int]] = np.add.reduceat(whole, begins, axis=1).T.tolist()
-    return found

@@ -9,12 +9,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import Final
 
-from msgspec import structs
-
 from headstart.contexts import context_paths
 from learners.outcome import Outcome
-from learners.policy import Policy, State, Thresholds, spec
-from processing.answers import answered, stored_threshold
+from learners.policy import Policy, State, spec
+from processing.answers import answer, stored_threshold
 from processing.chains import Chain, Context, restore_context, untaught
 from processing.choices import Choices, named_policy
 from processing.defaults import Defaults, state_in
@@ -22,21 +20,19 @@ from processing.lessons import Lessons
 from processing.places import Place, place_getter
 from processing.residence import HOUR_MS, Residence
 from processing.rows import (
-    ContextRow,
     context_key,
     context_of,
     decode_context,
     deleted,
-    encode_context,
     is_deleted,
     newest_outcome,
 )
 from processing.rules import Rules
-from processing.tally import Told, count_feedback, restored, stored
+from processing.tally import Told, count_feedback, restored, told_of
 from processing.weighing import Weighings
 from topics.controls import Seeded, Weighing
 from topics.records import EventFields
-from topics.schema import Counts, Threshold
+from topics.schema import Threshold
 
 CACHE_LIMIT: Final = 200_000
 """Most contexts kept in memory, about 700 bytes each."""
@@ -113,7 +109,7 @@ class Contexts:
     ) -> None:
         """Apply one outcome at every level of its context, coarse to fine."""
         chain = self._chain(tenant, workflow_type, levels)
-        told = (*structs.astuple(outcome), chain)
+        told = told_of(outcome, chain)
         self._weighed(chain, outcome.timestamp, offset, lambda: self.tell(told, offset))
 
     def tell(self, told: Told, offset: int) -> None:
@@ -121,7 +117,6 @@ class Contexts:
         chain: Chain = told[-1]
         self.ready(chain)
         chain.lessons.append(told)
-        chain.told.append(told)
         chain.offset = offset
 
     def feedback(
@@ -134,7 +129,7 @@ class Contexts:
     ) -> None:
         """Apply a user's verdict on a prediction, which counts as `feedback_weight` outcomes."""
         chain = self._chain(tenant, workflow_type, levels)
-        told = (*structs.astuple(outcome), chain)
+        told = told_of(outcome, chain, verdict=True)
 
         def teach() -> None:
             self.ready(chain)
@@ -143,7 +138,8 @@ class Contexts:
         for _ in range(self._feedback_weight):
             self._weighed(chain, outcome.timestamp, offset, teach)
         chain.offset = offset
-        count_feedback(chain.counts, accepted=outcome.correct)
+        for context in chain.contexts:
+            count_feedback(context.changing().counts, accepted=outcome.correct)
 
     def _chain(self, tenant: str, workflow_type: str, levels: tuple[str | None, ...]) -> Chain:
         place = (tenant, workflow_type, *levels)
@@ -189,7 +185,7 @@ class Contexts:
         """Let the oldest contexts go where a tenant has too many; return how many went."""
         self.settle()
         for context in self.new:
-            self._residence.add(tenant, context.key, context.at)
+            self._residence.add(tenant, context.key, context.numbers.at)
         self.new.clear()
         return self._let_go(self._residence.excess(tenant, self._newest), offset)
 
@@ -227,13 +223,14 @@ class Contexts:
         """
         self.settle()
         states = [self._seeded(tenant, seeds, place) for place in range(len(seeds))]
-        self._count()
+        self._drain_chains()
         for each, (policy, state) in zip(seeds, states, strict=True):
             above = self._known(tenant, each.path.rpartition("/")[0])
             context = self._context(tenant, each.path, policy, above)
-            context.state = state
-            context.counts = restored(each.outcomes, each.speculated, each.hits, ())
-            context.at = max(context.at, at if above is None else min(at, above.at))
+            numbers = context.changing()
+            numbers.state = state
+            numbers.counts = restored(each.outcomes, each.speculated, each.hits, ())
+            numbers.at = max(numbers.at, at if above is None else min(at, above.numbers.at))
             context.offset = offset
             self._touched[context.key] = context
 
@@ -284,7 +281,7 @@ class Contexts:
             touched = self._touched.get(key)
             context = touched if isinstance(touched, Context) else None
         if context is not None:
-            return context.at
+            return context.numbers.at
         raw = self._load(key)
         assert raw is not None, "a context without a row that is in no cache"
         return newest_outcome(raw)
@@ -322,18 +319,19 @@ class Contexts:
             before = context.policy
             state = None
             if before.name == policy.name:
-                state = policy.migrated(before.version, context.state)
+                state = policy.migrated(before.version, context.numbers.state)
             # Another learner's state means nothing to this one, which then begins anew.
-            context.state = self._fresh(tenant, policy, parent) if state is None else state
+            fresh = self._fresh(tenant, policy, parent) if state is None else state
+            context.changing().state = fresh
             context.follow(policy)
-        size = 8 * len(context.state) + 4 * len(context.learner)
+        size = 8 * len(context.numbers.state) + 4 * len(context.learner)
         self._longest_state = max(self._longest_state, size)
         return context
 
     def _fresh(self, tenant: str, policy: Policy, parent: Context | None) -> State:
         """Return the state in which a context begins: below its parent, else the default's."""
         if parent is not None:
-            return policy.begin(parent.state)
+            return policy.begin(parent.numbers.state)
         default = self._defaults.state_of(tenant, policy)
         return policy.initial() if default is None else default
 
@@ -350,7 +348,7 @@ class Contexts:
         """Return what changed: rows, their thresholds, and those thresholds that moved."""
         rows, thresholds, moved = [], [], []
         self.settle()
-        self._count()
+        self._drain_chains()
         for key, touched in self._touched.items():
             if isinstance(touched, int):
                 marker = deleted(self._epoch, touched)
@@ -358,15 +356,14 @@ class Contexts:
                 moved.append(stored_threshold(key, marker))
                 thresholds.append(moved[-1])
                 continue
-            context = touched
-            row = self._row(context)
-            rows.append((context.key, encode_context(row)))
-            counts = Counts(*context.counts)
-            record = answered(context.tenant, context.path, row, context.policy, counts)
+            rows.append((key, touched.row(self._epoch)))
+            record = answer(
+                touched.tenant, touched.path, (self._epoch, touched.offset), touched.policy,
+                touched.learner, touched.thresholds(), touched.numbers,
+            )  # fmt: skip
             thresholds.append(record)
-            served = Thresholds(record.speculate, record.suggest)
-            if served != context.served:
-                context.served = served
+            if (served := touched.thresholds()) != touched.served:
+                touched.served = served
                 moved.append(record)
         self._touched.clear()
         if len(self._contexts) > CACHE_LIMIT or len(self.chains) > CACHE_LIMIT:
@@ -375,16 +372,7 @@ class Contexts:
             self._held.clear()
         return rows, thresholds, moved
 
-    def _count(self) -> None:
-        """Add to every context what came to its chains."""
+    def _drain_chains(self) -> None:
         for chain in self._touched_chains:
-            chain.add_up()
+            chain.drained()
         self._touched_chains.clear()
-
-    def _row(self, context: Context) -> ContextRow:
-        outcomes, speculated, hits, rest = stored(context.counts)
-        return ContextRow(
-            self._epoch, context.offset, context.at, outcomes, speculated, hits,
-            context.policy.version, context.learner, context.state, context.gain, context.cost,
-            rest,
-        )  # fmt: skip

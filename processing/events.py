@@ -20,6 +20,7 @@ class Events:
 
     def __init__(self, rules: Rules, epoch: int, load: Callable[[bytes], bytes | None]) -> None:
         self._feedback_counts = rules.feedback_weight > 0
+        self._weights = rules.weights
         self._choices, self._defaults = Choices(epoch), Defaults(epoch)
         self._contexts = Contexts(rules, self._choices, self._defaults, epoch, load)
         self._spools = Spools(epoch, load)

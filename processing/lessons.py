@@ -6,19 +6,19 @@ then; no other's state follows from theirs.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import chain as chained
 from operator import itemgetter
-from typing import Any, Final
+from typing import Any
 
 from learners.outcome import Columns, Outcome, Part, Run
-from learners.policy import Joint, Policy, Separate
+from learners.policy import Joint, Policy, Separate, averaged
 from processing.chains import Chain, Context
+from processing.machine_code import machine_code
+from processing.numbers import Numbers
 from processing.rules import Weights
-from processing.tally import Told
-
-STAKES_RATE: Final = 0.05
-"""Of the moving averages of gain and cost."""
+from processing.tally import CORRECT, Told, add, count
+from processing.teaching import STAKES_RATE, only_policy, teach_told
 
 Stakes = tuple[Sequence[float], Sequence[float]]
 """Gains and costs, in ms."""
@@ -28,10 +28,10 @@ whether it is the finest of any of them."""
 
 
 class Lessons:
-    """What the contexts of a partition have yet to learn."""
+    """What the contexts of a partition have yet to learn, and to count."""
 
     def __init__(self, weights: Weights) -> None:
-        self._weights = None if weights.neutral else weights
+        self._weights = weights
         self._waiting: list[list[Told]] = []
 
     def expect(self, lessons: list[Told]) -> None:
@@ -40,23 +40,38 @@ class Lessons:
 
     def settle(self) -> None:
         """Have contexts learn what is left."""
+        if not self._waiting:
+            return
+        compiled = machine_code()
+        together: dict[Policy, list[Told]] = {}
         for lessons in self._waiting:
-            _learn(lessons, self._weights)
+            policy = None if compiled is None else only_policy([each[-1] for each in lessons])
+            if policy is None or compiled.rule_of(policy) is None:
+                _learn(lessons, self._weights)
+            else:
+                together.setdefault(policy, []).extend(lessons)
             lessons.clear()
         self._waiting.clear()
+        for policy, told in together.items():
+            teach_told(compiled.rule_of(policy), self._weights, told, compiled)
 
 
-def _learn(lessons: Sequence[Told], weights: Weights | None) -> None:
-    """Have the contexts of one workflow type learn from outcomes, in order."""
-    confidence, correct, _, gain, cost, _, _, at, chains = zip(*lessons, strict=True)
-    groups = (
-        _alone(chains[0], len(chains))
-        if chains.count(chains[0]) == len(chains)
-        else _together(chains)
-    )
+def _learn(lessons: Sequence[Told], weights: Weights) -> None:
+    """Have the contexts of one workflow type learn from outcomes, in order, and count them."""
+    confidence, gain, cost, _, at, flags, chains = zip(*lessons, strict=True)
+    correct = [flag & CORRECT > 0 for flag in flags]
+    of_chain: dict[Chain, list[int]] = {}
+    for place, chain in enumerate(chains):
+        of_chain.setdefault(chain, []).append(place)
+    for chain, own in of_chain.items():
+        counts = count(_picked(lessons, own))
+        for context in chain.contexts:
+            add(context.changing().counts, counts)
+    groups = _groups(of_chain)
     stakes: Stakes = gain, cost
-    if (weights or min(gain) <= 0.0 or min(cost) <= 0.0) and any(map(_reads_stakes, groups)):
-        stakes = _filled_in(chains, correct, stakes, weights or Weights())
+    unsaid = min(gain) <= 0.0 or min(cost) <= 0.0
+    if (unsaid or not weights.neutral) and any(map(_reads_stakes, groups)):
+        stakes = _filled_in(chains, correct, stakes, weights)
     else:
         for _policy, learning in groups:
             for context, places, _finest in learning:
@@ -64,25 +79,14 @@ def _learn(lessons: Sequence[Told], weights: Weights | None) -> None:
     run = Columns(confidence, correct, *stakes)
     for policy, learning in groups:
         for context, places, _finest in learning:
-            context.at = max(context.at, *_picked(at, places))
+            numbers = context.changing()
+            numbers.at = max(numbers.at, *_picked(at, places))
         _teach(policy, learning, run)
 
 
-def _alone(chain: Chain, size: int) -> list[tuple[Policy, Learning]]:
-    """Return who learns what where all outcomes are of one chain."""
-    whole = range(size)
-    return [
-        (policy, [(context, whole, context is contexts[-1]) for context in contexts])
-        for policy, contexts in chain.groups
-    ]
-
-
-def _together(chains: Sequence[Chain]) -> list[tuple[Policy, Learning]]:
-    """Return who learns what where outcomes are of several chains."""
-    of_chain: dict[Chain, list[int]] = {}
-    for place, chain in enumerate(chains):
-        of_chain.setdefault(chain, []).append(place)
-    found: dict[str, tuple[Policy, dict[Context, list[list[int]]], set[Context]]] = {}
+def _groups(of_chain: Mapping[Chain, Sequence[int]]) -> list[tuple[Policy, Learning]]:
+    """Return who learns what, by policy, of outcomes that stand at places of their chains."""
+    found: dict[str, tuple[Policy, dict[Context, list[Sequence[int]]], set[Context]]] = {}
     for chain, places in of_chain.items():
         for policy, contexts in chain.groups:
             _, learning, finest = found.setdefault(contexts[0].learner, (policy, {}, set()))
@@ -113,10 +117,10 @@ def _picked(column: Sequence[Any], places: Sequence[int]) -> Sequence[Any]:
 def _teach(policy: Policy, learning: Learning, run: Columns) -> None:
     """Have contexts learn from those outcomes that are theirs."""
     if isinstance(policy, Joint):
-        parts = [Part(context.state, places, finest) for context, places, finest in learning]
+        parts = [Part(each.numbers.state, places, finest) for each, places, finest in learning]
         states = policy.learn_run(parts, run)
         for (context, _places, _finest), state in zip(learning, states, strict=True):
-            context.state = state
+            context.changing().state = state
         return
     assert isinstance(policy, Separate), "a policy is the one or the other"
     outcomes = () if policy.columns else list(map(_outcome, *run))
@@ -126,7 +130,8 @@ def _teach(policy: Policy, learning: Learning, run: Columns) -> None:
             _picked(run.confidence, places),
             _picked(run.correct, places),
         )
-        context.state, _before = policy.course(context.state, own, told=False)
+        numbers = context.changing()
+        numbers.state, _before = policy.course(numbers.state, own, told=False)
 
 
 def _outcome(confidence: float, correct: bool, gain: float, cost: float) -> Outcome:
@@ -149,9 +154,9 @@ def _filled_in(
     for place, (chain, said_gain, said_cost) in enumerate(zip(chains, *stakes, strict=True)):
         gain, cost = said_gain, said_cost
         if gain <= 0.0:
-            gain = next((each.gain for each in reversed(chain.contexts) if each.gain), 0.0)
+            gain = next((n.gain for n in _fine_to_coarse(chain) if n.gain), 0.0)
         if cost <= 0.0:
-            cost = next((each.cost for each in reversed(chain.contexts) if each.cost), 0.0)
+            cost = next((n.cost for n in _fine_to_coarse(chain) if n.cost), 0.0)
         gain, cost = weights.weighed(gain, cost)
         gains.append(gain)
         costs.append(cost)
@@ -160,18 +165,22 @@ def _filled_in(
     return gains, costs
 
 
+def _fine_to_coarse(chain: Chain) -> Iterator[Numbers]:
+    return (context.numbers for context in reversed(chain.contexts))
+
+
 def _average(
     context: Context, places: Sequence[int], correct: Sequence[bool], stakes: Stakes
 ) -> None:
     """Have a context's averages take in what hits gained and misses cost."""
     gains, costs = stakes
-    gain, cost = context.gain, context.cost
+    gain, cost = context.numbers.gain, context.numbers.cost
     if gains.count(gain) == len(gains) and costs.count(cost) == len(costs):
         return  # often they are the same again and again
     for place in places:
         if correct[place]:
-            if (value := gains[place]) > 0.0:
-                gain = gain + STAKES_RATE * (value - gain) if gain else value
-        elif (value := costs[place]) > 0.0:
-            cost = cost + STAKES_RATE * (value - cost) if cost else value
-    context.gain, context.cost = gain, cost
+            gain = averaged(gain, gains[place], STAKES_RATE)
+        else:
+            cost = averaged(cost, costs[place], STAKES_RATE)
+    numbers = context.changing()
+    numbers.gain, numbers.cost = gain, cost

@@ -20,6 +20,7 @@ from typing import Final, NamedTuple
 import msgspec
 
 from headstart.contexts import DEFAULT_PATH, SEPARATOR
+from processing.numbers import BODY, head
 
 PARTITION_KEY: Final = b"@partition"
 CONTEXT: Final = b"c"
@@ -178,6 +179,16 @@ def encode_context(row: ContextRow) -> bytes:
     packed = _context_struct(len(name), len(state), counted=True)
     layout = row.policy_version | _HAS_COUNTS
     return packed.pack(*row[:6], layout, len(name), name, row.gain, row.cost, *row.counts, *state)
+
+
+def encode_packed(
+    epoch: int, offset: int, learner: str, policy_version: int, words: bytes
+) -> bytes:
+    """Return what `encode_context` does of a context whose numbers are packed."""
+    at, outcomes, speculated, hits = head(words)
+    name, layout = learner.encode(), policy_version | _HAS_COUNTS
+    begin = _CONTEXT.pack(epoch, offset, at, outcomes, speculated, hits, layout, len(name))
+    return begin + name + words[8 * BODY :]
 
 
 def decode_context(raw: bytes) -> ContextRow:

@@ -17,6 +17,7 @@ from processing.records import RecordBatch
 from processing.rows import start_key
 from processing.rules import LARGEST_MS
 from processing.stretches import Stretches
+from processing.tally import flags_of
 from topics.records import EventFields
 
 
@@ -90,10 +91,9 @@ class Runs(Stretches):
                             grown = True
                             ready(chain)
                         row.outcomes += 1
-                        told = (confidence, correct, prediction.speculated is True, gain, cost,
-                                execution, prediction.mode or "speculative", at, chain)  # fmt: skip
-                        chain.lessons.append(told)
-                        chain.told.append(told)
+                        speculated = prediction.speculated is True
+                        flags = flags_of(correct, speculated, prediction.mode)
+                        chain.lessons.append((confidence, gain, cost, execution, at, flags, chain))
                         chain.offset = offset
                         continue
                 self._take(batch, position, event, event.origin, offset)

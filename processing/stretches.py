@@ -13,12 +13,13 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 
 from processing.chains import Chain
-from processing.columns import Key, Scan, modes_of, sums
+from processing.columns import Key, Scan
 from processing.events import Events
 from processing.machine_code import machine_code
 from processing.records import RecordBatch
 from processing.rows import start_key
 from processing.spools import Seen, most_bytes
+from processing.tally import Told
 from processing.teaching import only_policy, teach
 
 SCAN_BYTES: Final = 4_000_000
@@ -256,45 +257,37 @@ class Stretches(Events):
         order = np.argsort(places, kind="stable")
         begins = np.searchsorted(places[order], np.arange(len(chains)))
         ends = np.append(begins[1:], len(order))
-        flags, numbers = found.rows[order, compiled.FLAGS], found.numbers[order]
-        counted = sums(flags, numbers, begins, compiled)
         offsets = found.offsets[order[ends - 1]].tolist()
-        for chain, more, offset in zip(chains, counted, offsets, strict=True):
+        for chain, offset in zip(chains, offsets, strict=True):
             self._contexts.touch(chain)
-            chain.add(more)
             chain.offset = offset
         policy = only_policy(chains)
         rule = None if policy is None else compiled.rule_of(policy)
         if rule is not None:
             self._contexts.settle()
-            teach(rule, found.rows, found.numbers, chains, places, compiled)
+            teach(rule, self._weights, chains, places, found.rows, found.numbers, compiled)
             return
         together: dict[int, list[int]] = {}
         for place, chain in enumerate(chains):
             together.setdefault(id(chain.lessons), []).append(place)
-        told = self._told(found, chains, places)
+        told = _told(found, chains, places)
         for of in together.values():
             self._contexts.ready(chains[of[0]])
             chains[of[0]].lessons.extend(_picked(told, order, begins, ends, of))
 
-    def _told(self, found: _Stretch, chains: list[Chain], places: Any) -> list[Any]:
-        """Return events as outcomes."""
-        compiled = machine_code()
-        flags, numbers = found.rows[:, compiled.FLAGS], found.numbers
-        return list(
-            zip(
-                numbers[:, compiled.CONFIDENCE].tolist(),
-                (flags & compiled.CORRECT > 0).tolist(),
-                (flags & compiled.SPECULATED > 0).tolist(),
-                numbers[:, compiled.GAIN].tolist(),
-                numbers[:, compiled.COST].tolist(),
-                numbers[:, compiled.EXECUTION].tolist(),
-                modes_of(flags, compiled),
-                found.rows[:, compiled.AT].tolist(),
-                map(chains.__getitem__, places.tolist()),
-                strict=True,
-            )
+
+def _told(found: _Stretch, chains: list[Chain], places: Any) -> list[Told]:
+    """Return events as outcomes."""
+    compiled = machine_code()
+    said = (compiled.CONFIDENCE, compiled.GAIN, compiled.COST, compiled.EXECUTION)
+    return list(
+        zip(
+            *(found.numbers[:, column].tolist() for column in said),
+            *(found.rows[:, column].tolist() for column in (compiled.AT, compiled.FLAGS)),
+            map(chains.__getitem__, places.tolist()),
+            strict=True,
         )
+    )
 
 
 def _fit(lanes: _Lanes) -> bool:

@@ -1,8 +1,7 @@
 """What is counted of one context beside what its learner keeps: source 002's metrics.
 
 Whole numbers only (confidences in millionths, times in microseconds), so that sums do not depend on
-the order in which parts are added: a batch is counted once per chain and added to every level of it
-when the rows are written.
+the order in which parts are added.
 """
 
 from __future__ import annotations
@@ -12,10 +11,15 @@ from operator import add as plus
 from typing import Any, Final
 
 from learners.modes import MODES, SPECULATIVE, SUGGESTION, rates
+from learners.outcome import Outcome
 from topics.schema import Counts
 
-Told = tuple[float, bool, bool, float, float, float, str, int, Any]
-"""An outcome as a tuple, in the order of the fields of `Outcome`; and whom it is told (a chain)."""
+Told = tuple[float, float, float, float, int, int, Any]
+"""An outcome as numbers: confidence, gain, cost, execution in ms, time of completion in Unix ms,
+flags; and whom it is told (a chain)."""
+CORRECT, SPECULATED, SUGGESTED, VERDICT = 1, 2, 4, 8
+"""Flags: it was right; it was speculated on; it was for a suggestion; it is a user's verdict, from
+which contexts learn, and which is counted by itself (`count_feedback`)."""
 
 FIELDS: Final = Counts.__struct_fields__
 _AT: Final = {name: place for place, name in enumerate(FIELDS)}
@@ -26,7 +30,7 @@ _CONFIDENCE, _EXECUTED, _EXECUTION, _WASTED, _SAVED, _FEEDBACK, _ACCEPTED = (
         "confidence", "executed", "execution", "wasted", "saved", "feedback", "accepted",
     )
 )  # fmt: skip
-_LARGEST: Final = 2**63 - 1
+LARGEST_COUNT: Final = 2**63 - 1
 
 
 def empty() -> list[int]:
@@ -34,30 +38,51 @@ def empty() -> list[int]:
     return [0] * len(FIELDS)
 
 
-def count(counts: list[int], outcomes: Iterable[Told]) -> None:
-    """Count outcomes. What was speculated on is speculative, whatever mode it was meant for."""
+def told_of(outcome: Outcome, whom: Any, *, verdict: bool = False) -> Told:
+    """Return an outcome as it is told."""
+    flags = flags_of(outcome.correct, outcome.speculated, outcome.mode)
+    return (
+        outcome.confidence, outcome.gain, outcome.cost, outcome.execution_ms, outcome.timestamp,
+        flags | VERDICT if verdict else flags, whom,
+    )  # fmt: skip
+
+
+def flags_of(correct: bool, speculated: bool, mode: str | None) -> int:
+    """Return what is true of an outcome."""
+    flags = CORRECT if correct else 0
+    if speculated:
+        flags |= SPECULATED
+    return flags | SUGGESTED if mode == SUGGESTION else flags
+
+
+def count(outcomes: Iterable[Told]) -> list[int]:
+    """Return the counts of outcomes. What was speculated on is speculative, whatever its mode."""
+    counts = empty()
     confidences = executed = executions = wasted = saved = 0
-    for confidence, correct, speculated, gain, cost, execution, mode, _at, _whom in outcomes:
-        if speculated:
+    for confidence, gain, cost, execution, _at, flags, _whom in outcomes:
+        if flags & VERDICT:
+            continue
+        correct = flags & CORRECT
+        if flags & SPECULATED:
             at = _SPECULATIVE
             if correct:
                 saved += int(gain * 1000.0)
             else:
                 wasted += int(cost * 1000.0)
         else:
-            at = _SUGGESTION if mode == SUGGESTION else _EXPLICIT
+            at = _SUGGESTION if flags & SUGGESTED else _EXPLICIT
         counts[at] += 1
-        if correct:
-            counts[at + 1] += 1
+        counts[at + 1] += correct
         confidences += int(confidence * 1e6)
         if execution > 0.0:
             executed += 1
             executions += int((execution if execution < 1e12 else 1e12) * 1000.0)
-    counts[_CONFIDENCE] += confidences
-    counts[_EXECUTED] += executed
-    counts[_EXECUTION] += executions
-    counts[_WASTED] += wasted
-    counts[_SAVED] += saved
+    counts[_CONFIDENCE] = confidences
+    counts[_EXECUTED] = executed
+    counts[_EXECUTION] = executions
+    counts[_WASTED] = wasted
+    counts[_SAVED] = saved
+    return counts
 
 
 def count_feedback(counts: list[int], *, accepted: bool) -> None:
@@ -82,8 +107,8 @@ def restored(outcomes: int, speculated: int, hits: int, rest: Sequence[int]) -> 
 def add(counts: list[int], more: Sequence[int]) -> None:
     """Add to the counts of a context what was counted since; held within 63 bits."""
     counts[:] = map(plus, counts, more)
-    if max(counts) > _LARGEST:
-        counts[:] = [min(value, _LARGEST) for value in counts]
+    if max(counts) > LARGEST_COUNT:
+        counts[:] = [min(value, LARGEST_COUNT) for value in counts]
 
 
 def metrics(counts: Counts) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Contexts learn from a stretch of outcomes at once, by compiled code, where one rule is all."""
+"""Contexts learn many outcomes at once, by compiled code, where it knows the policy of them all."""
 
 from __future__ import annotations
 
@@ -9,7 +9,11 @@ import numpy as np
 
 from learners.policy import Policy
 from processing.chains import Chain, Context
-from processing.lessons import STAKES_RATE
+from processing.rules import Weights
+from processing.tally import Told
+
+STAKES_RATE = 0.05
+"""Of the moving averages of gain and cost."""
 
 
 def only_policy(chains: Sequence[Chain]) -> Policy | None:
@@ -21,40 +25,34 @@ def only_policy(chains: Sequence[Chain]) -> Policy | None:
     return policy
 
 
+def teach_told(rule: Any, weights: Weights, told: Sequence[Told], compiled: Any) -> None:
+    """Have contexts learn what they were told; see `teach`."""
+    numbers: dict[Chain, int] = {}
+    whose = [numbers.setdefault(each[-1], len(numbers)) for each in told]
+    rows = np.array([each[4:6] for each in told], np.int64)
+    of = np.array([each[:4] for each in told], np.float64)
+    teach(rule, weights, list(numbers), np.array(whose, np.int64), rows, of, compiled)
+
+
 def teach(
-    rule: Any, rows: Any, numbers: Any, chains: Sequence[Chain], places: Any, compiled: Any
-) -> None:
-    """Have the contexts of chains learn what `Lessons` has them learn, to the bit.
+    rule: Any, weights: Weights, chains: Sequence[Chain], whose: Any, rows: Any, numbers: Any,
+    compiled: Any,
+) -> None:  # fmt: skip
+    """Have the contexts of chains learn what `Lessons` has them learn, to the bit, and count it.
 
-    `rule`: the policy of all of them, compiled; `rows` and `numbers`: of outcomes in order, as in a
-    `Scan`; `places`: of each, which chain it is told. Nothing that a context was told may wait.
+    `rule`: the policy of all of them, compiled; `whose`: of each outcome the number of its chain;
+    `rows` and `numbers`: of outcomes in order, as in a `Scan`. Nothing that a context was told may
+    wait.
     """
-    columns = (
-        *(rows[:, column] for column in (compiled.FLAGS, compiled.AT)),
-        *(numbers[:, column] for column in (compiled.CONFIDENCE, compiled.GAIN, compiled.COST)),
-    )
-    for level in range(max(len(chain.contexts) for chain in chains)):
-        known: dict[Context, int] = {}
-        of_chain = [
-            known.setdefault(chain.contexts[level], len(known))
-            if level < len(chain.contexts)
-            else -1
-            for chain in chains
-        ]
-        whose = np.array(of_chain, np.int16)[places]
-        order = np.argsort(whose, kind="stable")
-        begins = np.searchsorted(whose[order], np.arange(len(known) + 1))
-        _learn(rule, begins, order, columns, list(known), compiled)
-
-
-def _learn(
-    rule: Any, begins: Any, order: Any, columns: Any, contexts: Sequence[Context], compiled: Any
-) -> None:
-    states = np.array([context.state for context in contexts])
-    stakes = np.array([(context.gain, context.cost) for context in contexts])
-    newest = np.array([context.at for context in contexts])
-    compiled.teach(rule, STAKES_RATE, begins, order, *columns, states, stakes, newest)
-    for context, state, (gain, cost), at in zip(
-        contexts, states.tolist(), stakes.tolist(), newest.tolist(), strict=True
-    ):
-        context.state, context.gain, context.cost, context.at = tuple(state), gain, cost, at
+    known: dict[Context, int] = {}
+    places = [[known.setdefault(each, len(known)) for each in chain.contexts] for chain in chains]
+    deepest = max(map(len, places))
+    table = np.array([[*of, *(-1,) * (deepest - len(of))] for of in places], np.int64)
+    joined = bytearray().join([context.packed() for context in known])
+    words = np.frombuffer(joined, np.int64).reshape(len(known), -1)
+    said = weights.success, weights.latency, weights.cost
+    floats = words.view(np.float64)
+    compiled.teach(rule, said, STAKES_RATE, whose, table, rows, numbers, words, floats)
+    changed, size = bytes(joined), 8 * words.shape[1]
+    for place, context in enumerate(known):
+        context.pack(changed[place * size : (place + 1) * size])

@@ -8,10 +8,8 @@ it for whoever can use it. To the same end as what stands elsewhere in Python (l
 from __future__ import annotations
 
 from processing.compiled.fields import (
-    ASKED,
     AT,
     CONFIDENCE,
-    CORRECT,
     COST,
     EXECUTION,
     FIELDS,
@@ -32,9 +30,7 @@ from processing.compiled.fields import (
     PLACE,
     POSITION,
     SPANS,
-    SPECULATED,
     SPOOL,
-    SUGGESTED,
     TASK,
     TENANT,
     TOP_LEVELS,
@@ -67,7 +63,6 @@ from processing.compiled.unpacking import (
 
 __all__ = [
     "ALL",
-    "ASKED",
     "AT",
     "ATTRIBUTES",
     "BEFORE_LENGTH",
@@ -75,7 +70,6 @@ __all__ = [
     "COLUMNS",
     "COMPRESSED",
     "CONFIDENCE",
-    "CORRECT",
     "COST",
     "CURSOR",
     "EXECUTION",
@@ -104,10 +98,8 @@ __all__ = [
     "RECORDS",
     "RULES",
     "SPANS",
-    "SPECULATED",
     "SPOOL",
     "STATE",
-    "SUGGESTED",
     "TAKEN",
     "TASK",
     "TENANT",

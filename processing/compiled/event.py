@@ -8,11 +8,9 @@ from typing import Any
 
 from processing.compiled.fields import (
     ALWAYS,
-    ASKED,
     AT,
     CLOSE,
     COMMA,
-    CORRECT,
     FALSE,
     FIVE,
     FLAGS,
@@ -64,9 +62,7 @@ from processing.compiled.fields import (
     REQUIRED,
     RIGHT,
     SOURCES,
-    SPECULATED,
     SPOOL,
-    SUGGESTED,
     TASK,
     TENANT,
     TOP,
@@ -88,6 +84,7 @@ from processing.compiled.text import (
     scalar_end,
     string_end,
 )
+from processing.tally import CORRECT, SPECULATED, SUGGESTED
 
 
 @inlined
@@ -158,8 +155,8 @@ def read_text(w: Any, buf: Any, at: int, end: int, kind: int, row: Any) -> int:
         return after + 1 if one_of(w, begin, after, TYPES) >= 0 else -1
     if kind == K_MODE:
         mode = one_of(w, begin, after, MODES)
-        if mode > 0:
-            row[FLAGS] |= SUGGESTED if mode == 1 else ASKED
+        if mode == 1:
+            row[FLAGS] |= SUGGESTED
         return after + 1 if mode >= 0 else -1
     if kind == K_OUTCOME:
         return after + 1 if one_of(w, begin, after, OUTCOMES) >= 0 else -1

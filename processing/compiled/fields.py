@@ -10,8 +10,8 @@ MAX_EVENT_BYTES, MAX_FRAME_BYTES, MAX_FRAME_EVENTS = 262_144, 900_000, 1_000
 MAX_IDENTIFIER, MAX_SPOOL, MAX_TIMESTAMP = 256, 64, 253_402_300_799_999
 """The contract's limits, as numbers: what is compiled is kept as long as these files are the same,
 and sees no other. A test compares them."""
-LARGEST_MS: Final = 1e11
-"""Times above are the decoder's, which counts without end: a stretch of these fits 63 bits."""
+LARGEST_MS: Final = 1e15
+"""The largest gain and cost that is learned from; the same test."""
 MOST_LEVELS: Final = 6
 TOP_LEVELS: Final = ("user_id", "agent_id", "session_id", "tool_id")
 """Levels that are fields of the event itself."""
@@ -24,9 +24,7 @@ NUMBERS: Final = 4
 TENANT, TYPE, SPOOL, TOP, LEVELS = 9, 11, 13, 15, 23
 SPANS: Final = LEVELS + 2 * MOST_LEVELS
 CONFIDENCE, GAIN, COST, EXECUTION = 0, 1, 2, 3
-CORRECT, SPECULATED, SUGGESTED, ASKED = 1, 2, 4, 8
-"""Bits of `FLAGS`; without one of the last two the mode is speculative."""
-
+# Bits of `FLAGS` are those of `processing.tally`.
 # What a field holds.
 (
     K_AT, K_CONFIDENCE, K_GAIN, K_COST, K_EXECUTION, K_CORRECT, K_SPECULATED, K_MODE, K_TYPE,

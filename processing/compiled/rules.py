@@ -1,6 +1,7 @@
-"""Compiled: what contexts with a rule learn of many outcomes at once.
+"""Compiled: what contexts learn of many outcomes at once, and what is counted of those.
 
-The rule is the learner's own source: its `step` is compiled as it stands.
+A learner is its own source: EMA's and TD's `step`, and what HOPS takes in at a level, are compiled
+as they stand.
 """
 
 # ruff: noqa: ARG001, PLR0913, PLR0917 - compiled: branches are flat, overloads alike
@@ -10,20 +11,46 @@ from __future__ import annotations
 from collections import namedtuple
 from collections.abc import Callable
 from dataclasses import astuple, fields
+from functools import lru_cache
 from types import FunctionType
 from typing import Any, Final
 
+import numpy as np
 from numba.extending import overload
 
+from headstart.calibration import FAMILIAR
+from learners import hops_steps
 from learners.ema import Ema
-from learners.policy import Policy
+from learners.hops import Hops
+from learners.hops_steps import TOP, heard, took_in, total
+from learners.policy import Policy, averaged
 from learners.td import Td
-from processing.compiled.fields import CORRECT
+from processing.compiled.fields import AT, CONFIDENCE, COST, EXECUTION, FLAGS, GAIN, LARGEST_MS
 from processing.compiled.text import OPTIONS, inlined, kept
+from processing.numbers import AT as OF_AT
+from processing.numbers import CONFIDENCE as OF_CONFIDENCE
+from processing.numbers import COST as OF_COST
+from processing.numbers import EXECUTED as OF_EXECUTED
+from processing.numbers import EXECUTION as OF_EXECUTION
+from processing.numbers import (
+    EXPLICIT,
+    EXPLICIT_RIGHT,
+    SPECULATE,
+    SPECULATIVE,
+    SPECULATIVE_RIGHT,
+    SUGGEST,
+    SUGGESTION,
+    SUGGESTION_RIGHT,
+)
+from processing.numbers import GAIN as OF_GAIN
+from processing.numbers import SAVED as OF_SAVED
+from processing.numbers import STATE as OF_STATE
+from processing.numbers import WASTED as OF_WASTED
+from processing.tally import CORRECT, LARGEST_COUNT, SPECULATED, SUGGESTED, VERDICT
 
 
 def compiled(function: Callable[..., Any]) -> Any:
-    """Return a function compiled, with those of its module that it calls."""
+    """Return a function compiled, with those that it calls."""
     assert isinstance(function, FunctionType)
     scope = dict(function.__globals__)
     for name in function.__code__.co_names:
@@ -32,17 +59,34 @@ def compiled(function: Callable[..., Any]) -> Any:
     return inlined(FunctionType(function.__code__, scope, function.__name__))
 
 
-_ema, _td = compiled(Ema.step), compiled(Td.step)
-EmaRule: Any = namedtuple("EmaRule", [field.name for field in fields(Ema)])  # type: ignore[misc]
-TdRule: Any = namedtuple("TdRule", [field.name for field in fields(Td)])  # type: ignore[misc]
-RULES: Final[dict[type, Any]] = {Ema: EmaRule, Td: TdRule}
+_ema, _td, _averaged = compiled(Ema.step), compiled(Td.step), compiled(averaged)
+_heard, _took_in, _total = compiled(heard), compiled(took_in), compiled(total)
+_hops_answer = compiled(hops_steps.answer)
+
+
+def _tuple(policy: Any, *more: str) -> Any:
+    """Return the named tuple of a policy's parameters, and more."""
+    return namedtuple(f"{policy.__name__}Rule", [*(each.name for each in fields(policy)), *more])
+
+
+EmaRule, TdRule, HopsRule = _tuple(Ema), _tuple(Td), _tuple(Hops, "fading")
+RULES: Final[dict[type, Callable[..., Any]]] = {
+    Ema: lambda policy: EmaRule(*_numbers(policy)),
+    Td: lambda policy: TdRule(*_numbers(policy)),
+    Hops: lambda policy: HopsRule(*_numbers(policy), policy.fading),
+}
 """The policies that are compiled, and how their parameters are handed over."""
 
 
+def _numbers(policy: Any) -> tuple[float, ...]:
+    return tuple(map(float, astuple(policy)))
+
+
+@lru_cache
 def rule_of(policy: Policy) -> Any:
     """Return a policy as the compiled code takes it; None: it does not know this one."""
     rule = RULES.get(type(policy))
-    return None if rule is None else rule._make(map(float, astuple(policy)))  # type: ignore[call-overload]
+    return None if rule is None else rule(policy)
 
 
 def step(rule: Any, state: Any, at: int, correct: bool, target: float, low: float) -> None:
@@ -63,36 +107,150 @@ def _step(rule: Any, state: Any, at: int, correct: bool, target: float, low: flo
     return ema if rule.instance_class is EmaRule else td
 
 
+def learn(
+    rule: Any, states: Any, chain: Any, depth: int, confidence: float, correct: bool,
+    gain: float, cost: float,
+) -> None:  # fmt: skip
+    """Have a chain, the first `depth` places of `chain`, coarse to fine, take in an outcome."""
+    raise NotImplementedError
+
+
+@overload(learn, inline="always", jit_options=OPTIONS)
+def _learn(
+    rule: Any, states: Any, chain: Any, depth: int, confidence: float, correct: bool,
+    gain: float, cost: float,
+) -> Any:  # fmt: skip
+    def apart(
+        rule: Any, states: Any, chain: Any, depth: int, confidence: float, correct: bool,
+        gain: float, cost: float,
+    ) -> None:  # fmt: skip
+        half = states.shape[1] // 2
+        for level in range(depth):
+            state = states[chain[level]]
+            if confidence >= state[0]:
+                step(rule, state, 0, correct, rule.target, rule.min)
+            elif confidence >= state[half]:
+                step(rule, state, half, correct, rule.suggest_target, rule.suggest_min)
+
+    def together(
+        rule: Any, states: Any, chain: Any, depth: int, confidence: float, correct: bool,
+        gain: float, cost: float,
+    ) -> None:  # fmt: skip
+        x, y = _heard(confidence, gain, cost), 1.0 if correct else 0.0
+        h = 1.0 / (1.0 + states[chain[depth - 1], 1] / FAMILIAR)
+        cold = states[chain[0], 11], states[chain[0], 12]
+        above, doubtful = TOP, False
+        for level in range(depth):
+            state = states[chain[level]]
+            own, doubtful = _took_in(
+                rule, whole(state), above, (x, y, gain, cost), h, cold, doubtful
+            )
+            for place in range(len(own)):
+                state[place] = own[place]
+            cold, above = (own[11], own[12]), _total(own)
+
+    return together if rule.instance_class is HopsRule else apart
+
+
+def answer(rule: Any, state: Any) -> tuple[float, float]:
+    """Return what a state answers: `speculate` and `suggest`."""
+    raise NotImplementedError
+
+
+@overload(answer, inline="always", jit_options=OPTIONS)
+def _answer(rule: Any, state: Any) -> Any:
+    def apart(rule: Any, state: Any) -> tuple[float, float]:
+        return state[0], min(state[state.size // 2], state[0])
+
+    def together(rule: Any, state: Any) -> tuple[float, float]:
+        return _hops_answer(whole(state))
+
+    return together if rule.instance_class is HopsRule else apart
+
+
 @inlined
-def averaged(average: float, value: float, rate: float) -> float:
-    """Return a moving average after a value; only what is above 0 says anything."""
-    if value <= 0.0:
-        return average
-    return average + rate * (value - average) if average != 0.0 else value
+def whole(s: Any) -> Any:
+    """Return a state of HOPS as a tuple."""
+    return (
+        s[0], s[1], s[2], s[3], s[4], s[5], s[6], s[7], s[8], s[9], s[10], s[11], s[12], s[13],
+        s[14], s[15], s[16], s[17],
+    )  # fmt: skip
+
+
+@inlined
+def count(words: Any, flags: int, numbers: Any) -> None:
+    """Count an outcome in a context, as `processing.tally` does."""
+    correct, speculated = flags & CORRECT > 0, flags & SPECULATED > 0
+    if speculated:
+        mode, right = SPECULATIVE, SPECULATIVE_RIGHT
+    elif flags & SUGGESTED > 0:
+        mode, right = SUGGESTION, SUGGESTION_RIGHT
+    else:
+        mode, right = EXPLICIT, EXPLICIT_RIGHT
+    add(words, mode, 1)
+    if correct:
+        add(words, right, 1)
+    add(words, OF_CONFIDENCE, np.int64(numbers[CONFIDENCE] * 1e6))
+    if numbers[EXECUTION] > 0.0:
+        add(words, OF_EXECUTED, 1)
+        add(words, OF_EXECUTION, np.int64(min(numbers[EXECUTION], 1e12) * 1000.0))
+    if speculated:
+        if correct:
+            add(words, OF_SAVED, np.int64(numbers[GAIN] * 1000.0))
+        else:
+            add(words, OF_WASTED, np.int64(numbers[COST] * 1000.0))
+
+
+@inlined
+def add(words: Any, which: int, more: int) -> None:
+    """Add to a count, held within 63 bits."""
+    room = LARGEST_COUNT - words[which]
+    words[which] += more if more <= room else room
+
+
+@inlined
+def known(floats: Any, chain: Any, depth: int, which: int, said: float) -> float:
+    """Return a gain or cost; of one that is not said the average of the finest that knows one."""
+    if said <= 0.0:
+        for level in range(depth - 1, -1, -1):
+            if floats[chain[level], which] > 0.0:
+                return floats[chain[level], which]
+        return 0.0
+    return said
 
 
 @kept
 def teach(
-    rule: Any, rate: float, begins: Any, order: Any, flags: Any, at: Any, confidence: Any,
-    gain: Any, cost: Any, states: Any, stakes: Any, newest: Any,
+    rule: Any, weights: Any, rate: float, whose: Any, chains: Any, rows: Any, numbers: Any,
+    words: Any, floats: Any,
 ) -> None:  # fmt: skip
-    """Have contexts learn, each from the outcomes whose places stand in `order` from its begin on.
+    """Have contexts learn outcomes in order, count them, and answer.
 
-    `rate`: of the moving averages of gain and cost. In place: `states`, a row for each context;
-    `stakes`, its average gain and cost; `newest`, its newest outcome, Unix ms.
+    `weights`: of success, latency and cost, as in `processing.rules`; `rate`: of the moving
+    averages of gain and cost; `whose`: of each outcome the number of its chain; `chains`: of each
+    the numbers of its contexts, coarse to fine, and -1 behind them; `rows` and `numbers`: of each
+    outcome, as in a `Scan`. In place, a row for each context: `words` and `floats`, its numbers as
+    in `processing.numbers`, the same memory.
     """
-    half = states.shape[1] // 2
-    for context in range(begins.size - 1):
-        state = states[context]
-        for place in range(begins[context], begins[context + 1]):
-            event = order[place]
-            correct = flags[event] & CORRECT > 0
-            newest[context] = max(newest[context], at[event])
-            if correct:
-                stakes[context, 0] = averaged(stakes[context, 0], gain[event], rate)
-            else:
-                stakes[context, 1] = averaged(stakes[context, 1], cost[event], rate)
-            if confidence[event] >= state[0]:
-                step(rule, state, 0, correct, rule.target, rule.min)
-            elif confidence[event] >= state[half]:
-                step(rule, state, half, correct, rule.suggest_target, rule.suggest_min)
+    states = floats[:, OF_STATE:]
+    for event in range(whose.size):
+        chain, flags, of = chains[whose[event]], rows[event, FLAGS], numbers[event]
+        depth = chains.shape[1]
+        while chain[depth - 1] < 0:
+            depth -= 1
+        correct = flags & CORRECT > 0
+        gain = known(floats, chain, depth, OF_GAIN, of[GAIN])
+        cost = known(floats, chain, depth, OF_COST, of[COST])
+        price = min(weights[2] * cost + weights[0] * gain, LARGEST_MS)
+        gain = min(weights[1] * gain, LARGEST_MS)
+        learn(rule, states, chain, depth, of[CONFIDENCE], correct, gain, price)
+        for level in range(depth):
+            context = chain[level]
+            words[context, OF_AT] = max(words[context, OF_AT], rows[event, AT])
+            which, said = (OF_GAIN, of[GAIN]) if correct else (OF_COST, of[COST])
+            floats[context, which] = _averaged(floats[context, which], said, rate)
+            if flags & VERDICT == 0:
+                count(words[context], flags, of)
+    for context in range(states.shape[0]):
+        of = floats[context]
+        of[SPECULATE], of[SUGGEST] = answer(rule, states[context])

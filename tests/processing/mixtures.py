@@ -16,6 +16,7 @@ import orjson
 from headstart.contexts import context_paths
 from headstart.frames import encode_frame
 from learners.registry import POLICIES
+from processing import lessons as lessons_module
 from processing import records as records_module
 from processing import stretches as stretches_module
 from processing.partition import Commit, Partition
@@ -249,6 +250,7 @@ def stretches_of(compiled: Any) -> Iterator[None]:
     """Let stretches be tried however little they hold, with this compiled code; None: without."""
     with (
         patch.object(stretches_module, "machine_code", lambda: compiled),
+        patch.object(lessons_module, "machine_code", lambda: compiled),
         patch.object(stretches_module, "LEAST_BYTES", 1),
         patch.object(stretches_module, "LEAST", 1),
         patch.object(stretches_module, "LEAST_EACH", 0),

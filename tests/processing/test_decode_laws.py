@@ -172,7 +172,7 @@ def plain(value: Any) -> Any:
     """Return what any decoder gives, as orjson would: integers beyond 64 bits are floats."""
     if isinstance(value, dict):
         return {key: plain(item) for key, item in value.items()}
-    if isinstance(value, list):
+    if isinstance(value, list | tuple):
         return [plain(item) for item in value]
     if isinstance(value, int) and not -(2**63) <= value < 2**64:
         return float(value)

@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 
 from learners.policy import Joint, Separate
 from learners.registry import POLICIES
+from processing import lessons as lessons_module
 from processing import partition as partition_module
 from processing import records as records_module
 from processing import stretches as stretches_module
@@ -66,6 +67,7 @@ class Counted(Partition):
 def the_long_way(log: Sequence[RecordBatch], rules: Rules, restarts: int) -> list[Commit]:
     """Apply a log event by event, every context learning at once."""
     with pytest.MonkeyPatch.context() as patching:
+        patching.setattr(lessons_module, "machine_code", lambda: None)
         for policy in POLICIES.values():
             if isinstance(policy, Separate):
                 patching.setattr(type(policy), "columns", False)
@@ -82,13 +84,15 @@ def the_long_way(log: Sequence[RecordBatch], rules: Rules, restarts: int) -> lis
     run=st.sampled_from([1, 2, 5, 128]),
     full=st.sampled_from([0, 3, 40, 10_000]),
     restarts=st.sampled_from([0, 0, 2]),
+    interpreted=st.booleans(),
 )
 def test_the_short_way_gives_the_commits_of_the_long_way(
-    policy: str, seed: int, run: int, full: int, restarts: int
+    compiled: Any, policy: str, seed: int, run: int, full: int, restarts: int, interpreted: bool
 ) -> None:
     log, rules = batches(seed, 100), rules_of(seed, policy)
     with (
         patch.object(stretches_module, "machine_code", lambda: None),
+        patch.object(lessons_module, "machine_code", lambda: None if interpreted else compiled),
         patch.object(records_module, "RUN", run),
         patch.object(partition_module, "COMMIT_BYTES", full * 400),
     ):

@@ -7,7 +7,6 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from msgspec import structs
 
 from learners.outcome import Outcome
 from learners.registry import policy
@@ -15,7 +14,7 @@ from processing.answers import stored_threshold
 from processing.partition import Partition
 from processing.rows import context_key
 from processing.rules import Rules, Weights
-from processing.tally import add, count, empty, metrics, restored, stored
+from processing.tally import add, count, empty, metrics, restored, stored, told_of
 from tests.processing.building import EPOCH, Table, event, fetch, judged, reasons
 from topics.schema import Counts
 
@@ -33,13 +32,9 @@ outcomes = st.builds(
 
 @given(st.lists(outcomes), st.lists(outcomes))
 def test_parts_add_up_however_they_are_cut(first: list[Outcome], second: list[Outcome]) -> None:
-    whole, one, two = empty(), empty(), empty()
-    for each in first + second:
-        count(whole, [(*structs.astuple(each), None)])
-    for each in first:
-        count(one, [(*structs.astuple(each), None)])
-    for each in second:
-        count(two, [(*structs.astuple(each), None)])
+    whole, one, two = (
+        count([told_of(each, None) for each in part]) for part in (first + second, first, second)
+    )
     add(one, two)
     assert one == whole
     outcomes, speculated, hits, rest = stored(whole)
