@@ -112,7 +112,11 @@ class Sender:
             raise self._failed
 
     def _linger(self, key: bytes, queue: _Queue) -> None:
-        """Have a frame of a key go out at the next cut."""
+        """Have a frame of a key go out at the next cut.
+
+        Those of all keys are cut together: what is sent at once is one request to a broker, and
+        each wakes the broker, and whoever waits there.
+        """
         if queue.linger_s <= 0.0:
             self._now_due(key, queue)
             return
@@ -269,15 +273,6 @@ class Sender:
         self._due.clear()
         self._cuts.clear()
         await self._linking.close()
-
-
-def until_cut(now: float, linger_s: float) -> float:
-    """Return the seconds from `now`, of any clock, to the next multiple of `linger_s`.
-
-    The frames of all keys are cut together, because what is sent at once is one request to a
-    broker: each wakes the broker, and whoever waits there.
-    """
-    return linger_s - now % linger_s if linger_s > 0 else 0.0
 
 
 def _make_smaller(frames: Sequence[_Frame]) -> None:

@@ -23,7 +23,7 @@ from headstart.backlog import Backlog, Unreadable
 from headstart.bell import QUIET_MS, Bell
 from headstart.compression import Compression
 from headstart.directory import NEW, QUARANTINE, SPOOL_FILE, Target
-from headstart.sending import Sender, until_cut
+from headstart.sending import Sender
 from headstart.ship_lock import is_current
 
 log = logging.getLogger("headstart")
@@ -46,6 +46,8 @@ UNFINISHED_S: Final = 60.0
 ACTIVE_S: Final = 0.002
 """Least pause between two looks while events flow; else it is the shortest linger, so that what is
 read goes out at once."""
+LOOKING: Final = 0.2
+"""Share of the time that looks may take, as long as that puts them off by no more than a pause."""
 BLOCKED_S: Final = 0.02
 """Pause between two looks while nothing more may be read."""
 
@@ -118,7 +120,9 @@ class Shipper:
         loop.add_reader(self._bell.pipe, self._hear)
         try:
             while not self.displaced:
-                await self._pause(self._look())
+                begun = loop.time()
+                moved = self._look()
+                await self._pause(moved, loop.time() - begun)
                 if enough():
                     self._tidy()
                     return
@@ -136,9 +140,10 @@ class Shipper:
             for watched in list(self._watched.values()):
                 self._attend(watched)
 
-    async def _pause(self, moved: bool) -> None:
+    async def _pause(self, moved: bool, looked_s: float) -> None:
+        """Wait for the next look, after one that took `looked_s` seconds."""
         if moved:
-            await asyncio.sleep(until_cut(asyncio.get_running_loop().time(), self._pause_s))
+            await asyncio.sleep(_until_next(self._pause_s, looked_s))
             return
         if self._blocked:  # an emitter has nothing to tell that could help
             await asyncio.sleep(BLOCKED_S)
@@ -314,6 +319,15 @@ class Shipper:
             watched.backlog.close()
         self._watched.clear()
         self._lively.clear()
+
+
+def _until_next(pause_s: float, looked_s: float) -> float:
+    """Return how long to wait after a look that took `looked_s`, where one is due every `pause_s`.
+
+    The next one is put off, by a pause at the most, where looks would take more than `LOOKING` of
+    the time, because there are many spools or others have the processor: fewer, fuller frames.
+    """
+    return max(ACTIVE_S, max(pause_s, min(looked_s / LOOKING, 2.0 * pause_s)) - looked_s)
 
 
 def _remove_unfinished(folder: Path) -> None:

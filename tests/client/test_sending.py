@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 
 from headstart import linking, sending
 from headstart.producing import place_of_key
-from headstart.sending import Sender, until_cut
+from headstart.sending import Sender
 
 MOST_FRAMES = 2
 """Of a record batch."""
@@ -225,7 +225,8 @@ def test_what_comes_while_a_frame_is_under_way_waits_for_others_of_its_own(
 
     async def run() -> None:
         sender, linger_s = Sender("b", "t"), 0.4
-        await asyncio.sleep(until_cut(asyncio.get_running_loop().time(), linger_s))
+        now = asyncio.get_running_loop().time()
+        await asyncio.sleep(linger_s - now % linger_s)  # when all frames are cut
         sender.add(b"k", b"0", receipts, linger_s)
         await asyncio.sleep(0.02)
         assert broker.log == []
@@ -284,15 +285,3 @@ def test_an_error_nobody_foresaw_is_told(no_waiting: Callable[[Broker], None]) -
         await sender.close()
 
     asyncio.run(asyncio.wait_for(run(), 60))
-
-
-@given(now=st.floats(0, 1e7), linger_s=st.floats(0.001, 60))
-def test_every_key_is_cut_at_the_same_times(now: float, linger_s: float) -> None:
-    wait = until_cut(now, linger_s)
-    assert 0 < wait <= linger_s
-    cuts = (now + wait) / linger_s
-    assert abs(cuts - round(cuts)) * linger_s < 1e-6
-
-
-def test_without_a_linger_nothing_waits() -> None:
-    assert until_cut(12.3, 0.0) == 0

@@ -17,7 +17,15 @@ from headstart.bell import QUIET_MS, Bell
 from headstart.directory import Target
 from headstart.durable import Durable
 from headstart.sending import Receipt
-from headstart.shipper import ATTEND_IDLE_S, ATTEND_S, LIST_S, LIVELY_S, Shipper
+from headstart.shipper import (
+    ACTIVE_S,
+    ATTEND_IDLE_S,
+    ATTEND_S,
+    LIST_S,
+    LIVELY_S,
+    Shipper,
+    _until_next,
+)
 from headstart.spool import Spool, SpoolSettings
 from tests.client.on_disk import TARGET, event, fill, open_spool
 
@@ -182,7 +190,7 @@ def test_nobody_rings_for_what_cannot_be_read_yet(host: Host) -> None:
     fill(host.spools[0], 1)
 
     async def rings() -> bool:
-        waits = asyncio.ensure_future(host.shipper._pause(host.shipper._look()))
+        waits = asyncio.ensure_future(host.shipper._pause(host.shipper._look(), 0.0))
         await asyncio.sleep(0.001)
         asked = bool(bell._flag[0])
         waits.cancel()
@@ -254,3 +262,16 @@ def test_who_closes_says_so(tmp_path: Path) -> None:
     outbox.close(0.0)
     assert bell.heard() == {outbox.id}
     bell.close()
+
+
+@pytest.mark.parametrize(
+    ("looked_s", "next_s"), [(0.0, 0.010), (0.001, 0.009), (0.003, 0.012), (0.009, 0.011)]
+)
+def test_looks_that_take_long_are_put_off_by_a_pause_at_the_most(
+    looked_s: float, next_s: float
+) -> None:
+    assert _until_next(0.010, looked_s) == pytest.approx(next_s)
+
+
+def test_there_is_always_a_pause_between_looks() -> None:
+    assert _until_next(0.010, 1.0) == ACTIVE_S
