@@ -70,6 +70,7 @@ def prepared() -> tuple[Any, Path]:
     it does not take, and would compile it anew in this process. Raises `ImportError`,
     `RuntimeError`.
     """
+    os.environ["NUMBA_DISABLE_INTEL_SVML"] = "1"  # its exp is another than Python's, in a last bit
     numba, binding = import_module("numba"), import_module("llvmlite.binding")
     root = Path(__file__).parents[1]
     sources = [source for folder in _SOURCES for source in sorted((root / folder).glob("*.py"))]

@@ -143,7 +143,8 @@ class Shipper:
     async def _pause(self, moved: bool, looked_s: float) -> None:
         """Wait for the next look, after one that took `looked_s` seconds."""
         if moved:
-            await asyncio.sleep(_until_next(self._pause_s, looked_s))
+            now = asyncio.get_running_loop().time()
+            await asyncio.sleep(_until_next(now, self._pause_s, looked_s))
             return
         if self._blocked:  # an emitter has nothing to tell that could help
             await asyncio.sleep(BLOCKED_S)
@@ -321,13 +322,18 @@ class Shipper:
         self._lively.clear()
 
 
-def _until_next(pause_s: float, looked_s: float) -> float:
-    """Return how long to wait after a look that took `looked_s`, where one is due every `pause_s`.
+def _until_next(now: float, pause_s: float, looked_s: float) -> float:
+    """Return how long to wait at `now`, of any clock, after a look that took `looked_s`.
 
-    The next one is put off, by a pause at the most, where looks would take more than `LOOKING` of
-    the time, because there are many spools or others have the processor: fewer, fuller frames.
+    Until the next multiple of `pause_s`, as every shipper of the host does: one that sends wakes
+    the broker, and whoever waits there. Where looks would take more than `LOOKING` of the time,
+    because there are many spools or others have the processor, they are put off, by a pause at the
+    most: fewer, fuller frames.
     """
-    return max(ACTIVE_S, max(pause_s, min(looked_s / LOOKING, 2.0 * pause_s)) - looked_s)
+    period_s = min(looked_s / LOOKING, 2.0 * pause_s)
+    if period_s <= pause_s:
+        return pause_s - now % pause_s
+    return max(ACTIVE_S, period_s - looked_s)
 
 
 def _remove_unfinished(folder: Path) -> None:

@@ -11,6 +11,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from headstart.backlog import Backlog
 from headstart.bell import QUIET_MS, Bell
@@ -264,14 +266,20 @@ def test_who_closes_says_so(tmp_path: Path) -> None:
     bell.close()
 
 
-@pytest.mark.parametrize(
-    ("looked_s", "next_s"), [(0.0, 0.010), (0.001, 0.009), (0.003, 0.012), (0.009, 0.011)]
-)
+@given(now=st.floats(0, 1e7), pause_s=st.floats(ACTIVE_S, ATTEND_S))
+def test_every_shipper_of_a_host_looks_at_the_same_times(now: float, pause_s: float) -> None:
+    wait = _until_next(now, pause_s, 0.0)
+    assert 0 < wait <= pause_s
+    looks = (now + wait) / pause_s
+    assert abs(looks - round(looks)) * pause_s < 1e-6
+
+
+@pytest.mark.parametrize(("looked_s", "next_s"), [(0.003, 0.015), (0.009, 0.020)])
 def test_looks_that_take_long_are_put_off_by_a_pause_at_the_most(
     looked_s: float, next_s: float
 ) -> None:
-    assert _until_next(0.010, looked_s) == pytest.approx(next_s)
+    assert looked_s + _until_next(12.3, 0.010, looked_s) == pytest.approx(next_s)
 
 
 def test_there_is_always_a_pause_between_looks() -> None:
-    assert _until_next(0.010, 1.0) == ACTIVE_S
+    assert _until_next(12.3, 0.010, 1.0) == ACTIVE_S

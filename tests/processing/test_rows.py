@@ -7,6 +7,8 @@ import struct
 from hypothesis import given
 from hypothesis import strategies as st
 
+from learners.policy import Thresholds
+from processing.numbers import Numbers, unpacked
 from processing.rows import (
     PARTITION_KEY,
     ContextRow,
@@ -18,12 +20,14 @@ from processing.rows import (
     decode_partition,
     decode_start,
     encode_context,
+    encode_packed,
     encode_partition,
     encode_start,
     start_key,
     version,
     with_version,
 )
+from processing.tally import stored
 
 unsigned = st.integers(0, 2**64 - 1)
 signed = st.integers(-(2**63), 2**63 - 1)
@@ -66,6 +70,28 @@ def test_a_state_comes_back_to_the_bit() -> None:
     again = decode_context(encode_context(row))
     assert struct.pack("<5d", *again.state) == struct.pack("<5d", *odd)
     assert encode_context(again) == encode_context(row)
+
+
+numbers = st.builds(
+    Numbers,
+    state=state, at=signed, gain=st.floats(0, 1e15), cost=st.floats(0, 1e15),
+    counts=st.lists(st.integers(0, 2**60), min_size=13, max_size=13),
+)  # fmt: skip
+
+
+@given(numbers, unsigned, signed, text, st.integers(0, 2**15 - 1), st.floats(0, 1))
+def test_packed_numbers_come_back_and_make_the_same_row(
+    loose: Numbers, epoch: int, offset: int, learner: str, version: int, speculate: float
+) -> None:
+    answer = Thresholds(speculate, speculate / 2)
+    words = loose.packed(answer)
+    assert unpacked(words) == (loose, answer)
+    outcomes, speculated, hits, rest = stored(loose.counts)
+    row = ContextRow(
+        epoch, offset, loose.at, outcomes, speculated, hits, version, learner, loose.state,
+        loose.gain, loose.cost, rest,
+    )  # fmt: skip
+    assert encode_packed(epoch, offset, learner, version, words) == encode_context(row)
 
 
 @given(starts, unsigned, signed)

@@ -36,7 +36,10 @@ from tests.processing.mixtures import (
     stretches_of,
 )
 
-POLICIES_TRIED = ("ema", "td", "sliding", "gradient", "hedge", "hops", "histogram", "meta", "fixed")
+POLICIES_TRIED = (
+    "ema", "td", "sliding", "gradient", "hedge", "hops", "hops:alarm=1.5,slope_kept=0.2",
+    "histogram", "meta", "fixed",
+)  # fmt: skip
 
 
 class LongWay(Partition):
