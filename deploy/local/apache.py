@@ -122,7 +122,7 @@ class Apache:
 
     def _run(self, program: str, words: list[str], ending: Ending) -> Child:
         argv = [*self._java, program, *words]
-        return self._nursery.spawn(_NAME, argv, ending, cwd=self._home)
+        return self._nursery.spawn(_NAME, argv, ending, cwd=self._home, ahead=True)
 
 
 def _java() -> str:

@@ -40,7 +40,7 @@ class Tansu:
         argv = [_binary(), "broker", "--listener-url", url, "--advertised-listener-url", url]
         argv += ["--storage-engine", "memory://tansu/"]
         env = {name: value for name, value in os.environ.items() if name not in _FOREIGN}
-        self._server = self._nursery.spawn(_NAME, argv, _ENDING, env=env)
+        self._server = self._nursery.spawn(_NAME, argv, _ENDING, env=env, ahead=True)
 
     def ready(self) -> str:
         """Wait until it answers a metadata request."""

