@@ -15,7 +15,7 @@ import orjson
 
 from headstart.contexts import context_paths
 from headstart.frames import encode_frame
-from learners.registry import POLICIES
+from learners import registry
 from processing import lessons as lessons_module
 from processing import records as records_module
 from processing import stretches as stretches_module
@@ -86,7 +86,7 @@ class Mixture:
             return Weighing(**said, tenant=tenant, path=path, every=draw.randrange(1, 4),
                             until=until)  # fmt: skip
         (path,) = context_paths(name, {}.get, ())
-        policy = POLICIES["td"]
+        policy = registry.policy("td")
         seeded = Seeded("td", policy.version, policy.initial(), 9, path, 4, 2)
         return Seed(**said, tenant=tenant, place=0, contexts=(seeded,))
 
@@ -191,7 +191,7 @@ def rules_of(seed: int, policy: str) -> Rules:
     """Return rules under which one policy learns, the rest of them drawn."""
     draw = random.Random(seed)
     return Rules(
-        POLICIES[policy],
+        registry.policy(policy),
         draw.choice([(), ("user_id",), ("domain", "user_id")]),
         idle_ms=draw.choice([HOUR_MS, 30 * 86_400_000]),
         most_contexts=draw.choice([4, 100_000]),
