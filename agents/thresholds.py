@@ -216,8 +216,7 @@ class ThresholdRuntime:
         await asyncio.sleep(0)  # one acknowledgement of the broker lets several partitions go on
         thresholds, self._together, self._publishing = self._together, [], None
         try:
-            await self._publisher.publish(thresholds)
-            self.counts.published += len(thresholds)
+            await self._publish_now(thresholds)
         except ConnectionError as error:
             if not self._pending:
                 log.warning("redis.away", error=str(error))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 
@@ -12,7 +12,7 @@ from processing.chains import Chain, Context
 from processing.rules import Weights
 from processing.tally import Told
 
-STAKES_RATE = 0.05
+STAKES_RATE: Final = 0.05
 """Of the moving averages of gain and cost."""
 
 

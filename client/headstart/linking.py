@@ -14,7 +14,6 @@ from aiokafka.errors import KafkaError
 
 from headstart.compressing import FrameProducer, start_producer
 from headstart.compression import Compression
-from headstart.directory import CLIENT_ID
 
 log = logging.getLogger("headstart")
 
@@ -39,12 +38,12 @@ class Linking:
         self,
         kafka: str,
         topic: str,
-        compression: Compression | None = None,
-        client_id: str = CLIENT_ID,
-        where: str = "in memory",
+        compression: Compression | None,
+        client_id: str,
+        where: str,
     ) -> None:
         """`where`: where events wait while no broker answers, for the log."""
-        self.kafka, self.topic, self._where = kafka, topic, where
+        self._kafka, self.topic, self._where = kafka, topic, where
         self._compression, self._client_id = compression, client_id
         self._link: Link | None = None
         self._ending: set[asyncio.Task[None]] = set()
@@ -63,7 +62,7 @@ class Linking:
                     self._away = True
                     log.warning(
                         "no Kafka broker answers at %s (%s); events wait %s",
-                        self.kafka,
+                        self._kafka,
                         type(error).__name__,
                         self._where,
                     )
@@ -73,7 +72,7 @@ class Linking:
 
     async def _started(self) -> Link:
         producer = await start_producer(
-            self.kafka,
+            self._kafka,
             compression=self._compression,
             client_id=self._client_id,
             max_batch_size=1_000_000,

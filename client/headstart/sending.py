@@ -81,7 +81,6 @@ class Sender:
     ) -> None:
         """`where`: where events wait while no broker answers, for the log."""
         self._linking = Linking(kafka, topic, compression, client_id, where)
-        self._topic = topic
         self.waiting_bytes = 0
         self._queues: dict[bytes, _Queue] = {}
         self._due: dict[bytes, _Queue] = {}
@@ -162,7 +161,8 @@ class Sender:
         try:
             if link.broken:
                 raise KafkaError("the producer has ended")
-            future = await link.producer.send(batch, self._topic, partition, packed=packed)
+            topic = self._linking.topic
+            future = await link.producer.send(batch, topic, partition, packed=packed)
         except KafkaError as error:
             self._linking.drop(link, error)
             self._again(lane, frames)

@@ -4,13 +4,10 @@ from __future__ import annotations
 
 import os
 import signal
-import subprocess
-import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -20,6 +17,7 @@ from headstart import Emitter
 from headstart.contexts import DEFAULT_PATH
 from processing.liveness import REPORT_FILE, decode_report
 from tests.patience import PATIENCE_S
+from tests.standing import check_standing, first
 
 pytestmark = pytest.mark.integration
 
@@ -98,15 +96,9 @@ def test_what_is_served_goes_first_and_what_only_stores_last(system: System) -> 
     assert system.supervisor is not None
     until(system, lambda: system.supervisor.ready)  # type: ignore[union-attr]
     own = os.getpriority(os.PRIO_PROCESS, 0)
-    lower = [sys.executable, "-c", "import os; os.nice(-5)"]
-    refused = subprocess.run(lower, check=False, capture_output=True).returncode
-    first = 0 if refused else -5
+    ahead = first()
     for name, pid in system.supervisor.pids.items():
-        niceness = min(own + (first if name == "thresholds" else 10), 19)
-        assert os.getpriority(os.PRIO_PROCESS, pid) == niceness
-        session = Path(f"/proc/{pid}/autogroup")
-        if session.exists() and niceness != own:
-            assert session.read_text().endswith(f"nice {niceness}\n")
+        check_standing(pid, min(own + (ahead if name == "thresholds" else 10), 19))
 
 
 def test_what_only_stores_loads_after_what_is_served(

@@ -2,8 +2,6 @@
 
 import os
 import signal
-import subprocess
-import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -13,6 +11,7 @@ import pytest
 from redis import Redis
 
 from deploy.local import Stack, StackError, running
+from tests.standing import check_standing, first
 
 MakeStack = Callable[..., Stack]
 Wait = Callable[..., None]
@@ -104,12 +103,7 @@ def test_only_the_embedded_broker_forgets(make: MakeStack) -> None:
 
 def test_what_every_threshold_goes_through_goes_ahead(make: MakeStack) -> None:
     own = os.getpriority(os.PRIO_PROCESS, 0)
-    lower = [sys.executable, "-c", "import os; os.nice(-5)"]
-    refused = subprocess.run(lower, check=False, capture_output=True).returncode
+    ahead = first()
     with make() as stack:
         for name, pid in stack.pids.items():
-            niceness = own if refused or name == "postgres" else own - 5
-            assert os.getpriority(os.PRIO_PROCESS, pid) == niceness
-            session = Path(f"/proc/{pid}/autogroup")
-            if session.exists() and niceness != own:
-                assert session.read_text().endswith(f"nice {niceness}\n")
+            check_standing(pid, own if name == "postgres" else own + ahead)
