@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from math import isfinite, nextafter
+from operator import itemgetter
 from struct import Struct
 from typing import Final, NamedTuple
 
@@ -97,6 +98,7 @@ class Learned(NamedTuple):
 
 
 _DEVIATION: Final = Struct(f"{len(Deviation._fields)}d")
+_fields: Final = itemgetter(*Deviation._fields)
 
 
 def read_value(stored: object) -> Learned | None:
@@ -128,9 +130,10 @@ def _deviation(stored: object) -> bytes | None:
     if not isinstance(stored, dict):
         return None
     try:
-        deviation = Deviation(**stored)
+        whole = len(stored) == len(Deviation._fields)
+        deviation = _fields(stored) if whole else Deviation(**stored)
         return _DEVIATION.pack(*deviation) if all(map(isfinite, deviation)) else None
-    except (TypeError, OverflowError):
+    except (TypeError, KeyError, OverflowError):
         return None
 
 

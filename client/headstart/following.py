@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import math
 import threading
 from collections.abc import Iterator, Sequence
 from typing import Any, Final, TypeVar
@@ -48,6 +49,7 @@ class Follower:
         self._timeout_s, self._address = timeout_s, address
         # four pings within the bound: one that is late makes nothing stale
         self._ping_s = mirror.staleness_s / 4.0
+        self._silence_s = max(timeout_s, mirror.staleness_s)
         self._said = False  # that there is no line, once per outage
         self._wake = asyncio.Event()
         self._subscribed: asyncio.Queue[str] = asyncio.Queue()
@@ -77,8 +79,8 @@ class Follower:
         client: Any = redis.asyncio.Redis.from_url(
             self._url,
             protocol=2,
-            socket_timeout=max(self._timeout_s, self._mirror.staleness_s),
-            socket_connect_timeout=max(self._timeout_s, self._mirror.staleness_s),
+            socket_timeout=self._silence_s,
+            socket_connect_timeout=self._silence_s,
             retry=Retry(NoBackoff(), 0),
         )
         connection = client.connection_pool.make_connection()
@@ -92,7 +94,7 @@ class Follower:
             self._said = False
             await connection.send_command("SUBSCRIBE", MODES)
             await _first_to_end(
-                self._hear(connection, line), self._speak(connection), self._ask(client)
+                self._hear(connection, line), self._speak(connection, line), self._ask(client)
             )
         finally:
             with contextlib.suppress(redis.RedisError, OSError):
@@ -100,9 +102,10 @@ class Follower:
                 await client.aclose()
 
     async def _hear(self, connection: Any, line: Line) -> None:
-        """Take what arrives. Silence for longer than the bound, pings unanswered, is an error."""
+        """Take what arrives."""
         while True:
-            match await connection.read_response(disable_decoding=True):
+            # No timer for each announcement: who speaks sees that nothing answers.
+            match await connection.read_response(disable_decoding=True, timeout=math.inf):
                 case [b"message", channel, payload]:
                     if channel == MODES.encode():
                         self._modes.changed()
@@ -120,8 +123,8 @@ class Follower:
                 case _:
                     pass  # unsubscribed
 
-    async def _speak(self, connection: Any) -> None:
-        """Ping, and subscribe as the mirror wants."""
+    async def _speak(self, connection: Any, line: Line) -> None:
+        """Ping, and subscribe as the mirror wants. Pings that nobody answers are an error."""
         loop = asyncio.get_running_loop()
         ping_at = loop.time()
         while True:
@@ -130,6 +133,8 @@ class Follower:
                 for some in _parts(keys):
                     await connection.send_command(command, *some)
             if loop.time() >= ping_at:
+                if self._mirror.clock() - line.heard > self._silence_s:
+                    raise redis.TimeoutError(f"no answer for {self._silence_s:.1f} s")
                 ping_at = loop.time() + self._ping_s
                 await connection.send_command("PING", repr(self._mirror.clock()))
             with contextlib.suppress(TimeoutError):
