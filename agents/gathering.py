@@ -1,7 +1,8 @@
-"""What one partition has applied since its last commit: of a backlog, several fetches.
+"""What one partition has applied since its last commit: several fetches.
 
-Where every fetch touches most contexts, every commit has a row of most; and a row costs as much as
-ten events. Nobody waits for a backlog, so a commit may take in more of it.
+A row costs as much as ten events, and what one fetch touches the next one mostly touches again.
+Nobody waits for rows: what contexts answer is published before them. Nobody waits for a backlog at
+all: what it would publish is overtaken at once.
 """
 
 from __future__ import annotations
@@ -10,14 +11,18 @@ import asyncio
 from collections.abc import Sequence
 from typing import Final
 
-from agents.metrics import started
+from agents.metrics import Counts, started
 from agents.refusals import RefusalGuard
 from processing.dead_letters import DeadLetter
 from processing.records import RecordBatch
 from processing.refusals import Extent, RefusalState, Slice, extent
 
-LONGEST_S: Final = 2.0
+LONGEST_S: Final = 0.1
 """How long a commit takes in more: what is not committed is done again after a kill."""
+LONGEST_OF_BACKLOG_S: Final = 2.0
+"""The same of a backlog."""
+MORE_S: Final = 0.5
+"""How long at the most it waits for more that does not come."""
 
 
 class Gathered:
@@ -31,24 +36,28 @@ class Gathered:
         self._parts: list[Slice] = []
         self._checked: dict[int, RefusalState] = {}
         self._before = Extent()
-        self._begun = self._until = 0.0
+        self._since = 0.0
+        self._begun: float | None = None
 
     def __bool__(self) -> bool:
         return bool(self._parts) or self._before.records > 0
 
     def start(self) -> None:
         """Note that something is about to be applied."""
-        if not self:
+        if self._begun is None:
             self._begun = started()
-            self._until = asyncio.get_running_loop().time() + LONGEST_S
+        if not self:
+            self._since = asyncio.get_running_loop().time()
 
     def add(self, part: Slice) -> None:
         """Note what was applied."""
         self._parts.append(part)
 
-    def goes_on(self, batch: RecordBatch) -> bool:
-        """Return whether the log has as much again as `batch` at the least, and time is left."""
-        return batch.behind >= len(batch) and asyncio.get_running_loop().time() < self._until
+    def left(self, *, backlog: bool) -> float:
+        """Return how long it may wait for more, in seconds."""
+        longest = LONGEST_OF_BACKLOG_S if backlog else LONGEST_S
+        left = self._since + longest - asyncio.get_running_loop().time()
+        return max(0.0, min(left, MORE_S))
 
     def let_go(self) -> None:
         """Keep the records no longer: none of those applied until now is refused."""
@@ -60,9 +69,20 @@ class Gathered:
         """Raise `RefusalLimitExceeded` where, with `letters`, too much is refused."""
         self._checked = self._guard.check(self._parts, letters, self._checked)
 
-    def passed(self) -> tuple[Extent, float]:
-        """Note that all of it took effect; return how much it was, and `started()` before it."""
+    def published(self, counts: Counts) -> None:
+        """Have it counted that readers may see all that was applied until now."""
+        if self._begun is not None:
+            counts.took_effect(extent(self._parts, self._before), self._begun)
+            self._begun = None
+
+    def passed(self, counts: Counts, events: int) -> None:
+        """Note, and have it counted, that all of it is committed, which held so many events."""
         self._guard.passed(self._checked)
-        found = extent(self._parts, self._before), self._begun
+        self.published(counts)
+        counts.took(extent(self._parts, self._before), events)
         self._begin()
-        return found
+
+
+def of_backlog(batch: RecordBatch) -> bool:
+    """Return whether the log has as much again as a fetch of it at the least."""
+    return batch.behind >= len(batch)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import threading
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
@@ -38,6 +39,7 @@ class Health:
         """`probes`: by service, besides the broker. `needs`: those it cannot go on without."""
         self._worker, self._config = worker, config
         self._file = config.data / REPORT_FILE
+        self._writing = threading.Lock()
         self._watchdog = Watchdog(config.stuck_after_s)
         self._probes, self._needs = probes, {BROKER, *needs}
         self._away: set[str] = set()
@@ -80,11 +82,18 @@ class Health:
 
     def tell(self) -> None:
         """Write the report, whole or not at all."""
+        self._look()
+        self._write()
+
+    def _look(self) -> None:
         self.report = self._now()
         self.stuck = self._watchdog.observe(time.monotonic(), self.report)
-        fresh = self._file.with_name(f"{REPORT_FILE}.new")
-        fresh.write_bytes(encode_report(self.report))
-        fresh.replace(self._file)
+
+    def _write(self) -> None:
+        with self._writing:
+            fresh = self._file.with_name(f"{REPORT_FILE}.new")
+            fresh.write_bytes(encode_report(self.report))
+            fresh.replace(self._file)
 
     def metrics(self) -> bytes:
         """Return what the worker counts, in Prometheus's text format."""
@@ -97,7 +106,9 @@ class Health:
         return values(self.report, self.stuck, {BROKER, *self._probes}, counts)
 
     async def _tell(self) -> None:
-        self.tell()
+        self._look()
+        # In a thread: a file that takes another one's place may take a busy disk 60 ms.
+        await asyncio.to_thread(self._write)
 
     async def _probe(self) -> None:
         assert self._log is not None

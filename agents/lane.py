@@ -28,8 +28,6 @@ MAX_WAITING_BYTES: Final = 64_000_000
 partitions are held should ever make."""
 MAX_STEP_BYTES: Final = 4_000_000
 """Record values handed over in one step: bounds how long the event loop is held."""
-MORE_S: Final = 0.5
-"""How long a step that is not finished waits for more."""
 
 Hold = Callable[[TP, bool], None]
 """Told of a partition whether it is to be fetched no more."""
@@ -52,14 +50,14 @@ class Lane:
     def __init__(
         self,
         name: str,
-        handle: Callable[[list[tuple[TP, RecordBatch]]], Awaitable[bool | None]],
+        handle: Callable[[list[tuple[TP, RecordBatch]]], Awaitable[float | None]],
         linger_s: float = 0.0,
         *,
         hold: Hold = lambda _tp, _full: None,
         share: int = MOST_SHARE,
     ) -> None:
-        """`handle`: returns whether the step is not finished because more is to come to it: then it
-        is called again with what comes, or with nothing where nothing does.
+        """`handle`: returns None, or for how many seconds the step is not finished because more may
+        come to it: then it is called again with what comes, or with nothing where nothing does.
 
         `linger_s`: how long a step waits for more, unless it is full already.
 
@@ -145,22 +143,24 @@ class Lane:
         return taken
 
     async def _run(self) -> None:
-        unfinished = False
+        waits: float | None = None
         while True:
             with suppress(TimeoutError):
-                await asyncio.wait_for(self._arrived.wait(), MORE_S if unfinished else None)
+                async with asyncio.timeout(waits):
+                    await self._arrived.wait()
             self._idle.clear()
             if self._linger_s and self._bytes < MAX_STEP_BYTES:
                 await asyncio.sleep(self._linger_s)
             try:
                 taken = self._take()
-                unfinished = bool((taken or unfinished) and await self._handle(taken))
+                if taken or waits is not None:
+                    waits = await self._handle(taken)
             except asyncio.CancelledError:
                 raise
             except BaseException as error:
                 end_process(self._name, error)
             finally:
-                if not unfinished:
+                if waits is None:
                     self._idle.set()
 
 

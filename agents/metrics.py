@@ -31,7 +31,7 @@ METRICS: Final = (
     Metric("headstart_service_up", "gauge", "1: the service answers this worker", "service"),
     Metric("headstart_lag_records", "gauge", "records not yet taken in", "partition"),
     Metric("headstart_applied_offset", "gauge", "all below took effect", "partition"),
-    Metric("headstart_batches_total", "counter", "batches that took effect"),
+    Metric("headstart_batches_total", "counter", "batches that were committed"),
     Metric("headstart_records_total", "counter", "records of those batches"),
     Metric("headstart_events_total", "counter", "events (history: thresholds) of those records"),
     Metric("headstart_rows_total", "counter", "rows new in Postgres, or sent to the changelog"),
@@ -41,9 +41,10 @@ METRICS: Final = (
     Metric("headstart_redis_failures_total", "counter", "times that Redis took no thresholds"),
     Metric("headstart_postgres_failures_total", "counter", "times that Postgres took no batch"),
     Metric("headstart_waiting_thresholds", "gauge", "contexts whose threshold waits for Redis"),
-    Metric("headstart_batch_seconds", "histogram", "applying or storing a batch, to its effect"),
+    Metric("headstart_batch_seconds", "histogram",
+           "applying or storing records, until what follows is published or stored"),
     Metric("headstart_delay_seconds", "histogram",
-           "from the Kafka timestamp of a batch's last record until it took effect"),
+           "from the Kafka timestamp of the last of these records until then"),
 )  # fmt: skip
 
 BUCKETS_S: Final = (0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 60.0, 600.0)
@@ -63,11 +64,14 @@ class Counts:
         self.published = self.redis_failures = self.postgres_failures = self.waiting = 0
         self.batch, self.delay = Histogram(BUCKETS_S), Histogram(BUCKETS_S)
 
-    def took(self, extent: Extent, events: int, begun: float) -> None:
-        """Count a batch that took effect. `begun`: `started()` before it."""
+    def took(self, extent: Extent, events: int) -> None:
+        """Count a batch that is committed."""
         self.batches += 1
         self.records += extent.records
         self.events += events
+
+    def took_effect(self, extent: Extent, begun: float) -> None:
+        """Note when something took effect for readers. `begun`: `started()` before it."""
         self.batch.observe(started() - begun)
         if extent.records:
             self.delay.observe(max(0.0, time.time() - extent.newest / 1000))

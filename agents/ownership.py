@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 from faust.types import TP
 
-from agents.gathering import Gathered
+from agents.gathering import Gathered, of_backlog
 from agents.lane import Lane
 from agents.pacing import paced
 from agents.takeover import take_over
 from delivery.commits import Delivery, Row
 from headstart.contexts import threshold_key
-from processing.answers import stored_threshold
+from processing.answers import serves, stored_threshold
 from processing.dead_letters import DeadLetter
 from processing.merging import Merger, TypesKnown
 from processing.partition import Partition
@@ -78,20 +78,31 @@ class Ownership:
         # Not before: what others say meanwhile must not follow from half a table.
         self.core, self.types, self.merger, self._rows = core, types, merger, count
 
-    async def _handle(self, batches: list[tuple[TP, RecordBatch]]) -> bool:
-        """Apply batches and deliver what comes of them; return whether that waits for more."""
+    async def _handle(self, batches: list[tuple[TP, RecordBatch]]) -> float | None:
+        """Apply batches; return for how long the commit waits for more, None: it is delivered."""
         for _tp, batch in batches:
             if batch.ahead is not None:
                 await asyncio.wrap_future(batch.ahead)
             if not await self._apply(batch):
-                return False  # the partition is another process's now
-        if batches and self.core.gathers() and self._gathered.goes_on(batches[-1][1]):
-            self._gathered.let_go()
-            await asyncio.sleep(0)  # others have their turn
-            return True
+                return None  # the partition is another process's now
+        if batches and (left := await self._gather(of_backlog(batches[-1][1]))):
+            return left
         if self._gathered:
             await self._deliver()
-        return False
+        return None
+
+    async def _gather(self, backlog: bool) -> float:
+        """Leave what was applied to a later commit; return for how long, 0: it must not wait."""
+        left = self._gathered.left(backlog=backlog)
+        if not left or not self.core.gathers() or (backlog and self.core.well_filled()):
+            return 0.0
+        self._gathered.let_go()
+        if backlog:
+            await asyncio.sleep(0)  # others have their turn
+        else:
+            await self.delivery.publish(self.core.answers())
+            self._gathered.published(self._runtime.counts)
+        return left
 
     async def _apply(self, batch: RecordBatch) -> bool:
         """Apply a batch, delivering in between; return whether the partition is still ours."""
@@ -117,8 +128,7 @@ class Ownership:
         await self.delivery.deliver(commit)
         counts.rows += len(commit.rows)
         counts.dead_letters += len(commit.dead_letters)
-        extent, begun = self._gathered.passed()
-        counts.took(extent, commit.events, begun)
+        self._gathered.passed(counts, commit.events)
         self._note(commit.rows, self.types, self.merger)
 
     def _note(
@@ -176,7 +186,7 @@ class Ownership:
 
     def write_rows(self, rows: Sequence[Row], changelog_offset: int | None) -> None:
         """Write rows to the local store."""
-        self._runtime.write_rows(self._tp.partition, rows, changelog_offset)
+        self._store.write_rows(self._tp.partition, rows, changelog_offset)
 
     def publish(self, thresholds: Sequence[Threshold]) -> Awaitable[None]:
         """Publish to Redis, now or later."""
@@ -185,6 +195,11 @@ class Ownership:
     async def announce(self, moved: Sequence[Threshold]) -> None:
         """Append changed thresholds to the compacted topic, in the partition of their events."""
         await self._send_thresholds([(threshold_key(t.tenant, t.path), _encode(t)) for t in moved])
+
+    async def announce_rows(self, rows: Sequence[Row]) -> None:
+        """Append to the compacted topic what rows answer, of those that are served."""
+        served = [(key, row) for key, row in rows if row and serves(self.partition, key)]
+        await self.announce([stored_threshold(key, row) for key, row in served])
 
     async def retract(self, markers: Sequence[tuple[bytes, bytes]]) -> bool:
         """Have contexts that are gone forgotten where they are served; False: Redis is away."""

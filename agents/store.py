@@ -8,9 +8,8 @@ Faust's, which takes 200 us a row and lets the last row win.
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
-from typing import Any, Final
+from collections.abc import Iterable, Iterator
+from typing import Final
 
 import faust
 import rocksdict
@@ -19,8 +18,6 @@ from faust.types import TP
 
 CHANGELOG_OFFSET: Final = b"@changelog"
 _OFFSET = struct.Struct("<Qq")
-MOST_UNWRITTEN: Final = 500
-"""Rows of a partition that wait at the most."""
 
 ROCKSDB_OPTIONS: Final = {
     # Of each partition, so small: rows are small too, and mostly held in memory by the agent, and a
@@ -31,37 +28,18 @@ ROCKSDB_OPTIONS: Final = {
 }
 
 
-@dataclass
-class _Unwritten:
-    """What waits of one partition: the last row of each key, None where it is deleted."""
-
-    rows: dict[bytes, bytes | None] = field(default_factory=dict)
-    changelog_offset: int | None = None
-
-
 class ContextStore(Store):  # type: ignore[misc]
     """RocksDB store of one table, in one log epoch."""
 
     epoch: int
-    gathers = False
-    """Whether what is written waits for `flush`, so that a row that changes again and again is
-    written once. What is lost of that with the process the changelog still has."""
-
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
-        super().__init__(*args, **kwargs)
-        self._unwritten: dict[int, _Unwritten] = {}
 
     def get_row(self, partition: int, key: bytes) -> bytes | None:
         """Return a row, or None."""
-        unwritten = self._unwritten.get(partition)
-        if unwritten is not None and key in unwritten.rows:
-            return unwritten.rows[key]
         raw: bytes | None = self._db_for_partition(partition).get(key)
         return raw
 
     def scan(self, partition: int) -> Iterator[tuple[bytes, bytes]]:
         """Yield every row of a partition."""
-        self.flush(partition)
         once = rocksdict.ReadOptions()
         once.fill_cache(False)  # else blocks of files long gone fill it
         for key, value in self._db_for_partition(partition).items(read_opt=once):
@@ -83,34 +61,8 @@ class ContextStore(Store):  # type: ignore[misc]
 
         None leaves the offset as it is: somebody else wrote in between, recovery shall look.
         """
-        unwritten = self._unwritten.setdefault(partition, _Unwritten())
-        unwritten.rows.update(rows)
-        if changelog_offset is not None:
-            unwritten.changelog_offset = changelog_offset
-        if not self.gathers or len(unwritten.rows) > MOST_UNWRITTEN:
-            self.flush(partition)
-
-    @property
-    def unwritten(self) -> bool:
-        """Whether anything waits."""
-        return bool(self._unwritten)
-
-    def flush(self, partition: int) -> None:
-        """Write what waits of a partition, with the changelog offset, in one step."""
-        unwritten = self._unwritten.pop(partition, None)
-        if unwritten is not None:
-            self._write(partition, unwritten.rows, unwritten.changelog_offset)
-
-    def flush_all(self) -> None:
-        """Write what waits of every partition."""
-        for partition in list(self._unwritten):
-            self.flush(partition)
-
-    def _write(
-        self, partition: int, rows: Mapping[bytes, bytes | None], changelog_offset: int | None
-    ) -> None:
         batch = rocksdict.WriteBatch(raw_mode=True)
-        for key, value in rows.items():
+        for key, value in rows:
             if value is None:
                 batch.delete(key)
             else:
@@ -121,7 +73,6 @@ class ContextStore(Store):  # type: ignore[misc]
 
     def held_offset(self, partition: int) -> int | None:
         """Return the changelog offset that this store holds, None under a new log epoch."""
-        self.flush(partition)
         raw = self._db_for_partition(partition).get(CHANGELOG_OFFSET)
         if raw is None:
             return None

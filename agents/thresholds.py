@@ -28,7 +28,6 @@ from agents.recovery import Recovered, recover
 from agents.refusals import RefusalGuard
 from agents.source import GroupSource
 from agents.store import ContextStore, new_table
-from delivery.commits import Row
 from delivery.intake import Intake
 from processing.answers import serves, stored_threshold
 from processing.partition import Partition
@@ -44,9 +43,6 @@ from topics.schema import Threshold
 
 log = structlog.get_logger()
 
-FLUSH_S: Final = 0.1
-"""How late rows go to the local store: they are in the changelog already, and most change again
-within that time."""
 REDIS_INTERVAL_S: Final = 1.0
 """How soon what waits for Redis is tried again, and a Redis that forgot is noticed."""
 PARTITION_BYTES: Final = 8_388_608
@@ -74,7 +70,6 @@ class ThresholdRuntime:
         self._pending = PendingThresholds()
         self._together: list[Threshold] = []
         self._publishing: asyncio.Task[None] | None = None
-        self._flushing: asyncio.Task[None] | None = None
         self.behind = False
         """Whether something waits for Redis."""
         self.share = share_of(1)
@@ -89,8 +84,6 @@ class ThresholdRuntime:
         """Take up each partition: rows restored, what may be unpublished published again."""
         if not self._tasks:
             await self.producer.start()
-            # The embedded broker's log may be gone with this process: there is no second copy.
-            self.store.gathers = self.producer.idempotent
             self._tasks = [
                 self.alive.start(),
                 asyncio.create_task(self._keep(self._watch_redis, REDIS_INTERVAL_S)),
@@ -185,7 +178,6 @@ class ThresholdRuntime:
         """Finish the steps in flight; let go of the partitions."""
         owned, self._owned = self._owned, {}
         await asyncio.gather(*(each.lane.close() for each in owned.values()))
-        self.store.flush_all()
 
     async def close(self) -> None:
         """Finish the steps in flight, try once more what waits for Redis, disconnect."""
@@ -232,19 +224,6 @@ class ThresholdRuntime:
         except ConnectionError:
             return False
         return not self.behind
-
-    def write_rows(self, partition: int, rows: Sequence[Row], changelog_offset: int | None) -> None:
-        """Write rows to the local store, now or soon."""
-        self.store.write_rows(partition, rows, changelog_offset)
-        if self.store.unwritten and (self._flushing is None or self._flushing.done()):
-            self._flushing = asyncio.create_task(self._flush())
-
-    async def _flush(self) -> None:
-        try:
-            await asyncio.sleep(FLUSH_S)
-            self.store.flush_all()
-        except Exception as error:
-            end_process("flush", error)
 
     async def _keep(self, work: Any, interval_s: float) -> None:
         """Do `work` every so often; an error in it ends the process."""

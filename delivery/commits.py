@@ -62,6 +62,10 @@ class Outlets(Protocol):
         """Append to the compacted topic of thresholds."""
         ...
 
+    async def announce_rows(self, rows: Sequence[Row], /) -> None:
+        """Append to it what rows answer."""
+        ...
+
     async def retract(self, markers: Sequence[tuple[bytes, bytes]], /) -> bool:
         """Have deleted rows forgotten where they are served; return False where that must wait."""
         ...
@@ -79,16 +83,24 @@ class Delivery:
         self.complete_from = complete_from
         """The changelog holds every row from this offset on: who has none need not read before."""
         self.under_way: Sequence[Threshold] = ()
-        """What is being published of rows that the local store may not have yet."""
+        """What was published of rows that the local store may not have yet."""
         self._outlets = outlets
         self._next = next_changelog
         self._ahead = (-1, -1)
+        self._newer: dict[bytes, tuple[int, int]] = {}
+        """Versions of rows that others appended, which ours have not come to yet."""
         self._one_at_a_time = asyncio.Lock()
+
+    async def publish(self, thresholds: Sequence[Threshold]) -> None:
+        """Publish thresholds whose rows come with a later commit; why it may is said there."""
+        if self._outlets.current():
+            self.under_way = [*self.under_way, *thresholds]
+            await self._outlets.publish(thresholds)
 
     async def deliver(self, commit: Commit) -> None:
         """Make a commit take effect. An exception leaves it to the next owner, whole.
 
-        Thresholds are published while the rows are on their way: they follow from the log, so
+        Thresholds are published before the rows are in: they follow from the log, so
         whoever applies these records again, because the rows did not arrive, publishes the same or
         what is newer. Only what has moved since the last commit is announced, so that waits.
         """
@@ -98,7 +110,7 @@ class Delivery:
                 await outlets.send_dead_letters(commit.dead_letters)
             if not outlets.current():
                 return
-            self.under_way = commit.thresholds
+            self.under_way = [*self.under_way, *commit.thresholds]
             published = outlets.publish(commit.thresholds)
             appended = await self._append(commit.rows)
             if appended and commit.moved:
@@ -112,7 +124,7 @@ class Delivery:
         """Append our rows of `keys` again: stale ones were found after them in the changelog."""
         async with self._one_at_a_time:
             ours = [(key, row) for key in keys if (row := self._outlets.get_row(key)) is not None]
-            await self._append_again(ours)
+            await self._answer(ours)
 
     async def check_changelog(self, end: int) -> None:
         """Look at what others appended since our last step, `end` being the changelog's end."""
@@ -121,7 +133,7 @@ class Delivery:
                 return
             better = await self._better(self._next, end)
             self._next = end
-            if self._outlets.current() and await self._append_again(better):
+            if self._outlets.current() and await self._answer(better):
                 self._write((), self._next - 1)
 
     async def rewrite(self, pieces: AsyncIterable[Iterable[bytes]]) -> None:
@@ -155,6 +167,18 @@ class Delivery:
             await self._append_again([(key, None) for key, _row in still])
             return True
 
+    async def _answer(self, rows: Sequence[Row]) -> bool:
+        """Append our rows that stale ones followed; return whether all are in.
+
+        Whoever appended those has announced what they answer, or will; we only announce what has
+        moved since our last commit, which may be nothing. So what ours answer is said again.
+        """
+        if not await self._append_again(rows):
+            return False
+        if rows:
+            await self._outlets.announce_rows(rows)
+        return True
+
     async def _append_again(self, rows: Sequence[Row]) -> bool:
         """Append rows that are no commit, bit by bit; return whether all are in."""
         for begin in range(0, len(rows), ROWS_AT_ONCE):
@@ -177,12 +201,23 @@ class Delivery:
         begin, self._next = self._next, last + 1
         if first == begin:
             self._write(rows, last)
-            return True
-        outlets.write_rows(rows, None)
-        if not await self._append_again(await self._better(begin, first)):
-            return False
-        self._write((), self._next - 1)
+        else:
+            outlets.write_rows(rows, None)
+            if not await self._answer(await self._better(begin, first)):
+                return False
+            self._write((), self._next - 1)
+        if self._newer:
+            await self._catch_up(rows)
         return True
+
+    async def _catch_up(self, rows: Sequence[Row]) -> None:
+        """Announce rows of ours that others had before us; see `_answer`."""
+        newer = self._newer
+        ours = [(k, row) for k, row in rows if row and k in newer and version(row) >= newer[k]]
+        for key, _row in ours:
+            del newer[key]
+        if ours:
+            await self._outlets.announce_rows(ours)
 
     def _write(self, rows: Sequence[Row], changelog_offset: int) -> None:
         """Write rows to the local store, and the offset unless it would pass over newer rows.
@@ -216,6 +251,8 @@ class Delivery:
             ours = answer(outlets.get_row(key), row, reached)
             if ours is not None:
                 rows.append((key, ours))
+            elif row is not None and version(row) > reached:
+                self._newer[key] = version(row)
         log.warning("changelog.foreign", begin=begin, end=end, mended=len(rows))
         return rows
 

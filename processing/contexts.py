@@ -70,6 +70,8 @@ class Contexts:
         self._contexts: dict[bytes, Context] = {}
         self._touched: dict[bytes, Context | int] = {}
         """What changed since the last `drain`: contexts, and the offsets at which others went."""
+        self._unanswered: dict[bytes, Context | int] = {}
+        """The same since the last `answers`, or `drain`."""
         self._residence = Residence(rules.idle_ms, rules.most_contexts)
         self.new: list[Context] = []
         """Those without a row yet: where an outcome makes any, `bound` is to be called."""
@@ -175,7 +177,7 @@ class Contexts:
         self._touched_chains.append(chain)
         for _policy, contexts in chain.groups:
             for context in contexts:
-                self._touched[context.key] = context
+                self._touched[context.key] = self._unanswered[context.key] = context
 
     def settle(self) -> None:
         """Have contexts learn what they were told."""
@@ -232,7 +234,7 @@ class Contexts:
             numbers.counts = restored(each.outcomes, each.speculated, each.hits, ())
             numbers.at = max(numbers.at, at if above is None else min(at, above.numbers.at))
             context.offset = offset
-            self._touched[context.key] = context
+            self._touched[context.key] = self._unanswered[context.key] = context
 
     def _seeded(self, tenant: str, seeds: Sequence[Seeded], place: int) -> tuple[Policy, State]:
         """Return who learns in a context to be seeded, and the state. Raises `ValueError`."""
@@ -269,7 +271,7 @@ class Contexts:
                 # No other chain holds it: those that end below it have gone before.
                 self.chains.pop(context.chain.place, None)
                 self._held.pop(context.chain.place, None)
-            self._touched[key] = offset
+            self._touched[key] = self._unanswered[key] = offset
             self._longest_key = max(self._longest_key, len(key))
             count += 1
         return count
@@ -344,33 +346,40 @@ class Contexts:
         """Return the bytes of so many rows, at the most."""
         return rows * (self._longest_key + self._longest_state + _ROW_BYTES)
 
-    def drain(self) -> tuple[list[tuple[bytes, bytes]], list[Threshold], list[Threshold]]:
-        """Return what changed: rows, their thresholds, and those thresholds that moved."""
-        rows, thresholds, moved = [], [], []
+    def answers(self) -> dict[bytes, Threshold]:
+        """Return, by key, the thresholds of what changed since the last `answers`, or `drain`."""
         self.settle()
         self._drain_chains()
+        found = {key: self._answer(key, each) for key, each in self._unanswered.items()}
+        self._unanswered.clear()
+        return found
+
+    def _answer(self, key: bytes, touched: Context | int) -> Threshold:
+        if isinstance(touched, int):
+            return stored_threshold(key, deleted(self._epoch, touched))
+        return answer(
+            touched.tenant, touched.path, (self._epoch, touched.offset), touched.policy,
+            touched.learner, touched.thresholds(), touched.numbers,
+        )  # fmt: skip
+
+    def drain(self) -> tuple[list[tuple[bytes, bytes]], list[Threshold], list[Threshold]]:
+        """Return what changed: rows, what `answers` would, and the thresholds that moved."""
+        rows, moved, found = [], [], self.answers()
         for key, touched in self._touched.items():
             if isinstance(touched, int):
-                marker = deleted(self._epoch, touched)
-                rows.append((key, marker))
-                moved.append(stored_threshold(key, marker))
-                thresholds.append(moved[-1])
-                continue
-            rows.append((key, touched.row(self._epoch)))
-            record = answer(
-                touched.tenant, touched.path, (self._epoch, touched.offset), touched.policy,
-                touched.learner, touched.thresholds(), touched.numbers,
-            )  # fmt: skip
-            thresholds.append(record)
-            if (served := touched.thresholds()) != touched.served:
+                rows.append((key, deleted(self._epoch, touched)))
+            else:
+                rows.append((key, touched.row(self._epoch)))
+                if (served := touched.thresholds()) == touched.served:
+                    continue
                 touched.served = served
-                moved.append(record)
+            moved.append(found.get(key) or self._answer(key, touched))
         self._touched.clear()
         if len(self._contexts) > CACHE_LIMIT or len(self.chains) > CACHE_LIMIT:
             self._contexts.clear()
             self.chains.clear()
             self._held.clear()
-        return rows, thresholds, moved
+        return rows, list(found.values()), moved
 
     def _drain_chains(self) -> None:
         for chain in self._touched_chains:

@@ -68,8 +68,9 @@ class Commit:
     """Everything that one step changes, to be delivered in this order.
 
     `rows`: for the changelog (one record batch, the partition's row last) and then the local
-    store. `thresholds`: every touched context, for Redis; `moved`: those whose
-    answer changed, for the compacted topic. `end`: the next offset to apply.
+    store. `thresholds`: every context touched since `Partition.answers`, for Redis; `moved`: those
+    whose answer changed since the last commit, for the compacted topic. `end`: the next offset to
+    apply.
     """
 
     end: int
@@ -265,9 +266,12 @@ class Partition(Runs):
         return self._gathered > COMMIT_BYTES
 
     def gathers(self) -> bool:
-        """Return whether the next commit is the better for more records, if there are any."""
-        size = self._gathered
-        return GATHER_EACH * self._events < size < GATHER_BYTES and not self._letters
+        """Return whether the next commit has room for more records. A refusal waits for nothing."""
+        return self._gathered < GATHER_BYTES and not self._letters
+
+    def well_filled(self) -> bool:
+        """Return whether the next commit has many events for each of its rows."""
+        return self._gathered <= GATHER_EACH * self._events
 
     def _letter(
         self, batch: RecordBatch, position: int, event: EventFields, reason: str
@@ -279,6 +283,10 @@ class Partition(Runs):
         """Return why no state may come of this event here: two owners of a key would differ."""
         right = owner(event.tenant, event.workflow_type, self._partitions)
         return f"its key belongs to partition {right}; produce with key tenant 0x1f workflow"
+
+    def answers(self) -> list[Threshold]:
+        """Return what contexts answer that changed since the last call, or the last commit."""
+        return list(self._contexts.answers().values())
 
     def commit(self) -> Commit:
         """Return what changed since the last commit."""

@@ -228,15 +228,14 @@ def test_close_does_not_wait_for_ever() -> None:
 
 
 def test_a_step_that_waits_for_more_gets_it_or_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(lanes, "MORE_S", 0.02)
     monkeypatch.setattr(lanes, "MAX_STEP_BYTES", 1)
 
     async def body() -> None:
         steps: list[list[int]] = []
 
-        async def handle(batches: list[tuple[TP, RecordBatch]]) -> bool:
+        async def handle(batches: list[tuple[TP, RecordBatch]]) -> float | None:
             steps.append([batch.begin for _tp, batch in batches])
-            return bool(batches)
+            return 0.02 if batches else None
 
         lane = Lane("test", handle)
         await lane.put(AT, batch(0))
@@ -255,10 +254,10 @@ def test_a_step_that_waits_for_more_is_finished_when_the_lane_closes() -> None:
     async def body() -> None:
         steps: list[list[int]] = []
 
-        async def handle(batches: list[tuple[TP, RecordBatch]]) -> bool:
+        async def handle(batches: list[tuple[TP, RecordBatch]]) -> float | None:
             await asyncio.sleep(0)
             steps.append([batch.begin for _tp, batch in batches])
-            return bool(batches)
+            return SOON_S if batches else None
 
         lane = Lane("test", handle)
         await lane.put(AT, batch(0))

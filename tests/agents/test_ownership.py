@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -21,6 +21,7 @@ from processing.records import RecordBatch
 from processing.refusals import RefusalLimits
 from processing.rules import Rules
 from tests.processing.building import EPOCH, NOW, TD, Table, fetch, judged, run
+from topics.schema import Threshold
 
 AT = TP("t", 0)
 TYPES = ("answer", "plan", "refund")
@@ -96,17 +97,24 @@ async def until(condition: Callable[[], bool]) -> None:
         await asyncio.sleep(0)
 
 
-def delivered(steps: Steps) -> list[Commit]:
-    """Return what a partition delivers that is taken through some steps, and then closed."""
+def delivered(steps: Steps, published: list[Threshold] | None = None) -> list[Commit]:
+    """Return what a partition delivers that is taken through some steps, and then closed.
+
+    `published`: takes what is published ahead of it.
+    """
     commits: list[Commit] = []
 
     async def deliver(commit: Commit) -> None:
         commits.append(commit)
 
+    async def publish(thresholds: Sequence[Threshold]) -> None:
+        assert published is not None, "a backlog's is overtaken at once"
+        published.extend(thresholds)
+
     async def body() -> None:
         owned = Ownership(AT, runtime(Store({})), 0)
         owned._runtime.guard.open(AT, 0)
-        owned.delivery = SimpleNamespace(deliver=deliver)  # type: ignore[assignment]
+        owned.delivery = SimpleNamespace(deliver=deliver, publish=publish)  # type: ignore[assignment]
         await steps(owned, commits)
         await owned.lane.close()
 
@@ -123,8 +131,8 @@ def test_a_commit_takes_in_more_of_a_backlog() -> None:
             await until(lambda: owned.core.watermark == begin)  # noqa: B023 - awaited here
             assert not commits
             assert not owned.lane.idle, "its offset may not be committed"
-        await owned.lane.put(AT, backlog(3, judged(), behind=0))
-        await until(lambda: owned.lane.idle)
+        await owned.lane.put(AT, backlog(3, judged()))
+        await until(lambda: owned.lane.idle)  # nothing more comes after all
         counts = owned._runtime.counts
         assert (counts.batches, counts.records, counts.events) == (1, 4, 4)
 
@@ -133,6 +141,28 @@ def test_a_commit_takes_in_more_of_a_backlog() -> None:
     together, whole = run(*(judged(workflow_type=each) for each in TYPES), judged())
     assert dict(commit.rows).keys() == together.keys()
     assert len(commit.thresholds) == len(whole.thresholds)
+
+
+def test_what_comes_by_and_by_is_published_at_once_and_its_rows_follow() -> None:
+    published: list[Threshold] = []
+
+    async def steps(owned: Ownership, commits: list[Commit]) -> None:
+        for begin in range(3):
+            await owned.lane.put(AT, backlog(begin, judged(), behind=0))
+            await until(lambda: len(published) == 2 * (begin + 1))  # noqa: B023 - awaited here
+            assert published[-1].offset == begin
+            assert not commits
+            assert not owned.lane.idle, "its offset may not be committed"
+        counts = owned._runtime.counts
+        assert (sum(counts.delay.counts), counts.batches) == (3, 0)
+        await until(lambda: owned.lane.idle)
+        assert (sum(counts.delay.counts), counts.batches, counts.records) == (3, 1, 3)
+
+    (commit,) = delivered(steps, published)
+    assert (commit.end, commit.events, commit.thresholds) == (3, 3, [])
+    together, whole = run(judged(), judged(), judged())
+    assert dict(commit.rows) == together
+    assert commit.moved == whole.moved
 
 
 def test_what_has_gathered_is_delivered_when_the_partition_is_let_go() -> None:

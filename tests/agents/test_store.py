@@ -12,7 +12,7 @@ from faust.types import TP
 
 from agents import recovery
 from agents.recovery import Restoring
-from agents.store import MOST_UNWRITTEN, ContextStore, new_table
+from agents.store import ContextStore, new_table
 from processing.rows import deleted, with_version
 from topics.catalogue import CHANGELOG, CONTEXTS_TABLE
 
@@ -114,57 +114,6 @@ def test_it_survives_being_opened_again(opened: Open) -> None:
     again = opened()
     assert list(again.scan(P)) == [(b"a", b"1")]
     assert again.held_offset(P) == 4
-
-
-def written(store: ContextStore) -> dict[bytes, bytes]:
-    """Return what RocksDB itself has of the partition."""
-    return {k: v for k, v in store._db_for_partition(P).items() if not k.startswith(b"@")}
-
-
-def test_rows_that_are_gathered_are_read_before_they_are_written(opened: Open) -> None:
-    store = opened()
-    store.write_rows(P, [(b"a", b"1"), (b"gone", b"1")], 3)
-    store.gathers = True
-    store.write_rows(P, [(b"a", b"2"), (b"b", b"1")], 5)
-    store.write_rows(P, [(b"b", b"2"), (b"gone", None)], 8)
-    assert store.unwritten
-    assert written(store) == {b"a": b"1", b"gone": b"1"}
-    assert [store.get_row(P, key) for key in (b"a", b"b", b"gone")] == [b"2", b"2", None]
-    store.flush_all()
-    assert not store.unwritten
-    assert written(store) == {b"a": b"2", b"b": b"2"}
-    assert store.held_offset(P) == 8
-
-
-def test_who_scans_or_asks_how_far_it_came_has_gathered_rows_written(opened: Open) -> None:
-    store = opened()
-    store.gathers = True
-    store.write_rows(P, [(b"a", b"1")], 3)
-    assert list(store.scan(P)) == [(b"a", b"1")]
-    store.write_rows(P, [(b"a", b"2")], 4)
-    store.write_rows(P, [(b"b", b"2")], None)
-    assert store.held_offset(P) == 4
-    assert written(store) == {b"a": b"2", b"b": b"2"}
-
-
-def test_what_was_gathered_and_not_written_is_lost_with_its_offset(opened: Open) -> None:
-    store = opened()
-    store.write_rows(P, [(b"a", b"1")], 3)
-    store.gathers = True
-    store.write_rows(P, [(b"a", b"2")], 4)
-    del store
-    again = opened()
-    assert (again.get_row(P, b"a"), again.held_offset(P)) == (b"1", 3)
-
-
-def test_only_so_many_rows_are_gathered(opened: Open) -> None:
-    store = opened()
-    store.gathers = True
-    store.write_rows(P, [(b"%d" % number, b"1") for number in range(MOST_UNWRITTEN)], 1)
-    assert store.unwritten
-    store.write_rows(P, [(b"one more", b"1")], 2)
-    assert not store.unwritten
-    assert len(written(store)) == MOST_UNWRITTEN + 1
 
 
 def row(offset: int, body: bytes = b"body", epoch: int = 5) -> bytes:

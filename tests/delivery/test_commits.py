@@ -41,6 +41,29 @@ def test_the_order_of_effects() -> None:
     assert (world.table[b"a"], world.held) == (row(3), 1)
 
 
+def test_what_is_published_ahead_of_its_rows_is_under_way_until_they_are_stored() -> None:
+    world = World()
+    delivery = Delivery(world, 0)
+    ahead = stored_threshold(context_key("acme", "workflow_type=a"), deleted(EPOCH, 2))
+    with_rows = stored_threshold(context_key("acme", "workflow_type=b"), deleted(EPOCH, 3))
+    run(delivery.publish([ahead]))
+    assert (world.happened, delivery.under_way) == (["redis"], [ahead])
+    last = commit(4, a=row(3))
+    last.thresholds.append(with_rows)
+    seen: list[object] = []
+    world.before_send = lambda: seen.extend(delivery.under_way)
+    run(delivery.deliver(last))
+    assert (seen, delivery.under_way) == ([ahead, with_rows], ())
+
+
+def test_who_lost_the_partition_publishes_nothing_ahead() -> None:
+    world = World()
+    world.owned = False
+    delivery = Delivery(world, 0)
+    run(delivery.publish([stored_threshold(b"cacme\x1fworkflow_type=a", deleted(EPOCH, 2))]))
+    assert (world.happened, delivery.under_way) == ([], ())
+
+
 def test_what_did_not_move_is_published_and_not_announced() -> None:
     world = World()
     run(Delivery(world, 0).deliver(commit(4, a=row(3))))
@@ -86,6 +109,22 @@ def test_a_stale_row_in_between_is_answered_with_ours() -> None:
     assert kept[b"ahead"] == row(40), "of an owner that was ahead of us: we shall get there"
     assert b"ahead" not in world.table
     assert world.held == 3, "a recovery from here would otherwise miss what we do not have yet"
+    assert b"a" in world.announced_again, "whoever appended the stale row announced it, too"
+    assert b"ahead" not in world.announced_again
+
+
+def test_where_another_was_ahead_ours_is_announced_once_it_is_as_new() -> None:
+    """What moved there and back between two commits of ours moved once for whoever saw both."""
+    world = World()
+    delivery = Delivery(world, 0)
+    world.log.append((b"a", row(8)))
+    run(delivery.deliver(commit(6, a=row(5))))
+    assert world.announced_again == []
+    run(delivery.deliver(commit(8, a=row(7))))
+    assert world.announced_again == [], "it is not yet as new"
+    run(delivery.deliver(commit(10, a=row(9))))
+    run(delivery.deliver(commit(12, a=row(11))))
+    assert world.announced_again == [b"a"]
 
 
 def test_a_stale_row_at_the_end_is_found_without_another_commit() -> None:

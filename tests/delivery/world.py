@@ -19,6 +19,7 @@ class World:
         self.held: int | None = None
         self.complete_from = 0
         self.happened: list[str] = []
+        self.announced_again: list[bytes] = []
         self.owned = self.redis_is_there = True
         self.before_send: Callable[[], None] = lambda: None
         self.after_send: Callable[[], None] = lambda: None
@@ -62,6 +63,10 @@ class World:
 
     async def announce(self, _moved: Sequence[Threshold]) -> None:
         self.happened.append("topic")
+
+    async def announce_rows(self, rows: Sequence[Row]) -> None:
+        self.happened.append("topic again")
+        self.announced_again += [key for key, _row in rows]
 
     async def retract(self, _markers: Sequence[tuple[bytes, bytes]]) -> bool:
         self.happened.append("retracted")

@@ -43,21 +43,17 @@ class Store(ContextStore):
     def __init__(self, disk: Disk, epoch: int, process: Process | None = None) -> None:
         self.epoch = epoch
         self._disk, self._process = disk, process
-        self._unwritten = {}
 
-    def _db_for_partition(self, partition: int) -> dict[bytes, bytes]:
-        return self._disk.rows.setdefault(partition, {})
+    def get_row(self, partition: int, key: bytes) -> bytes | None:
+        return self._disk.rows.get(partition, {}).get(key)
 
     def scan(self, partition: int) -> Iterator[tuple[bytes, bytes]]:
-        self.flush(partition)
-        yield from sorted(self._db_for_partition(partition).items())
+        yield from sorted(self._disk.rows.get(partition, {}).items())
 
-    def _write(
-        self, partition: int, rows: Mapping[bytes, bytes | None], changelog_offset: int | None
-    ) -> None:
+    def write_rows(self, partition: int, rows: Iterable[Row], changelog_offset: int | None) -> None:
         def write() -> None:
-            held = self._db_for_partition(partition)
-            for key, row in rows.items():
+            held = self._disk.rows.setdefault(partition, {})
+            for key, row in rows:
                 if row is None:
                     held.pop(key, None)
                 else:
@@ -71,7 +67,6 @@ class Store(ContextStore):
             self._process.do("store.write", write, StoreFailed)
 
     def held_offset(self, partition: int) -> int | None:
-        self.flush(partition)
         epoch, offset = self._disk.held.get(partition, (-1, -1))
         return offset if epoch == self.epoch else None
 

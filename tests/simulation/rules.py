@@ -131,6 +131,15 @@ def answer_stale_rows() -> Patches:
     return patch.multiple(Delivery, _better=better, mend=mend)
 
 
+def announce_after_others() -> Patches:
+    """Where another owner's rows are answered, what they answer is announced too."""
+
+    async def announce_rows(self: Ownership, rows: Sequence[Row]) -> None:
+        return
+
+    return patch.object(Ownership, "announce_rows", announce_rows)
+
+
 def offset_behind_newer_rows() -> Patches:
     """The local store's changelog offset does not pass over newer rows of another owner."""
 
@@ -318,7 +327,8 @@ RULES: dict[str, Callable[[], Patches]] = {
     for rule in (
         spool_positions, one_record_batch, higher_offset_wins, publish_on_opening,
         hold_back_while_redis_is_away, gap_seek, holes_fetched_again, write_after_acknowledgement,
-        epoch_in_the_version, version_in_redis, answer_stale_rows, offset_behind_newer_rows,
+        epoch_in_the_version, version_in_redis, answer_stale_rows,
+        announce_after_others, offset_behind_newer_rows,
         generation_check, stall_check, skip_what_was_applied, begin_after_the_watermark,
         offsets_in_the_transaction, offsets_after_the_transaction, unique_key, dead_letters_first,
         dead_letters_before_the_transaction, notice_a_forgetful_redis, mark_while_publishing,

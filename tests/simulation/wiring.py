@@ -13,6 +13,7 @@ from unittest.mock import patch
 
 import agents.adoption
 import agents.defaults
+import agents.gathering
 import agents.lane
 import agents.ownership
 import agents.recovery
@@ -42,6 +43,9 @@ REWRITE_AFTER = 40
 
 TAKEN_AT_ONCE = 400
 """Bytes of the rows of one commit of a rebuild: several make a table; 2 MB in earnest."""
+
+GATHERED_S = 6.0
+"""How long a commit takes in more: as long as several messages are under way; .1 s in earnest."""
 
 answered = lru_cache(maxsize=4096)(stored_threshold)
 """What a row answers, worked out once: it depends on the row alone, and is asked at each opening,
@@ -101,6 +105,7 @@ def simulated() -> Iterator[None]:
         (agents.sink, {
             "BatchProducer": clients.Producer, "end_process": end_process, "log": _Log(),
         }),
+        (agents.gathering, {"LONGEST_S": GATHERED_S, "MORE_S": GATHERED_S}),
         (agents.lane, {"end_process": end_process, "log": _Log()}),
         (agents.sweeper, {"log": _Log(), "SWEEP_S": SWEEP_S}),
         (agents.adoption, {"log": _Log()}),

@@ -1,0 +1,60 @@
+"""What contexts answer may be asked for at any time: no commit is another for it."""
+
+from __future__ import annotations
+
+from typing import Any
+from unittest.mock import patch
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from headstart.contexts import DEFAULT_PATH
+from processing import lessons as lessons_module
+from processing.partition import Commit, Partition
+from processing.rules import Rules
+from tests.processing.mixtures import EPOCH, PARTITIONS, batches, rules_of
+from topics.schema import Threshold
+
+Said = dict[tuple[str, str], Threshold]
+"""The newest threshold of each context."""
+
+
+def taken_in(log: Any, rules: Rules, every: int, *, ask: bool) -> tuple[list[Commit], list[Said]]:
+    """Apply a log, a commit after every so many steps; return them, and what was said by each."""
+    table: dict[bytes, bytes] = {}
+    core = Partition(0, PARTITIONS, EPOCH, rules, table.get)
+    found, said = list[Commit](), [Said()]
+    steps = 0
+    for batch in log:
+        position = 0
+        while position < len(batch):
+            position = core.apply(batch, position)
+            steps += 1
+            if ask:
+                said[-1] |= {(each.tenant, each.path): each for each in core.answers()}
+                assert not core.answers(), "once"
+            if steps % every == 0:
+                found.append(core.commit())
+                table.update(found[-1].rows)
+                said[-1] |= {(each.tenant, each.path): each for each in found[-1].thresholds}
+                said.append({})
+    return found, said
+
+
+@pytest.mark.parametrize("policy", ["ema", "hedge", "hops", "meta"])
+@settings(max_examples=25)
+@given(seed=st.integers(0, 10**9), every=st.sampled_from([1, 2, 5]), interpreted=st.booleans())
+def test_asking_in_between_changes_no_commit(
+    compiled: Any, policy: str, seed: int, every: int, interpreted: bool
+) -> None:
+    log, rules = batches(seed, 100), rules_of(seed, policy)
+    with patch.object(lessons_module, "machine_code", lambda: None if interpreted else compiled):
+        asked, said = taken_in(log, rules, every, ask=True)
+        left_alone, wanted = taken_in(log, rules, every, ask=False)
+    assert [(c.rows, c.moved, c.end, c.dead_letters) for c in asked] == [
+        (c.rows, c.moved, c.end, c.dead_letters) for c in left_alone
+    ]
+    assert said[: len(asked)] == wanted[: len(asked)]
+    again = {each.path for commit in asked for each in commit.thresholds}
+    assert again <= {DEFAULT_PATH}, "what was said is not published again"
