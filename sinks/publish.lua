@@ -1,44 +1,53 @@
 -- Writes thresholds where they are newer, and announces them by tenant and workflow type.
--- KEYS: the hashes, each also a channel. ARGV[1]: a list as MessagePack, in groups of five: the number
--- of the hash among KEYS, path, value (JSON), epoch, offset. Returns how many fields were written.
+-- KEYS: the hashes, each also a channel. ARGV[1]: MessagePack, for each of KEYS a list in groups of five:
+-- path, epoch, offset, the value with its path in it (JSON), and the place in that from which on the
+-- value itself goes, its opening brace left out. Returns how many fields were written.
 -- The version is (epoch, offset), compared as two integers; Lua's numbers are exact to 2^53, far
 -- beyond both.
 
--- Whether (epoch, offset) is higher than the version of a stored value; a corrupt value has none.
--- What we write has the version in a row, and only numbers before: to decode all of it for that
--- would cost a third of the whole.
-local function newer(stored, epoch, offset)
-  if not stored then return true end
-  local known_epoch, known_offset = string.match(stored, '^{[^{[]-"epoch":(%d+),"offset":(%d+)[,}]')
-  known_epoch, known_offset = tonumber(known_epoch), tonumber(known_offset)
-  if not known_epoch then
-    local ok, value = pcall(cjson.decode, stored)
-    if not ok or type(value) ~= 'table' then return true end
-    known_epoch, known_offset = value['epoch'], value['offset']
-    if type(known_epoch) ~= 'number' or type(known_offset) ~= 'number' then return true end
-  end
-  if epoch ~= known_epoch then return epoch > known_epoch end
-  return offset > known_offset
+-- The version of a stored value; a corrupt one has none. What we write has the version in a row, and
+-- only numbers before: to decode all of it for that would cost a third of the whole.
+local function version_of(stored)
+  if not stored then return nil end
+  local epoch, offset = string.match(stored, '^{[^{[]-"epoch":(%d+),"offset":(%d+)[,}]')
+  epoch, offset = tonumber(epoch), tonumber(offset)
+  if epoch then return epoch, offset end
+  local ok, value = pcall(cjson.decode, stored)
+  if not ok or type(value) ~= 'table' then return nil end
+  epoch, offset = value['epoch'], value['offset']
+  if type(epoch) == 'number' and type(offset) == 'number' then return epoch, offset end
 end
 
-local given, written, count, failed = cmsgpack.unpack(ARGV[1]), {}, 0, nil
-for i = 1, #given, 5 do
-  local number, path, value = given[i], given[i + 1], given[i + 2]
-  local key = KEYS[number]
-  local stored = redis.pcall('HGET', key, path)
-  if type(stored) == 'table' then
+local total, failed = 0, nil
+for number, given in ipairs(cmsgpack.unpack(ARGV[1])) do
+  local paths, place = {}, {}
+  for i = 1, #given, 5 do
+    if not place[given[i]] then
+      paths[#paths + 1] = given[i]
+      place[given[i]] = #paths
+    end
+  end
+  local stored = redis.pcall('HMGET', KEYS[number], unpack(paths))
+  if stored['err'] then
     failed = stored -- of this hash only: the others are written and announced all the same
-  elseif newer(stored, given[i + 3], given[i + 4]) then
-    redis.call('HSET', key, path, value)
-    written[number] = written[number] or {}
-    -- the value with its path: {"path":...,<the rest>
-    table.insert(written[number], '{"path":' .. cjson.encode(path) .. ',' .. string.sub(value, 2))
-    count = count + 1
+  else
+    local epochs, offsets, fields, written = {}, {}, {}, {}
+    for at = 1, #paths do epochs[at], offsets[at] = version_of(stored[at]) end
+    for i = 1, #given, 5 do
+      local at, epoch, offset = place[given[i]], given[i + 1], given[i + 2]
+      local known = epochs[at]
+      if not known or epoch > known or (epoch == known and offset > offsets[at]) then
+        epochs[at], offsets[at] = epoch, offset
+        fields[#fields + 1] = given[i]
+        fields[#fields + 1] = '{' .. string.sub(given[i + 3], given[i + 4])
+        written[#written + 1] = given[i + 3]
+      end
+    end
+    if #written > 0 then
+      redis.call('HSET', KEYS[number], unpack(fields))
+      redis.call('PUBLISH', KEYS[number], '[' .. table.concat(written, ',') .. ']')
+      total = total + #written
+    end
   end
 end
-for number = 1, #KEYS do
-  if written[number] then
-    redis.call('PUBLISH', KEYS[number], '[' .. table.concat(written[number], ',') .. ']')
-  end
-end
-return failed or count
+return failed or total

@@ -15,12 +15,11 @@ from pathlib import Path
 from typing import Any, Final, Self
 
 import msgspec
-from msgspec import UNSET
 from redis.exceptions import NoScriptError, RedisError
 
 from headstart.contexts import redis_key
 from sinks.connections import RedisUnreachable, connect_redis
-from topics.schema import Counts, Deviation, Threshold
+from topics.schema import Threshold
 
 MAX_CALL: Final = 100
 """Most thresholds in one script call: Redis serves nobody else while a script runs. A call for
@@ -34,53 +33,41 @@ _SHA: Final = hashlib.sha1(_SCRIPT.encode(), usedforsecurity=False).hexdigest()
 
 
 Call = tuple[list[str], bytes]
-"""Keys, and of each threshold the number of its key and four more; these packed as one argument,
-because redis-py takes a microsecond for every argument."""
+"""Keys, and what publish.lua takes of them; packed as one argument, because redis-py takes a
+microsecond for every argument."""
 _key = lru_cache(maxsize=65_536)(redis_key)
 _pack = msgspec.msgpack.Encoder().encode
-
-
-class Value(msgspec.Struct, gc=False):
-    """One field of a hash: a threshold without what key and field already name.
-
-    The version comes behind numbers only, so that publish.lua finds it without decoding the rest.
-    """
-
-    speculate: float
-    suggest: float
-    epoch: int
-    offset: int
-    outcomes: int
-    learner: str
-    at: int
-    gain: float | msgspec.UnsetType
-    cost: float | msgspec.UnsetType
-    counts: Counts | msgspec.UnsetType
-    deviation: Deviation | msgspec.UnsetType
+_encode = msgspec.json.Encoder().encode
 
 
 class Gone(msgspec.Struct):
-    """The same of a context that has gone: its version stays, so that no late writer brings it
-    back."""
+    """What is stored of a context that has gone: its version stays, so that no late writer brings
+    it back."""
 
     epoch: int
     offset: int
     deleted: bool = True
 
 
-_encode = msgspec.json.Encoder().encode
-
-
 def encode_value(t: Threshold) -> bytes:
-    """Return the JSON of one field."""
+    """Return the JSON of one field: a threshold without what key and field already name."""
+    said, begin = _announced(t)
+    return b"{" + said[begin - 1 :]
+
+
+def _announced(t: Threshold) -> tuple[bytes, int]:
+    """Return the value with its path, as JSON, and the place in it, from 1, where the rest goes on.
+
+    The version comes behind numbers only, so that publish.lua finds it without decoding the rest.
+    """
     if t.deleted:
-        return _encode(Gone(t.epoch, t.offset))
-    gain, cost = (t.gain, t.cost) if t.gain or t.cost else (UNSET, UNSET)
-    value = Value(
-        t.speculate, t.suggest, t.epoch, t.offset, t.outcomes, t.learner, t.at, gain, cost,
-        t.counts or UNSET, t.deviation or UNSET,
-    )  # fmt: skip
-    return _encode(value)
+        head = b'{"path":' + _encode(t.path) + b","
+        return head + _encode(Gone(t.epoch, t.offset))[1:], len(head) + 1
+    whole = _encode(t)
+    # No string holds a quote that is not escaped, so these are the fields.
+    path = whole.index(b',"path":') + 1
+    rest = whole.index(b',"speculate":', path) + 1
+    return b"{" + whole[path:], rest - path + 2
 
 
 class ThresholdPublisher:
@@ -160,9 +147,10 @@ def _calls(batch: Sequence[Threshold]) -> list[Call]:
 
 
 def _call(thresholds: Sequence[Threshold]) -> Call:
-    numbers: dict[str, int] = {}
-    arguments: list[Any] = []
+    of_key: dict[str, list[Any]] = {}
     for each in thresholds:
-        number = numbers.setdefault(_key(each.tenant, each.workflow_type), len(numbers) + 1)
-        arguments += (number, each.path, encode_value(each).decode(), each.epoch, each.offset)
-    return list(numbers), _pack(arguments)
+        said, begin = _announced(each)
+        of_key.setdefault(_key(each.tenant, each.workflow_type), []).extend(
+            (each.path, each.epoch, each.offset, said.decode(), begin)
+        )
+    return list(of_key), _pack(list(of_key.values()))
