@@ -17,7 +17,7 @@ from processing.dead_letters import DeadLetter
 from processing.records import RecordBatch
 from processing.refusals import Extent, RefusalState, Slice, extent
 
-LONGEST_S: Final = 0.1
+LONGEST_S: Final = 0.25
 """How long a commit takes in more: what is not committed is done again after a kill."""
 LONGEST_OF_BACKLOG_S: Final = 2.0
 """The same of a backlog."""

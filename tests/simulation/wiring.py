@@ -45,7 +45,7 @@ TAKEN_AT_ONCE = 400
 """Bytes of the rows of one commit of a rebuild: several make a table; 2 MB in earnest."""
 
 GATHERED_S = 6.0
-"""How long a commit takes in more: as long as several messages are under way; .1 s in earnest."""
+"""How long a commit takes in more: as long as several messages are under way; .25 s in earnest."""
 
 answered = lru_cache(maxsize=4096)(stored_threshold)
 """What a row answers, worked out once: it depends on the row alone, and is asked at each opening,
