@@ -62,24 +62,27 @@ class Gathered:
     def let_go(self) -> None:
         """Keep the records no longer: none of those applied until now is refused."""
         self.check(())
-        self._before = extent(self._parts, self._before)
-        self._parts = []
+        self._fold()
+
+    def _fold(self) -> None:
+        self._before, self._parts = extent(self._parts, self._before), []
 
     def check(self, letters: Sequence[DeadLetter]) -> None:
         """Raise `RefusalLimitExceeded` where, with `letters`, too much is refused."""
         self._checked = self._guard.check(self._parts, letters, self._checked)
 
     def published(self, counts: Counts) -> None:
-        """Have it counted that readers may see all that was applied until now."""
+        """Have it counted that readers may see all that was let go."""
         if self._begun is not None:
-            counts.took_effect(extent(self._parts, self._before), self._begun)
+            counts.took_effect(self._before, self._begun)
             self._begun = None
 
     def passed(self, counts: Counts, events: int) -> None:
         """Note, and have it counted, that all of it is committed, which held so many events."""
         self._guard.passed(self._checked)
+        self._fold()
         self.published(counts)
-        counts.took(extent(self._parts, self._before), events)
+        counts.took(self._before, events)
         self._begin()
 
 

@@ -107,7 +107,7 @@ class Health:
 
     async def _tell(self) -> None:
         self._look()
-        # In a thread: a file that takes another one's place may take a busy disk 60 ms.
+        # In a thread: a file that takes another one's place may take a busy disk 15 ms.
         await asyncio.to_thread(self._write)
 
     async def _probe(self) -> None:

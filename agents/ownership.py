@@ -16,7 +16,7 @@ from agents.pacing import paced
 from agents.takeover import take_over
 from delivery.commits import Delivery, Row
 from headstart.contexts import threshold_key
-from processing.answers import serves, stored_threshold
+from processing.answers import stored_threshold
 from processing.dead_letters import DeadLetter
 from processing.merging import Merger, TypesKnown
 from processing.partition import Partition
@@ -196,10 +196,9 @@ class Ownership:
         """Append changed thresholds to the compacted topic, in the partition of their events."""
         await self._send_thresholds([(threshold_key(t.tenant, t.path), _encode(t)) for t in moved])
 
-    async def announce_rows(self, rows: Sequence[Row]) -> None:
+    async def announce_rows(self, rows: Sequence[tuple[bytes, bytes]]) -> None:
         """Append to the compacted topic what rows answer, of those that are served."""
-        served = [(key, row) for key, row in rows if row and serves(self.partition, key)]
-        await self.announce([stored_threshold(key, row) for key, row in served])
+        await self.announce(self._runtime.stored(self.partition, rows))
 
     async def retract(self, markers: Sequence[tuple[bytes, bytes]]) -> bool:
         """Have contexts that are gone forgotten where they are served; False: Redis is away."""

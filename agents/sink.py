@@ -186,8 +186,9 @@ class SinkRuntime:
         self._parts, self._letters, self._unpacked = parts, [], unpacked
         await store_batches(batches, unpacked, self._plan.group, self)
         self._guard.passed(self._checked)
-        self.counts.took(extent(parts), len(unpacked.lines))
-        self.counts.took_effect(extent(parts), begun)
+        stored = extent(parts)
+        self.counts.took(stored, len(unpacked.lines))
+        self.counts.took_effect(stored, begun)
 
     async def send_dead_letters(self, letters: Sequence[DeadLetter]) -> None:
         """Send dead letters, unless too much is refused; see `StoreOutlets`."""

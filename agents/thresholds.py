@@ -116,7 +116,7 @@ class ThresholdRuntime:
         oldest = min(committed, core.watermark + 1) if committed > 0 <= core.watermark else -1
         published = 0
         async for rows in paced(self.store.scan(tp.partition)):
-            waiting = self._stored(tp.partition, rows, oldest)
+            waiting = self.stored(tp.partition, rows, oldest)
             published += len(waiting)
             await asyncio.gather(self.publish(waiting), owned.announce(waiting))
         log.info(
@@ -138,7 +138,7 @@ class ThresholdRuntime:
             lambda key: self.store.get_row(partition, key),
         )
 
-    def _stored(
+    def stored(
         self, partition: int, rows: Iterable[tuple[bytes, bytes]], oldest: int = -1
     ) -> list[Threshold]:
         """Return what a partition publishes of its rows, those from offset `oldest` on."""
@@ -257,7 +257,7 @@ class ThresholdRuntime:
         under_way = () if owned is None else owned.delivery.under_way  # before the store is read
         published = 0
         async for rows in paced(self.store.scan(partition)):
-            published += await self._publish_now(self._stored(partition, rows))
+            published += await self._publish_now(self.stored(partition, rows))
         published += await self._publish_now(under_way)
         self.alive.check()  # or another owner, who has newer rows, would take this for its own
         await self._published.remember(partition, run, mark)

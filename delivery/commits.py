@@ -62,7 +62,7 @@ class Outlets(Protocol):
         """Append to the compacted topic of thresholds."""
         ...
 
-    async def announce_rows(self, rows: Sequence[Row], /) -> None:
+    async def announce_rows(self, rows: Sequence[tuple[bytes, bytes]], /) -> None:
         """Append to it what rows answer."""
         ...
 
@@ -167,7 +167,7 @@ class Delivery:
             await self._append_again([(key, None) for key, _row in still])
             return True
 
-    async def _answer(self, rows: Sequence[Row]) -> bool:
+    async def _answer(self, rows: Sequence[tuple[bytes, bytes]]) -> bool:
         """Append our rows that stale ones followed; return whether all are in.
 
         Whoever appended those has announced what they answer, or will; we only announce what has
@@ -235,7 +235,7 @@ class Delivery:
         row = row or self._outlets.get_row(PARTITION_KEY)
         return row is None or version(row) < self._ahead
 
-    async def _better(self, begin: int, end: int) -> list[Row]:
+    async def _better(self, begin: int, end: int) -> list[tuple[bytes, bytes]]:
         """Return our rows that stale ones followed between two offsets of the changelog.
 
         A stale row must not stay the last one of its key: compaction would take the good one.
@@ -244,7 +244,7 @@ class Delivery:
         theirs = dict(await outlets.changelog(begin, end))
         partition = outlets.get_row(PARTITION_KEY)
         reached = (-1, -1) if partition is None else version(partition)
-        rows: list[Row] = []
+        rows: list[tuple[bytes, bytes]] = []
         for key, row in theirs.items():
             if row is not None:
                 self._ahead = max(self._ahead, version(row))

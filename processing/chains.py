@@ -10,7 +10,7 @@ from contextlib import contextmanager
 
 from learners.policy import Policy, State, Thresholds, spec
 from processing.answers import read_state
-from processing.numbers import Numbers, answer_in, unpacked
+from processing.numbers import Numbers, unpacked
 from processing.places import Place
 from processing.rows import ContextRow, context_key, encode_context, encode_packed
 from processing.spools import Seen
@@ -72,10 +72,9 @@ class Context:
 
     def thresholds(self) -> Thresholds:
         """Return what it answers."""
-        if self._answer is None and self._numbers is None:
-            self._answer = answer_in(self.packed())
-        elif self._answer is None:
-            self._answer = self.policy.thresholds(self.numbers.state)
+        state = self.numbers.state
+        if self._answer is None:
+            self._answer = self.policy.thresholds(state)
         return self._answer
 
     def row(self, epoch: int) -> bytes:

@@ -357,10 +357,9 @@ class Contexts:
     def _answer(self, key: bytes, touched: Context | int) -> Threshold:
         if isinstance(touched, int):
             return stored_threshold(key, deleted(self._epoch, touched))
-        numbers = touched.numbers  # with them comes what it answers
         return answer(
             touched.tenant, touched.path, (self._epoch, touched.offset), touched.policy,
-            touched.learner, touched.thresholds(), numbers,
+            touched.learner, touched.thresholds(), touched.numbers,
         )  # fmt: skip
 
     def drain(self) -> tuple[list[tuple[bytes, bytes]], list[Threshold], list[Threshold]]:

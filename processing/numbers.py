@@ -23,7 +23,6 @@ EXECUTED, EXECUTION, WASTED, SAVED, FEEDBACK, ACCEPTED, STATE = range(12, 19)
 which begins at `STATE`."""
 BODY: Final = GAIN
 _HEAD: Final = Struct("<16x4q24xq")  # AT to SPECULATIVE_RIGHT, SUGGESTION
-_ANSWER: Final = Struct("<dd")
 _counts: Final = itemgetter(
     EXPLICIT, EXPLICIT_RIGHT, SUGGESTION, SUGGESTION_RIGHT, SPECULATIVE, SPECULATIVE_RIGHT,
     CONFIDENCE, EXECUTED, EXECUTION, WASTED, SAVED, FEEDBACK, ACCEPTED,
@@ -56,11 +55,6 @@ def unpacked(words: bytes) -> tuple[Numbers, Thresholds]:
     found = _struct(len(words) // 8 - STATE).unpack(words)
     numbers = Numbers(found[STATE:], found[AT], found[GAIN], found[COST], list(_counts(found)))
     return numbers, Thresholds(found[SPECULATE], found[SUGGEST])
-
-
-def answer_in(words: bytes) -> Thresholds:
-    """Return what numbers answer, from their words."""
-    return Thresholds(*_ANSWER.unpack_from(words))
 
 
 def head(words: bytes) -> tuple[int, int, int, int]:

@@ -64,7 +64,7 @@ class World:
     async def announce(self, _moved: Sequence[Threshold]) -> None:
         self.happened.append("topic")
 
-    async def announce_rows(self, rows: Sequence[Row]) -> None:
+    async def announce_rows(self, rows: Sequence[tuple[bytes, bytes]]) -> None:
         self.happened.append("topic again")
         self.announced_again += [key for key, _row in rows]
 

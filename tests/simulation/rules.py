@@ -59,12 +59,12 @@ def higher_offset_wins() -> Patches:
 
 def publish_on_opening() -> Patches:
     """What may be in the table but not in Redis is published again on taking up a partition."""
-    real = agents.thresholds.ThresholdRuntime._stored
+    real = agents.thresholds.ThresholdRuntime.stored
 
     def stored(self: Any, partition: int, rows: Any, oldest: int | None = None) -> list[Threshold]:
         return real(self, partition, rows) if oldest is None else []
 
-    return patch.object(agents.thresholds.ThresholdRuntime, "_stored", stored)
+    return patch.object(agents.thresholds.ThresholdRuntime, "stored", stored)
 
 
 def hold_back_while_redis_is_away() -> Patches:
@@ -134,7 +134,7 @@ def answer_stale_rows() -> Patches:
 def announce_after_others() -> Patches:
     """Where another owner's rows are answered, what they answer is announced too."""
 
-    async def announce_rows(self: Ownership, rows: Sequence[Row]) -> None:
+    async def announce_rows(self: Ownership, rows: Sequence[tuple[bytes, bytes]]) -> None:
         return
 
     return patch.object(Ownership, "announce_rows", announce_rows)
