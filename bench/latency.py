@@ -29,7 +29,8 @@ the events of a context always come at the same time of a linger."""
 SECONDS: Final = 20.0
 WARM_UP_S: Final = 6.0
 """Events emitted before this are not counted."""
-LOOK_EVERY_S: Final = 0.001
+LOOK_EVERY_S: Final = 0.002
+"""A latency is told up to so much too long; to look more often costs what is measured its cores."""
 SETTLE_S: Final = 10.0
 """Where not everything is visible so long after the last event, the load was too high."""
 
