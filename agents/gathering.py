@@ -30,6 +30,7 @@ class Gathered:
 
     def __init__(self, guard: RefusalGuard) -> None:
         self._guard = guard
+        self._telling: tuple[Extent, float] | None = None
         self._begin()
 
     def _begin(self) -> None:
@@ -71,17 +72,23 @@ class Gathered:
         """Raise `RefusalLimitExceeded` where, with `letters`, too much is refused."""
         self._checked = self._guard.check(self._parts, letters, self._checked)
 
-    def published(self, counts: Counts) -> None:
-        """Have it counted that readers may see all that was let go."""
+    def tell(self) -> None:
+        """Note that what was let go is being published."""
         if self._begun is not None:
-            counts.took_effect(self._before, self._begun)
-            self._begun = None
+            self._telling, self._begun = (self._before, self._begun), None
+
+    def told(self, counts: Counts) -> None:
+        """Have it counted that readers may see what was being published."""
+        if self._telling is not None:
+            counts.took_effect(*self._telling)
+            self._telling = None
 
     def passed(self, counts: Counts, events: int) -> None:
         """Note, and have it counted, that all of it is committed, which held so many events."""
         self._guard.passed(self._checked)
         self._fold()
-        self.published(counts)
+        self.tell()
+        self.told(counts)
         counts.took(self._before, events)
         self._begin()
 

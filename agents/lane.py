@@ -29,6 +29,9 @@ partitions are held should ever make."""
 MAX_STEP_BYTES: Final = 4_000_000
 """Record values handed over in one step: bounds how long the event loop is held."""
 
+SAME_S: Final = 0.001
+"""Moments that are so near count as the same."""
+
 Hold = Callable[[TP, bool], None]
 """Told of a partition whether it is to be fetched no more."""
 
@@ -80,6 +83,7 @@ class Lane:
         self._idle = asyncio.Event()
         self._idle.set()
         self._closed = False
+        self._reminder: asyncio.TimerHandle | None = None
         self._task = asyncio.create_task(self._run(), name=name)
 
     @property
@@ -107,6 +111,7 @@ class Lane:
         self._room.set()
         with suppress(TimeoutError):
             await asyncio.wait_for(self._idle.wait(), timeout_s)
+        self._remind(None)
         self._task.cancel()
         with suppress(asyncio.CancelledError):
             await self._task
@@ -145,9 +150,7 @@ class Lane:
     async def _run(self) -> None:
         waits: float | None = None
         while True:
-            with suppress(TimeoutError):
-                async with asyncio.timeout(waits):
-                    await self._arrived.wait()
+            await self._arrived.wait()
             self._idle.clear()
             if self._linger_s and self._bytes < MAX_STEP_BYTES:
                 await asyncio.sleep(self._linger_s)
@@ -155,6 +158,7 @@ class Lane:
                 taken = self._take()
                 if taken or waits is not None:
                     waits = await self._handle(taken)
+                    self._remind(waits)
             except asyncio.CancelledError:
                 raise
             except BaseException as error:
@@ -162,6 +166,23 @@ class Lane:
             finally:
                 if waits is None:
                     self._idle.set()
+
+    def _remind(self, waits: float | None) -> None:
+        """See that a step which waits for more goes on in so many seconds, whatever comes.
+
+        Most steps wait until the same moment as the one before.
+        """
+        loop, reminder = asyncio.get_running_loop(), self._reminder
+        at = None if waits is None else loop.time() + waits
+        if reminder is not None:
+            if at is not None and abs(reminder.when() - at) < SAME_S:
+                return
+            reminder.cancel()
+        self._reminder = None if at is None else loop.call_at(at, self._go_on)
+
+    def _go_on(self) -> None:
+        self._reminder = None
+        self._arrived.set()
 
 
 def end_process(where: str, error: BaseException) -> None:

@@ -100,9 +100,18 @@ class Ownership:
         if backlog:
             await asyncio.sleep(0)  # others have their turn
         else:
-            await self.delivery.publish(self.core.answers())
-            self._gathered.published(self._runtime.counts)
+            self._runtime.publishing.tell(self)
         return left
+
+    def tell(self) -> None:
+        """Begin to publish what contexts answer by now, ahead of their rows; see `Telling`."""
+        self._gathered.tell()
+        self.delivery.publish(self.core.answers())
+
+    async def told(self) -> None:
+        """Return when readers may see it."""
+        await self.delivery.published()
+        self._gathered.told(self._runtime.counts)
 
     async def _apply(self, batch: RecordBatch) -> bool:
         """Apply a batch, delivering in between; return whether the partition is still ours."""
@@ -190,7 +199,7 @@ class Ownership:
 
     def publish(self, thresholds: Sequence[Threshold]) -> Awaitable[None]:
         """Publish to Redis, now or later."""
-        return self._runtime.publish(thresholds)
+        return self._runtime.publishing.publish(thresholds)
 
     async def announce(self, moved: Sequence[Threshold]) -> None:
         """Append changed thresholds to the compacted topic, in the partition of their events."""
@@ -203,7 +212,7 @@ class Ownership:
     async def retract(self, markers: Sequence[tuple[bytes, bytes]]) -> bool:
         """Have contexts that are gone forgotten where they are served; False: Redis is away."""
         gone = [stored_threshold(key, row) for key, row in markers if key.startswith(CONTEXT)]
-        if gone and not await self._runtime.bury(gone):
+        if gone and not await self._runtime.publishing.bury(gone):
             return False
         await self._send_thresholds([(threshold_key(t.tenant, t.path), None) for t in gone])
         return True
@@ -219,4 +228,4 @@ class Ownership:
         That is lost with this process; the committed offset then tells the next owner from where on
         to publish again, so it must not pass what waits.
         """
-        self._runtime.app.consumer.done(self._tp, end, commit=not self._runtime.behind)
+        self._runtime.app.consumer.done(self._tp, end, commit=not self._runtime.publishing.behind)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import threading
-from collections.abc import Awaitable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Any, Final
@@ -24,6 +24,7 @@ from agents.metrics import Counts
 from agents.ownership import Ownership
 from agents.pacing import paced
 from agents.producer import BatchProducer
+from agents.publishing import Publishing
 from agents.recovery import Recovered, recover
 from agents.refusals import RefusalGuard
 from agents.source import GroupSource
@@ -33,9 +34,7 @@ from processing.answers import serves, stored_threshold
 from processing.partition import Partition
 from processing.records import RecordBatch
 from processing.rows import version
-from sinks.pending import PendingThresholds
 from sinks.published import Published
-from sinks.thresholds import ThresholdPublisher
 from topics.catalogue import CHANGELOG, CONTEXTS_TABLE, EVENTS, THRESHOLDS_GROUP
 from topics.epoch import Epoch
 from topics.reading import topic_state
@@ -65,13 +64,8 @@ class ThresholdRuntime:
         self._config = config
         self.rules = config.rules
         self.policy, self.operators_key = config.rules.policy, config.rules.operators_key
-        self._publisher = ThresholdPublisher(config.redis)
+        self.publishing = Publishing(config.redis, self.counts)
         self._published = Published(config.redis)
-        self._pending = PendingThresholds()
-        self._together: list[Threshold] = []
-        self._publishing: asyncio.Task[None] | None = None
-        self.behind = False
-        """Whether something waits for Redis."""
         self.share = share_of(1)
         """Bytes of each partition that may wait."""
         self._owned: dict[TP, Ownership] = {}
@@ -118,7 +112,7 @@ class ThresholdRuntime:
         async for rows in paced(self.store.scan(tp.partition)):
             waiting = self.stored(tp.partition, rows, oldest)
             published += len(waiting)
-            await asyncio.gather(self.publish(waiting), owned.announce(waiting))
+            await asyncio.gather(self.publishing.publish(waiting), owned.announce(waiting))
         log.info(
             "thresholds.partition.opened",
             partition=tp.partition,
@@ -172,7 +166,7 @@ class ThresholdRuntime:
 
     def away(self) -> set[str]:
         """Return Redis while thresholds wait for it; learning goes on without."""
-        return {"redis"} if self._pending else set()
+        return {"redis"} if self.publishing.waiting else set()
 
     async def drain(self) -> None:
         """Finish the steps in flight; let go of the partitions."""
@@ -185,45 +179,10 @@ class ThresholdRuntime:
         for task in self._tasks:
             task.cancel()
         if self._tasks:
-            await self.publish(self._pending.drain())
+            await self.publishing.catch_up()
             await self.producer.stop()
-        await self._publisher.close()
+        await self.publishing.close()
         await self._published.close()
-
-    def publish(self, thresholds: Sequence[Threshold]) -> Awaitable[None]:
-        """Publish to Redis, in one request with what other partitions publish now.
-
-        Begins at once. A failure never stops learning: what failed waits and is retried.
-        """
-        if not thresholds:
-            nothing = asyncio.get_running_loop().create_future()
-            nothing.set_result(None)
-            return nothing
-        self._together += thresholds
-        if self._publishing is None:
-            self._publishing = asyncio.create_task(self._publish_together())
-        return asyncio.shield(self._publishing)
-
-    async def _publish_together(self) -> None:
-        await asyncio.sleep(0)  # one acknowledgement of the broker lets several partitions go on
-        thresholds, self._together, self._publishing = self._together, [], None
-        try:
-            await self._publish_now(thresholds)
-        except ConnectionError as error:
-            if not self._pending:
-                log.warning("redis.away", error=str(error))
-            self._pending.add(thresholds)
-            self.behind = True
-            self.counts.redis_failures += 1
-        self.counts.waiting = len(self._pending)
-
-    async def bury(self, gone: Sequence[Threshold]) -> bool:
-        """Take contexts that went long ago out of Redis; return False where that has to wait."""
-        try:
-            await self._publisher.bury(gone)
-        except ConnectionError:
-            return False
-        return not self.behind
 
     async def _keep(self, work: Any, interval_s: float) -> None:
         """Do `work` every so often; an error in it ends the process."""
@@ -236,11 +195,8 @@ class ThresholdRuntime:
 
     async def _watch_redis(self) -> None:
         """Publish what waits; publish everything where Redis has forgotten."""
-        if self._pending:
-            await self.publish(self._pending.drain())
-        if self._pending:
+        if not await self.publishing.catch_up():
             return
-        self.behind = False
         for tp in self._owned:
             self.app.consumer.commit_done(tp)
         try:
@@ -257,16 +213,11 @@ class ThresholdRuntime:
         under_way = () if owned is None else owned.delivery.under_way  # before the store is read
         published = 0
         async for rows in paced(self.store.scan(partition)):
-            published += await self._publish_now(self.stored(partition, rows))
-        published += await self._publish_now(under_way)
+            published += await self.publishing.publish_now(self.stored(partition, rows))
+        published += await self.publishing.publish_now(under_way)
         self.alive.check()  # or another owner, who has newer rows, would take this for its own
         await self._published.remember(partition, run, mark)
         log.info("thresholds.published.again", partition=partition, thresholds=published)
-
-    async def _publish_now(self, thresholds: Sequence[Threshold]) -> int:
-        await self._publisher.publish(thresholds)
-        self.counts.published += len(thresholds)
-        return len(thresholds)
 
     async def _merge(self) -> None:
         """Say what was learned of workflow types, for the defaults of their tenants."""

@@ -85,17 +85,26 @@ class Delivery:
         self.under_way: Sequence[Threshold] = ()
         """What was published of rows that the local store may not have yet."""
         self._outlets = outlets
+        self._publishing: Awaitable[None] | None = None
         self._next = next_changelog
         self._ahead = (-1, -1)
         self._newer: dict[bytes, tuple[int, int]] = {}
         """Versions of rows that others appended, which ours have not come to yet."""
         self._one_at_a_time = asyncio.Lock()
 
-    async def publish(self, thresholds: Sequence[Threshold]) -> None:
-        """Publish thresholds whose rows come with a later commit; why it may is said there."""
+    def publish(self, thresholds: Sequence[Threshold]) -> None:
+        """Begin to publish thresholds whose rows come with a later commit, which waits for it.
+
+        Why it may, `deliver` says.
+        """
         if self._outlets.current():
             self.under_way = [*self.under_way, *thresholds]
-            await self._outlets.publish(thresholds)
+            self._publishing = self._outlets.publish(thresholds)
+
+    async def published(self) -> None:
+        """Return when Redis has what was last published so, or has been found away."""
+        if self._publishing is not None:
+            await self._publishing
 
     async def deliver(self, commit: Commit) -> None:
         """Make a commit take effect. An exception leaves it to the next owner, whole.
@@ -115,6 +124,7 @@ class Delivery:
             appended = await self._append(commit.rows)
             if appended and commit.moved:
                 await outlets.announce(commit.moved)
+            await self.published()
             await published
             self.under_way = ()
             if appended:  # else the next owner recovers these rows from the changelog

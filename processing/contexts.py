@@ -76,7 +76,7 @@ class Contexts:
         self.new: list[Context] = []
         """Those without a row yet: where an outcome makes any, `bound` is to be called."""
         self._touched_chains: list[Chain] = []
-        self._lessons = Lessons(rules.weights)
+        self.lessons = Lessons(rules.weights)
         self._feedback_weight = rules.feedback_weight
         self._longest_key = self._longest_state = 0
 
@@ -166,7 +166,7 @@ class Contexts:
     def ready(self, chain: Chain) -> None:
         """Make a chain ready to be told of an outcome, which then has to come."""
         if not chain.lessons:
-            self._lessons.expect(chain.lessons)
+            self.lessons.expect(chain.lessons)
         self.touch(chain)
 
     def touch(self, chain: Chain) -> None:
@@ -181,7 +181,7 @@ class Contexts:
 
     def settle(self) -> None:
         """Have contexts learn what they were told."""
-        self._lessons.settle()
+        self.lessons.settle()
 
     def bound(self, tenant: str, offset: int) -> int:
         """Let the oldest contexts go where a tenant has too many; return how many went."""

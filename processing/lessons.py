@@ -40,10 +40,10 @@ class Lessons:
 
     def settle(self) -> None:
         """Have contexts learn what is left."""
-        if not self._waiting:
-            return
-        compiled = machine_code()
-        together: dict[Policy, list[Told]] = {}
+        settle((self,))
+
+    def _left(self, together: dict[Policy, list[Told]], compiled: Any) -> None:
+        """Have contexts learn what is left, save what compiled code is to teach: add that."""
         for lessons in self._waiting:
             policy = None if compiled is None else only_policy([each[-1] for each in lessons])
             if policy is None or compiled.rule_of(policy) is None:
@@ -52,8 +52,15 @@ class Lessons:
                 together.setdefault(policy, []).extend(lessons)
             lessons.clear()
         self._waiting.clear()
-        for policy, told in together.items():
-            teach_told(compiled.rule_of(policy), self._weights, told, compiled)
+
+
+def settle(several: Sequence[Lessons]) -> None:
+    """Have the contexts of several partitions learn what is left: a call costs as much as ten."""
+    compiled, together = machine_code(), dict[Policy, list[Told]]()
+    for each in several:
+        each._left(together, compiled)
+    for policy, told in together.items():
+        teach_told(compiled.rule_of(policy), several[0]._weights, told, compiled)
 
 
 def _learn(lessons: Sequence[Told], weights: Weights) -> None:

@@ -6,11 +6,12 @@ from a clock, and no decision depends on where a batch ends.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
 from headstart.contexts import workflow_type_of
+from processing import lessons
 from processing.addressing import lane_of, meant_for
 from processing.answers import serves, stored_threshold
 from processing.choices import matcher
@@ -304,3 +305,8 @@ class Partition(Runs):
         commit = Commit(self._end, rows, thresholds, moved, self._letters, self._events)
         self._letters, self._events = [], 0
         return commit
+
+
+def settle(partitions: Sequence[Partition]) -> None:
+    """Have the contexts of partitions that learn by the same rules learn what they were told."""
+    lessons.settle([each._contexts.lessons for each in partitions])

@@ -14,6 +14,7 @@ from faust.types import TP
 from agents import pacing
 from agents.metrics import Counts
 from agents.ownership import Ownership
+from agents.publishing import Publishing
 from agents.refusals import RefusalGuard
 from processing.merging import LEAST
 from processing.partition import Commit, Partition
@@ -45,12 +46,14 @@ class Store:
 
 def runtime(store: Store) -> Any:
     """Return as much of a runtime as taking a partition up needs."""
+    counts = Counts()
     return SimpleNamespace(
         app=SimpleNamespace(
             consumer_generation_id=1, consumer=SimpleNamespace(hold=lambda _tp, _full: None)
         ),
         store=store,
-        counts=Counts(),
+        counts=counts,
+        publishing=Publishing("redis://127.0.0.1:1", counts),
         guard=RefusalGuard(RefusalLimits(), Path(), EPOCH),
         share=1,
         policy=TD,
@@ -107,14 +110,17 @@ def delivered(steps: Steps, published: list[Threshold] | None = None) -> list[Co
     async def deliver(commit: Commit) -> None:
         commits.append(commit)
 
-    async def publish(thresholds: Sequence[Threshold]) -> None:
+    def publish(thresholds: Sequence[Threshold]) -> None:
         assert published is not None, "a backlog's is overtaken at once"
         published.extend(thresholds)
+
+    async def told() -> None:
+        await asyncio.sleep(0)
 
     async def body() -> None:
         owned = Ownership(AT, runtime(Store({})), 0)
         owned._runtime.guard.open(AT, 0)
-        owned.delivery = SimpleNamespace(deliver=deliver, publish=publish)  # type: ignore[assignment]
+        owned.delivery = SimpleNamespace(deliver=deliver, publish=publish, published=told)  # type: ignore[assignment]
         await steps(owned, commits)
         await owned.lane.close()
 
@@ -154,7 +160,8 @@ def test_what_comes_by_and_by_is_published_at_once_and_its_rows_follow() -> None
             assert not commits
             assert not owned.lane.idle, "its offset may not be committed"
         counts = owned._runtime.counts
-        assert (sum(counts.delay.counts), counts.batches) == (3, 0)
+        await until(lambda: sum(counts.delay.counts) == 3)
+        assert counts.batches == 0
         await until(lambda: owned.lane.idle)
         assert (sum(counts.delay.counts), counts.batches, counts.records) == (3, 1, 3)
 

@@ -46,7 +46,12 @@ def test_what_is_published_ahead_of_its_rows_is_under_way_until_they_are_stored(
     delivery = Delivery(world, 0)
     ahead = stored_threshold(context_key("acme", "workflow_type=a"), deleted(EPOCH, 2))
     with_rows = stored_threshold(context_key("acme", "workflow_type=b"), deleted(EPOCH, 3))
-    run(delivery.publish([ahead]))
+
+    async def publish() -> None:
+        delivery.publish([ahead])
+        await delivery.published()
+
+    run(publish())
     assert (world.happened, delivery.under_way) == (["redis"], [ahead])
     last = commit(4, a=row(3))
     last.thresholds.append(with_rows)
@@ -60,7 +65,7 @@ def test_who_lost_the_partition_publishes_nothing_ahead() -> None:
     world = World()
     world.owned = False
     delivery = Delivery(world, 0)
-    run(delivery.publish([stored_threshold(b"cacme\x1fworkflow_type=a", deleted(EPOCH, 2))]))
+    delivery.publish([stored_threshold(b"cacme\x1fworkflow_type=a", deleted(EPOCH, 2))])
     assert (world.happened, delivery.under_way) == ([], ())
 
 

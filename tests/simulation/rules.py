@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from typing import Any
 from unittest.mock import patch
 
+import agents.publishing
 import agents.recovery
 import agents.sink
 import agents.thresholds
@@ -70,9 +71,18 @@ def publish_on_opening() -> Patches:
 def hold_back_while_redis_is_away() -> Patches:
     """The committed offset does not pass what waits for Redis."""
     return patch.object(
-        agents.thresholds.ThresholdRuntime, "behind", property(lambda _: False, lambda *_: None),
+        agents.publishing.Publishing, "behind", property(lambda _: False, lambda *_: None),
         create=True,
     )  # fmt: skip
+
+
+def done_after_what_was_ahead() -> Patches:
+    """The offset is done only when Redis has what was published ahead of its rows."""
+
+    async def published(self: Delivery) -> None:
+        pass
+
+    return patch.object(Delivery, "published", published)
 
 
 def gap_seek() -> Patches:
@@ -326,7 +336,8 @@ RULES: dict[str, Callable[[], Patches]] = {
     rule.__name__: rule
     for rule in (
         spool_positions, one_record_batch, higher_offset_wins, publish_on_opening,
-        hold_back_while_redis_is_away, gap_seek, holes_fetched_again, write_after_acknowledgement,
+        hold_back_while_redis_is_away, done_after_what_was_ahead, gap_seek, holes_fetched_again,
+        write_after_acknowledgement,
         epoch_in_the_version, version_in_redis, answer_stale_rows,
         announce_after_others, offset_behind_newer_rows,
         generation_check, stall_check, skip_what_was_applied, begin_after_the_watermark,

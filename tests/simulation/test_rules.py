@@ -6,15 +6,17 @@ docs/reliability.md holds the table of how many seeds it takes.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from unittest.mock import patch
 
 from delivery.commits import Delivery, Row
+from tests.simulation import databases
 from tests.simulation.faults import Kill, Redis, Schedule
 from tests.simulation.many import first_failures, run_seeds
 from tests.simulation.rules import RULES, without
 from tests.simulation.run import run
 from tests.simulation.wiring import simulated
+from topics.schema import Threshold
 
 WITHIN = 100
 """Seeds that are enough to find the absence of a common rule."""
@@ -30,7 +32,11 @@ RARE: dict[str, int] = {
     "the_newest_choice_holds": 279,
 }
 """Seeds that find what takes a rarer coincidence; they keep the promise with the rule on."""
-BY_HAND = {"hold_back_while_redis_is_away", "publish_again_what_is_under_way"}
+BY_HAND = {
+    "done_after_what_was_ahead",
+    "hold_back_while_redis_is_away",
+    "publish_again_what_is_under_way",
+}
 """Rules whose absence is found by worlds and schedules made for it."""
 UNNOTICED = {
     "announce_after_others",
@@ -63,6 +69,21 @@ def test_the_committed_offset_must_not_pass_what_waits_for_redis() -> None:
     with simulated():
         assert not any(run(plan).wrong for plan in plans)
         with without("hold_back_while_redis_is_away"):
+            assert any(run(plan).wrong for plan in plans)
+
+
+def test_the_committed_offset_must_not_pass_what_redis_is_slow_to_take() -> None:
+    real = databases.Publisher.publish
+
+    async def slow(self: databases.Publisher, batch: Iterable[Threshold]) -> None:
+        await asyncio.sleep(40.0)
+        await real(self, batch)
+
+    faults = (Kill(200, "all"),)
+    plans = [Schedule(seed, True, 1, 30, "td", faults) for seed in range(16)]
+    with simulated(), patch.object(databases.Publisher, "publish", slow):
+        assert not any(run(plan).wrong for plan in plans)
+        with without("done_after_what_was_ahead"):
             assert any(run(plan).wrong for plan in plans)
 
 

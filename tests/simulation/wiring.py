@@ -16,6 +16,7 @@ import agents.defaults
 import agents.gathering
 import agents.lane
 import agents.ownership
+import agents.publishing
 import agents.recovery
 import agents.sink
 import agents.sweeper
@@ -89,10 +90,13 @@ def simulated() -> Iterator[None]:
     models: list[tuple[Any, dict[str, Any]]] = [
         (agents.thresholds, {
             "BatchProducer": clients.Producer, "Alive": clients.Alive,
-            "ThresholdPublisher": databases.Publisher, "Published": databases.Published,
+            "Published": databases.Published,
             "topic_state": clients.topic_state, "end_process": end_process, "log": _Log(),
             "REDIS_INTERVAL_S": REDIS_INTERVAL_S, "TIDY_INTERVAL_S": TIDY_INTERVAL_S,
             "stored_threshold": answered,
+        }),
+        (agents.publishing, {
+            "ThresholdPublisher": databases.Publisher, "end_process": end_process, "log": _Log(),
         }),
         (agents.ownership, {
             "read_records": clients.read_records, "time": SimpleNamespace(monotonic=_now),

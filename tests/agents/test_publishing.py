@@ -1,0 +1,114 @@
+"""Partitions publish together, one request at a time; a Redis that is away stops nobody."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+
+import pytest
+
+from agents.metrics import Counts
+from agents.publishing import Publishing
+from processing.answers import stored_threshold
+from processing.partition import Partition
+from processing.rows import context_key, deleted
+from processing.rules import Rules
+from tests.processing.building import EPOCH, TD
+from topics.schema import Threshold
+
+
+class Redis:
+    """Takes what is published when it is let."""
+
+    def __init__(self) -> None:
+        self.requests: list[list[int]] = []
+        """Offsets of the thresholds of each request."""
+        self.away = False
+        self.takes = asyncio.Semaphore(0)
+
+    async def publish(self, batch: Sequence[Threshold]) -> None:
+        self.requests.append([each.offset for each in batch])
+        await self.takes.acquire()
+        if self.away:
+            raise ConnectionError("away")
+
+
+class One:
+    """A partition that answers what was put into it."""
+
+    def __init__(self, publishing: Publishing) -> None:
+        self.core = Partition(0, 1, EPOCH, Rules(TD), lambda _key: None)
+        self.answers: list[int] = []
+        self.seen = 0
+        self._publishing = publishing
+        self._under_way: Awaitable[None] | None = None
+
+    def learns(self, offset: int) -> None:
+        self.answers.append(offset)
+        self._publishing.tell(self)
+
+    def tell(self) -> None:
+        answers, self.answers = self.answers, []
+        self._under_way = self._publishing.publish([threshold(offset) for offset in answers])
+
+    async def told(self) -> None:
+        assert self._under_way is not None
+        await self._under_way
+        self.seen += 1
+
+
+def threshold(offset: int) -> Threshold:
+    return stored_threshold(context_key("acme", "workflow_type=a"), deleted(EPOCH, offset))
+
+
+def with_redis(body: Callable[[Publishing, Redis], Awaitable[None]]) -> None:
+    async def run() -> None:
+        publishing, redis = Publishing("redis://127.0.0.1:1", Counts()), Redis()
+        publishing._publisher = redis  # type: ignore[assignment]
+        await body(publishing, redis)
+
+    asyncio.run(asyncio.wait_for(run(), 5.0))
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    while not condition():  # noqa: ASYNC110 - whoever changes it has nothing to tell
+        await asyncio.sleep(0)
+
+
+def test_what_is_learned_while_a_request_is_under_way_goes_with_the_next_one() -> None:
+    async def body(publishing: Publishing, redis: Redis) -> None:
+        first, second = One(publishing), One(publishing)
+        first.learns(1)
+        second.learns(2)
+        await until(lambda: redis.requests == [[1, 2]])
+        for offset in (3, 5):
+            first.learns(offset)
+        second.learns(4)
+        for _ in range(20):
+            await asyncio.sleep(0)
+        assert redis.requests == [[1, 2]]
+        assert (first.seen, second.seen) == (0, 0)
+        redis.takes.release()
+        await until(lambda: redis.requests == [[1, 2], [3, 5, 4]])
+        redis.takes.release()
+        await until(lambda: (first.seen, second.seen) == (2, 2))
+        assert not publishing.behind
+
+    with_redis(body)
+
+
+@pytest.mark.parametrize("again", [True, False])
+def test_a_redis_that_is_away_stops_nobody_and_gets_it_later(again: bool) -> None:
+    async def body(publishing: Publishing, redis: Redis) -> None:
+        one, redis.away = One(publishing), True
+        for _ in range(9):
+            redis.takes.release()
+        one.learns(1)
+        await until(lambda: one.seen == 1)
+        assert (publishing.behind, publishing.waiting) == (True, True)
+        redis.away = again
+        assert await publishing.catch_up() is not again
+        assert (publishing.behind, publishing.waiting) == (again, again)
+        assert redis.requests == [[1], [1]]
+
+    with_redis(body)
