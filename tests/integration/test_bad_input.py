@@ -17,7 +17,7 @@ from processing.placement import owner
 from tests.patience import PATIENCE_S
 from topics.catalogue import DEAD_LETTERS, EPISODES_GROUP, EVENTS, THRESHOLDS_GROUP
 
-pytestmark = pytest.mark.integration
+pytestmark = [pytest.mark.integration, pytest.mark.any_broker]
 
 Event = dict[str, Any]
 BOTH = {EPISODES_GROUP, THRESHOLDS_GROUP}

@@ -13,7 +13,7 @@ from deploy.system import System
 from tests.patience import PATIENCE_S
 from topics.catalogue import TOPICS
 
-pytestmark = pytest.mark.integration
+pytestmark = [pytest.mark.integration, pytest.mark.any_broker]
 
 Event = dict[str, Any]
 

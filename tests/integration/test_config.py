@@ -19,7 +19,7 @@ from tests.patience import until
 from topics.command_log import send_commands
 from topics.commands import ModeCommand, ThresholdOverride
 
-pytestmark = pytest.mark.integration
+pytestmark = [pytest.mark.integration, pytest.mark.any_broker]
 
 Answer = dict[str, Any]
 PATH = "workflow_type=refund/domain=retail"

@@ -13,7 +13,7 @@ from deploy.system import System
 from headstart import Thresholds
 from tests.patience import PATIENCE_S
 
-pytestmark = pytest.mark.integration
+pytestmark = [pytest.mark.integration, pytest.mark.any_broker]
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "executor.py"
 

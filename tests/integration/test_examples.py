@@ -13,7 +13,7 @@ from deploy.system import System
 from tests.cli.examples import commands, examples
 from tests.patience import PATIENCE_S
 
-pytestmark = pytest.mark.integration
+pytestmark = [pytest.mark.integration, pytest.mark.any_broker]
 
 RUN = (
     "status",

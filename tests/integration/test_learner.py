@@ -13,7 +13,7 @@ from deploy.system import System
 from topics.catalogue import EVENTS
 from topics.controls import CONTROL_HEADER
 
-pytestmark = pytest.mark.integration
+pytestmark = [pytest.mark.integration, pytest.mark.any_broker]
 
 Event = dict[str, Any]
 PATH = "workflow_type=refund"

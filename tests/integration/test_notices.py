@@ -23,7 +23,7 @@ from topics.controls import CONTROL_HEADER
 from topics.notices import Notice, decode_notice
 from topics.schema import Threshold
 
-pytestmark = pytest.mark.integration
+pytestmark = [pytest.mark.integration, pytest.mark.any_broker]
 
 Event = dict[str, Any]
 Told = Callable[[], list[Notice]]

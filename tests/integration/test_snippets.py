@@ -22,7 +22,7 @@ from headstart.contexts import event_key
 from tests.patience import PATIENCE_S
 from topics.catalogue import EVENTS
 
-pytestmark = pytest.mark.integration
+pytestmark = [pytest.mark.integration, pytest.mark.any_broker]
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"

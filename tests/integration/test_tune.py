@@ -16,7 +16,7 @@ from learners.registry import policy
 from topics.catalogue import EVENTS
 from topics.controls import CONTROL_HEADER
 
-pytestmark = pytest.mark.integration
+pytestmark = [pytest.mark.integration, pytest.mark.any_broker]
 
 Event = dict[str, Any]
 PATTERN = "workflow_type=refund"

@@ -21,13 +21,13 @@ from topics.schema import Threshold
 WITHIN = 100
 """Seeds that are enough to find the absence of a common rule."""
 RARE: dict[str, int] = {
-    "answer_stale_rows": 864,
-    "complete_from_the_beginning": 2352,
+    "answer_stale_rows": 503,
+    "complete_from_the_beginning": 487,
     "dead_letters_before_the_transaction": 153,
-    "higher_offset_wins": 864,
-    "mark_while_publishing": 156,
-    "offset_behind_newer_rows": 3699,
-    "rewrite_whole": 864,
+    "higher_offset_wins": 503,
+    "mark_while_publishing": 187,
+    "offset_behind_newer_rows": 3222,
+    "rewrite_whole": 487,
     "said_until_it_is_heard": 172,
     "the_newest_choice_holds": 279,
 }
