@@ -86,6 +86,7 @@ class Gathered:
     def passed(self, counts: Counts, events: int) -> None:
         """Note, and have it counted, that all of it is committed, which held so many events."""
         self._guard.passed(self._checked)
+        self.told(counts)
         self._fold()
         self.tell()
         self.told(counts)

@@ -42,7 +42,7 @@ class Lessons:
         """Have contexts learn what is left."""
         settle((self,))
 
-    def _left(self, together: dict[Policy, list[Told]], compiled: Any) -> None:
+    def _hand_over(self, together: dict[Policy, list[Told]], compiled: Any) -> None:
         """Have contexts learn what is left, save what compiled code is to teach: add that."""
         for lessons in self._waiting:
             policy = None if compiled is None else only_policy([each[-1] for each in lessons])
@@ -58,7 +58,7 @@ def settle(several: Sequence[Lessons]) -> None:
     """Have the contexts of several partitions learn what is left: a call costs as much as ten."""
     compiled, together = machine_code(), dict[Policy, list[Told]]()
     for each in several:
-        each._left(together, compiled)
+        each._hand_over(together, compiled)
     for policy, told in together.items():
         teach_told(compiled.rule_of(policy), several[0]._weights, told, compiled)
 
