@@ -3,8 +3,9 @@ PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
 STAMP  := $(VENV)/.installed
-# Files are shared out among processes; each has a stack of its own where it needs one.
-PARALLEL ?= -n auto --maxprocesses 4 --dist loadfile
+# Files are shared out among processes, in the order of tests/conftest.py; each has a stack of its own
+# where it needs one.
+PARALLEL ?= -n auto --maxprocesses 4 --dist loadfile --no-loadscope-reorder
 
 .DEFAULT_GOAL := help
 .PHONY: help setup demo test test-apache chaos simulate soak docs lint lock clean

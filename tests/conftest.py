@@ -41,11 +41,12 @@ LEFT_OUT = {
     "embedded": ("slow", "slow: waits through timeouts; `make test-apache` runs it"),
     "apache": ("any_broker", "the same on every broker; `make test` runs it on the embedded one"),
 }
-"""Tests that CI makes on the other broker only, by their marker."""
+"""Tests that CI runs on the other broker only, by their marker."""
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Leave out what CI runs on the other broker."""
+    """Begin with what takes long, or one process ends with it; leave out what CI runs elsewhere."""
+    items.sort(key=lambda item: item.path.parent.name != "integration")
     marker, reason = LEFT_OUT.get(BROKER, ("", ""))
     for item in items:
         if item.get_closest_marker(marker):
