@@ -45,8 +45,8 @@ LEFT_OUT = {
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Begin with what takes long, or one process ends with it; leave out what CI runs elsewhere."""
-    items.sort(key=lambda item: item.path.parent.name != "integration")
+    """End with what has a whole system running from then on; leave out what CI runs elsewhere."""
+    items.sort(key=lambda item: item.path.parent.name == "integration")
     marker, reason = LEFT_OUT.get(BROKER, ("", ""))
     for item in items:
         if item.get_closest_marker(marker):
