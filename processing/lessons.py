@@ -39,8 +39,9 @@ class Lessons:
         self._waiting.append(lessons)
 
     def settle(self) -> None:
-        """Have contexts learn what is left."""
-        settle((self,))
+        """Have contexts learn what is left, which mostly is nothing."""
+        if self._waiting:
+            settle((self,))
 
     def _hand_over(self, together: dict[Policy, list[Told]], compiled: Any) -> None:
         """Have contexts learn what is left, save what compiled code is to teach: add that."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import Callable
 from typing import Any, Final
@@ -15,3 +16,9 @@ def until(condition: Callable[[], Any], seconds: float = PATIENCE_S, pause_s: fl
     while not condition():
         assert time.monotonic() < deadline, f"not within {seconds:.0f} s"
         time.sleep(pause_s)
+
+
+async def until_in_loop(condition: Callable[[], Any]) -> None:
+    """Let the event loop turn until a condition holds; whoever calls bounds the time."""
+    while not condition():  # noqa: ASYNC110 - whoever changes it has nothing to tell
+        await asyncio.sleep(0)

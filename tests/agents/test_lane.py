@@ -14,6 +14,7 @@ from faust.types import TP
 from agents import lane as lanes
 from agents.lane import Lane, share_of
 from processing.records import RecordBatch
+from tests.patience import until_in_loop
 
 AT = TP("source", 0)
 SOON_S = 5.0
@@ -30,11 +31,6 @@ def batch(first: int, count: int = 1) -> RecordBatch:
 
 def run(body: Coroutine[Any, Any, None]) -> None:
     asyncio.run(asyncio.wait_for(body, SOON_S))
-
-
-async def until(condition: Any) -> None:
-    while not condition():  # noqa: ASYNC110 - whoever changes it has nothing to tell
-        await asyncio.sleep(0)
 
 
 def test_order_is_kept_and_steps_never_overlap(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -57,7 +53,7 @@ def test_order_is_kept_and_steps_never_overlap(monkeypatch: pytest.MonkeyPatch) 
         lane = Lane("test", handle)
         for number in range(20):
             await lane.put(AT, batch(number))
-        await until(lambda: len(seen) == 20)
+        await until_in_loop(lambda: len(seen) == 20)
         assert seen == list(range(20))
         assert max(sizes) == 3, "a step holds the event loop no longer than that"
         await lane.close()
@@ -78,7 +74,7 @@ def test_a_full_lane_makes_whoever_fetches_wait(monkeypatch: pytest.MonkeyPatch)
 
         lane = Lane("test", handle)
         await lane.put(AT, batch(0))
-        await until(lambda: not lane._waiting)  # the first step holds it
+        await until_in_loop(lambda: not lane._waiting)  # the first step holds it
         await lane.put(AT, batch(1, 5))
         await lane.put(AT, batch(6, 5))
         waiting = asyncio.create_task(lane.put(AT, batch(11)))
@@ -90,7 +86,7 @@ def test_a_full_lane_makes_whoever_fetches_wait(monkeypatch: pytest.MonkeyPatch)
         await waiting
         go_on.release()
         go_on.release()
-        await until(lambda: handled == [0, 1, 6, 11])
+        await until_in_loop(lambda: handled == [0, 1, 6, 11])
         await lane.close()
 
     run(body())
@@ -123,7 +119,7 @@ def test_a_partition_that_floods_is_held_and_the_others_take_turns_with_it(
         assert held == {AT}, "whoever sends little is fetched"
         for _ in range(4):
             go_on.release()
-        await until(lambda: len(steps) == 4)
+        await until_in_loop(lambda: len(steps) == 4)
         assert steps == [[(AT, 0)], [(other, 0), (AT, 5)], [(other, 1), (AT, 10)], [(AT, 15)]]
         assert held == set()
         await lane.close()
@@ -167,7 +163,7 @@ def test_close_drops_what_waits_and_lets_the_step_in_flight_finish() -> None:
 
         lane = Lane("test", handle)
         await lane.put(AT, batch(0))
-        await until(lambda: begun == [0])
+        await until_in_loop(lambda: begun == [0])
         await lane.put(AT, batch(1))
         closing = asyncio.create_task(lane.close())
         for _ in range(50):
@@ -195,7 +191,7 @@ def test_a_put_that_waited_is_dropped_too(monkeypatch: pytest.MonkeyPatch) -> No
 
         lane = Lane("test", handle)
         await lane.put(AT, batch(0))
-        await until(lambda: begun == [[0]])
+        await until_in_loop(lambda: begun == [[0]])
         await lane.put(AT, batch(1))
         waiting = asyncio.create_task(lane.put(AT, batch(2)))
         for _ in range(50):
@@ -240,11 +236,11 @@ def test_a_step_that_waits_for_more_gets_it_or_nothing(monkeypatch: pytest.Monke
         lane = Lane("test", handle)
         await lane.put(AT, batch(0))
         await lane.put(AT, batch(1))
-        await until(lambda: len(steps) == 2)
+        await until_in_loop(lambda: len(steps) == 2)
         assert not lane.idle, "what was handled is not finished"
-        await until(lambda: len(steps) == 3)
+        await until_in_loop(lambda: len(steps) == 3)
         assert steps == [[0], [1], []]
-        await until(lambda: lane.idle)
+        await until_in_loop(lambda: lane.idle)
         await lane.close()
 
     run(body())
@@ -261,7 +257,7 @@ def test_a_step_that_waits_for_more_is_finished_when_the_lane_closes() -> None:
 
         lane = Lane("test", handle)
         await lane.put(AT, batch(0))
-        await until(lambda: steps == [[0]])
+        await until_in_loop(lambda: steps == [[0]])
         await lane.put(AT, batch(1))
         await lane.close(timeout_s=0.2)  # sooner than more is waited for
         assert steps == [[0], []]

@@ -21,6 +21,7 @@ from processing.partition import Commit, Partition
 from processing.records import RecordBatch
 from processing.refusals import RefusalLimits
 from processing.rules import Rules
+from tests.patience import until_in_loop
 from tests.processing.building import EPOCH, NOW, TD, Table, fetch, judged, run
 from topics.schema import Threshold
 
@@ -95,11 +96,6 @@ def backlog(begin: int, *records: Any, behind: int = 100) -> RecordBatch:
     return found
 
 
-async def until(condition: Callable[[], bool]) -> None:
-    while not condition():  # noqa: ASYNC110 - whoever changes it has nothing to tell
-        await asyncio.sleep(0)
-
-
 def delivered(steps: Steps, published: list[Threshold] | None = None) -> list[Commit]:
     """Return what a partition delivers that is taken through some steps, and then closed.
 
@@ -134,11 +130,11 @@ def test_a_commit_takes_in_more_of_a_backlog() -> None:
     async def steps(owned: Ownership, commits: list[Commit]) -> None:
         for begin in range(3):
             await owned.lane.put(AT, backlog(begin, judged(workflow_type=TYPES[begin])))
-            await until(lambda: owned.core.watermark == begin)  # noqa: B023 - awaited here
+            await until_in_loop(lambda: owned.core.watermark == begin)  # noqa: B023 - awaited here
             assert not commits
             assert not owned.lane.idle, "its offset may not be committed"
         await owned.lane.put(AT, backlog(3, judged()))
-        await until(lambda: owned.lane.idle)  # nothing more comes after all
+        await until_in_loop(lambda: owned.lane.idle)  # nothing more comes after all
         counts = owned._runtime.counts
         assert (counts.batches, counts.records, counts.events) == (1, 4, 4)
 
@@ -155,14 +151,14 @@ def test_what_comes_by_and_by_is_published_at_once_and_its_rows_follow() -> None
     async def steps(owned: Ownership, commits: list[Commit]) -> None:
         for begin in range(3):
             await owned.lane.put(AT, backlog(begin, judged(), behind=0))
-            await until(lambda: len(published) == 2 * (begin + 1))  # noqa: B023 - awaited here
+            await until_in_loop(lambda: len(published) == 2 * (begin + 1))  # noqa: B023 - awaited here
             assert published[-1].offset == begin
             assert not commits
             assert not owned.lane.idle, "its offset may not be committed"
         counts = owned._runtime.counts
-        await until(lambda: sum(counts.delay.counts) == 3)
+        await until_in_loop(lambda: sum(counts.delay.counts) == 3)
         assert counts.batches == 0
-        await until(lambda: owned.lane.idle)
+        await until_in_loop(lambda: owned.lane.idle)
         assert (sum(counts.delay.counts), counts.batches, counts.records) == (3, 1, 3)
 
     (commit,) = delivered(steps, published)
@@ -175,7 +171,7 @@ def test_what_comes_by_and_by_is_published_at_once_and_its_rows_follow() -> None
 def test_what_has_gathered_is_delivered_when_the_partition_is_let_go() -> None:
     async def steps(owned: Ownership, commits: list[Commit]) -> None:
         await owned.lane.put(AT, backlog(0, judged()))
-        await until(lambda: owned.core.watermark == 0)
+        await until_in_loop(lambda: owned.core.watermark == 0)
         assert not commits
 
     (commit,) = delivered(steps)
@@ -186,7 +182,7 @@ def test_a_refusal_waits_for_nothing() -> None:
     async def steps(owned: Ownership, commits: list[Commit]) -> None:
         await owned.lane.put(AT, backlog(0, judged(), judged()))
         await owned.lane.put(AT, backlog(2, b"broken"))
-        await until(lambda: owned.lane.idle)
+        await until_in_loop(lambda: owned.lane.idle)
         assert len(commits) == 1
 
     (commit,) = delivered(steps)
@@ -196,7 +192,7 @@ def test_a_refusal_waits_for_nothing() -> None:
 def test_a_commit_that_is_well_filled_waits_for_nothing() -> None:
     async def steps(owned: Ownership, commits: list[Commit]) -> None:
         await owned.lane.put(AT, backlog(0, *(judged() for _ in range(200)), behind=1000))
-        await until(lambda: owned.lane.idle)
+        await until_in_loop(lambda: owned.lane.idle)
         assert len(commits) == 1
 
     delivered(steps)

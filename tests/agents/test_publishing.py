@@ -13,6 +13,7 @@ from processing.answers import stored_threshold
 from processing.partition import Partition
 from processing.rows import context_key, deleted
 from processing.rules import Rules
+from tests.patience import until_in_loop
 from tests.processing.building import EPOCH, TD
 from topics.schema import Threshold
 
@@ -70,17 +71,12 @@ def with_redis(body: Callable[[Publishing, Redis], Awaitable[None]]) -> None:
     asyncio.run(asyncio.wait_for(run(), 5.0))
 
 
-async def until(condition: Callable[[], bool]) -> None:
-    while not condition():  # noqa: ASYNC110 - whoever changes it has nothing to tell
-        await asyncio.sleep(0)
-
-
 def test_what_is_learned_while_a_request_is_under_way_goes_with_the_next_one() -> None:
     async def body(publishing: Publishing, redis: Redis) -> None:
         first, second = One(publishing), One(publishing)
         first.learns(1)
         second.learns(2)
-        await until(lambda: redis.requests == [[1, 2]])
+        await until_in_loop(lambda: redis.requests == [[1, 2]])
         for offset in (3, 5):
             first.learns(offset)
         second.learns(4)
@@ -89,9 +85,9 @@ def test_what_is_learned_while_a_request_is_under_way_goes_with_the_next_one() -
         assert redis.requests == [[1, 2]]
         assert (first.seen, second.seen) == (0, 0)
         redis.takes.release()
-        await until(lambda: redis.requests == [[1, 2], [3, 5, 4]])
+        await until_in_loop(lambda: redis.requests == [[1, 2], [3, 5, 4]])
         redis.takes.release()
-        await until(lambda: (first.seen, second.seen) == (2, 2))
+        await until_in_loop(lambda: (first.seen, second.seen) == (2, 2))
         assert not publishing.behind
 
     with_redis(body)
@@ -104,7 +100,7 @@ def test_a_redis_that_is_away_stops_nobody_and_gets_it_later(again: bool) -> Non
         for _ in range(9):
             redis.takes.release()
         one.learns(1)
-        await until(lambda: one.seen == 1)
+        await until_in_loop(lambda: one.seen == 1)
         assert (publishing.behind, publishing.waiting) == (True, True)
         redis.away = again
         assert await publishing.catch_up() is not again
