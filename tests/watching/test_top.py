@@ -115,11 +115,10 @@ def test_a_locale_that_has_only_ascii(
     opened: Open, where: Any, locale: dict[str, str], served: None
 ) -> None:
     top = opened(*where, columns=100, rows=50, **locale)
-    top.until("thresholds")
+    top.until("ref?nd")
     top.press(CTRL_C)
     assert top.ended() == 0
     assert top.raw.isascii(), top.raw
-    assert "ref?nd" in top.text
 
 
 def test_a_locale_that_has_more(opened: Open, where: Any, served: None) -> None:
