@@ -52,6 +52,7 @@ def teach(
     words = np.frombuffer(joined, np.int64).reshape(len(known), -1)
     said = weights.success, weights.latency, weights.cost
     floats = words.view(np.float64)
+    whose = np.ascontiguousarray(whose)  # or it is compiled once more, and the worker waits for it
     compiled.teach(rule, said, STAKES_RATE, whose, table, rows, numbers, words, floats)
     changed, size = bytes(joined), 8 * words.shape[1]
     for place, context in enumerate(known):
