@@ -87,6 +87,7 @@ class System:
                     f"{self.data / 'workers' / 'logs'}"
                 )
             time.sleep(0.1)
+        self.check()
 
     def check(self) -> None:
         """Raise `StackError` when a service died; start workers again that did."""

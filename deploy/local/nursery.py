@@ -18,12 +18,11 @@ from deploy.local.account import Account
 from deploy.local.errors import StackError
 from deploy.local.lifeline import lifeline
 from deploy.local.process import Child, Ending, end_all
+from deploy.local.standing import stand
 
 _ORPHAN_SECONDS = 5.0
 _KILLED_SECONDS = 2.0
 _LOG_LIMIT = 8 << 20
-_AHEAD = -5
-"""Added to the niceness of what goes ahead, as a threshold worker adds to its own."""
 
 
 class Nursery:
@@ -67,11 +66,11 @@ class Nursery:
         env: Mapping[str, str] | None = None,
         cwd: Path | None = None,
         account: Account | None = None,
-        ahead: bool = False,
+        standing: int = 0,
     ) -> Child:
         """Start a process under a claimed name, in a session of its own.
 
-        `ahead`: it goes ahead of others where the system lets it.
+        `standing`: added to its niceness, where the system lets us.
         """
         lock = self._locks[name]
         log = self.data / "logs" / f"{name}.log"
@@ -99,8 +98,8 @@ class Nursery:
             except (OSError, subprocess.SubprocessError) as error:
                 raise StackError(f"{name}: cannot run {argv[0]} ({error})") from error
             child = Child(name, process, ending, log, start)
-        if ahead:
-            _go_ahead(process.pid)
+        if standing:
+            stand(process.pid, standing)
         self._children.append(child)
         self._lifeline.follow(process.pid, ending.orphaned)
         os.ftruncate(lock, 0)
@@ -125,14 +124,6 @@ class Nursery:
             self.let_go(child)
         self.launched()
         self._lifeline.close()
-
-
-def _go_ahead(pid: int) -> None:
-    """Have a process that just began, and the session that it leads, go ahead of others."""
-    with contextlib.suppress(OSError):
-        niceness = os.getpriority(os.PRIO_PROCESS, pid) + _AHEAD
-        os.setpriority(os.PRIO_PROCESS, pid, niceness)
-        Path(f"/proc/{pid}/autogroup").write_text(str(niceness))
 
 
 def _locked(descriptor: int, seconds: float) -> bool:

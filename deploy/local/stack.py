@@ -20,6 +20,7 @@ from deploy.local.parts import Existing, Part
 from deploy.local.ports import Ports
 from deploy.local.postgres import Postgres
 from deploy.local.redis import Redis
+from deploy.local.standing import stand_as_parent
 
 
 class Stack:
@@ -86,10 +87,11 @@ class Stack:
             self._hold = None
 
     def check(self) -> None:
-        """Raise StackError when a child has died."""
+        """Raise StackError when a child has died; have what the others began stand as they do."""
         for child in self._nursery.children if self._nursery else ():
             if not child.alive:
                 raise child.failure(f"{child.outcome}; start the stack again")
+            stand_as_parent(child.pid)
 
     def __enter__(self) -> Self:
         self.start()

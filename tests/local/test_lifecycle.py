@@ -11,6 +11,7 @@ import pytest
 from redis import Redis
 
 from deploy.local import Stack, StackError, running
+from deploy.local.standing import BEHIND
 from tests.standing import check_standing, first
 
 MakeStack = Callable[..., Stack]
@@ -101,9 +102,12 @@ def test_only_the_embedded_broker_forgets(make: MakeStack) -> None:
     assert not make(kafka="127.0.0.1:9092").forgets
 
 
-def test_what_every_threshold_goes_through_goes_ahead(make: MakeStack) -> None:
+def test_who_goes_first(make: MakeStack) -> None:
     own = os.getpriority(os.PRIO_PROCESS, 0)
-    ahead = first()
     with make() as stack:
-        for name, pid in stack.pids.items():
-            check_standing(pid, own if name == "postgres" else own + ahead)
+        postgres = stack.pids["postgres"]
+        for pid in stack.pids.values():
+            check_standing(pid, own + (BEHIND if pid == postgres else first()))
+        with psycopg.connect(stack.addresses.postgres) as connection:
+            stack.check()
+            check_standing(connection.info.backend_pid, own + BEHIND)
