@@ -84,9 +84,15 @@ def _measured(kafka: str, load: Load) -> list[float] | None:
     with TemporaryDirectory(prefix="headstart-bench-") as folder:
         path = Path(folder)
         os.environ |= {"HEADSTART_SPOOL": str(path / "spool"), "HEADSTART_SHIPPER": "process"}
-        system = System(StackConfig(data=path / "stack", kafka=kafka), say=lambda _line: None)
+        said: list[str] = []
+        system = System(StackConfig(data=path / "stack", kafka=kafka), say=said.append)
         with system:
-            return _timed(system.addresses.kafka, system.addresses.redis, load)
+            said.clear()
+            found = _timed(system.addresses.kafka, system.addresses.redis, load)
+            system.check()
+            for line in said:  # of a worker that ended meanwhile: no load was too high
+                say(line)
+            return found
 
 
 def _timed(kafka: str, redis: str, load: Load) -> list[float] | None:
