@@ -87,7 +87,7 @@ class System:
                     f"{self.data / 'workers' / 'logs'}"
                 )
             time.sleep(0.1)
-        self.check()
+        self.check()  # Postgres has begun processes for them since the last time
 
     def check(self) -> None:
         """Raise `StackError` when a service died; start workers again that did."""

@@ -66,8 +66,9 @@ def compiled() -> Any:
     """The compiled code, as a worker has it."""
     assert load()
     module = machine_code()
-    for each in (module.records_in, module.scan, module.teach, module.unpack):
-        each.disable_compile()  # for an array of another layout a worker would stand still for 8 s
+    for each in vars(module).values():
+        if hasattr(each, "disable_compile"):
+            each.disable_compile()  # for an array of another layout a worker would stand still
     return module
 
 

@@ -25,7 +25,7 @@ def stand(pid: int, added: int) -> None:
     with contextlib.suppress(OSError):
         niceness = min(_LAST, os.getpriority(os.PRIO_PROCESS, pid) + added)
         os.setpriority(os.PRIO_PROCESS, pid, niceness)
-        Path(f"/proc/{pid}/autogroup").write_text(str(niceness))
+        _put_session(pid, niceness)
 
 
 def stand_as_parent(pid: int) -> None:
@@ -36,10 +36,11 @@ def stand_as_parent(pid: int) -> None:
     with contextlib.suppress(OSError):
         niceness = os.getpriority(os.PRIO_PROCESS, pid)
         for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split():
-            _put(Path(f"/proc/{child}/autogroup"), niceness)
+            _put_session(int(child), niceness)
 
 
-def _put(session: Path, niceness: int) -> None:
+def _put_session(pid: int, niceness: int) -> None:
+    session = Path(f"/proc/{pid}/autogroup")
     with contextlib.suppress(OSError):
         if not session.read_text().endswith(f" nice {niceness}\n"):
             session.write_text(str(niceness))

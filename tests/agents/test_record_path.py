@@ -22,11 +22,9 @@ from aiokafka.structs import TopicPartition
 from hypothesis import event, example, given, settings
 from hypothesis import strategies as st
 
-from agents.compiling import load
 from agents.record_path import drain as drain_module
 from agents.record_path.drain import MOST_BYTES, drain
 from agents.record_path.kept import KeptRecords
-from processing.machine_code import machine_code
 from processing.packed import PackedBatch
 from processing.records import RecordBatch
 from tests.agents.record_batches import (
@@ -46,10 +44,9 @@ TP = TopicPartition("source", 3)
 
 
 @pytest.fixture(scope="module", params=["python", "compiled"], autouse=True)
-def unpacking(request: pytest.FixtureRequest) -> Iterator[str]:
+def unpacking(request: pytest.FixtureRequest, compiled: Any) -> Iterator[str]:
     """Every test here is of both ways to unpack a fetch."""
-    assert load()
-    how = None if request.param == "python" else machine_code()
+    how = None if request.param == "python" else compiled
     with pytest.MonkeyPatch.context() as patching:
         patching.setattr(drain_module, "machine_code", lambda: how)
         patching.setattr(drain_module, "LEAST_BYTES", 0)

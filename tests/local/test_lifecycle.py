@@ -104,10 +104,10 @@ def test_only_the_embedded_broker_forgets(make: MakeStack) -> None:
 
 def test_who_goes_first(make: MakeStack) -> None:
     own = os.getpriority(os.PRIO_PROCESS, 0)
+    ahead = first()
     with make() as stack:
-        postgres = stack.pids["postgres"]
-        for pid in stack.pids.values():
-            check_standing(pid, own + (BEHIND if pid == postgres else first()))
+        for name, pid in stack.pids.items():
+            check_standing(pid, own + (BEHIND if name == "postgres" else ahead))
         with psycopg.connect(stack.addresses.postgres) as connection:
             stack.check()
             check_standing(connection.info.backend_pid, own + BEHIND)

@@ -11,15 +11,13 @@ from aiokafka.record.util import calc_crc32c
 from llvmlite import binding
 from numba import njit
 
-from agents.compiling import load
 from processing.packed import words_in
 
 DRAW = random.Random(3)
 
 
 @pytest.fixture(scope="module")
-def checksum() -> Any:
-    assert load()
+def checksum(compiled: Any) -> Any:
     from processing.compiled import checksum  # not before: where it is kept has to be known
 
     return checksum
