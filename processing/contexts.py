@@ -183,11 +183,13 @@ class Contexts:
         """Have contexts learn what they were told."""
         self.lessons.settle()
 
-    def bound(self, tenant: str, offset: int) -> int:
-        """Let the oldest contexts go where a tenant has too many; return how many went."""
-        self.settle()
+    def bound(self, tenant: str, at: int, offset: int) -> int:
+        """Let the oldest contexts go where a tenant has too many; return how many went.
+
+        `at`: event time, Unix ms, of an outcome that those without a row were told, 0 of none.
+        """
         for context in self.new:
-            self._residence.add(tenant, context.key, context.numbers.at)
+            self._residence.add(tenant, context.key, max(at, context.numbers.at))
         self.new.clear()
         return self._let_go(self._residence.excess(tenant, self._newest), offset)
 
@@ -201,7 +203,6 @@ class Contexts:
         if clock // HOUR_MS == before // HOUR_MS:
             return 0
         self.weighings.expire(clock, offset)
-        self.settle()
         return self._let_go(self._residence.idle(clock, self._newest), offset)
 
     def forget(self, holds: Callable[[str, str], bool], offset: int) -> int:
@@ -278,6 +279,7 @@ class Contexts:
 
     def _newest(self, key: bytes) -> int:
         """Return the event time of a context's newest outcome."""
+        self.settle()
         context = self._contexts.get(key)
         if context is None:
             touched = self._touched.get(key)
@@ -289,7 +291,6 @@ class Contexts:
         return newest_outcome(raw)
 
     def _find(self, tenant: str, workflow_type: str, levels: tuple[str | None, ...]) -> Chain:
-        self.settle()
         values = dict(zip(self.levels, levels, strict=True))
         contexts: list[Context] = []
         chains: dict[str, tuple[Policy, list[Context]]] = {}
@@ -318,6 +319,7 @@ class Contexts:
                 restore_context(context, decode_context(raw))
             self._longest_key = max(self._longest_key, len(key))
         if context.learner != spec(policy):
+            self.settle()  # what it was told is for the learner that it had
             before = context.policy
             state = None
             if before.name == policy.name:
@@ -333,6 +335,7 @@ class Contexts:
     def _fresh(self, tenant: str, policy: Policy, parent: Context | None) -> State:
         """Return the state in which a context begins: below its parent, else the default's."""
         if parent is not None:
+            self.settle()
             return policy.begin(parent.numbers.state)
         default = self._defaults.state_of(tenant, policy)
         return policy.initial() if default is None else default

@@ -114,7 +114,7 @@ class Events:
         self._row.outcomes += 1
         self._contexts.learn(event.tenant, event.workflow_type, levels, outcome, offset)
         if self._contexts.new:
-            self._row.evicted += self._contexts.bound(event.tenant, offset)
+            self._row.evicted += self._contexts.bound(event.tenant, event.timestamp, offset)
         return None
 
     def _feedback(self, event: EventFields, offset: int) -> None:
@@ -128,7 +128,7 @@ class Events:
         levels = self._contexts.levels_of(event)
         self._contexts.feedback(event.tenant, event.workflow_type, levels, outcome, offset)
         if self._contexts.new:
-            self._row.evicted += self._contexts.bound(event.tenant, offset)
+            self._row.evicted += self._contexts.bound(event.tenant, event.timestamp, offset)
 
 
 def outcome_of(

@@ -244,7 +244,7 @@ class Partition(Runs):
         if self._interventions.new(seed):
             self._contexts.seed(seed.tenant, seed.at, seed.contexts, offset)
             self._row.seeded += len(seed.contexts)
-            self._row.evicted += self._contexts.bound(seed.tenant, offset)
+            self._row.evicted += self._contexts.bound(seed.tenant, 0, offset)
             self._interventions.note(seed, offset)
 
     def _own(self, tenant: str, path: str) -> None:
