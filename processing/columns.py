@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import Any, Final
 
 import numpy as np
@@ -17,6 +17,11 @@ LEAST_EVENT: Final = 160
 
 _BASIS: Final = np.uint64(hash("scanner") & (1 << 64) - 1)
 """Another one in every process: or texts that fall together could be made for all."""
+
+_ABSENT, _APART, _NEXT_KEY = "\0", "\x1f", "\n"
+"""As `processing.compiled` writes keys; the same test as for its other numbers compares them."""
+KEYS_KEPT: Final = 1 << 16
+"""Most keys that are kept by their text, some 500 bytes each."""
 
 Key = tuple[str | None, ...]
 """Tenant, workflow type, and what more tells groups apart."""
@@ -35,7 +40,7 @@ class Scan:
         self._compiled, self._depth = compiled, len(levels)
         self.begin, self.end = records.start, records.stop
         packed = _packed(batch, self.begin, self.end)
-        self._bytes, self._offsets = memoryview(packed.data), packed.offsets
+        self._data, self._offsets = packed.data, packed.offsets
         self.counts = np.empty(len(packed.ends), np.int64)
         self._run(packed, levels)
         self._others = np.flatnonzero(self.counts < 0)
@@ -100,25 +105,26 @@ class Scan:
         return self._keys(self._lanes, (self._compiled.SPOOL,))
 
     def _keys(self, groups: Any, more: Sequence[int]) -> list[Key]:
-        begins = [self._compiled.TENANT, self._compiled.TYPE, *more]
-        spans = np.stack((groups[:, begins], groups[:, [each + 1 for each in begins]]), axis=2)
-        there = spans[:, :, :1] >= 0
-        low = np.where(there, spans, len(self._bytes)).min(axis=(1, 2))
-        high = spans.max(axis=(1, 2))
-        within = np.where(there, spans - low[:, None, None], -1)
-        found = []
-        for pairs, begin, end in zip(within.tolist(), low.tolist(), high.tolist(), strict=True):
-            text = str(self._bytes[begin:end], "latin-1")  # all of a key stands in one event
-            found.append(tuple([text[at:to] if at >= 0 else None for at, to in pairs]))
-        return found
+        spans = np.array([self._compiled.TENANT, self._compiled.TYPE, *more])
+        room = int(np.maximum(groups[:, spans + 1] - groups[:, spans], 1).sum())
+        text = np.empty(room + len(groups) * len(spans), np.uint8)
+        self._compiled.keys(self._data, groups, spans, text)
+        return [*map(_key, text.tobytes().decode("ascii").split(_NEXT_KEY)[:-1])]
 
     def texts(self, events: Any, span: int) -> list[str | None]:
         """Return what stands in a span of some events."""
         begins, ends = events[:, span].tolist(), events[:, span + 1].tolist()
+        data = memoryview(self._data)
         return [
-            str(self._bytes[begin:end], "ascii") if begin >= 0 else None
+            str(data[begin:end], "ascii") if begin >= 0 else None
             for begin, end in zip(begins, ends, strict=True)
         ]
+
+
+@lru_cache(KEYS_KEPT)
+def _key(text: str) -> Key:
+    """Return the parts of a key: of those that come again and again, the same ones."""
+    return tuple([None if part == _ABSENT else part for part in text.split(_APART)])
 
 
 def _packed(batch: RecordBatch, begin: int, end: int) -> Packed:

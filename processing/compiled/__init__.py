@@ -38,7 +38,7 @@ from processing.compiled.fields import (
     WORKFLOW,
 )
 from processing.compiled.rules import RULES, rule_of, teach
-from processing.compiled.scanning import scan
+from processing.compiled.scanning import ABSENT, APART, NEXT_KEY, keys, scan
 from processing.compiled.unpacking import (
     ALL,
     ATTRIBUTES,
@@ -62,7 +62,9 @@ from processing.compiled.unpacking import (
 )
 
 __all__ = [
+    "ABSENT",
     "ALL",
+    "APART",
     "AT",
     "ATTRIBUTES",
     "BEFORE_LENGTH",
@@ -91,6 +93,7 @@ __all__ = [
     "MAX_TIMESTAMP",
     "MOST_LEVELS",
     "NEXT",
+    "NEXT_KEY",
     "NUMBERS",
     "OFFSET",
     "PLACE",
@@ -108,6 +111,7 @@ __all__ = [
     "TYPE",
     "VALUE",
     "WORKFLOW",
+    "keys",
     "records_in",
     "rule_of",
     "scan",

@@ -32,6 +32,9 @@ from processing.compiled.fields import (
 from processing.compiled.text import inlined, kept, same
 
 HASH: Final = np.uint64(1_099_511_628_211)
+ABSENT, APART, NEXT_KEY = 0, 31, 10
+"""What `keys` writes for a span that is not there, behind a span, and behind the last of a key:
+bytes that no plain text holds."""
 
 
 @inlined
@@ -134,3 +137,25 @@ def scan(
         else:
             taken, counts[record] = before, -1
     return taken, known_places, known_lanes
+
+
+@kept
+def keys(buf: Any, groups: Any, spans: Any, into: Any) -> int:
+    """Write what stands in some spans of each group of a `scan`; return how many bytes that is.
+
+    `into` has room for all of it: a byte behind each span, and one for each that is not there.
+    """
+    at = 0
+    for group in range(groups.shape[0]):
+        for span in spans:
+            begin, end = groups[group, span], groups[group, span + 1]
+            if begin < 0:
+                into[at] = ABSENT
+                at += 1
+            for place in range(begin, end):
+                into[at] = buf[place]
+                at += 1
+            into[at] = APART
+            at += 1
+        into[at - 1] = NEXT_KEY
+    return at
