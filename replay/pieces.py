@@ -34,13 +34,15 @@ class NotAPiece(ValueError):
 class Head(msgspec.Struct, omit_defaults=True):
     """What stands before a zstd frame. `partition`: -1 for the first and last line.
 
-    `crc`: CRC-32 of what it says and of the frame; -1 in exports of before there was one.
+    `crc`: CRC-32 of what it says and of the frame; `own`: of the head alone, for who passes the
+    frame over. -1 in exports of before there was one.
     """
 
     bytes: int
     partition: int = -1
     records: int = 0
     crc: int = -1
+    own: int = -1
 
 
 def encode_piece(lines: Sequence[bytes], partition: int, records: int) -> bytes:
@@ -48,12 +50,17 @@ def encode_piece(lines: Sequence[bytes], partition: int, records: int) -> bytes:
     packed = bytes(cramjam.zstd.compress(b"".join(lines), _LEVEL))
     head = Head(len(packed), partition, records)
     head.crc = _checksum(head, packed)
+    head.own = _own_checksum(head)
     said = msgspec.json.encode(head)
     return _HEAD.pack(SKIPPABLE, len(said)) + said + packed
 
 
 def _checksum(head: Head, packed: bytes) -> int:
     return crc32(packed, crc32(b"%d %d" % (head.partition, head.records)))
+
+
+def _own_checksum(head: Head) -> int:
+    return crc32(b"%d %d %d %d" % (head.bytes, head.partition, head.records, head.crc))
 
 
 def heads(read: BufferedReader, damaged: Damaged) -> Iterator[Head]:
@@ -97,7 +104,7 @@ def _head(read: BufferedReader) -> Head | None:
         found = msgspec.json.decode(read.read(size), type=Head)
     except (struct.error, msgspec.MsgspecError, UnicodeDecodeError):
         return None
-    return found if found.bytes >= 0 else None
+    return found if found.bytes >= 0 and found.own in (-1, _own_checksum(found)) else None
 
 
 def _next_head(read: BufferedReader, begin: int) -> int | None:

@@ -123,6 +123,21 @@ def test_a_damaged_piece_is_passed_over_and_named(tmp_path: Path) -> None:
         list(read_export(file, 0))
 
 
+def test_a_head_of_another_partition_is_damage(tmp_path: Path) -> None:
+    """Whoever reads the partition that it was of passes its frame over, checksum and all."""
+    file = tmp_path / "log.zst"
+    with Writer(file, HEADER) as writer:
+        for partition in range(2):
+            writer.add(batch_of(partition, [(1, b"k", b"{}", [])]))
+    raw = file.read_bytes()
+    head = b'"partition":1,"records"'
+    assert raw.count(head) == 1
+    file.write_bytes(raw.replace(head, b'"partition":3,"records"'))
+    warnings: list[str] = []
+    assert list(read_export(file, 1, warnings=warnings)) == []
+    assert "damaged" in warnings[0]
+
+
 @given(st.integers(0, 10**9), st.integers(0, 7))
 def test_no_flipped_bit_changes_a_record(
     tmp_path_factory: pytest.TempPathFactory, place: int, bit: int
