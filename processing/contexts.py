@@ -34,9 +34,6 @@ from topics.controls import Seeded, Weighing
 from topics.records import EventFields
 from topics.schema import Threshold
 
-CACHE_LIMIT: Final = 200_000
-"""Most contexts kept in memory, about 700 bytes each."""
-
 FORGOTTEN_BYTES: Final = 6_000_000
 """Of the rows that say so of contexts forgotten at one offset: they must fit one commit."""
 _MARKER_BYTES: Final = 64
@@ -55,11 +52,13 @@ class Contexts:
         defaults: Defaults,
         epoch: int,
         load: Callable[[bytes], bytes | None],
+        most: int,
     ) -> None:
+        """`most`: contexts that stay in memory from one `drain` to the next."""
         self._policy, self._choices, self._defaults = rules.policy, choices, defaults
         self.levels = tuple(rules.levels)
         self._epoch = epoch
-        self._load = load
+        self._load, self._most = load, most
         self.place_of = place_getter(rules.levels)
         """Returns the place of an event's context: its key in `chains`."""
         self.chains: dict[Place, Chain] = {}
@@ -378,7 +377,7 @@ class Contexts:
                 touched.served = served
             moved.append(found.get(key) or self._answer(key, touched))
         self._touched.clear()
-        if len(self._contexts) > CACHE_LIMIT or len(self.chains) > CACHE_LIMIT:
+        if max(len(self._contexts), len(self.chains)) > self._most:
             self._contexts.clear()
             self.chains.clear()
             self._held.clear()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Final
 
 from learners.outcome import Outcome
 from processing.choices import Choices
@@ -14,16 +15,23 @@ from processing.spools import Spools
 from processing.starts import Starts
 from topics.records import EventFields
 
+CACHED: Final = 400_000
+"""Most contexts that a worker keeps at hand, some 1,700 bytes each, where it owns every partition;
+and as many positions of spools, some 400 bytes each."""
+
 
 class Events:
     """The contexts, open starts and positions of a partition, changed event by event."""
 
-    def __init__(self, rules: Rules, epoch: int, load: Callable[[bytes], bytes | None]) -> None:
+    def __init__(
+        self, rules: Rules, partitions: int, epoch: int, load: Callable[[bytes], bytes | None]
+    ) -> None:
         self._feedback_counts = rules.feedback_weight > 0
         self._weights = rules.weights
         self._choices, self._defaults = Choices(epoch), Defaults(epoch)
-        self._contexts = Contexts(rules, self._choices, self._defaults, epoch, load)
-        self._spools = Spools(epoch, load)
+        most = CACHED // partitions
+        self._contexts = Contexts(rules, self._choices, self._defaults, epoch, load, most)
+        self._spools = Spools(epoch, load, most)
         self._starts = Starts(epoch)
         self._row = PartitionRow()
 

@@ -93,7 +93,7 @@ class Partition(Runs):
         rules: Rules,
         load: Callable[[bytes], bytes | None],
     ) -> None:
-        super().__init__(rules, epoch, load)
+        super().__init__(rules, partitions, epoch, load)
         self._partition, self._partitions, self._epoch = partition, partitions, epoch
         self._operators_key = rules.operators_key
         self._interventions, self._rebuilds = Interventions(epoch), Rebuilds(epoch, rules.digest)

@@ -17,8 +17,6 @@ from processing.rows import SpoolRow, decode_spool, deleted, encode_spool, is_de
 SPOOL_LIFE_MS: Final = 14 * 86_400_000
 """How long a position is kept after the spool's last event, in event time: well beyond the life of
 a spool, which its owner sets aside after days."""
-CACHE_LIMIT: Final = 200_000
-"""Most positions kept in memory, about 400 bytes each."""
 _ROW_BYTES: Final = 128
 """Bytes of a row without its key, at the most, and what a record batch adds to it."""
 
@@ -46,8 +44,9 @@ class Spools:
     What `drain` returned has to be in the table before anything else is asked.
     """
 
-    def __init__(self, epoch: int, load: Callable[[bytes], bytes | None]) -> None:
-        self._epoch, self._load = epoch, load
+    def __init__(self, epoch: int, load: Callable[[bytes], bytes | None], most: int) -> None:
+        """`most`: positions that stay in memory from one `drain` to the next."""
+        self._epoch, self._load, self._most = epoch, load, most
         self.positions: dict[Place, Seen] = {}
         """Those in memory: what reads it may note a higher position in one that is `touched`."""
         self._touched: dict[Place, Seen | int] = {}
@@ -124,7 +123,7 @@ class Spools:
                 seen.touched = False
         self._touched.clear()
         self.touched_bytes = 0
-        if len(self.positions) > CACHE_LIMIT:
+        if len(self.positions) > self._most:
             self.positions.clear()
         return rows
 

@@ -99,7 +99,10 @@ class _Heard(Contexts):
     def __init__(
         self, judge: Judge, levels: Sequence[str], epoch: int, chosen: Filter, scales: Scales
     ) -> None:
-        super().__init__(_rules(levels), Choices(epoch), Defaults(epoch), epoch, lambda _: None)
+        none_kept = 0
+        super().__init__(
+            _rules(levels), Choices(epoch), Defaults(epoch), epoch, lambda _: None, none_kept
+        )
         self._judge = judge
         self.filtered = 0
         self._chosen, self._scales = chosen, scales

@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 
 from learners.policy import Joint, Separate
 from learners.registry import POLICIES
+from processing import events as events_module
 from processing import lessons as lessons_module
 from processing import partition as partition_module
 from processing import records as records_module
@@ -123,6 +124,18 @@ def test_stretches_give_the_commits_of_the_long_way(
     ):
         short, _core = commits(Partition, log, rules, restarts, ahead=ahead)
         assert short == the_long_way(log, rules, restarts)
+
+
+@pytest.mark.parametrize("policy", ["ema", "hops", "hedge"])
+@settings(max_examples=25)
+@given(seed=st.integers(0, 10**9), cached=st.sampled_from([0, 1, 5, 20]))
+def test_a_full_cache_changes_no_commit(compiled: Any, policy: str, seed: int, cached: int) -> None:
+    log, rules = batches(seed, 100), rules_of(seed, policy)
+    with stretches_of(compiled):
+        all_at_hand, _core = commits(Partition, log, rules, 0)
+        with patch.object(events_module, "CACHED", cached * PARTITIONS):
+            few, _core = commits(Partition, log, rules, 0)
+    assert few == all_at_hand
 
 
 def test_what_was_looked_at_ahead_is_not_looked_at_again(compiled: Any) -> None:

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from processing import spools as spools_module
+from processing import events as events_module
 from processing.partition import RowAhead
 from processing.rows import decode_spool, is_deleted, spool_key, with_version
 from processing.spools import SPOOL_LIFE_MS
@@ -103,7 +103,7 @@ def test_a_position_lives_on_while_its_spool_does() -> None:
 
 
 def test_a_full_cache_forgets_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(spools_module, "CACHE_LIMIT", 3)
+    monkeypatch.setattr(events_module, "CACHED", 3)
     table: Table = {}
     for _round in range(2):
         for number in range(10):
