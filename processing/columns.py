@@ -8,6 +8,7 @@ from typing import Any, Final
 
 import numpy as np
 
+from headstart.contexts import SEPARATOR
 from headstart.events import MAX_CLOCK_SKEW_MS
 from processing.packed import WORD, Packed, words_in
 from processing.records import RecordBatch
@@ -18,8 +19,9 @@ LEAST_EVENT: Final = 160
 _BASIS: Final = np.uint64(hash("scanner") & (1 << 64) - 1)
 """Another one in every process: or texts that fall together could be made for all."""
 
-_ABSENT, _APART, _NEXT_KEY = "\0", "\x1f", "\n"
-"""As `processing.compiled` writes keys; the same test as for its other numbers compares them."""
+_ABSENT, _NEXT_KEY = "\0", "\n"
+"""As `processing.compiled` writes keys, with `SEPARATOR` between their parts; the test of its
+limits compares them."""
 KEYS_KEPT: Final = 1 << 16
 """Most keys that are kept by their text, some 500 bytes each."""
 
@@ -124,7 +126,7 @@ class Scan:
 @lru_cache(KEYS_KEPT)
 def _key(text: str) -> Key:
     """Return the parts of a key: of those that come again and again, the same ones."""
-    return tuple([None if part == _ABSENT else part for part in text.split(_APART)])
+    return tuple([None if part == _ABSENT else part for part in text.split(SEPARATOR)])
 
 
 def _packed(batch: RecordBatch, begin: int, end: int) -> Packed:

@@ -99,9 +99,8 @@ class _Heard(Contexts):
     def __init__(
         self, judge: Judge, levels: Sequence[str], epoch: int, chosen: Filter, scales: Scales
     ) -> None:
-        none_kept = 0
         super().__init__(
-            _rules(levels), Choices(epoch), Defaults(epoch), epoch, lambda _: None, none_kept
+            _rules(levels), Choices(epoch), Defaults(epoch), epoch, lambda _: None, most=0
         )
         self._judge = judge
         self.filtered = 0

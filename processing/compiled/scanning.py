@@ -140,10 +140,10 @@ def scan(
 
 
 @kept
-def keys(buf: Any, groups: Any, spans: Any, into: Any) -> int:
-    """Write what stands in some spans of each group of a `scan`; return how many bytes that is.
+def keys(buf: Any, groups: Any, spans: Any, into: Any) -> None:
+    """Fill `into` with what stands in some spans of each group of a `scan`.
 
-    `into` has room for all of it: a byte behind each span, and one for each that is not there.
+    It has just the room: a byte behind each span, and one for each that is not there.
     """
     at = 0
     for group in range(groups.shape[0]):
@@ -158,4 +158,3 @@ def keys(buf: Any, groups: Any, spans: Any, into: Any) -> int:
             into[at] = APART
             at += 1
         into[at - 1] = NEXT_KEY
-    return at

@@ -12,9 +12,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headstart import events, frames
+from headstart.contexts import SEPARATOR
 from headstart.events import MAX_CLOCK_SKEW_MS, Data, Event, Prediction, Result
 from processing import tally
-from processing.columns import _ABSENT, _APART, _NEXT_KEY, LEAST_EVENT, Scan
+from processing.columns import _ABSENT, _NEXT_KEY, LEAST_EVENT, Scan
 from processing.decode import decode_record
 from processing.machine_code import machine_code
 from processing.places import _TOP_LEVEL, place_getter
@@ -118,7 +119,7 @@ def test_its_limits_and_fields_are_those_of_the_contract() -> None:
     assert set(compiled.TOP_LEVELS) == _TOP_LEVEL
     assert compiled.LARGEST_MS == LARGEST_MS
     written = bytes((compiled.ABSENT, compiled.APART, compiled.NEXT_KEY)).decode()
-    assert written == _ABSENT + _APART + _NEXT_KEY
+    assert written == _ABSENT + SEPARATOR + _NEXT_KEY
     assert get_args(events.SpoolId)[1].max == compiled.MAX_SPOOL
     assert get_args(events.UnixMs)[1].max == compiled.MAX_TIMESTAMP
     contract = [set(get_type_hints(of)) for of in (Event, Data, Prediction, Result)]
