@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import gc
 import threading
 from collections.abc import Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -232,9 +231,6 @@ class ThresholdRuntime:
                 await owned.tidy(ends[tp.partition])
         except ConnectionError as error:
             log.warning("thresholds.tidy", error=str(error))
-        # A worker collects rarely (agents/worker.py); a closed Kafka client is a knot of cycles:
-        # with this one and what else asks the broker now and then, some 45 objects a second.
-        gc.collect(1)
 
 
 def thresholds_app(config: WorkerConfig, epoch: Epoch) -> App:

@@ -1,0 +1,39 @@
+"""A worker's garbage collector: rare, but knots of cycles do not pile up."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import weakref
+
+import pytest
+
+import agents.worker
+from agents.worker import _collect, _tame_collector
+
+
+class Knot:
+    """Refers to itself, as a closed client does."""
+
+    def __init__(self) -> None:
+        self.itself = self
+
+
+def test_knots_are_collected_though_few_objects_are_new(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(agents.worker, "_COLLECT_S", 0.01)
+    usual = gc.get_threshold()
+    _tame_collector()
+    try:
+        asyncio.run(_a_knot_goes())
+    finally:
+        gc.unfreeze()
+        gc.set_threshold(*usual)
+
+
+async def _a_knot_goes() -> None:
+    gone = asyncio.Event()
+    knot = weakref.ref(Knot(), lambda _knot: gone.set())
+    assert knot() is not None
+    collecting = asyncio.create_task(_collect())
+    await asyncio.wait_for(gone.wait(), 10.0)
+    collecting.cancel()
