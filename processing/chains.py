@@ -24,7 +24,7 @@ class Context:
     """
 
     __slots__ = (
-        "_answer", "_numbers", "_packed", "chain", "key", "learner", "lessons", "offset", "path",
+        "_answer", "_numbers", "_packed", "key", "learner", "lessons", "offset", "path", "place",
         "policy", "served", "tenant",
     )  # fmt: skip
 
@@ -36,8 +36,8 @@ class Context:
         self._answer: Thresholds | None = None
         self.offset = -1
         self.served: Thresholds | None = None
-        self.chain: Chain | None = None
-        """The chain that ends here."""
+        self.place: Place | None = None
+        """Of the chain that ends here; the chain itself would make a cycle of all in memory."""
         self.lessons: list[Told] = []
         self.follow(policy)
 

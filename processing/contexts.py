@@ -267,10 +267,10 @@ class Contexts:
         count = 0
         for key in keys:
             context = self._contexts.pop(key, None)
-            if context is not None and context.chain is not None:
+            if context is not None and context.place is not None:
                 # No other chain holds it: those that end below it have gone before.
-                self.chains.pop(context.chain.place, None)
-                self._held.pop(context.chain.place, None)
+                self.chains.pop(context.place, None)
+                self._held.pop(context.place, None)
             self._touched[key] = self._unanswered[key] = offset
             self._longest_key = max(self._longest_key, len(key))
             count += 1
@@ -299,7 +299,8 @@ class Contexts:
             above.append(self._context(tenant, path, policy, above[-1] if above else None))
             contexts.append(above[-1])
         place = (tenant, workflow_type, *levels)
-        found = contexts[-1].chain = Chain(place, contexts, list(chains.values()))
+        contexts[-1].place = place
+        found = Chain(place, contexts, list(chains.values()))
         weighed = self.weighings.weighed(found) is not None
         (self._held if weighed else self.chains)[place] = found
         return found

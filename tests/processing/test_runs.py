@@ -6,6 +6,7 @@ short way is what the agent runs. Both are given the same mixtures, cut at the s
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Sequence
 from typing import Any
 from unittest.mock import patch
@@ -21,6 +22,7 @@ from processing import lessons as lessons_module
 from processing import partition as partition_module
 from processing import records as records_module
 from processing import stretches as stretches_module
+from processing.chains import Chain, Context
 from processing.partition import Commit, Partition
 from processing.records import RecordBatch
 from processing.rules import Rules
@@ -136,6 +138,26 @@ def test_a_full_cache_changes_no_commit(compiled: Any, policy: str, seed: int, c
         with patch.object(events_module, "CACHED", cached * PARTITIONS):
             few, _core = commits(Partition, log, rules, 0)
     assert few == all_at_hand
+
+
+@pytest.mark.parametrize("policy", ["ema", "hops", "hedge"])
+def test_contexts_that_are_let_go_are_freed_without_a_collection(
+    compiled: Any, policy: str
+) -> None:
+    def alive() -> int:
+        return sum(isinstance(each, Context | Chain) for each in gc.get_objects())
+
+    log, rules = batches(1, 100), rules_of(1, policy)
+    with stretches_of(compiled), patch.object(events_module, "CACHED", 0):
+        gc.collect()
+        before = alive()
+        gc.disable()
+        try:
+            found, _core = commits(Partition, log, rules, 0)
+            assert any(commit.rows for commit in found)
+            assert alive() == before
+        finally:
+            gc.enable()
 
 
 def test_what_was_looked_at_ahead_is_not_looked_at_again(compiled: Any) -> None:
