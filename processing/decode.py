@@ -38,7 +38,8 @@ _split = msgspec.json.Decoder(list[msgspec.Raw]).decode
 MALFORMED = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
 _SQUARE = bytes.maketrans(b"{}", b"[]")
 _NOT_MARKS = bytes(set(range(256)) - set(b'{}[]"'))
-_STRING = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"', re.DOTALL)
+# Possessive, and an unclosed string goes to the end: no byte is looked at twice, whatever comes.
+_STRING = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"?', re.DOTALL)
 _timestamp, _id = attrgetter("timestamp"), attrgetter("id")
 _ID_FORM = b"00000000-0000-0000-0000-000000000000"
 _ID_DIGITS = bytes.maketrans(b"123456789abcdefABCDEF", b"0" * 21)

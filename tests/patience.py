@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import signal
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any, Final
 
 PATIENCE_S: Final = 240.0
@@ -22,3 +24,19 @@ async def until_in_loop(condition: Callable[[], Any]) -> None:
     """Let the event loop turn until a condition holds; whoever calls bounds the time."""
     while not condition():  # noqa: ASYNC110 - whoever changes it has nothing to tell
         await asyncio.sleep(0)
+
+
+@contextmanager
+def no_end_in_sight(seconds: float = 60.0) -> Iterator[None]:
+    """Fail where a computation of milliseconds takes this long: quadratic in what it is given."""
+
+    def ring(*_: object) -> None:
+        raise AssertionError(f"no end in sight after {seconds:.0f} s")
+
+    before = signal.signal(signal.SIGALRM, ring)
+    signal.setitimer(signal.ITIMER_REAL, seconds)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)

@@ -14,6 +14,7 @@ from headstart.events import MAX_EVENT_BYTES
 from headstart.scrubbing import KEPT, MARK, Scrubber, Scrubbing, fold, read_scrubbing
 from headstart.secrets import PATTERNS, Pattern, find_cards, is_card
 from headstart.validation import validate
+from tests.patience import no_end_in_sight
 
 EVENT: dict[str, Any] = {
     "id": "0193f5e2-7c1a-7123-8abc-0123456789ab",
@@ -211,6 +212,28 @@ def test_what_was_found_is_counted_by_kind() -> None:
     scrubber(orjson.dumps({**EVENT, "data": {"pwd": "x", "q": f"{CARD} sk-{'a1' * 12}"}}))
     assert scrubber.counts == {"key": 1, "card": 1, "sk_key": 1}
     assert scrubber.replaced == 3
+
+
+@pytest.mark.parametrize(
+    ("begin", "again"),
+    [
+        ("bearer", "+"), ("", "bearer+"), ("", "bearer ++"), ("", "eyJ"), ("", "eyJhbG."),
+        ("-----BEGIN PRIVATE KEY-----", "-----END "), ("", "-----BEGIN PRIVATE KEY "),
+        ("-----BEGIN PRIVATE KEY----------END ", "PRIVATE KEY"), ("", "-----BEGIN "),
+        ("PuTTY-User-Key-File-2", "Private-MAC: "), ("token", "\""), ("token=", " "),
+        ("", "token-"), ("", "authorization=a "), ("authorization:", "a"), ("://", "a:"),
+        ("", "://a:"), ("", "SG."), ("xoxb", "-aaaaaaaa"), ("", "sk-aaaaaaa"), ("", "4111 "),
+    ],
+)  # fmt: skip
+def test_no_text_takes_for_ever(begin: str, again: str) -> None:
+    event = {**EVENT, "data": {"q": begin + again * (200_000 // len(again))}}
+    with no_end_in_sight():
+        Scrubber(Scrubbing())(orjson.dumps(event))
+
+
+@pytest.mark.parametrize("token", ["eyJ" * 9 + ".abcd", "eyJhbGc.eyJzdWI.x.y/z", "eyJabcd.e=-_"])
+def test_a_token_is_found_whole_among_what_only_begins_like_one(token: str) -> None:
+    assert scrub({"q": f"eyJ {token} eyJab eyJabcd.abc"})["q"] == f"eyJ {MARK} eyJab eyJabcd.abc"
 
 
 @pytest.mark.parametrize("body", [b'["password"]', b'{"password": nonsense}'])

@@ -10,6 +10,7 @@ import pytest
 from headstart.events import MAX_CLOCK_SKEW_MS, MAX_DEPTH, MAX_EVENT_BYTES, Event, new_id
 from headstart.frames import MAX_FRAME_BYTES, MAX_FRAME_EVENTS, encode_frame
 from processing.decode import decode_record, decode_records, event_bytes, split_frame
+from tests.patience import no_end_in_sight
 
 NOW = 1_760_000_000_000
 BASE: dict[str, Any] = {
@@ -56,6 +57,14 @@ def test_what_is_not_json_is_refused_whole(value: bytes) -> None:
     assert not events
     assert refusal.raw == value
     assert refusal.place is None
+    assert refusal.reason.startswith("not JSON: ")
+
+
+@pytest.mark.parametrize("begin", [b'["', b'{"a":"', b"{" * 40 + b'"'])
+def test_a_string_that_does_not_end_takes_no_time(begin: bytes) -> None:
+    value = begin + b'\\"' * ((MAX_EVENT_BYTES - len(begin)) // 2)
+    with no_end_in_sight():
+        (refusal,) = decode_record(value, NOW)[1]
     assert refusal.reason.startswith("not JSON: ")
 
 
