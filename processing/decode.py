@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import re
 from collections.abc import Sequence
+from itertools import repeat
 from operator import attrgetter, itemgetter
 from typing import Any, NamedTuple
 
@@ -223,14 +224,21 @@ def load_event(raw: bytes) -> dict[str, Any]:
     return event
 
 
-def event_bytes(value: bytes, event: EventFields) -> bytes:
-    """Return the bytes of one decoded event within its record, unknown fields included."""
-    if value.lstrip()[:1] == b"[":
-        for raw in split_frame(value):
+class EventBytes:
+    """The bytes of the decoded events of one record, unknown fields included."""
+
+    def __init__(self, value: bytes) -> None:
+        self._value = value
+        framed = value.lstrip()[:1] == b"["
+        self._parts = iter(split_frame(value)) if framed else repeat(value)
+
+    def of(self, event: EventFields) -> bytes:
+        """Return those of one event. Asked in the order of the record, so none is decoded twice."""
+        for raw in self._parts:
             with contextlib.suppress(*MALFORMED):  # a neighbour may be no event at all
                 if msgspec.json.decode(raw, type=type(event)) == event:
                     return raw
-    return value
+        return self._value
 
 
 def split_frame(value: bytes) -> list[bytes]:

@@ -17,7 +17,7 @@ from processing.answers import serves, stored_threshold
 from processing.choices import matcher
 from processing.controls import read_control
 from processing.dead_letters import DeadLetter, dead_letter
-from processing.decode import Refusal, decode_record, event_bytes
+from processing.decode import EventBytes, Refusal, decode_record
 from processing.interventions import Interventions
 from processing.placement import owner
 from processing.rebuilds import PASSED, Rebuilds
@@ -51,6 +51,9 @@ GATHER_BYTES: Final = MOST_BYTES // 2
 GATHER_EACH: Final = 16
 """Bytes of its rows for each of its events, below which a commit is well filled: some twenty events
 for each row."""
+
+MOST_LETTERS: Final = 1_000
+"""Dead letters at which a commit is cut, by record. A fetch may hold millions: `[1,1,1...]`."""
 
 
 class RowAhead(RuntimeError):
@@ -98,6 +101,8 @@ class Partition(Runs):
         self._operators_key = rules.operators_key
         self._interventions, self._rebuilds = Interventions(epoch), Rebuilds(epoch, rules.digest)
         self._letters: list[DeadLetter] = []
+        self._bytes_of = -1, EventBytes(b"")
+        """Those of the record, by offset, of which an event was last refused."""
         self._events = self._end = 0
         self._newest = -1, b""
         self.watermark = -1
@@ -263,8 +268,8 @@ class Partition(Runs):
             self._follow(rebuild.choice, self.watermark)
 
     def _full(self) -> bool:
-        """Return whether the rows that changed since the last commit may fill one."""
-        return self._gathered > COMMIT_BYTES
+        """Return whether what changed since the last commit may fill one."""
+        return self._gathered > COMMIT_BYTES or len(self._letters) >= MOST_LETTERS
 
     def gathers(self) -> bool:
         """Return whether the next commit has room for more records. A refusal waits for nothing."""
@@ -277,8 +282,11 @@ class Partition(Runs):
     def _letter(
         self, batch: RecordBatch, position: int, event: EventFields, reason: str
     ) -> DeadLetter:
-        raw = event_bytes(batch.values[position] or b"", event)
-        return dead_letter(batch, position, Refusal(raw, reason, None), THRESHOLDS_GROUP)
+        offset = batch.offsets[position]
+        if offset != self._bytes_of[0]:
+            self._bytes_of = offset, EventBytes(batch.values[position] or b"")
+        refusal = Refusal(self._bytes_of[1].of(event), reason, None)
+        return dead_letter(batch, position, refusal, THRESHOLDS_GROUP)
 
     def _foreign(self, event: EventFields) -> str:
         """Return why no state may come of this event here: two owners of a key would differ."""

@@ -8,6 +8,7 @@ import pytest
 from headstart.frames import MAX_FRAME_BYTES, encode_frame
 from learners.outcome import Outcome
 from processing import contexts as contexts_module
+from processing import decode as decode_module
 from processing import partition as partition_module
 from processing.placement import owner
 from processing.rows import (
@@ -174,6 +175,31 @@ def test_an_event_in_a_partition_that_its_key_does_not_belong_to_is_refused_as_i
     assert {threshold.workflow_type for threshold in commit.thresholds} == {flows[0]}
     row = dict(commit.rows)[PARTITION_KEY]
     assert decode_partition(row or b"") == PartitionRow(clock=NOW, outcomes=1)
+
+
+def test_refused_events_of_a_frame_are_looked_for_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    frame, looked = [judged(workflow_type="elsewhere") for _ in range(40)], list[bytes]()
+    split = decode_module.split_frame
+    monkeypatch.setattr(
+        decode_module, "split_frame", lambda value: looked.append(value) or split(value)
+    )
+    partition = make(partitions=7)
+    assert owner("acme", "elsewhere", 7) != 0
+    batch = fetch(frame, frame)
+    partition.apply(batch)
+    assert looked == batch.values
+    found = [letter.value for letter in partition.commit().dead_letters]
+    assert found == [orjson.dumps(each) for each in frame] * 2
+
+
+def test_a_commit_is_cut_where_much_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(partition_module, "MOST_LETTERS", 5)
+    partition, position, letters = make(), 0, []
+    batch = fetch(*[b"[1,1,1]"] * 7)
+    while position < len(batch):
+        position = partition.apply(batch, position)
+        letters.append(len(partition.commit().dead_letters))
+    assert letters == [6, 6, 6, 3]
 
 
 def test_a_bad_record_stops_nothing() -> None:

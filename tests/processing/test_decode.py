@@ -9,7 +9,7 @@ import pytest
 
 from headstart.events import MAX_CLOCK_SKEW_MS, MAX_DEPTH, MAX_EVENT_BYTES, Event, new_id
 from headstart.frames import MAX_FRAME_BYTES, MAX_FRAME_EVENTS, encode_frame
-from processing.decode import decode_record, decode_records, event_bytes, split_frame
+from processing.decode import EventBytes, decode_record, decode_records, split_frame
 from tests.patience import no_end_in_sight
 
 NOW = 1_760_000_000_000
@@ -175,15 +175,17 @@ def test_event_bytes_are_the_original_ones() -> None:
     neighbours = [b'"no event"', b"{}", b'{"id":7}', event_json(confidence=7)]
     value = encode_frame([event_json(n=1), *neighbours, spaced])
     events, _refused = decode_record(value, NOW)
-    assert event_bytes(value, events[1]) == spaced
-    assert event_bytes(value, events[0]) == event_json(n=1)
-    assert event_bytes(spaced, decode_record(spaced, NOW)[0][0]) == spaced
+    found = EventBytes(value)
+    assert [found.of(event) for event in events] == [event_json(n=1), spaced]
+    assert EventBytes(value).of(events[1]) == spaced
+    assert EventBytes(spaced).of(decode_record(spaced, NOW)[0][0]) == spaced
 
 
 def test_event_bytes_tell_events_of_one_id_apart() -> None:
     parts = [event_json(task_id="a"), event_json(task_id="b")]
     value = encode_frame(parts)
-    assert [event_bytes(value, event) for event in decode_record(value, NOW)[0]] == parts
+    found = EventBytes(value)
+    assert [found.of(event) for event in decode_record(value, NOW)[0]] == parts
 
 
 def test_a_frame_is_split_without_touching_its_parts() -> None:
