@@ -11,6 +11,8 @@ import structlog
 from agents.pacing import paced
 from agents.producer import BatchProducer
 from agents.store import ContextStore
+from delivery.commits import APPENDED_BYTES
+from processing.cutting import cut
 from processing.rows import PARTITION_KEY, version, with_version
 from topics.catalogue import CHANGELOG
 
@@ -40,9 +42,9 @@ async def adopt_rows(
     count = 0
     async for rows in paced(store.scan(partition)):
         adopted = [(key, with_version(row, epoch, -1)) for key, row in rows if key != PARTITION_KEY]
-        if adopted:
-            await producer.send_rows(CHANGELOG.name, partition, adopted)
-            store.write_rows(partition, adopted, None)
+        for part in cut(adopted, APPENDED_BYTES):
+            await producer.send_rows(CHANGELOG.name, partition, part)
+            store.write_rows(partition, part, None)
         count += len(adopted)
     last = [(PARTITION_KEY, with_version(own, epoch, -1))]
     _first, end = await producer.send_rows(CHANGELOG.name, partition, last)

@@ -17,6 +17,7 @@ from agents.takeover import take_over
 from delivery.commits import Delivery, Row
 from headstart.contexts import threshold_key
 from processing.answers import stored_threshold
+from processing.cutting import cut
 from processing.dead_letters import DeadLetter
 from processing.merging import Merger, TypesKnown
 from processing.partition import Partition
@@ -32,7 +33,7 @@ from topics.schema import Threshold
 if TYPE_CHECKING:
     from agents.thresholds import ThresholdRuntime
 
-ANNOUNCED_AT_ONCE: Final = 1_000
+ANNOUNCED_BYTES: Final = THRESHOLDS.max_record_bytes - 65_536
 """Keeps a batch of thresholds below the topic's record batch limit."""
 REWRITE_AFTER: Final = 20_000
 """Records of the changelog after which the table is rewritten, where it is small: read in .1 s."""
@@ -218,9 +219,8 @@ class Ownership:
         return True
 
     async def _send_thresholds(self, rows: Sequence[tuple[bytes, bytes | None]]) -> None:
-        for begin in range(0, len(rows), ANNOUNCED_AT_ONCE):
-            chunk = rows[begin : begin + ANNOUNCED_AT_ONCE]
-            await self._runtime.producer.send_rows(THRESHOLDS.name, self._tp.partition, chunk)
+        for part in cut(rows, ANNOUNCED_BYTES):
+            await self._runtime.producer.send_rows(THRESHOLDS.name, self._tp.partition, part)
 
     def done(self, end: int) -> None:
         """Let `end` be committed, unless something waits for Redis.

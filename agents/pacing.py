@@ -14,7 +14,6 @@ from typing import Final, TypeVar
 Item = TypeVar("Item")
 
 AT_ONCE: Final = 2_000
-"""Rows of the longest keys then fit one record batch of the changelog."""
 
 
 async def paced(items: Iterable[Item]) -> AsyncIterator[list[Item]]:

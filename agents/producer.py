@@ -11,6 +11,7 @@ from collections.abc import Iterable, Sequence
 from typing import Final
 
 from aiokafka import AIOKafkaProducer
+from aiokafka.producer.message_accumulator import BatchBuilder
 
 from headstart.producing import start_producer
 from processing.dead_letters import DeadLetter
@@ -19,6 +20,10 @@ from topics.letters import Outgoing
 from topics.sending import send_all
 
 MAX_BATCH_BYTES: Final = CHANGELOG.max_record_bytes - 65_536
+GATHERED_BYTES: Final = 900_000
+"""Size up to which records that are sent one by one become one batch: no topic but the changelog
+takes more than 1 MiB."""
+NOT_COMPRESSED: Final = 0
 
 
 class BatchTooLarge(RuntimeError):
@@ -36,7 +41,7 @@ class BatchProducer:
         """Connect. Raises aiokafka's `KafkaError` where no broker answers."""
         self._producer = await start_producer(
             self._kafka,
-            max_batch_size=MAX_BATCH_BYTES,
+            max_batch_size=GATHERED_BYTES,
             max_request_size=MAX_BATCH_BYTES + 32_768,
             request_timeout_ms=120_000,
         )
@@ -63,7 +68,7 @@ class BatchProducer:
         `last_headers`: of the last record. Raises `BatchTooLarge`, or aiokafka's `KafkaError`.
         """
         assert self._producer is not None
-        builder = self._producer.create_batch()
+        builder = BatchBuilder(MAX_BATCH_BYTES, NOT_COMPRESSED)
         count = len(rows)
         headers: list[tuple[str, bytes]] = []
         for place, (key, value) in enumerate(rows, 1):

@@ -11,6 +11,7 @@ from typing import Final, Protocol
 
 import structlog
 
+from processing.cutting import cut
 from processing.dead_letters import DeadLetter
 from processing.partition import Commit
 from processing.rows import PARTITION_KEY, deleted, is_deleted, stale, version
@@ -20,8 +21,8 @@ log = structlog.get_logger()
 
 Row = tuple[bytes, bytes | None]
 """(key, row); None is a tombstone."""
-ROWS_AT_ONCE: Final = 2_000
-"""Rows of one record batch when rows are appended again, which need not be whole commits."""
+APPENDED_BYTES: Final = 4_000_000
+"""Of one record batch when rows are appended again, which need not be whole commits."""
 
 
 class Outlets(Protocol):
@@ -191,8 +192,8 @@ class Delivery:
 
     async def _append_again(self, rows: Sequence[Row]) -> bool:
         """Append rows that are no commit, bit by bit; return whether all are in."""
-        for begin in range(0, len(rows), ROWS_AT_ONCE):
-            if not await self._append(rows[begin : begin + ROWS_AT_ONCE]):
+        for part in cut(rows, APPENDED_BYTES):
+            if not await self._append(part):
                 return False
         return True
 

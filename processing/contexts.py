@@ -16,6 +16,7 @@ from processing.answers import answer, stored_threshold
 from processing.chains import Chain, Context, restore_context, untaught
 from processing.choices import Choices, named_policy
 from processing.defaults import Defaults, state_in
+from processing.endings import Room
 from processing.lessons import Lessons
 from processing.places import Place, place_getter
 from processing.residence import HOUR_MS, Residence
@@ -182,27 +183,28 @@ class Contexts:
         """Have contexts learn what they were told."""
         self.lessons.settle()
 
-    def bound(self, tenant: str, at: int, offset: int) -> int:
+    def bound(self, tenant: str, at: int, offset: int, room: Room) -> int:
         """Let the oldest contexts go where a tenant has too many; return how many went.
+
+        Those that find no room stay until the tenant has a new one again.
 
         `at`: event time, Unix ms, of an outcome that those without a row were told, 0 of none.
         """
         for context in self.new:
             self._residence.add(tenant, context.key, max(at, context.numbers.at))
         self.new.clear()
-        return self._let_go(self._residence.excess(tenant, self._newest), offset)
+        excess = self._residence.excess(tenant, self._newest)
+        return self._let_go(room.limited(excess), offset)
 
     @staticmethod
     def next_expiry(clock: int) -> int:
         """Return the event time before which none expires, the partition's clock being `clock`."""
         return (clock // HOUR_MS + 1) * HOUR_MS
 
-    def expire(self, before: int, clock: int, offset: int) -> int:
-        """Let idle contexts go, the partition's clock moving on; return how many went."""
-        if clock // HOUR_MS == before // HOUR_MS:
-            return 0
+    def expire(self, clock: int, offset: int, room: Room) -> int:
+        """Let idle contexts go, while there is room; return how many went."""
         self.weighings.expire(clock, offset)
-        return self._let_go(self._residence.idle(clock, self._newest), offset)
+        return self._let_go(room.limited(self._residence.idle(clock, self._newest)), offset)
 
     def forget(self, holds: Callable[[str, str], bool], offset: int) -> int:
         """Let contexts go that (tenant, path) hold for, and so all below; return how many went.

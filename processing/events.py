@@ -9,6 +9,8 @@ from learners.outcome import Outcome
 from processing.choices import Choices
 from processing.contexts import Contexts
 from processing.defaults import Defaults
+from processing.endings import Room
+from processing.residence import HOUR_MS
 from processing.rows import PartitionRow, Start, start_key
 from processing.rules import Rules
 from processing.spools import Spools
@@ -34,6 +36,7 @@ class Events:
         self._spools = Spools(epoch, load, most)
         self._starts = Starts(epoch)
         self._row = PartitionRow()
+        self._room = Room()
 
     @property
     def _gathered(self) -> int:
@@ -44,10 +47,7 @@ class Events:
     def _event(self, event: EventFields, origin: tuple[str, int] | None, offset: int) -> str | None:
         """Apply one event; return a reason where the rules of outcomes refuse it."""
         if event.timestamp > self._row.clock:
-            before, self._row.clock = self._row.clock, event.timestamp
-            self._row.expired += self._contexts.expire(before, event.timestamp, offset)
-            self._row.unresolved += self._starts.expire(event.timestamp, offset)
-            self._spools.expire(event.timestamp, offset)
+            self._move_clock(event.timestamp, offset)
         if origin is not None and self._spools.duplicate(
             event.tenant, event.workflow_type, origin, self._row.clock, offset
         ):
@@ -60,6 +60,16 @@ class Events:
         if event.event_type == "user_feedback":
             self._feedback(event, offset)
         return None
+
+    def _move_clock(self, clock: int, offset: int) -> None:
+        """Move the clock on, and have end what then is over."""
+        row, room = self._row, self._room.at(offset)
+        before, row.clock = row.clock, clock
+        if row.idle_left or clock // HOUR_MS != before // HOUR_MS:
+            row.expired += self._contexts.expire(clock, offset, room)
+            row.idle_left = not room
+        row.unresolved += self._starts.expire(clock, offset, room)
+        self._spools.expire(clock, offset, room)
 
     def _open(self, event: EventFields, offset: int) -> str | None:
         if event.task_id is None:
@@ -122,8 +132,12 @@ class Events:
         self._row.outcomes += 1
         self._contexts.learn(event.tenant, event.workflow_type, levels, outcome, offset)
         if self._contexts.new:
-            self._row.evicted += self._contexts.bound(event.tenant, event.timestamp, offset)
+            self._row.evicted += self._bound(event, offset)
         return None
+
+    def _bound(self, event: EventFields, offset: int) -> int:
+        room = self._room.at(offset)
+        return self._contexts.bound(event.tenant, event.timestamp, offset, room)
 
     def _feedback(self, event: EventFields, offset: int) -> None:
         """Learn from a user's verdict where it repeats the confidence; else it is only stored."""
@@ -136,7 +150,7 @@ class Events:
         levels = self._contexts.levels_of(event)
         self._contexts.feedback(event.tenant, event.workflow_type, levels, outcome, offset)
         if self._contexts.new:
-            self._row.evicted += self._contexts.bound(event.tenant, event.timestamp, offset)
+            self._row.evicted += self._bound(event, offset)
 
 
 def outcome_of(

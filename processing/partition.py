@@ -44,8 +44,13 @@ from topics.records import EventFields
 from topics.schema import Threshold
 
 COMMIT_BYTES: Final = 4_000_000
-"""Size at which a commit is cut, by offset. The changelog takes 10 MB, and one record more, of at
-most 900 kB of which each identifier may stand in the key of three levels, adds less than 6 MB."""
+"""Size at which a commit is cut, by offset."""
+GROWTH: Final = 7
+"""A record adds at most so many times its own bytes to a commit: each identifier may stand in the
+keys of three levels. What comes to its end there is apart: `ENDING_BYTES`."""
+WITH_NEXT_BYTES: Final = 7_300_000
+"""Size that a commit may have with one record more, that of `GATHER_BYTES` with any: the changelog
+takes 10 MB, with what ends."""
 GATHER_BYTES: Final = MOST_BYTES // 2
 """Size of a commit from which on no more is to come to it: there is little room for stretches."""
 GATHER_EACH: Final = 16
@@ -171,7 +176,7 @@ class Partition(Runs):
                 position, taken = self._run(batch, position) if done is None else done
                 self._events += taken
             self.watermark = batch.offsets[position - 1]
-            if self._full():
+            if self._full(batch, position):
                 break
         if position >= last:
             self._scanned_all()
@@ -249,7 +254,7 @@ class Partition(Runs):
         if self._interventions.new(seed):
             self._contexts.seed(seed.tenant, seed.at, seed.contexts, offset)
             self._row.seeded += len(seed.contexts)
-            self._row.evicted += self._contexts.bound(seed.tenant, 0, offset)
+            self._row.evicted += self._contexts.bound(seed.tenant, 0, offset, self._room.at(offset))
             self._interventions.note(seed, offset)
 
     def _own(self, tenant: str, path: str) -> None:
@@ -267,9 +272,13 @@ class Partition(Runs):
         if reason is None and rebuild.choice is not None:
             self._follow(rebuild.choice, self.watermark)
 
-    def _full(self) -> bool:
-        """Return whether what changed since the last commit may fill one."""
-        return self._gathered > COMMIT_BYTES or len(self._letters) >= MOST_LETTERS
+    def _full(self, batch: RecordBatch, position: int) -> bool:
+        """Return whether what changed since the last commit may fill one, with the next record."""
+        gathered = self._gathered
+        if gathered > COMMIT_BYTES or len(self._letters) >= MOST_LETTERS:
+            return True
+        following = batch.size_at(position) if position < len(batch) else 0
+        return gathered > 0 and gathered + GROWTH * following > WITH_NEXT_BYTES
 
     def gathers(self) -> bool:
         """Return whether the next commit has room for more records. A refusal waits for nothing."""

@@ -60,12 +60,14 @@ class Residence:
             yield self._least(heap, newest_of)
 
     def idle(self, clock: int, newest_of: NewestOf) -> Iterator[bytes]:
-        """Let those go that have been idle for too long as an hour begins, the one of `clock`."""
+        """Let those go that have been idle for too long as an hour begins, the one of `clock`.
+
+        In one order, however often this was restored: whoever asks may stop in between.
+        """
         oldest = clock // HOUR_MS * HOUR_MS - self._idle_ms
-        for tenant, heap in list(self._heaps.items()):
+        for tenant, heap in sorted(self._heaps.items()):
             while heap and heap[0][0] < oldest:
-                newest = newest_of(heap[0][2])
-                if newest >= oldest:
+                if (newest := newest_of(heap[0][2])) != heap[0][0]:
                     self._refresh(heap, newest)
                 else:
                     yield heapq.heappop(heap)[2]

@@ -76,7 +76,8 @@ class PartitionRow(msgspec.Struct, gc=False, array_like=True):
     """The partition's own row. `clock`: largest event time seen, Unix ms.
 
     `expired`: contexts that were idle too long; `evicted`: those of tenants that had too many;
-    `forgotten` and `seeded`: those that operators had forgotten, or given a state.
+    `forgotten` and `seeded`: those that operators had forgotten, or given a state. `idle_left`: as
+    this hour began, more contexts were idle than there was room to say so of.
     """
 
     clock: int = 0
@@ -88,6 +89,7 @@ class PartitionRow(msgspec.Struct, gc=False, array_like=True):
     evicted: int = 0
     forgotten: int = 0
     seeded: int = 0
+    idle_left: bool = False
 
 
 class SpoolRow(NamedTuple):

@@ -40,8 +40,8 @@ class Runs(Stretches):
         """Apply one event the long way."""
 
     @abstractmethod
-    def _full(self) -> bool:
-        """Return whether what has gathered fills a commit."""
+    def _full(self, batch: RecordBatch, position: int) -> bool:
+        """Return whether what has gathered fills a commit, with the record at `position`."""
 
     def _run(self, batch: RecordBatch, begin: int) -> tuple[int, int]:  # noqa: PLR0912 - flat
         """Apply records without headers from `begin` on; return the next position, and the events.
@@ -98,7 +98,7 @@ class Runs(Stretches):
                         continue
                 self._take(batch, position, event, event.origin, offset)
                 due, grown = (self._due() if chains else due), True
-            if grown and self._full():
+            if grown and self._full(batch, position + 1):
                 break
         return position + 1, taken
 

@@ -12,6 +12,7 @@ from math import inf
 from typing import Final
 
 from headstart.contexts import SEPARATOR
+from processing.endings import Room
 from processing.rows import SpoolRow, decode_spool, deleted, encode_spool, is_deleted, spool_key
 
 SPOOL_LIFE_MS: Final = 14 * 86_400_000
@@ -96,20 +97,21 @@ class Spools:
         """The event time, Unix ms, before which none expires."""
         return self._expiry[0][0] + SPOOL_LIFE_MS + 1 if self._expiry else inf
 
-    def expire(self, clock: int, offset: int) -> None:
-        """Delete the positions of spools that were not heard of for `SPOOL_LIFE_MS`."""
+    def expire(self, clock: int, offset: int, room: Room) -> None:
+        """Delete positions of spools not heard of for `SPOOL_LIFE_MS`, while there is room."""
         oldest = clock - SPOOL_LIFE_MS
-        while self._expiry and self._expiry[0][0] < oldest:
-            _earlier, place = heapq.heappop(self._expiry)
+        while room and self._expiry and self._expiry[0][0] < oldest:
+            at, place = heapq.heappop(self._expiry)
             seen = self.positions.get(place) or self._row(place)
             if seen is None:
                 continue
-            if seen.at >= oldest:
+            if seen.at != at:  # so that those go first that were not heard of for longest
                 heapq.heappush(self._expiry, (seen.at, place))
                 continue
             if (gone := self.positions.pop(place, None)) is not None:
                 gone.touched = False
             self._touch(place, offset)
+            room.take(most_bytes(place))
 
     def _touch(self, place: Place, how: Seen | int) -> None:
         self._touched[place] = how

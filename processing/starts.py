@@ -12,11 +12,12 @@ from collections.abc import Collection, Set
 from math import inf
 from typing import Final
 
+from processing.cutting import ROW_EXTRA
+from processing.endings import Room
 from processing.rows import Start, decode_start, deleted, encode_start
 
 START_LIFE_MS: Final = 3_600_000
 """How long a start waits for its completion, in event time."""
-_ROW_EXTRA: Final = 64  # what a record batch adds to a row
 
 
 class Starts:
@@ -76,20 +77,21 @@ class Starts:
             self._touched[key] = before
         return start
 
-    def expire(self, clock: int, offset: int) -> int:
-        """Forget starts that waited for `START_LIFE_MS`; return how many."""
+    def expire(self, clock: int, offset: int, room: Room) -> int:
+        """Forget starts that waited for `START_LIFE_MS`, while there is room; return how many."""
         oldest, expired = clock - START_LIFE_MS, 0
-        while self._expiry and self._expiry[0][0] < oldest:
+        while room and self._expiry and self._expiry[0][0] < oldest:
             timestamp, key = heapq.heappop(self._expiry)
             start = self._open.get(key)
             if start is not None and start.timestamp == timestamp:  # it may have been replaced
                 self.close(key, offset)
+                room.take(len(key))
                 expired += 1
         return expired
 
     def _touch(self, key: bytes, row: bytes) -> None:
         self._touched[key] = row
-        self.touched_bytes += len(key) + len(row) + _ROW_EXTRA
+        self.touched_bytes += len(key) + len(row) + ROW_EXTRA
 
     def drain(self) -> list[tuple[bytes, bytes]]:
         """Return the rows that changed since the last call."""

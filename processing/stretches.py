@@ -78,9 +78,8 @@ class Stretches(Events):
     def _due(self) -> float:
         """Return the event time, Unix ms, before which nothing comes to its end."""
         clock = self._row.clock
-        return min(
-            self._contexts.next_expiry(clock), self._starts.next_expiry, self._spools.next_expiry
-        )
+        idle = 0 if self._row.idle_left else self._contexts.next_expiry(clock)
+        return min(idle, self._starts.next_expiry, self._spools.next_expiry)
 
     def _stretch(self, batch: RecordBatch, begin: int) -> tuple[int, int] | None:
         """Apply plain records from `begin` on; return the next position, and how many events.

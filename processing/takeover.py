@@ -15,6 +15,7 @@ from typing import Final
 import msgspec
 
 from processing.controls import read_control
+from processing.cutting import cut
 from processing.partition import Partition, RowAhead
 from processing.rebuilds import KEYS, done_rows
 from processing.records import RecordBatch
@@ -165,16 +166,7 @@ class Takeover:
 
 def staged_parts(rows: Iterable[Row]) -> Iterator[Sequence[Row]]:
     """Cut rows into what goes into one record each, in order."""
-    part: list[Row] = []
-    size = 0
-    for key, row in rows:
-        size += len(key) + len(row)
-        if part and size > AT_ONCE_BYTES:
-            yield part
-            part, size = [], len(key) + len(row)
-        part.append((key, row))
-    if part:
-        yield part
+    return cut(rows, AT_ONCE_BYTES)
 
 
 def digest_of(rows: Iterable[Row]) -> str:

@@ -7,12 +7,18 @@ import pytest
 
 from headstart.frames import MAX_FRAME_BYTES, encode_frame
 from learners.outcome import Outcome
+from learners.registry import POLICIES
 from processing import contexts as contexts_module
 from processing import decode as decode_module
 from processing import partition as partition_module
+from processing.cutting import ROW_EXTRA
+from processing.partition import Partition
 from processing.placement import owner
+from processing.residence import HOUR_MS
 from processing.rows import (
+    CONTEXT,
     PARTITION_KEY,
+    SPOOL,
     PartitionRow,
     context_key,
     context_of,
@@ -20,6 +26,8 @@ from processing.rows import (
     start_key,
     version,
 )
+from processing.rules import Rules
+from processing.spools import SPOOL_LIFE_MS
 from tests.processing.building import (
     EMA,
     EPOCH,
@@ -31,6 +39,7 @@ from tests.processing.building import (
     event,
     fetch,
     judged,
+    live,
     make,
     reasons,
     run,
@@ -86,8 +95,14 @@ def test_a_commit_is_cut_by_offset_where_it_is_full(monkeypatch: pytest.MonkeyPa
     assert counts(table).outcomes == 12
 
 
-def test_the_worst_records_still_fit_one_record_batch_of_the_changelog() -> None:
-    partition, position, commits = make(partitions=1), 0, 0
+@pytest.mark.parametrize("most", [100_000, 2_500])
+@pytest.mark.parametrize("policy", ["td", "hops"])
+def test_the_worst_records_still_fit_one_record_batch_of_the_changelog(
+    policy: str, most: int
+) -> None:
+    rows = Table()
+    partition = Partition(0, 1, EPOCH, Rules(POLICIES[policy], most_contexts=most), rows.get)
+    position = commits = 0
     wide = "%" * 252  # three bytes each in a path, one in the frame
     records = [
         [
@@ -98,7 +113,7 @@ def test_the_worst_records_still_fit_one_record_batch_of_the_changelog() -> None
             )
             for n in range(700 * record, 700 * record + 700)
         ]
-        for record in range(4)
+        for record in range(6)
     ]
     batch = fetch(*records)
     assert all(value and 700_000 < len(value) <= MAX_FRAME_BYTES for value in batch.values)
@@ -108,8 +123,33 @@ def test_the_worst_records_still_fit_one_record_batch_of_the_changelog() -> None
         assert not commit.dead_letters
         written = sum(len(key) + len(row or b"") + 64 for key, row in commit.rows)
         assert written < CHANGELOG.max_record_bytes - 65_536
+        store(rows, commit)
         commits += 1
-    assert commits > 1
+    assert commits == 6
+    assert (counts(rows).evicted > 0) == (most < 4_200)
+
+
+@pytest.mark.parametrize("silence", [2 * HOUR_MS, SPOOL_LIFE_MS + HOUR_MS, 40 * 24 * HOUR_MS])
+def test_however_much_ends_at_once_it_fits_one_record_batch(silence: int) -> None:
+    """Executors stood still; the next event moves the clock on."""
+    wide, many = "\N{GRINNING FACE}" * 240, 6_000
+    partition, table, sizes, begin = make(), dict[bytes, bytes](), list[int](), NOW - silence
+    ended = [
+        start(task_id=f"{wide}{n}", workflow_id=f"{wide}{n}", user_id=f"{wide}{n}",
+              timestamp=begin, origin=[f"spool-{n:050}", 0])
+        for n in range(many)
+    ] + [judged(user_id=f"{wide}{n}", timestamp=begin) for n in range(many)]  # fmt: skip
+    after = [judged(timestamp=NOW + n) for n in range(12)]
+    batch, position = fetch(*ended, *after), 0
+    while position < len(batch):
+        position = partition.apply(batch, position)
+        commit = partition.commit()
+        sizes.append(sum(len(key) + len(row) + ROW_EXTRA for key, row in commit.rows))
+        store(table, commit)
+    assert max(sizes) < CHANGELOG.max_record_bytes - 65_536
+    assert counts(table).unresolved == many
+    left = len([key for key in live(table) if key.startswith((CONTEXT, SPOOL))])
+    assert left == {2 * HOUR_MS: 2 * many + 2, SPOOL_LIFE_MS + HOUR_MS: many + 2}.get(silence, 2)
 
 
 def test_a_level_longer_than_an_identifier_names_no_context() -> None:

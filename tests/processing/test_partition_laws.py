@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 
 from headstart.frames import encode_frame
 from learners.registry import POLICIES
+from processing import endings as endings_module
 from processing import partition as partition_module
 from processing.partition import Commit, Partition
 from processing.records import RecordBatch
@@ -183,11 +184,13 @@ def eventfully(log: list[Record], plan: Sequence[tuple[int, int, str]], policy: 
 
 @pytest.mark.parametrize("policy", POLICIES)
 @settings(max_examples=150)
-@given(log=logs(), plan=plans)
+@given(log=logs(), plan=plans, ending=st.sampled_from([1, 150, 1_000_000]))
 def test_the_rows_are_the_same_however_the_log_is_cut_and_whoever_dies(
-    policy: str, log: list[Record], plan: list[tuple[int, int, str]]
+    policy: str, log: list[Record], plan: list[tuple[int, int, str]], ending: int
 ) -> None:
-    assert eventfully(log, plan, policy) == plainly(log, policy)[0]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(endings_module, "ENDING_BYTES", ending)
+        assert eventfully(log, plan, policy) == plainly(log, policy)[0]
 
 
 @given(log=logs(), plan=plans, full=st.integers(0, 8))

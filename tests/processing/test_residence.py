@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import itertools
 from typing import Any
+from unittest.mock import patch
 
 from hypothesis import given
 from hypothesis import strategies as st
 
+from processing import endings as endings_module
 from processing.partition import Partition
 from processing.residence import HOUR_MS
-from processing.rows import CONTEXT, decode_context, is_deleted
+from processing.rows import CONTEXT, context_of, decode_context, is_deleted
 from processing.rules import Rules
 from tests.processing.building import EPOCH, NOW, TD, Table, counts, fetch, judged, live
 
@@ -87,6 +89,21 @@ def test_those_stay_that_a_plain_model_keeps(steps: list[Step], cuts: list[int])
     }
     assert found == model(log)
     assert table == kept(log, [])
+
+
+@given(outcomes, st.lists(st.integers(1, 24), max_size=6), st.sampled_from([1, 150]))
+def test_where_few_can_go_at_once_it_is_the_same_ones(
+    steps: list[Step], cuts: list[int], ending: int
+) -> None:
+    log = events(steps)
+    with patch.object(endings_module, "ENDING_BYTES", ending):
+        table = kept(log, cuts)
+        assert table == kept(log, [])
+    there = {context_of(key) for key in live(table) if key.startswith(CONTEXT)}
+    assert there >= set(model(log))
+    for tenant, path in there:
+        above = path.rpartition("/")[0]
+        assert not above or (tenant, above) in there
 
 
 @given(outcomes)

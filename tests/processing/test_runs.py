@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 
 from learners.policy import Joint, Separate
 from learners.registry import POLICIES
+from processing import endings as endings_module
 from processing import events as events_module
 from processing import lessons as lessons_module
 from processing import partition as partition_module
@@ -90,10 +91,18 @@ def the_long_way(log: Sequence[RecordBatch], rules: Rules, restarts: int) -> lis
     run=st.sampled_from([1, 2, 5, 128]),
     full=st.sampled_from([0, 3, 40, 10_000]),
     restarts=st.sampled_from([0, 0, 2]),
+    ending=st.sampled_from([1, 150, 1_000_000]),
     interpreted=st.booleans(),
 )
 def test_the_short_way_gives_the_commits_of_the_long_way(
-    compiled: Any, policy: str, seed: int, run: int, full: int, restarts: int, interpreted: bool
+    compiled: Any,
+    policy: str,
+    seed: int,
+    run: int,
+    full: int,
+    restarts: int,
+    ending: int,
+    interpreted: bool,
 ) -> None:
     log, rules = batches(seed, 100), rules_of(seed, policy)
     with (
@@ -101,6 +110,7 @@ def test_the_short_way_gives_the_commits_of_the_long_way(
         patch.object(lessons_module, "machine_code", lambda: None if interpreted else compiled),
         patch.object(records_module, "RUN", run),
         patch.object(partition_module, "COMMIT_BYTES", full * 400),
+        patch.object(endings_module, "ENDING_BYTES", ending),
     ):
         short, _core = commits(Partition, log, rules, restarts)
         assert short == the_long_way(log, rules, restarts)
@@ -113,16 +123,25 @@ def test_the_short_way_gives_the_commits_of_the_long_way(
     most=st.sampled_from([1, 7, 4096]),
     room=st.sampled_from([0, 4_000, 2_000_000]),
     restarts=st.sampled_from([0, 0, 2]),
+    ending=st.sampled_from([1, 150, 1_000_000]),
     ahead=st.booleans(),
 )
 def test_stretches_give_the_commits_of_the_long_way(
-    compiled: Any, policy: str, seed: int, most: int, room: int, restarts: int, ahead: bool
+    compiled: Any,
+    policy: str,
+    seed: int,
+    most: int,
+    room: int,
+    restarts: int,
+    ending: int,
+    ahead: bool,
 ) -> None:
     log, rules = batches(seed, 100), rules_of(seed, policy)
     with (
         stretches_of(compiled),
         patch.object(stretches_module, "MOST", most),
         patch.object(stretches_module, "MOST_BYTES", room),
+        patch.object(endings_module, "ENDING_BYTES", ending),
     ):
         short, _core = commits(Partition, log, rules, restarts, ahead=ahead)
         assert short == the_long_way(log, rules, restarts)

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from processing import endings as endings_module
 from processing import events as events_module
 from processing.partition import RowAhead
 from processing.rows import decode_spool, is_deleted, spool_key, with_version
@@ -20,6 +21,7 @@ from tests.processing.building import (
     context,
     counts,
     event,
+    fetch,
     judged,
     live,
     make,
@@ -100,6 +102,24 @@ def test_a_position_lives_on_while_its_spool_does() -> None:
     assert KEY in live(table)
     run(event("hil_decision", timestamp=begun + SPOOL_LIFE_MS + 11), table=table)
     assert KEY not in live(table)
+
+
+@pytest.mark.parametrize("restored", [False, True])
+def test_those_not_heard_of_for_longest_expire_first(
+    monkeypatch: pytest.MonkeyPatch, restored: bool
+) -> None:
+    """Where few can go at once; whether a position is younger than it was is looked at late."""
+    monkeypatch.setattr(endings_module, "ENDING_BYTES", 1)
+    begin, table = NOW - 2 * SPOOL_LIFE_MS, Table()
+    heard = [("a", 0, begin), ("b", 0, begin + 5), ("a", 1, begin + 10)]
+    core = make(table)
+    core.apply(fetch(*(sent(place, spool, timestamp=at) for spool, place, at in heard)))
+    table.update(core.commit().rows)
+    if restored:
+        core = make(table)
+    core.apply(fetch(sent(0, "c"), offsets=[1 + core.watermark]))
+    gone = [key for key, row in core.commit().rows if key[:1] == b"o" and is_deleted(row)]
+    assert gone == [spool_key("acme", "refund", "b")]
 
 
 def test_a_full_cache_forgets_nothing(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from processing.endings import Room
 from processing.rows import Start, decode_start, deleted, encode_start
 from processing.starts import START_LIFE_MS, Starts
 from processing.tombstones import BURY_AFTER_S, BURY_STARTS_AFTER_S, Tombstones
@@ -51,8 +52,8 @@ def test_one_that_is_opened_again_by_the_record_that_closed_it() -> None:
 def test_a_start_without_an_end_expires_with_a_marker() -> None:
     starts = Starts(EPOCH)
     starts.open(b"sa", START, 7)
-    assert starts.expire(START.timestamp + START_LIFE_MS, 8) == 0
-    assert starts.expire(START.timestamp + START_LIFE_MS + 1, 9) == 1
+    assert starts.expire(START.timestamp + START_LIFE_MS, 8, Room().at(8)) == 0
+    assert starts.expire(START.timestamp + START_LIFE_MS + 1, 9, Room().at(9)) == 1
     assert starts.drain() == [(b"sa", deleted(EPOCH, 9))]
 
 

@@ -1,0 +1,28 @@
+"""Rows cut into what goes into one record, or one record batch, each."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Final, TypeVar
+
+Value = TypeVar("Value", bytes, bytes | None)
+
+ROW_EXTRA: Final = 64
+"""Bytes that a record batch adds to a row, at the most."""
+
+
+def cut(
+    rows: Iterable[tuple[bytes, Value]], most_bytes: int
+) -> Iterator[list[tuple[bytes, Value]]]:
+    """Cut rows, in their order, into lists of at most so many bytes, or of one row."""
+    part: list[tuple[bytes, Value]] = []
+    size = 0
+    for key, row in rows:
+        of_row = len(key) + len(row or b"") + ROW_EXTRA
+        size += of_row
+        if part and size > most_bytes:
+            yield part
+            part, size = [], of_row
+        part.append((key, row))
+    if part:
+        yield part

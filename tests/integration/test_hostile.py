@@ -1,0 +1,78 @@
+"""What a stranger may send to make a worker end, again at each start: it is taken in, or refused.
+
+Every record keeps to the limits of its size; what comes of it is larger.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+import orjson
+import pytest
+from aiokafka import AIOKafkaProducer
+
+from deploy.system import System
+from headstart.contexts import event_key
+from headstart.frames import MAX_FRAME_BYTES, MAX_FRAME_EVENTS
+from processing.placement import owner
+from tests.patience import PATIENCE_S
+from topics.catalogue import DEAD_LETTERS, EVENTS, THRESHOLDS
+
+pytestmark = pytest.mark.integration
+
+PARTITIONS = 4
+Event = dict[str, Any]
+
+
+@pytest.fixture
+def send(system: System, tenant: str) -> Callable[[bytes, int], None]:
+    """Produce one record to a partition, and wait until all agents have seen it."""
+
+    async def produce(value: bytes, partition: int) -> None:
+        async with AIOKafkaProducer(
+            bootstrap_servers=system.addresses.kafka, max_request_size=1_000_000
+        ) as producer:
+            key = event_key(tenant, "refund")
+            await producer.send_and_wait(EVENTS.name, value, key=key, partition=partition)
+
+    def sent(value: bytes, partition: int) -> None:
+        asyncio.run(produce(value, partition))
+        assert system.drain(PATIENCE_S)
+
+    return sent
+
+
+def test_more_dead_letters_of_one_record_than_their_topic_takes_in_a_batch(
+    tenant: str,
+    send: Callable[[bytes, int], None],
+    judged: Callable[..., Event],
+    read_topic: Callable[[str], list[Any]],
+) -> None:
+    elsewhere = (owner(tenant, "refund", PARTITIONS) + 1) % PARTITIONS
+    frame = [judged(tenant, note="x" * 500) for _ in range(MAX_FRAME_EVENTS)]
+    value = orjson.dumps(frame)
+    assert 800_000 < len(value) <= MAX_FRAME_BYTES
+    before = len(read_topic(DEAD_LETTERS.name))
+    send(value, elsewhere)
+    found = read_topic(DEAD_LETTERS.name)[before:]
+    assert [orjson.loads(letter.value) for letter in found] == frame
+
+
+def test_more_thresholds_of_one_record_than_their_topic_takes_in_a_batch(
+    tenant: str,
+    send: Callable[[bytes, int], None],
+    judged: Callable[..., Event],
+    read_topic: Callable[[str], list[Any]],
+) -> None:
+    wide = "%" * 250  # three bytes each in a path
+    frame = [judged(tenant, user_id=f"{wide}{number}") for number in range(MAX_FRAME_EVENTS)]
+    send(orjson.dumps(frame), owner(tenant, "refund", PARTITIONS))
+    users = [
+        record.key
+        for record in read_topic(THRESHOLDS.name)
+        if record.key.startswith(tenant.encode()) and b"user_id" in record.key
+    ]
+    assert len(users) == MAX_FRAME_EVENTS
+    assert sum(map(len, users)) > 700_000
