@@ -10,6 +10,7 @@ from aiokafka import AIOKafkaConsumer, TopicPartition
 from aiokafka.errors import KafkaError, OffsetOutOfRangeError
 
 from headstart.producing import BrokerUnreachable
+from topics import fetches
 from topics.admin import TopicsMissing, TopicState, describe_topics
 from topics.catalogue import EVENTS
 
@@ -55,6 +56,7 @@ async def reading(
     Raises `BrokerUnreachable`, and `LogTruncated` where what is to be read next is gone, unless
     `auto_offset_reset` says where to go on then.
     """
+    fetches.install()
     # By default aiokafka would go on at the end, and nobody would know what was passed over.
     settings = {"auto_offset_reset": "none", "fetch_max_wait_ms": 200, **settings}
     consumer = AIOKafkaConsumer(bootstrap_servers=kafka, enable_auto_commit=False, **settings)

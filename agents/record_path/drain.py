@@ -11,9 +11,9 @@ from typing import Any, Final
 from aiokafka.consumer.fetcher import READ_COMMITTED
 from aiokafka.errors import CorruptRecordException
 
-from agents.record_path.kept import KeptRecords
 from processing.machine_code import machine_code
 from processing.records import RecordBatch
+from topics.fetches import KeptRecords
 
 MOST_BYTES: Final = 4_194_304
 """Record values in one batch, and one Kafka batch more: all that a fetch brings where nothing is

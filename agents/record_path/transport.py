@@ -17,9 +17,10 @@ from faust.transport.drivers.aiokafka import Transport as StockTransport
 from faust.types import TP, ConsumerMessage
 
 from agents.lane import end_process
-from agents.record_path import connection, kept
+from agents.record_path import connection
 from agents.record_path.fetch import fetched_records
 from processing.records import RecordBatch
+from topics import fetches
 from topics.admin import describe_topics
 
 FETCH_WAIT_MS: Final = 25
@@ -60,7 +61,7 @@ class ConsumerThread(AIOKafkaConsumerThread):  # type: ignore[misc]
 
     def _create_worker_consumer(self, transport: Any) -> Any:
         connection.install()
-        kept.install()
+        fetches.install()
         consumer = super()._create_worker_consumer(transport)
         consumer._fetch_max_wait_ms = self.app.gather_ms
         consumer._fetch_min_bytes = self.app.gather_bytes

@@ -2,25 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any, Final
 
 import numpy as np
-from aiokafka.codec import gzip_decode, lz4_decode, snappy_decode, zstd_decode
 from aiokafka.errors import CorruptRecordException
 from aiokafka.record.util import decode_varint
 
-from agents.record_path.kept import KeptRecords
 from processing.packed import WORD, Packed, PackedBatch, words_in
 from processing.records import Headers
-
-_CODECS: Final[dict[int, Callable[[bytes], bytes]]] = {
-    1: gzip_decode,
-    2: snappy_decode,
-    3: lz4_decode,
-    4: zstd_decode,
-}
-
+from topics.fetches import CODECS, KeptRecords, header_name
 
 MOST_RECORD: Final = 2_000
 """Bytes of a record, on average, up to which the last of a fetch need not be scanned."""
@@ -113,7 +103,7 @@ def _decompressed(records: KeptRecords, compiled: Any) -> bytes:
     """Return the records of the batch at the cursor; nothing where that is not possible."""
     at, data = records.cursor, records.data
     end = at + compiled.BEFORE_LENGTH + int.from_bytes(data[at + 8 : at + 12], "big")
-    codec = _CODECS.get(data[at + compiled.ATTRIBUTES + 1] & compiled.CODEC)
+    codec = CODECS.get(data[at + compiled.ATTRIBUTES + 1] & compiled.CODEC)
     try:
         return b"" if codec is None else bytes(codec(data[at + compiled.HEADER : end]))
     except Exception:  # each codec raises its own; aiokafka looks at the checksum first
@@ -140,7 +130,7 @@ def _read_headers(span: bytes) -> Headers:
         value, at = _text(buffer, at)
         if key is None:
             raise ValueError("a header without a key")
-        found.append((key.decode(), value))
+        found.append((header_name(key), value))
     if at != len(buffer):
         raise ValueError("bytes behind the last header")
     return found

@@ -11,7 +11,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from agents.record_path.kept import KeptRecords
 from agents.record_path.unpacking import unpack
 from learners.registry import POLICIES
 from processing.packed import PackedBatch
@@ -20,6 +19,7 @@ from processing.records import RecordBatch
 from processing.rules import Rules
 from tests.agents.record_batches import Batch, encode
 from tests.processing.mixtures import batches, commits, rules_of, stretched, stretches_of
+from topics.fetches import KeptRecords
 
 
 def as_sent(batch: RecordBatch, draw: random.Random) -> bytes:

@@ -24,7 +24,6 @@ from hypothesis import strategies as st
 
 from agents.record_path import drain as drain_module
 from agents.record_path.drain import MOST_BYTES, drain
-from agents.record_path.kept import KeptRecords
 from processing.packed import PackedBatch
 from processing.records import RecordBatch
 from tests.agents.record_batches import (
@@ -39,6 +38,7 @@ from tests.agents.record_batches import (
     Log,
     write,
 )
+from topics.fetches import CODECS, KeptRecords
 
 TP = TopicPartition("source", 3)
 
@@ -230,12 +230,42 @@ def test_records_that_are_malformed_are_read_as_aiokafka_reads_them(
     assert found == expected
 
 
+@pytest.mark.parametrize("codec", [0, 1, 4])
+@in_loop
+def test_a_header_whose_name_is_no_text_stops_nothing(codec: int) -> None:
+    """No broker refuses it: the C API of librdkafka takes any bytes."""
+    said = [("a", b"1"), ("POISON\N{SNOWMAN}", None), ("b", None)]
+    odd = Batch(((0, 9, b"k", None), (1, 9, None, b"v" * 300, said)), 1, 0, codec=codec)
+    log = write([data(0), odd, data(0)], 0)
+    base, end, raw = log.batches[1]
+    section = bytearray(decompressed(raw, codec))
+    at = section.index(b"POISON")
+    section[at : at + 1] = b"\xff"
+    log.batches[1] = base, end, with_section(raw, bytes(section))
+    records, position, corrupt = ours(log, 0, READ_UNCOMMITTED)
+    assert (position, corrupt) == (4, False)
+    headers = [("a", b"1"), ("?OISON???", None), ("b", None)]
+    assert [record[0] for record in records] == [0, 1, 2, 3]
+    assert records[2][1:] == (9, None, b"v" * 300, tuple(headers))
+
+
+def decompressed(raw: bytes, codec: int) -> bytes:
+    section = raw[HEADER_BYTES:]
+    return CODECS[codec](section) if codec else section
+
+
+def with_section(raw: bytes, section: bytes) -> bytes:
+    """Return a batch that holds other records, not compressed."""
+    changed = bytearray(raw[:HEADER_BYTES] + section)
+    struct.pack_into(">i", changed, 8, len(changed) - 12)
+    struct.pack_into(">h", changed, ATTRIBUTES_AT, 0)
+    struct.pack_into(">I", changed, CRC_AT, calc_crc32c(bytes(changed[ATTRIBUTES_AT:])))
+    return bytes(changed)
+
+
 def outcome(log: Log) -> Seen | None:
     """Return what is seen of a log from its beginning; None where it is refused."""
-    try:
-        seen = ours(log, 0, READ_UNCOMMITTED)
-    except ValueError:  # a header's key that is no text
-        return None
+    seen = ours(log, 0, READ_UNCOMMITTED)
     return None if seen[2] else seen
 
 

@@ -6,17 +6,20 @@ Every record keeps to the limits of its size; what comes of it is larger.
 from __future__ import annotations
 
 import asyncio
+import struct
 from collections.abc import Callable
 from typing import Any
 
 import orjson
 import pytest
 from aiokafka import AIOKafkaProducer
+from aiokafka.record.util import calc_crc32c
 
 from deploy.system import System
 from headstart.contexts import event_key
 from headstart.frames import MAX_FRAME_BYTES, MAX_FRAME_EVENTS
 from processing.placement import owner
+from tests.agents.record_batches import ATTRIBUTES_AT, CRC_AT
 from tests.patience import PATIENCE_S
 from topics.catalogue import DEAD_LETTERS, EVENTS, THRESHOLDS
 
@@ -58,6 +61,40 @@ def test_more_dead_letters_of_one_record_than_their_topic_takes_in_a_batch(
     send(value, elsewhere)
     found = read_topic(DEAD_LETTERS.name)[before:]
     assert [orjson.loads(letter.value) for letter in found] == frame
+
+
+def test_a_header_whose_name_is_no_text(
+    system: System,
+    tenant: str,
+    judged: Callable[..., Event],
+    stored: Any,
+    read_topic: Callable[[str], list[Any]],
+) -> None:
+    """No broker refuses it, and other clients than aiokafka write any bytes."""
+    event, partition = judged(tenant), owner(tenant, "refund", PARTITIONS)
+
+    async def produce() -> None:
+        async with AIOKafkaProducer(bootstrap_servers=system.addresses.kafka) as producer:
+            batch = producer.create_batch()
+            key, value = event_key(tenant, "refund"), orjson.dumps(event)
+            batch.append(key=key, value=value, timestamp=None, headers=[("POISON", b"x")])
+            batch.close()
+            build = batch._build
+
+            def poisoned() -> bytes:
+                raw = bytearray(build()).replace(b"POISON", b"\xff\xfeISON")
+                struct.pack_into(">I", raw, CRC_AT, calc_crc32c(bytes(raw[ATTRIBUTES_AT:])))
+                return bytes(raw)
+
+            batch._build = poisoned
+            await (await producer.send_batch(batch, EVENTS.name, partition=partition))
+
+    asyncio.run(produce())
+    assert system.drain(PATIENCE_S)
+    assert stored.ids() == [event["id"]]
+    assert stored.counted("refund")["workflow_type=refund"] == 1
+    names = [name for each in read_topic(EVENTS.name) for name, _value in each.headers]
+    assert "??ISON" in names
 
 
 def test_more_thresholds_of_one_record_than_their_topic_takes_in_a_batch(
