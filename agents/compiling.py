@@ -82,7 +82,7 @@ def prepared() -> tuple[Any, Path]:
         binding.get_host_cpu_features().flatten(),
     ]
     digest = sha256(b"\0".join(x if isinstance(x, bytes) else x.encode() for x in about))
-    folder = _cache_home(numba.config.CACHE_DIR) / digest.hexdigest()[:16]
+    folder = _cache_home(os.environ.get("NUMBA_CACHE_DIR", "")) / digest.hexdigest()[:16]
     numba.config.CACHE_DIR = str(folder)
     module = import_module(_MODULE)
     if folder not in Path(module.scan._cache.cache_path).parents:

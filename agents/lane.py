@@ -20,14 +20,14 @@ from processing.records import RecordBatch
 from processing.refusals import EXIT_CODE, RefusalLimitExceeded
 
 SHARED_BYTES: Final = 32_000_000
-"""Record values that may wait in a worker, of all its partitions together."""
+"""Of records that may wait in a worker, of all its partitions together."""
 LEAST_SHARE, MOST_SHARE = 1_000_000, 8_000_000
 """Bounds of what one partition may have of them."""
 MAX_WAITING_BYTES: Final = 64_000_000
-"""Record values in one lane from which on the fetch loop waits: more than what is under way when
+"""Of records in one lane from which on the fetch loop waits: more than what is under way when
 partitions are held should ever make."""
 MAX_STEP_BYTES: Final = 4_000_000
-"""Record values handed over in one step: bounds how long the event loop is held."""
+"""Of records handed over in one step: bounds how long the event loop is held."""
 
 SAME_S: Final = 0.001
 """Moments that are so near count as the same."""

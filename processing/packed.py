@@ -37,14 +37,17 @@ class PackedBatch(RecordBatch):
 
     def __init__(
         self, topic: str, partition: int, begin: int, end: int, packed: Packed,
-        key_begins: Any, key_ends: Any, headers: dict[int, Headers],
+        keys: tuple[Any, Any], headers: dict[int, Headers], size: int,
     ) -> None:  # fmt: skip
-        """`key_begins` and `key_ends`: of keys in the bytes of `packed`, as there of values."""
+        """`keys`: begins and ends of them in the bytes of `packed`, as there of values.
+
+        `size`: bytes of all records.
+        """
         self.topic, self.partition, self.begin, self.end = topic, partition, begin, end
         self.offsets, self.timestamps = packed.offsets.tolist(), packed.timestamps.tolist()
         self.headers, self.ahead, self.behind = headers, None, 0
         self._packed: Packed | None = packed
-        self._keys = key_begins, key_ends
+        self._keys, self._size = keys, size
 
     @property
     def packed(self) -> Packed | None:
@@ -53,9 +56,8 @@ class PackedBatch(RecordBatch):
 
     @property
     def size(self) -> int:
-        """Bytes of all values together."""
-        packed = self._packed
-        return super().size if packed is None else int((packed.ends - packed.begins).sum())
+        """Bytes of all records together."""
+        return super().size if self._packed is None else self._size
 
     def size_at(self, position: int) -> int:
         """Return the bytes of the value at a position."""

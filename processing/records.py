@@ -16,8 +16,19 @@ RUN: Final = 128
 RUN_BYTES: Final = 64_000
 """About as many bytes: what comes of them should not leave the processor's cache."""
 
+RECORD_BYTES: Final = 64
+"""For so many counts a record at the least: about what it takes besides its bytes."""
+
 Headers = Sequence[tuple[str, bytes | None]]
 """A record's headers in order; a name may come several times."""
+
+
+def record_bytes(key: bytes | None, value: bytes | None, headers: Headers = ()) -> int:
+    """Return the bytes that a record counts for."""
+    size = len(key or b"") + len(value or b"")
+    for name, said in headers:
+        size += len(name) + len(said or b"")
+    return max(size, RECORD_BYTES)
 
 
 @dataclass(slots=True)
@@ -50,8 +61,9 @@ class RecordBatch:
 
     @property
     def size(self) -> int:
-        """Bytes of all values together."""
-        return sum(map(len, filter(None, self.values)))
+        """Bytes of all records together."""
+        headers = (self.headers.get(offset, ()) for offset in self.offsets)
+        return sum(map(record_bytes, self.keys, self.values, headers))
 
     def size_at(self, position: int) -> int:
         """Return the bytes of the value at a position."""

@@ -2,24 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Any, Final
+from collections.abc import Iterator, Sequence
+from typing import Any, Final, NamedTuple
 
 import aiokafka.consumer.fetcher
-from aiokafka.codec import gzip_decode, lz4_decode, snappy_decode, zstd_decode
 from aiokafka.errors import CorruptRecordException
 from aiokafka.record.default_records import DefaultRecordBatch
 from aiokafka.record.memory_records import MemoryRecords
 from aiokafka.record.util import decode_varint_py as decode_varint  # it keeps to the bounds
 
 # Places in a record batch of format 2 (Kafka protocol guide, "Record Batch").
+from topics.decompression import TooLarge, decompressed
+
 _LENGTH_AT: Final = 8
 _BEFORE_LENGTH: Final = 12
 _CODEC_AT: Final = 22
 _CODEC: Final = 0x07
+_MAGIC_AT: Final = 16
+_MAGIC: Final = 2
 _HEADER: Final = 61
-CODECS: Final = {1: gzip_decode, 2: snappy_decode, 3: lz4_decode, 4: zstd_decode}
-"""Decompress the records of a batch, by Kafka's number in its attributes."""
 
 
 class ReadableRecords(MemoryRecords):  # type: ignore[misc]
@@ -51,10 +52,21 @@ class KeptRecords(ReadableRecords):
         return ReadableRecords(self.data[self.cursor :])
 
 
-class _Batch:
-    """A batch of aiokafka's, which cannot read records whose headers have names that are no text.
+class _Whole(NamedTuple):
+    """What stands for the records of a batch that unpacks to too much: all of it, as it is."""
 
-    No broker refuses those, and each fetch would end at them.
+    offset: int
+    timestamp: int
+    timestamp_type: int
+    key: bytes | None
+    value: bytes | None
+    headers: Sequence[tuple[str, bytes | None]] = ()
+    checksum: None = None
+
+
+class _Batch:
+    """A batch of aiokafka's, which cannot read records whose headers have names that are no text,
+    and unpacks whatever it may become. No broker refuses those, and each fetch would end at them.
     """
 
     def __init__(self, batch: Any, data: bytes, begin: int, end: int) -> None:
@@ -67,11 +79,31 @@ class _Batch:
         return next(self._batch)
 
     def __iter__(self) -> Iterator[Any]:
+        data, begin, end = self._where
+        batch, codec = self._batch, 0
+        if data[begin + _MAGIC_AT] == _MAGIC:
+            codec = data[begin + _CODEC_AT] & _CODEC
+        if codec:
+            try:
+                records = decompressed(codec, data[begin + _HEADER : end])
+            except TooLarge:
+                first, at, kind = batch.base_offset, batch.max_timestamp, batch.timestamp_type
+                return iter([_Whole(first, at, kind, None, data[begin:end])])
+            data = _plain(data[begin : begin + _HEADER]) + records
+            batch, begin, end = DefaultRecordBatch(data), 0, len(data)
         try:
-            return iter([*self._batch])
+            return iter([*batch])
         except UnicodeDecodeError:
-            data, begin, end = self._where
-            return iter(_with_names(data[begin:end]))
+            named = _named(data[begin : begin + _HEADER], bytearray(data[begin + _HEADER : end]))
+        try:
+            return iter([*named])
+        except UnicodeDecodeError as error:
+            raise CorruptRecordException("headers that are not where they should be") from error
+
+
+def _plain(head: bytes) -> bytes:
+    """Return the head of a batch whose records are not compressed any more."""
+    return b"%s%c%s" % (head[:_CODEC_AT], head[_CODEC_AT] & ~_CODEC, head[_CODEC_AT + 1 :])
 
 
 def header_name(name: bytes) -> str:
@@ -82,19 +114,15 @@ def header_name(name: bytes) -> str:
         return name.decode("ascii", "replace").replace("\ufffd", "?")
 
 
-def _with_names(raw: bytes) -> Any:
-    """Return a batch, decompressed, with names of headers that are text."""
-    head, section = bytearray(raw[:_HEADER]), raw[_HEADER:]
-    if (codec := CODECS.get(head[_CODEC_AT] & _CODEC)) is not None:
-        section = codec(section)
-        head[_CODEC_AT] &= ~_CODEC
-    records, at = bytearray(section), 0
+def _named(head: bytes, records: bytearray) -> Any:
+    """Return a batch with names of headers that are text."""
+    at = 0
     try:
         while at < len(records):
             at = _name_headers(records, at)
     except (IndexError, ValueError) as error:
         raise CorruptRecordException("a record that is cut off") from error
-    return DefaultRecordBatch(bytes(head + records))
+    return DefaultRecordBatch(head + bytes(records))
 
 
 def _name_headers(records: bytearray, at: int) -> int:
@@ -116,7 +144,7 @@ def _name_headers(records: bytearray, at: int) -> int:
         records[at : at + size] = header_name(bytes(records[at : at + size])).encode()
         size, at = decode_varint(records, at + size)
         at += max(size, 0)
-    return end
+    return int(end)
 
 
 def install() -> None:

@@ -12,11 +12,11 @@ from aiokafka.consumer.fetcher import READ_COMMITTED
 from aiokafka.errors import CorruptRecordException
 
 from processing.machine_code import machine_code
-from processing.records import RecordBatch
+from processing.records import RecordBatch, record_bytes
 from topics.fetches import KeptRecords
 
 MOST_BYTES: Final = 4_194_304
-"""Record values in one batch, and one Kafka batch more: all that a fetch brings where nothing is
+"""Records in one batch, and one Kafka batch more: all that a fetch brings where nothing is
 compressed. A compressed one may hold ten times as much, too much to wait or to be applied at once:
 a worker that gets little CPU would stand still for longer than its session, and again after it."""
 
@@ -28,7 +28,7 @@ is little is not scanned anyway."""
 def drain(fetched: Any, most_bytes: int = MOST_BYTES) -> RecordBatch | None:
     """Return what is left in an aiokafka `FetchResult` and move the consumer's position.
 
-    From `most_bytes` of values on the rest stays in it. None where nothing may be returned
+    From `most_bytes` of records on the rest stays in it. None where nothing may be returned
     (partition paused, revoked or sought elsewhere) or where only holes were fetched. Raises
     `CorruptRecordException` on a CRC that does not match.
     """
@@ -106,8 +106,7 @@ def _append(batch: RecordBatch, records_of: Any, first: int) -> int:
         timestamps(record.timestamp)
         keys(record.key)
         values(value)
-        if value is not None:
-            size += len(value)
+        size += record_bytes(record.key, value, record.headers)
         if record.headers:
             batch.headers[offset] = record.headers
     return size

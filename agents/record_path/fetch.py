@@ -31,7 +31,7 @@ async def fetched_records(
     """Return what is fetched, by partition; wait up to `timeout_s` seconds for something.
 
     Of partitions in `held`, which may change meanwhile, nothing is taken; of the others batches of
-    about `most_bytes` of values. `look_ahead` is shown every batch.
+    about `most_bytes` of records. `look_ahead` is shown every batch.
     Mirrors `aiokafka.consumer.fetcher.Fetcher.fetched_records`.
     """
     loop = asyncio.get_running_loop()

@@ -10,7 +10,8 @@ from aiokafka.record.util import decode_varint
 
 from processing.packed import WORD, Packed, PackedBatch, words_in
 from processing.records import Headers
-from topics.fetches import CODECS, KeptRecords, header_name
+from topics.decompression import TooLarge, decompressed
+from topics.fetches import KeptRecords, header_name
 
 MOST_RECORD: Final = 2_000
 """Bytes of a record, on average, up to which the last of a fetch need not be scanned."""
@@ -51,11 +52,12 @@ class _Room:
             columns[compiled.TIMESTAMP],
             *columns[compiled.VALUE : compiled.VALUE + 2],
         )
-        key_begins, key_ends = columns[compiled.KEY : compiled.KEY + 2]
+        keys = columns[compiled.KEY], columns[compiled.KEY + 1]
         headers = _headers(rows, self.data, compiled)
         return PackedBatch(
-            tp.topic, tp.partition, begin, end, packed, key_begins, key_ends, headers
-        )
+            tp.topic, tp.partition, begin, end, packed, keys, headers,
+            int(self.state[compiled.BYTES]),
+        )  # fmt: skip
 
     def _padded(self, records: int) -> Any:
         """Return the bytes, with a word more, which a scanner needs behind what it reads.
@@ -103,10 +105,10 @@ def _decompressed(records: KeptRecords, compiled: Any) -> bytes:
     """Return the records of the batch at the cursor; nothing where that is not possible."""
     at, data = records.cursor, records.data
     end = at + compiled.BEFORE_LENGTH + int.from_bytes(data[at + 8 : at + 12], "big")
-    codec = CODECS.get(data[at + compiled.ATTRIBUTES + 1] & compiled.CODEC)
+    codec = data[at + compiled.ATTRIBUTES + 1] & compiled.CODEC
     try:
-        return b"" if codec is None else bytes(codec(data[at + compiled.HEADER : end]))
-    except Exception:  # each codec raises its own; aiokafka looks at the checksum first
+        return decompressed(codec, data[at + compiled.HEADER : end])
+    except (CorruptRecordException, TooLarge):  # aiokafka looks at the checksum first
         return b""
 
 

@@ -15,12 +15,13 @@ import numpy as np
 
 from processing.compiled.checksum import crc32c
 from processing.compiled.text import inlined, kept
+from processing.records import RECORD_BYTES
 
 ALL, FULL, TAKEN, COMPRESSED, OTHER = 0, 1, 2, 3, 4
 """Why it ended: nothing is left; there is enough; the section is taken; and what comes next."""
 
-# Of what has been taken: where the next batch begins, records, bytes of values, the next offset.
-CURSOR, RECORDS, VALUE_BYTES, NEXT = 0, 1, 2, 3
+# Of what has been taken: where the next batch begins, records, their bytes, the next offset.
+CURSOR, RECORDS, BYTES, NEXT = 0, 1, 2, 3
 STATE: Final = 4
 # A record's columns; a span is two: its begin and end in the bytes, -1 for none.
 OFFSET, TIMESTAMP, VALUE, KEY, HEADERS = 0, 1, 2, 4, 6
@@ -66,7 +67,7 @@ def read_records(
 
     `time`: what theirs are counted from, or with `appended` >= 0 not looked at.
     """
-    taken, value_bytes = state[RECORDS], state[VALUE_BYTES]
+    taken, taken_bytes = state[RECORDS], state[BYTES]
     for _record in range(count):
         length, at = varint(data, at, end)
         stop = at + length
@@ -99,11 +100,11 @@ def read_records(
         row[VALUE], row[VALUE + 1] = (value_at, headers_at) if size >= 0 else (-1, -1)
         row[KEY], row[KEY + 1] = (key_at, key_at + key) if key >= 0 else (-1, -1)
         row[HEADERS], row[HEADERS + 1] = (headers_at, stop) if headers > 0 else (-1, -1)
-        value_bytes += max(size, 0)
+        taken_bytes += max(length, RECORD_BYTES)
         taken += 1
     if at != end:
         return False
-    state[RECORDS], state[VALUE_BYTES] = taken, value_bytes
+    state[RECORDS], state[BYTES] = taken, taken_bytes
     return True
 
 
@@ -139,8 +140,8 @@ def unpack(
     `words`: at each place of `data` the eight bytes from there on, where there are so many.
     `data`: a fetch, up to `end`; then the records of compressed batches as they are when they are
     not compressed. `section`: where those of the first batch begin, up to the end of `data`; 0 if
-    they are not there. Taken are records from offset `first` on, until their values have `most`
-    bytes. `check`: compare checksums.
+    they are not there. Taken are records from offset `first` on, until they have `most` bytes.
+    `check`: compare checksums.
     """
     while True:
         at = state[CURSOR]
@@ -149,7 +150,7 @@ def unpack(
         stop = at + BEFORE_LENGTH + number(data, at + 8, 4)
         if stop > end:
             return ALL  # the broker cut it off
-        if state[VALUE_BYTES] >= most:
+        if state[BYTES] >= most:
             return FULL
         if stop < at + HEADER or data[at + _MAGIC] != 2:
             return OTHER

@@ -51,14 +51,14 @@ def test_what_was_compiled_of_other_files_is_not_looked_at(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     """Numba looks at one file of several; a cache may outlive the files."""
-    folders = []
+    monkeypatch.setenv("NUMBA_CACHE_DIR", str(tmp_path / "cache"))
+    folders, config = [], SimpleNamespace(CACHE_DIR="")
     for text, seconds in (("a", 1), ("b", 1), ("a", 1), ("a", 2)):
         source = tmp_path / "processing" / "compiled" / "text.py"
         source.parent.mkdir(parents=True, exist_ok=True)
         source.write_text(text)
         os.utime(source, (seconds, seconds))
         monkeypatch.setattr(compiling, "__file__", str(tmp_path / "agents" / "compiling.py"))
-        config = SimpleNamespace(CACHE_DIR=str(tmp_path / "cache"))
         monkeypatch.setattr(compiling, "import_module", importing(config))
         folders.append(compiling.prepared()[1])
     assert folders[0] == folders[2]

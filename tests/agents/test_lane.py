@@ -13,13 +13,11 @@ from faust.types import TP
 
 from agents import lane as lanes
 from agents.lane import Lane, share_of
-from processing.records import RecordBatch
+from processing.records import RECORD_BYTES, RecordBatch
 from tests.patience import until_in_loop
 
 AT = TP("source", 0)
 SOON_S = 5.0
-RECORD = 100
-"""Bytes of every record here."""
 
 
 def batch(first: int, count: int = 1) -> RecordBatch:
@@ -34,7 +32,7 @@ def run(body: Coroutine[Any, Any, None]) -> None:
 
 
 def test_order_is_kept_and_steps_never_overlap(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(lanes, "MAX_STEP_BYTES", 3)
+    monkeypatch.setattr(lanes, "MAX_STEP_BYTES", 3 * RECORD_BYTES)
 
     async def body() -> None:
         seen: list[int] = []
@@ -62,8 +60,8 @@ def test_order_is_kept_and_steps_never_overlap(monkeypatch: pytest.MonkeyPatch) 
 
 
 def test_a_full_lane_makes_whoever_fetches_wait(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(lanes, "MAX_WAITING_BYTES", 10)
-    monkeypatch.setattr(lanes, "MAX_STEP_BYTES", 5)
+    monkeypatch.setattr(lanes, "MAX_WAITING_BYTES", 10 * RECORD_BYTES)
+    monkeypatch.setattr(lanes, "MAX_STEP_BYTES", 5 * RECORD_BYTES)
 
     async def body() -> None:
         go_on, handled = asyncio.Semaphore(0), []
@@ -95,7 +93,7 @@ def test_a_full_lane_makes_whoever_fetches_wait(monkeypatch: pytest.MonkeyPatch)
 def test_a_partition_that_floods_is_held_and_the_others_take_turns_with_it(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(lanes, "MAX_STEP_BYTES", 5)
+    monkeypatch.setattr(lanes, "MAX_STEP_BYTES", 5 * RECORD_BYTES)
     other = TP("source", 1)
 
     async def body() -> None:
@@ -110,7 +108,7 @@ def test_a_partition_that_floods_is_held_and_the_others_take_turns_with_it(
             assert (tp in held) != full, "it is told of changes only"
             (held.add if full else held.discard)(tp)
 
-        lane = Lane("test", handle, hold=hold, share=10)
+        lane = Lane("test", handle, hold=hold, share=10 * RECORD_BYTES)
         for number in range(4):
             await lane.put(AT, batch(5 * number, 5))
         assert held == {AT}
@@ -137,7 +135,7 @@ def test_close_lets_go_of_what_was_held() -> None:
         def hold(tp: TP, full: bool) -> None:
             (held.add if full else held.discard)(tp)
 
-        lane = Lane("test", handle, hold=hold, share=2)
+        lane = Lane("test", handle, hold=hold, share=2 * RECORD_BYTES)
         for number in range(4):
             await lane.put(AT, batch(number))
         assert held == {AT}
@@ -177,8 +175,8 @@ def test_close_drops_what_waits_and_lets_the_step_in_flight_finish() -> None:
 
 
 def test_a_put_that_waited_is_dropped_too(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(lanes, "MAX_WAITING_BYTES", 1)
-    monkeypatch.setattr(lanes, "MAX_STEP_BYTES", 1)
+    monkeypatch.setattr(lanes, "MAX_WAITING_BYTES", RECORD_BYTES)
+    monkeypatch.setattr(lanes, "MAX_STEP_BYTES", RECORD_BYTES)
 
     async def body() -> None:
         go_on, begun, finished = asyncio.Event(), [], []
@@ -224,7 +222,7 @@ def test_close_does_not_wait_for_ever() -> None:
 
 
 def test_a_step_that_waits_for_more_gets_it_or_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(lanes, "MAX_STEP_BYTES", 1)
+    monkeypatch.setattr(lanes, "MAX_STEP_BYTES", RECORD_BYTES)
 
     async def body() -> None:
         steps: list[list[int]] = []
@@ -269,7 +267,7 @@ FAILING = """
 import asyncio, atexit, sys
 from faust.types import TP
 from agents.lane import Lane, share_of
-from processing.records import RecordBatch
+from processing.records import RECORD_BYTES, RecordBatch
 
 async def main():
     async def handle(_batches):

@@ -81,7 +81,8 @@ def test_it_holds_what_the_records_hold(compiled: Any) -> None:
     for seed in range(20):
         for batch in batches(seed, 60):
             found = packed(batch, random.Random(seed), compiled)
-            assert found.size == batch.size
+            framing = 20 * len(batch)
+            assert batch.size <= found.size <= batch.size + framing
             sizes = [found.size_at(place) for place in range(len(found))]
             assert sizes == [batch.size_at(place) for place in range(len(batch))]
             assert [tuple(each) for each in found.headers.values()] == [

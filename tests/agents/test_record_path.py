@@ -25,7 +25,7 @@ from hypothesis import strategies as st
 from agents.record_path import drain as drain_module
 from agents.record_path.drain import MOST_BYTES, drain
 from processing.packed import PackedBatch
-from processing.records import RecordBatch
+from processing.records import RECORD_BYTES, RecordBatch
 from tests.agents.record_batches import (
     ABORT,
     ATTRIBUTES_AT,
@@ -38,7 +38,9 @@ from tests.agents.record_batches import (
     Log,
     write,
 )
-from topics.fetches import CODECS, KeptRecords
+from topics import decompression
+from topics.decompression import decompressed
+from topics.fetches import KeptRecords
 
 TP = TopicPartition("source", 3)
 
@@ -238,7 +240,9 @@ def test_a_header_whose_name_is_no_text_stops_nothing(codec: int) -> None:
     odd = Batch(((0, 9, b"k", None), (1, 9, None, b"v" * 300, said)), 1, 0, codec=codec)
     log = write([data(0), odd, data(0)], 0)
     base, end, raw = log.batches[1]
-    section = bytearray(decompressed(raw, codec))
+    section = bytearray(raw[HEADER_BYTES:])
+    if codec:
+        section = bytearray(decompressed(codec, raw[HEADER_BYTES:]))
     at = section.index(b"POISON")
     section[at : at + 1] = b"\xff"
     log.batches[1] = base, end, with_section(raw, bytes(section))
@@ -249,9 +253,32 @@ def test_a_header_whose_name_is_no_text_stops_nothing(codec: int) -> None:
     assert records[2][1:] == (9, None, b"v" * 300, tuple(headers))
 
 
-def decompressed(raw: bytes, codec: int) -> bytes:
-    section = raw[HEADER_BYTES:]
-    return CODECS[codec](section) if codec else section
+@pytest.mark.parametrize("codec", [1, 2, 3, 4])
+@in_loop
+def test_what_unpacks_to_too_much_is_one_record(codec: int) -> None:
+    """Its bytes, which whoever reads them refuses; what is around it is taken in."""
+    bomb = Batch(((0, 9, b"k", b"0" * 70_000), (3, 9, b"k", b"1" * 70_000)), 3, 0, codec=codec)
+    log = write([data(0), bomb, data(0, 1, codec=codec)], 0)
+    for most, expected in ((140_100, [0, 1, 4, 5, 6]), (139_000, [0, 1, 5, 6])):
+        with pytest.MonkeyPatch.context() as patching:
+            patching.setattr(decompression, "MOST_BYTES", most)
+            records, position, corrupt = ours(log, 0, READ_UNCOMMITTED)
+        assert (position, corrupt) == (7, False)
+        assert [record[0] for record in records] == expected
+    assert records[1][1:] == (9, None, log.batches[1][2], ())
+
+
+@pytest.mark.parametrize("codec", [1, 2, 3, 4, 5])
+@in_loop
+def test_what_nobody_compressed_is_corrupt(codec: int) -> None:
+    raw = with_section(
+        write([data(0, 1)], 0).batches[0][2], b"\x82SNAPPY\0 and nothing else at all"
+    )
+    changed = bytearray(raw)
+    struct.pack_into(">h", changed, ATTRIBUTES_AT, codec)
+    struct.pack_into(">I", changed, CRC_AT, calc_crc32c(bytes(changed[ATTRIBUTES_AT:])))
+    log = Log([(0, 2, bytes(changed))], [], [])
+    assert ours(log, 0, READ_UNCOMMITTED) == ([], 0, True)
 
 
 def with_section(raw: bytes, section: bytes) -> bytes:
@@ -289,7 +316,7 @@ def test_compiled_code_unpacks_what_is_plain(unpacking: str) -> None:
         assert isinstance(batch, PackedBatch) == (unpacking == "compiled")
         assert batch is not None
         assert batch.offsets == [1, 2, 3, 7]
-        assert batch.size == 8
+        assert batch.size == 4 * RECORD_BYTES
         assert [batch.size_at(place) for place in range(4)] == [2] * 4
         assert batch.values == [b"v1", b"v0", b"v0", b"v4"]
 
@@ -351,7 +378,7 @@ def test_a_batch_that_is_large_enough_leaves_the_rest_for_the_next() -> None:
     fetched, assignment = result(log, 0, READ_UNCOMMITTED)
     steps = []
     while fetched.has_more():
-        batch = drain(fetched, most_bytes=3)
+        batch = drain(fetched, most_bytes=RECORD_BYTES + 1)
         assert batch is not None
         steps.append((batch.offsets, batch.end, assignment.state_value(TP).position))
     assert steps == [([0, 1], 2, 2), ([2, 3], 4, 4)]
