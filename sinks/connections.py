@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from functools import lru_cache
 from typing import Any
 
 import orjson
@@ -18,7 +19,7 @@ from redis.asyncio import Redis
 from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
 from redis.exceptions import ConnectionError as RedisConnectionError
-from redis.exceptions import RedisError
+from redis.exceptions import MasterDownError, ReadOnlyError, RedisError
 
 from headstart.thresholds import redis_address
 
@@ -100,6 +101,27 @@ async def asking_redis(url: str) -> AsyncIterator[Any]:
         await client.aclose()
 
 
+class _Leaving:
+    """A connection that is closed where its server has become a replica.
+
+    After a failover such a server may keep its connections, while its name leads elsewhere; of
+    redis-py's own connections only Sentinel's leave it.
+    """
+
+    async def read_response(self, *args: Any, **more: Any) -> Any:
+        """Return a response. Raises redis-py's `ConnectionError` for one that says so."""
+        try:
+            return await super().read_response(*args, **more)  # type: ignore[misc]
+        except (ReadOnlyError, MasterDownError) as error:
+            await self.disconnect()  # type: ignore[attr-defined]
+            raise RedisConnectionError(f"it is a replica: {error}") from error
+
+
+@lru_cache
+def _leaving(kind: Any) -> Any:
+    return type(kind.__name__, (_Leaving, kind), {})
+
+
 def connect_redis(url: str, timeout_s: float = 2.0) -> Redis:
     """Return a client that connects on its first command and gives up after `timeout_s`.
 
@@ -111,4 +133,6 @@ def connect_redis(url: str, timeout_s: float = 2.0) -> Redis:
         socket_connect_timeout=timeout_s,
         retry=Retry(NoBackoff(), 1, supported_errors=(RedisConnectionError,)),
     )
+    pool = client.connection_pool
+    pool.connection_class = _leaving(pool.connection_class)
     return client

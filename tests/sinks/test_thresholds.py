@@ -212,3 +212,30 @@ def test_a_context_that_went_leaves_its_version_until_it_is_buried(redis_url: st
             assert stored(redis_url, tenant)[path]["offset"] == 6
 
     asyncio.run(run())
+
+
+@pytest.mark.integration
+def test_a_server_that_has_become_a_replica_is_left(redis_url: str) -> None:
+    """Its name may lead to another by now; a connection that stays would never know."""
+    tenant = uuid4().hex
+
+    async def body(client: redis.Redis) -> None:
+        def connected() -> set[str]:
+            return {each["id"] for each in client.client_list()}
+
+        async with ThresholdPublisher(redis_url) as publisher:
+            others = connected()
+            await publisher.publish([threshold(tenant)])
+            ours = connected() - others
+            assert ours
+            client.replicaof("127.0.0.1", 1)
+            try:
+                with pytest.raises(RedisUnreachable, match="replica"):
+                    await publisher.publish([threshold(tenant, offset=2)])
+                assert not ours & connected()
+            finally:
+                client.replicaof("NO", "ONE")
+            assert await publisher.publish([threshold(tenant, offset=2)]) == 1
+
+    with redis.Redis.from_url(redis_url) as client:
+        asyncio.run(body(client))
