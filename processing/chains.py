@@ -98,13 +98,15 @@ class Chain:
 
     `groups`: coarse to fine, by the policy that learns in them: nearly always one. Those of one
     policy are a chain of their own, because another's states say nothing to it.
-    `lessons`: those of the coarsest context.
+    `lessons`: those of the coarsest context. `key_bytes`: of the keys of all.
 
     Since the last `drain`: whether it was `touched`, at which `offset` last, and the positions that
     were `seen` of its spools.
     """
 
-    __slots__ = ("contexts", "groups", "lessons", "offset", "place", "seen", "touched")
+    __slots__ = (
+        "contexts", "groups", "key_bytes", "lessons", "offset", "place", "seen", "touched",
+    )  # fmt: skip
 
     def __init__(
         self,
@@ -114,6 +116,7 @@ class Chain:
     ) -> None:
         self.place, self.contexts, self.groups = place, tuple(contexts), groups
         self.lessons = contexts[0].lessons
+        self.key_bytes = sum(len(each.key) for each in contexts)
         self.touched, self.offset = False, -1
         self.seen: dict[str, Seen] = {}
 

@@ -78,7 +78,8 @@ class Contexts:
         self._touched_chains: list[Chain] = []
         self.lessons = Lessons(rules.weights)
         self._feedback_weight = rules.feedback_weight
-        self._longest_key = self._longest_state = 0
+        self._longest_state = self._touched_keys = 0
+        """Bytes of the longest learner's state, and of all keys of what is touched."""
 
     def restore(self, key: bytes, raw: bytes) -> None:
         """Take up one row of the table."""
@@ -177,7 +178,12 @@ class Contexts:
         self._touched_chains.append(chain)
         for _policy, contexts in chain.groups:
             for context in contexts:
-                self._touched[context.key] = self._unanswered[context.key] = context
+                self._note(context.key, context)
+
+    def _note(self, key: bytes, touched: Context | int) -> None:
+        if key not in self._touched:
+            self._touched_keys += len(key)
+        self._touched[key] = self._unanswered[key] = touched
 
     def settle(self) -> None:
         """Have contexts learn what they were told."""
@@ -236,7 +242,7 @@ class Contexts:
             numbers.counts = restored(each.outcomes, each.speculated, each.hits, ())
             numbers.at = max(numbers.at, at if above is None else min(at, above.numbers.at))
             context.offset = offset
-            self._touched[context.key] = self._unanswered[context.key] = context
+            self._note(context.key, context)
 
     def _seeded(self, tenant: str, seeds: Sequence[Seeded], place: int) -> tuple[Policy, State]:
         """Return who learns in a context to be seeded, and the state. Raises `ValueError`."""
@@ -273,8 +279,7 @@ class Contexts:
                 # No other chain holds it: those that end below it have gone before.
                 self.chains.pop(context.place, None)
                 self._held.pop(context.place, None)
-            self._touched[key] = self._unanswered[key] = offset
-            self._longest_key = max(self._longest_key, len(key))
+            self._note(key, offset)
             count += 1
         return count
 
@@ -319,7 +324,6 @@ class Contexts:
                 self.new.append(context)
             else:
                 restore_context(context, decode_context(raw))
-            self._longest_key = max(self._longest_key, len(key))
         if context.learner != spec(policy):
             self.settle()  # what it was told is for the learner that it had
             before = context.policy
@@ -345,11 +349,11 @@ class Contexts:
     @property
     def touched_bytes(self) -> int:
         """Bytes, at the most, of the rows that changed since the last `drain`."""
-        return self.bytes_of(len(self._touched))
+        return self.bytes_of(len(self._touched), self._touched_keys)
 
-    def bytes_of(self, rows: int) -> int:
-        """Return the bytes of so many rows, at the most."""
-        return rows * (self._longest_key + self._longest_state + _ROW_BYTES)
+    def bytes_of(self, rows: int, keys: int) -> int:
+        """Return the bytes of so many rows, whose keys have so many, at the most."""
+        return keys + rows * (self._longest_state + _ROW_BYTES)
 
     def answers(self) -> dict[bytes, Threshold]:
         """Return, by key, the thresholds of what changed since the last `answers`, or `drain`."""
@@ -380,6 +384,7 @@ class Contexts:
                 touched.served = served
             moved.append(found.get(key) or self._answer(key, touched))
         self._touched.clear()
+        self._touched_keys = 0
         if max(len(self._contexts), len(self.chains)) > self._most:
             self._contexts.clear()
             self.chains.clear()

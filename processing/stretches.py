@@ -204,9 +204,10 @@ class Stretches(Events):
 
     def _has_room(self, chains: Sequence[Chain | None]) -> bool:
         """Return whether the rows of chains surely fit a commit too."""
-        untouched = sum(chain is not None and not chain.touched for chain in chains)
-        more = untouched * (len(self._contexts.levels) + 2)
-        return self._gathered + self._contexts.bytes_of(more) < MOST_BYTES
+        untouched = [chain for chain in chains if chain is not None and not chain.touched]
+        rows = len(untouched) * (len(self._contexts.levels) + 2)
+        keys = sum(chain.key_bytes for chain in untouched)
+        return self._gathered + self._contexts.bytes_of(rows, keys) < MOST_BYTES
 
     def _lanes(self, scan: Scan, rows: Any) -> _Lanes | None:
         """Return the lanes of events.

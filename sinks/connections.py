@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from functools import lru_cache
+from functools import cache
 from typing import Any
 
 import orjson
@@ -117,7 +117,7 @@ class _Leaving:
             raise RedisConnectionError(f"it is a replica: {error}") from error
 
 
-@lru_cache
+@cache
 def _leaving(kind: Any) -> Any:
     return type(kind.__name__, (_Leaving, kind), {})
 
@@ -134,5 +134,6 @@ def connect_redis(url: str, timeout_s: float = 2.0) -> Redis:
         retry=Retry(NoBackoff(), 1, supported_errors=(RedisConnectionError,)),
     )
     pool = client.connection_pool
-    pool.connection_class = _leaving(pool.connection_class)
+    kind: Any = pool.connection_class
+    pool.connection_class = _leaving(kind)
     return client

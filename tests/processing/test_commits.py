@@ -95,6 +95,21 @@ def test_a_commit_is_cut_by_offset_where_it_is_full(monkeypatch: pytest.MonkeyPa
     assert counts(table).outcomes == 12
 
 
+def test_one_long_name_cuts_no_later_commit(monkeypatch: pytest.MonkeyPatch) -> None:
+    wide, frames = "%" * 256, [[judged(user_id=f"u{n}{m}") for n in range(9)] for m in range(9)]
+    cuts = []
+    for first in (judged(), judged(user_id=wide, workflow_type=wide)):
+        partition, position = make(), 0
+        partition.apply(fetch(first))
+        partition.commit()
+        batch = fetch(*frames, offsets=range(1, 10))
+        monkeypatch.setattr(partition_module, "COMMIT_BYTES", 27 * 500)
+        while position < len(batch):
+            position = partition.apply(batch, position)
+            cuts.append(partition.commit().end)
+    assert cuts == [5, 9, 10] * 2
+
+
 @pytest.mark.parametrize("most", [100_000, 2_500])
 @pytest.mark.parametrize("policy", ["td", "hops"])
 def test_the_worst_records_still_fit_one_record_batch_of_the_changelog(
