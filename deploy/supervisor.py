@@ -174,6 +174,8 @@ class Supervisor:
         return all(worker.spare is not None and worker.spare.alive for worker in wanted)
 
     def _is_ready(self, worker: _Worker) -> bool:
+        if worker.again_at is not None or not worker.child.alive:
+            return False  # what it reported last says nothing any more
         report = self._report(worker)
         return report is not None and report.ready
 

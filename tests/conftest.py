@@ -15,10 +15,15 @@ from typing import Any
 from uuid import uuid4
 
 import pytest
+from hypothesis import settings
 
 from agents.compiling import load
 from deploy.local import Addresses, Stack, StackConfig
 from processing.machine_code import machine_code
+
+# Laws are judged by what they find, not by how busy the machine is.
+settings.register_profile("patient", deadline=None)
+settings.load_profile("patient")
 
 BROKER = os.environ.get("TEST_KAFKA", "embedded")
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:

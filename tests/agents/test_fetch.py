@@ -24,7 +24,7 @@ from processing.records import RecordBatch
 SOURCE, OTHER = TopicPartition("source", 0), TopicPartition("changelog", 0)
 SECOND = TopicPartition("source", 1)
 SOURCES: Final = frozenset({"source"})
-SOON_S: Final = 5.0
+SOON_S: Final = 60.0
 
 Body = Callable[[Any], Awaitable[None]]
 

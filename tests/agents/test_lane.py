@@ -17,7 +17,7 @@ from processing.records import RECORD_BYTES, RecordBatch
 from tests.patience import until_in_loop
 
 AT = TP("source", 0)
-SOON_S = 5.0
+SOON_S = 60.0
 
 
 def batch(first: int, count: int = 1) -> RecordBatch:
@@ -257,7 +257,7 @@ def test_a_step_that_waits_for_more_is_finished_when_the_lane_closes() -> None:
         await lane.put(AT, batch(0))
         await until_in_loop(lambda: steps == [[0]])
         await lane.put(AT, batch(1))
-        await lane.close(timeout_s=0.2)  # sooner than more is waited for
+        await lane.close(timeout_s=2.0)  # sooner than more is waited for
         assert steps == [[0], []]
 
     run(body())

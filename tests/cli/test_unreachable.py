@@ -13,6 +13,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.patience import PATIENCE_S
+
 Run = Callable[..., subprocess.CompletedProcess[str]]
 
 BROKER = "start one with `headstart up`, or name yours: --kafka host:port or headstart_kafka"
@@ -106,7 +108,7 @@ def test_a_worker_waits_with_back_off(closed: str, name: str, tmp_path: Path) ->
             argv, cwd=tmp_path, env=environment, stdout=output, stderr=output
         )
     try:
-        deadline = time.monotonic() + 30
+        deadline = time.monotonic() + PATIENCE_S
         while log.read_text().count("worker.waits") < 3:
             assert process.poll() is None, log.read_text()
             assert time.monotonic() < deadline, log.read_text()
@@ -118,7 +120,7 @@ def test_a_worker_waits_with_back_off(closed: str, name: str, tmp_path: Path) ->
             assert f"retry_s={pause}" in line
         assert "Traceback" not in log.read_text()
         process.send_signal(signal.SIGTERM)
-        process.wait(10)
+        process.wait(PATIENCE_S)
     finally:
         process.kill()
         process.wait()

@@ -21,7 +21,7 @@ from headstart.contexts import event_key
 from headstart.directory import SPOOL_FILE
 from headstart.emitter import TOPIC
 from headstart.events import MAX_EVENT_BYTES
-from tests.patience import PATIENCE_S
+from tests.patience import PATIENCE_S, until
 from topics.epoch import ensure_topics
 from topics.reading import read_records, topic_state
 
@@ -216,7 +216,7 @@ def test_the_end_of_the_with_block_delivers_and_ends_the_thread(
     with make(log.kafka) as emitter:
         emitter.emit(FIELDS, tenant=log.tenant)
     assert emitter.stats()["waiting"] == 0
-    assert not sending_threads()
+    until(lambda: not sending_threads())
     emitter.close()  # twice is harmless
 
 
@@ -293,9 +293,10 @@ def test_emit_after_close_raises(closed_port: str) -> None:
 def test_an_emitter_that_emits_nothing_starts_no_thread(
     closed_port: str, make: Callable[..., Emitter]
 ) -> None:
+    before = {*sending_threads()}  # of an earlier test, which may be ending yet
     with make(closed_port):
         pass
-    assert not sending_threads()
+    assert {*sending_threads()} <= before
 
 
 @pytest.mark.parametrize(

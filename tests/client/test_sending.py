@@ -21,6 +21,7 @@ from hypothesis import strategies as st
 from headstart import linking, sending
 from headstart.producing import place_of_key
 from headstart.sending import Sender
+from tests.patience import until_in_loop
 
 MOST_FRAMES = 2
 """Of a record batch."""
@@ -224,7 +225,7 @@ def test_what_comes_while_a_frame_is_under_way_waits_for_others_of_its_own(
     no_waiting(broker)
 
     async def run() -> None:
-        sender, linger_s = Sender("b", "t"), 0.4
+        sender, linger_s = Sender("b", "t"), 2.0
         now = asyncio.get_running_loop().time()
         await asyncio.sleep(linger_s - now % linger_s)  # when all frames are cut
         sender.add(b"k", b"0", receipts, linger_s)
@@ -279,7 +280,7 @@ def test_an_error_nobody_foresaw_is_told(no_waiting: Callable[[Broker], None]) -
     async def run() -> None:
         sender = Sender("b", "t")
         sender.add(b"k", b"1", Broken(), 0.0)
-        await asyncio.sleep(0.05)
+        await until_in_loop(lambda: sender._failed is not None)
         with pytest.raises(ZeroDivisionError):
             sender.add(b"k", b"2", Broken(), 0.0)
         await sender.close()

@@ -6,7 +6,6 @@ import asyncio
 import json
 import logging
 import socket
-import time
 from typing import Any
 from uuid import uuid4
 
@@ -170,15 +169,9 @@ def test_a_slow_redis_costs_one_timeout_then_nothing() -> None:
         url = f"redis://127.0.0.1:{silent.getsockname()[1]}/0"
         now = [100.0]
         with Thresholds(url, timeout_s=0.02, clock=lambda: now[0]) as reader:
-            begin = time.perf_counter()
-            assert not reader.get(CONTEXT).available
-            first = time.perf_counter() - begin
-            begin = time.perf_counter()
-            for _ in range(100):
+            for _ in range(101):
                 assert not reader.get(CONTEXT).available
-            paused = time.perf_counter() - begin
-        assert first < 0.5
-        assert paused < 0.1
+            assert reader.stats()["failed"] == 1
         assert not ask_both(url, dict(CONTEXT), timeout_s=0.02).available
 
 

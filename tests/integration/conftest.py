@@ -97,7 +97,7 @@ class Stored:
         with Redis.from_url(self._redis) as redis:
             return int(redis.get(REDIS_KEY) or 0)
 
-    def until(self, condition: Callable[[], bool], seconds: float) -> None:
+    def until(self, condition: Callable[[], bool], seconds: float = PATIENCE_S) -> None:
         """Wait until it holds."""
         deadline = time.monotonic() + seconds
         while not condition():

@@ -39,8 +39,8 @@ def test_what_users_refuse_is_not_suggested_any_more(
         for n in range(SHOWN):
             emitter.emit(shown(judged, tenant, n))
         path = "workflow_type=refund/domain=retail"
-        stored.until(lambda: stored.counted("refund").get(path) == SHOWN, 60)
-        stored.until(lambda: action(0.8) == "suggest", 60)
+        stored.until(lambda: stored.counted("refund").get(path) == SHOWN)
+        stored.until(lambda: action(0.8) == "suggest")
         assert [action(p) for p in (1.0, 0.2)] == ["speculate", "ask"]
         for _ in range(REFUSED):
             emitter.emit(
@@ -49,8 +49,8 @@ def test_what_users_refuse_is_not_suggested_any_more(
                     accepted=False, confidence=0.8,
                 )
             )  # fmt: skip
-        stored.until(lambda: action(0.8) == "ask", 60)
-        stored.until(lambda: stored.served("refund")[path]["counts"][-2] == REFUSED, 60)
+        stored.until(lambda: action(0.8) == "ask")
+        stored.until(lambda: stored.served("refund")[path]["counts"][-2] == REFUSED)
 
     redis = ("--redis", at.redis)
     named = ("--tenant", tenant, "--workflow-type", "refund", "--domain", "retail", *redis)

@@ -135,7 +135,7 @@ def test_through_the_loss_of_redis_and_of_the_broker(
 
     def up() -> tuple[Any, Answer]:
         running = launch("up", "--data", data, "--kafka", broker, "--partitions", "1", "--json")
-        at: Answer = json.loads(running.until('"epoch"', 120).splitlines()[-1])
+        at: Answer = json.loads(running.until('"epoch"').splitlines()[-1])
         return running, at
 
     def holds(at: Answer) -> bool:
@@ -149,7 +149,7 @@ def test_through_the_loss_of_redis_and_of_the_broker(
     with Redis.from_url(at["redis"]) as client:
         client.flushall()
     until(lambda: holds(at))
-    assert running.end(signal.SIGTERM, 60) == 0
+    assert running.end(signal.SIGTERM) == 0
 
     running, at = up()
     assert holds(at)
@@ -159,4 +159,4 @@ def test_through_the_loss_of_redis_and_of_the_broker(
     ended = headstart("config", "unset", "mode", "--everybody", "--data", data)
     assert ended.returncode == 0, ended.stderr
     assert modes(at["redis"], MODES) == {}
-    assert running.end(signal.SIGTERM, 60) == 0
+    assert running.end(signal.SIGTERM) == 0

@@ -88,9 +88,7 @@ def test_the_traces_on_a_system_that_runs(
     system: System, headstart: Any, traces: tuple[Path, int]
 ) -> None:
     path, calls = traces
-    ended = headstart(
-        "demo", "--traces", path, "--rate", "800", "--json", "--data", system.data, seconds=120
-    )
+    ended = headstart("demo", "--traces", path, "--rate", "800", "--json", "--data", system.data)
     found = summary(ended)
     assert found["calls"] == calls
     assert f"{path}:8: not JSON" in ended.stderr
@@ -111,8 +109,8 @@ def test_interrupted_twice_then_to_its_end(
         running.until(moment)
         children = running.descendants()
         assert len(children) >= 3
-        assert running.end(signal.SIGINT, seconds=10) == 130
-        wait_gone(children, 0)
+        assert running.end(signal.SIGINT) == 130
+        wait_gone(children)
         assert "Traceback" not in running.err.read_text()
 
     html = tmp_path / "report.html"

@@ -35,7 +35,7 @@ def test_it_runs(system: System, tmp_path: Path) -> None:
     assert (ran.returncode, ran.stderr) == (0, "")
     assert ran.stdout == "140 events acknowledged\n"
     assert system.drain(PATIENCE_S)
-    with Thresholds(at.redis) as thresholds:
+    with Thresholds(at.redis, timeout_s=30.0) as thresholds:
         answer = thresholds.get(workflow_type="refund", domain="retail", user_id="u7")
     assert answer.level == "workflow_type=refund/domain=retail/user_id=u7"
     assert answer.outcomes >= 60

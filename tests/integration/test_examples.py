@@ -11,7 +11,7 @@ import pytest
 
 from deploy.system import System
 from tests.cli.examples import commands, examples
-from tests.patience import PATIENCE_S
+from tests.patience import PATIENCE_S, until
 
 pytestmark = [pytest.mark.integration, pytest.mark.any_broker]
 
@@ -67,6 +67,7 @@ def test_they_do_what_they_say(system: System, headstart: Any, known: None) -> N
 
 
 def test_top_sees_the_workers(system: System, headstart: Any, known: None) -> None:
+    until(lambda: system.check() or system.supervisor.ready)  # type: ignore[union-attr]
     ended = headstart("top", "--looks", "1", "--data", system.data)
     assert (ended.returncode, ended.stderr) == (0, "")
     assert ended.stdout.startswith("HEALTHY  ")

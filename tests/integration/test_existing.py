@@ -36,7 +36,7 @@ def up(launch: Callable[..., Any], existing: Addresses, tmp_path: Path) -> Up:
         given = getattr(existing, part)
         where = ("--data", tmp_path / part, "--partitions", "2", "--json")
         running = launch("up", f"--{part}", given, *where, *options)
-        at = json.loads(running.until('"epoch"', 90).splitlines()[-1])
+        at = json.loads(running.until('"epoch"').splitlines()[-1])
         assert [name for name in PARTS if at[name] == getattr(existing, name)] == [part]
         return running, at
 
@@ -65,8 +65,8 @@ def test_a_broker(
     ended = headstart("emit", write_events([event]), "--kafka", existing.kafka)
     assert ended.returncode == 0, ended.stderr
     stored = stored_at(at, tenant)
-    stored.until(lambda: stored.ids() == [event["id"]], 30)
-    stored.until(lambda: stored.counted("refund").get("workflow_type=refund") == 1, 30)
+    stored.until(lambda: stored.ids() == [event["id"]])
+    stored.until(lambda: stored.counted("refund").get("workflow_type=refund") == 1)
     end(running, wait_gone, 5)
     shown = headstart("events", "tail", "--kafka", existing.kafka, "--json")
     assert [each["id"] for each in json.loads(shown.stdout)["events"]] == [event["id"]]

@@ -23,12 +23,12 @@ from psycopg.conninfo import conninfo_to_dict, make_conninfo
 from deploy.local import Addresses, Stack, StackConfig
 from deploy.system import prepare
 from headstart import Emitter
-from tests.patience import until
+from tests.patience import PATIENCE_S, until
 
 pytestmark = [pytest.mark.integration, pytest.mark.slow]
 
 Event = dict[str, Any]
-STUCK_AFTER_S = 10.0
+STUCK_AFTER_S = 30.0
 
 
 class Switch:
@@ -107,7 +107,7 @@ class Workers:
 
     def until(self, worker: str, path: str, status: int, why: str | None) -> dict[str, Any]:
         """Wait for an answer; return its body."""
-        deadline = time.monotonic() + 60
+        deadline = time.monotonic() + PATIENCE_S
         while True:
             found, body = self.ask(worker, path)
             if (found, body.get("why")) == (status, why):
@@ -117,7 +117,7 @@ class Workers:
 
     def until_lag(self, worker: str, lag: dict[str, int]) -> None:
         """Wait for a lag: a worker is ready before the broker has first said where its log ends."""
-        deadline = time.monotonic() + 60
+        deadline = time.monotonic() + PATIENCE_S
         while (found := self.ask(worker, "readyz")[1].get("lag")) != lag:
             assert time.monotonic() < deadline, (worker, found)
             time.sleep(0.1)
@@ -199,7 +199,7 @@ def test_postgres_away_makes_only_the_sinks_unready(
     stored = stored_at(vars(services), tenant)
     assert stored.counted("refund")["workflow_type=refund"] == 1
     postgres.open()
-    stored.until(lambda: stored.ids() == [event["id"]], 30)
+    stored.until(lambda: stored.ids() == [event["id"]], PATIENCE_S)
     for sink in sinks:
         workers.until(sink, "readyz", 200, None)
     episodes, thresholds = workers.metrics("episodes"), workers.metrics("thresholds")
@@ -229,7 +229,7 @@ def test_workers_whose_service_is_away_end_in_time_all_the_same(
     with Emitter(stack.addresses.kafka) as emitter:
         emitter.emit(judged(tenant))
     until(lambda: b'"waits_for":["postgres"]' in reports["episodes"].read_bytes())
-    assert workers["episodes"].end(signal.SIGTERM, 10) == 0
+    assert workers["episodes"].end(signal.SIGTERM) == 0
     os.kill(stack.pids["broker"], signal.SIGKILL)
     until(lambda: b'"waits_for":["broker"]' in reports["thresholds"].read_bytes())
-    assert workers["thresholds"].end(signal.SIGTERM, 10) == 0
+    assert workers["thresholds"].end(signal.SIGTERM) == 0

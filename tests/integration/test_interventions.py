@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from deploy.system import System
+from tests.patience import PATIENCE_S
 
 pytestmark = [pytest.mark.integration, pytest.mark.any_broker]
 
@@ -29,7 +30,8 @@ def test_what_was_learned_goes_and_comes_back_and_the_log_says_the_same(
     kafka = ("--kafka", at.kafka)
     events = [judged(tenant, "refund") for _ in range(30)]
     assert headstart("emit", write_events(events), *kafka).returncode == 0
-    stored.until(lambda: stored.counted("refund").get("workflow_type=refund") == 30, 60)
+    stored.until(lambda: stored.counted("refund").get("workflow_type=refund") == 30)
+    assert system.drain(PATIENCE_S)
     before = stored.served("refund")
     file = str(tmp_path / "learned.jsonl")
     exported = headstart("thresholds", "export", file, "--tenant", tenant, *kafka, "--json")
@@ -40,18 +42,18 @@ def test_what_was_learned_goes_and_comes_back_and_the_log_says_the_same(
     assert json.loads(tried.stdout)["contexts"] == 2, tried.stderr
     assert stored.served("refund") == before
     assert headstart(*mine, "--yes", "--json").returncode == 0
-    stored.until(lambda: all(each.get("deleted") for each in stored.served("refund").values()), 60)
+    stored.until(lambda: all(each.get("deleted") for each in stored.served("refund").values()))
 
     back = headstart("thresholds", "import", file, *kafka, "--yes", "--json")
     assert json.loads(back.stdout)["contexts"] == 2, back.stderr
-    stored.until(lambda: not any(e.get("deleted") for e in stored.served("refund").values()), 60)
+    stored.until(lambda: not any(e.get("deleted") for e in stored.served("refund").values()))
     for path, value in stored.served("refund").items():
         assert value["speculate"] == before[path]["speculate"]
         assert value["outcomes"] == 30
 
     # Withdrawn with the reset, and not said again within a minute of that.
-    stored.until(lambda: stored.served("").get("default", {}).get("outcomes") == 30, 150)
-    assert system.drain(60.0)
+    stored.until(lambda: stored.served("").get("default", {}).get("outcomes") == 30)
+    assert system.drain(PATIENCE_S)
     places = ("--postgres", at.postgres, "--redis", at.redis)
     verified = headstart("verify", *kafka, *places, "--json")
     assert json.loads(verified.stdout)["counts"] == {}, verified.stderr

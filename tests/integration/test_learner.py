@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from deploy.system import System
+from tests.patience import PATIENCE_S
 from topics.catalogue import EVENTS
 from topics.controls import CONTROL_HEADER
 
@@ -48,7 +49,7 @@ def test_a_choice_reaches_every_partition_and_the_next_outcomes_follow_it(
 
     after = [judged(tenant, kind) for kind in kinds[:4]]
     assert headstart("emit", write_events(after), *kafka).returncode == 0
-    stored.until(lambda: sum(stored.counted(*kinds).values()) == 2 * (16 + 4), 60)
+    stored.until(lambda: sum(stored.counted(*kinds).values()) == 2 * (16 + 4))
     served = stored.served(*kinds)
     followed = {path for path, value in served.items() if value["learner"] == "ema:alpha=0.1"}
     assert followed == {path for path, value in served.items() if value["outcomes"] == 2}
@@ -59,7 +60,7 @@ def test_a_choice_reaches_every_partition_and_the_next_outcomes_follow_it(
     assert (choice["pattern"], choice["learner"], choice["partitions"]) == ("*", "ema:alpha=0.1", 4)
 
     places = ("--postgres", at.postgres, "--redis", at.redis)
-    assert system.drain(60.0)
+    assert system.drain(PATIENCE_S)
     verified = headstart("verify", *kafka, *places, "--json")
     assert json.loads(verified.stdout)["counts"] == {}, verified.stderr
 

@@ -34,7 +34,7 @@ def test_the_metrics_of_the_level_that_answers(
     verdict = judged(tenant, event_type="user_feedback", data={"accepted": True})
     assert headstart("emit", write_events([*events, verdict]), "--kafka", at.kafka).returncode == 0
     path = "workflow_type=refund"
-    stored.until(lambda: stored.served("refund").get(path, {}).get("counts", [0])[-1] == 1, 60)
+    stored.until(lambda: stored.served("refund").get(path, {}).get("counts", [0])[-1] == 1)
     shown = headstart(
         "thresholds", "show", "--workflow-type", "refund", "--tenant", tenant,
         "--redis", at.redis, "--json",

@@ -140,7 +140,7 @@ def test_an_override_is_told_when_it_is_set_and_when_it_ends_once_each(
         ended = headstart("config", "set", "threshold", *given, *where, seconds=PATIENCE_S)
         assert ended.returncode == 0, ended.stderr
 
-    set_for("refund", "--for", "2s")
+    set_for("refund", "--for", "12s")
     wait(system, lambda: {each.kind for each in told()} == {"override_set", "override_expired"})
     kill_the_history_worker(system)
     set_for("other")

@@ -50,7 +50,7 @@ def letters(system: System) -> Counter[str | None]:
 
 def until_stopped(system: System, said: list[str], times: int) -> None:
     """Wait until both workers ended at the limit so many times."""
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + PATIENCE_S
     while any(stops(said, name) < times for name in ("episodes", "thresholds")):
         system.check()
         assert time.monotonic() < deadline, said

@@ -20,7 +20,7 @@ from tests.patience import PATIENCE_S
 pytestmark = [pytest.mark.integration, pytest.mark.slow]
 
 Event = dict[str, Any]
-STUCK_AFTER_S = 15.0
+STUCK_AFTER_S = 30.0
 TYPES = [f"type-{number}" for number in range(4)]
 
 
@@ -74,8 +74,8 @@ def test_stopped_workers_are_ended_and_started_again(
     for pid in before.values():
         os.kill(pid, signal.SIGSTOP)
     events += watched.emit()
-    watched.until(lambda: sum("is stuck" in line for line in said) == 3)
-    watched.until(lambda: supervisor.restarts == 3 and supervisor.ready)
+    watched.until(lambda: sum("is stuck" in line for line in said) >= 3)
+    watched.until(lambda: supervisor.restarts >= 3 and supervisor.ready)
     for name in before:
         assert any(f"worker {name} is stuck: it has not reported" in line for line in said), said
         assert any(f"worker {name} was ended by SIGKILL" in line for line in said), said
@@ -96,7 +96,7 @@ def test_lag_without_progress_is_noticed_although_everything_answers(
         connection.execute("LOCK TABLE episodic_events IN ACCESS EXCLUSIVE MODE")
         events = watched.emit()
         watched.until(lambda: any("episodes is stuck: it lags by" in line for line in said))
-    watched.until(lambda: supervisor.restarts == 1 and supervisor.ready)
+    watched.until(lambda: supervisor.restarts >= 1 and supervisor.ready)
     assert watched.system.drain(PATIENCE_S)
     assert stored.ids() == sorted(event["id"] for event in events)
     assert supervisor.restarts == 1, said

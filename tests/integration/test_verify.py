@@ -17,6 +17,7 @@ from deploy.local import StackConfig
 from deploy.system import System
 from headstart.contexts import event_key, redis_key
 from processing.placement import owner
+from tests.patience import PATIENCE_S
 from topics.catalogue import EVENTS, THRESHOLDS_GROUP
 from topics.letters import GROUP_HEADER
 
@@ -56,7 +57,7 @@ def filled(
     ]
     ended = headstart("emit", write_events([*events, *starts]), "--kafka", own.addresses.kafka)
     assert ended.returncode == 0, ended.stderr
-    assert own.drain(30.0)
+    assert own.drain(PATIENCE_S)
     return events
 
 
@@ -104,7 +105,7 @@ def test_what_was_meant_for_the_thresholds_only_is_missing_nowhere(
 ) -> None:
     event = judged(tenant, "refund")
     asyncio.run(send(own.addresses.kafka, tenant, json.dumps(event).encode(), THRESHOLDS_GROUP))
-    assert own.drain(30.0)
+    assert own.drain(PATIENCE_S)
     found = verify(code=0)
     assert found["counts"] == {}
 

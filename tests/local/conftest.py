@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from deploy.local import Addresses, Stack, StackConfig
+from tests.patience import PATIENCE_S
 
 OWNER = Path(__file__).with_name("owner.py")
 ROOT = Path(__file__).parents[2]
@@ -70,7 +71,7 @@ def _wait_gone() -> Callable[..., None]:
     return wait_gone
 
 
-def wait_gone(pids: dict[str, int], seconds: float = 10.0) -> None:
+def wait_gone(pids: dict[str, int], seconds: float = PATIENCE_S) -> None:
     """Until none of the processes runs; one that nobody has reaped yet does not count."""
     deadline = time.monotonic() + seconds
     while left := {name: pid for name, pid in pids.items() if _runs(pid)}:

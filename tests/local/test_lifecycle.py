@@ -44,7 +44,7 @@ def test_data_and_addresses_survive_a_restart(
     began = time.monotonic()
     first.stop()
     first.stop()
-    assert time.monotonic() - began < 8
+    assert time.monotonic() - began < 60
     wait_gone(pids, 0)
     assert not (tmp_path / "data" / "stack.json").exists()
 
