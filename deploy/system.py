@@ -24,7 +24,7 @@ from topics.catalogue import EPISODES_GROUP, EVENTS, HISTORY_GROUP, THRESHOLDS, 
 from topics.command_log import begin_commands
 from topics.epoch import Epoch, ensure_topics
 
-READY_S: Final = 180.0
+READY_S: Final = 120.0
 
 
 class System:

@@ -15,6 +15,7 @@ from learners.policy import Policy, State, spec
 from processing.answers import answer, stored_threshold
 from processing.chains import Chain, Context, restore_context, untaught
 from processing.choices import Choices, named_policy
+from processing.cutting import ROW_EXTRA
 from processing.defaults import Defaults, state_in
 from processing.endings import Room
 from processing.lessons import Lessons
@@ -37,8 +38,6 @@ from topics.schema import Threshold
 
 FORGOTTEN_BYTES: Final = 6_000_000
 """Of the rows that say so of contexts forgotten at one offset: they must fit one commit."""
-_MARKER_BYTES: Final = 64
-
 _ROW_BYTES: Final = 288
 """Bytes of a row without its key and its learner's state, and what a record batch adds to it."""
 
@@ -209,7 +208,7 @@ class Contexts:
 
     def expire(self, clock: int, offset: int, room: Room) -> int:
         """Let idle contexts go, while there is room; return how many went."""
-        self.weighings.expire(clock, offset)
+        self.weighings.expire(clock, offset, room)
         return self._let_go(room.limited(self._residence.idle(clock, self._newest)), offset)
 
     def forget(self, holds: Callable[[str, str], bool], offset: int) -> int:
@@ -218,7 +217,7 @@ class Contexts:
         Raises `ValueError` where they are too many for one commit.
         """
         keys = self._residence.matching(lambda _tenant, key: holds(*context_of(key)))
-        if sum(len(key) + _MARKER_BYTES for key in keys) > FORGOTTEN_BYTES:
+        if sum(len(key) + ROW_EXTRA for key in keys) > FORGOTTEN_BYTES:
             raise ValueError(
                 f"pattern: holds for {len(keys)} contexts of this partition, too many to forget at "
                 "one place of the log; name a tenant, or workflow types one by one"

@@ -235,10 +235,20 @@ class EventBytes:
     def of(self, event: EventFields) -> bytes:
         """Return those of one event. Asked in the order of the record, so none is decoded twice."""
         for raw in self._parts:
-            with contextlib.suppress(*MALFORMED):  # a neighbour may be no event at all
-                if msgspec.json.decode(raw, type=type(event)) == event:
-                    return raw
+            if _is_of(raw, event):
+                return raw
         return self._value
+
+
+def _is_of(raw: bytes, event: EventFields) -> bool:
+    """Return whether an event was decoded from some bytes, which may be no event at all."""
+    with contextlib.suppress(*MALFORMED):
+        if msgspec.json.decode(raw, type=type(event)) == event:
+            return True
+    with contextlib.suppress(InvalidEvent, *MALFORMED):  # see `_decode_exactly`
+        written = orjson.dumps(load_event(raw))
+        return bool(msgspec.json.decode(written, type=type(event)) == event)
+    return False
 
 
 def split_frame(value: bytes) -> list[bytes]:

@@ -11,7 +11,7 @@ from typing import Final
 
 from processing.cutting import ROW_EXTRA
 
-ENDING_BYTES: Final = 3_000_000
+ENDING_BYTES: Final = 1_500_000
 """Of the rows that say so of what ended at one offset, about."""
 
 

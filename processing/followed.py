@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Generic, TypeVar
 
+from processing.cutting import ROW_EXTRA
 from processing.rows import control_row
 
 T = TypeVar("T")
@@ -16,14 +17,20 @@ class Followed(Generic[T]):
         self._epoch = epoch
         self._held: dict[bytes, T] = {}
         self._touched: dict[bytes, bytes] = {}
+        self.touched_bytes = 0
 
     def _hold(self, key: bytes, what: T, body: bytes, offset: int) -> None:
         """Have something hold from now on. `body`: what its row says of it."""
         self._held[key] = what
-        self._touched[key] = control_row(body, self._epoch, offset)
+        self._touch(key, control_row(body, self._epoch, offset))
+
+    def _touch(self, key: bytes, row: bytes) -> None:
+        self._touched[key] = row
+        self.touched_bytes += len(key) + len(row) + ROW_EXTRA
 
     def drain(self) -> list[tuple[bytes, bytes]]:
         """Return the rows that changed since the last call."""
         rows = list(self._touched.items())
         self._touched.clear()
+        self.touched_bytes = 0
         return rows

@@ -59,11 +59,11 @@ class PackedBatch(RecordBatch):
         """Bytes of all records together."""
         return super().size if self._packed is None else self._size
 
-    def size_at(self, position: int) -> int:
+    def value_bytes_at(self, position: int) -> int:
         """Return the bytes of the value at a position."""
         packed = self._packed
         if packed is None:
-            return super().size_at(position)
+            return super().value_bytes_at(position)
         return int(packed.ends[position]) - int(packed.begins[position])
 
     def __getattr__(self, name: str) -> Any:

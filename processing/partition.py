@@ -8,9 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 from headstart.contexts import workflow_type_of
+from headstart.frames import MAX_FRAME_BYTES
 from processing import lessons
 from processing.addressing import lane_of, meant_for
 from processing.answers import serves, stored_threshold
@@ -18,6 +19,7 @@ from processing.choices import matcher
 from processing.controls import read_control
 from processing.dead_letters import DeadLetter, dead_letter
 from processing.decode import EventBytes, Refusal, decode_record
+from processing.followed import Followed
 from processing.interventions import Interventions
 from processing.placement import owner
 from processing.rebuilds import PASSED, Rebuilds
@@ -45,12 +47,12 @@ from topics.schema import Threshold
 
 COMMIT_BYTES: Final = 4_000_000
 """Size at which a commit is cut, by offset."""
-GROWTH: Final = 7
-"""A record adds at most so many times its own bytes to a commit: each identifier may stand in the
-keys of three levels. What comes to its end there is apart: `ENDING_BYTES`."""
-WITH_NEXT_BYTES: Final = 7_300_000
-"""Size that a commit may have with one record more, that of `GATHER_BYTES` with any: the changelog
-takes 10 MB, with what ends."""
+GROWTH: Final = 2.25
+"""A record adds at most so many times its own bytes to a commit for each level of contexts, the
+workflow type's among them: an identifier may stand in the keys of all, with three bytes for one.
+What comes to its end there is apart: `ENDING_BYTES`."""
+WITH_NEXT_BYTES: Final = 8_800_000
+"""Size that a commit may have with one record more: the changelog takes 10 MB, with what ends."""
 GATHER_BYTES: Final = MOST_BYTES // 2
 """Size of a commit from which on no more is to come to it: there is little room for stretches."""
 GATHER_EACH: Final = 16
@@ -105,6 +107,11 @@ class Partition(Runs):
         self._partition, self._partitions, self._epoch = partition, partitions, epoch
         self._operators_key = rules.operators_key
         self._interventions, self._rebuilds = Interventions(epoch), Rebuilds(epoch, rules.digest)
+        self._followed: Sequence[Followed[Any]] = (
+            self._choices, self._defaults, self._contexts.weighings, self._interventions,
+            self._rebuilds,
+        )  # fmt: skip
+        self._growth = GROWTH * (len(rules.levels) + 1)
         self._letters: list[DeadLetter] = []
         self._bytes_of = -1, EventBytes(b"")
         """Those of the record, by offset, of which an event was last refused."""
@@ -160,6 +167,8 @@ class Partition(Runs):
         `commit` and go on. Records at or below the watermark are skipped: they were applied before.
         """
         position, last = begin, len(batch.offsets)
+        if self._full(batch, begin):
+            return begin
         while position < last:
             offset = batch.offsets[position]
             if offset <= self.watermark:
@@ -222,6 +231,8 @@ class Partition(Runs):
         """Apply a control record; what is wrong with it, or not signed, is a dead letter."""
         value = batch.values[position] or b""
         try:
+            if len(value) > MAX_FRAME_BYTES:
+                raise ValueError(f"it has {len(value)} bytes, the limit is {MAX_FRAME_BYTES}")
             control = read_control(value, headers, batch.timestamps[position], self._operators_key)
             self._follow(control, offset)
         except ValueError as error:
@@ -274,11 +285,11 @@ class Partition(Runs):
 
     def _full(self, batch: RecordBatch, position: int) -> bool:
         """Return whether what changed since the last commit may fill one, with the next record."""
-        gathered = self._gathered
+        gathered = self._gathered + sum(each.touched_bytes for each in self._followed)
         if gathered > COMMIT_BYTES or len(self._letters) >= MOST_LETTERS:
             return True
-        following = batch.size_at(position) if position < len(batch) else 0
-        return gathered > 0 and gathered + GROWTH * following > WITH_NEXT_BYTES
+        following = batch.value_bytes_at(position) if position < len(batch) else 0
+        return gathered > 0 and gathered + self._growth * following > WITH_NEXT_BYTES
 
     def gathers(self) -> bool:
         """Return whether the next commit has room for more records. A refusal waits for nothing."""

@@ -65,7 +65,7 @@ class RecordBatch:
         headers = (self.headers.get(offset, ()) for offset in self.offsets)
         return sum(map(record_bytes, self.keys, self.values, headers))
 
-    def size_at(self, position: int) -> int:
+    def value_bytes_at(self, position: int) -> int:
         """Return the bytes of the value at a position."""
         return len(self.values[position] or b"")
 
@@ -83,7 +83,7 @@ class RecordBatch:
 
         As if all were as long as the first.
         """
-        return min(begin + max(1, size // max(1, self.size_at(begin))), len(self))
+        return min(begin + max(1, size // max(1, self.value_bytes_at(begin))), len(self))
 
     def drop_before(self, offset: int) -> None:
         """Forget the records below `offset`."""

@@ -234,7 +234,9 @@ def decode_start(raw: bytes) -> Start:
 
 def encode_partition(row: PartitionRow, epoch: int, offset: int) -> bytes:
     """Return the bytes of the partition's row, `offset` being its watermark."""
-    return _VERSION.pack(epoch, offset) + _encode(row)
+    # Rows of old do not have the last field, and have to be the same to the byte.
+    fields = row if row.idle_left else msgspec.structs.astuple(row)[:-1]
+    return _VERSION.pack(epoch, offset) + _encode(fields)
 
 
 def decode_partition(raw: bytes) -> PartitionRow:

@@ -8,12 +8,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import astuple, dataclass
 from hashlib import sha256
+from typing import Final
 
 from headstart.contexts import DEFAULT_LEVELS
 from learners.policy import Policy, spec
 
 LARGEST_MS = 1e15
 """The largest gain and cost that a learner takes (`learners.outcome`)."""
+
+DEEPEST: Final = 4
+"""Most context keys below the workflow type that a worker takes: with more, the contexts of one
+record need not fit a commit."""
 
 
 @dataclass(frozen=True)

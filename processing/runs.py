@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Sequence, Set
+from typing import Final
 
 from processing.chains import Chain
 from processing.decode import decode_records
@@ -19,6 +20,9 @@ from processing.rules import LARGEST_MS
 from processing.stretches import Stretches
 from processing.tally import flags_of
 from topics.records import EventFields
+
+LARGE_BYTES: Final = 100_000
+"""Of a record, from which on it is asked whether the commit has room for it."""
 
 
 class Runs(Stretches):
@@ -98,7 +102,7 @@ class Runs(Stretches):
                         continue
                 self._take(batch, position, event, event.origin, offset)
                 due, grown = (self._due() if chains else due), True
-            if grown and self._full(batch, position + 1):
+            if (grown or next_is_large(batch, position)) and self._full(batch, position + 1):
                 break
         return position + 1, taken
 
@@ -119,6 +123,12 @@ def decoded(batch: RecordBatch, begin: int) -> Sequence[EventFields | Sequence[E
     """Return what each record of a run holds; there is at least one."""
     end = batch.run(begin).stop
     return decode_records(batch.values[begin:end], batch.timestamps[begin:end])
+
+
+def next_is_large(batch: RecordBatch, position: int) -> bool:
+    """Return whether the record after a position may need more room than there always is."""
+    values = batch.values
+    return position + 1 < len(values) and len(values[position + 1] or b"") > LARGE_BYTES
 
 
 def start_of(event: EventFields) -> bytes | None:

@@ -155,7 +155,7 @@ class Stretches(Events):
         return (
             compiled is not None
             and len(self._contexts.levels) <= compiled.MOST_LEVELS
-            and (len(batch) - begin) * batch.size_at(begin) >= LEAST_BYTES
+            and (len(batch) - begin) * batch.value_bytes_at(begin) >= LEAST_BYTES
         )
 
     def _chains(self, scan: Scan, first: int, end: int) -> tuple[list[Chain | None], Any]:

@@ -13,6 +13,7 @@ import msgspec
 
 from headstart.contexts import SEPARATOR
 from processing.chains import Chain, Context
+from processing.endings import Room
 from processing.followed import Followed
 from processing.rows import CONTROL, control_body, deleted
 from topics.controls import Weighing
@@ -64,12 +65,13 @@ class Weighings(Followed[Held]):
         self._note(key, Held(said.at, said.id, said.every, said.until, 0, kept), offset)
         return True
 
-    def expire(self, clock: int, offset: int) -> None:
-        """Let go of those whose time is over."""
-        over = [key for key, held in self._held.items() if max(held.kept, held.until) <= clock]
-        for key in over:
+    def expire(self, clock: int, offset: int, room: Room) -> None:
+        """Let go of those whose time is over, while there is room."""
+        ends = ((max(held.kept, held.until), key) for key, held in self._held.items())
+        over = sorted(each for each in ends if each[0] <= clock)
+        for key in room.limited(key for _end, key in over):
             del self._held[key]
-            self._touched[key] = deleted(self._epoch, offset)
+            self._touch(key, deleted(self._epoch, offset))
 
     def weighed(self, chain: Chain) -> int | None:
         """Return how many levels of a chain are above one that is weighed down; None: none is."""

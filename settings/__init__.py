@@ -18,7 +18,7 @@ from headstart.contexts import DEFAULT_LEVELS
 from learners.policy import spec
 from learners.registry import DEFAULT, policy
 from processing.refusals import RefusalLimits
-from processing.rules import Rules, Weights
+from processing.rules import DEEPEST, Rules, Weights
 from settings.file import SettingsFile, SettingsFileError, read_file
 from settings.variables import misspelt
 from topics.catalogue import DAY_MS
@@ -44,7 +44,9 @@ class Settings(BaseSettings):
     redis: str = Field("redis://127.0.0.1:6379/0", description="Redis URL")
     learner: str = Field(DEFAULT, description="threshold policy, such as hops or ema:alpha=.1")
     levels: Annotated[tuple[str, ...], NoDecode] = Field(
-        DEFAULT_LEVELS, description="context keys below the workflow type, coarse to fine"
+        DEFAULT_LEVELS,
+        max_length=DEEPEST,
+        description="context keys below the workflow type, coarse to fine; 4 at most",
     )
     operators_key: SecretStr = Field(
         SecretStr(""), description="control records must be signed with it; empty: need not"

@@ -109,12 +109,12 @@ class _Leaving:
     """
 
     async def read_response(self, *args: Any, **more: Any) -> Any:
-        """Return a response. Raises redis-py's `ConnectionError` for one that says so."""
+        """Return a response, as redis-py does."""
         try:
             return await super().read_response(*args, **more)  # type: ignore[misc]
-        except (ReadOnlyError, MasterDownError) as error:
+        except (ReadOnlyError, MasterDownError):
             await self.disconnect()  # type: ignore[attr-defined]
-            raise RedisConnectionError(f"it is a replica: {error}") from error
+            raise
 
 
 @cache

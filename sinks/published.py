@@ -76,4 +76,6 @@ class Published:
             raise RedisUnreachable(self._url, error) from error
 
     async def _run_id(self) -> bytes:
+        """Return the server's run id; a server that is a replica is left."""
+        await self._redis.hdel(KEY, "")  # a replica says that it is one to who writes
         return str((await self._redis.info("server"))["run_id"]).encode()

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import gzip
+import io
 import mmap
-import zlib
 from collections.abc import Callable, Mapping
 from typing import Final
 
@@ -15,7 +16,6 @@ MOST_BYTES: Final = 64_000_000
 """Of the records of one batch, which a broker takes up to 1 MiB as it is compressed."""
 _XERIAL: Final = b"\x82SNAPPY\x00"
 _XERIAL_BLOCKS_AT: Final = 16
-_GZIP: Final = 31
 
 
 class TooLarge(ValueError):
@@ -36,12 +36,10 @@ def decompressed(codec: int, section: bytes) -> bytes:
 
 
 def _gzip(section: bytes) -> bytes:
-    reader = zlib.decompressobj(_GZIP)
-    found = reader.decompress(section, MOST_BYTES + 1)
+    with gzip.GzipFile(fileobj=io.BytesIO(section)) as reader:
+        found = reader.read(MOST_BYTES + 1)
     if len(found) > MOST_BYTES:
         raise TooLarge
-    if not reader.eof:
-        raise ValueError("the stream is cut off")
     return found
 
 

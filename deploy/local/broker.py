@@ -12,7 +12,7 @@ from deploy.local.standing import AHEAD
 from deploy.local.wheels import folder
 
 _NAME = "broker"
-_READY_SECONDS = 90.0
+_READY_SECONDS = 60.0
 # It has nothing to save. A living orphan would only take memory, and clients that still found it
 # would believe in a log that the next start does not know.
 _ENDING = Ending(ask=signal.SIGTERM, insist=signal.SIGKILL, orphaned=signal.SIGKILL)

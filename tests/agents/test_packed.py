@@ -83,8 +83,8 @@ def test_it_holds_what_the_records_hold(compiled: Any) -> None:
             found = packed(batch, random.Random(seed), compiled)
             framing = 20 * len(batch)
             assert batch.size <= found.size <= batch.size + framing
-            sizes = [found.size_at(place) for place in range(len(found))]
-            assert sizes == [batch.size_at(place) for place in range(len(batch))]
+            sizes = [found.value_bytes_at(place) for place in range(len(found))]
+            assert sizes == [batch.value_bytes_at(place) for place in range(len(batch))]
             assert [tuple(each) for each in found.headers.values()] == [
                 tuple(each) for each in batch.headers.values()
             ]

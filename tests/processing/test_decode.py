@@ -181,6 +181,15 @@ def test_event_bytes_are_the_original_ones() -> None:
     assert EventBytes(spaced).of(decode_record(spaced, NOW)[0][0]) == spaced
 
 
+def test_event_bytes_of_an_event_in_which_a_field_stands_twice() -> None:
+    twice = event_json(n=1)[:-1] + b',"confidence":7,"confidence":0.5}'
+    parts = [twice, event_json(n=2), twice, event_json(n=3)]
+    events, refused = decode_record(encode_frame(parts), NOW)
+    assert not refused
+    found = EventBytes(encode_frame(parts))
+    assert [found.of(event) for event in events] == parts
+
+
 def test_event_bytes_tell_events_of_one_id_apart() -> None:
     parts = [event_json(task_id="a"), event_json(task_id="b")]
     value = encode_frame(parts)

@@ -199,6 +199,7 @@ def test_the_rows_are_the_same_however_soon_a_commit_is_full(
 ) -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(partition_module, "COMMIT_BYTES", full * 320)
+        patch.setattr(partition_module, "WITH_NEXT_BYTES", full * 400)
         table = eventfully(log, plan, "td")
     assert table == plainly(log, "td")[0]
 

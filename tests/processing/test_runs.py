@@ -22,6 +22,7 @@ from processing import events as events_module
 from processing import lessons as lessons_module
 from processing import partition as partition_module
 from processing import records as records_module
+from processing import runs as runs_module
 from processing import stretches as stretches_module
 from processing.chains import Chain, Context
 from processing.partition import Commit, Partition
@@ -110,6 +111,8 @@ def test_the_short_way_gives_the_commits_of_the_long_way(
         patch.object(lessons_module, "machine_code", lambda: None if interpreted else compiled),
         patch.object(records_module, "RUN", run),
         patch.object(partition_module, "COMMIT_BYTES", full * 400),
+        patch.object(partition_module, "WITH_NEXT_BYTES", full * 500),
+        patch.object(runs_module, "LARGE_BYTES", -1),
         patch.object(endings_module, "ENDING_BYTES", ending),
     ):
         short, _core = commits(Partition, log, rules, restarts)
