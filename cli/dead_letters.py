@@ -26,9 +26,9 @@ from cli.letter_choice import (
     position,
     wanted,
 )
-from cli.letter_view import fields, page, printable, row, with_value
+from cli.letter_view import fields, page, row, with_value
 from cli.options import Data, Json, Kafka, Limit
-from cli.output import FAILURE, say, show_json, show_table
+from cli.output import FAILURE, printable, say, show_json, show_table
 from cli.times import now_ms
 
 if TYPE_CHECKING:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Annotated
+from typing import Annotated, Final
 
 import orjson
 import typer
@@ -13,6 +13,8 @@ from cli.output import show_json
 from cli.times import since_ms
 
 app = typer.Typer(help="The events on the log.", no_args_is_help=True)
+
+_CONTROLS: Final = {each: f"\\u{each:04x}" for each in range(0x7F, 0xA0)}
 
 
 @app.callback()
@@ -63,12 +65,17 @@ async def _tail(kafka: str, limit: int, since: int, follow: bool, *, quiet: bool
     if quiet:
         return shown
     for event in shown:
-        print(orjson.dumps(event).decode(), flush=True)
+        _show(event)
     if follow:
         async for record in read_records(kafka, EVENTS.name, state.end):
             for event in _events(record.value):
-                print(orjson.dumps(event).decode(), flush=True)
+                _show(event)
     return shown
+
+
+def _show(event: object) -> None:
+    """Print an event; JSON leaves control characters beyond ASCII, which command terminals too."""
+    print(orjson.dumps(event).decode().translate(_CONTROLS), flush=True)
 
 
 def _events(value: bytes | None) -> list[object]:

@@ -6,19 +6,11 @@ import base64
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
+from cli.output import printable
+
 if TYPE_CHECKING:
     from topics.letter_log import Handling
     from topics.letters import Letter
-
-_LINES = "\n\t"
-
-
-def printable(raw: bytes | str) -> str:
-    """Return text in which nothing commands a terminal; what is no UTF-8 is shown as \\xNN."""
-    text = raw if isinstance(raw, str) else raw.decode(errors="backslashreplace")
-    return "".join(
-        each if each.isprintable() or each in _LINES else repr(each)[1:-1] for each in text
-    )
 
 
 def fields(letter: Letter, handling: Handling | None) -> dict[str, Any]:

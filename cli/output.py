@@ -6,7 +6,7 @@ import io
 import os
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, Final
 
 import orjson
 
@@ -15,9 +15,18 @@ FAILURE = 1
 _EXPECTED = (ConnectionError, TimeoutError, LookupError, ValueError, RuntimeError, OSError)
 
 
+_LINES: Final = "\n\t"
+
+
+def printable(raw: bytes | str, but: str = _LINES) -> str:
+    """Return text in which nothing commands a terminal; what is no UTF-8 is shown as \\xNN."""
+    text = raw if isinstance(raw, str) else raw.decode(errors="backslashreplace")
+    return "".join(each if each.isprintable() or each in but else repr(each)[1:-1] for each in text)
+
+
 def say(line: str) -> None:
     """Print one line for people, on stderr."""
-    print(line, file=sys.stderr, flush=True)
+    print(printable(line), file=sys.stderr, flush=True)
 
 
 def show_json(value: Mapping[str, Any]) -> None:
@@ -39,7 +48,8 @@ def show_table(columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
     table = Table(*columns, box=None, pad_edge=False, header_style="bold")
     for row in rows:
         # Text, or brackets in what came from elsewhere would be taken for markup.
-        table.add_row(*(Text("" if cell is None else str(cell)) for cell in row))
+        # Names are anybody's: none begins a row of its own either.
+        table.add_row(*(Text("" if cell is None else printable(str(cell), "")) for cell in row))
     # Nobody can read a table that is cut to 80 columns because stdout is a file.
     Console(width=None if sys.stdout.isatty() else 200).print(table)
 

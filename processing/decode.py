@@ -41,6 +41,8 @@ _SQUARE = bytes.maketrans(b"{}", b"[]")
 _NOT_MARKS = bytes(set(range(256)) - set(b'{}[]"'))
 # Possessive, and an unclosed string goes to the end: no byte is looked at twice, whatever comes.
 _STRING = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"?', re.DOTALL)
+_LARGE = re.compile(rb"[:,\[\s]-?(?:[0-9][0-9.]*[eE]\+?0*[1-9][0-9]{2}|[0-9]{309})")
+"""What may be a number beyond any float, 1.8e308."""
 _timestamp, _id = attrgetter("timestamp"), attrgetter("id")
 _ID_FORM = b"00000000-0000-0000-0000-000000000000"
 _ID_DIGITS = bytes.maketrans(b"123456789abcdefABCDEF", b"0" * 21)
@@ -146,11 +148,11 @@ def _may_hide_controls(value: bytes) -> bool:
 def _looks_harmless(value: bytes) -> bool:
     r"""Return False where the typed decoder might accept what the contract refuses.
 
-    That is control characters (\u00XX), bytes that are no UTF-8 (it does not look into fields it
-    does not know), and nesting: few brackets cannot be deep; otherwise pairs are taken away from
-    the inside, level by level.
+    That is control characters (\u00XX), numbers beyond any float, bytes that are no UTF-8 (it does
+    not look into fields it does not know), and nesting: few brackets cannot be deep; otherwise
+    pairs are taken away from the inside, level by level.
     """
-    if _may_hide_controls(value):
+    if _may_hide_controls(value) or _LARGE.search(value):
         return False
     if not value.isascii():
         try:

@@ -80,7 +80,9 @@ def watchable(value: Threshold) -> bool:
     Not a learned default, which has no outcomes of its own; nor what no database could hold.
     """
     name = f"{value.tenant}{value.path}"
-    if not value.workflow_type or "\0" in name or len(name.encode()) > _LONGEST:
+    if not value.workflow_type or "\0" in name + value.workflow_type:
+        return False
+    if len(name.encode()) > _LONGEST:
         return False
     numbers = (value.epoch, value.offset, value.outcomes, value.at, *_numbers(value))
     sane = min(numbers) >= -1 and max(numbers) < _LARGEST and 0.0 <= value.speculate <= 2.0

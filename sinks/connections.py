@@ -5,6 +5,7 @@ An error names the address, never the password, and what to do. Nothing here ret
 
 from __future__ import annotations
 
+import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from functools import cache
@@ -85,8 +86,16 @@ async def connect_postgres(dsn: str) -> AsyncConnection[Any]:
         )
     except (psycopg.Error, OSError) as error:
         raise PostgresUnreachable(dsn, error) from error
-    set_json_loads(orjson.loads, connection)
+    set_json_loads(_loads, connection)
     return connection
+
+
+def _loads(raw: str | bytes) -> Any:
+    """Return JSON; of numbers beyond any float, which older versions stored, what is nearest."""
+    try:
+        return orjson.loads(raw)
+    except orjson.JSONDecodeError:
+        return json.loads(raw, parse_int=float)
 
 
 @asynccontextmanager

@@ -97,9 +97,7 @@ class Durable:
             self._bell = self._new_bell()
             self._keeper = keeper(self._settings.directory, self._mode)
             self._keeper.join()
-        except OSError:
-            raise
-        except BaseException:  # Ctrl-C: whatever was made has this name, so the next has another
+        except BaseException:  # whatever was made has this name, so the next has another
             self._name()
             raise
         self._spool = spool

@@ -86,7 +86,7 @@ class Emitter:
         `headstart`; each has a producer of its own in the shipper.
         Raises `SpoolUnavailable` where no spool directory can be told, `ValueError`.
         """
-        self.kafka, self.topic, self.linger_s = kafka, topic, linger_s
+        self.kafka, self.topic, self.linger_s = _addresses(kafka), topic, linger_s
         self._outbox: Outbox
         scrubbing = _scrubbing(scrub)
         self._scrub = scrubber(scrubbing, "emit")
@@ -263,6 +263,14 @@ def _mode(shipper: Mode | None) -> Mode:
     if named not in ("process", "thread", "none"):
         raise ValueError(f"shipper must be process, thread or none, not {named!r}")
     return named  # type: ignore[return-value]
+
+
+def _addresses(kafka: str) -> str:
+    """Return addresses of brokers. Raises `ValueError` where one has no host, or no port."""
+    for each in kafka.split(","):
+        if not re.fullmatch(r"\s*([^\s:/\[\]]+|\[[^\s/\[\]]+\])(:[0-9]{1,5})?\s*", each):
+            raise ValueError(f"kafka: {each!r} is no address; give host:port[,host:port]")
+    return kafka
 
 
 def _scrubbing(scrub: Where | Scrubbing | None) -> Scrubbing:

@@ -57,13 +57,16 @@ class Linking:
                 await asyncio.sleep(RETRY_S)
             try:
                 self._link = await self._started()
-            except (KafkaError, OSError) as error:
+            except Exception as error:  # an address that is none, too: others are to be served
                 if not self._away:
                     self._away = True
+                    why = type(error).__name__
+                    if not isinstance(error, KafkaError | OSError):
+                        why = f"{why}: {error}"
                     log.warning(
                         "no Kafka broker answers at %s (%s); events wait %s",
                         self._kafka,
-                        type(error).__name__,
+                        why,
                         self._where,
                     )
             else:

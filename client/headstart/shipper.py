@@ -342,6 +342,10 @@ def _remove_unfinished(folder: Path) -> None:
         if time.time() - folder.stat().st_mtime < UNFINISHED_S:
             return
         lock = os.open(folder / SPOOL_FILE, os.O_RDWR)
+    except FileNotFoundError:
+        with contextlib.suppress(OSError):
+            folder.rmdir()
+        return
     except OSError:
         return
     try:

@@ -80,9 +80,9 @@ async def _until_asked(shipper: Shipper, drain: bool, deadline: float | None) ->
 
     def enough() -> bool:
         nonlocal left
-        left = shipper.spools
+        left = len(shipper.known)  # also those that cannot be read: what they hold is not sent
         late = deadline is not None and time.monotonic() > deadline
-        return asked.is_set() or late or (drain and not left)
+        return asked.is_set() or late or (drain and not shipper.spools)
 
     await shipper.run(enough)
     return left

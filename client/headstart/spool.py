@@ -9,6 +9,7 @@ from __future__ import annotations
 import errno
 import fcntl
 import os
+import shutil
 import threading
 import time
 from collections import deque
@@ -108,6 +109,7 @@ class Spool:
             making.rename(self.folder)
         except OSError as error:
             self.close()
+            shutil.rmtree(making, ignore_errors=True)
             raise SpoolUnavailable(
                 error.errno,
                 f"cannot keep events in the spool directory {directory} ({error.strerror}): name "

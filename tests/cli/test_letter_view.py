@@ -5,10 +5,12 @@ from __future__ import annotations
 import base64
 import json
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cli.letter_view import fields, page, printable, row, with_value
+from cli.letter_view import fields, page, row, with_value
+from cli.output import printable, say, show_table
 from topics.letter_log import Handling
 from topics.letters import Letter, Source
 
@@ -23,6 +25,15 @@ def letter(value: bytes = b"x", reason: str = "why", key: bytes | None = b"a\x1f
 def test_nothing_commands_a_terminal(raw: bytes | str) -> None:
     shown = printable(raw)
     assert all(each.isprintable() or each in "\n\t" for each in shown)
+
+
+def test_no_name_commands_a_terminal_or_begins_a_row(capsys: pytest.CaptureFixture[str]) -> None:
+    name = "x\x1b]0;owned\x07\x1b[2J\ny\x9b1m"
+    show_table(["tenant"], [[name]])
+    say(f"events of {name}")
+    out, err = capsys.readouterr()
+    assert len(out.splitlines()) == 2
+    assert all(each.isprintable() or each == "\n" for each in out + err)
 
 
 def test_what_can_be_read_is_shown_as_it_is() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import subprocess
 import sys
@@ -9,6 +10,7 @@ import threading
 import time
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -237,6 +239,28 @@ def test_the_emitter_recovers_when_the_directory_does(tmp_path: Path) -> None:
     with pytest.raises(SpoolUnavailable):
         emitter.emit(FIELDS)
     directory.unlink()
+    emitter.emit(FIELDS)
+    assert emitter.stats()["waiting"] == 1
+    give_up(emitter)
+
+
+def test_the_emitter_recovers_when_files_can_be_opened_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    emitter = Emitter(NOWHERE, spool=tmp_path, shipper="none")
+    opened = os.open
+
+    def fails(path: Any, *args: Any, **more: Any) -> int:
+        if str(path).endswith(".json"):
+            raise OSError(errno.EMFILE, "Too many open files")
+        return opened(path, *args, **more)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "open", fails)
+        for _ in range(2):
+            with pytest.raises(SpoolUnavailable, match="Too many open files"):
+                emitter.emit(FIELDS)
+    assert not [*tmp_path.glob(".new-*")]
     emitter.emit(FIELDS)
     assert emitter.stats()["waiting"] == 1
     give_up(emitter)

@@ -282,6 +282,19 @@ def test_leaving_the_with_block_without_a_broker_says_so(
         emitter.emit(FIELDS)
 
 
+@pytest.mark.parametrize(
+    "kafka", ["", "broker:", ":9092", "broker:9092/", "[::1", "a:1,,b:2", "a:b"]
+)
+def test_what_is_no_address_is_refused(kafka: str) -> None:
+    with pytest.raises(ValueError, match=r"host:port\[,host:port\]"):
+        Emitter(kafka)
+
+
+@pytest.mark.parametrize("kafka", ["broker", "10.0.0.1:9092", "[::1]:9092", "a:1, b:2"])
+def test_what_is_an_address_is_not(kafka: str) -> None:
+    Emitter(kafka).close()
+
+
 def test_emit_after_close_raises(closed_port: str) -> None:
     emitter = Emitter(closed_port)
     emitter.close()

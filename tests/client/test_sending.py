@@ -269,6 +269,25 @@ def test_what_is_due_together_goes_out_together(no_waiting: Callable[[Broker], N
     assert sorted(key for key, _ in broker.log) == sorted(keys)
 
 
+def test_an_address_that_is_none_is_tried_again_like_a_broker_that_is_away(
+    no_waiting: Callable[[Broker], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Who ships has other brokers too."""
+    broker, receipts = Broker(), Receipts()
+    no_waiting(broker)
+    start, tried = broker.start, list[str]()
+
+    async def refuses(kafka: str, **settings: Any) -> Producer:
+        tried.append(kafka)
+        if len(tried) < 3:
+            raise ValueError("no address")
+        return await start(kafka, **settings)
+
+    monkeypatch.setattr(linking, "start_producer", refuses)
+    asyncio.run(asyncio.wait_for(send([(b"k", 0)], receipts), 60))
+    assert broker.log == [(b"k", [0])]
+
+
 def test_an_error_nobody_foresaw_is_told(no_waiting: Callable[[Broker], None]) -> None:
     broker = Broker()
     no_waiting(broker)

@@ -109,7 +109,7 @@ def test_memory_query(told: Callable[..., Event], events: list[Event], tenant: s
 
 def test_events_tail(told: Callable[..., Event], events: list[Event], tenant: str) -> None:
     tail = told("events", "tail", "--limit", "200")["events"]
-    shown = [event for event in tail if event.get("tenant") == tenant]  # others write, too
+    shown = [event for event in tail if tenant in str(event)]  # others write, too
     assert {event["id"] for event in shown} == {event["id"] for event in events}
     assert len(told("events", "tail", "--limit", "5")["events"]) == 5
 

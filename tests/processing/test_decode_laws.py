@@ -86,7 +86,8 @@ def nested(levels: int, left: str, right: str) -> str:
 
 
 RAW = [
-    "1e400", "-1e400", "9" * 30, "9" * 400, "9" * 5000, "1e3", "1E-400", "-0", "-0.0", "1.0",
+    "1e400", "-1e400", "1.8e308", "9" * 30, "9" * 400, "9" * 5000, "1e3", "1E-400", "-0",
+    "-0.0", "1.0",
     "1760000000000.0", "0.1e1", '"\\u0000"', '"a\\u001fb"', '"\\u0041"', '"\\u2028"', '"\\/"',
     '{"\\u0000":1}', '{"a":1,"a":"\\u0000"}', '"\\\\u0000"', "[]", "{}", '["]","["]',
     *[nested(n, "[", "]") for n in (27, 28, 29, 30, 31, 32, 33, 200)],
@@ -160,7 +161,10 @@ def contract(raw: bytes) -> dict[str, Any] | None:
 
 
 def beyond_double(raw: bytes) -> bool:
-    """Say whether `raw` holds a number that no double can: the one thing left to the sinks."""
+    """Say whether `raw` holds a number that no double can.
+
+    With hundreds of digits, in a field that is anything, it is the one thing left to the sinks.
+    """
     try:
         orjson.loads(raw)
     except orjson.JSONDecodeError as error:
@@ -290,6 +294,7 @@ def test_the_fast_and_the_exact_path_give_the_same(events: list[dict[str, Any]])
 @given(st.lists(good, min_size=1, max_size=5))
 def test_the_exact_path_is_not_taken_where_all_is_well(events: list[dict[str, Any]]) -> None:
     parts = [part for part in map(written, events) if contract(part) and b"\\u00" not in part]
+    parts = [part for part in parts if not decode._LARGE.search(part)]
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(decode, "_one_by_one", None)
         assert len(decode_record(encode_frame(parts), NOW)[0]) == len(parts)

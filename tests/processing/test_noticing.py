@@ -189,7 +189,8 @@ def test_ids_are_different_and_what_is_needed_is_asked_for() -> None:
 
 @pytest.mark.parametrize(
     "more",
-    [{"workflow_type": "", "path": "default"}, {"tenant": "a\0"}, {"path": "p" * 3_000},
+    [{"workflow_type": "", "path": "default"}, {"tenant": "a\0"}, {"workflow_type": "a\0"},
+     {"path": "p" * 3_000},
      {"offset": 2**63}, {"outcomes": -5}, {"at": -7}, {"counts": None}, {"speculate": 5.0}],
     ids=str,
 )  # fmt: skip
