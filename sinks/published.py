@@ -13,7 +13,7 @@ import secrets
 from collections.abc import Sequence
 from typing import Final, TypeVar
 
-from redis.exceptions import RedisError
+from redis.exceptions import ReadOnlyError, RedisError
 
 from sinks.connections import RedisUnreachable, connect_redis
 
@@ -76,6 +76,9 @@ class Published:
             raise RedisUnreachable(self._url, error) from error
 
     async def _run_id(self) -> bytes:
-        """Return the server's run id; a server that is a replica is left."""
-        await self._redis.hdel(KEY, "")  # a replica says that it is one to who writes
+        """Return the server's run id; a server that has become a replica is left."""
+        role, *_more = await self._redis.execute_command("ROLE")
+        if role != b"master":
+            await self._redis.connection_pool.disconnect()
+            raise ReadOnlyError(f"its role is {role.decode()}")
         return str((await self._redis.info("server"))["run_id"]).encode()

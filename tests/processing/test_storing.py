@@ -64,9 +64,10 @@ def test_a_record_that_holds_no_event_is_refused_once(value: bytes | None) -> No
     assert [(refusal.raw, refusal.place) for refusal in refused] == [(value or b"", None)]
 
 
-def test_a_number_that_no_double_holds_is_kept() -> None:
+def test_a_number_that_no_double_holds_is_refused() -> None:
     huge = orjson.dumps({**BASE, "mine": "@"}).replace(b'"@"', b"1e400")
-    assert unpack_one(huge) == ((huge,), ())
+    found, (refusal,) = unpack_one(huge)
+    assert (found, refusal.raw) == ((), huge)
 
 
 def test_a_tombstone_of_a_threshold_is_nothing_to_store() -> None:

@@ -5,8 +5,10 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 
+import pytest
 from redis.asyncio import Redis
 
+from sinks.connections import RedisUnreachable
 from sinks.published import KEY, Published
 
 P = 7_001  # a partition that no other test has
@@ -58,5 +60,28 @@ def test_of_two_publications_at_once_the_later_one_counts(redis_url: str) -> Non
         assert (await published.forgotten([P]))[1] == [P]
         await published.remember(P, run, second)
         assert (await published.forgotten([P]))[1] == []
+
+    check(redis_url, body)
+
+
+def test_a_server_that_has_become_a_replica_is_left(redis_url: str) -> None:
+    """It remembers, by what its primary sends it, and its run id is what it was."""
+
+    async def body(published: Published, redis: Redis) -> None:
+        async def connected() -> set[str]:
+            return {each["id"] for each in await redis.client_list()}
+
+        others = await connected()
+        await published.forgotten([P])
+        ours = await connected() - others
+        await redis.replicaof("127.0.0.1", 1)
+        try:
+            with pytest.raises(RedisUnreachable, match="role"):
+                await published.forgotten([P])
+            assert ours
+            assert not ours & await connected()
+        finally:
+            await redis.replicaof("NO", "ONE")
+        await published.forgotten([P])
 
     check(redis_url, body)
