@@ -77,7 +77,7 @@ class Published:
 
     async def _run_id(self) -> bytes:
         """Return the server's run id; a server that has become a replica is left."""
-        role, *_more = await self._redis.execute_command("ROLE")
+        role, *_more = await self._redis.execute_command("ROLE")  # type: ignore[no-untyped-call]
         if role != b"master":
             await self._redis.connection_pool.disconnect()
             raise ReadOnlyError(f"its role is {role.decode()}")

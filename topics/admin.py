@@ -14,6 +14,7 @@ from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
 from aiokafka.errors import KafkaError, TopicAlreadyExistsError, for_code
 
 from headstart.producing import BrokerUnreachable
+from topics import fetches
 from topics.catalogue import TOPICS, Topic
 
 FETCH_TIMEOUT_S: Final = 30.0
@@ -88,6 +89,7 @@ async def describe_topics(kafka: str, names: Iterable[str]) -> dict[str, TopicSt
         existing = set(await client.list_topics())
         wanted = [name for name in names if name in existing]
         described = await client.describe_topics(wanted) if wanted else []
+    fetches.install()
     counts = {topic["topic"]: len(topic["partitions"]) for topic in described}
     if not counts:
         return {}

@@ -11,9 +11,9 @@ from aiokafka.record.default_records import DefaultRecordBatch
 from aiokafka.record.memory_records import MemoryRecords
 from aiokafka.record.util import decode_varint_py as decode_varint  # it keeps to the bounds
 
-# Places in a record batch of format 2 (Kafka protocol guide, "Record Batch").
 from topics.decompression import TooLarge, decompressed
 
+# Places in a record batch of format 2 (Kafka protocol guide, "Record Batch").
 _LENGTH_AT: Final = 8
 _BEFORE_LENGTH: Final = 12
 _CODEC_AT: Final = 22

@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import struct
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import orjson
@@ -15,6 +16,7 @@ import pytest
 from aiokafka import AIOKafkaProducer
 from aiokafka.record.util import calc_crc32c
 
+from deploy.local import StackConfig
 from deploy.system import System
 from headstart.contexts import event_key
 from headstart.frames import MAX_FRAME_BYTES, MAX_FRAME_EVENTS
@@ -64,17 +66,18 @@ def test_more_dead_letters_of_one_record_than_their_topic_takes_in_a_batch(
 
 
 def test_a_header_whose_name_is_no_text(
-    system: System,
+    broker: str,
+    tmp_path: Path,
     tenant: str,
     judged: Callable[..., Event],
-    stored: Any,
-    read_topic: Callable[[str], list[Any]],
+    stored_at: Callable[..., Any],
+    headstart: Callable[..., Any],
 ) -> None:
     """No broker refuses it, and other clients than aiokafka write any bytes."""
-    event, partition = judged(tenant), owner(tenant, "refund", PARTITIONS)
+    event = judged(tenant)
 
-    async def produce() -> None:
-        async with AIOKafkaProducer(bootstrap_servers=system.addresses.kafka) as producer:
+    async def produce(kafka: str) -> None:
+        async with AIOKafkaProducer(bootstrap_servers=kafka) as producer:
             batch = producer.create_batch()
             key, value = event_key(tenant, "refund"), orjson.dumps(event)
             batch.append(key=key, value=value, timestamp=None, headers=[("POISON", b"x")])
@@ -87,14 +90,20 @@ def test_a_header_whose_name_is_no_text(
                 return bytes(raw)
 
             batch._build = poisoned
-            await (await producer.send_batch(batch, EVENTS.name, partition=partition))
+            await (await producer.send_batch(batch, EVENTS.name, partition=0))
 
-    asyncio.run(produce())
-    assert system.drain(PATIENCE_S)
-    assert stored.ids() == [event["id"]]
-    assert stored.counted("refund")["workflow_type=refund"] == 1
-    names = [name for each in read_topic(EVENTS.name) for name, _value in each.headers]
-    assert "??ISON" in names
+    with System(StackConfig(data=tmp_path / "own", kafka=broker), partitions=1) as own:
+        asyncio.run(produce(own.addresses.kafka))
+        assert own.drain(PATIENCE_S)
+        stored = stored_at(vars(own.addresses), tenant)
+        assert stored.ids() == [event["id"]]
+        assert stored.counted("refund")["workflow_type=refund"] == 1
+        for words in (
+            ("events", "tail"), ("thresholds", "export", "-"), ("verify",), ("thresholds", "list"),
+            ("export", str(tmp_path / "log.zip")), ("backtest",), ("rebuild", "--dry-run"),
+        ):  # fmt: skip
+            ended = headstart(*words, "--data", own.data)
+            assert "utf-8" not in ended.stderr, (words, ended.stderr)
 
 
 def test_more_thresholds_of_one_record_than_their_topic_takes_in_a_batch(
