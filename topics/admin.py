@@ -89,10 +89,10 @@ async def describe_topics(kafka: str, names: Iterable[str]) -> dict[str, TopicSt
         existing = set(await client.list_topics())
         wanted = [name for name in names if name in existing]
         described = await client.describe_topics(wanted) if wanted else []
-    fetches.install()
     counts = {topic["topic"]: len(topic["partitions"]) for topic in described}
     if not counts:
         return {}
+    fetches.install()  # where the broker does not say where a log ends, its records are read
     consumer = AIOKafkaConsumer(
         bootstrap_servers=kafka, enable_auto_commit=False, fetch_max_wait_ms=20
     )

@@ -266,7 +266,7 @@ def _mode(shipper: Mode | None) -> Mode:
 
 
 def _addresses(kafka: str) -> str:
-    """Return addresses of brokers. Raises `ValueError` where one has no host, or no port."""
+    """Return addresses of brokers, with ports or without. Raises `ValueError` for what is none."""
     for each in kafka.split(","):
         if not re.fullmatch(r"\s*([^\s:/\[\]]+|\[[^\s/\[\]]+\])(:[0-9]{1,5})?\s*", each):
             raise ValueError(f"kafka: {each!r} is no address; give host:port[,host:port]")

@@ -42,7 +42,7 @@ _NAMES: Final = (
 )
 _VALUE: Final = r"[\"'\\]*\s*[:=]\s*[\"'\\]*"
 _NO_MORE: Final = r"[^\s\"'\\,;&<>{}\[\]()]"
-_NO_DIGIT: Final = r"[^\s\d\"'\\,;&<>{}\[\]()]"
+_NO_DIGIT: Final = _NO_MORE[:-1] + r"\d]"
 
 KEYS: Final = re.compile(_NAMES + "|authorization", re.ASCII | re.IGNORECASE)
 """Names of keys whose values are secret, wherever in the name they stand."""

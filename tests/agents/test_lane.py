@@ -267,7 +267,7 @@ FAILING = """
 import asyncio, atexit, sys
 from faust.types import TP
 from agents.lane import Lane, share_of
-from processing.records import RECORD_BYTES, RecordBatch
+from processing.records import RecordBatch
 
 async def main():
     async def handle(_batches):

@@ -271,21 +271,17 @@ def test_what_unpacks_to_too_much_is_one_record(codec: int) -> None:
 @pytest.mark.parametrize("codec", [1, 2, 3, 4, 5])
 @in_loop
 def test_what_nobody_compressed_is_corrupt(codec: int) -> None:
-    raw = with_section(
-        write([data(0, 1)], 0).batches[0][2], b"\x82SNAPPY\0 and nothing else at all"
-    )
-    changed = bytearray(raw)
-    struct.pack_into(">h", changed, ATTRIBUTES_AT, codec)
-    struct.pack_into(">I", changed, CRC_AT, calc_crc32c(bytes(changed[ATTRIBUTES_AT:])))
-    log = Log([(0, 2, bytes(changed))], [], [])
+    section = b"\x82SNAPPY\0 and nothing else at all"
+    raw = with_section(write([data(0, 1)], 0).batches[0][2], section, codec)
+    log = Log([(0, 2, raw)], [], [])
     assert ours(log, 0, READ_UNCOMMITTED) == ([], 0, True)
 
 
-def with_section(raw: bytes, section: bytes) -> bytes:
-    """Return a batch that holds other records, not compressed."""
+def with_section(raw: bytes, section: bytes, codec: int = 0) -> bytes:
+    """Return a batch that holds other records, compressed by `codec`, it says."""
     changed = bytearray(raw[:HEADER_BYTES] + section)
     struct.pack_into(">i", changed, 8, len(changed) - 12)
-    struct.pack_into(">h", changed, ATTRIBUTES_AT, 0)
+    struct.pack_into(">h", changed, ATTRIBUTES_AT, codec)
     struct.pack_into(">I", changed, CRC_AT, calc_crc32c(bytes(changed[ATTRIBUTES_AT:])))
     return bytes(changed)
 

@@ -65,6 +65,8 @@ def test_it_says_at_the_top_what_is_wrong(opened: Open, where: Any, closed: str)
     top = opened(*where, "--redis", f"redis://:hush@{closed}/0")
     top.until("Redis: nothing listens there")
     top.until("no worker thresholds")
+    shown = top.text[top.text.index("UNHEALTHY") :]
+    assert "no worker thresholds" in shown
     assert "hush" not in top.text
 
 
