@@ -35,10 +35,13 @@ PER_FRAME = 100
 QUERY = "q" * 1_150
 """Makes an event 1.5 kB long, and the flood ninety megabytes: what may wait is a quarter of it."""
 VICTIMS = 20
-FLOODS = 5
-"""So often a flood may be learned before what comes after it was even sent."""
+LEARNED = range(2 * FLOOD, 5 * FLOOD, FLOOD)
+"""How long floods are that are learned: the next one where too much of one was learned before what
+comes after it was even sent. A worker takes in a third of the first while it waits for Redis."""
 SECONDS = 300.0
 SETTLED_S = 2.0
+TAKEN_IN_S = 0.5
+"""Shorter: with each commit that has waited for Redis a part of the flood goes."""
 PAUSED_MS = 60_000
 BROKEN = b"no event"
 """What is refused has its commit at once; else the victims' rows would follow some time after what
@@ -67,11 +70,13 @@ def framed(events: Sequence[Mapping[str, Any]], per_frame: int) -> list[Record]:
     ]
 
 
-def flood(tenant: str, judged: Callable[..., dict[str, Any]], name: str = "flood") -> list[Record]:
-    """Ninety megabytes of one workflow type."""
+def flood(
+    tenant: str, judged: Callable[..., dict[str, Any]], name: str = "flood", events: int = FLOOD
+) -> list[Record]:
+    """Ninety megabytes of one workflow type, or more."""
     event = judged(tenant, name)
     event["data"]["query"] = QUERY
-    ids = (f"00000000-0000-4000-8000-{number:012x}" for number in range(FLOOD))
+    ids = (f"00000000-0000-4000-8000-{number:012x}" for number in range(events))
     return framed([event | {"id": each} for each in ids], PER_FRAME)
 
 
@@ -127,10 +132,10 @@ def test_a_slow_postgres_makes_lag_not_memory_and_a_flood_does_not_go_first(
     assert most - before < MOST_GROWTH_MB
 
 
-def settled_mb(process: int) -> float:
-    """The resident set of a process once it has stopped growing."""
+def settled_mb(process: int, seconds: float = SETTLED_S) -> float:
+    """The resident set of a process once it has not grown for so long."""
     most, since = resident_mb(process), time.monotonic()
-    while time.monotonic() < since + SETTLED_S:
+    while time.monotonic() < since + seconds:
         time.sleep(0.1)
         if (now := resident_mb(process)) > most + 1.0:  # less comes and goes with each commit
             most, since = now, time.monotonic()
@@ -152,22 +157,24 @@ def test_learning_passes_a_flood_by(
     judged: Callable[..., dict[str, Any]],
     read_topic: Callable[..., list[Any]],
 ) -> None:
-    for number in range(1, FLOODS + 1):
-        name = f"flood-{number}"
+    total = 0
+    for events in LEARNED:
+        name = f"flood-{events}"
         quiet = elsewhere(tenant, name)
         begin = ends(system, CHANGELOG.name)
-        sent_at = pile_up(system, flood(tenant, judged, name))
+        flooded = flood(tenant, judged, name, events)
+        sent_at = pile_up(system, flooded)
         victims = framed([judged(tenant, quiet) for _ in range(VICTIMS)], 1)
         place, key, _value = victims[-1]
         send(system, [*victims, (place, key, BROKEN)])
         go_on(system)
         end = ends(system, EVENTS.name)
-        wanted = {f"workflow_type={name}": FLOOD, f"workflow_type={quiet}": VICTIMS}
+        wanted = {f"workflow_type={name}": events, f"workflow_type={quiet}": VICTIMS}
         until_learned(system, stored, wanted, name, quiet)
-        total = number * (FLOOD + VICTIMS)
+        total += events + VICTIMS
         stored.until(lambda: system.check() or rows(stored) == total, SECONDS)  # noqa: B023
-        found = progress(read_topic(CHANGELOG.name, begin), end, tenant, name, quiet, sent_at)
-        if found.ahead > FLOOD / PER_FRAME / 2:
+        found = progress(read_topic(CHANGELOG.name, begin), end, flooded, place, sent_at)
+        if found.ahead > len(flooded) / 2:
             break
     else:
         pytest.fail("floods are learned sooner than they are sent: make them larger")
@@ -186,7 +193,7 @@ def pile_up(system: System, flooded: list[Record]) -> int:
         redis.client_pause(PAUSED_MS, all=False)
     send(system, flooded)
     with suppress(OSError):  # a worker that got no CPU for a session ends itself
-        settled_mb(system.supervisor.pids["thresholds"])
+        settled_mb(system.supervisor.pids["thresholds"], TAKEN_IN_S)
     return time.time_ns() // 1_000_000
 
 
@@ -197,9 +204,9 @@ def go_on(system: System) -> None:
 
 
 def progress(
-    changelog: Sequence[Any], end: Mapping[int, int], tenant: str, name: str, quiet: str, at: int
+    changelog: Sequence[Any], end: Mapping[int, int], flooded: list[Record], quiet_at: int, at: int
 ) -> Progress:
-    """How the learning of a flood stood at `at`, and when its victims were learned.
+    """How the learning of a flood stood at `at`, and when its victims at `quiet_at` were learned.
 
     From the changelog, whose records have the worker's own time.
     """
@@ -208,11 +215,11 @@ def progress(
         for record in changelog
         if record.key == PARTITION_KEY
     ]
-    flooded_at, quiet_at = owner(tenant, name, PARTITIONS), owner(tenant, quiet, PARTITIONS)
+    flooded_at = flooded[0][0]
 
     def left(at: int) -> int:
         reached = [offset for then, place, offset in commits if place == flooded_at and then <= at]
-        return min(FLOOD // PER_FRAME, end[flooded_at] - 1 - max(reached, default=-1))
+        return min(len(flooded), end[flooded_at] - 1 - max(reached, default=-1))
 
     last = end[quiet_at] - 1
     learned_at = [then for then, place, offset in commits if place == quiet_at and offset >= last]
