@@ -15,6 +15,8 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any, Final
 
+import structlog
+
 from agents.endpoints import serving
 from agents.lane import end_process
 from agents.metrics import Counts, Exposition, Values, values
@@ -28,6 +30,7 @@ BROKER: Final = "broker"
 REPORT_S: Final = 1.0
 PROBE_S: Final = 5.0
 """How often the services are asked."""
+log = structlog.get_logger()
 
 
 class Health:
@@ -40,6 +43,7 @@ class Health:
         self._worker, self._config = worker, config
         self._file = config.data / REPORT_FILE
         self._writing = threading.Lock()
+        self._unwritten = False
         self._watchdog = Watchdog(config.stuck_after_s)
         self._probes, self._needs = probes, {BROKER, *needs}
         self._away: set[str] = set()
@@ -81,7 +85,7 @@ class Health:
                 self.tell()  # how far it came
 
     def tell(self) -> None:
-        """Write the report, whole or not at all."""
+        """Write the report, whole or not at all: a full disk ends no worker by it."""
         self._look()
         self._write()
 
@@ -92,8 +96,14 @@ class Health:
     def _write(self) -> None:
         with self._writing:
             fresh = self._file.with_name(f"{REPORT_FILE}.new")
-            fresh.write_bytes(encode_report(self.report))
-            fresh.replace(self._file)
+            try:
+                fresh.write_bytes(encode_report(self.report))
+                fresh.replace(self._file)
+                self._unwritten = False
+            except OSError as error:
+                if not self._unwritten:
+                    log.warning("report.unwritten", error=str(error))
+                self._unwritten = True
 
     def metrics(self) -> bytes:
         """Return what the worker counts, in Prometheus's text format."""

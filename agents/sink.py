@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import datetime
-from collections.abc import Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Final
@@ -41,6 +41,8 @@ GATHER_BYTES, GATHER_MS = 262_144, 200
 """Nobody waits for a row: fetches come less often, and larger."""
 LINGER_S: Final = 0.05
 """A batch is stored when it is full or this old: one transaction for many small fetches."""
+MOST_LETTERS: Final = 1_000
+"""So many dead letters end a batch: each takes a kilobyte, whatever was refused."""
 DRAIN_S: Final = 3.0
 """How long the transaction in flight, and one after it, may take when partitions are given up."""
 PARTITIONS_INTERVAL_S: Final = 3600.0
@@ -77,7 +79,7 @@ class SinkRuntime:
         self._intake: Intake[TP] | None = None
         self._generation = -1
         self._storing: asyncio.Task[None] | None = None
-        self._parts: list[Slice] = []
+        self._parts: Sequence[Slice] = ()
         self._unpacked = Unpacked()
         self._letters: list[DeadLetter] = []
         self._checked: Mapping[int, RefusalState] = {}
@@ -157,34 +159,39 @@ class SinkRuntime:
         await self._close_sink()
 
     async def _handle(self, batches: list[tuple[TP, RecordBatch]]) -> None:
-        unpacked = await self._unpack(batches)
-        await self._stored()
-        store = self._store([batch for _tp, batch in batches], unpacked)
-        self._storing = asyncio.create_task(store)
-        self._storing.add_done_callback(_end_on_error)
+        async for parts, unpacked in self._unpack(batches):
+            await self._stored()
+            self._storing = asyncio.create_task(self._store(parts, unpacked))
+            self._storing.add_done_callback(_end_on_error)
 
-    async def _unpack(self, batches: list[tuple[TP, RecordBatch]]) -> Unpacked:
-        plan, unpacked = self._plan, Unpacked()
+    async def _unpack(
+        self, batches: list[tuple[TP, RecordBatch]]
+    ) -> AsyncIterator[tuple[list[Slice], Unpacked]]:
+        """Yield what is stored together: all of it, but where very much is refused less."""
+        plan, parts, unpacked = self._plan, list[Slice](), Unpacked()
         for _tp, batch in batches:
-            begin = 0
+            taken = begin = 0
             while begin < len(batch):
                 run = batch.run(begin)
                 unpacked.add(batch, run, plan.unpack, plan.sink.encode, plan.group)
                 begin = run.stop
+                if len(unpacked.dead_letters) >= MOST_LETTERS:
+                    yield [*parts, Slice(batch, taken, begin)], unpacked
+                    parts, unpacked, taken = [], Unpacked(), begin
                 await asyncio.sleep(0)  # in between Postgres is served
-        return unpacked
+            parts.append(Slice(batch, taken, begin))
+        yield parts, unpacked
 
     async def _stored(self) -> None:
         """Wait for the transaction in flight."""
         if self._storing is not None:
             await self._storing
 
-    async def _store(self, batches: Sequence[RecordBatch], unpacked: Unpacked) -> None:
+    async def _store(self, parts: Sequence[Slice], unpacked: Unpacked) -> None:
         begun = started()
-        parts = [Slice(batch, 0, len(batch)) for batch in batches]
         self._checked = self._guard.check(parts, ())
         self._parts, self._letters, self._unpacked = parts, [], unpacked
-        await store_batches(batches, unpacked, self._plan.group, self)
+        await store_batches(parts, unpacked, self._plan.group, self)
         self._guard.passed(self._checked)
         stored = extent(parts)
         self.counts.took(stored, len(unpacked.lines))

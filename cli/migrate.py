@@ -11,10 +11,11 @@ from cli.output import say, show_json
 def migrate(postgres: Postgres = None, data: Data = None, json: Json = False) -> None:
     """Apply what the database lacks of the schema, whole or not at all; twice is harmless.
 
-    The sinks do so as they start. On its own it is a job before a roll-out, or one for a role that
-    may change the schema where the workers' role may not.
+    The sinks do so as they start; on its own it is a job before a roll-out. Run it as the workers'
+    role, which owns the tables: a partition a day is added to them. Only the extension may take
+    another role, once: CREATE EXTENSION vector.
 
-    Example: headstart migrate --postgres postgresql://owner@db:5432/headstart
+    Example: headstart migrate --postgres postgresql://headstart@db:5432/headstart
     """
     from settings import read_settings
     from sinks.migrate import migrate as apply

@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Protocol
 
 from processing.dead_letters import DeadLetter
-from processing.records import RecordBatch
+from processing.refusals import Slice
 from processing.storing import Unpacked
 
 Refused = Sequence[tuple[int, str]]
@@ -39,9 +39,12 @@ class StoreOutlets(Protocol):
 
 
 async def store_batches(
-    batches: Sequence[RecordBatch], unpacked: Unpacked, group: str, outlets: StoreOutlets
+    parts: Sequence[Slice], unpacked: Unpacked, group: str, outlets: StoreOutlets
 ) -> None:
-    """Make batches take effect: dead letters first, then one transaction, then the offsets."""
+    """Make parts of batches take effect: dead letters, then one transaction, then the offsets.
+
+    Of a partition's parts the last one says where it goes on.
+    """
 
     async def on_refused(refused: Refused) -> None:
         letters = [unpacked.refuse(index, reason, group) for index, reason in refused]
@@ -49,7 +52,7 @@ async def store_batches(
 
     if unpacked.dead_letters:
         await outlets.send_dead_letters(unpacked.dead_letters)
-    offsets = {batch.partition: batch.end for batch in batches}
+    offsets = {part.batch.partition: part.reached for part in parts}
     await outlets.store(unpacked.lines, offsets, on_refused)
     for partition, end in offsets.items():
         outlets.done(partition, end)

@@ -7,6 +7,7 @@ one counts, whoever is slow. Nothing here changes what is learned.
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterable
 from typing import Annotated, Final, Literal, NamedTuple
 
@@ -141,7 +142,7 @@ class CommandState:
     def __init__(self) -> None:
         self.number: int | None = None
         """Of the log; None until its beginning is complete."""
-        self._commands: dict[bytes, Command] = {}
+        self._commands: defaultdict[Place, dict[bytes, Command]] = defaultdict(dict)
         self._offsets: dict[Place, int] = {}
         self._read = -1
 
@@ -162,19 +163,19 @@ class CommandState:
             return None
         place = place_of(key)
         if command is None:
-            self._commands.pop(key, None)
+            self._commands[place].pop(key, None)
         else:
-            self._commands[key] = command
+            self._commands[place][key] = command
         self._offsets[place] = offset
         return place
 
     def __contains__(self, key: bytes) -> bool:
-        return key in self._commands
+        return key in self._commands.get(place_of(key), {})
 
     @property
     def commands(self) -> list[Command]:
         """All that is set, also what has expired."""
-        return list(self._commands.values())
+        return [each for at in self._commands.values() for each in at.values()]
 
     @property
     def places(self) -> list[Place]:
@@ -191,13 +192,15 @@ class CommandState:
             raise LookupError("the log of commands has no beginning yet")
         return Version(self.number, self._offsets.get(place, self._read))
 
+    def _at(self, place: Place) -> Iterable[Command]:
+        return self._commands.get(place, {}).values()
+
     def overrides(self, place: Place, now: int) -> list[ThresholdOverride]:
         """Return the overrides in force at `now` (Unix ms), in an order of their own."""
         found = [
             each
-            for key, each in self._commands.items()
-            if isinstance(each, ThresholdOverride) and place_of(key) == place
-            if in_force(each, now)
+            for each in self._at(place)
+            if isinstance(each, ThresholdOverride) and in_force(each, now)
         ]
         return sorted(found, key=command_key)
 
@@ -205,8 +208,8 @@ class CommandState:
         """Return the modes of a tenant by field: `*`, and `agent/AGENT_ID`."""
         found = {
             f"agent/{each.agent}" if each.agent else "*": each.mode
-            for key, each in self._commands.items()
-            if isinstance(each, ModeCommand) and place_of(key) == place
+            for each in self._at(place)
+            if isinstance(each, ModeCommand)
         }
         return dict(sorted(found.items()))
 
@@ -214,7 +217,7 @@ class CommandState:
         """Return the places where an override ended after `since` and by `now`, in Unix ms."""
         return {
             Place("threshold", each.tenant, each.workflow_type)
-            for each in self._commands.values()
+            for each in self.commands
             if isinstance(each, ThresholdOverride)
             and each.until is not None
             and since < each.until <= now

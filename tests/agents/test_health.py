@@ -37,6 +37,24 @@ def test_a_worker_that_waits_for_its_services_says_so(worker_config: WorkerConfi
     assert health.stuck is None
 
 
+def test_a_report_that_cannot_be_written_is_written_once_it_can(
+    worker_config: WorkerConfig,
+) -> None:
+    worker_config.data.mkdir()
+    health, report = Health("episodes", worker_config, {}, set()), worker_config.data / REPORT_FILE
+    in_the_way = report.with_name(f"{REPORT_FILE}.new")
+    in_the_way.mkdir()
+
+    async def start() -> None:
+        async with health.running():
+            assert not report.exists()
+            in_the_way.rmdir()
+            health.wait_for("topics")
+            assert report.exists()
+
+    asyncio.run(start())
+
+
 def test_an_address_that_is_taken_is_named(worker_config: WorkerConfig) -> None:
     worker_config.data.mkdir()
     with socket.socket() as other:

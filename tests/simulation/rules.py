@@ -16,6 +16,7 @@ from delivery.commits import Delivery, Row
 from processing.partition import Commit, Partition
 from processing.positions import Positions, Verdict
 from processing.records import Headers, RecordBatch
+from processing.refusals import Slice
 from processing.rows import is_deleted
 from processing.spools import Spools
 from processing.storing import Unpacked
@@ -251,14 +252,14 @@ def dead_letters_before_the_transaction() -> Patches:
     """The same in the sink."""
 
     async def store_batches(
-        batches: Sequence[RecordBatch], unpacked: Unpacked, group: str, outlets: Any
+        parts: Sequence[Slice], unpacked: Unpacked, group: str, outlets: Any
     ) -> None:
         late = list(unpacked.dead_letters)
 
         async def on_refused(refused: Sequence[tuple[int, str]]) -> None:
             late.extend(unpacked.refuse(index, reason, group) for index, reason in refused)
 
-        offsets = {batch.partition: batch.end for batch in batches}
+        offsets = {part.batch.partition: part.reached for part in parts}
         await outlets.store(unpacked.lines, offsets, on_refused)
         await outlets.send_dead_letters(late)
 

@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
+from unittest.mock import patch
 
 import pytest
 
+from agents import sink
+from delivery.batches import store_batches
+from processing import records
+from processing.refusals import Slice
 from tests.simulation import faults
 from tests.simulation.many import CHUNK, Tally, run_chunks
 from tests.simulation.run import run, schedule_of
@@ -39,6 +46,23 @@ def test_a_schedule_without_faults_keeps_the_promise_on_both_brokers() -> None:
         for kafka in (True, False):
             plan = replace(schedule_of(5), kafka=kafka, faults=())
             assert run(plan).wrong == []
+
+
+def test_where_much_is_refused_a_step_of_the_sink_is_stored_in_parts() -> None:
+    inside = 0
+
+    async def store(parts: Sequence[Slice], *rest: Any) -> None:
+        nonlocal inside
+        await store_batches(parts, *rest)
+        inside += parts[-1].end < len(parts[-1].batch)
+
+    letters, stored = (
+        patch.object(sink, "MOST_LETTERS", 0),
+        patch.object(sink, "store_batches", store),
+    )
+    with simulated(), letters, stored, patch.object(records, "RUN", 1):
+        assert not any(run(schedule_of(seed)).wrong for seed in range(100))
+    assert inside > 10
 
 
 def test_every_kind_of_fault_is_drawn() -> None:

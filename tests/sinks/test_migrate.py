@@ -3,11 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterator
+from datetime import date
 from pathlib import Path
+from uuid import uuid4
 
 import psycopg
 import pytest
+from psycopg import sql
+from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
+from sinks.connections import connect_postgres
 from sinks.migrate import (
     DatabaseNewer,
     Migration,
@@ -15,6 +21,7 @@ from sinks.migrate import (
     migrate,
     read_migrations,
 )
+from sinks.partitions import ensure_partitions
 
 pytestmark = pytest.mark.integration
 
@@ -59,6 +66,35 @@ def test_a_failing_run_changes_nothing(database: str) -> None:
     with pytest.raises(psycopg.errors.DivisionByZero):
         asyncio.run(migrate(database, broken))
     assert asyncio.run(migrate(database)) == ALL
+
+
+@pytest.fixture
+def plain_role(database: str) -> Iterator[str]:
+    """The database as a role sees it that owns it, and may not make the extension."""
+    role = sql.Identifier(name := f"plain_{uuid4().hex}")
+    own = sql.Identifier(conninfo_to_dict(database)["dbname"])
+    with psycopg.connect(database, autocommit=True) as connection:
+        connection.execute("CREATE EXTENSION vector")
+        connection.execute(sql.SQL("CREATE ROLE {} LOGIN PASSWORD 'plain'").format(role))
+        connection.execute(sql.SQL("ALTER DATABASE {} OWNER TO {}").format(own, role))
+        yield make_conninfo(database, user=name, password="plain")
+        connection.execute(sql.SQL("DROP OWNED BY {}").format(role))
+        connection.execute(sql.SQL("ALTER DATABASE {} OWNER TO CURRENT_USER").format(own))
+        connection.execute(sql.SQL("DROP ROLE {}").format(role))
+
+
+def test_a_role_that_only_owns_the_database_can_do_all_where_the_extension_is(
+    database: str, plain_role: str
+) -> None:
+    asyncio.run(migrate(plain_role))
+    with pytest.raises(psycopg.errors.InsufficientPrivilege), psycopg.connect(plain_role) as own:
+        own.execute("DROP EXTENSION vector")
+
+    async def made() -> list[str]:
+        async with await connect_postgres(plain_role) as connection:
+            return await ensure_partitions(connection, date(2026, 1, 1), 0, 1)
+
+    assert asyncio.run(made()) == ["episodic_events_20260101", "episodic_events_20260102"]
 
 
 def test_files_must_be_numbered(tmp_path: Path) -> None:
