@@ -20,7 +20,7 @@ import structlog
 from agents.standing import LAST, stand
 from headstart import calibration
 from learners.outcome import Outcome
-from processing import numbers, tally
+from processing import numbers, records, tally
 from processing.chains import Chain, Context
 from processing.columns import Scan
 from processing.machine_code import lend, machine_code
@@ -29,13 +29,14 @@ from processing.records import RecordBatch
 from processing.rules import Weights
 from processing.tally import told_of
 from processing.teaching import teach_told
+from topics import limits
 
 log = structlog.get_logger()
 
 COMPILE_S: Final = 600.0
 _MODULE: Final = "processing.compiled"
 _SOURCES: Final = (_MODULE.replace(".", "/"), "learners")
-_PARTS: Final = (calibration, numbers, tally)
+_PARTS: Final = (calibration, limits, numbers, records, tally)
 """Modules besides, of which something is compiled."""
 
 

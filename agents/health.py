@@ -12,7 +12,7 @@ import os
 import threading
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from typing import TYPE_CHECKING, Any, Final
 
 import structlog
@@ -43,7 +43,7 @@ class Health:
         self._worker, self._config = worker, config
         self._file = config.data / REPORT_FILE
         self._writing = threading.Lock()
-        self._unwritten = False
+        self._full = False
         self._watchdog = Watchdog(config.stuck_after_s)
         self._probes, self._needs = probes, {BROKER, *needs}
         self._away: set[str] = set()
@@ -95,15 +95,22 @@ class Health:
 
     def _write(self) -> None:
         with self._writing:
-            fresh = self._file.with_name(f"{REPORT_FILE}.new")
+            fresh, report = self._file.with_name(f"{REPORT_FILE}.new"), encode_report(self.report)
             try:
-                fresh.write_bytes(encode_report(self.report))
+                fresh.write_bytes(report)
                 fresh.replace(self._file)
-                self._unwritten = False
+                self._full = False
             except OSError as error:
-                if not self._unwritten:
-                    log.warning("report.unwritten", error=str(error))
-                self._unwritten = True
+                if not self._full:
+                    log.warning("report.no_room", error=str(error))
+                self._full = True
+                self._write_over(report)
+
+    def _write_over(self, report: bytes) -> None:
+        """Put a report where the one before stands: on a full disk there is room for no other."""
+        with suppress(OSError), self._file.open("r+b", buffering=0) as file:
+            file.write(report)
+            file.truncate()
 
     def metrics(self) -> bytes:
         """Return what the worker counts, in Prometheus's text format."""

@@ -31,7 +31,7 @@ from sinks.connections import PostgresUnreachable, connect_postgres
 from sinks.episodes import EpisodeSink
 from sinks.history import HistorySink
 from sinks.partitions import ensure_partitions
-from sinks.staging import OnRefused, StagedSink
+from sinks.staging import MOST_SEARCHED, OnRefused, StagedSink, TooManyToSearch
 from topics.catalogue import EPISODES_GROUP, EVENTS, HISTORY_GROUP, THRESHOLDS
 from topics.epoch import Epoch
 
@@ -43,6 +43,8 @@ LINGER_S: Final = 0.05
 """A batch is stored when it is full or this old: one transaction for many small fetches."""
 MOST_LETTERS: Final = 1_000
 """So many dead letters end a batch: each takes a kilobyte, whatever was refused."""
+PIECE: Final = MOST_SEARCHED // 3
+"""Lines stored together where Postgres refuses some of more: a record holds up to 1,000."""
 DRAIN_S: Final = 3.0
 """How long the transaction in flight, and one after it, may take when partitions are given up."""
 PARTITIONS_INTERVAL_S: Final = 3600.0
@@ -187,11 +189,20 @@ class SinkRuntime:
         if self._storing is not None:
             await self._storing
 
-    async def _store(self, parts: Sequence[Slice], unpacked: Unpacked) -> None:
+    async def _store(
+        self, parts: Sequence[Slice], unpacked: Unpacked, sent: Sequence[DeadLetter] = ()
+    ) -> None:
+        """Store parts of batches; `sent`: dead letters of theirs, and perhaps of others."""
         begun = started()
-        self._checked = self._guard.check(parts, ())
-        self._parts, self._letters, self._unpacked = parts, [], unpacked
-        await store_batches(parts, unpacked, self._plan.group, self)
+        self._checked = self._guard.check(parts, sent)
+        self._parts, self._letters, self._unpacked = parts, [*sent], unpacked
+        try:
+            await store_batches(parts, unpacked, self._plan.group, self)
+        except TooManyToSearch:
+            # One transaction would take longer than a worker may stand still, and again after it.
+            for piece in unpacked.pieces(parts, PIECE):
+                await self._store(*piece, unpacked.dead_letters)
+            return
         self._guard.passed(self._checked)
         stored = extent(parts)
         self.counts.took(stored, len(unpacked.lines))

@@ -41,8 +41,8 @@ _SQUARE = bytes.maketrans(b"{}", b"[]")
 _NOT_MARKS = bytes(set(range(256)) - set(b'{}[]"'))
 # Possessive, and an unclosed string goes to the end: no byte is looked at twice, whatever comes.
 _STRING = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"?', re.DOTALL)
-_LARGE = re.compile(rb"[:,\[\s]-?(?:[0-9][0-9.]*[eE]\+?0*[1-9][0-9]{2}|[0-9]{309})")
-"""What may be a number beyond any float, 1.8e308."""
+_LARGE = re.compile(rb"[:,\[\s]-?(?:[0-9][0-9.]*[eE]\+?0*[1-9][0-9]{2}|[0-9]{210})")
+"""What may be a number beyond any float, 1.8e308; an exponent of two digits adds 99."""
 _timestamp, _id = attrgetter("timestamp"), attrgetter("id")
 _ID_FORM = b"00000000-0000-0000-0000-000000000000"
 _ID_DIGITS = bytes.maketrans(b"123456789abcdefABCDEF", b"0" * 21)

@@ -17,7 +17,8 @@ RUN_BYTES: Final = 64_000
 """About as many bytes: what comes of them should not leave the processor's cache."""
 
 RECORD_BYTES: Final = 64
-"""For so many counts a record at the least: about what it takes besides its bytes."""
+"""For so many counts a record at the least, and a header more: about what they take besides their
+bytes."""
 
 Headers = Sequence[tuple[str, bytes | None]]
 """A record's headers in order; a name may come several times."""
@@ -27,7 +28,7 @@ def record_bytes(key: bytes | None, value: bytes | None, headers: Headers = ()) 
     """Return the bytes that a record counts for."""
     size = len(key or b"") + len(value or b"")
     for name, said in headers:
-        size += len(name) + len(said or b"")
+        size += len(name) + len(said or b"") + RECORD_BYTES
     return max(size, RECORD_BYTES)
 
 

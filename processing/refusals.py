@@ -15,6 +15,7 @@ from typing import Final, NamedTuple
 
 import msgspec
 
+from headstart.frames import MAX_FRAME_BYTES, MAX_FRAME_EVENTS
 from processing.dead_letters import DeadLetter
 from processing.decode import MALFORMED, split_frame
 from processing.records import RecordBatch
@@ -151,10 +152,11 @@ def _refused(part: Slice, letters: Sequence[DeadLetter], seen: int) -> Iterator[
 
 
 def _events_in(value: bytes) -> int:
-    """Return how many events a record holds; 1 where it is no frame."""
-    if value.lstrip()[:1] != b"[":
+    """Return how many events a record holds; 1 where it is no frame, or refused whole."""
+    if len(value) > MAX_FRAME_BYTES or value.lstrip()[:1] != b"[":
         return 1
     try:
-        return max(1, len(split_frame(value)))
+        held = len(split_frame(value))
     except MALFORMED:
         return 1
+    return held if 0 < held <= MAX_FRAME_EVENTS else 1

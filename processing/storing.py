@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from processing.addressing import meant_for
 from processing.dead_letters import DeadLetter, dead_letter
 from processing.decode import Refusal, decode_record, decode_records, split_frame
 from processing.records import RecordBatch
+from processing.refusals import Slice
 
 Unpack = Callable[
     [Sequence[bytes | None], Sequence[int]], Sequence[tuple[Sequence[bytes], Sequence[Refusal]]]
@@ -66,6 +68,24 @@ class Unpacked:
         else:
             self.records += records
             self.sources += sources
+
+    def pieces(self, parts: Sequence[Slice], most: int) -> Iterator[tuple[list[Slice], Unpacked]]:
+        """Yield the lines of parts of batches again, about `most` at a time; no dead letters."""
+        lines = Counter((id(batch), place) for batch, place in self.sources)
+        slices, begun, end = list[Slice](), 0, 0
+        for batch, first, last in parts:
+            taken = first
+            for place in range(first, last):
+                end += lines[id(batch), place]
+                if end - begun >= most:
+                    yield [*slices, Slice(batch, taken, place + 1)], self._piece(begun, end)
+                    slices, begun, taken = [], end, place + 1
+            slices.append(Slice(batch, taken, last))
+        yield slices, self._piece(begun, end)
+
+    def _piece(self, begin: int, end: int) -> Unpacked:
+        each = self.lines, self.records, self.sources
+        return Unpacked(*(of_lines[begin:end] for of_lines in each))  # type: ignore[arg-type]
 
     def refuse(self, index: int, reason: str, group: str) -> DeadLetter:
         """Return the dead letter of a line that the database would not take."""

@@ -20,7 +20,7 @@ from redis.asyncio import Redis
 from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
 from redis.exceptions import ConnectionError as RedisConnectionError
-from redis.exceptions import MasterDownError, ReadOnlyError, RedisError
+from redis.exceptions import MasterDownError, ReadOnlyError, RedisError, ResponseError
 
 from headstart.thresholds import redis_address
 
@@ -121,8 +121,10 @@ class _Leaving:
         """Return a response, as redis-py does."""
         try:
             return await super().read_response(*args, **more)  # type: ignore[misc]
-        except (ReadOnlyError, MasterDownError):
-            await self.disconnect()  # type: ignore[attr-defined]
+        except ResponseError as error:
+            # Before Redis 7 what a script meets is text within an error of its own.
+            if isinstance(error, (ReadOnlyError, MasterDownError)) or "-READONLY" in str(error):
+                await self.disconnect()  # type: ignore[attr-defined]
             raise
 
 

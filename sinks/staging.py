@@ -34,6 +34,14 @@ STAGED_AFTER: Final = 16
 everything twice makes each try cost as much again."""
 
 
+MOST_SEARCHED: Final = 1_500
+"""Lines of a batch in which bad ones are looked for: each takes two tries of a millisecond."""
+
+
+class TooManyToSearch(ValueError):
+    """There are bad lines in more than `MOST_SEARCHED`; nothing is stored. Store them in pieces."""
+
+
 class Refusal(NamedTuple):
     """A line that cannot be stored: its place in the batch, from 0, and why."""
 
@@ -63,7 +71,10 @@ class Sink(Protocol):
         on_refused: OnRefused,
         first: First | None = None,
     ) -> int:
-        """Store lines of COPY text and the offsets reached; return how many rows are new."""
+        """Store lines of COPY text and the offsets reached; return how many rows are new.
+
+        Raises `TooManyToSearch`.
+        """
         ...
 
 
@@ -132,7 +143,8 @@ class StagedSink:
 
         Returns how many rows are new. `on_refused` is awaited before the commit, and only if
         there are refusals, in the order of the batch; if it raises, nothing is stored. `first` is
-        awaited with the connection as the transaction begins, and the same holds for it.
+        awaited with the connection as the transaction begins, and the same holds for it. Raises
+        `TooManyToSearch`.
         """
         refused: list[Refusal] = []
         async with self._one_at_a_time, self._connection.transaction():
@@ -176,6 +188,8 @@ class StagedSink:
             async with self._connection.transaction():
                 return await self._merge(lines)
         except _BAD_ROW as error:
+            if len(lines) > MOST_SEARCHED:
+                raise TooManyToSearch(f"{len(lines)} lines: {_reason(error)}") from error
             if len(lines) == 1:
                 refused.append(Refusal(at, _reason(error)))
                 return 0

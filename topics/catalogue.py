@@ -120,7 +120,7 @@ CHANGELOG: Final = Topic(
     compaction_lag_ms=600_000,
     # What is not compacted is read by whoever restores from nothing. Kafka's own default is a week.
     segment_ms=120_000,
-    max_record_bytes=10_485_760,  # a commit is one record batch, never cut by rows
+    max_record_bytes=20_971_520,  # a commit is one record batch, never cut by rows
     internal=True,
 )
 

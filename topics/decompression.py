@@ -12,14 +12,14 @@ import cramjam
 from aiokafka.codec import snappy_decode
 from aiokafka.errors import CorruptRecordException
 
-MOST_BYTES: Final = 64_000_000
-"""Of the records of one batch, which a broker takes up to 1 MiB as it is compressed."""
+from topics.limits import MOST_BYTES
+
 _XERIAL: Final = b"\x82SNAPPY\x00"
 _XERIAL_BLOCKS_AT: Final = 16
 
 
 class TooLarge(ValueError):
-    """There is more in it than `MOST_BYTES`."""
+    """There is more in a batch than it may hold (topics/limits.py)."""
 
 
 def decompressed(codec: int, section: bytes) -> bytes:

@@ -12,6 +12,7 @@ from aiokafka.record.memory_records import MemoryRecords
 from aiokafka.record.util import decode_varint_py as decode_varint  # it keeps to the bounds
 
 from topics.decompression import TooLarge, decompressed
+from topics.limits import LATEST_MS, MOST_HEADERS, MOST_RECORDS
 
 # Places in a record batch of format 2 (Kafka protocol guide, "Record Batch").
 _LENGTH_AT: Final = 8
@@ -20,6 +21,7 @@ _CODEC_AT: Final = 22
 _CODEC: Final = 0x07
 _MAGIC_AT: Final = 16
 _MAGIC: Final = 2
+_COUNT_AT: Final = 57
 _HEADER: Final = 61
 
 
@@ -53,7 +55,7 @@ class KeptRecords(ReadableRecords):
 
 
 class _Whole(NamedTuple):
-    """What stands for the records of a batch that unpacks to too much: all of it, as it is."""
+    """What stands for the records of a batch that cannot be read: all of it, as it is."""
 
     offset: int
     timestamp: int
@@ -65,8 +67,12 @@ class _Whole(NamedTuple):
 
 
 class _Batch:
-    """A batch of aiokafka's, which cannot read records whose headers have names that are no text,
-    and unpacks whatever it may become. No broker refuses those, and each fetch would end at them.
+    """A batch of aiokafka's, whose records are as they should be, or else one: the whole batch.
+
+    aiokafka unpacks whatever it may become, cannot read headers whose names are no text, and
+    believes each record its offset. No broker refuses those, and each fetch would end at them, or
+    go on where there is nothing. What was damaged on its way has another checksum, which whoever
+    reads has compared.
     """
 
     def __init__(self, batch: Any, data: bytes, begin: int, end: int) -> None:
@@ -80,25 +86,64 @@ class _Batch:
 
     def __iter__(self) -> Iterator[Any]:
         data, begin, end = self._where
-        batch, codec = self._batch, 0
-        if data[begin + _MAGIC_AT] == _MAGIC:
-            codec = data[begin + _CODEC_AT] & _CODEC
-        if codec:
-            try:
-                records = decompressed(codec, data[begin + _HEADER : end])
-            except TooLarge:
-                first, at, kind = batch.base_offset, batch.max_timestamp, batch.timestamp_type
-                return iter([_Whole(first, at, kind, None, data[begin:end])])
-            data = _plain(data[begin : begin + _HEADER]) + records
-            batch, begin, end = DefaultRecordBatch(data), 0, len(data)
+        if data[begin + _MAGIC_AT] != _MAGIC:
+            return iter(self._batch)
         try:
-            return iter([*batch])
-        except UnicodeDecodeError:
-            named = _named(data[begin : begin + _HEADER], bytearray(data[begin + _HEADER : end]))
-        try:
-            return iter([*named])
-        except UnicodeDecodeError as error:
-            raise CorruptRecordException("headers that are not where they should be") from error
+            return iter(_checked(_read(self._batch, data, begin, end), self._batch))
+        except (CorruptRecordException, TooLarge):
+            first, kind = self._batch.base_offset, self._batch.timestamp_type
+            at = max(-1, min(self._batch.max_timestamp, LATEST_MS))
+            return iter([_Whole(first, at, kind, None, data[begin:end])])
+
+
+def _read(batch: Any, data: bytes, begin: int, end: int) -> list[Any]:
+    """Return the records of a batch. Raises `TooLarge` and `CorruptRecordException`."""
+    head, codec = data[begin : begin + _HEADER], data[begin + _CODEC_AT] & _CODEC
+    if int.from_bytes(head[_COUNT_AT:], "big") > MOST_RECORDS:
+        raise TooLarge
+    if codec:
+        head, data = _plain(head), decompressed(codec, data[begin + _HEADER : end])
+        if len(data) > 2 * MOST_HEADERS and _headers_in(data) > MOST_HEADERS:
+            raise TooLarge
+        batch, begin, end = DefaultRecordBatch(head + data), 0, len(data)
+    else:
+        begin += _HEADER
+    try:
+        return [*batch]
+    except UnicodeDecodeError:
+        named = _named(head, bytearray(data[begin:end]))
+    try:
+        return [*named]
+    except UnicodeDecodeError as error:
+        raise CorruptRecordException("headers that are not where they should be") from error
+
+
+def _checked(records: list[Any], batch: Any) -> list[Any]:
+    """Return records in the order of their offsets. Raises `CorruptRecordException`."""
+    before, last = batch.base_offset - 1, batch.next_offset - 1
+    for record in records:
+        offset = record.offset
+        if not before < offset <= last or not -1 <= record.timestamp <= LATEST_MS:
+            raise CorruptRecordException(f"a record that says it is at {offset}")
+        before = offset
+    return records
+
+
+def _headers_in(records: bytes) -> int:
+    """Return how many headers there are. Raises `CorruptRecordException`."""
+    at = count = 0
+    try:
+        while at < len(records):
+            length, at = decode_varint(records, at)
+            if length < 0:
+                raise IndexError("the record's own length")
+            headers, _ = decode_varint(records, _behind_value(records, at))
+            if headers < 0:
+                raise IndexError("the number of headers")
+            count, at = count + headers, at + length
+    except (IndexError, ValueError) as error:
+        raise CorruptRecordException("a record that is cut off") from error
+    return count
 
 
 def _plain(head: bytes) -> bytes:
@@ -131,12 +176,7 @@ def _name_headers(records: bytearray, at: int) -> int:
     end = at + length
     if length < 0 or end > len(records):
         raise IndexError("the record's own length")
-    for _number in range(2):  # time and offset, behind the attributes
-        _, at = decode_varint(records, at + (_number == 0))
-    for _part in range(2):  # key and value
-        size, at = decode_varint(records, at)
-        at += max(size, 0)
-    count, at = decode_varint(records, at)
+    count, at = decode_varint(records, _behind_value(records, at))
     for _header in range(count):
         size, at = decode_varint(records, at)
         if size < 0 or at + size > end:
@@ -145,6 +185,18 @@ def _name_headers(records: bytearray, at: int) -> int:
         size, at = decode_varint(records, at + size)
         at += max(size, 0)
     return int(end)
+
+
+def _behind_value(records: bytes | bytearray, at: int) -> int:
+    """Return where the value of the record ends whose attributes are at `at`."""
+    if records[at] >= 0x80:  # aiokafka takes it for a number of several bytes
+        raise ValueError("attributes")
+    _time, at = decode_varint(records, at + 1)
+    _offset, at = decode_varint(records, at)
+    for _part in range(2):  # key and value
+        size, at = decode_varint(records, at)
+        at += max(size, 0)
+    return int(at)
 
 
 def install() -> None:

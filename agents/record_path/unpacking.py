@@ -76,11 +76,10 @@ class _Room:
 def unpack(source: Any, tp: Any, most_bytes: int, compiled: Any) -> tuple[PackedBatch | None, bool]:
     """Return records of an aiokafka `PartitionRecords` of kept ones; whether more are left.
 
-    None where compiled code cannot read what comes next: then `rest` of them is aiokafka's. Raises
-    `CorruptRecordException`.
+    None where compiled code cannot read what comes next: then `rest` of them is aiokafka's.
     """
     records: KeptRecords = source._records
-    begin, section = source.next_fetch_offset, 0
+    begin, section, cursor = source.next_fetch_offset, 0, records.cursor
     room = _Room(records, begin, compiled)
     while True:
         words = words_in(room.data)
@@ -98,7 +97,11 @@ def unpack(source: Any, tp: Any, most_bytes: int, compiled: Any) -> tuple[Packed
     left = why != compiled.ALL
     if not room.state[compiled.RECORDS]:
         return None, left
-    return room.batch(tp, begin, source.next_fetch_offset), left
+    try:
+        return room.batch(tp, begin, source.next_fetch_offset), left
+    except CorruptRecordException:  # headers: whose they are is seen one by one
+        records.cursor, source.next_fetch_offset = cursor, begin
+        return None, True
 
 
 def _decompressed(records: KeptRecords, compiled: Any) -> bytes:

@@ -5,7 +5,7 @@ has to decompress; what is of a transaction, a control batch, older, or wrong, i
 for aiokafka's own code.
 """
 
-# ruff: noqa: PLR0913, PLR0917 - compiled: branches are flat
+# ruff: noqa: PLR0912, PLR0913, PLR0917 - compiled: branches are flat
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ import numpy as np
 from processing.compiled.checksum import crc32c
 from processing.compiled.text import inlined, kept
 from processing.records import RECORD_BYTES
+from topics.limits import LATEST_MS, MOST_HEADERS, MOST_RECORDS
 
 ALL, FULL, TAKEN, COMPRESSED, OTHER = 0, 1, 2, 3, 4
 """Why it ended: nothing is left; there is enough; the section is taken; and what comes next."""
@@ -31,8 +32,6 @@ HEADER: Final = 61
 _MAGIC, _CRC, ATTRIBUTES, _LAST_DELTA, _TIME, _MOST_TIME, _COUNT = 16, 17, 21, 23, 27, 35, 57
 CODEC, _LOG_APPEND, _UNUSUAL = 0x07, 0x08, 0x30
 LEAST_RECORD: Final = 7
-MOST_RECORDS: Final = 1 << 20
-"""Of a compressed batch, whose size is not known before."""
 _LONGEST: Final = 10
 
 
@@ -60,14 +59,18 @@ def varint(data: Any, at: int, end: int) -> tuple[Any, int]:
 
 @inlined
 def read_records(
-    data: Any, at: int, end: int, base: int, time: int, appended: int, count: int, first: int,
-    state: Any, columns: Any,
+    data: Any, at: int, end: int, base: int, last: int, time: int, appended: int, count: int,
+    first: int, state: Any, columns: Any,
 ) -> bool:  # fmt: skip
     """Take the records of a batch from offset `first` on; return whether they are as they should.
 
-    `time`: what theirs are counted from, or with `appended` >= 0 not looked at.
+    `last`: of their offsets, counted from `base`. `time`: what theirs are counted from, or with
+    `appended` >= 0 not looked at.
     """
     taken, taken_bytes = state[RECORDS], state[BYTES]
+    before, with_headers = -1, 0
+    if appended < 0 and not -1 <= time <= LATEST_MS:
+        return False
     for _record in range(count):
         length, at = varint(data, at, end)
         stop = at + length
@@ -79,7 +82,10 @@ def read_records(
         if at < 0:
             return False
         delta, at = varint(data, at, stop)
-        if at < 0 or delta < 0:
+        if at < 0 or delta <= before or delta > last:
+            return False
+        before = delta
+        if appended < 0 and not -1 - time <= later <= LATEST_MS - time:
             return False
         key, key_at = varint(data, at, stop)
         if key_at < 0 or key > stop - key_at:
@@ -91,6 +97,9 @@ def read_records(
         headers, after = varint(data, headers_at, stop)
         if after < 0 or headers < 0 or (headers == 0 and after != stop):
             return False
+        with_headers += min(headers, MOST_HEADERS + 1)
+        if with_headers > MOST_HEADERS:
+            return False
         at = stop
         if base + delta < first:
             continue
@@ -100,7 +109,7 @@ def read_records(
         row[VALUE], row[VALUE + 1] = (value_at, headers_at) if size >= 0 else (-1, -1)
         row[KEY], row[KEY + 1] = (key_at, key_at + key) if key >= 0 else (-1, -1)
         row[HEADERS], row[HEADERS + 1] = (headers_at, stop) if headers > 0 else (-1, -1)
-        taken_bytes += max(length, RECORD_BYTES)
+        taken_bytes += max(length + headers * RECORD_BYTES, RECORD_BYTES)
         taken += 1
     if at != end:
         return False
@@ -161,17 +170,21 @@ def unpack(
         if packed and section == 0:
             return COMPRESSED
         begin, last = (section, data.size) if packed else (at + HEADER, stop)
-        room = columns.shape[0] - state[RECORDS]
+        room = min(columns.shape[0] - state[RECORDS], MOST_RECORDS)
         if count < 0 or count > room or count * LEAST_RECORD > last - begin:
             return OTHER
         if check and not intact(words, data, at, stop):
             return OTHER
         base, time = number(data, at, 8), number(data, at + _TIME, 8)
-        appended = number(data, at + _MOST_TIME, 8) if attributes & _LOG_APPEND else -1
+        appended, last_delta = -1, number(data, at + _LAST_DELTA, 4)
+        if attributes & _LOG_APPEND:
+            appended = number(data, at + _MOST_TIME, 8)
+            if not 0 <= appended <= LATEST_MS:
+                return OTHER
         if not read_records(
-            data, begin, last, base, time, appended, count, first, state, columns
+            data, begin, last, base, last_delta, time, appended, count, first, state, columns
         ):  # fmt: skip
             return OTHER
-        state[CURSOR], state[NEXT] = stop, base + number(data, at + _LAST_DELTA, 4) + 1
+        state[CURSOR], state[NEXT] = stop, base + last_delta + 1
         if packed:
             return TAKEN

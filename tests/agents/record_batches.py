@@ -14,7 +14,7 @@ ABORT, COMMIT = struct.pack(">hh", 0, 0), struct.pack(">hh", 0, 1)
 GZIP = 1
 NO_PRODUCER = -1
 
-CRC_AT, ATTRIBUTES_AT, LAST_DELTA_AT, HEADER_BYTES = 17, 21, 23, 61
+CRC_AT, ATTRIBUTES_AT, LAST_DELTA_AT, COUNT_AT, HEADER_BYTES = 17, 21, 23, 57, 61
 CONTROL = 0x20
 
 
@@ -57,6 +57,15 @@ def encode(batch: Batch, base: int) -> bytes:
     crc = calc_crc32c(bytes(raw[ATTRIBUTES_AT:]))
     struct.pack_into(">I", raw, CRC_AT, crc ^ 0xFFFF if batch.wrong_crc else crc)
     return bytes(raw)
+
+
+def with_section(raw: bytes, section: bytes, codec: int = 0) -> bytes:
+    """Return a batch that holds other records, compressed by `codec`, it says."""
+    changed = bytearray(raw[:HEADER_BYTES] + section)
+    struct.pack_into(">i", changed, 8, len(changed) - 12)
+    struct.pack_into(">h", changed, ATTRIBUTES_AT, codec)
+    struct.pack_into(">I", changed, CRC_AT, calc_crc32c(bytes(changed[ATTRIBUTES_AT:])))
+    return bytes(changed)
 
 
 class Log(NamedTuple):

@@ -55,6 +55,19 @@ def test_a_report_that_cannot_be_written_is_written_once_it_can(
     asyncio.run(start())
 
 
+def test_where_there_is_no_room_a_report_takes_the_place_of_the_one_before(
+    worker_config: WorkerConfig,
+) -> None:
+    worker_config.data.mkdir()
+    report = worker_config.data / REPORT_FILE
+    Health("episodes", worker_config, {}, set()).wait_for(*(f"service {n}" for n in range(50)))
+    report.with_name(f"{REPORT_FILE}.new").mkdir()
+    Health("history", worker_config, {}, set()).tell()
+    found = decode_report(report.read_bytes())
+    assert found is not None
+    assert found.worker == "history"
+
+
 def test_an_address_that_is_taken_is_named(worker_config: WorkerConfig) -> None:
     worker_config.data.mkdir()
     with socket.socket() as other:

@@ -8,6 +8,7 @@ import struct
 from collections.abc import Callable, Iterator
 from typing import Any
 
+import cramjam
 import pytest
 from aiokafka.consumer.fetcher import (
     READ_COMMITTED,
@@ -18,6 +19,7 @@ from aiokafka.consumer.fetcher import (
 from aiokafka.consumer.subscription_state import Assignment
 from aiokafka.errors import CorruptRecordException
 from aiokafka.record.util import calc_crc32c
+from aiokafka.record.util import encode_varint as write_varint
 from aiokafka.structs import TopicPartition
 from hypothesis import event, example, given, settings
 from hypothesis import strategies as st
@@ -30,19 +32,29 @@ from tests.agents.record_batches import (
     ABORT,
     ATTRIBUTES_AT,
     COMMIT,
+    COUNT_AT,
     CRC_AT,
     GZIP,
     HEADER_BYTES,
+    LAST_DELTA_AT,
     NO_PRODUCER,
     Batch,
     Log,
+    with_section,
     write,
 )
-from topics import decompression
+from topics import decompression, fetches
 from topics.decompression import decompressed
 from topics.fetches import KeptRecords
+from topics.limits import LATEST_MS, MOST_HEADERS, MOST_RECORDS
 
 TP = TopicPartition("source", 3)
+
+
+def encode_varint(value: int) -> bytes:
+    buffer = bytearray()
+    write_varint(value, buffer.append)
+    return bytes(buffer)
 
 
 @pytest.fixture(scope="module", params=["python", "compiled"], autouse=True)
@@ -268,22 +280,126 @@ def test_what_unpacks_to_too_much_is_one_record(codec: int) -> None:
     assert records[1][1:] == (9, None, log.batches[1][2], ())
 
 
+def one_record_of(log: Log, place: int = 1) -> None:
+    """Assert that a batch of a log is read as one record, all of it, and the others as they are."""
+    seen = ours(log, 0, READ_UNCOMMITTED)
+    base, _end, raw = log.batches[place]
+    assert seen[1:] == (log.end, False)
+    assert [record[3] for record in seen[0]] == [b"v0", raw, b"v0"]
+    assert [record[0] for record in seen[0]] == [0, base, log.end - 1]
+
+
+def around(odd: Batch, change: Callable[[bytes], bytes] = lambda raw: raw) -> Log:
+    """Return a log with a changed batch between others."""
+    log = write([data(0), odd, data(0)], 0)
+    base, end, raw = log.batches[1]
+    log.batches[1] = base, end, change(raw)
+    return log
+
+
 @pytest.mark.parametrize("codec", [1, 2, 3, 4, 5])
 @in_loop
-def test_what_nobody_compressed_is_corrupt(codec: int) -> None:
+def test_what_nobody_compressed_is_one_record(codec: int) -> None:
     section = b"\x82SNAPPY\0 and nothing else at all"
-    raw = with_section(write([data(0, 1)], 0).batches[0][2], section, codec)
-    log = Log([(0, 2, raw)], [], [])
-    assert ours(log, 0, READ_UNCOMMITTED) == ([], 0, True)
+    one_record_of(around(data(0, 1), lambda raw: with_section(raw, section, codec)))
 
 
-def with_section(raw: bytes, section: bytes, codec: int = 0) -> bytes:
-    """Return a batch that holds other records, compressed by `codec`, it says."""
-    changed = bytearray(raw[:HEADER_BYTES] + section)
-    struct.pack_into(">i", changed, 8, len(changed) - 12)
-    struct.pack_into(">h", changed, ATTRIBUTES_AT, codec)
-    struct.pack_into(">I", changed, CRC_AT, calc_crc32c(bytes(changed[ATTRIBUTES_AT:])))
-    return bytes(changed)
+@pytest.mark.parametrize("codec", [0, GZIP, 4])
+@pytest.mark.parametrize("deltas", [(0, 2**31 - 1), (0, 4), (0, 3, 3), (2, 1), (0, -1)])
+@in_loop
+def test_a_record_is_not_believed_an_offset_that_is_none_of_its_batch(
+    codec: int, deltas: tuple[int, ...]
+) -> None:
+    """No broker looks: it would pass over the log of others, or back."""
+    records = tuple((delta, 9, b"k", b"v") for delta in deltas)
+    one_record_of(around(Batch(records, 3, 0, codec=codec)))
+
+
+@pytest.mark.parametrize("codec", [0, 4])
+@pytest.mark.parametrize("times", [(9, -2), (9, LATEST_MS + 1), (9, 2**62), (-(2**62), 9)])
+@in_loop
+def test_a_record_has_a_time_that_there_is(codec: int, times: tuple[int, ...]) -> None:
+    records = tuple((delta, at, b"k", b"v") for delta, at in enumerate(times))
+    log = around(Batch(records, 1, 0, codec=codec))
+    one_record_of(log)
+    assert -1 <= ours(log, 0, READ_UNCOMMITTED)[0][1][1] <= LATEST_MS
+
+
+@pytest.mark.parametrize("codec", [0, 4])
+@in_loop
+def test_a_record_may_have_no_time_and_the_last_one_there_is(codec: int) -> None:
+    odd = Batch(((0, LATEST_MS, b"k", b"v"), (1, -1, b"k", b"w")), 1, 0, codec=codec)
+    seen = ours(around(odd), 0, READ_UNCOMMITTED)
+    assert [record[1] for record in seen[0]] == [1_000, LATEST_MS, -1, 1_000]
+
+
+@in_loop
+def test_a_record_that_says_a_wrong_length_stops_nothing() -> None:
+    """No broker compares it with what is there, where a batch is compressed."""
+
+    def longer(raw: bytes) -> bytes:
+        section = bytearray(decompressed(4, raw[HEADER_BYTES:]))
+        section[0] += 2
+        return with_section(raw, bytes(cramjam.zstd.compress(bytes(section))), 4)
+
+    one_record_of(around(data(0, codec=4), longer))
+
+
+@pytest.mark.parametrize("codec", [0, 4])
+@in_loop
+def test_headers_that_are_none_stop_nothing(codec: int) -> None:
+    odd = Batch(((0, 9, b"k", b"v", [("name", b"said")]),), 0, 0, codec=codec)
+
+    def cut(raw: bytes) -> bytes:
+        section = bytearray(
+            decompressed(codec, raw[HEADER_BYTES:]) if codec else raw[HEADER_BYTES:]
+        )
+        section[section.index(b"name") - 1] = 126  # 63 bytes
+        packed = bytes(cramjam.zstd.compress(bytes(section))) if codec else bytes(section)
+        return with_section(raw, packed, codec)
+
+    one_record_of(around(odd, cut))
+
+
+@pytest.mark.parametrize("codec", [0, 1, 4])
+@pytest.mark.parametrize("limit", ["MOST_RECORDS", "MOST_HEADERS"])
+@in_loop
+def test_a_batch_of_too_many_is_one_record(unpacking: str, codec: int, limit: str) -> None:
+    """What is not compressed has no room for too many headers."""
+    records = tuple((delta, 9, b"k", b"v" * 90, [("a", b"")] * 9) for delta in range(40))
+    log = around(Batch(records, 39, 0, codec=codec))
+    if limit == "MOST_HEADERS" and not codec:
+        return
+    with pytest.MonkeyPatch.context() as patching:
+        patching.setattr(fetches, limit, 39 if limit == "MOST_RECORDS" else 359)
+        if unpacking == "compiled":  # its limits are compiled
+            patching.setattr(drain_module, "LEAST_BYTES", 1 << 30)
+        one_record_of(log)
+        patching.setattr(fetches, limit, 40 if limit == "MOST_RECORDS" else 360)
+        assert len(ours(log, 0, READ_UNCOMMITTED)[0]) == 42
+
+
+@pytest.mark.parametrize("codec", [GZIP, 4])
+@pytest.mark.parametrize("records", [(MOST_RECORDS + 1, 0), (10, MOST_HEADERS // 10 + 1)])
+@in_loop
+def test_a_batch_of_very_many_is_one_record(codec: int, records: tuple[int, int]) -> None:
+    number, headers = records
+
+    def many(raw: bytes) -> bytes:
+        section = b"".join(
+            encode_varint(len(body)) + body
+            for at in range(number)
+            for body in [b"\0\0%s\1\1%s" % (encode_varint(at), encode_varint(headers))
+                         + b"\0\1" * headers]
+        )  # fmt: skip
+        head = bytearray(raw[:HEADER_BYTES])
+        struct.pack_into(">i", head, LAST_DELTA_AT, number - 1)
+        struct.pack_into(">i", head, COUNT_AT, number)
+        packed = cramjam.gzip if codec == GZIP else cramjam.zstd
+        return with_section(bytes(head), bytes(packed.compress(section)), codec)
+
+    log = around(Batch(((0, 9, b"k", b"v"),), number - 1, 0), many)
+    one_record_of(log)
 
 
 def outcome(log: Log) -> Seen | None:

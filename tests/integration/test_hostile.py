@@ -7,27 +7,41 @@ from __future__ import annotations
 
 import asyncio
 import struct
+import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import cramjam
 import orjson
 import pytest
 from aiokafka import AIOKafkaProducer
 from aiokafka.record.util import calc_crc32c
 
+from agents.producer import MAX_BATCH_BYTES, BatchProducer
 from deploy.local import StackConfig
 from deploy.system import System
 from headstart.contexts import event_key
 from headstart.frames import MAX_FRAME_BYTES, MAX_FRAME_EVENTS
 from processing.placement import owner
-from tests.agents.record_batches import ATTRIBUTES_AT, CRC_AT
+from tests.agents.record_batches import (
+    ATTRIBUTES_AT,
+    CRC_AT,
+    HEADER_BYTES,
+    Batch,
+    encode,
+    with_section,
+)
 from tests.patience import PATIENCE_S
-from topics.catalogue import DEAD_LETTERS, EVENTS, THRESHOLDS
+from topics.admin import create_topics
+from topics.catalogue import CHANGELOG, DEAD_LETTERS, EVENTS, THRESHOLDS
+from topics.reading import read_records
 
 pytestmark = pytest.mark.integration
 
 PARTITIONS = 4
+NOW = time.time_ns() // 1_000_000
 Event = dict[str, Any]
 
 
@@ -49,6 +63,26 @@ def send(system: System, tenant: str) -> Callable[[bytes, int], None]:
     return sent
 
 
+def test_the_changelog_takes_the_largest_commit(system: System, tenant: str) -> None:
+    changelog = replace(CHANGELOG, name=f"{CHANGELOG.name}-{tenant}")
+    rows = [(b"k%d" % n, b"x" * 1_000_000) for n in range(20)] + [(b"last", b"x" * 900_000)]
+    kafka = system.addresses.kafka
+
+    async def send_and_read() -> list[tuple[bytes, bytes]]:
+        await create_topics(kafka, 1, topics=[changelog])
+        producer = BatchProducer(kafka)
+        await producer.start()
+        try:
+            first, last = await producer.send_rows(changelog.name, 0, rows)
+        finally:
+            await producer.stop()
+        found = read_records(kafka, changelog.name, {0: first}, {0: last + 1})
+        return [(record.key, record.value) async for record in found]
+
+    assert sum(len(key) + len(value) for key, value in rows) > 0.99 * MAX_BATCH_BYTES
+    assert asyncio.run(send_and_read()) == rows
+
+
 def test_more_dead_letters_of_one_record_than_their_topic_takes_in_a_batch(
     tenant: str,
     send: Callable[[bytes, int], None],
@@ -63,6 +97,57 @@ def test_more_dead_letters_of_one_record_than_their_topic_takes_in_a_batch(
     send(value, elsewhere)
     found = read_topic(DEAD_LETTERS.name)[before:]
     assert [orjson.loads(letter.value) for letter in found] == frame
+
+
+def believed(event: Event, key: bytes) -> bytes:
+    """Return a batch whose second record says that it is two billion offsets on."""
+    records = tuple((at, NOW, key, orjson.dumps(event)) for at in (0, 2**31 - 1))
+    return encode(Batch(records, 1, 0), 0)
+
+
+def too_long(event: Event, key: bytes) -> bytes:
+    """Return a compressed batch whose record says that it is a byte longer than it is."""
+    raw = encode(Batch(((0, NOW, key, orjson.dumps(event)),), 0, 0), 0)
+    section = bytearray(raw[HEADER_BYTES:])
+    section[0] += 2
+    return with_section(raw, bytes(cramjam.zstd.compress(bytes(section))), 4)
+
+
+@pytest.mark.parametrize("poison", [believed, too_long])
+def test_a_batch_of_records_that_cannot_be(
+    broker: str,
+    tmp_path: Path,
+    tenant: str,
+    judged: Callable[..., Event],
+    stored_at: Callable[..., Any],
+    headstart: Callable[..., Any],
+    poison: Callable[[Event, bytes], bytes],
+) -> None:
+    """Brokers look at the head of a batch, and take these."""
+    events = [judged(tenant) for _ in range(4)]
+    key = event_key(tenant, "refund")
+
+    async def produce(kafka: str) -> None:
+        async with AIOKafkaProducer(bootstrap_servers=kafka) as producer:
+            await producer.send_and_wait(EVENTS.name, orjson.dumps(events[0]), key=key)
+            batch = producer.create_batch()
+            batch.append(key=key, value=b"", timestamp=None)
+            batch.close()
+            batch._build = lambda: bytearray(poison(events[1], key))
+            await (await producer.send_batch(batch, EVENTS.name, partition=0))
+            for each in events[2:]:
+                await producer.send_and_wait(EVENTS.name, orjson.dumps(each), key=key)
+
+    with System(StackConfig(data=tmp_path / "own", kafka=broker), partitions=1) as own:
+        asyncio.run(produce(own.addresses.kafka))
+        assert own.drain(PATIENCE_S)
+        stored = stored_at(vars(own.addresses), tenant)
+        good = [each["id"] for each in (events[0], *events[2:])]
+        assert sorted(stored.ids()) == sorted(good)
+        assert stored.counted("refund")["workflow_type=refund"] == 3
+        assert headstart("verify", "--data", own.data).returncode == 0
+        listed = headstart("dead-letters", "list", "--json", "--data", own.data)
+        assert len(orjson.loads(listed.stdout)["dead_letters"]) == 2, "one for each group"
 
 
 def test_a_header_whose_name_is_no_text(

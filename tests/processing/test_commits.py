@@ -14,6 +14,7 @@ from processing import contexts as contexts_module
 from processing import decode as decode_module
 from processing import partition as partition_module
 from processing.cutting import ROW_EXTRA
+from processing.endings import ENDING_BYTES
 from processing.partition import Partition
 from processing.placement import owner
 from processing.residence import HOUR_MS
@@ -28,7 +29,7 @@ from processing.rows import (
     start_key,
     version,
 )
-from processing.rules import Rules
+from processing.rules import DEEPEST, Rules
 from processing.spools import SPOOL_LIFE_MS
 from tests.processing.building import (
     EMA,
@@ -179,6 +180,28 @@ def wide_frame(number: int, events: int) -> list[dict[str, Any]]:
         )
         for n in range(1000 * number, 1000 * number + events)
     ]
+
+
+@pytest.mark.parametrize("policy", sorted(POLICIES))
+def test_what_a_legal_frame_makes_has_room_behind_a_full_commit_and_with_what_ends(
+    policy: str,
+) -> None:
+    """The longest names, as many contexts as there can be, and the learner's own numbers."""
+    rules = Rules(POLICIES[policy], ("user_id", "agent_id", "session_id", "tool_id"))
+    assert len(rules.levels) == DEEPEST
+    made = [
+        judged(workflow_type="%" * 256, user_id="%" * 253 + f"{n:03}", agent_id="%" * 138,
+               session_id="s", tool_id="t", data={"prediction": {"was_correct": True}})
+        for n in range(970)
+    ]  # fmt: skip
+    batch = fetch(made)
+    assert 0.98 * MAX_FRAME_BYTES < len(batch.values[0]) <= MAX_FRAME_BYTES
+    partition = Partition(0, 1, EPOCH, rules, Table().get)
+    partition.apply(batch)
+    commit = partition.commit()
+    assert len(commit.rows) > 4 * len(made)
+    size = sum(len(key) + len(row) + ROW_EXTRA for key, row in commit.rows)
+    assert size + partition_module.COMMIT_BYTES + ENDING_BYTES < CHANGELOG.max_record_bytes - 65_536
 
 
 @pytest.mark.parametrize("plain", [0, 1, 2, 5])

@@ -82,6 +82,8 @@ def test_json_that_is_no_object_is_refused(value: bytes) -> None:
         b"[1,1e309]",
         b'{"a": 2e999}',
         b"9" * 400,
+        b"1" + b"0" * 250 + b"e60",
+        b"1" + b"0" * 300 + b"E9",
     ],
 )
 def test_a_number_beyond_any_float_is_refused_alone_and_among_others(number: bytes) -> None:

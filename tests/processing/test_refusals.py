@@ -12,6 +12,7 @@ import pytest
 from hypothesis import event, given
 from hypothesis import strategies as st
 
+from headstart.frames import MAX_FRAME_BYTES, MAX_FRAME_EVENTS
 from processing.dead_letters import DeadLetter, dead_letter
 from processing.decode import Refusal
 from processing.records import RecordBatch
@@ -135,6 +136,15 @@ def test_what_is_neither_a_frame_nor_json_counts_whole() -> None:
     batch.values[:] = [b"[nope", None, b""]
     with pytest.raises(RefusalLimitExceeded):
         examine(FRESH, RefusalLimits(run=3), Slice(batch, 0, 3), letters_of(batch, [1, 1, 1]))
+
+
+@pytest.mark.parametrize("size", [MAX_FRAME_EVENTS + 1, MAX_FRAME_BYTES])
+def test_a_frame_that_is_too_large_counts_whole(size: int) -> None:
+    """It is refused whole; unpacked, megabytes of it may hold millions."""
+    batch = batch_of([1, 1])
+    batch.values[:] = [b"[%s1]" % (b"1," * (size - 1))] * 2
+    with pytest.raises(RefusalLimitExceeded):
+        examine(FRESH, RefusalLimits(run=2), Slice(batch, 0, 2), letters_of(batch, [1, 1]))
 
 
 def test_partitions_are_judged_apart() -> None:

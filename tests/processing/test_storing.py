@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from headstart.frames import encode_frame
 from processing.decode import Refusal
 from processing.records import RecordBatch
+from processing.refusals import Slice
 from processing.storing import Unpack, Unpacked, unpack_events, unpack_thresholds
 
 NOW = 1_760_000_000_000
@@ -144,6 +145,27 @@ def test_what_has_no_line_becomes_a_dead_letter_and_the_rest_of_its_frame_flows_
     (letter,) = unpacked.dead_letters
     assert letter.value == bad
     assert dict(letter.headers)["__connect.errors.exception.message"] == b"no n in {}"
+
+
+@pytest.mark.parametrize("most", [1, 2, 3, 100])
+def test_pieces_are_all_lines_in_order_and_end_with_records(most: int) -> None:
+    frames = [encode_frame(orjson.dumps(event(n)) for n in range(size)) for size in (2, 0, 3, 1)]
+    first, second = batch(b"bad", *frames, begin=10), batch(*frames, begin=3)
+    first.end, second.partition = 20, second.partition + 1
+    unpacked = unpack(first, second)
+    parts = [Slice(first, 1, 4), Slice(first, 4, 5), Slice(second, 0, 4)]
+    lines, sources, reached = list[bytes](), list[Any](), dict[int, int]()
+    for slices, piece in unpacked.pieces(parts, most):
+        places = [(each.batch, at) for each in slices for at in range(each.begin, each.end)]
+        assert {(id(held), at) for held, at in piece.sources} <= {(id(b), at) for b, at in places}
+        assert len(piece.lines) < most + 3
+        assert not piece.dead_letters
+        lines += piece.lines
+        sources += places
+        reached |= {each.batch.partition: each.reached for each in slices}
+    assert lines == unpacked.lines
+    assert sources == [(first, at) for at in range(1, 5)] + [(second, at) for at in range(4)]
+    assert reached == {first.partition: 20, second.partition: 7}
 
 
 def test_a_line_that_the_database_refuses_becomes_a_dead_letter() -> None:

@@ -13,7 +13,8 @@ from agents import sink
 from delivery.batches import store_batches
 from processing import records
 from processing.refusals import Slice
-from tests.simulation import faults
+from sinks.staging import TooManyToSearch
+from tests.simulation import databases, faults
 from tests.simulation.many import CHUNK, Tally, run_chunks
 from tests.simulation.run import run, schedule_of
 from tests.simulation.wiring import simulated
@@ -63,6 +64,23 @@ def test_where_much_is_refused_a_step_of_the_sink_is_stored_in_parts() -> None:
     with simulated(), letters, stored, patch.object(records, "RUN", 1):
         assert not any(run(schedule_of(seed)).wrong for seed in range(100))
     assert inside > 10
+
+
+def test_where_postgres_refuses_some_of_much_it_is_stored_in_pieces() -> None:
+    """Here it says so of all that is more than one row."""
+    real, refused = databases.Sink.store, set[bytes]()
+
+    async def store(self: databases.Sink, lines: Sequence[bytes], *rest: Any, **more: Any) -> int:
+        block = b"".join(lines)
+        if len(lines) > 1 and block not in refused:
+            refused.add(block)
+            raise TooManyToSearch
+        return await real(self, lines, *rest, **more)
+
+    piece, stored = patch.object(sink, "PIECE", 1), patch.object(databases.Sink, "store", store)
+    with simulated(), piece, stored:
+        assert not any(run(schedule_of(seed)).wrong for seed in range(100))
+    assert len(refused) > 100
 
 
 def test_every_kind_of_fault_is_drawn() -> None:

@@ -11,10 +11,11 @@ import psycopg
 import pytest
 
 from headstart.events import new_id
+from sinks import staging
 from sinks.connections import connect_postgres
 from sinks.episodes import EpisodeSink, encode_event, encode_events
 from sinks.queries import count_events, event_ids, events_of_workflow
-from sinks.staging import STAGED_AFTER, Refusal, Sink
+from sinks.staging import STAGED_AFTER, Refusal, Sink, TooManyToSearch
 
 pytestmark = pytest.mark.integration
 
@@ -172,8 +173,8 @@ def test_a_bad_row_is_named_and_the_other_99_are_stored(
 
 
 def test_many_bad_rows_in_a_large_batch_are_named_in_order(migrated: str, tenant: str) -> None:
-    events = [make_event(tenant, data={"query": "q" * 500}) for _ in range(3000)]
-    bad = [0, 1, 700, 1500, 2999]
+    events = [make_event(tenant, data={"query": "q" * 500}) for _ in range(1_500)]
+    bad = [0, 1, 350, 750, 1_499]
     for place, index in enumerate(bad):
         events[index].update({"id": "no uuid"} if place % 2 else {"event_type": "unheard_of"})
     refused: list[Refusal] = []
@@ -181,8 +182,20 @@ def test_many_bad_rows_in_a_large_batch_are_named_in_order(migrated: str, tenant
     async def keep(found: Sequence[Refusal]) -> None:
         refused.extend(found)
 
-    assert asyncio.run(store(migrated, events, {}, keep)) == 2995
+    assert asyncio.run(store(migrated, events, {}, keep)) == 1_495
     assert [refusal.position for refusal in refused] == bad
+
+
+def test_bad_rows_are_looked_for_in_no_more_than_can_be_searched(
+    migrated: str, tenant: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(staging, "MOST_SEARCHED", 4)
+    events = [make_event(tenant) for _ in range(5)]
+    assert asyncio.run(store(migrated, events, {0: 5})) == 5
+    events = [make_event(tenant, event_type="no such") for _ in range(5)]
+    with pytest.raises(TooManyToSearch, match="5 lines"):
+        asyncio.run(store(migrated, events, {0: 10}))
+    assert asyncio.run(next_offsets(migrated)) == {0: 5}
 
 
 def test_the_sink_goes_on_after_a_bad_batch(migrated: str, tenant: str) -> None:

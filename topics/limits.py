@@ -1,0 +1,19 @@
+"""What the records of one batch may be: a broker looks at the head of a batch, and at little else.
+
+It takes a batch up to 1 MiB as it is compressed. One with more in it than this, or with records
+that cannot be, is read as one record, the whole batch, which whoever reads it refuses.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+MOST_BYTES: Final = 64_000_000
+"""Of its records, unpacked."""
+MOST_RECORDS: Final = 200_000
+"""Each takes some three hundred bytes as an object."""
+MOST_HEADERS: Final = 500_000
+"""Of all its records together: each takes 64 bytes and a microsecond. A batch that is not
+compressed has no room for more."""
+LATEST_MS: Final = 253_402_300_799_999
+"""Unix ms: the end of the year 9999. A record without a time has -1."""
