@@ -109,8 +109,13 @@ class Health:
     def _write_over(self, report: bytes) -> None:
         """Put a report where the one before stands: on a full disk there is room for no other."""
         with suppress(OSError), self._file.open("r+b", buffering=0) as file:
-            file.write(report)
-            file.truncate()
+            before = file.read()
+            file.seek(0)
+            if file.write(report) < len(report):  # it has grown beyond what is the file's
+                file.seek(0)
+                file.write(before)
+                report = before
+            file.truncate(len(report))
 
     def metrics(self) -> bytes:
         """Return what the worker counts, in Prometheus's text format."""

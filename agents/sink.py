@@ -42,7 +42,8 @@ GATHER_BYTES, GATHER_MS = 262_144, 200
 LINGER_S: Final = 0.05
 """A batch is stored when it is full or this old: one transaction for many small fetches."""
 MOST_LETTERS: Final = 1_000
-"""So many dead letters end a batch: each takes a kilobyte, whatever was refused."""
+"""A batch ends with the run of records that brings so many dead letters: each takes a kilobyte,
+whatever was refused."""
 PIECE: Final = MOST_SEARCHED // 3
 """Lines stored together where Postgres refuses some of more: a record holds up to 1,000."""
 DRAIN_S: Final = 3.0

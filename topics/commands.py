@@ -170,7 +170,7 @@ class CommandState:
         return place
 
     def __contains__(self, key: bytes) -> bool:
-        return key in self._commands.get(place_of(key), {})
+        return any(key in at for at in self._commands.values())
 
     @property
     def commands(self) -> list[Command]:

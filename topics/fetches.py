@@ -12,7 +12,7 @@ from aiokafka.record.memory_records import MemoryRecords
 from aiokafka.record.util import decode_varint_py as decode_varint  # it keeps to the bounds
 
 from topics.decompression import TooLarge, decompressed
-from topics.limits import LATEST_MS, MOST_HEADERS, MOST_RECORDS
+from topics.limits import LARGEST_MS, MOST_HEADERS, MOST_RECORDS
 
 # Places in a record batch of format 2 (Kafka protocol guide, "Record Batch").
 _LENGTH_AT: Final = 8
@@ -23,6 +23,8 @@ _MAGIC_AT: Final = 16
 _MAGIC: Final = 2
 _COUNT_AT: Final = 57
 _HEADER: Final = 61
+_SIZES: Final = (OverflowError, MemoryError)
+"""What aiokafka raises over sizes near 2^63."""
 
 
 class ReadableRecords(MemoryRecords):  # type: ignore[misc]
@@ -54,7 +56,7 @@ class KeptRecords(ReadableRecords):
         return ReadableRecords(self.data[self.cursor :])
 
 
-class _Whole(NamedTuple):
+class WholeBatch(NamedTuple):
     """What stands for the records of a batch that cannot be read: all of it, as it is."""
 
     offset: int
@@ -92,18 +94,19 @@ class _Batch:
             return iter(_checked(_read(self._batch, data, begin, end), self._batch))
         except (CorruptRecordException, TooLarge):
             first, kind = self._batch.base_offset, self._batch.timestamp_type
-            at = max(-1, min(self._batch.max_timestamp, LATEST_MS))
-            return iter([_Whole(first, at, kind, None, data[begin:end])])
+            at = max(-LARGEST_MS, min(self._batch.max_timestamp, LARGEST_MS))
+            return iter([WholeBatch(first, at, kind, None, data[begin:end])])
 
 
 def _read(batch: Any, data: bytes, begin: int, end: int) -> list[Any]:
     """Return the records of a batch. Raises `TooLarge` and `CorruptRecordException`."""
     head, codec = data[begin : begin + _HEADER], data[begin + _CODEC_AT] & _CODEC
-    if int.from_bytes(head[_COUNT_AT:], "big") > MOST_RECORDS:
+    count = int.from_bytes(head[_COUNT_AT:], "big")
+    if count > MOST_RECORDS:
         raise TooLarge
     if codec:
         head, data = _plain(head), decompressed(codec, data[begin + _HEADER : end])
-        if len(data) > 2 * MOST_HEADERS and _headers_in(data) > MOST_HEADERS:
+        if len(data) > 2 * MOST_HEADERS and _headers_in(data, count) > MOST_HEADERS:
             raise TooLarge
         batch, begin, end = DefaultRecordBatch(head + data), 0, len(data)
     else:
@@ -111,10 +114,12 @@ def _read(batch: Any, data: bytes, begin: int, end: int) -> list[Any]:
     try:
         return [*batch]
     except UnicodeDecodeError:
-        named = _named(head, bytearray(data[begin:end]))
+        named = _named(head, bytearray(data[begin:end]), count)
+    except _SIZES as error:
+        raise CorruptRecordException("a size that cannot be") from error
     try:
         return [*named]
-    except UnicodeDecodeError as error:
+    except (UnicodeDecodeError, *_SIZES) as error:
         raise CorruptRecordException("headers that are not where they should be") from error
 
 
@@ -123,27 +128,25 @@ def _checked(records: list[Any], batch: Any) -> list[Any]:
     before, last = batch.base_offset - 1, batch.next_offset - 1
     for record in records:
         offset = record.offset
-        if not before < offset <= last or not -1 <= record.timestamp <= LATEST_MS:
+        if not before < offset <= last or abs(record.timestamp) > LARGEST_MS:
             raise CorruptRecordException(f"a record that says it is at {offset}")
         before = offset
     return records
 
 
-def _headers_in(records: bytes) -> int:
-    """Return how many headers there are. Raises `CorruptRecordException`."""
-    at = count = 0
+def _headers_in(records: bytes, count: int) -> int:
+    """Return how many headers so many records have. Raises `CorruptRecordException`."""
+    at = found = 0
     try:
-        while at < len(records):
+        for _record in range(count):
             length, at = decode_varint(records, at)
-            if length < 0:
-                raise IndexError("the record's own length")
             headers, _ = decode_varint(records, _behind_value(records, at))
-            if headers < 0:
-                raise IndexError("the number of headers")
-            count, at = count + headers, at + length
+            if length < 0 or headers < 0:
+                raise IndexError("the length, or the number of headers")
+            found, at = found + headers, at + length
     except (IndexError, ValueError) as error:
         raise CorruptRecordException("a record that is cut off") from error
-    return count
+    return found
 
 
 def _plain(head: bytes) -> bytes:
@@ -159,11 +162,11 @@ def header_name(name: bytes) -> str:
         return name.decode("ascii", "replace").replace("\ufffd", "?")
 
 
-def _named(head: bytes, records: bytearray) -> Any:
+def _named(head: bytes, records: bytearray, count: int) -> Any:
     """Return a batch with names of headers that are text."""
     at = 0
     try:
-        while at < len(records):
+        for _record in range(count):
             at = _name_headers(records, at)
     except (IndexError, ValueError) as error:
         raise CorruptRecordException("a record that is cut off") from error

@@ -15,5 +15,6 @@ MOST_RECORDS: Final = 200_000
 MOST_HEADERS: Final = 500_000
 """Of all its records together: each takes 64 bytes and a microsecond. A batch that is not
 compressed has no room for more."""
-LATEST_MS: Final = 253_402_300_799_999
-"""Unix ms: the end of the year 9999. A record without a time has -1."""
+LARGEST_MS: Final = 2**61
+"""Unix ms, and before 1970 as many: sums of two fit 64 bits. Clients that write nanoseconds are far
+below."""

@@ -13,7 +13,7 @@ from aiokafka.errors import CorruptRecordException
 
 from processing.machine_code import machine_code
 from processing.records import RecordBatch, record_bytes
-from topics.fetches import KeptRecords
+from topics.fetches import KeptRecords, WholeBatch
 
 MOST_BYTES: Final = 4_194_304
 """Records in one batch, and one Kafka batch more: all that a fetch brings where nothing is
@@ -106,7 +106,9 @@ def _append(batch: RecordBatch, records_of: Any, first: int) -> int:
         timestamps(record.timestamp)
         keys(record.key)
         values(value)
-        size += record_bytes(record.key, value, record.headers)
+        # What cannot be read takes as long as a fetch, however little it is.
+        whole = type(record) is WholeBatch
+        size += MOST_BYTES if whole else record_bytes(record.key, value, record.headers)
         if record.headers:
             batch.headers[offset] = record.headers
     return size

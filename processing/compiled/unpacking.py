@@ -16,7 +16,7 @@ import numpy as np
 from processing.compiled.checksum import crc32c
 from processing.compiled.text import inlined, kept
 from processing.records import RECORD_BYTES
-from topics.limits import LATEST_MS, MOST_HEADERS, MOST_RECORDS
+from topics.limits import LARGEST_MS, MOST_HEADERS, MOST_RECORDS
 
 ALL, FULL, TAKEN, COMPRESSED, OTHER = 0, 1, 2, 3, 4
 """Why it ended: nothing is left; there is enough; the section is taken; and what comes next."""
@@ -69,7 +69,7 @@ def read_records(
     """
     taken, taken_bytes = state[RECORDS], state[BYTES]
     before, with_headers = -1, 0
-    if appended < 0 and not -1 <= time <= LATEST_MS:
+    if appended < 0 and not -LARGEST_MS <= time <= LARGEST_MS:
         return False
     for _record in range(count):
         length, at = varint(data, at, end)
@@ -85,7 +85,7 @@ def read_records(
         if at < 0 or delta <= before or delta > last:
             return False
         before = delta
-        if appended < 0 and not -1 - time <= later <= LATEST_MS - time:
+        if appended < 0 and not -LARGEST_MS - time <= later <= LARGEST_MS - time:
             return False
         key, key_at = varint(data, at, stop)
         if key_at < 0 or key > stop - key_at:
@@ -179,7 +179,7 @@ def unpack(
         appended, last_delta = -1, number(data, at + _LAST_DELTA, 4)
         if attributes & _LOG_APPEND:
             appended = number(data, at + _MOST_TIME, 8)
-            if not 0 <= appended <= LATEST_MS:
+            if not 0 <= appended <= LARGEST_MS:
                 return OTHER
         if not read_records(
             data, begin, last, base, last_delta, time, appended, count, first, state, columns

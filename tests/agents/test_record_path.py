@@ -7,6 +7,7 @@ import functools
 import struct
 from collections.abc import Callable, Iterator
 from typing import Any
+from unittest.mock import Mock
 
 import cramjam
 import pytest
@@ -19,7 +20,6 @@ from aiokafka.consumer.fetcher import (
 from aiokafka.consumer.subscription_state import Assignment
 from aiokafka.errors import CorruptRecordException
 from aiokafka.record.util import calc_crc32c
-from aiokafka.record.util import encode_varint as write_varint
 from aiokafka.structs import TopicPartition
 from hypothesis import event, example, given, settings
 from hypothesis import strategies as st
@@ -46,15 +46,18 @@ from tests.agents.record_batches import (
 from topics import decompression, fetches
 from topics.decompression import decompressed
 from topics.fetches import KeptRecords
-from topics.limits import LATEST_MS, MOST_HEADERS, MOST_RECORDS
+from topics.limits import LARGEST_MS, MOST_HEADERS, MOST_RECORDS
 
 TP = TopicPartition("source", 3)
 
 
 def encode_varint(value: int) -> bytes:
-    buffer = bytearray()
-    write_varint(value, buffer.append)
-    return bytes(buffer)
+    """Return a zigzag varint; aiokafka's own writes none of 64 bits."""
+    left, encoded = value << 1 if value >= 0 else -value * 2 - 1, bytearray()
+    while left >= 0x80:
+        encoded.append(left & 0x7F | 0x80)
+        left >>= 7
+    return bytes((*encoded, left))
 
 
 @pytest.fixture(scope="module", params=["python", "compiled"], autouse=True)
@@ -316,21 +319,21 @@ def test_a_record_is_not_believed_an_offset_that_is_none_of_its_batch(
 
 
 @pytest.mark.parametrize("codec", [0, 4])
-@pytest.mark.parametrize("times", [(9, -2), (9, LATEST_MS + 1), (9, 2**62), (-(2**62), 9)])
+@pytest.mark.parametrize("times", [(9, LARGEST_MS + 1), (9, 2**62), (-(2**62), 9)])
 @in_loop
-def test_a_record_has_a_time_that_there_is(codec: int, times: tuple[int, ...]) -> None:
+def test_a_record_has_a_time_that_fits_64_bits(codec: int, times: tuple[int, ...]) -> None:
     records = tuple((delta, at, b"k", b"v") for delta, at in enumerate(times))
     log = around(Batch(records, 1, 0, codec=codec))
     one_record_of(log)
-    assert -1 <= ours(log, 0, READ_UNCOMMITTED)[0][1][1] <= LATEST_MS
+    assert abs(ours(log, 0, READ_UNCOMMITTED)[0][1][1]) <= LARGEST_MS
 
 
 @pytest.mark.parametrize("codec", [0, 4])
 @in_loop
-def test_a_record_may_have_no_time_and_the_last_one_there_is(codec: int) -> None:
-    odd = Batch(((0, LATEST_MS, b"k", b"v"), (1, -1, b"k", b"w")), 1, 0, codec=codec)
+def test_a_record_may_have_no_time_or_one_in_nanoseconds(codec: int) -> None:
+    odd = Batch(((0, LARGEST_MS, b"k", b"v"), (1, -1, b"k", b"w")), 1, 0, codec=codec)
     seen = ours(around(odd), 0, READ_UNCOMMITTED)
-    assert [record[1] for record in seen[0]] == [1_000, LATEST_MS, -1, 1_000]
+    assert [record[1] for record in seen[0]] == [1_000, LARGEST_MS, -1, 1_000]
 
 
 @in_loop
@@ -359,6 +362,55 @@ def test_headers_that_are_none_stop_nothing(codec: int) -> None:
         return with_section(raw, packed, codec)
 
     one_record_of(around(odd, cut))
+
+
+@pytest.mark.parametrize("key", [b"", b"k" * 5_000])
+@pytest.mark.parametrize("size", [2**63 - 1, 2**63 - 101, 2**63 - 4_000, 2**62, -2])
+@pytest.mark.parametrize("where", ["key", "value", "name", "said"])
+@in_loop
+def test_a_size_that_cannot_be_stops_nothing(key: bytes, size: int, where: str) -> None:
+    parts = {"key": key, "value": b"v", "name": b"n", "said": b"s"}
+    body = b"\0\0\0"
+    for name, held in parts.items():
+        if name == "name":
+            body += encode_varint(1)
+        body += encode_varint(size if name == where else len(held)) + held
+    section = encode_varint(len(body)) + body
+    log = around(data(0), lambda raw: with_section(raw, section))
+    if size < 0 and where != "name":  # none of it
+        assert ours(log, 0, READ_UNCOMMITTED)[1:] == (log.end, False)
+    else:
+        one_record_of(log)
+
+
+@in_loop
+def test_many_headers_are_not_looked_for_where_no_record_is() -> None:
+    body = b"\0\0\0\1" + encode_varint(3_000_000) + b"\0" * 3_000_000 + b"\0"
+    section = bytes(cramjam.zstd.compress(encode_varint(20) + body))
+    log = around(data(0), lambda raw: with_section(raw, section, 4))
+    with pytest.MonkeyPatch.context() as patching:
+        looked = Mock(side_effect=fetches.decode_varint)
+        patching.setattr(fetches, "decode_varint", looked)
+        one_record_of(log)
+    assert 0 < looked.call_count < 100
+
+
+@in_loop
+def test_what_cannot_be_read_is_a_step_of_its_own() -> None:
+    """However little it is: it takes as long as a fetch to see."""
+    odd = data(0, 1, codec=4)
+    log = write([data(0), odd, odd, odd, data(0)], 0)
+    for place in (1, 2, 3):
+        base, end, raw = log.batches[place]
+        log.batches[place] = base, end, with_section(raw, b"nothing", 4)
+    fetched, _assignment = result(log, 0, READ_UNCOMMITTED)
+    steps = list[int]()
+    while fetched.has_more():
+        batch = drain(fetched)
+        assert batch is not None
+        steps.append(len(batch))
+    assert sum(steps) == 5
+    assert len(steps) >= 4
 
 
 @pytest.mark.parametrize("codec", [0, 1, 4])
