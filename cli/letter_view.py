@@ -72,5 +72,8 @@ def page(letter: Letter, handling: Handling | None) -> list[tuple[str, str]]:
 
 
 def moment(at_ms: int) -> str:
-    """Return a Unix time in ms as text, UTC."""
-    return datetime.fromtimestamp(at_ms / 1000, UTC).isoformat("T", "milliseconds")
+    """Return a Unix time in ms as text, UTC; one beyond any calendar as the number that it is."""
+    try:
+        return datetime.fromtimestamp(at_ms / 1000, UTC).isoformat("T", "milliseconds")
+    except (ValueError, OverflowError, OSError):
+        return str(at_ms)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -54,6 +55,12 @@ def test_a_row_is_one_line() -> None:
     assert (found["at"], found["source"]) == ("0:7", "headstart.events:3:41[2]")
     assert found["refused"] == "1970-01-01T00:00:01.000+00:00"
     assert found["group"] == "episodes"
+
+
+@pytest.mark.parametrize("at", [1_760_000_000_000_000_000, -(2**61)])
+def test_a_time_beyond_any_calendar_is_the_number_that_it_is(at: int) -> None:
+    """Of a client that writes nanoseconds."""
+    assert dict(page(replace(letter(), refused_at=at), None))["refused_at"] == str(at)
 
 
 def test_a_page_leaves_out_what_is_not_there() -> None:
