@@ -13,7 +13,8 @@ from aiokafka.errors import CorruptRecordException
 
 from processing.machine_code import machine_code
 from processing.records import RecordBatch, record_bytes
-from topics.fetches import KeptRecords, WholeBatch
+from topics.batches import WholeBatch
+from topics.fetches import KeptRecords
 
 MOST_BYTES: Final = 4_194_304
 """Records in one batch, and one Kafka batch more: all that a fetch brings where nothing is

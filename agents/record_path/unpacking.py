@@ -10,8 +10,9 @@ from aiokafka.record.util import decode_varint
 
 from processing.packed import WORD, Packed, PackedBatch, words_in
 from processing.records import Headers
+from topics.batches import header_name
 from topics.decompression import TooLarge, decompressed
-from topics.fetches import KeptRecords, header_name
+from topics.fetches import KeptRecords
 
 MOST_RECORD: Final = 2_000
 """Bytes of a record, on average, up to which the last of a fetch need not be scanned."""

@@ -43,7 +43,8 @@ from tests.agents.record_batches import (
     with_section,
     write,
 )
-from topics import decompression, fetches
+from topics import batches as batches_module
+from topics import decompression
 from topics.decompression import decompressed
 from topics.fetches import KeptRecords
 from topics.limits import LARGEST_MS, MOST_HEADERS, MOST_RECORDS
@@ -389,8 +390,8 @@ def test_many_headers_are_not_looked_for_where_no_record_is() -> None:
     section = bytes(cramjam.zstd.compress(encode_varint(20) + body))
     log = around(data(0), lambda raw: with_section(raw, section, 4))
     with pytest.MonkeyPatch.context() as patching:
-        looked = Mock(side_effect=fetches.decode_varint)
-        patching.setattr(fetches, "decode_varint", looked)
+        looked = Mock(side_effect=batches_module.decode_varint)
+        patching.setattr(batches_module, "decode_varint", looked)
         one_record_of(log)
     assert 0 < looked.call_count < 100
 
@@ -423,11 +424,11 @@ def test_a_batch_of_too_many_is_one_record(unpacking: str, codec: int, limit: st
     if limit == "MOST_HEADERS" and not codec:
         return
     with pytest.MonkeyPatch.context() as patching:
-        patching.setattr(fetches, limit, 39 if limit == "MOST_RECORDS" else 359)
+        patching.setattr(batches_module, limit, 39 if limit == "MOST_RECORDS" else 359)
         if unpacking == "compiled":  # its limits are compiled
             patching.setattr(drain_module, "LEAST_BYTES", 1 << 30)
         one_record_of(log)
-        patching.setattr(fetches, limit, 40 if limit == "MOST_RECORDS" else 360)
+        patching.setattr(batches_module, limit, 40 if limit == "MOST_RECORDS" else 360)
         assert len(ours(log, 0, READ_UNCOMMITTED)[0]) == 42
 
 

@@ -1,0 +1,169 @@
+"""Record batches read whatever a stranger wrote: their records, or else one, the whole batch."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any, Final, NamedTuple
+
+from aiokafka.errors import CorruptRecordException
+from aiokafka.record.default_records import DefaultRecordBatch
+from aiokafka.record.util import decode_varint_py as decode_varint  # it keeps to the bounds
+
+from topics.decompression import TooLarge, decompressed
+from topics.limits import LARGEST_MS, MOST_HEADERS, MOST_RECORDS
+
+# Places in a record batch of format 2 (Kafka protocol guide, "Record Batch").
+_CODEC_AT: Final = 22
+_CODEC: Final = 0x07
+_MAGIC_AT: Final = 16
+_MAGIC: Final = 2
+_COUNT_AT: Final = 57
+_HEADER: Final = 61
+_SIZES: Final = (OverflowError, MemoryError)
+"""What aiokafka raises over sizes near 2^63."""
+
+
+class WholeBatch(NamedTuple):
+    """What stands for the records of a batch that cannot be read: all of it, as it is."""
+
+    offset: int
+    timestamp: int
+    timestamp_type: int
+    key: bytes | None
+    value: bytes | None
+    headers: Sequence[tuple[str, bytes | None]] = ()
+    checksum: None = None
+
+
+class ReadableBatch:
+    """A batch of aiokafka's, whose records are as they should be, or else one: the whole batch.
+
+    aiokafka unpacks whatever it may become, cannot read headers whose names are no text, and
+    believes each record its offset. No broker refuses those, and each fetch would end at them, or
+    go on where there is nothing. What was damaged on its way has another checksum, which whoever
+    reads has compared.
+    """
+
+    def __init__(self, batch: Any, data: bytes, begin: int, end: int) -> None:
+        self._batch, self._where = batch, (data, begin, end)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._batch, name)
+
+    def __next__(self) -> Any:
+        return next(self._batch)
+
+    def __iter__(self) -> Iterator[Any]:
+        data, begin, end = self._where
+        if data[begin + _MAGIC_AT] != _MAGIC:
+            return iter(self._batch)
+        try:
+            return iter(_checked(_read(self._batch, data, begin, end), self._batch))
+        except (CorruptRecordException, TooLarge):
+            first, kind = self._batch.base_offset, self._batch.timestamp_type
+            at = max(-LARGEST_MS, min(self._batch.max_timestamp, LARGEST_MS))
+            return iter([WholeBatch(first, at, kind, None, data[begin:end])])
+
+
+def _read(batch: Any, data: bytes, begin: int, end: int) -> list[Any]:
+    """Return the records of a batch. Raises `TooLarge` and `CorruptRecordException`."""
+    head, codec = data[begin : begin + _HEADER], data[begin + _CODEC_AT] & _CODEC
+    count = int.from_bytes(head[_COUNT_AT:], "big")
+    if count > MOST_RECORDS:
+        raise TooLarge
+    if codec:
+        head, data = _plain(head), decompressed(codec, data[begin + _HEADER : end])
+        if len(data) > 2 * MOST_HEADERS and _headers_in(data, count) > MOST_HEADERS:
+            raise TooLarge
+        batch, begin, end = DefaultRecordBatch(head + data), 0, len(data)
+    else:
+        begin += _HEADER
+    try:
+        return [*batch]
+    except UnicodeDecodeError:
+        named = _named(head, bytearray(data[begin:end]), count)
+    except _SIZES as error:
+        raise CorruptRecordException("a size that cannot be") from error
+    try:
+        return [*named]
+    except (UnicodeDecodeError, *_SIZES) as error:
+        raise CorruptRecordException("headers that are not where they should be") from error
+
+
+def _checked(records: list[Any], batch: Any) -> list[Any]:
+    """Return records in the order of their offsets. Raises `CorruptRecordException`."""
+    before, last = batch.base_offset - 1, batch.next_offset - 1
+    for record in records:
+        offset = record.offset
+        if not before < offset <= last or abs(record.timestamp) > LARGEST_MS:
+            raise CorruptRecordException(f"a record that says it is at {offset}")
+        before = offset
+    return records
+
+
+def _headers_in(records: bytes, count: int) -> int:
+    """Return how many headers so many records have. Raises `CorruptRecordException`."""
+    at = found = 0
+    try:
+        for _record in range(count):
+            length, at = decode_varint(records, at)
+            headers, _ = decode_varint(records, _behind_value(records, at))
+            if length < 0 or headers < 0:
+                raise IndexError("the length, or the number of headers")
+            found, at = found + headers, at + length
+    except (IndexError, ValueError) as error:
+        raise CorruptRecordException("a record that is cut off") from error
+    return found
+
+
+def _plain(head: bytes) -> bytes:
+    """Return the head of a batch whose records are not compressed any more."""
+    return b"%s%c%s" % (head[:_CODEC_AT], head[_CODEC_AT] & ~_CODEC, head[_CODEC_AT + 1 :])
+
+
+def header_name(name: bytes) -> str:
+    """Return the name of a header; of one that is no UTF-8 what is not ASCII is `?`."""
+    try:
+        return name.decode()
+    except UnicodeDecodeError:
+        return name.decode("ascii", "replace").replace("\ufffd", "?")
+
+
+def _named(head: bytes, records: bytearray, count: int) -> Any:
+    """Return a batch with names of headers that are text."""
+    at = 0
+    try:
+        for _record in range(count):
+            at = _name_headers(records, at)
+    except (IndexError, ValueError) as error:
+        raise CorruptRecordException("a record that is cut off") from error
+    return DefaultRecordBatch(head + bytes(records))
+
+
+def _name_headers(records: bytearray, at: int) -> int:
+    """Make the names of one record's headers text; return where it ends."""
+    length, at = decode_varint(records, at)
+    end = at + length
+    if length < 0 or end > len(records):
+        raise IndexError("the record's own length")
+    count, at = decode_varint(records, _behind_value(records, at))
+    for _header in range(count):
+        size, at = decode_varint(records, at)
+        if size < 0 or at + size > end:
+            raise IndexError("a header's length")
+        records[at : at + size] = header_name(bytes(records[at : at + size])).encode()
+        size, at = decode_varint(records, at + size)
+        at += max(size, 0)
+    return int(end)
+
+
+def _behind_value(records: bytes | bytearray, at: int) -> int:
+    """Return where the value of the record ends whose attributes are at `at`."""
+    if records[at] >= 0x80:  # aiokafka takes it for a number of several bytes
+        raise ValueError("attributes")
+    _time, at = decode_varint(records, at + 1)
+    _offset, at = decode_varint(records, at)
+    for _part in range(2):  # key and value
+        size, at = decode_varint(records, at)
+        at += max(size, 0)
+    return int(at)
