@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import base64
-from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from cli.output import printable
+from cli.times import iso_moment
 
 if TYPE_CHECKING:
     from topics.letter_log import Handling
@@ -51,7 +51,7 @@ def row(letter: Letter, handling: Handling | None) -> dict[str, str]:
     reason = " ".join(printable(letter.reason).split())
     return {
         "at": letter.at,
-        "refused": moment(letter.refused_at),
+        "refused": iso_moment(letter.refused_at),
         "group": printable((letter.group or "").removeprefix("headstart-")),
         "source": f"{printable(source.topic)}:{source.partition}:{source.offset}{place}"
         if source
@@ -65,15 +65,7 @@ def page(letter: Letter, handling: Handling | None) -> list[tuple[str, str]]:
     """Return for people what is there of a dead letter but its bytes, moments in UTC."""
     moments = ("refused_at", "timestamp", "handled_at")
     return [
-        (name, moment(value) if name in moments else printable(str(value)))
+        (name, iso_moment(value) if name in moments else printable(str(value)))
         for name, value in fields(letter, handling).items()
         if value is not None
     ]
-
-
-def moment(at_ms: int) -> str:
-    """Return a Unix time in ms as text, UTC; one beyond any calendar as the number that it is."""
-    try:
-        return datetime.fromtimestamp(at_ms / 1000, UTC).isoformat("T", "milliseconds")
-    except (ValueError, OverflowError, OSError):
-        return str(at_ms)

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from datetime import UTC, datetime
 from typing import Annotated, Any
 
 import typer
 
 from cli.options import Data, Json, Limit, Postgres, Since, Tenant
 from cli.output import show_json, show_table
-from cli.times import since_ms
+from cli.times import iso_moment, since_ms
 
 app = typer.Typer(help="The episodic memory.", no_args_is_help=True)
 
@@ -52,6 +51,6 @@ def query(
     columns = ("timestamp", "event_type", "task_id", "tool_id", "confidence", "success")
     rows = []
     for event in events:
-        at = datetime.fromtimestamp(event["timestamp"] / 1000, UTC).isoformat("T", "milliseconds")
+        at = iso_moment(event["timestamp"])
         rows.append([at, *(event.get(column) for column in columns[1:])])
     show_table(columns, rows)

@@ -48,6 +48,12 @@ def moment_ms(text: str) -> int:
 
 def shown_moment(at: int | None) -> str | None:
     """Return Unix ms as ISO 8601, UTC."""
-    if at is None:
-        return None
-    return datetime.fromtimestamp(at / 1000, UTC).isoformat("T", "seconds")
+    return None if at is None else iso_moment(at, "seconds")
+
+
+def iso_moment(at: int, precision: str = "milliseconds") -> str:
+    """Return Unix ms as ISO 8601, UTC; a moment beyond any calendar as the number that it is."""
+    try:
+        return datetime.fromtimestamp(at / 1000, UTC).isoformat("T", precision)
+    except (ValueError, OverflowError, OSError):
+        return str(at)

@@ -84,8 +84,8 @@ class Unpacked:
         yield slices, self._piece(begun, end)
 
     def _piece(self, begin: int, end: int) -> Unpacked:
-        each = self.lines, self.records, self.sources
-        return Unpacked(*(of_lines[begin:end] for of_lines in each))  # type: ignore[arg-type]
+        lines, records = self.lines[begin:end], self.records[begin:end]
+        return Unpacked(lines, records, self.sources[begin:end])
 
     def refuse(self, index: int, reason: str, group: str) -> DeadLetter:
         """Return the dead letter of a line that the database would not take."""

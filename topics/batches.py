@@ -19,8 +19,13 @@ _MAGIC_AT: Final = 16
 _MAGIC: Final = 2
 _COUNT_AT: Final = 57
 _HEADER: Final = 61
-_SIZES: Final = (OverflowError, MemoryError)
-"""What aiokafka raises over sizes near 2^63."""
+_UNREADABLE: Final = (
+    CorruptRecordException,
+    ValueError,  # `TooLarge`, names that are no text, and a number that is none
+    IndexError,
+    OverflowError,  # this and the next aiokafka raises over sizes near 2^63
+    MemoryError,
+)
 
 
 class WholeBatch(NamedTuple):
@@ -59,14 +64,14 @@ class ReadableBatch:
             return iter(self._batch)
         try:
             return iter(_checked(_read(self._batch, data, begin, end), self._batch))
-        except (CorruptRecordException, TooLarge):
+        except _UNREADABLE:
             first, kind = self._batch.base_offset, self._batch.timestamp_type
             at = max(-LARGEST_MS, min(self._batch.max_timestamp, LARGEST_MS))
             return iter([WholeBatch(first, at, kind, None, data[begin:end])])
 
 
 def _read(batch: Any, data: bytes, begin: int, end: int) -> list[Any]:
-    """Return the records of a batch. Raises `TooLarge` and `CorruptRecordException`."""
+    """Return the records of a batch. Raises what is `_UNREADABLE`."""
     head, codec = data[begin : begin + _HEADER], data[begin + _CODEC_AT] & _CODEC
     count = int.from_bytes(head[_COUNT_AT:], "big")
     if count > MOST_RECORDS:
@@ -81,38 +86,26 @@ def _read(batch: Any, data: bytes, begin: int, end: int) -> list[Any]:
     try:
         return [*batch]
     except UnicodeDecodeError:
-        named = _named(head, bytearray(data[begin:end]), count)
-    except _SIZES as error:
-        raise CorruptRecordException("a size that cannot be") from error
-    try:
-        return [*named]
-    except (UnicodeDecodeError, *_SIZES) as error:
-        raise CorruptRecordException("headers that are not where they should be") from error
+        return [*_named(head, bytearray(data[begin:end]), count)]
 
 
 def _checked(records: list[Any], batch: Any) -> list[Any]:
-    """Return records in the order of their offsets. Raises `CorruptRecordException`."""
+    """Return records in the order of their offsets. Raises `ValueError`."""
     before, last = batch.base_offset - 1, batch.next_offset - 1
     for record in records:
         offset = record.offset
         if not before < offset <= last or abs(record.timestamp) > LARGEST_MS:
-            raise CorruptRecordException(f"a record that says it is at {offset}")
+            raise ValueError(f"a record that says it is at {offset}")
         before = offset
     return records
 
 
 def _headers_in(records: bytes, count: int) -> int:
-    """Return how many headers so many records have. Raises `CorruptRecordException`."""
+    """Return how many headers so many records have. Raises `IndexError` and `ValueError`."""
     at = found = 0
-    try:
-        for _record in range(count):
-            length, at = decode_varint(records, at)
-            headers, _ = decode_varint(records, _behind_value(records, at))
-            if length < 0 or headers < 0:
-                raise IndexError("the length, or the number of headers")
-            found, at = found + headers, at + length
-    except (IndexError, ValueError) as error:
-        raise CorruptRecordException("a record that is cut off") from error
+    for _record in range(count):
+        at, headers, _ = _outline(records, at)
+        found += headers
     return found
 
 
@@ -130,23 +123,16 @@ def header_name(name: bytes) -> str:
 
 
 def _named(head: bytes, records: bytearray, count: int) -> Any:
-    """Return a batch with names of headers that are text."""
+    """Return a batch with names of headers that are text. Raises `IndexError` and `ValueError`."""
     at = 0
-    try:
-        for _record in range(count):
-            at = _name_headers(records, at)
-    except (IndexError, ValueError) as error:
-        raise CorruptRecordException("a record that is cut off") from error
+    for _record in range(count):
+        at = _name_headers(records, at)
     return DefaultRecordBatch(head + bytes(records))
 
 
 def _name_headers(records: bytearray, at: int) -> int:
     """Make the names of one record's headers text; return where it ends."""
-    length, at = decode_varint(records, at)
-    end = at + length
-    if length < 0 or end > len(records):
-        raise IndexError("the record's own length")
-    count, at = decode_varint(records, _behind_value(records, at))
+    end, count, at = _outline(records, at)
     for _header in range(count):
         size, at = decode_varint(records, at)
         if size < 0 or at + size > end:
@@ -154,11 +140,15 @@ def _name_headers(records: bytearray, at: int) -> int:
         records[at : at + size] = header_name(bytes(records[at : at + size])).encode()
         size, at = decode_varint(records, at + size)
         at += max(size, 0)
-    return int(end)
+    return end
 
 
-def _behind_value(records: bytes | bytearray, at: int) -> int:
-    """Return where the value of the record ends whose attributes are at `at`."""
+def _outline(records: bytes | bytearray, at: int) -> tuple[int, int, int]:
+    """Return where the record at `at` ends, how many headers it has, and where they begin."""
+    length, at = decode_varint(records, at)
+    end = at + length
+    if length < 0 or end > len(records):
+        raise IndexError("the record's own length")
     if records[at] >= 0x80:  # aiokafka takes it for a number of several bytes
         raise ValueError("attributes")
     _time, at = decode_varint(records, at + 1)
@@ -166,4 +156,7 @@ def _behind_value(records: bytes | bytearray, at: int) -> int:
     for _part in range(2):  # key and value
         size, at = decode_varint(records, at)
         at += max(size, 0)
-    return int(at)
+    headers, at = decode_varint(records, at)
+    if headers < 0:
+        raise IndexError("the number of headers")
+    return end, headers, at

@@ -88,13 +88,13 @@ def _record_by_record(source: Any, batch: RecordBatch, most_bytes: int) -> bool:
         if _aborted(source, records_of) or records_of.is_control_batch:
             source.next_fetch_offset = records_of.next_offset
             continue
-        size += _append(batch, records_of, source.next_fetch_offset)
+        size += _append(batch, records_of, source.next_fetch_offset, most_bytes)
         # Also past the records that compaction took from the end of the batch.
         source.next_fetch_offset = records_of.next_offset
     return False
 
 
-def _append(batch: RecordBatch, records_of: Any, first: int) -> int:
+def _append(batch: RecordBatch, records_of: Any, first: int, most_bytes: int) -> int:
     """Append records from offset `first` on, where a fetch may begin; return their bytes."""
     offsets, timestamps = batch.offsets.append, batch.timestamps.append
     keys, values = batch.keys.append, batch.values.append
@@ -109,7 +109,7 @@ def _append(batch: RecordBatch, records_of: Any, first: int) -> int:
         values(value)
         # What cannot be read takes as long as a fetch, however little it is.
         whole = type(record) is WholeBatch
-        size += MOST_BYTES if whole else record_bytes(record.key, value, record.headers)
+        size += most_bytes if whole else record_bytes(record.key, value, record.headers)
         if record.headers:
             batch.headers[offset] = record.headers
     return size

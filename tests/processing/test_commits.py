@@ -15,7 +15,7 @@ from processing import decode as decode_module
 from processing import partition as partition_module
 from processing.cutting import ROW_EXTRA
 from processing.endings import ENDING_BYTES
-from processing.partition import Partition
+from processing.partition import Commit, Partition
 from processing.placement import owner
 from processing.residence import HOUR_MS
 from processing.rows import (
@@ -50,6 +50,11 @@ from tests.processing.building import (
     store,
 )
 from topics.catalogue import CHANGELOG
+
+
+def row_bytes_of(commit: Commit) -> int:
+    """Return how much of a record batch a commit takes."""
+    return sum(len(key) + len(row) + ROW_EXTRA for key, row in commit.rows)
 
 
 def test_what_was_applied_before_is_skipped() -> None:
@@ -162,7 +167,7 @@ def test_however_much_ends_at_once_it_fits_one_record_batch(silence: int) -> Non
     while position < len(batch):
         position = partition.apply(batch, position)
         commit = partition.commit()
-        sizes.append(sum(len(key) + len(row) + ROW_EXTRA for key, row in commit.rows))
+        sizes.append(row_bytes_of(commit))
         store(table, commit)
     assert max(sizes) < CHANGELOG.max_record_bytes - 65_536
     assert counts(table).unresolved == many
@@ -200,7 +205,7 @@ def test_what_a_legal_frame_makes_has_room_behind_a_full_commit_and_with_what_en
     partition.apply(batch)
     commit = partition.commit()
     assert len(commit.rows) > 4 * len(made)
-    size = sum(len(key) + len(row) + ROW_EXTRA for key, row in commit.rows)
+    size = row_bytes_of(commit)
     assert size + partition_module.COMMIT_BYTES + ENDING_BYTES < CHANGELOG.max_record_bytes - 65_536
 
 
@@ -214,7 +219,7 @@ def test_a_commit_is_cut_ahead_of_a_record_that_may_not_fit(
 
     def deliver() -> None:
         commit = partition.commit()
-        sizes.append(sum(len(key) + len(row) + ROW_EXTRA for key, row in commit.rows))
+        sizes.append(row_bytes_of(commit))
         store(table, commit)
 
     frames: list[Any] = [wide_frame(n, 40) for n in range(16)]
