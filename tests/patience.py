@@ -10,6 +10,8 @@ from contextlib import contextmanager
 from typing import Any, Final
 
 PATIENCE_S: Final = 240.0
+STALLED: Final = 70
+"""The exit code of a worker that got no CPU for a session, whom whoever supervises starts again."""
 
 
 def until(condition: Callable[[], Any], seconds: float = PATIENCE_S, pause_s: float = 0.05) -> None:

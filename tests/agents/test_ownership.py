@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from faust.types import TP
 
-from agents import pacing
+from agents import gathering, pacing
 from agents.metrics import Counts
 from agents.ownership import Ownership
 from agents.publishing import Publishing
@@ -145,8 +145,12 @@ def test_a_commit_takes_in_more_of_a_backlog() -> None:
     assert len(commit.thresholds) == len(whole.thresholds)
 
 
-def test_what_comes_by_and_by_is_published_at_once_and_its_rows_follow() -> None:
+def test_what_comes_by_and_by_is_published_at_once_and_its_rows_follow(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     published: list[Threshold] = []
+    monkeypatch.setattr(gathering, "LONGEST_S", 2.0)  # on a busy machine .25 s are soon over
+    monkeypatch.setattr(gathering, "MORE_S", 2.0)
 
     async def steps(owned: Ownership, commits: list[Commit]) -> None:
         for begin in range(3):

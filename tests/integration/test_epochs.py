@@ -75,7 +75,6 @@ def check(
                 stored.ids() == sorted(event["id"] for event in lives.emitted)
                 and stored.counted(*TYPES) == counts(lives.emitted)
             ),
-            30,
         )
         served = {value["epoch"] for value in stored.served(*TYPES).values()}
         assert served == {lives.epochs[-1]}
@@ -113,7 +112,7 @@ def test_stop_and_start_kill_and_start(
     check(at)
     children = running.descendants()
     assert running.end(signal.SIGTERM) == 0
-    wait_gone(children, 0)
+    wait_gone(children)
 
     forgets = broker == "embedded"
     assert sorted(lives.epochs) == lives.epochs

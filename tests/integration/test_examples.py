@@ -34,6 +34,8 @@ RUN = (
     "verify",
 )
 """Those whose examples need no address but the system's, in this order."""
+LOOKS = {"status", "doctor"}
+"""Those that say how things are at the moment: a service that answers late is away for a while."""
 ONLY_FIRST = {"status", "verify", "thresholds export"}
 FOLLOWED_BY = {"config set threshold": "config unset threshold --workflow-type refund"}
 
@@ -51,6 +53,12 @@ def known(
     assert system.drain(PATIENCE_S)
 
 
+def until_well(system: System, headstart: Any) -> None:
+    """Wait until all workers are ready and get answers from what they need."""
+    looked = lambda: headstart("status", "--data", system.data).returncode == 0  # noqa: E731
+    until(lambda: system.check() or looked())
+
+
 def test_they_do_what_they_say(system: System, headstart: Any, known: None) -> None:
     found = commands()
     for name in RUN:
@@ -61,13 +69,16 @@ def test_they_do_what_they_say(system: System, headstart: Any, known: None) -> N
         for words in lines:
             given = [word for word in words if word not in {"--kafka", "broker:9092"}]
             ended = headstart(*given, "--data", system.data)
+            if name in LOOKS and ended.returncode == 1:
+                until_well(system, headstart)
+                ended = headstart(*given, "--data", system.data)
             assert ended.returncode == 0, (given, ended.stdout, ended.stderr)
             assert "Traceback" not in ended.stderr
             assert ended.stdout or ended.stderr, given
 
 
 def test_top_sees_the_workers(system: System, headstart: Any, known: None) -> None:
-    until(lambda: system.check() or system.supervisor.ready)  # type: ignore[union-attr]
+    until_well(system, headstart)
     ended = headstart("top", "--looks", "1", "--data", system.data)
     assert (ended.returncode, ended.stderr) == (0, "")
     assert ended.stdout.startswith("HEALTHY  ")

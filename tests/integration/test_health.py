@@ -89,7 +89,7 @@ class Workers:
         """Status and body; (0, {}) where nothing answers."""
         url = f"http://127.0.0.1:{self._ports[worker]}/{path}"
         try:
-            with urllib.request.urlopen(url, timeout=5) as answer:
+            with urllib.request.urlopen(url, timeout=PATIENCE_S) as answer:
                 return answer.status, json.loads(answer.read())
         except urllib.error.HTTPError as error:
             with error:
@@ -100,7 +100,7 @@ class Workers:
     def metrics(self, worker: str) -> dict[str, float]:
         """What a worker counts, by name and labels."""
         url = f"http://127.0.0.1:{self._ports[worker]}/metrics"
-        with urllib.request.urlopen(url, timeout=5) as answer:
+        with urllib.request.urlopen(url, timeout=PATIENCE_S) as answer:
             families = text_string_to_metric_families(answer.read().decode())
             return {f"{each.name}{''.join(each.labels.values())}": each.value
                     for family in families for each in family.samples}  # fmt: skip

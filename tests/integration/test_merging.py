@@ -60,9 +60,11 @@ def default_in(record: Any) -> Default | None:
     return control if isinstance(control, Default) else None
 
 
-def kill_in_mid_merge(logs: Path, tenant: str, pid: int) -> None:
-    """Kill a threshold worker the moment that it says to have sent one of a tenant's defaults."""
-    begin = {path: path.stat().st_size for path in logs.glob("thresholds-*.log")}
+def kill_in_mid_merge(begin: Mapping[Path, int], tenant: str, pid: int) -> None:
+    """Kill a threshold worker the moment that it says to have sent one of a tenant's defaults.
+
+    `begin`: where its logs ended before.
+    """
     deadline = time.monotonic() + 120
     while time.monotonic() < deadline:
         for path, size in begin.items():
@@ -72,7 +74,7 @@ def kill_in_mid_merge(logs: Path, tenant: str, pid: int) -> None:
                     os.kill(pid, signal.SIGKILL)
                     return
         time.sleep(0.001)
-    raise AssertionError(f"no default was said: see {logs}")
+    raise AssertionError(f"no default was said: see {list(begin)}")
 
 
 async def said(kafka: str, begin: Mapping[int, int], mine: set[str]) -> set[tuple[str, int]]:
@@ -144,12 +146,14 @@ def merge_and_kill(system: System, tenants: list[str], events: list[Event]) -> i
     assert supervisor is not None
     until(system, lambda: supervisor.ready and supervisor.spared)
     begin = asyncio.run(topic_state(kafka, EVENTS.name)).end
+    logs = system.data / "workers" / "logs"
+    sizes = {path: path.stat().st_size for path in logs.glob("thresholds-*.log")}
     emitter = Emitter(kafka)
     for event in events:
         emitter.emit(event)
     emitter.close()
     pid = supervisor.pids["thresholds"]
-    kill_in_mid_merge(system.data / "workers" / "logs", tenants[0].rpartition("-")[0], pid)
+    kill_in_mid_merge(sizes, tenants[0].rpartition("-")[0], pid)
     left = asyncio.run(said(kafka, begin, set(tenants)))
     until(system, lambda: supervisor.pids["thresholds"] != pid)
     return len(left)

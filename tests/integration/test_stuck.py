@@ -15,7 +15,7 @@ import pytest
 from deploy.local import StackConfig
 from deploy.system import System
 from headstart import Emitter
-from tests.patience import PATIENCE_S
+from tests.patience import PATIENCE_S, STALLED
 
 pytestmark = [pytest.mark.integration, pytest.mark.slow]
 
@@ -31,6 +31,11 @@ class Watched:
         assert system.supervisor is not None
         self.system, self.said, self.emit = system, said, emit
         self.supervisor = system.supervisor
+
+    @property
+    def stalled(self) -> int:
+        """How often a worker that got no CPU for a session has ended itself."""
+        return sum(f"ended with exit code {STALLED}" in line for line in self.said)
 
     def until(self, condition: Callable[[], bool], seconds: float = PATIENCE_S) -> None:
         """Watch over it, which starts workers again, until the condition holds."""
@@ -77,13 +82,13 @@ def test_stopped_workers_are_ended_and_started_again(
     watched.until(lambda: sum("is stuck" in line for line in said) >= 3)
     watched.until(lambda: supervisor.restarts >= 3 and supervisor.ready)
     for name in before:
-        assert any(f"worker {name} is stuck: it has not reported" in line for line in said), said
+        assert any(f"worker {name} is stuck: " in line for line in said), said
         assert any(f"worker {name} was ended by SIGKILL" in line for line in said), said
     assert not set(before.values()) & set(supervisor.pids.values())
     assert watched.system.drain(PATIENCE_S)
     assert stored.ids() == sorted(event["id"] for event in events)
     assert stored.counted(*TYPES) == counts(events)
-    assert supervisor.restarts == 3, said
+    assert supervisor.restarts == 3 + watched.stalled, said
 
 
 def test_lag_without_progress_is_noticed_although_everything_answers(
@@ -99,4 +104,4 @@ def test_lag_without_progress_is_noticed_although_everything_answers(
     watched.until(lambda: supervisor.restarts >= 1 and supervisor.ready)
     assert watched.system.drain(PATIENCE_S)
     assert stored.ids() == sorted(event["id"] for event in events)
-    assert supervisor.restarts == 1, said
+    assert supervisor.restarts == 1 + watched.stalled, said
