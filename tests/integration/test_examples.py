@@ -55,8 +55,7 @@ def known(
 
 def until_well(system: System, headstart: Any) -> None:
     """Wait until all workers are ready and get answers from what they need."""
-    looked = lambda: headstart("status", "--data", system.data).returncode == 0  # noqa: E731
-    until(lambda: system.check() or looked())
+    until(lambda: system.check() or headstart("status", "--data", system.data).returncode == 0)
 
 
 def test_they_do_what_they_say(system: System, headstart: Any, known: None) -> None:
