@@ -112,7 +112,7 @@ def test_stop_and_start_kill_and_start(
     check(at)
     children = running.descendants()
     assert running.end(signal.SIGTERM) == 0
-    wait_gone(children)
+    wait_gone(children, 0)
 
     forgets = broker == "embedded"
     assert sorted(lives.epochs) == lives.epochs

@@ -47,7 +47,7 @@ def end(running: Any, wait_gone: Callable[..., None], least: int) -> None:
     children = running.descendants()
     assert len(children) >= least
     assert running.end(signal.SIGTERM) == 0
-    wait_gone(children)
+    wait_gone(children, 0)
 
 
 def test_a_broker(

@@ -117,14 +117,15 @@ def test_what_was_changed_in_redis_is_named(
         key = redis_key(tenant, "refund")
         value = redis.hget(key, PATH)
         redis.hset(key, PATH, json.dumps({**json.loads(value), "speculate": 0.123}))
-        redis.hdel(redis_key(tenant, "order"), TAKEN)
+        order = redis_key(tenant, "order")
+        redis.hdel(order, TAKEN)
         found = verify(code=1)
         assert found["counts"] == {"redis_differing": 1, "redis_missing": 1}
         assert {"finding": "redis_differing", "tenant": tenant, "path": PATH} in found["named"]
         redis.delete("headstart:published")  # the worker publishes everything again...
         # ...which does not mend a value that someone changed at the same version
         redis.hset(key, PATH, value)
-        until(lambda: own.check() or redis.hexists(redis_key(tenant, "order"), TAKEN))
+        until(lambda: own.check() or redis.hexists(order, TAKEN))
     found = verify(code=0)
 
 
