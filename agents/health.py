@@ -136,7 +136,12 @@ class Health:
         assert self._log is not None
         probes: dict[str, Probe] = {BROKER: self._log.ask, **self._probes}
         found = await asyncio.gather(*(answers(probe) for probe in probes.values()))
-        self._away = {name for name, there in zip(probes, found, strict=True) if not there}
+        away = {name for name, there in zip(probes, found, strict=True) if not there}
+        for name in sorted(away - self._away):
+            log.warning("service.away", service=name)
+        for name in sorted(self._away - away):
+            log.info("service.back", service=name)
+        self._away = away
 
     def _now(self) -> Report:
         more: dict[str, Any] = {}
@@ -150,6 +155,8 @@ class Health:
                 "lag": self._log.lag(done),
                 "restored": self._app.restored(),
                 "opened": self._app.opened,
+                "dead_letters": self._app.runtime.counts.dead_letters,
+                "lost": self._app.runtime.counts.lost,
             }
         return Report(
             worker=self._worker,

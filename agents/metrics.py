@@ -36,6 +36,8 @@ METRICS: Final = (
     Metric("headstart_events_total", "counter", "events (history: thresholds) of those records"),
     Metric("headstart_rows_total", "counter", "rows new in Postgres, or sent to the changelog"),
     Metric("headstart_dead_letters_total", "counter", "records and events refused"),
+    Metric("headstart_lost_records_total", "counter",
+           "records that the topic's retention deleted before they were taken in"),
     Metric("headstart_notices_total", "counter", "notices found in published thresholds"),
     Metric("headstart_published_total", "counter", "thresholds that Redis was given"),
     Metric("headstart_redis_failures_total", "counter", "times that Redis took no thresholds"),
@@ -60,9 +62,13 @@ class Counts:
 
     def __init__(self) -> None:
         self.batches = self.records = self.events = self.rows = self.dead_letters = 0
-        self.notices = 0
+        self.notices = self.lost = 0
         self.published = self.redis_failures = self.postgres_failures = self.waiting = 0
         self.batch, self.delay = Histogram(BUCKETS_S), Histogram(BUCKETS_S)
+
+    def lose(self, records: int) -> None:
+        """Count records that were deleted before they were taken in."""
+        self.lost += records
 
     def took(self, extent: Extent, events: int) -> None:
         """Count a batch that is committed."""
@@ -93,6 +99,7 @@ def values(report: Report, stuck: str | None, services: set[str], counts: Counts
         counts.events,
         counts.rows,
         counts.dead_letters,
+        counts.lost,
         counts.notices,
         counts.published,
         counts.redis_failures,

@@ -10,6 +10,7 @@ import asyncio
 from collections.abc import Iterable, Sequence
 from typing import Final
 
+import structlog
 from aiokafka import AIOKafkaProducer
 from aiokafka.producer.message_accumulator import BatchBuilder
 
@@ -18,6 +19,8 @@ from processing.dead_letters import DeadLetter
 from topics.catalogue import CHANGELOG, DEAD_LETTERS, EVENTS
 from topics.letters import Outgoing
 from topics.sending import send_all
+
+log = structlog.get_logger()
 
 MAX_BATCH_BYTES: Final = CHANGELOG.max_record_bytes - 65_536
 GATHERED_BYTES: Final = 900_000
@@ -80,8 +83,11 @@ class BatchProducer:
         metadata = await future
         return metadata.offset, metadata.offset + count - 1
 
-    async def send_dead_letters(self, letters: Iterable[DeadLetter]) -> None:
-        """Send dead letters and wait until all are acknowledged. Raises `KafkaError`."""
+    async def send_dead_letters(self, letters: Sequence[DeadLetter]) -> None:
+        """Send dead letters and wait until all are acknowledged. Raises `KafkaError`.
+
+        One line of the log says how many, and where the first came from and why.
+        """
         assert self._producer is not None
         futures = [
             await self._producer.send(
@@ -90,6 +96,10 @@ class BatchProducer:
             for letter in letters
         ]
         await asyncio.gather(*futures)
+        if letters:
+            first = letters[0]
+            place = f"{first.partition}:{first.offset}"
+            log.warning("dead_letters", count=len(letters), first=place, reason=first.reason[:200])
 
     async def send_controls(self, records: Iterable[Outgoing]) -> None:
         """Send control records and wait until all are acknowledged. Raises `KafkaError`."""

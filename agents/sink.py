@@ -31,6 +31,7 @@ from sinks.connections import PostgresUnreachable, connect_postgres
 from sinks.episodes import EpisodeSink
 from sinks.history import HistorySink
 from sinks.partitions import ensure_partitions
+from sinks.permissions import REFUSED, PermissionMissing
 from sinks.staging import MOST_SEARCHED, OnRefused, StagedSink, TooManyToSearch
 from topics.catalogue import EPISODES_GROUP, EVENTS, HISTORY_GROUP, THRESHOLDS
 from topics.epoch import Epoch
@@ -64,6 +65,16 @@ class SinkPlan:
 
 EPISODES = SinkPlan(EPISODES_GROUP, EVENTS.name, EpisodeSink, unpack_events)
 HISTORY = SinkPlan(HISTORY_GROUP, THRESHOLDS.name, HistorySink, unpack_thresholds)
+
+
+_AWAY: Final = (
+    PostgresUnreachable,
+    psycopg.OperationalError,
+    psycopg.InterfaceError,
+    psycopg.errors.InsufficientPrivilege,
+    psycopg.errors.ReadOnlySqlTransaction,
+)
+"""What a batch waits for: Postgres itself, or a permission that an administrator gives back."""
 
 
 class SinkRuntime:
@@ -105,7 +116,10 @@ class SinkRuntime:
         sink = await self._open_sink()
         stored = await sink.next_offsets(self._plan.topic, self._epoch.number)
         begin = {tp: stored.get(tp.partition, 0) for tp in assigned}
-        self._intake = Intake(GroupSource(self._app), group, begin, holes_are_real=real)
+        lose = self.counts.lose
+        self._intake = Intake(
+            GroupSource(self._app), group, begin, holes_are_real=real, on_lost=lose
+        )
         for tp, offset in begin.items():
             self._guard.open(tp, offset)
         if self._noticer is not None and self._teller is not None:
@@ -237,19 +251,26 @@ class SinkRuntime:
                     on_refused=on_refused,
                     first=first,
                 )
-            except (PostgresUnreachable, psycopg.OperationalError, psycopg.InterfaceError) as error:
+            except _AWAY as error:
                 if attempt == 0:
-                    log.warning("postgres.away", error=str(error).strip())
+                    log.warning("postgres.away", error=self._why(error))
                 self._waits = True
                 self.counts.postgres_failures += 1
                 await self._close_sink()
                 await asyncio.sleep(BACKOFF_S[min(attempt, len(BACKOFF_S) - 1)])
                 attempt += 1
             else:
+                if attempt:
+                    log.info("postgres.back", attempts=attempt)
                 self.counts.rows += stored
                 self._waits = False
                 self._committed(offsets)
                 return
+
+    def _why(self, error: Exception) -> str:
+        if isinstance(error, REFUSED):
+            return str(PermissionMissing(self._config.postgres, error))
+        return " ".join(str(error).split()) or type(error).__name__
 
     def _committed(self, offsets: Mapping[int, int]) -> None:
         if self._noticer is None or self._teller is None:
@@ -278,7 +299,7 @@ class SinkRuntime:
                     await ensure_partitions(connection, datetime.datetime.now(datetime.UTC).date())
             except (PostgresUnreachable, psycopg.Error) as error:
                 # Their events go to the default partition until the next round.
-                log.warning("sink.partitions", error=str(error).strip())
+                log.warning("sink.partitions", error=self._why(error))
 
 
 def _end_on_error(task: asyncio.Task[None]) -> None:

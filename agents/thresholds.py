@@ -93,7 +93,8 @@ class ThresholdRuntime:
         }
         begin = {tp: each.core.watermark + 1 for tp, each in owned.items()}
         real = self.producer.idempotent
-        self._intake = Intake(GroupSource(self.app), THRESHOLDS_GROUP, begin, holes_are_real=real)
+        source, lose = GroupSource(self.app), self.counts.lose
+        self._intake = Intake(source, THRESHOLDS_GROUP, begin, holes_are_real=real, on_lost=lose)
         self._owned, self._generation = owned, generation
         return begin
 

@@ -9,7 +9,6 @@ import fcntl
 import gc
 import logging
 import os
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import IO, Final
@@ -26,6 +25,7 @@ from headstart.producing import BrokerUnreachable
 from sinks.connections import connect_postgres
 from sinks.migrate import migrate
 from sinks.partitions import ensure_partitions
+from sinks.permissions import REFUSED, PermissionMissing
 from topics.admin import TopicsMissing
 from topics.epoch import Epoch, read_epoch
 
@@ -51,7 +51,6 @@ def run_worker(name: str, config: WorkerConfig, *, spare: bool = False) -> int:
 
     `spare`: first wait for the end of the worker that holds the data directory.
     """
-    logging.basicConfig(stream=sys.stderr, level=logging.WARNING, format="%(name)s: %(message)s")
     # Faust says at warning level that it may not create topics, which is as we want it.
     logging.getLogger("faust.transport.drivers.aiokafka").setLevel(logging.ERROR)
     with contextlib.closing(_hold(config.data / "worker.lock", wait=spare)):
@@ -140,7 +139,7 @@ async def _until_ready(name: str, config: WorkerConfig, health: Health) -> Epoch
                     health.wait_for("migration")  # it may take as long as it takes
                     await _prepare_postgres(name, config.postgres)
                 return epoch
-            except (ConnectionError, TopicsMissing) as error:
+            except (ConnectionError, TopicsMissing, PermissionMissing) as error:
                 delay = _RETRY_S[min(attempt, len(_RETRY_S) - 1)]
                 log.warning("worker.waits", worker=name, reason=str(error), retry_s=delay)
                 health.wait_for(_missing(error))
@@ -158,5 +157,8 @@ async def _prepare_postgres(name: str, dsn: str) -> None:
     await migrate(dsn)
     if name != "episodes":
         return
-    async with await connect_postgres(dsn) as connection:
-        await ensure_partitions(connection, datetime.datetime.now(datetime.UTC).date())
+    try:
+        async with await connect_postgres(dsn) as connection:
+            await ensure_partitions(connection, datetime.datetime.now(datetime.UTC).date())
+    except REFUSED as error:
+        raise PermissionMissing(dsn, error) from error

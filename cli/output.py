@@ -5,10 +5,13 @@ from __future__ import annotations
 import io
 import os
 import sys
+import traceback
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, Final
+from typing import Any, Final, NoReturn
 
 import orjson
+
+from headstart.masking import masked
 
 FAILURE = 1
 
@@ -62,6 +65,7 @@ def report_errors(command: Callable[[], Any]) -> None:
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
+    sys.stderr = _Masking(sys.stderr)
     try:
         command()
     except KeyboardInterrupt:
@@ -71,7 +75,64 @@ def report_errors(command: Callable[[], Any]) -> None:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(FAILURE)
     except _EXPECTED as error:
-        if os.environ.get("HEADSTART_DEBUG"):
-            raise
-        say(f"error: {error or type(error).__name__}")
-        sys.exit(FAILURE)
+        _fail(error)
+    except Exception as error:
+        if not _is_of_a_service(error):
+            say(traceback.format_exc())
+            say("error: this is a fault of Headstart; please report it with the lines above")
+            sys.exit(FAILURE)
+        _fail(error)
+
+
+def _fail(error: Exception) -> NoReturn:
+    if os.environ.get("HEADSTART_DEBUG"):
+        say(traceback.format_exc())
+    said = " ".join(str(error).split()) if _is_of_a_service(error) else str(error)
+    say(f"error: {said or type(error).__name__}")
+    sys.exit(FAILURE)
+
+
+def _is_of_a_service(error: Exception) -> bool:
+    """Return whether a client library raised it: what Postgres, Redis or Kafka refused."""
+    packages = {kind.__module__.partition(".")[0] for kind in type(error).__mro__}
+    return bool(packages & {"psycopg", "redis", "aiokafka"})
+
+
+class _Masking(io.TextIOBase):
+    """stderr without passwords: what libraries and the interpreter print passes here too."""
+
+    def __init__(self, stream: Any) -> None:
+        self._stream = stream
+
+    def write(self, text: str) -> int:
+        """Write the text with its secrets masked."""
+        if not isinstance(text, str):
+            raise TypeError(f"write() argument must be str, not {type(text).__name__}")
+        self._stream.write(masked(text))
+        return len(text)
+
+    def flush(self) -> None:
+        """Flush the stream."""
+        self._stream.flush()
+
+    def fileno(self) -> int:
+        """Return the stream's descriptor."""
+        return int(self._stream.fileno())
+
+    def isatty(self) -> bool:
+        """Return whether it is a terminal."""
+        return bool(self._stream.isatty())
+
+    def writable(self) -> bool:
+        """Return True."""
+        return True
+
+    @property
+    def encoding(self) -> str:  # type: ignore[override]
+        """The stream's encoding."""
+        return str(self._stream.encoding)
+
+    @property
+    def errors(self) -> str | None:  # type: ignore[override]
+        """How the stream encodes what it cannot."""
+        return getattr(self._stream, "errors", None)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from pathlib import Path
 from typing import Annotated
 
@@ -32,9 +31,10 @@ def ship(
     Examples: headstart ship; headstart ship --spool /var/lib/headstart --drain --timeout 60
     """
     from headstart.directory import default_directory
+    from headstart.log_lines import configure_logging
     from headstart.shipping import ship
 
-    logging.basicConfig(level=logging.INFO, format="%(message)s")
+    configure_logging()
     directory = spool or default_directory()
     left = ship(directory, kafka=kafka, drain=drain, timeout_s=timeout)
     if json:

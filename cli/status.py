@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
@@ -98,7 +98,24 @@ def _show(look: Look, verdict: Verdict, *, json: bool) -> None:
         (group.group, group.topic, "behind" if group.total else "taken in", f"lag {group.total:,}")
         for group in look.groups
     ]
+    if look.log:
+        rows.append(("dead letters", DEAD_LETTERS, *_letters(look.log.waiting_letters)))
+    rows += [
+        (f"lost by {worker.name}", f"process {worker.pid}", LOST, f"{worker.lost:,} records")
+        for worker in look.workers
+        if worker.lost
+    ]
     show_table(("what", "where", "state", ""), rows)
+
+
+DEAD_LETTERS: Final = "headstart.dead-letters"
+LOST: Final = "deleted by retention before they were taken in"
+
+
+def _letters(waiting: int) -> tuple[str, str]:
+    if not waiting:
+        return "none", ""
+    return "see `headstart dead-letters list`", f"{waiting:,} wait"
 
 
 def described(look: Look, verdict: Verdict) -> dict[str, Any]:
@@ -121,8 +138,11 @@ def described(look: Look, verdict: Verdict) -> dict[str, Any]:
                 "age_s": each.age_s,
                 "silent_s": each.silent_s,
                 "lag": each.lag,
+                "dead_letters": each.dead_letters,
+                "lost": each.lost,
             }
             for each in look.workers
         ],
+        "dead_letters": look.log.waiting_letters if look.log else None,
         "lag": {group.group: group.lag for group in look.groups},
     }

@@ -38,6 +38,7 @@ def up(
     """
     from deploy.local import StackConfig
     from deploy.system import System
+    from headstart.masking import masked, remember_passwords
     from settings import environment, read_settings
 
     settings = read_settings(data=data, partitions=partitions, learner=learner)
@@ -59,9 +60,11 @@ def up(
         workers=workers,
         say=say,
     )
+    remember_passwords(postgres, redis)
     addresses = system.start()
     try:
-        ready = asdict(addresses) | {"epoch": system.epoch.number if system.epoch else None}
+        shown = {name: masked(address) for name, address in asdict(addresses).items()}
+        ready = shown | {"epoch": system.epoch.number if system.epoch else None}
         if json:
             show_json(ready)
         else:

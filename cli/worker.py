@@ -82,7 +82,9 @@ def worker(
 
 def _run(name: str, settings: Settings, *, spare: bool) -> int:
     from agents.standing import AHEAD, BEHIND, stand
+    from cli.logs import configure_worker_logs
 
+    configure_worker_logs()
     stand(AHEAD if name == Name.THRESHOLDS.value else BEHIND)
     from agents.app import WorkerConfig
     from agents.worker import run_worker

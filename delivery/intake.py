@@ -6,7 +6,7 @@ Knows neither Faust nor Kafka; whoever fetches is the `Source`.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Final, Generic, Protocol, TypeVar
 
 import structlog
@@ -39,11 +39,20 @@ class Intake(Generic[Place]):
     """The source partitions of one assignment: which batch may be taken next."""
 
     def __init__(
-        self, source: Source[Place], group: str, begin: Mapping[Place, int], *, holes_are_real: bool
+        self,
+        source: Source[Place],
+        group: str,
+        begin: Mapping[Place, int],
+        *,
+        holes_are_real: bool,
+        on_lost: Callable[[int], None] = lambda _records: None,
     ) -> None:
-        """`begin`: where each partition begins. See `Positions` for the holes."""
+        """`begin`: where each partition begins. See `Positions` for the holes.
+
+        `on_lost` is told how many records the log no longer has.
+        """
         self.positions: Positions[Place] = Positions(begin, holes_are_real=holes_are_real)
-        self._source = source
+        self._source, self._on_lost = source, on_lost
         self._log = log.bind(group=group)
 
     async def admit(self, place: Place, batch: RecordBatch) -> bool:
@@ -69,6 +78,7 @@ class Intake(Generic[Place]):
         where = self._where(place)
         if lost := self.positions.skip_lost(place, await self._source.earliest(place)):
             self._log.error("log.lost", **where, lost=lost)
+            self._on_lost(lost)
 
     def _where(self, place: Place) -> dict[str, object]:
         return {"at": str(place), "expected": self.positions[place]}

@@ -37,6 +37,10 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
     """The changelog offset that the table has come to; only while it is restored."""
     opened: int = 0
     """Partitions taken up since the process began."""
+    dead_letters: int = 0
+    """Records and events refused since the process began."""
+    lost: int = 0
+    """Records that retention deleted before they were taken in, since the process began."""
     away: tuple[str, ...] = ()
     """Services that do not answer."""
     waits_for: tuple[str, ...] = ()

@@ -15,6 +15,7 @@ from pydantic import Field, SecretStr, ValidationError, field_validator
 from pydantic_settings import BaseSettings, EnvSettingsSource, NoDecode, SettingsConfigDict
 
 from headstart.contexts import DEFAULT_LEVELS
+from headstart.masking import remember_passwords, remember_secret
 from learners.policy import spec
 from learners.registry import DEFAULT, policy
 from processing.refusals import RefusalLimits
@@ -164,7 +165,10 @@ def read_with_origins(**flags: Any) -> Reading:
     origins |= {name: f"file {file.place(name)}" for name in filed}
     origins |= {name: f"environment HEADSTART_{name.upper()}" for name in environment}
     origins |= dict.fromkeys(given, "flag")
-    return Reading(settings.model_copy(update=found), origins)
+    settings = settings.model_copy(update=found)
+    remember_passwords(settings.postgres, settings.redis)
+    remember_secret(settings.operators_key.get_secret_value())
+    return Reading(settings, origins)
 
 
 def _wrong(error: ValidationError, file: SettingsFile, elsewhere: Set[str]) -> SettingsError:

@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import Iterator
-from typing import Any, Final, NamedTuple
+from typing import Any, NamedTuple
 
 from pydantic import SecretStr
 
+from headstart.masking import masked
 from settings import Reading, Settings
 from settings.variables import EXECUTOR
-
-_IN_URL: Final = re.compile(r"(://[^/@:\s]*:).*(?=@)|([?&](?:ssl)?password=)[^&]*", re.IGNORECASE)
-_IN_DSN: Final = re.compile(r"(\b(?:ssl)?password\s*=\s*)(?:'(?:[^'\\]|\\.)*'|\S+)", re.IGNORECASE)
 
 
 class Shown(NamedTuple):
@@ -43,9 +40,3 @@ def _plain(value: Any) -> Any:
     if isinstance(value, tuple):
         return ",".join(value)
     return masked(value) if isinstance(value, str) else value
-
-
-def masked(value: str) -> str:
-    """Return an address, a URL or a libpq connection string, with its passwords hidden."""
-    pattern = _IN_URL if "://" in value else _IN_DSN
-    return pattern.sub(lambda found: f"{''.join(filter(None, found.groups()))}***", value)

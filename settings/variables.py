@@ -25,6 +25,8 @@ EXECUTOR: Final = {
     "HEADSTART_COMPRESSION": ("", "of large frames: zstd or lz4"),
     "HEADSTART_CLIENT_ID": ("headstart", "who the broker's quotas take this executor for"),
     "HEADSTART_MODE": ("act", "how far executors go at the most: off, observe or act"),
+    "HEADSTART_LOG_FORMAT": ("text", "how workers and shippers log, a line an event: text or json"),
+    "HEADSTART_LOG_LEVEL": ("info", "from which level on they log: debug, info, warning or error"),
     "HEADSTART_DEBUG": ("", "anything: a failing command shows its traceback"),
 }
 """What executors and the command line read from the environment alone: default and meaning."""

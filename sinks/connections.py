@@ -22,6 +22,7 @@ from redis.backoff import NoBackoff
 from redis.exceptions import ConnectionError as RedisConnectionError
 from redis.exceptions import MasterDownError, ReadOnlyError, RedisError, ResponseError
 
+from headstart.masking import HIDDEN, masked, needs_encoding, passwords_in
 from headstart.thresholds import redis_address
 
 CONNECT_TIMEOUT_S = 5
@@ -43,7 +44,7 @@ class RedisUnreachable(ConnectionError):
 
     def __init__(self, url: str, reason: object) -> None:
         super().__init__(
-            f"Redis at {redis_address(url)} is unreachable ({_one_line(reason, '')}); start "
+            f"Redis at {redis_address(url)} is unreachable ({_one_line(reason, url)}); start "
             "one with `headstart up`, or name yours: --redis URL or HEADSTART_REDIS"
         )
 
@@ -54,17 +55,22 @@ def postgres_address(dsn: str) -> str:
         given = conninfo_to_dict(dsn)
     except psycopg.ProgrammingError:
         return "an address that is no connection string"
+    if needs_encoding(dsn):
+        return masked(dsn)
     host = given.get("host") or given.get("hostaddr") or "localhost"
     return f"{host}:{given.get('port') or 5432}/{given.get('dbname') or ''}"
 
 
 def _one_line(reason: object, dsn: str) -> str:
-    text = " ".join(str(reason).split()) or type(reason).__name__
-    try:
-        password = conninfo_to_dict(dsn).get("password")
-    except psycopg.ProgrammingError:
+    if needs_encoding(dsn):
+        return "its password must be percent-encoded: %40 for @, %2F for /, %3A for :"
+    text = masked(" ".join(str(reason).split()) or type(reason).__name__)
+    if isinstance(reason, psycopg.ProgrammingError):
         return "it cannot be parsed"  # libpq's message quotes the string, password and all
-    return text.replace(str(password), "***") if password else text
+    for password in passwords_in(dsn):
+        if len(password) > 3:  # a shorter one may be part of any word
+            text = text.replace(password, HIDDEN)
+    return text
 
 
 async def connect_postgres(dsn: str) -> AsyncConnection[Any]:
@@ -137,13 +143,17 @@ def connect_redis(url: str, timeout_s: float = 2.0) -> Redis:
     """Return a client that connects on its first command and gives up after `timeout_s`.
 
     A connection that Redis has closed meanwhile is opened anew once; all else is the caller's.
+    Raises `RedisUnreachable` where the URL cannot be parsed.
     """
-    client: Redis = Redis.from_url(
-        url,
-        socket_timeout=timeout_s,
-        socket_connect_timeout=timeout_s,
-        retry=Retry(NoBackoff(), 1, supported_errors=(RedisConnectionError,)),
-    )
+    try:
+        client: Redis = Redis.from_url(
+            url,
+            socket_timeout=timeout_s,
+            socket_connect_timeout=timeout_s,
+            retry=Retry(NoBackoff(), 1, supported_errors=(RedisConnectionError,)),
+        )
+    except ValueError as error:  # its message may quote a part of the password
+        raise RedisUnreachable(url, "the URL cannot be parsed") from error
     pool = client.connection_pool
     kind: Any = pool.connection_class
     pool.connection_class = _leaving(kind)

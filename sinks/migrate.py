@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 from psycopg import AsyncConnection
 
 from sinks.connections import connect_postgres, postgres_address
+from sinks.permissions import REFUSED, PermissionMissing
 from sinks.statements import load_statements
 
 FOLDER = Path(__file__).parent / "migrations"
@@ -69,17 +70,26 @@ def read_migrations(folder: Path = FOLDER) -> list[Migration]:
 async def migrate(dsn: str, migrations: Sequence[Migration] | None = None) -> list[str]:
     """Apply what is missing; return the names of what was applied ("0001_episodic_events").
 
-    Raises `PostgresUnreachable`, `MigrationChanged` and `DatabaseNewer`.
+    Raises `PostgresUnreachable`, `MigrationChanged`, `DatabaseNewer` and `PermissionMissing`.
     """
     known = read_migrations() if migrations is None else migrations
-    connection = await connect_postgres(dsn)
-    async with connection, connection.transaction():
-        await connection.execute(_SQL["lock"])
-        await connection.execute(_SQL["create_record"])
-        missing = await _missing(connection, known, postgres_address(dsn))
-        for migration in missing:
-            await _apply(connection, migration)
+    try:
+        async with await connect_postgres(dsn) as connection, connection.transaction():
+            await connection.execute(_SQL["lock"])
+            await _create_record(connection)
+            missing = await _missing(connection, known, postgres_address(dsn))
+            for migration in missing:
+                await _apply(connection, migration)
+    except REFUSED as error:
+        raise PermissionMissing(dsn, error) from error
     return [str(migration) for migration in missing]
+
+
+async def _create_record(connection: AsyncConnection[Any]) -> None:
+    """Create the table of applied migrations, which needs a permission, only where it is not."""
+    there = await (await connection.execute(_SQL["has_record"])).fetchone()
+    if there is None or not there[0]:
+        await connection.execute(_SQL["create_record"])
 
 
 async def pending(dsn: str, migrations: Sequence[Migration] | None = None) -> list[str]:

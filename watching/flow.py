@@ -43,6 +43,11 @@ class LogState:
         return _held(self.topics[DEAD_LETTERS.name])
 
     @property
+    def waiting_letters(self) -> int:
+        """Dead letters that were neither replayed nor dropped, about."""
+        return max(0, self.dead_letters - self.handled)
+
+    @property
     def handled(self) -> int:
         """Marks of dead letters that were replayed or dropped."""
         return _held(self.topics[HANDLED.name])

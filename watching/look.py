@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Final, TypeVar
 
-from deploy.local.ready import redacted
+from headstart.masking import masked
 from headstart.producing import BrokerUnreachable
 from watching.causes import SILENT, cause, unreachable_why
 from watching.flow import GroupLag, Log, LogState, Stored, ask_stored, lags
@@ -124,7 +124,7 @@ async def _bounded(asking: Awaitable[Answer], service: str, address: str) -> Ans
         async with asyncio.timeout(ANSWER_S):
             return await asking
     except TimeoutError:
-        return Answer(service, redacted(address), error=SILENT)
+        return Answer(service, masked(address), error=SILENT)
 
 
 def _also(answer: Answer, error: str | None) -> Answer:

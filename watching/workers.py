@@ -47,6 +47,16 @@ class Worker:
         return sum(self.report.lag.values()) if self.report else 0
 
     @property
+    def dead_letters(self) -> int:
+        """Records and events that it has refused since it began."""
+        return self.report.dead_letters if self.report else 0
+
+    @property
+    def lost(self) -> int:
+        """Records that were deleted before it could take them in, since it began."""
+        return self.report.lost if self.report else 0
+
+    @property
     def done(self) -> int:
         """Offsets that took effect, summed: grows as the worker makes progress."""
         return sum(self.report.done.values()) if self.report else 0

@@ -59,9 +59,10 @@ def _ship(arguments: argparse.Namespace) -> int:
     import logging
 
     from headstart.directory import default_directory
+    from headstart.log_lines import configure_logging
     from headstart.shipping import ship
 
-    logging.basicConfig(level=logging.INFO, format="%(message)s")
+    configure_logging()
     logging.getLogger("aiokafka").setLevel(logging.CRITICAL)
     directory = arguments.spool or default_directory()
     left = ship(

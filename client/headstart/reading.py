@@ -20,6 +20,7 @@ from headstart.answers import Threshold
 from headstart.contexts import DEFAULT_LEVELS
 from headstart.entries import Question
 from headstart.following import Follower
+from headstart.masking import masked, needs_encoding
 from headstart.mirror import Mirror
 from headstart.modes import Mode, ModeMirror, ModeQuestion, mode_from_environment, most_restrictive
 from headstart.reader_metrics import Counts, watch
@@ -175,6 +176,8 @@ class Reader:
 
 def redis_address(url: str) -> str:
     """Return `host:port/db` of a Redis URL (or a socket's path), fit to be printed."""
+    if needs_encoding(url):
+        return masked(url)
     parts = urlsplit(url)
     server = f"{parts.hostname or 'localhost'}:{parts.port or 6379}"
     return parts.path if parts.scheme == "unix" else server + parts.path

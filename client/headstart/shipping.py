@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Final
 
 from headstart.directory import spool_names
+from headstart.log_lines import configure_logging
 from headstart.ship_lock import is_current, note_shipper, open_lock, try_lock
 from headstart.shipper import Shipper
 
@@ -103,7 +104,7 @@ def detach() -> None:
     directory, lock = Path(sys.argv[1]), int(sys.argv[2])
     if os.fork():
         os._exit(0)
-    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(process)d %(message)s")
+    configure_logging()
     logging.getLogger("aiokafka").setLevel(logging.CRITICAL)
     os.set_inheritable(lock, False)
     _allow_files()

@@ -15,7 +15,7 @@ from typing import Self
 
 from deploy.local.config import Addresses
 from deploy.local.errors import AlreadyRunning, StackError
-from deploy.local.ready import redacted
+from headstart.masking import masked
 
 _PROBE_SECONDS = 0.5
 _held: set[int] = set()
@@ -47,7 +47,7 @@ class RunningStack:
         if self.addresses is None:
             return f"process {self.pid}, starting or stopping"
         at = self.addresses
-        parts = f"Kafka {at.kafka}, Postgres {redacted(at.postgres)}, Redis {redacted(at.redis)}"
+        parts = f"Kafka {at.kafka}, Postgres {masked(at.postgres)}, Redis {masked(at.redis)}"
         return f"process {self.pid}: {parts}"
 
 

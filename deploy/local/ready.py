@@ -2,12 +2,12 @@
 
 import asyncio
 import contextlib
-import re
 import time
 from collections.abc import Callable
 
 from deploy.local.errors import StackError
 from deploy.local.process import Child
+from headstart.masking import masked
 
 _PAUSE = 0.02
 
@@ -87,18 +87,12 @@ def redis(url: str, seconds: float = 5.0) -> None:
 
 def one_line(error: BaseException) -> str:
     """An exception's text without line breaks and passwords."""
-    return redacted(" ".join(str(error).split()) or type(error).__name__)
-
-
-def redacted(address: str) -> str:
-    """A URL or DSN fit for a message."""
-    hidden = re.sub(r"://([^:/@\s]*):[^@\s]*@", r"://\1:***@", address)
-    return re.sub(r"(password\s*=\s*)('[^']*'|\S+)", r"\1***", hidden)
+    return masked(" ".join(str(error).split()) or type(error).__name__)
 
 
 def unreachable(what: str, address: str, error: BaseException) -> StackError:
     """The error for a service that somebody else should have started."""
     return StackError(
-        f"{what} at {redacted(address)} cannot be reached ({one_line(error)}): start it, "
+        f"{what} at {masked(address)} cannot be reached ({one_line(error)}): start it, "
         "correct the address, or use the embedded one"
     )

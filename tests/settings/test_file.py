@@ -9,8 +9,9 @@ from typing import Any
 import pytest
 from pydantic import SecretStr
 
+from headstart.masking import masked
 from settings import SettingsError, read_settings, read_with_origins
-from settings.origins import masked, shown
+from settings.origins import shown
 
 
 @pytest.fixture(autouse=True)

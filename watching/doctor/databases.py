@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from deploy.local.ready import redacted
+from headstart.masking import masked
 from sinks.connections import asking_redis, connect_postgres, postgres_address
 from sinks.migrate import MigrationError, pending
 from watching.causes import PASSWORD_WANTED, WRONG_PASSWORD, cause
@@ -60,7 +60,7 @@ def _split(message: str) -> tuple[str, str]:
 
 async def check_redis(url: str, now: Callable[[], float]) -> tuple[list[Finding], float | None]:
     """Return the findings, and how far its clock is ahead of ours, in seconds."""
-    at = redacted(url)
+    at = masked(url)
     try:
         async with asking_redis(url) as client:
             began = now()

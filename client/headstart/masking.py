@@ -1,0 +1,75 @@
+"""Hides passwords and keys in whatever is printed or logged: the one function that does.
+
+Addresses with passwords reach error messages of many libraries, so the text is searched both for
+the forms that passwords take (URLs, connection strings, assignments) and for the secrets that this
+process was configured with (`remember_secret`).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import Final
+from urllib.parse import quote, unquote
+
+HIDDEN: Final = "***"
+
+_NAMES: Final = r"[\w.\-]*(?:password|passwd|passphrase|secret|token|operators_key|api_?key)"
+_IN_URL: Final = re.compile(r"(://[^/@:\s]*:)\S+(?=@)")
+_IN_QUERY: Final = re.compile(rf"([?&]{_NAMES}=)[^&\s]+", re.IGNORECASE)
+_ASSIGNED: Final = re.compile(
+    rf"""((?<![\w?&])["']?{_NAMES}["']?\s*(?:=|(?<=["'])\s*:)\s*)"""
+    r"""(?:'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*"|[^\s'"]+)""",
+    re.IGNORECASE,
+)
+_FORMS: Final = (_IN_URL, _IN_QUERY, _ASSIGNED)
+_UNENCODED: Final = re.compile(r"://[^/@:\s]*:[^\s@]*[/?#@]\S*@")
+_SHORTEST: Final = 6
+"""Shorter secrets are hidden only where their form shows them: they may be part of any word."""
+
+_secrets: dict[str, None] = {}
+
+
+def masked(text: str) -> str:
+    """Return `text` with every password, token and key replaced by `***`.
+
+    Recognises `scheme://user:password@host`, `password=...` in URLs and connection strings,
+    `name="..."` for names that end in password, secret, token or key, and remembered secrets.
+    """
+    for secret in _secrets:
+        if secret in text:
+            text = text.replace(secret, HIDDEN)
+    for form in _FORMS:
+        text = form.sub(rf"\1{HIDDEN}", text)
+    return text
+
+
+def needs_encoding(url: str) -> bool:
+    """Return whether a URL's password seems to hold one of / ? # @ as it is.
+
+    Such a URL is taken apart at the wrong place, and parts of the password pass for its host.
+    """
+    return _UNENCODED.search(url) is not None
+
+
+def remember_secret(secret: str) -> None:
+    """Hide this secret wherever it appears from now on; shorter than 6 characters: ignored."""
+    for form in (secret, unquote(secret), quote(secret, safe="")):
+        if len(form) >= _SHORTEST:
+            _secrets[form] = None
+
+
+def passwords_in(address: str) -> Iterator[str]:
+    """Yield the passwords of a URL or connection string, as they stand there and decoded."""
+    for form in _FORMS:
+        for match in form.finditer(address):
+            password = match[0][len(match[1]) :].strip("'\"")
+            yield password
+            yield unquote(password)
+
+
+def remember_passwords(*addresses: str) -> None:
+    """Hide the passwords of these URLs and connection strings wherever they appear."""
+    for address in addresses:
+        for password in passwords_in(address):
+            remember_secret(password)

@@ -1,0 +1,65 @@
+"""Says in one line what a Postgres role may not do, and the statement that allows it."""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+import psycopg
+from psycopg.conninfo import conninfo_to_dict
+
+from sinks.connections import postgres_address
+
+REFUSED: Final = (
+    psycopg.errors.InsufficientPrivilege,
+    psycopg.errors.ReadOnlySqlTransaction,
+    psycopg.errors.UndefinedFile,
+    psycopg.errors.FeatureNotSupported,
+)
+"""Errors that an administrator of the database has to mend."""
+
+_REMEDIES: Final = (
+    (r"schema (\S+)", "run as its owner: GRANT USAGE, CREATE ON SCHEMA {found} TO {role}"),
+    (
+        r"for database (\S+)",
+        "run as its owner: GRANT CONNECT, CREATE ON DATABASE {found} TO {role}",
+    ),
+    (r"create extension \"?(\w+)", "run as a superuser: CREATE EXTENSION {found}"),
+    (
+        r"must be owner of \w+ (\S+)",
+        "run as the role that owns {found}, or as a superuser: ALTER TABLE {found} OWNER TO {role}",
+    ),
+    (
+        r"for (?:table|relation|sequence|view) (\S+)",
+        "run as its owner: GRANT ALL ON ALL TABLES IN SCHEMA public TO {role}",
+    ),
+    (r"read-only transaction", "name the primary: this server is a standby or read-only"),
+    (
+        r"extension \"?(\w+)\"? is not available|extension/(\w+)\.control",
+        "install the package of the extension vector (pgvector) on the database server",
+    ),
+)
+
+
+class PermissionMissing(RuntimeError):
+    """The role may not do what is needed; the message has the statement that allows it."""
+
+    def __init__(self, dsn: str, error: psycopg.Error) -> None:
+        """Describe `error`, one of `REFUSED`, met on the connection `dsn`."""
+        said = " ".join((error.diag.message_primary or str(error)).split())
+        super().__init__(f"Postgres at {postgres_address(dsn)}: {said}; {_remedy(said, dsn)}")
+
+
+def _remedy(said: str, dsn: str) -> str:
+    role = _role(dsn)
+    for pattern, remedy in _REMEDIES:
+        if match := re.search(pattern, said):
+            found = next((each for each in match.groups() if each), "")
+            return remedy.format(found=found, role=role)
+    return f"grant it to {role}, or use a role that may"
+
+
+def _role(dsn: str) -> str:
+    """Return the role as SQL names it."""
+    name = str(conninfo_to_dict(dsn).get("user") or "the role")
+    return name if re.fullmatch(r"[a-z_][a-z0-9_]*|the role", name) else f'"{name}"'
