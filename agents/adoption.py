@@ -12,11 +12,25 @@ from agents.pacing import paced
 from agents.producer import BatchProducer
 from agents.store import ContextStore
 from delivery.commits import APPENDED_BYTES
+from headstart.contexts import workflow_type_of
 from processing.cutting import cut
-from processing.rows import PARTITION_KEY, version, with_version
+from processing.placement import owner
+from processing.rows import CONTEXT, PARTITION_KEY, context_of, is_deleted, version, with_version
 from topics.catalogue import CHANGELOG
+from topics.epoch import Epoch
 
 log = structlog.get_logger()
+
+
+class OtherPartitions(RuntimeError):
+    """The local store was made with another number of partitions; its keys belong elsewhere."""
+
+    def __init__(self, partition: int, partitions: int, path: str) -> None:
+        super().__init__(
+            f"the local store's partition {partition} holds {path}, which belongs to another of "
+            f"the topic's {partitions} partitions: their number was changed. Nothing was changed "
+            "in the data directory; see docs/how-to.md, 'Change the number of partitions'"
+        )
 
 
 class LaterEpoch(RuntimeError):
@@ -25,28 +39,40 @@ class LaterEpoch(RuntimeError):
     def __init__(self, found: int, epoch: int) -> None:
         super().__init__(
             f"the local store is of log epoch {found}, this broker's is {epoch}: the data "
-            "directory belongs to another broker. Name the right one with --data, or delete it"
+            "directory belongs to another broker. Name the right one with --data, or move it aside"
         )
 
 
 async def adopt_rows(
-    store: ContextStore, producer: BatchProducer, partition: int, epoch: int
+    store: ContextStore, producer: BatchProducer, partition: int, epoch: Epoch
 ) -> None:
-    """Carry the rows of an older epoch over. Raises `LaterEpoch`."""
+    """Carry the rows of an older epoch over. Raises `LaterEpoch` and `OtherPartitions`."""
     own = store.get_row(partition, PARTITION_KEY)
-    if own is None or version(own)[0] == epoch:
+    if own is None or version(own)[0] == epoch.number:
         return
-    if version(own)[0] > epoch:
-        raise LaterEpoch(version(own)[0], epoch)
+    if version(own)[0] > epoch.number:
+        raise LaterEpoch(version(own)[0], epoch.number)
+    async for rows in paced(store.scan(partition)):
+        for key, row in rows:
+            if key.startswith(CONTEXT) and not is_deleted(row):
+                _require_owned(key, partition, epoch.partitions)
     # Offsets begin again: in the new log nothing of these rows has been applied yet.
     count = 0
     async for rows in paced(store.scan(partition)):
-        adopted = [(key, with_version(row, epoch, -1)) for key, row in rows if key != PARTITION_KEY]
+        adopted = [
+            (key, with_version(row, epoch.number, -1)) for key, row in rows if key != PARTITION_KEY
+        ]
         for part in cut(adopted, APPENDED_BYTES):
             await producer.send_rows(CHANGELOG.name, partition, part)
             store.write_rows(partition, part, None)
         count += len(adopted)
-    last = [(PARTITION_KEY, with_version(own, epoch, -1))]
+    last = [(PARTITION_KEY, with_version(own, epoch.number, -1))]
     _first, end = await producer.send_rows(CHANGELOG.name, partition, last)
     store.write_rows(partition, last, end)
-    log.info("thresholds.epoch.adopted", partition=partition, rows=count, epoch=epoch)
+    log.info("thresholds.epoch.adopted", partition=partition, rows=count, epoch=epoch.number)
+
+
+def _require_owned(key: bytes, partition: int, partitions: int) -> None:
+    tenant, path = context_of(key)
+    if owner(tenant, workflow_type_of(path), partitions) != partition:
+        raise OtherPartitions(partition, partitions, path)

@@ -99,7 +99,7 @@ class ThresholdRuntime:
         return begin
 
     async def _open(self, tp: TP, committed: int, recovered: Recovered) -> Ownership:
-        await adopt_rows(self.store, self.producer, tp.partition, self.epoch.number)
+        await adopt_rows(self.store, self.producer, tp.partition, self.epoch)
         owned = Ownership(tp, self, recovered.complete_from)
         await owned.restore()
         self.guard.open(tp, owned.core.watermark + 1)

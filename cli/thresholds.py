@@ -80,7 +80,7 @@ def export(
     from replay.learned import learned_lines
     from replay.table import read_whole_table
     from settings import read_settings
-    from topics.epoch import read_epoch
+    from topics.epoch import read_minted_epoch
 
     if file == "-" and json:
         raise typer.BadParameter("the export itself is what goes to stdout; leave out --json")
@@ -91,7 +91,7 @@ def export(
         return of_type and (tenant is None or owner == tenant)
 
     async def run() -> list[bytes]:
-        epoch = await read_epoch(settings.kafka)
+        epoch, _partitions = await read_minted_epoch(settings.kafka)
         partitions = await read_whole_table(settings.kafka, epoch)
         levels = settings.levels
         return list(learned_lines(partitions, epoch, policy(settings.learner), levels, wanted))
@@ -124,12 +124,12 @@ def snapshot(
     from replay.snapshots import Snapshot, write_snapshot
     from replay.table import read_whole_table
     from settings import read_settings
-    from topics.epoch import read_epoch
+    from topics.epoch import read_minted_epoch
 
     settings = read_settings(kafka=kafka, data=data)
 
     async def run() -> Snapshot:
-        epoch = await read_epoch(settings.kafka)
+        epoch, _partitions = await read_minted_epoch(settings.kafka)
         partitions = await read_whole_table(settings.kafka, epoch)
         rows = {number: each.rows for number, each in partitions.items()}
         return Snapshot(epoch.number, settings.learner, rows)

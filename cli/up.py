@@ -37,11 +37,17 @@ def up(
     Examples: headstart up; headstart up --kafka broker:9092 --postgres "$DSN"
     """
     from deploy.local import StackConfig
+    from deploy.partitions import learned_partitions
     from deploy.system import System
     from headstart.masking import masked, remember_passwords
-    from settings import environment, read_settings
+    from settings import environment, read_with_origins
 
-    settings = read_settings(data=data, partitions=partitions, learner=learner)
+    reading = read_with_origins(data=data, partitions=partitions, learner=learner)
+    settings = reading.settings
+    if reading.origins["partitions"] == "default":
+        count = learned_partitions(settings.data) or settings.partitions
+    else:
+        count = settings.partitions
     ended = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: ended.set())
@@ -55,7 +61,7 @@ def up(
             postgres_port=postgres_port,
             redis_port=redis_port,
         ),
-        partitions=settings.partitions,
+        partitions=count,
         environment=environment(settings, addresses=False),
         workers=workers,
         say=say,

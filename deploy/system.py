@@ -13,6 +13,7 @@ from types import TracebackType
 from typing import Final, Self
 
 from deploy.local import Addresses, Stack, StackConfig
+from deploy.partitions import require_partitions
 from deploy.supervisor import WORKERS, Supervisor
 from sinks.commands import remembered_by
 from sinks.connections import connect_postgres
@@ -56,11 +57,14 @@ class System:
 
     def start(self) -> Addresses:
         """Start what is configured. Raises `StackError` and what topics and schema raise."""
+        if self.stack.forgets:  # its topics are about to be created
+            require_partitions(self.data, self._partitions)
         self._say("starting broker, Postgres and Redis")
         addresses = self.stack.start()
         try:
             self.epoch = asyncio.run(prepare(addresses, self._partitions))
             if self._with_workers:
+                require_partitions(self.data, self.epoch.partitions)
                 self._start_workers(addresses)
         except BaseException:
             self.stop(drain=False)

@@ -152,8 +152,8 @@ def connect_redis(url: str, timeout_s: float = 2.0) -> Redis:
             socket_connect_timeout=timeout_s,
             retry=Retry(NoBackoff(), 1, supported_errors=(RedisConnectionError,)),
         )
-    except ValueError as error:  # its message may quote a part of the password
-        raise RedisUnreachable(url, "the URL cannot be parsed") from error
+    except ValueError:  # its message may quote a part of the password
+        raise RedisUnreachable(url, "the URL cannot be parsed") from None
     pool = client.connection_pool
     kind: Any = pool.connection_class
     pool.connection_class = _leaving(kind)

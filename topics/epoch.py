@@ -33,8 +33,9 @@ class PartitionsChanged(RuntimeError):
     def __init__(self, expected: int, found: int) -> None:
         super().__init__(
             f"{EVENTS.name} has {found} partitions, its log epoch was minted for {expected}: keys "
-            "would change owners. Recreate the topics with the old count, or delete "
-            f"{EVENTS.name} and {EPOCHS.name} and run `headstart topics create`"
+            "would change owners, so workers do not start. Nothing is lost, and nothing has to be "
+            "deleted yet: `headstart thresholds export FILE` still reads what was learned; then "
+            "see docs/how-to.md, 'Change the number of partitions'"
         )
 
 
@@ -43,15 +44,24 @@ async def read_epoch(kafka: str) -> Epoch:
 
     Raises `BrokerUnreachable`, `TopicsMissing` and `PartitionsChanged`.
     """
+    epoch, found = await read_minted_epoch(kafka)
+    if found != epoch.partitions:
+        raise PartitionsChanged(epoch.partitions, found)
+    return epoch
+
+
+async def read_minted_epoch(kafka: str) -> tuple[Epoch, int]:
+    """Return the log epoch as it was minted, and how many partitions the log has now.
+
+    For what reads only what was learned, which stays where it was. Raises `BrokerUnreachable` and
+    `TopicsMissing`.
+    """
     states = await describe_topics(kafka, [EPOCHS.name, EVENTS.name])
     missing = {EPOCHS.name, EVENTS.name} - states.keys()
     epoch = None if missing else await _last_record(kafka, states[EPOCHS.name].end[0])
     if missing or epoch is None:
         raise TopicsMissing(kafka, missing or {EPOCHS.name})
-    found = states[EVENTS.name].partitions
-    if found != epoch.partitions:
-        raise PartitionsChanged(epoch.partitions, found)
-    return epoch
+    return epoch, states[EVENTS.name].partitions
 
 
 async def _last_record(kafka: str, end: int) -> Epoch | None:

@@ -103,7 +103,8 @@ def test_another_number_of_partitions_is_refused(kafka: str, own: tuple[Topic, T
             message = str(caught.value)
             assert f"{events.name} has 3 partitions" in message
             assert "minted for 4" in message
-            assert "`headstart topics create`" in message
+            assert "`headstart thresholds export FILE`" in message
+            assert "delete" not in message.replace("nothing has to be deleted", "")
 
     asyncio.run(run())
 

@@ -60,7 +60,7 @@ def _partitions(topic: Topic, found: int, expected: int) -> Finding:
         "topics",
         WRONG,
         f"{topic.name} has {found} partitions and must have {should}",
-        f"stop the workers, delete {topic.name}, run `{_CREATE}`",
+        "do not delete it; see docs/how-to.md, 'Change the number of partitions'",
     )
 
 
