@@ -5,12 +5,15 @@ from __future__ import annotations
 import signal
 import threading
 from dataclasses import asdict
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from cli.options import Data, Json, Learner, Part, Partitions
 from cli.output import say, show_json
+
+if TYPE_CHECKING:
+    from settings import Reading
 
 Port = Annotated[int, typer.Option(help="Port of the embedded one; 0: a free one.")]
 
@@ -37,17 +40,12 @@ def up(
     Examples: headstart up; headstart up --kafka broker:9092 --postgres "$DSN"
     """
     from deploy.local import StackConfig
-    from deploy.partitions import learned_partitions
     from deploy.system import System
     from headstart.masking import masked, remember_passwords
     from settings import environment, read_with_origins
 
     reading = read_with_origins(data=data, partitions=partitions, learner=learner)
     settings = reading.settings
-    if reading.origins["partitions"] == "default":
-        count = learned_partitions(settings.data) or settings.partitions
-    else:
-        count = settings.partitions
     ended = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: ended.set())
@@ -61,7 +59,7 @@ def up(
             postgres_port=postgres_port,
             redis_port=redis_port,
         ),
-        partitions=count,
+        partitions=_partitions(reading),
         environment=environment(settings, addresses=False),
         workers=workers,
         say=say,
@@ -69,8 +67,8 @@ def up(
     remember_passwords(postgres, redis)
     addresses = system.start()
     try:
-        shown = {name: masked(address) for name, address in asdict(addresses).items()}
-        ready = shown | {"epoch": system.epoch.number if system.epoch else None}
+        ready = {name: masked(address) for name, address in asdict(addresses).items()}
+        ready["epoch"] = system.epoch.number if system.epoch else None
         if json:
             show_json(ready)
         else:
@@ -82,3 +80,16 @@ def up(
     finally:
         system.stop()
     say("stopped")
+
+
+def _partitions(reading: Reading) -> int:
+    """Return how many partitions new topics get: as many as the directory's state was learned with.
+
+    Unless another number was asked for, which `System` then refuses.
+    """
+    from deploy.partitions import learned_partitions
+
+    settings = reading.settings
+    if reading.origins["partitions"] != "default":
+        return settings.partitions
+    return learned_partitions(settings.data) or settings.partitions

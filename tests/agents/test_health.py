@@ -6,9 +6,11 @@ import asyncio
 import socket
 from collections.abc import Callable
 from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
+import structlog
 
 from agents.app import WorkerConfig
 from agents.endpoints import AddressTaken, unready
@@ -104,3 +106,25 @@ def test_supervised_workers_take_one_port_after_the_other() -> None:
         "0.0.0.0:8082",
     ]
     assert health_address("[::1]:80", 1) == "[::1]:81"
+
+
+def test_a_service_that_goes_and_comes_back_is_one_line_each(worker_config: WorkerConfig) -> None:
+    there = [True, False, False, True, True]
+
+    async def probe() -> None:
+        if not there.pop(0):
+            raise ConnectionError("refused")
+
+    health = Health("thresholds", worker_config, {"redis": probe}, set())
+    health._log = SimpleNamespace(ask=lambda: asyncio.sleep(0))  # type: ignore[assignment]
+
+    async def look() -> None:
+        while there:
+            await health._probe()
+
+    with structlog.testing.capture_logs() as said:
+        asyncio.run(look())
+    assert [(each["event"], each["service"]) for each in said if "service" in each] == [
+        ("service.away", "redis"),
+        ("service.back", "redis"),
+    ]

@@ -22,6 +22,7 @@ from sinks.migrate import (
     read_migrations,
 )
 from sinks.partitions import ensure_partitions
+from sinks.permissions import PermissionMissing
 
 pytestmark = pytest.mark.integration
 
@@ -95,6 +96,44 @@ def test_a_role_that_only_owns_the_database_can_do_all_where_the_extension_is(
             return await ensure_partitions(connection, date(2026, 1, 1), 0, 1)
 
     assert asyncio.run(made()) == ["episodic_events_20260101", "episodic_events_20260102"]
+
+
+@pytest.fixture
+def limited_role(database: str) -> Iterator[str]:
+    """The database as a role sees it that may connect, and nothing else."""
+    role = sql.Identifier(name := f"limited_{uuid4().hex}")
+    with psycopg.connect(database, autocommit=True) as connection:
+        connection.execute(sql.SQL("CREATE ROLE {} LOGIN PASSWORD 'planted-secret'").format(role))
+        connection.execute("REVOKE CREATE ON SCHEMA public FROM PUBLIC")
+        yield make_conninfo(database, user=name, password="planted-secret")
+        connection.execute(sql.SQL("DROP OWNED BY {}").format(role))
+        connection.execute(sql.SQL("DROP ROLE {}").format(role))
+
+
+def test_what_a_role_may_not_do_is_one_line_with_the_grant(
+    database: str, limited_role: str
+) -> None:
+    """Follow the remedies, one after the other, until it works."""
+    name = str(conninfo_to_dict(limited_role)["user"])
+
+    def refused() -> str:
+        with pytest.raises(PermissionMissing) as caught:
+            asyncio.run(migrate(limited_role))
+        assert "\n" not in str(caught.value)
+        assert "planted-secret" not in str(caught.value)
+        return str(caught.value).rpartition(": ")[2]
+
+    with psycopg.connect(database, autocommit=True) as connection:
+        grant = refused()
+        assert grant == f"GRANT USAGE, CREATE ON SCHEMA public TO {name}"
+        connection.execute(grant.encode())
+        asyncio.run(migrate(limited_role))
+
+
+def test_tables_of_another_role_are_named_with_the_grant(database: str, limited_role: str) -> None:
+    asyncio.run(migrate(database))
+    with pytest.raises(PermissionMissing, match="GRANT ALL ON ALL TABLES IN SCHEMA public TO"):
+        asyncio.run(migrate(limited_role))
 
 
 def test_files_must_be_numbered(tmp_path: Path) -> None:

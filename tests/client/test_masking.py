@@ -1,0 +1,69 @@
+"""What is hidden, and what is not."""
+
+from __future__ import annotations
+
+import pytest
+
+from headstart import masking
+from headstart.masking import masked, needs_encoding, remember_passwords, remember_secret
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("postgresql://ann:a@b/c:d@db:5/x", "postgresql://ann:***@db:5/x"),
+        ("redis://:hush@h:1/0 and redis://:shh@i", "redis://:***@h:1/0 and redis://:***@i"),
+        ("redis://h/0?db=1&password=hush&x=1", "redis://h/0?db=1&password=***&x=1"),
+        ("host=db password='hu sh' user=ann", "host=db password=*** user=ann"),
+        ('jaas.Login required password="hush" ;', "jaas.Login required password=*** ;"),
+        ("HEADSTART_OPERATORS_KEY=hush", "HEADSTART_OPERATORS_KEY=***"),
+        ('{"sasl_password": "hush"}', '{"sasl_password": ***}'),
+        ("ssl.keystore.password = hush", "ssl.keystore.password = ***"),
+    ],
+)
+def test_secrets_are_hidden(text: str, expected: str) -> None:
+    assert masked(text) == expected
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "127.0.0.1:9092",
+        "postgresql://ann@db:5432/x",
+        "unexpected token: line 1",
+        "the password or user is wrong",
+        "it wants a password",
+        "key=default\x1frefund",
+    ],
+)
+def test_other_text_stays(text: str) -> None:
+    assert masked(text) == text
+
+
+def test_what_a_process_was_configured_with_is_hidden_anywhere(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(masking, "_secrets", {})
+    remember_secret("operators-key=")
+    remember_passwords("postgresql://ann:p%40ssword@db/x", "host=db password='two words'")
+    text = masked("FATAL: 'p@ssword', p%40ssword, two words, operators-key=, ann")
+    assert text == "FATAL: '***', ***, ***, ***, ann"
+
+
+def test_a_short_secret_does_not_hide_every_word(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(masking, "_secrets", {})
+    remember_passwords("postgresql://ann:x@db/x")
+    assert masked("an extra axis") == "an extra axis"
+
+
+@pytest.mark.parametrize(
+    ("url", "wrong"),
+    [
+        ("redis://:a/b@h", True),
+        ("postgresql://u:a@b@h/x", True),
+        ("postgresql://u:a%40b@h/x", False),
+        ("redis://h:1/0", False),
+    ],
+)
+def test_a_password_that_must_be_encoded(url: str, wrong: bool) -> None:
+    assert needs_encoding(url) is wrong
