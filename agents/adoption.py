@@ -29,7 +29,7 @@ class OtherPartitions(RuntimeError):
         super().__init__(
             f"the local store's partition {partition} holds {path}, which belongs to another of "
             f"the topic's {partitions} partitions: their number was changed. Nothing was changed "
-            "in the data directory; see docs/how-to.md, 'Change the number of partitions'"
+            "in the data directory; see docs/operations.md, 'Change the number of partitions'"
         )
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import signal
 import threading
+from collections.abc import Mapping
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated
 
@@ -67,19 +68,23 @@ def up(
     remember_passwords(postgres, redis)
     addresses = system.start()
     try:
-        ready = {name: masked(address) for name, address in asdict(addresses).items()}
-        ready["epoch"] = system.epoch.number if system.epoch else None
-        if json:
-            show_json(ready)
-        else:
-            for name, value in ready.items():
-                print(f"{name:9} {value}", flush=True)
+        shown = {name: masked(address) for name, address in asdict(addresses).items()}
+        ready = {**shown, "epoch": system.epoch.number if system.epoch else None}
+        _show(ready, json=json)
         say("running; Ctrl-C stops it")
         while not ended.wait(0.5):
             system.check()
     finally:
         system.stop()
     say("stopped")
+
+
+def _show(ready: Mapping[str, object], *, json: bool) -> None:
+    if json:
+        show_json(ready)
+        return
+    for name, value in ready.items():
+        print(f"{name:9} {value}", flush=True)
 
 
 def _partitions(reading: Reading) -> int:

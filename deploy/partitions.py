@@ -12,7 +12,7 @@ from typing import Final
 from deploy.local import StackError
 
 DEFAULT: Final = 8
-HOW: Final = "see docs/how-to.md, 'Change the number of partitions'"
+HOW: Final = "see docs/operations.md, 'Change the number of partitions'"
 
 
 def learned_partitions(data: Path) -> int | None:

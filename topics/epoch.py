@@ -35,7 +35,7 @@ class PartitionsChanged(RuntimeError):
             f"{EVENTS.name} has {found} partitions, its log epoch was minted for {expected}: keys "
             "would change owners, so workers do not start. Nothing is lost, and nothing has to be "
             "deleted yet: `headstart thresholds export FILE` still reads what was learned; then "
-            "see docs/how-to.md, 'Change the number of partitions'"
+            "see docs/operations.md, 'Change the number of partitions'"
         )
 
 
