@@ -53,7 +53,7 @@ def read_old(batch: Any, data: bytes, begin: int, end: int) -> list[Any]:
         if not before < record.offset <= last or abs(record.timestamp) > LARGEST_MS:
             raise ValueError(f"a record that says it is at {record.offset}")
         before = record.offset
-    if len(records) > MOST_RECORDS:
+    if not 0 < len(records) <= MOST_RECORDS:
         raise ValueError(f"{len(records)} records in one message")
     return records
 
