@@ -153,6 +153,7 @@ class Health:
                 "ready": self._app.ready,
                 "done": done,
                 "lag": self._log.lag(done),
+                "held_back": self._log.held_back(done),
                 "restored": self._app.restored(),
                 "opened": self._app.opened,
                 "dead_letters": self._app.runtime.counts.dead_letters,

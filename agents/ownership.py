@@ -57,6 +57,8 @@ class Ownership:
         self._gathered = Gathered(runtime.guard)
         self._rows = 0
         """Rows of the table, when they were last counted."""
+        self._reached = self._told = 0
+        """Where the last batch that was applied whole ended, and the offset that was last done."""
         hold = runtime.app.consumer.hold
         name = f"thresholds-{tp.partition}"
         self.lane = Lane(name, self._handle, hold=hold, share=runtime.share)
@@ -84,13 +86,25 @@ class Ownership:
         for _tp, batch in batches:
             if batch.ahead is not None:
                 await asyncio.wrap_future(batch.ahead)
-            if not await self._apply(batch):
+            # Without records it only moves the offset: a commit of nothing would be a row.
+            if batch and not await self._apply(batch):
                 return None  # the partition is another process's now
+            self._reached = batch.end
+        if not self._gathered:
+            self._pass_holes()
+            return None
         if batches and (left := await self._gather(of_backlog(batches[-1][1]))):
             return left
-        if self._gathered:
-            await self._deliver()
+        await self._deliver()
         return None
+
+    def _pass_holes(self) -> None:
+        """Let offsets without records be committed: markers, aborted records, what was compacted.
+
+        Not the watermark, which follows from the records: a restart begins at the holes again.
+        """
+        if self._told < self._reached and self.current():
+            self.done(self._reached)
 
     async def _gather(self, backlog: bool) -> float:
         """Leave what was applied to a later commit; return for how long, 0: it must not wait."""
@@ -228,4 +242,5 @@ class Ownership:
         That is lost with this process; the committed offset then tells the next owner from where on
         to publish again, so it must not pass what waits.
         """
+        self._told = end = max(end, self._reached)
         self._runtime.app.consumer.done(self._tp, end, commit=not self._runtime.publishing.behind)

@@ -16,6 +16,8 @@ from aiokafka import AIOKafkaConsumer, TopicPartition
 from aiokafka.errors import KafkaError
 
 from sinks.connections import connect_postgres, connect_redis
+from topics.admin import high_watermarks
+from topics.fetches import ISOLATION
 
 log = structlog.get_logger()
 
@@ -37,22 +39,29 @@ async def answers(probe: Probe) -> bool:
 
 
 class LogEnds:
-    """The (begin, end) of each partition of one topic, as the broker last said."""
+    """The (begin, end) of each partition of one topic, as the broker last said.
+
+    The end is the last stable offset: what an open transaction holds back cannot be worked off.
+    """
 
     def __init__(self, kafka: str, topic: str, partitions: int) -> None:
         self._kafka = kafka
         self._tps = [TopicPartition(topic, number) for number in range(partitions)]
         self._consumer: AIOKafkaConsumer | None = None
         self._ends: dict[int, tuple[int, int]] = {}
+        self._held: dict[int, int] = {}
 
     async def ask(self) -> None:
         """Ask the broker. Raises `KafkaError`, `OSError`."""
         try:
             if self._consumer is None:
                 self._consumer = AIOKafkaConsumer(
-                    bootstrap_servers=self._kafka, enable_auto_commit=False
+                    bootstrap_servers=self._kafka,
+                    enable_auto_commit=False,
+                    isolation_level=ISOLATION,
                 )
                 await self._consumer.start()
+            high = await high_watermarks(self._consumer, self._tps)
             begin = await self._consumer.beginning_offsets(self._tps)
             # The embedded broker counts one record of the last batch only: too few, never none.
             end = await self._consumer.end_offsets(self._tps)
@@ -60,6 +69,7 @@ class LogEnds:
             await self.close()
             raise
         self._ends = {tp.partition: (begin[tp], end[tp]) for tp in self._tps}
+        self._held = {tp.partition: max(0, high[tp] - end[tp]) for tp in self._tps}
 
     def lag(self, done: Mapping[int, int]) -> dict[int, int]:
         """Return how many records each partition of `done` has beyond its offset."""
@@ -68,6 +78,10 @@ class LogEnds:
             partition: max(0, end - max(begin, done[partition]))
             for partition, (begin, end) in known.items()
         }
+
+    def held_back(self, done: Mapping[int, int]) -> dict[int, int]:
+        """Return how many offsets an open transaction holds back in partitions of `done`."""
+        return {partition: self._held[partition] for partition in done if partition in self._held}
 
     async def close(self) -> None:
         """Disconnect."""

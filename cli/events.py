@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Annotated, Final
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import orjson
 import typer
@@ -11,6 +11,9 @@ import typer
 from cli.options import Data, Json, Kafka, Limit, Since
 from cli.output import show_json
 from cli.times import since_ms
+
+if TYPE_CHECKING:
+    from topics.admin import TopicState
 
 app = typer.Typer(help="The events on the log.", no_args_is_help=True)
 
@@ -52,13 +55,8 @@ async def _tail(kafka: str, limit: int, since: int, follow: bool, *, quiet: bool
     from topics.reading import read_records, topic_state
 
     state = await topic_state(kafka, EVENTS.name)
-    begin = {p: max(state.begin[p], end - limit) for p, end in state.end.items()}
     last = sorted(
-        [
-            record
-            async for record in read_records(kafka, EVENTS.name, begin, state.end)
-            if record.timestamp >= since
-        ],
+        [each for each in await _newest(kafka, state, limit) if each.timestamp >= since],
         key=lambda record: (record.timestamp, record.partition, record.offset),
     )
     shown = [event for record in last for event in _events(record.value)][-limit:]
@@ -71,6 +69,30 @@ async def _tail(kafka: str, limit: int, since: int, follow: bool, *, quiet: bool
             for event in _events(record.value):
                 _show(event)
     return shown
+
+
+async def _newest(kafka: str, state: TopicState, limit: int) -> list[Any]:
+    """Return the last records of each partition, `limit` of them where there are as many.
+
+    Not every offset is a record (transactions take some), so it reads from further and further
+    back where there were too few.
+    """
+    from topics.reading import read_records
+
+    found: dict[int, list[Any]] = {}
+    reach, wanted = limit, dict(state.end)
+    while wanted:
+        begin = {p: max(state.begin[p], end - reach) for p, end in wanted.items()}
+        found.update({p: [] for p in wanted})
+        async for record in read_records(kafka, state.name, begin, wanted):
+            found[record.partition].append(record)
+        wanted = {
+            p: end
+            for p, end in wanted.items()
+            if len(found[p]) < limit and begin[p] > state.begin[p]
+        }
+        reach *= 4
+    return [record for records in found.values() for record in records[-limit:]]
 
 
 def _show(event: object) -> None:

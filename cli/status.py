@@ -145,4 +145,14 @@ def described(look: Look, verdict: Verdict) -> dict[str, Any]:
         ],
         "dead_letters": look.log.waiting_letters if look.log else None,
         "lag": {group.group: group.lag for group in look.groups},
+        "open_transactions": [
+            {
+                "topic": each.topic,
+                "partition": each.partition,
+                "offset": each.offset,
+                "records": each.records,
+                "age_s": each.age_s(look.at),
+            }
+            for each in (look.log.open if look.log else ())
+        ],
     }

@@ -91,7 +91,7 @@ def describe(
     data: Data = None,
     json: Json = False,
 ) -> None:
-    """Show a topic's contract and its offsets.
+    """Show a topic's contract and its offsets; `held_back`: by transactions that are open.
 
     Example: headstart topics describe headstart.events
     """
@@ -118,6 +118,7 @@ def describe(
         "partitions": state.partitions if state else None,
         "begin": dict(state.begin) if state else None,
         "end": dict(state.end) if state else None,
+        "held_back": state.held_back if state else None,
     }
     if json:
         show_json(described)

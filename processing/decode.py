@@ -11,7 +11,7 @@ import re
 from collections.abc import Sequence
 from itertools import repeat
 from operator import attrgetter, itemgetter
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import msgspec
 import orjson
@@ -19,7 +19,13 @@ import orjson
 from headstart.events import MAX_CLOCK_SKEW_MS, MAX_DEPTH, MAX_EVENT_BYTES, InvalidEvent
 from headstart.frames import MAX_FRAME_BYTES, MAX_FRAME_EVENTS
 from headstart.validation import validate
+from topics.old_formats import NO_TIMESTAMP
 from topics.records import CLOSED_EVENT, EVENT, EventFields
+
+WITHOUT_TIMESTAMP: Final = (
+    "the record has no Kafka timestamp, as in message format 0; produce it again with a client of "
+    "Kafka 0.11 or newer"
+)
 
 
 class Refusal(NamedTuple):
@@ -60,7 +66,11 @@ def decode_record(value: bytes | None, timestamp_ms: int) -> Decoded:
     if value is None or not value:
         return (), (Refusal(b"", "the record has no value", None),)
     events = _decode_fast(value, timestamp_ms)
-    return _one_by_one(value, timestamp_ms) if events is None else (events, ())
+    if events is not None:
+        return events, ()
+    if timestamp_ms == NO_TIMESTAMP:
+        return (), (Refusal(value, WITHOUT_TIMESTAMP, None),)
+    return _one_by_one(value, timestamp_ms)
 
 
 def decode_records(

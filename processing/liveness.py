@@ -32,7 +32,9 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
     done: Mapping[int, int] = {}
     """Everything below took effect."""
     lag: Mapping[int, int] = {}
-    """Records that the broker has beyond; as the broker last said."""
+    """Offsets beyond that can be read; as the broker last said."""
+    held_back: Mapping[int, int] = {}
+    """Offsets that cannot be read yet, because a transaction is open: no work to be done."""
     restored: Mapping[int, int] = {}
     """The changelog offset that the table has come to; only while it is restored."""
     opened: int = 0

@@ -37,8 +37,9 @@ class RecordBatch:
     """Consecutive records of one partition, as parallel lists.
 
     `begin` is the position that was fetched from and `end` the next one to fetch: between them
-    there may be holes (compaction, transaction markers), which are no loss. `headers` holds, by
-    offset, those of the few records that have any.
+    there may be holes (compaction, transaction markers, aborted records), which are no loss. There
+    may be no record at all: the position moves past them all the same. `headers` holds, by offset,
+    those of the few records that have any.
     """
 
     topic: str
@@ -53,7 +54,7 @@ class RecordBatch:
     ahead: Future[Any] | None = field(default=None, init=False, repr=False, compare=False)
     """What a scanner finds in all of it, where one looks before it is its turn."""
     behind: int = field(default=0, init=False, compare=False)
-    """How many offsets of its partition came after it when it was fetched."""
+    """How many offsets of its partition that can be read came after it when it was fetched."""
 
     @property
     def packed(self) -> Packed | None:
@@ -72,8 +73,8 @@ class RecordBatch:
 
     @property
     def offset(self) -> int:
-        """Offset of the first record (Faust reads it as the message's)."""
-        return self.offsets[0]
+        """Offset of the first record (Faust reads it as the message's); `begin` without one."""
+        return self.offsets[0] if self.offsets else self.begin
 
     def run(self, begin: int) -> range:
         """Return the positions from `begin` on, which there is, that are to be decoded together."""

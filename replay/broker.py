@@ -20,6 +20,7 @@ from replay.learning import read_batches
 from topics.admin import TopicState
 from topics.catalogue import EVENTS
 from topics.epoch import read_epoch
+from topics.fetches import ISOLATION
 from topics.reading import LogTruncated, read_records, topic_state
 
 ARCHIVE: Final = "the archive in Postgres may have them (--source archive)"
@@ -153,7 +154,9 @@ async def _offsets_at(kafka: str, state: TopicState, at: int | None) -> dict[int
 
 async def _answered(kafka: str, state: TopicState, at: int) -> dict[int, int]:
     """Return what the broker says of offsets at a time. Raises `BrokerUnreachable`."""
-    consumer = AIOKafkaConsumer(bootstrap_servers=kafka, enable_auto_commit=False)
+    consumer = AIOKafkaConsumer(
+        bootstrap_servers=kafka, enable_auto_commit=False, isolation_level=ISOLATION
+    )
     try:
         await consumer.start()
         wanted = {TopicPartition(EVENTS.name, partition): at for partition in state.begin}

@@ -154,10 +154,11 @@ class Rebuilding:
 
     async def _send(self, id: str, place: int, fresh: Following) -> int:
         config = self._config
+        read = fresh.watermark + 1  # the watermark stays where the log ends without records
         for _ in range(_ROUNDS):
             end = (await topic_state(config.kafka, EVENTS.name)).end[place]
-            behind = end - fresh.watermark - 1
             await self._advance(place, fresh, end)
+            behind, read = end - read, end
             if behind <= NEAR:
                 break
         before = followup_in(fresh.table.get(KEY))

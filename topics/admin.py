@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterable, Mapping
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 
 from aiokafka import AIOKafkaConsumer, TopicPartition
 from aiokafka.admin import AIOKafkaAdminClient, NewTopic
 from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
+from aiokafka.consumer.fetcher import READ_UNCOMMITTED
 from aiokafka.errors import KafkaError, TopicAlreadyExistsError, for_code
 
 from headstart.producing import BrokerUnreachable
@@ -32,12 +33,22 @@ class TopicsMissing(LookupError):
 
 @dataclass(frozen=True)
 class TopicState:
-    """What the broker says of a topic; offsets by partition, end exclusive."""
+    """What the broker says of a topic; offsets by partition.
+
+    `end`: the last stable offset, up to which (not including) committed records can be read.
+    `high`: the high watermark, where known; beyond `end` while a transaction is open.
+    """
 
     name: str
     partitions: int
     begin: Mapping[int, int]
     end: Mapping[int, int]
+    high: Mapping[int, int] = field(default_factory=dict)
+
+    @property
+    def held_back(self) -> dict[int, int]:
+        """Return how many offsets an open transaction holds back, by partition that has one."""
+        return {n: high - self.end[n] for n, high in self.high.items() if high > self.end[n]}
 
 
 @asynccontextmanager
@@ -94,15 +105,20 @@ async def describe_topics(kafka: str, names: Iterable[str]) -> dict[str, TopicSt
         return {}
     fetches.install()  # where the broker does not say where a log ends, its records are read
     consumer = AIOKafkaConsumer(
-        bootstrap_servers=kafka, enable_auto_commit=False, fetch_max_wait_ms=20
+        bootstrap_servers=kafka,
+        enable_auto_commit=False,
+        fetch_max_wait_ms=20,
+        isolation_level=fetches.ISOLATION,
     )
     await consumer.start()
     try:
         tps = [TopicPartition(name, n) for name, count in counts.items() for n in range(count)]
         begin = await consumer.beginning_offsets(tps)
+        high = await high_watermarks(consumer, tps)  # first: what is appended meanwhile is stable
         end = await _end_offsets(consumer, begin)
+        high = {tp: max(at, end[tp]) for tp, at in high.items()}
         return {
-            name: TopicState(name, count, _of_topic(name, begin), _of_topic(name, end))
+            name: TopicState(name, count, *(_of_topic(name, each) for each in (begin, end, high)))
             for name, count in counts.items()
         }
     finally:
@@ -126,10 +142,26 @@ def _of_topic(name: str, offsets: Mapping[TopicPartition, int]) -> dict[int, int
     return {tp.partition: offset for tp, offset in offsets.items() if tp.topic == name}
 
 
+async def high_watermarks(
+    consumer: AIOKafkaConsumer, tps: Sequence[TopicPartition]
+) -> dict[TopicPartition, int]:
+    """Return the high watermarks of partitions, whatever the consumer's isolation level.
+
+    aiokafka asks at the level of its fetcher, so nothing may be fetched meanwhile.
+    """
+    fetcher = consumer._fetcher
+    level, fetcher._isolation_level = fetcher._isolation_level, READ_UNCOMMITTED
+    try:
+        found: dict[TopicPartition, int] = await consumer.end_offsets(list(tps))
+    finally:
+        fetcher._isolation_level = level
+    return found
+
+
 async def _end_offsets(
     consumer: AIOKafkaConsumer, begin: Mapping[TopicPartition, int]
 ) -> dict[TopicPartition, int]:
-    """Return the end of the partitions of `begin`, as the answer to a fetch has it.
+    """Return the last stable offsets of the partitions of `begin`, as the answer to a fetch has it.
 
     Asked for its offsets, the embedded broker (Tansu 0.6) counts one record of the last batch only.
     """
@@ -142,7 +174,7 @@ async def _end_offsets(
     async with asyncio.timeout(FETCH_TIMEOUT_S):
         while unknown := [tp for tp in filled if consumer.highwater(tp) is None]:
             await consumer.getmany(*unknown, timeout_ms=200)
-    return {**end, **{tp: max(end[tp], consumer.highwater(tp)) for tp in filled}}
+    return {**end, **{tp: max(end[tp], consumer.last_stable_offset(tp) or 0) for tp in filled}}
 
 
 async def committed_offsets(kafka: str, group: str, topic: str, partitions: int) -> dict[int, int]:

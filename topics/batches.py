@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any, Final, NamedTuple
 
-from aiokafka.errors import CorruptRecordException
+from aiokafka.errors import CorruptRecordException, KafkaError
 from aiokafka.record.default_records import DefaultRecordBatch
 from aiokafka.record.util import decode_varint_py as decode_varint  # it keeps to the bounds
 
 from topics.decompression import TooLarge, decompressed
 from topics.limits import LARGEST_MS, MOST_HEADERS, MOST_RECORDS
+from topics.old_formats import NO_TIMESTAMP, read_old
 
 # Places in a record batch of format 2 (Kafka protocol guide, "Record Batch").
 _CODEC_AT: Final = 22
@@ -61,13 +62,22 @@ class ReadableBatch:
     def __iter__(self) -> Iterator[Any]:
         data, begin, end = self._where
         if data[begin + _MAGIC_AT] != _MAGIC:
-            return iter(self._batch)
+            return iter(self._old())
         try:
             return iter(_checked(_read(self._batch, data, begin, end), self._batch))
         except _UNREADABLE:
             first, kind = self._batch.base_offset, self._batch.timestamp_type
             at = max(-LARGEST_MS, min(self._batch.max_timestamp, LARGEST_MS))
             return iter([WholeBatch(first, at, kind, None, data[begin:end])])
+
+    def _old(self) -> list[Any]:
+        """Return the records of a message of format 0 or 1."""
+        try:
+            return read_old(self._batch, *self._where)
+        except (*_UNREADABLE, KafkaError, RuntimeError, AssertionError):  # what aiokafka raises
+            data, begin, end = self._where
+            last = self._batch.next_offset - 1
+            return [WholeBatch(last, NO_TIMESTAMP, 0, None, data[begin:end])]
 
 
 def _read(batch: Any, data: bytes, begin: int, end: int) -> list[Any]:

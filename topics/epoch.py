@@ -18,6 +18,7 @@ from aiokafka.errors import KafkaError
 from headstart.producing import BrokerUnreachable
 from topics.admin import TopicsMissing, create_topics, describe_topics
 from topics.catalogue import EPOCHS, EVENTS
+from topics.fetches import ISOLATION
 
 
 class Epoch(msgspec.Struct, frozen=True):
@@ -66,7 +67,9 @@ async def read_minted_epoch(kafka: str) -> tuple[Epoch, int]:
 
 async def _last_record(kafka: str, end: int) -> Epoch | None:
     """Read the topic of epochs to its end; the last record counts."""
-    consumer = AIOKafkaConsumer(bootstrap_servers=kafka, enable_auto_commit=False)
+    consumer = AIOKafkaConsumer(
+        bootstrap_servers=kafka, enable_auto_commit=False, isolation_level=ISOLATION
+    )
     tp = TopicPartition(EPOCHS.name, 0)
     last = None
     await consumer.start()

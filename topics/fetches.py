@@ -9,6 +9,10 @@ from aiokafka.record.memory_records import MemoryRecords
 
 from topics.batches import ReadableBatch
 
+ISOLATION: Final = "read_committed"
+"""Isolation level of every consumer: records of aborted transactions are skipped, and nothing is
+read past the last stable offset, where the first transaction begins that is still open."""
+
 # Places in a record batch of format 2 (Kafka protocol guide, "Record Batch").
 _LENGTH_AT: Final = 8
 _BEFORE_LENGTH: Final = 12

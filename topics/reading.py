@@ -53,12 +53,18 @@ async def reading(
 ) -> AsyncIterator[AIOKafkaConsumer]:
     """Give a consumer of some partitions, each from an offset on.
 
-    Raises `BrokerUnreachable`, and `LogTruncated` where what is to be read next is gone, unless
+    Only committed records are read, unless `isolation_level` says otherwise. Raises
+    `BrokerUnreachable`, and `LogTruncated` where what is to be read next is gone, unless
     `auto_offset_reset` says where to go on then.
     """
     fetches.install()
     # By default aiokafka would go on at the end, and nobody would know what was passed over.
-    settings = {"auto_offset_reset": "none", "fetch_max_wait_ms": 200, **settings}
+    settings = {
+        "auto_offset_reset": "none",
+        "fetch_max_wait_ms": 200,
+        "isolation_level": fetches.ISOLATION,
+        **settings,
+    }
     consumer = AIOKafkaConsumer(bootstrap_servers=kafka, enable_auto_commit=False, **settings)
     try:
         await consumer.start()

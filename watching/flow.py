@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from sinks.connections import connect_postgres
@@ -20,17 +20,22 @@ from topics.catalogue import (
     THRESHOLDS_GROUP,
 )
 from topics.epoch import Epoch, read_epoch
+from topics.transactions import OpenTransaction, open_transactions
 
 _TOPICS = (EVENTS, THRESHOLDS, DEAD_LETTERS, HANDLED, EPOCHS)
 
 
 @dataclass(frozen=True)
 class LogState:
-    """What the broker says: `learned` are the offsets that the threshold group has committed."""
+    """What the broker says: `learned` are the offsets that the threshold group has committed.
+
+    `open`: the oldest open transaction of each partition that has one.
+    """
 
     epoch: int
     topics: Mapping[str, TopicState]
     learned: Mapping[int, int]
+    open: Sequence[OpenTransaction] = ()
 
     @property
     def records(self) -> int:
@@ -84,7 +89,10 @@ class Log:
         self._end: Mapping[int, int] = {}
 
     async def ask(self) -> LogState:
-        """Return the state. Raises `BrokerUnreachable`, `TopicsMissing`, `PartitionsChanged`."""
+        """Return the state. Raises `BrokerUnreachable`, `TopicsMissing`, `PartitionsChanged`.
+
+        And `LogTruncated`, very rarely: see `open_transactions`.
+        """
         states = await describe_topics(self._kafka, [topic.name for topic in _TOPICS])
         if missing := {topic.name for topic in _TOPICS} - states.keys():
             raise TopicsMissing(self._kafka, missing)
@@ -93,7 +101,8 @@ class Log:
             self._epoch = await read_epoch(self._kafka)
         self._end = end
         learned = await committed_offsets(self._kafka, THRESHOLDS_GROUP, EVENTS.name, len(end))
-        return LogState(self._epoch.number, states, learned)
+        open_now = await open_transactions(self._kafka, states.values())
+        return LogState(self._epoch.number, states, learned, open_now)
 
 
 async def ask_stored(postgres: str, epoch: int | None) -> Stored:

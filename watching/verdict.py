@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from deploy.supervisor import WORKERS
+from topics.transactions import long_open
 from watching.look import Look
 from watching.workers import Worker
 
@@ -41,6 +42,8 @@ def judge(look: Look, *, still_s: float = 0.0, workers: Sequence[str] = WORKERS)
     reasons = [f"{_SERVICES[each.service]}: {each.error}" for each in look.services if not each.ok]
     for name in workers:
         reasons += _missing(name, [each for each in look.workers if each.name == name])
+    if look.log:  # nobody can work it off, so it is no lag
+        reasons += [each.described(look.at) for each in long_open(look.log.open, look.at)]
     if look.lag and still_s > STILL_S:
         reasons.append(f"{look.lag:,} records wait and nothing moved for {still_s:.0f} s")
     return Verdict(tuple(reasons), "" if reasons else _note(look))

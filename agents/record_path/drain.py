@@ -30,8 +30,9 @@ def drain(fetched: Any, most_bytes: int = MOST_BYTES) -> RecordBatch | None:
     """Return what is left in an aiokafka `FetchResult` and move the consumer's position.
 
     From `most_bytes` of records on the rest stays in it. None where nothing may be returned
-    (partition paused, revoked or sought elsewhere) or where only holes were fetched. Raises
-    `CorruptRecordException` on a CRC that does not match.
+    (partition paused, revoked or sought elsewhere). A batch without records where only markers,
+    aborted records and holes were fetched: their offsets count as processed too, or they would be
+    taken for lag and for a gap. Raises `CorruptRecordException` on a CRC that does not match.
     """
     tp = fetched._topic_partition
     if not fetched.has_more():
@@ -47,8 +48,9 @@ def drain(fetched: Any, most_bytes: int = MOST_BYTES) -> RecordBatch | None:
         batch, rest = _unpacked(source, tp, most_bytes)
         fetched._update_position()
         if batch is not None:
-            highwater = fetched._assignment.state_value(tp).highwater
-            batch.behind = max(0, (highwater or 0) - batch.end)
+            batch.behind = max(
+                0, _readable_end(source, fetched._assignment.state_value(tp)) - batch.end
+            )
     finally:
         if not rest:  # also after an error: it must not be taken without what could not be read
             fetched._partition_records = None
@@ -65,13 +67,13 @@ def _unpacked(source: Any, tp: Any, most_bytes: int) -> tuple[RecordBatch | None
         from agents.record_path.unpacking import unpack
 
         packed, rest = unpack(source, tp, most_bytes, compiled)
-        if packed is not None or not rest:
+        if packed is not None:
             return packed, rest
-        source._records = records.rest()
+        source._records = records.rest()  # nothing where all was holes
     batch = RecordBatch(tp.topic, tp.partition, begin, begin, [], [], [], [])
     rest = _record_by_record(source, batch, most_bytes)
     batch.end = source.next_fetch_offset
-    return (batch if batch.offsets else None), rest
+    return (batch if batch.end > begin else None), rest
 
 
 def _record_by_record(source: Any, batch: RecordBatch, most_bytes: int) -> bool:
@@ -113,6 +115,13 @@ def _append(batch: RecordBatch, records_of: Any, first: int, most_bytes: int) ->
         if record.headers:
             batch.headers[offset] = record.headers
     return size
+
+
+def _readable_end(source: Any, state: Any) -> int:
+    """Return the offset up to which the broker has records for this consumer."""
+    if source._isolation_level == READ_COMMITTED and state.lso is not None and state.lso >= 0:
+        return int(state.lso)
+    return state.highwater or 0
 
 
 def _aborted(source: Any, records_of: Any) -> bool:

@@ -80,7 +80,7 @@ def _take(
             if tp.topic in sources:
                 batch = drain(result, most_bytes)
                 records = [] if batch is None else [batch]
-                if look_ahead is not None and batch is not None:
+                if look_ahead is not None and batch:
                     look_ahead(tp, batch)
             else:
                 records = result.getall(max_records)

@@ -33,5 +33,6 @@ async def read_batches(
             for batches in drained.values():
                 for batch in batches:
                     batch.drop_from(end[batch.partition])
-                    yield batch
+                    if batch:
+                        yield batch
             await drop_finished(consumer, topic, wanted, end)

@@ -63,6 +63,7 @@ class ConsumerThread(AIOKafkaConsumerThread):  # type: ignore[misc]
         connection.install()
         fetches.install()
         consumer = super()._create_worker_consumer(transport)
+        consumer._isolation_level = fetches.ISOLATION
         consumer._fetch_max_wait_ms = self.app.gather_ms
         consumer._fetch_min_bytes = self.app.gather_bytes
         consumer._max_partition_fetch_bytes = self.app.partition_bytes
@@ -74,7 +75,7 @@ class ConsumerThread(AIOKafkaConsumerThread):  # type: ignore[misc]
         end_process("consumer", reason)
 
     async def _highwaters(self, partitions: Iterable[TP]) -> Mapping[TP, int]:
-        """Return the true ends, which the embedded broker does not tell everybody.
+        """Return the last stable offsets: the ends that this consumer can reach.
 
         Of a changelog, its beginning: tables are restored by us, Faust shall find nothing to do.
         """
@@ -164,7 +165,7 @@ class Consumer(StockConsumer):  # type: ignore[misc]
             first.topic,
             first.partition,
             first.offset,
-            first.timestamps[0] / 1000.0,
+            (first.timestamps or (0,))[0] / 1000.0,  # a batch may be only markers
             0,
             [],
             None,

@@ -20,7 +20,7 @@ from processing.records import RecordBatch
 from processing.refusals import Slice, extent
 
 REPORT = Report(worker="episodes", pid=1, at=2, ready=True, lag={0: 7}, done={0: 3, 1: 0},
-                away=("redis",))  # fmt: skip
+                held_back={0: 12}, away=("redis",))  # fmt: skip
 
 
 def shown(counts: Counts) -> dict[str, float]:
@@ -83,6 +83,7 @@ def test_the_report_is_shown() -> None:
     assert found["headstart_service_up('redis',)"] == 0
     assert found["headstart_lag_records('0',)"] == 7
     assert found["headstart_applied_offset('1',)"] == 0
+    assert found["headstart_held_back_records('0',)"] == 12
 
 
 def test_a_worker_that_starts_answers_already(

@@ -200,3 +200,31 @@ def test_a_commit_that_is_well_filled_waits_for_nothing() -> None:
         assert len(commits) == 1
 
     delivered(steps)
+
+
+def test_offsets_without_a_record_are_done_and_make_no_row() -> None:
+    done = list[tuple[int, bool]]()
+    around = runtime(Store({}))
+    around.app.consumer.done = lambda _tp, end, *, commit: done.append((end, commit))
+    around.alive = SimpleNamespace(check=lambda: None)
+    around.guard.open(AT._replace(topic="headstart.events"), 0)
+
+    async def body() -> None:
+        owned = Ownership(AT, around, 0)
+        owned.delivery.deliver = lambda commit: _append(owned, commit)  # type: ignore[method-assign]
+        markers, records = RecordBatch("t", 0, 0, 4, [], [], [], []), fetch(judged(), offsets=[4])
+        await owned._handle([(AT, markers)])
+        assert done == [(4, True)]
+        await owned._handle([(AT, records), (AT, RecordBatch("t", 0, 5, 9, [], [], [], []))])
+        while owned._gathered:
+            await owned._handle([])
+        assert done == [(4, True), (9, True)], "also what came while a commit took in more"
+        await owned._handle([(AT, markers)])
+        assert len(done) == 2, "what was fetched once more is done already"
+        await owned.lane.close()
+
+    async def _append(owned: Ownership, commit: Commit) -> None:
+        assert commit.end == 5
+        owned.done(commit.end)
+
+    asyncio.run(body())

@@ -180,7 +180,7 @@ def ours(log: Log, position: int, isolation: int, most_bytes: int = MOST_BYTES) 
         if batch is not None:
             assert (batch.topic, batch.partition) == TP
             assert (batch.begin, batch.end) == (begin, position)
-            assert batch.offset == batch.offsets[0]
+            assert batch.offset == (batch.offsets or [batch.begin])[0]
             assert len(batch) == len(batch.values)
             assert all(batch.headers.values()), "only records that have headers are listed"
             headers = [tuple(batch.headers.get(offset, ())) for offset in batch.offsets]

@@ -24,6 +24,11 @@ class Source:
         self.sought.append((place, offset))
 
 
+def markers(begin: int, end: int) -> RecordBatch:
+    """A fetch of which no record is read: markers, aborted records, what compaction took."""
+    return RecordBatch("source", 0, begin, end, [], [], [], [])
+
+
 def batch(begin: int, end: int, *offsets: int) -> RecordBatch:
     places = list(offsets or range(begin, end))
     nothing: list[bytes | None] = [None] * len(places)
@@ -49,6 +54,14 @@ def test_a_gap_is_fetched_again_from_where_it_begins() -> None:
     source = Source()
     assert admit(source, batch(15, 20), batch(10, 20)) == [False, True]
     assert source.sought == [(AT, 10)]
+
+
+def test_offsets_without_a_record_are_no_gap() -> None:
+    source = Source()
+    fetched = batch(10, 12), markers(12, 40), markers(40, 41), batch(41, 43)
+    assert admit(source, *fetched) == [True] * 4
+    assert admit(source, markers(10, 11), markers(10, 11), batch(11, 12)) == [True, False, True]
+    assert source.sought == []
 
 
 def test_what_the_broker_no_longer_has_is_passed_over() -> None:

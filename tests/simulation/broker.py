@@ -29,6 +29,14 @@ Joined = tuple[int, set[int]]
 
 
 @dataclass(slots=True)
+class OpenTransaction:
+    """A transaction in one partition. `committed`: None while it is open."""
+
+    first: int
+    committed: bool | None = None
+
+
+@dataclass(slots=True)
 class Record:
     """One record of a log. `at`: the world's seconds."""
 
@@ -38,6 +46,12 @@ class Record:
     timestamp: int
     at: float
     headers: Headers = ()
+    transaction: OpenTransaction | None = None
+
+    @property
+    def counts(self) -> bool:
+        """Return whether it is of no transaction, or of one that was committed."""
+        return self.transaction is None or bool(self.transaction.committed)
 
 
 @dataclass
@@ -48,6 +62,21 @@ class Log:
     begin: int = 0
     end: int = 0
     removed: list[Record] = field(default_factory=list)
+    transactions: list[OpenTransaction] = field(default_factory=list)
+
+    @property
+    def stable(self) -> int:
+        """Return the last stable offset, where readers stop."""
+        return self.settled
+
+    @property
+    def settled(self) -> int:
+        """Return where the first transaction begins that is open, or the end."""
+        return min((t.first for t in self.transactions if t.committed is None), default=self.end)
+
+    def shows(self, record: Record) -> bool:
+        """Return whether readers are given a record that is stable."""
+        return record.counts
 
     def append(
         self,
@@ -65,8 +94,13 @@ class Log:
 
     def read(self, begin: int, end: int) -> list[Record]:
         """Return the records from offset `begin` up to, not including, `end`."""
+        return [each for each in self.sent(begin, end) if self.shows(each)]
+
+    def sent(self, begin: int, end: int) -> list[Record]:
+        """Return what a broker sends of these offsets: also what was aborted."""
         low = bisect_left(self.records, begin, key=_offset)
-        return self.records[low : bisect_left(self.records, end, key=_offset)]
+        high = bisect_left(self.records, min(end, self.stable), key=_offset)
+        return self.records[low:high]
 
     def compact(self, before: float) -> None:
         """Keep the last record of each key among those older than `before`."""
@@ -93,8 +127,10 @@ class Log:
 
     @property
     def everything(self) -> list[Record]:
-        """Every record ever appended, retention or not."""
-        return [*self.removed, *self.records]
+        """Every record ever appended that counts by now, retention or not."""
+        settled = self.settled
+        every = [*self.removed, *self.records]
+        return [each for each in every if each.counts and each.offset < settled]
 
 
 def _offset(record: Record) -> int:
@@ -139,16 +175,22 @@ class Broker:
         """Return some records of the log of events from `begin` on; None where there are none."""
         log = self.logs[EVENTS.name][partition]
         begin = max(begin, log.begin)
-        records = log.read(begin, log.end)[: self._chance.randint(1, 6)]
+        records = log.sent(begin, log.stable)[: self._chance.randint(1, 6)]
         if not records:
-            return None
+            # Markers alone are a fetch too.
+            return self._holes(partition, begin, log.stable) if log.transactions else None
         end = records[-1].offset + 1
+        records = [record for record in records if log.shows(record)]
         if self.holes and len(records) > 1:
             self.holes -= 1
             del records[self._chance.randrange(len(records) - 1)]
         batch = batch_of(EVENTS.name, partition, begin, end, records)
-        batch.behind = log.end - end
+        batch.behind = log.stable - end
         return batch
+
+    @staticmethod
+    def _holes(partition: int, begin: int, end: int) -> RecordBatch | None:
+        return batch_of(EVENTS.name, partition, begin, end, ()) if end > begin else None
 
 
 def batch_of(

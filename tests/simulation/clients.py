@@ -134,12 +134,17 @@ class Consumer:
         self._worker = worker
         self.ready = asyncio.Event()
         """Set when there may be something to fetch."""
+        self.begin: dict[int, int] = {}
         self.position: dict[int, int] = {}
         self._done: dict[int, int] = {}
         self._committable: dict[int, int] = {}
         self._committed: dict[int, int] = {}
 
+    def reached(self) -> dict[int, int]:
+        return {**self.begin, **self._done}
+
     def forget(self) -> None:
+        self.begin = {}
         self.position, self._done, self._committable, self._committed = {}, {}, {}, {}
 
     def done(self, tp: TP, end: int, *, commit: bool = True) -> None:
@@ -174,7 +179,7 @@ class Consumer:
 
     async def highwaters(self, *places: TP) -> Mapping[TP, int]:
         logs = self._worker.broker.logs
-        return {place: logs[place.topic][place.partition].end for place in places}
+        return {place: logs[place.topic][place.partition].stable for place in places}
 
     async def seek_wait(self, positions: Mapping[TP, int]) -> None:
         def seek() -> None:

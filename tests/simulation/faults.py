@@ -230,10 +230,21 @@ class Recreate:
     at: int
 
 
+@dataclass(frozen=True)
+class Transact:
+    """A foreign producer writes records in a transaction that is open for some seconds, and then
+    commits or aborts it. See `tests.simulation.transactions`."""
+
+    at: int
+    records: int
+    seconds: float
+    commits: bool
+
+
 Fault = (
     PortFault | Kill | Stop | Stall | Evict | Rebalance | KillExecutor | Duplicate | Poison | Gap
     | Hole | Redis | Postgres | Compact | Retain | Time | Steer | Forget | Plant | Weigh
-    | Rebuild | Recreate
+    | Rebuild | Recreate | Transact
 )  # fmt: skip
 
 

@@ -12,6 +12,7 @@ from tests.simulation.rebuilding import rebuild
 from tests.simulation.recreation import recreate
 from tests.simulation.steering import forget, plant, steer, weigh
 from tests.simulation.traffic import poison
+from tests.simulation.transactions import transact
 from tests.simulation.worker import Worker
 from tests.simulation.world import World
 from topics.catalogue import CHANGELOG, EVENTS
@@ -183,6 +184,10 @@ def _recreate(world: World, fault: faults.Recreate) -> None:
     recreate(world)
 
 
+def _transact(world: World, fault: faults.Transact) -> None:
+    transact(world, fault)
+
+
 _HOW: dict[type, Callable[[World, Any], None]] = {
     faults.Kill: _kill, faults.Stop: _stop, faults.Stall: _stall, faults.Evict: _evict,
     faults.Rebalance: _rebalance, faults.KillExecutor: _kill_executor,
@@ -190,5 +195,5 @@ _HOW: dict[type, Callable[[World, Any], None]] = {
     faults.Redis: _redis, faults.Postgres: _postgres, faults.Compact: _compact,
     faults.Retain: _retain, faults.Time: _time, faults.Steer: _steer,
     faults.Forget: _forget, faults.Plant: _plant, faults.Weigh: _weigh,
-    faults.Rebuild: _rebuild, faults.Recreate: _recreate,
+    faults.Rebuild: _rebuild, faults.Recreate: _recreate, faults.Transact: _transact,
 }  # fmt: skip

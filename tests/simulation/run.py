@@ -12,6 +12,7 @@ from learners.registry import POLICIES
 from tests.simulation import checker
 from tests.simulation.faults import Fault, PortFault, Schedule, schedule
 from tests.simulation.injection import inject
+from tests.simulation.transactions import transacting
 from tests.simulation.world import World
 
 MOST_STEPS: Final = 60_000
@@ -35,7 +36,7 @@ class Result:
 
 def schedule_of(seed: int) -> Schedule:
     """Return the schedule of a seed, over every learner there is."""
-    return schedule(seed, tuple(sorted(POLICIES)))
+    return transacting(schedule(seed, tuple(sorted(POLICIES))))
 
 
 def run(plan: Schedule, *, trace: bool = False) -> Result:

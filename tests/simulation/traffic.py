@@ -197,6 +197,18 @@ def _event(
     return Event(name, key, orjson.dumps(value), tuple(counts))
 
 
+def foreign_event(chance: random.Random) -> Event:
+    """Return an event of a producer without a spool; its time is an offset from now."""
+    return next(_task(chance, 20_000 + chance.randrange(100_000)))
+
+
+def stamped(event: Event, now_ms: int) -> Event:
+    """Return the event with its time, and without an origin."""
+    fields = orjson.loads(event.value)
+    fields["timestamp"] += now_ms
+    return replace(event, value=orjson.dumps(fields))
+
+
 def poison(
     chance: random.Random, kind: str, now_ms: int
 ) -> tuple[int, bytes, bytes, tuple[str, ...]]:

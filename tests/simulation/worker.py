@@ -117,7 +117,8 @@ class Worker(Process):
                 {self.tp(p): committed.get(p, 0) for p in assigned},
             )
             if generation == self.app.consumer_generation_id:
-                self.app.consumer.position = {tp.partition: at for tp, at in begin.items()}
+                self.app.consumer.begin = {tp.partition: at for tp, at in begin.items()}
+                self.app.consumer.position = dict(self.app.consumer.begin)
                 self.app.consumer.ready.set()
                 self.open = True
 
@@ -128,7 +129,7 @@ class Worker(Process):
             await consumer.ready.wait()
             generation = self.app.consumer_generation_id
             logs = self.broker.logs[EVENTS.name]
-            some = [p for p, at in consumer.position.items() if logs[p].end > at]
+            some = [p for p, at in consumer.position.items() if logs[p].stable > at]
             if not some:
                 consumer.ready.clear()
                 continue
@@ -137,7 +138,7 @@ class Worker(Process):
             fetch = lambda p=partition, begin=at: self.broker.fetch(p, begin)  # noqa: E731
             batch = await self.call("events.fetch", fetch)
             if batch is None:
-                consumer.position[partition] = logs[partition].end  # nothing is left there
+                consumer.position[partition] = logs[partition].stable  # nothing is left there
                 continue
             if consumer.position.get(partition) == at:
                 consumer.position[partition] = batch.end

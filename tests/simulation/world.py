@@ -18,7 +18,7 @@ from processing.placement import owner
 from processing.records import Headers
 from processing.rows import PARTITION_KEY, version
 from processing.rules import Rules
-from tests.simulation.broker import PARTITIONS, SESSION_S, Broker
+from tests.simulation.broker import PARTITIONS, SESSION_S, Broker, Log
 from tests.simulation.clients import Disk
 from tests.simulation.databases import Postgres, Redis
 from tests.simulation.faults import PortFault, Schedule
@@ -90,6 +90,8 @@ class World:
         self.ends: Counter[str] = Counter()
         self.steering: set[Steering] = set()
         """Operators who are sending control records."""
+        self.transacting = 0
+        """Transactions that have begun, and of which a record or a marker is yet to come."""
         self._spooled: list[asyncio.Future[None]] = []
         self.counted: Counter[str] = Counter()
         """Calls of each port until faults were over."""
@@ -326,13 +328,26 @@ class World:
     def drained(self) -> bool:
         """Return whether all that is in the log is in the tables."""
         for partition, log in enumerate(self.broker.logs[EVENTS.name]):
-            if not log.records:
-                continue
-            end = log.records[-1].offset + 1
             stored = self.postgres.offsets.get((self.epoch.number, partition), 0)
+            if log.transactions and not self._passed(partition, log, stored):
+                return False
+            counting = (record for record in reversed(log.records) if record.counts)
+            if (last := next(counting, None)) is None:
+                continue
+            end = last.offset + 1
             if stored < end or self.applied(partition) < end:
                 return False
         return True
+
+    def _passed(self, partition: int, log: Log, stored: int) -> bool:
+        """Return whether no transaction is open, and its markers are no lag for anybody."""
+        reached = [
+            each.app.consumer.reached()[partition]
+            for each in self._open("thresholds")
+            if partition in each.app.consumer.position
+        ]
+        ended = all(each.committed is not None for each in log.transactions)
+        return ended and stored >= log.end and all(at >= log.end for at in reached)
 
     def at_rest(self) -> bool:
         return not self.restless()
@@ -345,6 +360,8 @@ class World:
             return "the log is being recreated"
         if self.steering:
             return "operators send control records"
+        if self.transacting:
+            return "a transaction is under way"
         if any(any(spool.waiting.values()) for spool in self.spools):
             return "spools hold events"
         for name in self.wanted:

@@ -29,6 +29,7 @@ from topics.catalogue import (
     HISTORY_GROUP,
     THRESHOLDS,
 )
+from topics.transactions import LONG_S, OpenTransaction
 from watching.course import Course
 from watching.flow import LogState, Stored
 from watching.learning import Context, Learned, summed
@@ -52,6 +53,12 @@ def log(end: int, learned: int) -> LogState:
     ends = {EVENTS.name: end, THRESHOLDS.name: 0, DEAD_LETTERS.name: 2, HANDLED.name: 1,
             EPOCHS.name: 1}  # fmt: skip
     return LogState(1, {name: state(name, count) for name, count in ends.items()}, {0: learned})
+
+
+def held_up(age_s: float, at: float) -> LogState:
+    """A log of which a transaction holds 7 records back for so long."""
+    since = int((at - age_s) * 1000)
+    return replace(log(10, 10), open=(OpenTransaction(EVENTS.name, 0, 10, 7, since),))
 
 
 def worker(name: str, **more: Any) -> Worker:
@@ -248,3 +255,13 @@ def test_workers_elsewhere_are_asked_over_http() -> None:
     (stuck,) = asyncio.run(ask())
     assert stuck.trouble == "it lags"
     assert ask_workers(address) == []
+
+
+def test_a_transaction_that_is_open_for_long_is_named() -> None:
+    at = 1_760_000_000.0
+    assert judge(look(at, log=held_up(LONG_S - 1, at))).healthy
+    verdict = judge(look(at, log=held_up(95.0, at)))
+    assert verdict.reasons == (
+        "headstart.events partition 0: a transaction open for 95 s at offset 10 holds 7 records "
+        "back",
+    )

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import time
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Final
 
 from headstart.producing import BrokerUnreachable
 from topics.admin import TopicState, describe_topics, topic_settings
 from topics.catalogue import EPOCHS, EVENTS, TOPICS, Topic
 from topics.epoch import PartitionsChanged, read_epoch
+from topics.reading import LogTruncated
+from topics.transactions import OpenTransaction, long_open, open_transactions
 from watching.causes import cause, unreachable_why
 from watching.doctor.findings import NOTE, OK, WRONG, Finding
 
@@ -30,6 +33,7 @@ async def check_broker(kafka: str) -> list[Finding]:
         return [Finding("kafka", WRONG, f"{kafka}: {cause(error)}", remedy)]
     found = [Finding("kafka", OK, f"{kafka} answers")]
     found += check_topics(states, settings)
+    found += await _transactions(kafka, states)
     if EVENTS.name in states and EPOCHS.name in states:
         found.append(await _epoch(kafka))
     return found
@@ -82,6 +86,29 @@ def _settings(topic: Topic, found: Mapping[str, str]) -> Iterator[Finding]:
 
 def _more(has: str, wanted: str) -> bool:
     return has == "-1" or (wanted != "-1" and int(has) >= int(wanted))
+
+
+async def _transactions(kafka: str, states: Mapping[str, TopicState]) -> list[Finding]:
+    try:
+        found = await open_transactions(kafka, states.values())
+    except LogTruncated:
+        return []  # it has gone with the log's beginning
+    return list(check_transactions(kafka, found, time.time()))
+
+
+def check_transactions(
+    kafka: str, found: Iterable[OpenTransaction], now: float
+) -> Iterator[Finding]:
+    """Yield the transactions that hold readers back for long; `now`: Unix seconds. Pure."""
+    for each in long_open(found, now):
+        yield Finding(
+            "transactions",
+            WRONG,
+            each.described(now),
+            "have its producer commit or abort it; where it is gone: kafka-transactions.sh "
+            f"--bootstrap-server {kafka} abort --topic {each.topic} --partition "
+            f"{each.partition} --start-offset {each.offset}",
+        )
 
 
 async def _epoch(kafka: str) -> Finding:

@@ -1,0 +1,221 @@
+"""Transactional producers on Apache Kafka: what was committed counts, and markers are no lag."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import shutil
+import signal
+import time
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from contextlib import asynccontextmanager
+from typing import Any
+
+import orjson
+import pytest
+from aiokafka import AIOKafkaProducer
+
+from deploy.local import StackConfig
+from deploy.system import System
+from headstart.contexts import event_key
+from processing.liveness import REPORT_FILE, Report, decode_report
+from tests.patience import PATIENCE_S, STALLED, until
+from topics.catalogue import DEAD_LETTERS, EVENTS
+from topics.reading import read_records, topic_state
+from watching.doctor.broker import check_broker
+
+pytestmark = [
+    pytest.mark.integration,
+    pytest.mark.slow,
+    pytest.mark.skipif(
+        not (shutil.which("java") and shutil.which("mvn")), reason="needs java and mvn"
+    ),
+]
+
+Event = dict[str, Any]
+STUCK_AFTER_S = 8.0
+WORKERS = ("episodes", "thresholds", "history")
+
+
+class Owned:
+    """A system of this module's own, quick to take a worker for stuck."""
+
+    def __init__(self, system: System, said: list[str]) -> None:
+        assert system.supervisor is not None
+        self.system, self.supervisor, self.said = system, system.supervisor, said
+        self.kafka = system.addresses.kafka
+
+    def report(self, worker: str) -> Report:
+        file = self.system.data / "workers" / f"{worker}-0" / REPORT_FILE
+        report = decode_report(file.read_bytes())
+        assert report is not None
+        return report
+
+    def stays(self, seconds: float = 1.5 * STUCK_AFTER_S) -> None:
+        """Look after it for longer than a worker may stand still: none may be ended."""
+        ends = time.monotonic() + seconds
+        before = self.restarts
+        while time.monotonic() < ends:
+            self.system.check()
+            assert self.restarts == before, self.said
+            time.sleep(0.2)
+
+    @property
+    def restarts(self) -> int:
+        """How often a worker was started again, but for want of CPU."""
+        stalled = sum(f"ended with exit code {STALLED}" in line for line in self.said)
+        return self.supervisor.restarts - stalled
+
+    def nobody_lags(self) -> None:
+        """Wait for the next look at the ends of the log: what was said before says nothing."""
+        assert self.system.drain(PATIENCE_S)
+        until(lambda: not any(sum(self.report(each).lag.values()) for each in WORKERS))
+
+
+@pytest.fixture(scope="module")
+def owned(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Owned]:
+    said: list[str] = []
+    config = StackConfig(data=tmp_path_factory.mktemp("transactions"), kafka="apache")
+    environment = {"HEADSTART_STUCK_AFTER_S": str(STUCK_AFTER_S)}
+    with System(config, partitions=2, environment=environment, say=said.append) as system:
+        yield Owned(system, said)
+
+
+@pytest.fixture
+def transaction(owned: Owned, tenant: str) -> Any:
+    """A transaction of events that were sent; how it ends is the caller's."""
+
+    @asynccontextmanager
+    async def begun(values: Sequence[bytes], at_ms: int | None = None) -> AsyncIterator[Any]:
+        producer = AIOKafkaProducer(
+            bootstrap_servers=owned.kafka, transactional_id=tenant, transaction_timeout_ms=600_000
+        )
+        await producer.start()
+        try:
+            await producer.begin_transaction()
+            key = event_key(tenant, "refund")
+            for value in values:
+                await producer.send(EVENTS.name, value, key=key, timestamp_ms=at_ms)
+            await producer.flush()
+            yield producer
+        finally:
+            await producer.stop()
+
+    return begun
+
+
+@pytest.fixture
+def transact(transaction: Any) -> Callable[..., None]:
+    """Send events in a transaction that is committed, or aborted."""
+
+    async def run(values: Sequence[bytes], *, commit: bool) -> None:
+        async with transaction(values) as producer:
+            await (producer.commit_transaction() if commit else producer.abort_transaction())
+
+    return lambda events, *more, commit: asyncio.run(
+        run([*map(orjson.dumps, events), *more], commit=commit)
+    )
+
+
+@pytest.fixture
+def stored(owned: Owned, stored_at: Callable[[dict[str, Any], str], Any], tenant: str) -> Any:
+    return stored_at(vars(owned.system.addresses), tenant)
+
+
+def ids(events: Sequence[Event]) -> list[str]:
+    return sorted(event["id"] for event in events)
+
+
+async def refused(kafka: str) -> list[bytes]:
+    state = await topic_state(kafka, DEAD_LETTERS.name)
+    records = read_records(kafka, DEAD_LETTERS.name, state.begin, state.end)
+    return [record.value async for record in records]
+
+
+def agrees(owned: Owned, headstart: Any) -> None:
+    ended = headstart("verify", "--data", owned.system.data)
+    assert ended.returncode == 0, ended.stdout + ended.stderr
+
+
+def test_only_what_was_committed_counts_and_a_marker_at_the_end_is_no_lag(
+    owned: Owned, transact: Any, stored: Any, judged: Any, counts: Any, headstart: Any, tenant: str
+) -> None:
+    committed = [judged(tenant) for _ in range(5)]
+    aborted = [judged(tenant) for _ in range(50)]
+    transact(committed[:2], commit=True)
+    transact(aborted[:5], b"no JSON", commit=False)
+    transact(committed[2:], commit=True)
+    owned.nobody_lags()
+    owned.stays()  # before a commit marker
+    transact(aborted[5:], commit=False)
+    owned.nobody_lags()
+    owned.stays()  # before an abort marker
+    assert stored.ids() == ids(committed)
+    assert stored.counted("refund") == counts(committed)
+    assert b"no JSON" not in asyncio.run(refused(owned.kafka))
+    agrees(owned, headstart)
+    tail = headstart("events", "tail", "--limit", "2", "--data", owned.system.data)
+    shown = {json.loads(line)["id"] for line in tail.stdout.splitlines()}
+    assert shown == {event["id"] for event in committed[-2:]}
+
+
+def test_a_restart_before_a_marker_goes_on_behind_it(
+    owned: Owned, transact: Any, stored: Any, judged: Any, counts: Any, tenant: str
+) -> None:
+    events = [judged(tenant) for _ in range(4)]
+    transact(events[:2], commit=True)
+    owned.nobody_lags()
+    before = owned.supervisor.restarts
+    for pid in owned.supervisor.pids.values():
+        os.kill(pid, signal.SIGKILL)
+
+    def back() -> bool:
+        owned.system.check()
+        return owned.supervisor.restarts >= before + 3 and owned.supervisor.ready
+
+    until(back)
+    owned.nobody_lags()
+    transact(events[2:], commit=True)
+    owned.nobody_lags()
+    assert stored.ids() == ids(events)
+    assert stored.counted("refund") == counts(events)
+
+
+def test_an_open_transaction_is_named_and_ends_no_worker(
+    owned: Owned, transaction: Any, stored: Any, judged: Any, counts: Any, headstart: Any,
+    tenant: str,
+) -> None:  # fmt: skip
+    inside, behind = [judged(tenant) for _ in range(3)], judged(tenant)
+    sent_at = time.time_ns() // 1_000_000 - 60_000
+
+    def while_it_is_open() -> None:
+        owned.nobody_lags()
+        owned.stays()
+        assert stored.ids() == []
+        until(lambda: sum(owned.report("thresholds").held_back.values()) == 4)
+        status = headstart("status", "--data", owned.system.data)
+        assert status.returncode == 1
+        assert "a transaction open for" in status.stdout
+        (found,) = [
+            each for each in asyncio.run(check_broker(owned.kafka)) if each.check == "transactions"
+        ]
+        assert found.state == "wrong"
+        assert "holds 4 records back" in found.what
+        assert "kafka-transactions.sh" in found.remedy
+        agrees(owned, headstart)
+
+    async def run() -> None:
+        async with transaction([*map(orjson.dumps, inside)], sent_at) as producer:
+            async with AIOKafkaProducer(bootstrap_servers=owned.kafka) as other:
+                value, key = orjson.dumps(behind), event_key(tenant, "refund")
+                await other.send_and_wait(EVENTS.name, value, key=key)
+            await asyncio.to_thread(while_it_is_open)
+            await producer.commit_transaction()
+
+    asyncio.run(run())
+    owned.nobody_lags()
+    assert stored.ids() == ids([*inside, behind])
+    assert stored.counted("refund") == counts([*inside, behind])
+    assert headstart("status", "--data", owned.system.data).returncode == 0
+    agrees(owned, headstart)
