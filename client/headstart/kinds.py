@@ -12,6 +12,7 @@ from contextvars import ContextVar
 from typing import Any, Final, Literal, TypedDict, Unpack
 
 from headstart.events import Event, stamp
+from headstart.options import known_only
 from headstart.validation import validate
 
 Mode = Literal["speculative", "suggestion", "explicit"]
@@ -162,7 +163,12 @@ def user_feedback(
     return _event("user_feedback", common, data, confidence=confidence)
 
 
+_COMMON: Final = frozenset(Common.__annotations__)
+
+
 def _event(kind: str, common: Common, data: Mapping[str, Any], **fields: Any) -> Event:
+    if not _COMMON.issuperset(common):
+        known_only(common, _COMMON, kind)
     given: dict[str, Any] = {**scope.get(), **common}
     content = {**given.pop("data", {}), **data}
     if context := {**scope.get().get("context", {}), **(common.get("context") or {})}:

@@ -20,6 +20,7 @@ from headstart.breaker import Breaker
 from headstart.deciding import Action, Choice, Guess, checked, decided
 from headstart.eligibility import Eligibility
 from headstart.modes import Mode
+from headstart.options import InvalidOption, known_only, number
 from headstart.prediction_log import Emits, PredictionLog
 from headstart.thresholds import AsyncThresholds, Context, Thresholds
 
@@ -29,12 +30,19 @@ __all__ = [
     "Attempt",
     "AttemptResolved",
     "Choice",
+    "InvalidOption",
     "Options",
     "Resolution",
     "Speculator",
 ]
 
 WASTED_PER_MINUTE: Final = 60_000.0
+LARGEST_MS: Final = 1e15
+"""The largest cost that may be told of, in ms; as the service learns from no larger one."""
+
+_COUNTED: Final = (
+    "speculate", "suggest", "ask", "explored", "started", "discarded", "unlogged",
+)  # fmt: skip
 
 T = TypeVar("T")
 
@@ -47,7 +55,8 @@ class Options(TypedDict, total=False):
     dangerous: Collection[str]
     """Tools that are never run on a guess, whatever else is said of them."""
     annotations: Mapping[str, object]
-    """MCP annotations by tool name: mappings, or the SDK's objects."""
+    """By tool name MCP annotations, a framework's metadata or its tool: mappings or objects.
+    A tool that they call read-only is safe; one that they call destructive is never run."""
     wasted_per_minute: float
     """Cost (ms) of wrong guesses after which none is started: 60,000, over all contexts."""
     exploration: float
@@ -62,17 +71,24 @@ class _Speculating:
     """What both speculators share: everything but asking the reader."""
 
     def __init__(self, **options: Unpack[Options]) -> None:
-        self._exploration = options.get("exploration", 0.0)
-        if not 0.0 <= self._exploration <= 1.0:
-            raise ValueError(f"exploration: a share within [0, 1], not {self._exploration!r}")
+        known_only(options, Options.__annotations__, type(self).__name__)
+        share, limit = options.get("exploration", 0.0), options.get("wasted_per_minute")
+        self._exploration = number("exploration", share, 0.0, 1.0, "a share within [0, 1]")
+        limit = WASTED_PER_MINUTE if limit is None else limit
+        self._breaker = Breaker(
+            number("wasted_per_minute", limit, 0.0, float("inf"), "ms, at least 0")
+        )
         self._eligibility = Eligibility(
             allowed=options.get("allowed", ()),
             dangerous=options.get("dangerous", ()),
             annotations=options.get("annotations", {}),
         )
-        self._breaker = Breaker(options.get("wasted_per_minute", WASTED_PER_MINUTE))
-        self._random = random.Random(options.get("seed"))
-        self._clock = options.get("clock", time.monotonic)
+        seed, self._clock = options.get("seed"), options.get("clock", time.monotonic)
+        if isinstance(seed, bool) or not isinstance(seed, int | None):
+            raise InvalidOption(f"seed: a whole number, not {seed!r:.64}")
+        if not callable(self._clock):
+            raise InvalidOption(f"clock: a function that returns seconds, not {self._clock!r:.64}")
+        self._random = random.Random(seed)
         self._counts: Counter[str] = Counter()
         self._lock = threading.Lock()
 
@@ -95,8 +111,9 @@ class _Speculating:
     def missed(self, cost: float) -> None:
         """Tell that a call which was started on a guess was not wanted, and what it wasted.
 
-        For calls that you started yourself; an attempt does it.
+        For calls that you started yourself; an attempt does it. `cost`: in ms. Raises `ValueError`.
         """
+        number("cost", cost, 0.0, LARGEST_MS, "ms, finite and at least 0")
         with self._lock:
             self._breaker.settle(0.0, cost, self._clock())
 
@@ -107,8 +124,7 @@ class _Speculating:
         `started`, `discarded` (of those), `unlogged` events. `wasted`: ms within the last minute.
         """
         with self._lock:
-            names = ("speculate", "suggest", "ask", "explored", "started", "discarded", "unlogged")
-            counts: dict[str, float] = {name: self._counts[name] for name in names}
+            counts: dict[str, float] = {name: self._counts[name] for name in _COUNTED}
             return {**counts, "wasted": self._breaker.wasted(self._clock())}
 
 
@@ -121,7 +137,7 @@ class Speculator(_Speculating):
     """
 
     def __init__(self, thresholds: Thresholds, **options: Unpack[Options]) -> None:
-        """Take `Options`. Raises `ValueError` naming one that it cannot use."""
+        """Take `Options`. Raises `InvalidOption` naming one that is unknown or cannot be used."""
         super().__init__(**options)
         self._thresholds = thresholds
 
@@ -162,8 +178,10 @@ class AsyncSpeculator(_Speculating):
         emitter: Emits | None = None,
         **options: Unpack[Options],
     ) -> None:
-        """Take `Options`. Raises `ValueError` naming one that it cannot use."""
+        """Take `Options`. Raises `InvalidOption` naming one that is unknown or cannot be used."""
         super().__init__(**options)
+        if emitter is not None and not callable(getattr(emitter, "emit", None)):
+            raise InvalidOption(f"emitter: an Emitter, not {emitter!r:.64}")
         self._thresholds, self._emitter = thresholds, emitter
 
     async def decide(
