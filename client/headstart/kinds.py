@@ -80,6 +80,7 @@ def task_complete(
     `gain_ms`: latency that a right guess saves; `cost_ms`: compute that a wrong one wastes; both,
     and `execution_time_ms`, in milliseconds, at least 0. With `confidence` (in [0, 1]) and
     `was_correct` it counts by itself, else with its `speculation_start` of the same `task_id`.
+    A right guess that was started and failed has saved nothing: give `was_correct=False`.
     Raises `InvalidEvent` naming the field.
     """
     result = {

@@ -17,6 +17,7 @@ from typing import Final, NamedTuple, TypedDict, TypeVar, Unpack
 from headstart.answers import Threshold
 from headstart.attempt import Attempt, AttemptResolved, Resolution
 from headstart.breaker import Breaker
+from headstart.calling import check_call
 from headstart.deciding import Action, Choice, Guess, checked, decided
 from headstart.eligibility import Eligibility
 from headstart.modes import Mode
@@ -41,7 +42,7 @@ LARGEST_MS: Final = 1e15
 """The largest cost that may be told of, in ms; as the service learns from no larger one."""
 
 _COUNTED: Final = (
-    "speculate", "suggest", "ask", "explored", "started", "discarded", "unlogged",
+    "speculate", "suggest", "ask", "explored", "started", "discarded", "failed", "unlogged",
 )  # fmt: skip
 
 T = TypeVar("T")
@@ -121,7 +122,8 @@ class _Speculating:
         """Return counts since the beginning.
 
         Decisions: `speculate`, `suggest`, `ask`, and `explored` (part of the first). Attempts:
-        `started`, `discarded` (of those), `unlogged` events. `wasted`: ms within the last minute.
+        `started`, `discarded` (of those), `failed` (of those: right, but the guessed call failed),
+        `unlogged` events. `wasted`: ms within the last minute.
         """
         with self._lock:
             counts: dict[str, float] = {name: self._counts[name] for name in _COUNTED}
@@ -215,9 +217,12 @@ class AsyncSpeculator(_Speculating):
         """Return an attempt at a guessed call, to be entered with `async with`.
 
         `call` makes the guessed call, of `tool` with `arguments` (a mapping, or JSON as model APIs
-        give it); it is cancelled where the guess was wrong, so it must bear that. The rest is as
-        for `decide`. With an emitter the context names its `workflow_id`. Raises `ValueError`.
+        give it), and returns an awaitable; it is cancelled where the guess was wrong, so it must
+        bear that. A function that blocks is called as `lambda: asyncio.to_thread(function)`. The
+        rest is as for `decide`. With an emitter the context names its `workflow_id`. Raises
+        `ValueError`, and `TypeError` where `call` cannot be used.
         """
+        check_call(call)
         guess = checked(Guess(tool, confidence, gain, cost))
         log = PredictionLog(self._emitter, context, guess, failed=partial(self._count, "unlogged"))
         return Attempt(_Deciding(self, context, guess), log, arguments, call, self._clock)
@@ -232,9 +237,10 @@ class AsyncSpeculator(_Speculating):
             self._counts["started"] += begun
         return begun
 
-    def _end(self, guess: Guess, wasted: float | None) -> None:
+    def _end(self, guess: Guess, wasted: float | None, failed: bool) -> None:
         with self._lock:
             self._counts["discarded"] += wasted is not None
+            self._counts["failed"] += failed
             self._breaker.settle(guess.cost or 0.0, wasted or 0.0, self._clock())
 
 
@@ -251,8 +257,8 @@ class _Deciding(NamedTuple):
     def begin(self) -> bool:
         return self.speculator._begin(self.guess)
 
-    def end(self, wasted: float | None) -> None:
-        self.speculator._end(self.guess, wasted)
+    def end(self, wasted: float | None, *, failed: bool = False) -> None:
+        self.speculator._end(self.guess, wasted, failed)
 
 
 def _who(context: Context) -> tuple[str, str | None]:
