@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Literal, NamedTuple
 
 from headstart.answers import Threshold
-from headstart.modes import Mode
+from headstart.modes import Mode, known_mode
 
 Action = Literal["speculate", "suggest", "ask"]
 """speculate: start the guessed call now. suggest: show it. ask: do nothing with it."""
@@ -59,8 +59,10 @@ def decided(
     """Return the decision.
 
     `objection`: why the tool may not run on a guess ("": it may); `fits`: what a miss would waste
-    is within the breaker's limit; `explore`: take this one against the threshold.
+    is within the breaker's limit; `explore`: take this one against the threshold. A mode that is
+    none counts as off.
     """
+    mode = known_mode(mode)
     needed = threshold.speculate
     if guess.gain is not None and guess.cost is not None:
         needed = threshold.speculate_for(guess.gain, guess.cost)
