@@ -14,6 +14,7 @@ from cli.output import say, show_json, show_table
 from cli.times import now_ms
 
 if TYPE_CHECKING:
+    from sinks.served_modes import ServedMode
     from topics.commands import ModeCommand
 
 
@@ -86,19 +87,24 @@ def get_mode(
     agent: Agent = None,
     everybody: Everybody = False,
     kafka: Kafka = None,
+    redis: Redis = None,
     data: Data = None,
     json: Json = False,
 ) -> None:
     """Show every mode set that concerns these executors; the most restrictive one holds.
 
+    What holds is what Redis serves, also where it was written there by hand. What is no mode
+    counts as off.
+
     Example: headstart config get mode --tenant acme --agent planner
     """
     from settings import read_settings
+    from sinks.served_modes import holding
     from topics.command_log import read_commands
     from topics.commands import ModeCommand
 
     wanted = _command(tenant, agent, everybody)
-    settings = read_settings(kafka=kafka, data=data)
+    settings = read_settings(kafka=kafka, redis=redis, data=data)
     state = asyncio.run(read_commands(settings.kafka))
     found = [
         each
@@ -109,14 +115,39 @@ def get_mode(
     ]
     found.sort(key=lambda each: (each.tenant is not None, each.agent is not None))
     holds = next((mode.value for mode in Mode if mode.value in {each.mode for each in found}), None)
+    served = _served(settings.redis, tenant, agent)
+    if served is not None:
+        holds = holding(served)
     if json:
-        show_json({"modes": [shown(each) for each in found], "holds": holds})
+        shows = None if served is None else [each._asdict() for each in served]
+        show_json({"modes": [shown(each) for each in found], "holds": holds, "served": shows})
     elif found:
         show_table(COLUMNS, [row(each) for each in found])
+    known = {(each.tenant, f"agent/{each.agent}" if each.agent else "*"): each for each in found}
+    for each in served or ():
+        command = known.get((each.tenant, each.field))
+        if command is None or command.mode != each.stored:
+            taken = "" if each.sound else f", which is no mode: executors take it for {each.holds}"
+            say(
+                f"Redis serves {each.stored!r} for {each.whose}{taken}; no command set that: "
+                "`headstart config set mode` replaces it"
+            )
     if holds:
         say(f"{holds} holds, unless HEADSTART_MODE where an executor runs is more restrictive")
     else:
         say("no mode is set: HEADSTART_MODE where an executor runs holds, else act")
+
+
+def _served(redis: str, tenant: str | None, agent: str | None) -> list[ServedMode] | None:
+    """Return what Redis serves; None, said, where it does not answer."""
+    from sinks.connections import RedisUnreachable
+    from sinks.served_modes import served_modes
+
+    try:
+        return asyncio.run(served_modes(redis, tenant, agent))
+    except RedisUnreachable as error:
+        say(f"what executors are told is not known: {error}")
+        return None
 
 
 def _command(

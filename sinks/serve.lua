@@ -15,6 +15,9 @@ if known then
 end
 redis.call('SET', KEYS[2], ARGV[1] .. ' ' .. ARGV[2])
 
+local kind = redis.call('TYPE', KEYS[1]).ok
+if kind ~= 'hash' and kind ~= 'none' then redis.call('DEL', KEYS[1]) end -- written by hand
+
 if ARGV[5] == 'field' then
   local stored = redis.call('HGET', KEYS[1], ARGV[6])
   if stored == (ARGV[7] or false) then return 0 end

@@ -52,15 +52,22 @@ async def served_thresholds(
 
 async def served_chain(
     redis_url: str, tenant: str, workflow_type: str, paths: Sequence[str]
-) -> tuple[list[dict[str, Any] | None], list[dict[str, Any]]]:
+) -> tuple[list[dict[str, Any] | None], Any]:
     """Return what is served of each path, None where nothing is, and the overrides: asked once.
 
-    Raises `RedisUnreachable`.
+    Overrides that are no JSON are returned as they stand, in bytes. Raises `RedisUnreachable`.
     """
     async with asking_redis(redis_url) as client:
         raw = await client.hmget(redis_key(tenant, workflow_type), [OVERRIDES_FIELD, *paths])
-    overrides, *values = [None if each is None else orjson.loads(each) for each in raw]
-    return values, overrides or []
+    values = [None if each is None else orjson.loads(each) for each in raw[1:]]
+    return values, _overrides(raw[0])
+
+
+def _overrides(raw: bytes | None) -> Any:
+    try:
+        return [] if raw is None else orjson.loads(raw)
+    except orjson.JSONDecodeError:
+        return raw
 
 
 def overrides_for(

@@ -15,9 +15,9 @@ import msgspec
 from headstart.answers import Threshold, answer_of, read_value
 from headstart.calibration import probability
 from headstart.contexts import DEFAULT_PATH
-from headstart.overrides import read_overrides
+from headstart.overrides import applying, read_overrides
 from processing.tally import metrics
-from sinks.served import overrides_for, served_chain
+from sinks.served import served_chain
 from topics.schema import Counts
 
 
@@ -70,9 +70,9 @@ async def explain(
 
 
 def explained(
-    values: Sequence[Any], overrides: Any, paths: Sequence[str], tool: str | None, now: int
+    values: Sequence[Any], stored: object, paths: Sequence[str], tool: str | None, now: int
 ) -> Explanation:
-    """Return the explanation of what was served. Pure."""
+    """Return the explanation of what was served; `stored`: the overrides. Pure."""
     found = [read_value(value) for value in values]
     threshold = answer_of(paths[::-1], found[::-1])
     levels = []
@@ -83,10 +83,10 @@ def explained(
         answers = path == threshold.level
         levels.append(Level(path, known.speculate, known.outcomes, value.get("at"), answers))
     served = dict(zip(paths, values, strict=True)).get(threshold.level) or {}
-    sound = [each._asdict() for each in read_overrides(overrides)]
-    in_force = overrides_for(sound, paths, tool, now)
-    if in_force:
-        first = read_overrides([in_force[0]])[0]
+    overrides = read_overrides(stored)
+    in_force = [each._asdict() for each in overrides if applying([each], paths, tool, now)]
+    first = applying(overrides, paths, tool, now)
+    if first is not None:
         threshold = threshold.overridden(first)
     return Explanation(threshold, tuple(levels), in_force, served, now)
 

@@ -3,22 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from math import isfinite, nextafter
+from math import isfinite
 from operator import itemgetter
 from struct import Struct
 from typing import Final, NamedTuple
 
 import orjson
 
-from headstart.calibration import Calibration, Deviation, combined, threshold
+from headstart.calibration import Calibration, Deviation, combined, threshold, wanted
 from headstart.contexts import DEFAULT_PATH
-from headstart.overrides import Override
+from headstart.overrides import NOTHING, Override
+from headstart.unreadable import warn_once
 
 DEFAULT_SPECULATE: Final = 0.92
 DEFAULT_SUGGEST: Final = 0.70
 """The conservative thresholds of a context that nothing is known of."""
-_HIGHEST: Final = nextafter(1.0, 2.0)
-"""What a policy answers that starts nothing: no confidence reaches it."""
+FORMAT: Final = 1
+"""Of stored values: one that says another `format` is not read."""
 
 
 class Threshold(NamedTuple):
@@ -52,7 +53,12 @@ class Threshold(NamedTuple):
         fixed = self.override is not None and self.override.speculate is not None
         if self.calibration is None or fixed:
             return self.speculate
-        return threshold(self.calibration, gain, cost)
+        wanted(gain, cost)
+        try:
+            found = threshold(self.calibration, gain, cost)
+        except (ArithmeticError, ValueError):  # of numbers that no learner gives
+            return self.speculate
+        return found if 0.0 <= found <= 1.0 else self.speculate
 
     def overridden(self, override: Override) -> Threshold:
         """Return this answer with what an override sets."""
@@ -102,28 +108,53 @@ _fields: Final = itemgetter(*Deviation._fields)
 
 
 def read_value(stored: object) -> Learned | None:
-    """Return what a decoded value says; None where it is corrupt."""
-    if not isinstance(stored, dict):
+    """Return what a decoded value says; None, with a warning, where it cannot be read.
+
+    That is where a field is missing or is no number, a threshold is outside [0, 1], or the value is
+    of another `format`. None itself is no value.
+    """
+    if stored is None:
+        return None
+    found = _read_value(stored)
+    if found is None:
+        warn_once("a threshold", stored, "it is passed over; a worker writes it anew as it learns")
+    return found
+
+
+def _read_value(stored: object) -> Learned | None:
+    if not isinstance(stored, dict) or stored.get("format", FORMAT) != FORMAT:
         return None
     try:
-        version = int(stored["epoch"]), int(stored["offset"])
+        version = _whole(stored["epoch"]), _whole(stored["offset"])
         if stored.get("deleted") is True:
             return Learned(version, DEFAULT_SPECULATE, DEFAULT_SUGGEST, 0, None, gone=True)
-        speculate, suggest = float(stored["speculate"]), float(stored["suggest"])
-        outcomes = int(stored["outcomes"])
-    except (ValueError, TypeError, KeyError, OverflowError):
+        speculate, suggest = _number(stored["speculate"]), _number(stored["suggest"])
+        outcomes = _whole(stored["outcomes"])
+    except (TypeError, KeyError, OverflowError):
         return None
-    if not (0.0 <= speculate <= _HIGHEST and 0.0 <= suggest <= _HIGHEST):
+    if not (0.0 <= speculate <= NOTHING and 0.0 <= suggest <= NOTHING):
         return None
     return Learned(version, speculate, suggest, outcomes, _deviation(stored.get("deviation")))
 
 
+def _whole(value: object) -> int:
+    if isinstance(value, int) and not isinstance(value, bool):
+        return value
+    raise TypeError(f"a whole number, not {value!r:.64}")
+
+
+def _number(value: object) -> float:
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        return float(value)
+    raise TypeError(f"a number, not {value!r:.64}")
+
+
 def decode_value(raw: bytes) -> Learned | None:
-    """Return what the field of a context holds; None where it is corrupt."""
+    """Return what the field of a context holds; None, with a warning, where it cannot be read."""
     try:
         return read_value(orjson.loads(raw))
     except orjson.JSONDecodeError:
-        return None
+        return read_value(raw)
 
 
 def _deviation(stored: object) -> bytes | None:

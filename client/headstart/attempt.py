@@ -15,6 +15,7 @@ from typing import Any, Final, Generic, NamedTuple, Protocol, Self, TypeVar
 
 import orjson
 
+from headstart.calling import GuessFailed, NoAwaitable, awaited, marked_as_error
 from headstart.deciding import Choice
 from headstart.prediction_log import PredictionLog
 
@@ -34,7 +35,7 @@ class Resolution(NamedTuple, Generic[T]):
     """What became of the guess. `hit`: `value` is the result of the real call; do not make it.
 
     Without a hit make the call as if nothing had been guessed; `error` is what the guessed call
-    raised, where it was the right one and failed.
+    raised, where it was the right one and failed: `GuessFailed` where its result says so.
     """
 
     hit: bool
@@ -53,8 +54,11 @@ class Deciding(Protocol):
         """Take the guess's cost from what may be wasted; False where that is used up."""
         ...
 
-    def end(self, wasted: float | None) -> None:
-        """Give it back, and count what was wasted in ms; None where the result was committed."""
+    def end(self, wasted: float | None, *, failed: bool = False) -> None:
+        """Give it back, and count what was wasted in ms; None where the result was committed.
+
+        `failed`: the guess was right, and the guessed call failed.
+        """
         ...
 
 
@@ -86,17 +90,33 @@ class Attempt(Generic[T]):
         return self._task is not None
 
     async def __aenter__(self) -> Self:
+        """Decide, start the guessed call where it is worth it, and log the prediction.
+
+        Raises `TypeError`, before anything is logged, where the call returns no awaitable.
+        """
         self.choice = await self._deciding.choose()
         if self.choice.action == "speculate" and self._deciding.begin():
-            self._begun = self._clock()
-            self._task = asyncio.ensure_future(self._run())
-            self._task.add_done_callback(_consume)
+            await self._start()
         self._log.predicted(self.choice, self.speculated)
         return self
 
+    async def _start(self) -> None:
+        """Start the guessed call, and let it run until it waits for something."""
+        self._begun = self._clock()
+        self._task = task = asyncio.ensure_future(self._run())
+        task.add_done_callback(_consume)
+        try:
+            await asyncio.sleep(0)
+            error = task.exception() if task.done() and not task.cancelled() else None
+            if isinstance(error, NoAwaitable):
+                raise error
+        except BaseException:
+            self._discard()
+            raise
+
     async def _run(self) -> T:
         try:
-            return await self._call()
+            return await awaited(self._call, self._log.guess.tool)
         finally:
             self._took_s = self._clock() - self._begun
 
@@ -122,6 +142,9 @@ class Attempt(Generic[T]):
         committed = False
         try:
             value = await task
+            if marked_as_error(value):
+                error = GuessFailed(f"the guessed call of {log.guess.tool} returned an error")
+                return Resolution(False, error=error)
             committed = True
             return Resolution(True, value)
         except asyncio.CancelledError:
@@ -131,18 +154,23 @@ class Attempt(Generic[T]):
         except Exception as error:
             return Resolution(False, error=error)
         finally:
-            if committed:
-                self._settle(None)
-            else:
-                self._discard()
-            # what a hit saves is the part of its run that nobody waited for
-            saved = min(self._took_s or float("inf"), resolved_at - self._begun)
-            log.resolved(
-                tool, True, speculated=True, gain_ms=saved * 1000.0 if committed else None,
-                took_ms=self._took_s * 1000.0 if committed else None, success=committed,
-            )  # fmt: skip
+            self._committed(tool, resolved_at) if committed else self._failed(tool)
 
-    def _discard(self) -> float:
+    def _committed(self, tool: str | None, resolved_at: float) -> None:
+        self._settle(None)
+        # what a hit saves is the part of its run that nobody waited for
+        saved = min(self._took_s or float("inf"), resolved_at - self._begun)
+        self._log.resolved(
+            tool, True, speculated=True, gain_ms=saved * 1000.0, took_ms=self._took_s * 1000.0,
+            success=True,
+        )  # fmt: skip
+
+    def _failed(self, tool: str | None) -> None:
+        """Count and log a right guess whose call saved nothing: it failed, or nobody waited."""
+        wasted = self._discard(failed=True)
+        self._log.resolved(tool, False, speculated=True, cost_ms=wasted, success=False, failed=True)
+
+    def _discard(self, *, failed: bool = False) -> float:
         """Cancel the guessed call; return what it has cost, in ms."""
         task = self._task
         if task is None or self._settled:
@@ -151,13 +179,13 @@ class Attempt(Generic[T]):
         task.cancel()
         cost = self._log.guess.cost
         wasted = ran_s * 1000.0 if cost is None else cost
-        self._settle(wasted)
+        self._settle(wasted, failed=failed)
         return wasted
 
-    def _settle(self, wasted: float | None) -> None:
+    def _settle(self, wasted: float | None, *, failed: bool = False) -> None:
         if not self._settled:
             self._settled = True
-            self._deciding.end(wasted)
+            self._deciding.end(wasted, failed=failed)
 
     async def __aexit__(
         self,

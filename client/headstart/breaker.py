@@ -18,7 +18,7 @@ class Breaker:
 
     def __init__(self, limit: float) -> None:
         if not limit >= 0.0:
-            raise ValueError(f"the limit of wasted cost must not be negative, not {limit!r}")
+            raise ValueError(f"a limit of wasted cost is at least 0, not {limit!r}")
         self.limit = limit
         self._wasted: deque[tuple[float, float]] = deque()
         self._sum = self._reserved = 0.0

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Literal, NamedTuple
 
 from headstart.answers import Threshold
-from headstart.modes import Mode
+from headstart.modes import Mode, known_mode
 
 Action = Literal["speculate", "suggest", "ask"]
 """speculate: start the guessed call now. suggest: show it. ask: do nothing with it."""
@@ -39,10 +39,10 @@ def checked(guess: Guess) -> Guess:
     """Return a guess that can be decided upon. Raises `ValueError` naming the field."""
     if not isinstance(guess.tool, str) or not guess.tool:
         raise ValueError(f"tool: a name, not {guess.tool!r:.64}")
-    if not 0.0 <= guess.confidence <= 1.0:
+    if isinstance(guess.confidence, bool) or not 0.0 <= guess.confidence <= 1.0:
         raise ValueError(f"confidence: within [0, 1], not {guess.confidence!r}")
     for name, value in (("gain", guess.gain), ("cost", guess.cost)):
-        if value is not None and not 0.0 <= value < float("inf"):
+        if value is not None and (isinstance(value, bool) or not 0.0 <= value < float("inf")):
             raise ValueError(f"{name}: a finite number, at least 0, not {value!r}")
     return guess
 
@@ -59,8 +59,10 @@ def decided(
     """Return the decision.
 
     `objection`: why the tool may not run on a guess ("": it may); `fits`: what a miss would waste
-    is within the breaker's limit; `explore`: take this one against the threshold.
+    is within the breaker's limit; `explore`: take this one against the threshold. A mode that is
+    none counts as off.
     """
+    mode = known_mode(mode)
     needed = threshold.speculate
     if guess.gain is not None and guess.cost is not None:
         needed = threshold.speculate_for(guess.gain, guess.cost)

@@ -1,8 +1,7 @@
 """Which tools may be run on a guess: only those declared safe, never one that is dangerous.
 
-The declaration is an allowlist, or the tool's MCP annotations (`readOnlyHint`, `idempotentHint`,
-`destructiveHint`, Model Context Protocol 2025-06-18). Whether a guess is worth it is asked
-elsewhere: no confidence makes a tool eligible.
+The declaration is an allowlist, or hints of the tool that it is read-only (`headstart.hints`).
+Whether a guess is worth it is asked elsewhere: no confidence makes a tool eligible.
 """
 
 from __future__ import annotations
@@ -10,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from typing import Final
 
-HINTS: Final = ("readOnlyHint", "destructiveHint", "idempotentHint")
+from headstart.hints import Hints, read_hints
+from headstart.options import by_tool, names_in
 
 SAFE: Final = ""
 """The objection to a tool that may be run on a guess: none."""
@@ -20,7 +20,8 @@ class Eligibility:
     """What was declared of the tools of an executor.
 
     `allowed`: names that are safe to run early and to throw away. `dangerous`: never these.
-    `annotations`: MCP annotations by tool name, as mappings or as the SDK's objects.
+    `annotations`: by tool name MCP annotations, a framework's metadata, or its tool, as mappings or
+    objects. Raises `InvalidOption` naming the one that cannot be used.
     """
 
     def __init__(
@@ -30,48 +31,22 @@ class Eligibility:
         dangerous: Collection[str] = (),
         annotations: Mapping[str, object] | None = None,
     ) -> None:
-        for name, given in (("allowed", allowed), ("dangerous", dangerous)):
-            if isinstance(given, str):
-                raise ValueError(f"{name} is a collection of names, not the string {given!r:.64}")
-        self._allowed, self._dangerous = frozenset(allowed), frozenset(dangerous)
-        self._objections = {
-            tool: _objection(*_hints(hints)) for tool, hints in (annotations or {}).items()
-        }
-        self._destructive = {
-            tool
-            for tool, hints in (annotations or {}).items()
-            if _hints(hints)[1] is True  # said, not merely assumed
-        }
+        self._allowed = names_in("allowed", allowed)
+        self._dangerous = names_in("dangerous", dangerous)
+        declared = by_tool("annotations", annotations)
+        self._hints = {tool: read_hints(tool, said) for tool, said in declared.items()}
 
     def objection(self, tool: str) -> str:
         """Return why a tool may not be run on a guess; "" where it may (`SAFE`)."""
+        hints = self._hints.get(tool, Hints())
         if tool in self._dangerous:
             return "the tool is declared dangerous"
-        if tool in self._destructive:
+        if hints.destructive:
             return "the tool's annotations call it destructive"
-        if tool in self._allowed:
+        if hints.approval:
+            return "the tool's calls need approval"
+        if tool in self._allowed or hints.read_only:
             return SAFE
-        return self._objections.get(tool, "the tool is not declared safe")
-
-
-def _hints(annotations: object) -> tuple[bool | None, ...]:
-    if annotations is None:
-        return (None,) * len(HINTS)
-    if isinstance(annotations, Mapping):
-        return tuple(annotations.get(hint) for hint in HINTS)
-    return tuple(getattr(annotations, hint, None) for hint in HINTS)
-
-
-def _objection(read_only: bool | None, destructive: bool | None, idempotent: bool | None) -> str:
-    """Return what MCP annotations say against a tool; where they say nothing, they say the worst.
-
-    Read-only is enough. Else it must be said that the tool destroys nothing (the protocol's default
-    is that it does) and that running it twice is as good as once.
-    """
-    if read_only is True:
-        return SAFE
-    if destructive is not False:
-        return "the tool's annotations do not say that it destroys nothing"
-    if idempotent is not True:
-        return "the tool's annotations do not say that it is idempotent"
-    return SAFE
+        if tool in self._hints:
+            return "the tool's annotations do not say that it is read-only; allow it by name"
+        return "the tool is not declared safe; allow it by name"

@@ -60,13 +60,18 @@ Position = Annotated[int, Range(0, 2**63 - 1)]
 
 
 class Prediction(TypedDict, total=False):
-    """A guessed next tool call. Logged also when the executor declined to speculate."""
+    """A guessed next tool call. Logged also when the executor declined to speculate.
+
+    `was_correct`: starting it saves latency. So it is false where the guess was right, but the
+    guessed call was started and gave no result that could be used; `failed` says that.
+    """
 
     tool_id: Identifier
     mode: Literal["speculative", "suggestion", "explicit"]
     reasoning: str
     was_correct: bool
     speculated: bool
+    failed: bool
 
 
 class Result(TypedDict, total=False):

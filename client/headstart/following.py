@@ -156,9 +156,10 @@ class Follower:
                 async with client.pipeline(transaction=False) as pipeline:
                     for question in some:
                         pipeline.hmget(question.key, question.fields)
-                    answers = await pipeline.execute()
+                    answers = await pipeline.execute(raise_on_error=False)
                 for question, values in zip(some, answers, strict=True):
-                    self._mirror.refilled(question, values)
+                    if not isinstance(values, Exception):  # else `get` asks, and says so
+                        self._mirror.refilled(question, values)
 
     async def _ask_modes(self, client: Any) -> None:
         for some in _batches(self._modes.held()):
@@ -166,7 +167,7 @@ class Follower:
             async with client.pipeline(transaction=False) as pipeline:
                 for question in some:
                     question.through(pipeline)
-                answers = await pipeline.execute()
+                answers = await pipeline.execute(raise_on_error=False)
             for place, question in enumerate(some):
                 self._modes.filled(question, answers[2 * place : 2 * place + 2], asked_at)
 

@@ -12,6 +12,7 @@ from contextvars import ContextVar
 from typing import Any, Final, Literal, TypedDict, Unpack
 
 from headstart.events import Event, stamp
+from headstart.options import known_only
 from headstart.validation import validate
 
 Mode = Literal["speculative", "suggestion", "explicit"]
@@ -79,6 +80,7 @@ def task_complete(
     `gain_ms`: latency that a right guess saves; `cost_ms`: compute that a wrong one wastes; both,
     and `execution_time_ms`, in milliseconds, at least 0. With `confidence` (in [0, 1]) and
     `was_correct` it counts by itself, else with its `speculation_start` of the same `task_id`.
+    A right guess that was started and failed has saved nothing: give `was_correct=False`.
     Raises `InvalidEvent` naming the field.
     """
     result = {
@@ -162,7 +164,12 @@ def user_feedback(
     return _event("user_feedback", common, data, confidence=confidence)
 
 
+_COMMON: Final = frozenset(Common.__annotations__)
+
+
 def _event(kind: str, common: Common, data: Mapping[str, Any], **fields: Any) -> Event:
+    if not _COMMON.issuperset(common):
+        known_only(common, _COMMON, kind)
     given: dict[str, Any] = {**scope.get(), **common}
     content = {**given.pop("data", {}), **data}
     if context := {**scope.get().get("context", {}), **(common.get("context") or {})}:

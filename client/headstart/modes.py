@@ -1,6 +1,7 @@
 """Rollout modes: off, observe or act; the kill switch and the way to switch on step by step.
 
-The most restrictive one wins: of the environment, everybody's, the tenant's and the agent's.
+The most restrictive one wins: of the environment, everybody's, the tenant's and the agent's. What
+is not exactly one of the three, or cannot be read, is off: a kill switch must not fail open.
 Here is also what is known of them, without I/O. Setting them is the service's.
 """
 
@@ -12,13 +13,27 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Final, Literal, NamedTuple
 
+from redis.exceptions import (
+    BusyLoadingError,
+    ClusterDownError,
+    ReadOnlyError,
+    TryAgainError,
+)
+
 from headstart.contexts import MODES, modes_key
 from headstart.lines import Line
+from headstart.unreadable import warn_once
 
 Mode = Literal["off", "observe", "act"]
 """off: no guess is looked at. observe: decisions are made and logged, none is acted on."""
 
 RESTRICTIVE_FIRST: Final[tuple[Mode, ...]] = ("off", "observe", "act")
+
+UNASKED: Final[Mode] = "observe"
+"""Until Redis has answered once, as the kill switch may be set: predictions are logged only."""
+
+_PASSING: Final = (BusyLoadingError, ClusterDownError, ReadOnlyError, TryAgainError)
+"""Errors of a server that is not ready: as if Redis did not answer."""
 
 
 def mode_from_environment() -> Mode:
@@ -29,10 +44,31 @@ def mode_from_environment() -> Mode:
     return named
 
 
+def known_mode(mode: object) -> Mode:
+    """Return a mode; off for what is none, of a newer version for example."""
+    for known in RESTRICTIVE_FIRST:
+        if isinstance(mode, str) and mode == known:
+            return known
+    return "off"
+
+
 def most_restrictive(modes: Iterable[str]) -> Mode:
-    """Return the most restrictive of some modes; what is none is passed over."""
-    places = [RESTRICTIVE_FIRST.index(each) for each in modes if each in RESTRICTIVE_FIRST]
+    """Return the most restrictive of some modes, act of none; what is no mode counts as off."""
+    places = [RESTRICTIVE_FIRST.index(known_mode(each)) for each in modes]
     return RESTRICTIVE_FIRST[min(places, default=-1)]
+
+
+def read_mode(stored: object, where: str) -> Mode:
+    """Return the mode that a field of Redis holds; off, with a warning, where it holds none.
+
+    `stored` is the field's bytes, or the error in its place. `where`: for the warning.
+    """
+    text = stored.decode(errors="replace") if isinstance(stored, bytes) else stored
+    mode = known_mode(text)
+    if mode != text:
+        shown = str(text) if isinstance(text, Exception) else text
+        warn_once(f"the mode {where}", shown, "off holds; `headstart config set mode` sets another")
+    return mode
 
 
 class ModeQuestion(NamedTuple):
@@ -45,8 +81,28 @@ class ModeQuestion(NamedTuple):
     announced: int
 
     def through(self, pipeline: Any) -> Any:
-        """Return a pipeline that asks it, in two commands."""
+        """Return a pipeline that asks it, in two commands.
+
+        To be executed with `raise_on_error=False`: an error in an answer's place is read as off.
+        """
         return pipeline.hget(MODES, "*").hmget(self.key, self.fields)
+
+    def read(self, values: Sequence[Any]) -> Mode:
+        """Return the most restrictive mode in the answers to the two commands."""
+        everybody, others = values
+        if isinstance(others, Exception):
+            others = [others] * len(self.fields)
+        places = [(MODES, "*"), *((self.key, field) for field in self.fields)]
+        return most_restrictive(
+            read_mode(stored, f"{field} of {key}")
+            for (key, field), stored in zip(places, (everybody, *others), strict=True)
+            if stored is not None
+        )
+
+
+def not_ready(values: Sequence[Any]) -> Exception | None:
+    """Return the error in some answers that says that Redis is not ready to answer; else None."""
+    return next((each for each in values if isinstance(each, _PASSING)), None)
 
 
 class ModeMirror:
@@ -75,9 +131,9 @@ class ModeMirror:
 
     def filled(self, question: ModeQuestion, values: Sequence[Any], asked_at: float) -> Mode:
         """Keep what a question's pipeline gave, asked at `asked_at`, and return the mode."""
-        everybody, others = values
-        found = (everybody, *others)
-        mode = most_restrictive(v.decode(errors="replace") for v in found if v is not None)
+        if not_ready(values) is not None:
+            return self.last_known(*question.owner) or UNASKED
+        mode = question.read(values)
         with self.lock:
             if question.announced == self._announced:
                 followed = question.line is not None and question.line is self._line

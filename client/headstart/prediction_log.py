@@ -76,8 +76,13 @@ class PredictionLog:
         cost_ms: float | None = None,
         took_ms: float | None = None,
         success: bool | None = None,
+        failed: bool = False,
     ) -> None:
-        """Log the outcome; `gain_ms` and `cost_ms` as measured, where the guess named none."""
+        """Log the outcome; `gain_ms` and `cost_ms` as measured, where the guess named none.
+
+        `failed`: the guess was right, but the guessed call saved nothing; then it is no hit, so
+        `correct` is False.
+        """
         gain = gain_ms if self.guess.gain is None else self.guess.gain
         cost = cost_ms if self.guess.cost is None else self.guess.cost
         measured = {"gain_ms": gain, "cost_ms": cost, "execution_time_ms": took_ms}
@@ -88,6 +93,8 @@ class PredictionLog:
             "was_correct": correct,
             "speculated": speculated,
         }
+        if failed:
+            prediction["failed"] = True
         self._emit("task_complete", prediction, result=result, tool_id=tool, success=success)
 
     def _emit(

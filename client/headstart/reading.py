@@ -22,8 +22,18 @@ from headstart.entries import Question
 from headstart.following import Follower
 from headstart.masking import masked, needs_encoding
 from headstart.mirror import Mirror
-from headstart.modes import Mode, ModeMirror, ModeQuestion, mode_from_environment, most_restrictive
+from headstart.modes import (
+    UNASKED,
+    Mode,
+    ModeMirror,
+    ModeQuestion,
+    mode_from_environment,
+    most_restrictive,
+    not_ready,
+)
+from headstart.options import names_in
 from headstart.reader_metrics import Counts, watch
+from headstart.unreadable import warn_once
 
 PAUSE_S: Final = 0.25
 """Seconds for which an unanswered question keeps a reader from asking again."""
@@ -55,6 +65,7 @@ class Reader:
         self._address = redis_address(redis_url)
         self._ask_again_at: float | None = None  # None: Redis answers
         self._environment = mode_from_environment()
+        names_in("levels", levels)
         self._levels, self._limit, self._staleness_s = tuple(levels), mirror_limit, staleness_s
         self._counts = Counts()
         self._begin()
@@ -122,7 +133,11 @@ class Reader:
 
     def _unanswered(self, question: Question, error: Exception | None) -> Threshold:
         """Return the last known; `error` is None while not asking at all."""
-        if error is not None:
+        if isinstance(error, redis.ResponseError) and str(error).startswith("WRONGTYPE"):
+            # Of this key only: no reason to stop asking for others.
+            warn_once(question.key, str(error), "what was last known holds; delete the key")
+            self._counts.failed += 1
+        elif error is not None:
             self._failed(error)
         self._counts.stale += 1
         return self._mirror.last_known(question)
@@ -140,6 +155,8 @@ class Reader:
     def _mode_answered(
         self, question: ModeQuestion, values: Sequence[Any], asked_at: float
     ) -> Mode:
+        if (error := not_ready(values)) is not None:
+            return self._mode_unanswered(question, error)
         self._recovered()
         known = self._modes.filled(question, values, asked_at)
         if self._staleness_s and self._follower is None:
@@ -147,11 +164,11 @@ class Reader:
         return most_restrictive((self._environment, known))
 
     def _mode_unanswered(self, question: ModeQuestion, error: Exception | None) -> Mode:
-        """Return the last known; what the environment says where nothing is."""
+        """Return the last known; where nothing is, `UNASKED`, as the kill switch may be set."""
         if error is not None:
             self._failed(error)
-        known = self._modes.last_known(*question.owner)
-        return most_restrictive((self._environment, known)) if known else self._environment
+        known = self._modes.last_known(*question.owner) or UNASKED
+        return most_restrictive((self._environment, known))
 
     def _pausing(self) -> bool:
         return self._ask_again_at is not None and self._clock() < self._ask_again_at

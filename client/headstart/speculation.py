@@ -17,9 +17,11 @@ from typing import Final, NamedTuple, TypedDict, TypeVar, Unpack
 from headstart.answers import Threshold
 from headstart.attempt import Attempt, AttemptResolved, Resolution
 from headstart.breaker import Breaker
+from headstart.calling import check_call
 from headstart.deciding import Action, Choice, Guess, checked, decided
 from headstart.eligibility import Eligibility
 from headstart.modes import Mode
+from headstart.options import InvalidOption, known_only, number
 from headstart.prediction_log import Emits, PredictionLog
 from headstart.thresholds import AsyncThresholds, Context, Thresholds
 
@@ -29,12 +31,19 @@ __all__ = [
     "Attempt",
     "AttemptResolved",
     "Choice",
+    "InvalidOption",
     "Options",
     "Resolution",
     "Speculator",
 ]
 
 WASTED_PER_MINUTE: Final = 60_000.0
+LARGEST_MS: Final = 1e15
+"""The largest cost that may be told of, in ms; as the service learns from no larger one."""
+
+_COUNTED: Final = (
+    "speculate", "suggest", "ask", "explored", "started", "discarded", "failed", "unlogged",
+)  # fmt: skip
 
 T = TypeVar("T")
 
@@ -47,7 +56,8 @@ class Options(TypedDict, total=False):
     dangerous: Collection[str]
     """Tools that are never run on a guess, whatever else is said of them."""
     annotations: Mapping[str, object]
-    """MCP annotations by tool name: mappings, or the SDK's objects."""
+    """By tool name MCP annotations, a framework's metadata or its tool: mappings or objects.
+    A tool that they call read-only is safe; one that they call destructive is never run."""
     wasted_per_minute: float
     """Cost (ms) of wrong guesses after which none is started: 60,000, over all contexts."""
     exploration: float
@@ -62,17 +72,24 @@ class _Speculating:
     """What both speculators share: everything but asking the reader."""
 
     def __init__(self, **options: Unpack[Options]) -> None:
-        self._exploration = options.get("exploration", 0.0)
-        if not 0.0 <= self._exploration <= 1.0:
-            raise ValueError(f"exploration: a share within [0, 1], not {self._exploration!r}")
+        known_only(options, Options.__annotations__, type(self).__name__)
+        share, limit = options.get("exploration", 0.0), options.get("wasted_per_minute")
+        self._exploration = number("exploration", share, 0.0, 1.0, "a share within [0, 1]")
+        limit = WASTED_PER_MINUTE if limit is None else limit
+        self._breaker = Breaker(
+            number("wasted_per_minute", limit, 0.0, float("inf"), "ms, at least 0")
+        )
         self._eligibility = Eligibility(
             allowed=options.get("allowed", ()),
             dangerous=options.get("dangerous", ()),
             annotations=options.get("annotations", {}),
         )
-        self._breaker = Breaker(options.get("wasted_per_minute", WASTED_PER_MINUTE))
-        self._random = random.Random(options.get("seed"))
-        self._clock = options.get("clock", time.monotonic)
+        seed, self._clock = options.get("seed"), options.get("clock", time.monotonic)
+        if isinstance(seed, bool) or not isinstance(seed, int | None):
+            raise InvalidOption(f"seed: a whole number, not {seed!r:.64}")
+        if not callable(self._clock):
+            raise InvalidOption(f"clock: a function that returns seconds, not {self._clock!r:.64}")
+        self._random = random.Random(seed)
         self._counts: Counter[str] = Counter()
         self._lock = threading.Lock()
 
@@ -95,8 +112,9 @@ class _Speculating:
     def missed(self, cost: float) -> None:
         """Tell that a call which was started on a guess was not wanted, and what it wasted.
 
-        For calls that you started yourself; an attempt does it.
+        For calls that you started yourself; an attempt does it. `cost`: in ms. Raises `ValueError`.
         """
+        number("cost", cost, 0.0, LARGEST_MS, "ms, finite and at least 0")
         with self._lock:
             self._breaker.settle(0.0, cost, self._clock())
 
@@ -104,11 +122,11 @@ class _Speculating:
         """Return counts since the beginning.
 
         Decisions: `speculate`, `suggest`, `ask`, and `explored` (part of the first). Attempts:
-        `started`, `discarded` (of those), `unlogged` events. `wasted`: ms within the last minute.
+        `started`, `discarded` (of those), `failed` (of those: right, but the guessed call failed),
+        `unlogged` events. `wasted`: ms within the last minute.
         """
         with self._lock:
-            names = ("speculate", "suggest", "ask", "explored", "started", "discarded", "unlogged")
-            counts: dict[str, float] = {name: self._counts[name] for name in names}
+            counts: dict[str, float] = {name: self._counts[name] for name in _COUNTED}
             return {**counts, "wasted": self._breaker.wasted(self._clock())}
 
 
@@ -121,7 +139,7 @@ class Speculator(_Speculating):
     """
 
     def __init__(self, thresholds: Thresholds, **options: Unpack[Options]) -> None:
-        """Take `Options`. Raises `ValueError` naming one that it cannot use."""
+        """Take `Options`. Raises `InvalidOption` naming one that is unknown or cannot be used."""
         super().__init__(**options)
         self._thresholds = thresholds
 
@@ -162,8 +180,10 @@ class AsyncSpeculator(_Speculating):
         emitter: Emits | None = None,
         **options: Unpack[Options],
     ) -> None:
-        """Take `Options`. Raises `ValueError` naming one that it cannot use."""
+        """Take `Options`. Raises `InvalidOption` naming one that is unknown or cannot be used."""
         super().__init__(**options)
+        if emitter is not None and not callable(getattr(emitter, "emit", None)):
+            raise InvalidOption(f"emitter: an Emitter, not {emitter!r:.64}")
         self._thresholds, self._emitter = thresholds, emitter
 
     async def decide(
@@ -197,9 +217,12 @@ class AsyncSpeculator(_Speculating):
         """Return an attempt at a guessed call, to be entered with `async with`.
 
         `call` makes the guessed call, of `tool` with `arguments` (a mapping, or JSON as model APIs
-        give it); it is cancelled where the guess was wrong, so it must bear that. The rest is as
-        for `decide`. With an emitter the context names its `workflow_id`. Raises `ValueError`.
+        give it), and returns an awaitable; it is cancelled where the guess was wrong, so it must
+        bear that. A function that blocks is called as `lambda: asyncio.to_thread(function)`. The
+        rest is as for `decide`. With an emitter the context names its `workflow_id`. Raises
+        `ValueError`, and `TypeError` where `call` cannot be used.
         """
+        check_call(call)
         guess = checked(Guess(tool, confidence, gain, cost))
         log = PredictionLog(self._emitter, context, guess, failed=partial(self._count, "unlogged"))
         return Attempt(_Deciding(self, context, guess), log, arguments, call, self._clock)
@@ -214,9 +237,10 @@ class AsyncSpeculator(_Speculating):
             self._counts["started"] += begun
         return begun
 
-    def _end(self, guess: Guess, wasted: float | None) -> None:
+    def _end(self, guess: Guess, wasted: float | None, failed: bool) -> None:
         with self._lock:
             self._counts["discarded"] += wasted is not None
+            self._counts["failed"] += failed
             self._breaker.settle(guess.cost or 0.0, wasted or 0.0, self._clock())
 
 
@@ -233,8 +257,8 @@ class _Deciding(NamedTuple):
     def begin(self) -> bool:
         return self.speculator._begin(self.guess)
 
-    def end(self, wasted: float | None) -> None:
-        self.speculator._end(self.guess, wasted)
+    def end(self, wasted: float | None, *, failed: bool = False) -> None:
+        self.speculator._end(self.guess, wasted, failed)
 
 
 def _who(context: Context) -> tuple[str, str | None]:

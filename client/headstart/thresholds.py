@@ -111,7 +111,8 @@ class Thresholds(Reader):
             return asked
         asked_at = self._clock()
         try:
-            values = asked.through(self._client().pipeline(transaction=False)).execute()
+            pipeline = asked.through(self._client().pipeline(transaction=False))
+            values = pipeline.execute(raise_on_error=False)
         except (redis.RedisError, OSError) as error:
             return self._mode_unanswered(asked, error)
         return self._mode_answered(asked, values, asked_at)
@@ -196,7 +197,8 @@ class AsyncThresholds(Reader):
             return asked
         asked_at = self._clock()
         try:
-            values = await asked.through(self._redis.pipeline(transaction=False)).execute()
+            pipeline = asked.through(self._redis.pipeline(transaction=False))
+            values = await pipeline.execute(raise_on_error=False)
         except (redis.RedisError, OSError) as error:
             return self._mode_unanswered(asked, error)
         return self._mode_answered(asked, values, asked_at)

@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine, Mapping
+import concurrent.futures
+import functools
+import gc
+from collections.abc import Callable, Generator, Mapping
+from types import SimpleNamespace
 from typing import Any
 
 import orjson
@@ -12,67 +16,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headstart.attempt import Attempt, AttemptResolved, Resolution, same_arguments
-from headstart.entries import Question
+from headstart.calling import GuessFailed
 from headstart.speculation import AsyncSpeculator, Speculator
-from headstart.thresholds import AsyncThresholds, Thresholds
-from headstart.validation import validate
-
-CONTEXT = {"workflow_type": "refund", "workflow_id": "w1", "domain": "retail", "user_id": "u7"}
-ARGUMENTS = {"query": "lights", "limit": 3}
-FOREVER = 1e9
-
-
-class Log:
-    """An emitter that keeps what it is given, by kind."""
-
-    def __init__(self) -> None:
-        self.events: list[dict[str, Any]] = []
-
-    def emit(self, event: Mapping[str, Any], /) -> str:
-        full = {"tenant": "t", "timestamp": 1, "id": "0" * 32} | dict(event)
-        validate(full)
-        self.events.append(full)
-        return "id"
-
-    def of(self, kind: str) -> list[dict[str, Any]]:
-        return [event for event in self.events if event["event_type"] == kind]
-
-
-def know(reader: Any, speculate: float = 0.8, mode: bytes = b"act") -> None:
-    """Tell a reader's mirrors what Redis would have: nothing here is worth a round trip."""
-    value = {"speculate": speculate, "suggest": 0.5, "epoch": 1, "offset": 1, "outcomes": 1}
-    asked = reader._mirror.question(CONTEXT, None)
-    assert isinstance(asked, Question)
-    values = [orjson.dumps(value), *[None] * (len(asked.fields) - 1)]
-    reader._mirror.filled(asked, values, reader._clock())
-    question = reader._modes.question("default", None)
-    reader._modes.filled(question, [mode, [None]], reader._clock())
-
-
-def attempts(
-    test: Callable[[AsyncSpeculator, Log], Coroutine[Any, Any, None]],
-    *,
-    mode: bytes = b"act",
-    **options: Any,
-) -> dict[str, float]:
-    """Run a test with a speculator that knows its threshold; return what it counted."""
-    log = Log()
-
-    async def run() -> dict[str, float]:
-        async with AsyncThresholds("redis://127.0.0.1:1", staleness_s=FOREVER) as reader:
-            know(reader, mode=mode)
-            speculator = AsyncSpeculator(reader, log, **{"allowed": {"search"}, **options})
-            await test(speculator, log)
-            assert speculator._breaker._reserved == 0.0
-            return speculator.stats()
-
-    return asyncio.run(run())
-
-
-def attempt(
-    speculator: AsyncSpeculator, call: Callable[[], Any], confidence: float = 0.9, **stakes: float
-) -> Attempt[Any]:
-    return speculator.attempt(CONTEXT, "search", ARGUMENTS, call, confidence=confidence, **stakes)
+from headstart.thresholds import Thresholds
+from tests.client.attempting import ARGUMENTS, CONTEXT, FOREVER, Log, attempt, attempts, know
 
 
 async def found() -> str:
@@ -167,20 +114,234 @@ def test_modes(mode: bytes, logged: int) -> None:
     attempts(test, mode=mode)
 
 
-def test_a_guessed_call_that_fails_harms_nobody() -> None:
-    async def fails() -> str:
+class Answer(SimpleNamespace):
+    """A framework's result object."""
+
+
+async def fails() -> str:
+    raise OSError("no route")
+
+
+async def times_out() -> None:
+    async with asyncio.timeout(0.001):
+        await asyncio.sleep(FOREVER)
+
+
+async def is_cancelled() -> None:
+    raise asyncio.CancelledError
+
+
+def raises_at_once() -> Any:
+    raise OSError("no route")
+
+
+def returning(value: object) -> Callable[[], Any]:
+    async def call() -> object:
+        return value
+
+    return call
+
+
+FAILURES: list[tuple[Callable[[], Any], type[BaseException]]] = [
+    (fails, OSError),
+    (times_out, TimeoutError),
+    (is_cancelled, asyncio.CancelledError),
+    (raises_at_once, OSError),
+    (returning(Answer(isError=True, content=["503"])), GuessFailed),
+    (returning(Answer(is_error=True)), GuessFailed),
+    (returning({"isError": True}), GuessFailed),
+    (returning({"content": [], "is_error": True}), GuessFailed),
+    (returning(Answer(tool_call_id="1", status="error")), GuessFailed),
+    (returning(Answer(tool_call_id="1", outcome="failed")), GuessFailed),
+    (returning(OSError("returned, not raised")), GuessFailed),
+]
+
+
+@pytest.mark.parametrize(("call", "error"), FAILURES)
+def test_a_guessed_call_that_fails_is_no_hit(
+    call: Callable[[], Any], error: type[BaseException]
+) -> None:
+    async def test(speculator: AsyncSpeculator, log: Log) -> None:
+        async with attempt(speculator, call, gain=400.0, cost=5.0) as trying:
+            guess = await trying.resolve("search", ARGUMENTS)
+            assert not guess.hit
+            assert guess.value is None
+            assert isinstance(guess.error, error)
+        (end,) = log.of("task_complete")
+        prediction = end["data"]["prediction"]
+        assert (prediction["was_correct"], prediction["failed"]) == (False, True)
+        assert prediction["speculated"] is True
+        assert (end["tool_id"], end["success"]) == ("search", False)
+        assert end["data"]["result"]["cost_ms"] == 5.0
+
+    stats = attempts(test)
+    assert (stats["wasted"], stats["discarded"], stats["failed"]) == (5.0, 1, 1)
+
+
+@pytest.mark.parametrize(
+    "result",
+    [
+        None, False, 0, "", [], {}, "error", {"isError": False}, {"is_error": None},
+        {"status": "error"}, Answer(isError=False), Answer(is_error=lambda: True),
+        Answer(tool_call_id="1", status="success"), Answer(tool_call_id="1", outcome="success"),
+    ],
+)  # fmt: skip
+def test_a_result_that_is_not_marked_as_an_error_is_a_hit(result: object) -> None:
+    async def test(speculator: AsyncSpeculator, log: Log) -> None:
+        async with attempt(speculator, returning(result)) as trying:
+            assert await trying.resolve("search", ARGUMENTS) == Resolution(True, result)
+
+    assert attempts(test)["failed"] == 0
+
+
+def test_what_a_failed_guess_took_is_its_cost_where_none_is_given() -> None:
+    now = 0.0
+
+    async def slow() -> None:
+        nonlocal now
+        now += 0.25
         raise OSError("no route")
 
     async def test(speculator: AsyncSpeculator, log: Log) -> None:
-        async with attempt(speculator, fails, cost=5.0) as trying:
-            guess = await trying.resolve("search", ARGUMENTS)
-            assert not guess.hit
-            assert isinstance(guess.error, OSError)
+        async with attempt(speculator, slow) as trying:
+            await trying.resolve("search", ARGUMENTS)
         (end,) = log.of("task_complete")
-        assert end["data"]["prediction"]["was_correct"] is True
-        assert end["success"] is False
+        assert end["data"]["result"] == {"cost_ms": 250.0}
 
-    assert attempts(test)["wasted"] == 5.0
+    assert attempts(test, clock=lambda: now)["wasted"] == 250.0
+
+
+def test_a_right_guess_whose_result_nobody_waits_for_is_no_hit() -> None:
+    async def test(speculator: AsyncSpeculator, log: Log) -> None:
+        async def hangs() -> None:
+            await asyncio.sleep(FOREVER)
+
+        async def use() -> None:
+            async with attempt(speculator, hangs, gain=400.0, cost=7.0) as trying:
+                async with asyncio.timeout(0.001):
+                    await trying.resolve("search", ARGUMENTS)
+
+        with pytest.raises(TimeoutError):
+            await use()
+        (end,) = log.of("task_complete")
+        assert end["data"]["prediction"]["was_correct"] is False
+        assert end["data"]["prediction"]["failed"] is True
+
+    assert attempts(test)["wasted"] == 7.0
+
+
+def test_failed_guesses_use_up_what_may_be_wasted() -> None:
+    async def test(speculator: AsyncSpeculator, log: Log) -> None:
+        started = []
+        for _ in range(4):
+            async with attempt(speculator, fails, cost=60.0) as trying:
+                started.append(trying.speculated)
+                await trying.resolve("search", ARGUMENTS)
+        assert started == [True, True, False, False]
+        declined = log.of("task_complete")[-1]["data"]["prediction"]
+        assert declined["was_correct"] is True, "the guess was right, and nothing was started"
+        assert "failed" not in declined
+
+    attempts(test, wasted_per_minute=120.0)
+
+
+@pytest.mark.parametrize(
+    "result", [5, None, "text", {"a": 1}, concurrent.futures.Future(), iter([])]
+)
+def test_a_plain_function_is_refused_before_anything_is_logged(result: object) -> None:
+    async def test(speculator: AsyncSpeculator, log: Log) -> None:
+        with pytest.raises(TypeError, match=r"search.*awaitable.*to_thread"):
+            async with attempt(speculator, lambda: result, cost=2.0):
+                raise AssertionError("the block must not run")
+        assert log.events == []
+
+    assert attempts(test)["discarded"] == 1
+
+
+@pytest.mark.filterwarnings("error")
+def test_an_attempt_that_is_cancelled_on_entering_leaves_nothing_behind() -> None:
+    async def test(speculator: AsyncSpeculator, log: Log) -> None:
+        async def use() -> None:
+            async with attempt(speculator, lambda: asyncio.sleep(FOREVER), cost=3.0):
+                raise AssertionError("the block must not run")
+
+        using = asyncio.ensure_future(use())
+        await asyncio.sleep(0)
+        using.cancel()
+        await asyncio.wait([using])
+        assert using.cancelled()
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        assert asyncio.all_tasks() == {asyncio.current_task()}
+        assert log.events == []
+
+    assert attempts(test)["wasted"] == 3.0
+
+
+def test_what_is_no_function_is_refused_at_once() -> None:
+    async def agen() -> Any:
+        yield 1
+
+    def gen() -> Any:
+        yield 1
+
+    async def test(speculator: AsyncSpeculator, log: Log) -> None:
+        for call, named in ((found(), "not run"), (None, "call"), (agen, "gener"), (gen, "gener")):
+            with pytest.raises(TypeError, match=named):
+                attempt(speculator, call)  # type: ignore[arg-type]
+        assert log.events == []
+
+    assert attempts(test)["ask"] == 0
+
+
+class Later:
+    """An awaitable that is no coroutine."""
+
+    def __await__(self) -> Generator[Any, None, str]:
+        return asyncio.sleep(0, "found").__await__()
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda: asyncio.wait_for(found(), 1.0),
+        functools.partial(asyncio.sleep, 0, "found"),
+        lambda: asyncio.to_thread(lambda: "found"),
+        lambda: asyncio.get_running_loop().run_in_executor(None, lambda: "found"),
+        lambda: asyncio.create_task(found()),
+        lambda: asyncio.gather(found()),
+        Later,
+    ],
+)
+def test_whatever_can_be_awaited_is_a_call(call: Callable[[], Any]) -> None:
+    async def test(speculator: AsyncSpeculator, log: Log) -> None:
+        async with attempt(speculator, call) as trying:
+            guess = await trying.resolve("search", ARGUMENTS)
+            assert guess.hit
+            assert guess.value in ("found", ["found"])
+        async with attempt(speculator, call) as trying:
+            await trying.resolve("buy")
+
+    assert attempts(test)["discarded"] == 1
+
+
+@pytest.mark.filterwarnings("error")
+def test_a_call_that_is_cancelled_before_it_begins_leaves_nothing_behind() -> None:
+    tasks: list[asyncio.Task[Any]] = []
+
+    def in_a_task() -> Any:
+        tasks.append(asyncio.create_task(asyncio.sleep(FOREVER)))
+        return tasks[-1]
+
+    async def test(speculator: AsyncSpeculator, log: Log) -> None:
+        for call in (found, in_a_task):
+            async with attempt(speculator, call) as trying:
+                await trying.resolve("buy")
+        await asyncio.sleep(0)
+        gc.collect()
+        assert tasks[0].cancelled()
+
+    attempts(test)
 
 
 def test_leaving_without_a_call_is_a_miss_and_an_error_is_no_outcome() -> None:
@@ -309,7 +470,10 @@ def test_whatever_races_a_result_is_committed_at_most_once(
         assert len(ends) <= len(starts)
         if resolutions:
             (end,) = ends
-            assert end["data"]["prediction"]["was_correct"] is resolutions[0][0]
+            right, resolution = resolutions[0]
+            prediction = end["data"]["prediction"]
+            assert prediction["was_correct"] is (right and resolution.error is None)
+            assert prediction.get("failed", False) is (resolution.error is not None)
         stats = speculator.stats()
         if not using.cancelled() or resolutions:
             assert stats["started"] == stats["discarded"] + len(committed)

@@ -4,18 +4,22 @@ from __future__ import annotations
 
 import math
 from types import SimpleNamespace
+from typing import Any
+from unittest.mock import MagicMock
 
+import orjson
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headstart.answers import Threshold
+from headstart import unreadable
+from headstart.answers import Threshold, decode_value, read_value
 from headstart.breaker import WINDOW_S, Breaker
 from headstart.calibration import Calibration
 from headstart.deciding import Choice, Guess, checked, decided
 from headstart.eligibility import SAFE, Eligibility
 from headstart.modes import RESTRICTIVE_FIRST, Mode, most_restrictive
-from headstart.overrides import Override, applying, decode_overrides, read_overrides
+from headstart.overrides import NOTHING, Override, applying, decode_overrides, read_overrides
 
 shares = st.floats(0.0, 1.0)
 costs = st.none() | st.floats(0.0, 1e6)
@@ -65,7 +69,9 @@ def test_gain_and_cost_count_where_the_calibration_is_known() -> None:
         (Guess("", 0.5), "tool"),
         (Guess("t", 1.1), "confidence"),
         (Guess("t", math.nan), "confidence"),
+        (Guess("t", True), "confidence"),
         (Guess("t", 0.5, -1.0), "gain"),
+        (Guess("t", 0.5, 1.0, True), "cost"),
         (Guess("t", 0.5, 1.0, math.inf), "cost"),
     ],
 )
@@ -77,21 +83,37 @@ def test_a_guess_that_is_none_is_refused(guess: Guess, field: str) -> None:
 HINTS = [None, True, False]
 
 
+def declared_as(hints: dict[str, object]) -> list[object]:
+    """Return hints in the spellings of MCP and its SDK 2.x, nested as frameworks keep them."""
+    said = {name: value for name, value in hints.items() if value is not None}
+    snake = {
+        {"readOnlyHint": "read_only_hint", "destructiveHint": "destructive_hint"}.get(
+            name, "idempotent_hint"
+        ): value
+        for name, value in hints.items()
+    }
+    spelt: list[object] = [hints, said, snake, SimpleNamespace(**hints), SimpleNamespace(**snake)]
+    return [
+        *spelt,
+        *({"annotations": each} for each in spelt),
+        *({"metadata": {"mcp": {"tool": {"annotations": each}}}} for each in spelt),
+        *(SimpleNamespace(name="t", metadata=each, annotations=None) for each in spelt),
+        *(SimpleNamespace(annotations=each, metadata=None) for each in spelt),
+        *(SimpleNamespace(mcp_annotations=each, needs_approval=False) for each in spelt),
+    ]
+
+
 @pytest.mark.parametrize("read_only", HINTS)
 @pytest.mark.parametrize("destructive", HINTS)
 @pytest.mark.parametrize("idempotent", HINTS)
-def test_annotations_say_what_is_safe(
+def test_only_read_only_is_safe_unless_a_tool_is_allowed(
     read_only: bool | None, destructive: bool | None, idempotent: bool | None
 ) -> None:
-    hints = {
+    hints: dict[str, object] = {
         "readOnlyHint": read_only, "destructiveHint": destructive, "idempotentHint": idempotent
     }  # fmt: skip
-    given_as: list[object] = [hints, SimpleNamespace(**hints)]
-    given_as.append({name: value for name, value in hints.items() if value is not None})
-    safe = destructive is not True and (
-        read_only is True or (destructive is False and idempotent is True)
-    )
-    for declared in given_as:
+    safe = destructive is not True and read_only is True
+    for declared in declared_as(hints):
         assert (Eligibility(annotations={"t": declared}).objection("t") == SAFE) == safe
         by_list = Eligibility(annotations={"t": declared}, allowed=["t"])
         assert (by_list.objection("t") == SAFE) == (destructive is not True)
@@ -99,10 +121,59 @@ def test_annotations_say_what_is_safe(
         assert never.objection("t") != SAFE
 
 
+@pytest.mark.parametrize(
+    ("declared", "safe", "allowed"),
+    [
+        ({"readOnlyHint": True, "read_only_hint": False}, False, True),
+        ({"readOnlyHint": True, "annotations": {"read_only_hint": False}}, False, True),
+        ({"destructiveHint": False, "destructive_hint": True}, False, False),
+        ({"read_only_hint": True, "metadata": {"destructive": True}}, False, False),
+        ({"readOnlyHint": True, "Destructive-Hint": True}, False, False),
+        ({"read_only": True}, True, True),
+        ({"metadata": {"side_effect_free": True}}, True, True),
+        (SimpleNamespace(needs_approval=lambda call: False), False, False),
+        (SimpleNamespace(requires_approval=True, read_only_hint=True), False, False),
+        ({}, False, True),
+        (object(), False, True),
+    ],
+)
+def test_hints_that_disagree_fail_to_the_safe_side(
+    declared: object, safe: bool, allowed: bool
+) -> None:
+    assert (Eligibility(annotations={"t": declared}).objection("t") == SAFE) == safe
+    by_list = Eligibility(annotations={"t": declared}, allowed=["t"])
+    assert (by_list.objection("t") == SAFE) == allowed
+
+
+@pytest.mark.parametrize("value", ["true", "false", 1, 0, [], {"a": 1}, math.nan])
+def test_a_hint_that_is_no_boolean_fails_to_the_safe_side(
+    value: object, caplog: pytest.LogCaptureFixture
+) -> None:
+    for name in ("readOnlyHint", "read_only_hint"):
+        for declared in ({name: value}, SimpleNamespace(**{name: value})):
+            assert Eligibility(annotations={"t": declared}).objection("t") != SAFE
+    for name in ("destructiveHint", "destructive_hint"):
+        for declared in ({name: value}, SimpleNamespace(**{name: value})):
+            found = Eligibility(annotations={"t": declared}, allowed=["t"])
+            assert found.objection("t") != SAFE
+    assert caplog.text.count("no boolean") == 8
+
+
+def test_a_hint_that_cannot_be_read_is_no_permission() -> None:
+    class Broken:
+        @property
+        def destructive_hint(self) -> bool:
+            raise RuntimeError
+
+    assert Eligibility(annotations={"t": Broken()}, allowed=["t"]).objection("t") != SAFE
+    assert Eligibility(annotations={"t": MagicMock()}, allowed=["t"]).objection("t") != SAFE
+
+
 def test_what_is_not_declared_is_not_safe() -> None:
     assert Eligibility().objection("t") != SAFE
     assert Eligibility(annotations={"t": None}).objection("t") != SAFE
     assert Eligibility(allowed={"t"}).objection("t") == SAFE
+    assert Eligibility(allowed=(name for name in ["t"])).objection("t") == SAFE  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="allowed"):
         Eligibility(allowed="search")
 
@@ -134,7 +205,15 @@ def test_the_most_restrictive_mode() -> None:
     assert most_restrictive([]) == "act"
     assert most_restrictive(["act", "observe"]) == "observe"
     assert most_restrictive(["observe", "off", "act"]) == "off"
-    assert most_restrictive(["nonsense", "act"]) == "act"
+    for unknown in ("nonsense", "OFF", "Observe", " act", "act\n", "ACT", "", "shadow"):
+        assert most_restrictive([unknown, "act"]) == "off"
+
+
+@pytest.mark.parametrize("mode", ["OFF", "shadow", "", None, 1, b"act", ["act"]])
+def test_a_mode_that_is_none_starts_nothing(mode: Any) -> None:
+    guess, threshold = Guess("search", 1.0), Threshold(0.1, 0.1)
+    choice = decided(guess, threshold, mode, objection=SAFE, fits=True, explore=True)
+    assert (choice.action, choice.mode) == ("ask", "off")
 
 
 PATHS = ("workflow_type=w/domain=d", "workflow_type=w")
@@ -172,13 +251,97 @@ def test_the_most_specific_override_wins(stored: list[dict[str, object]], tool: 
     assert rank(found.path, found.tool) == best
 
 
+UNREADABLE = [
+    b"", b"{", b"{}", b"[1]", b'["x"]', b"5", b'"off"', b"\xff", b'[{"speculate": NaN}]',
+    b'[{"speculate": 2}]', b'[{"speculate": -0.1}]', b'[{"speculate": "0.1"}]',
+    b'[{"speculate": true}]', b'[{"speculate": [0.1]}]', b'[{"suggest": 7, "speculate": 0.1}]',
+    b'[{"until": "x", "speculate": 0.1}]', b'[{"path": 3, "speculate": 0.1}]',
+    b'[{"tool": 3, "speculate": 0.1}]', b'[{"speculate": 0.1, "pause": true}]',
+    b'[{"speculate": 0.1, "format": 2}]', b'[{"speculate": 0.1}, {"speculate": 2, "path": 5}]',
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("raw", UNREADABLE)
+def test_nothing_starts_by_an_override_that_cannot_be_read(
+    raw: bytes, caplog: pytest.LogCaptureFixture
+) -> None:
+    unreadable._warned.clear()
+    for _ in range(3):
+        found = applying(decode_overrides(raw), PATHS, "search", now_ms=100.0)
+    assert found is not None
+    assert Threshold(0.2, 0.1).overridden(found).speculate > 1.0
+    assert caplog.text.count("cannot be used") == len(caplog.records) == 1
+
+
+def test_what_can_be_read_of_an_override_bounds_where_it_holds() -> None:
+    fine, coarse = PATHS
+    stored = [
+        {"path": coarse, "tool": "search", "speculate": "0.1"},
+        {"path": fine, "tool": None, "speculate": 0.3},
+        {"path": "", "speculate": 9, "until": 50},
+    ]
+    found = read_overrides(stored)
+    finest = applying(found, PATHS, "search", now_ms=100.0)
+    assert finest is not None
+    assert finest.speculate == 0.3, "a finer one holds, as always"
+    blocked = applying(found, (coarse,), "search", now_ms=100.0)
+    assert blocked is not None
+    assert blocked.speculate == NOTHING
+    assert applying(found, (coarse,), "other", now_ms=100.0) is None, "of another tool, and ended"
+    everywhere = read_overrides([*stored, {"path": 3}])
+    assert applying(everywhere, PATHS, "other", now_ms=100.0) == everywhere[0]
+    assert everywhere[0].speculate == NOTHING
+
+
+def test_no_overrides_are_none() -> None:
+    assert decode_overrides(None) == decode_overrides(b"null") == decode_overrides(b"[]") == ()
+
+
+VALUE = {"speculate": 0.6, "suggest": 0.4, "epoch": 1, "offset": 2, "outcomes": 3}
+
+
 @pytest.mark.parametrize(
-    "raw",
-    [None, b"", b"{", b"{}", b"null", b"[1]", b'[{"speculate": 2}]', b'[{"speculate": "x"}]',
-     b'[{"until": "x"}]', b'[{"path": 3, "speculate": 0.5}]', b'[{"tool": 3}]'],
+    "changed",
+    [
+        {"speculate": "0.1"}, {"speculate": None}, {"speculate": True}, {"speculate": -0.1},
+        {"speculate": 1.1}, {"suggest": "0.1"}, {"suggest": 2}, {"epoch": "1"}, {"epoch": True},
+        {"offset": 1.5}, {"outcomes": None}, {"format": 2}, {"format": "1"},
+        {"speculate": {"v": 0.1}},
+    ],
 )  # fmt: skip
-def test_a_corrupt_override_is_left_out(raw: bytes | None) -> None:
-    assert decode_overrides(raw) == ()
+def test_a_value_that_cannot_be_read_says_nothing(
+    changed: dict[str, object], caplog: pytest.LogCaptureFixture
+) -> None:
+    unreadable._warned.clear()
+    assert read_value(VALUE) is not None
+    assert read_value({**VALUE, "unknown": 1}) is not None
+    for _ in range(3):
+        assert decode_value(orjson.dumps(VALUE | changed)) is None
+    assert len(caplog.records) == 1
+
+
+@pytest.mark.parametrize("raw", [b"", b"{oops", b"[1]", b"5", b"\xff", b'{"speculate":NaN}'])
+def test_what_is_no_json_or_no_object_says_nothing(raw: bytes) -> None:
+    assert decode_value(raw) is None
+
+
+@pytest.mark.parametrize(
+    "calibration",
+    [
+        Calibration(math.nan, 0.0), Calibration(1e308, 1e308), Calibration(math.inf, -math.inf),
+        Calibration(1.0, 0.0, -9.0, 0.0, -9.0), Calibration(1.0, 0.0, 1.0, -1e9, 1.0),
+    ],
+)  # fmt: skip
+def test_a_calibration_that_no_learner_gives_changes_nothing(calibration: Calibration) -> None:
+    found = Threshold(0.8, 0.4, calibration=calibration).speculate_for(1.0, 9.0)
+    assert 0.0 <= found <= 1.0
+
+
+def test_the_memory_of_warnings_is_bounded(caplog: pytest.LogCaptureFixture) -> None:
+    unreadable._warned.clear()
+    for value in range(unreadable.MOST_REMEMBERED + 10):
+        unreadable.warn_once("a value", value, "nothing holds")
+    assert len(unreadable._warned) <= unreadable.MOST_REMEMBERED
 
 
 @pytest.mark.parametrize(

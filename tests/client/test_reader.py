@@ -18,9 +18,11 @@ import pytest
 import redis
 
 from deploy.local.wheels import folder
+from headstart import unreadable
 from headstart.answers import Threshold
 from headstart.contexts import MODES, context_paths, modes_key, redis_key
 from headstart.overrides import OVERRIDES_FIELD
+from headstart.speculation import Speculator
 from headstart.thresholds import AsyncThresholds, Thresholds
 from sinks.thresholds import ThresholdPublisher
 from tests.patience import until
@@ -199,7 +201,7 @@ def test_redis_away_leaves_the_last_known_marked_stale(server: Server) -> None:
         other = reader.get(CONTEXT, user_id="never asked for")
         assert (other.speculate, other.stale) == (0.6, True), "its workflow type is known"
         assert not reader.get(workflow_type="unknown").known
-        assert reader.mode() == "act"
+        assert reader.mode() == "observe", "the kill switch may be set"
         server.start()
         server.learn(PATHS[0], 0.7, 2)
         until(lambda: reader.get(CONTEXT).speculate == 0.7)
@@ -263,9 +265,103 @@ def test_the_most_restrictive_mode_wins(server: Server, monkeypatch: pytest.Monk
     monkeypatch.setenv("HEADSTART_MODE", "observe")
     with Thresholds(server.url) as reader:
         assert reader.mode() == "observe"
-    monkeypatch.setenv("HEADSTART_MODE", "sometimes")
-    with pytest.raises(ValueError, match="HEADSTART_MODE"):
-        Thresholds(server.url)
+    for named in ("sometimes", "OFF", "off ", " "):
+        monkeypatch.setenv("HEADSTART_MODE", named)
+        with pytest.raises(ValueError, match="HEADSTART_MODE"):
+            Thresholds(server.url)
+
+
+UNKNOWN_MODES = ["OFF", "off ", "Observe", "ACT", " act", "act\n", "", "shadow", '"act"', b"\xff"]
+
+
+@pytest.mark.parametrize("place", [(MODES, "*"), (modes_key("acme"), "*"), (None, "agent/a1")])
+def test_a_mode_that_is_none_is_off(
+    server: Server, place: tuple[str | None, str], caplog: pytest.LogCaptureFixture
+) -> None:
+    key, field = place[0] or modes_key("acme"), place[1]
+    unreadable._warned.clear()
+    for mode in UNKNOWN_MODES:
+        server.client.hset(key, field, mode)
+        with Thresholds(server.url, timeout_s=PATIENT, staleness_s=0) as reader:
+            for _ in range(3):
+                assert reader.mode("acme", "a1") == "off", mode
+        server.client.hset(key, field, "act")
+    said = [each for each in caplog.messages if "cannot be used" in each]
+    assert len(said) == len(UNKNOWN_MODES)
+    assert all(field in each and "headstart config set mode" in each for each in said)
+
+
+@pytest.mark.parametrize("key", [MODES, modes_key("acme")])
+def test_modes_that_are_no_hash_are_off_and_followed(server: Server, key: str) -> None:
+    server.learn(PATHS[0], 0.6, 1)
+    with Thresholds(server.url, timeout_s=PATIENT, staleness_s=30.0) as reader:
+        assert reader.mode("acme") == "act"
+        until(lambda: reader.stats()["connections"])
+        server.client.set(key, "off")
+        server.client.publish(MODES, "{}")
+        until(lambda: reader.mode("acme") == "off")
+        assert reader.get(CONTEXT).speculate == 0.6, "only the modes cannot be read"
+        server.client.delete(key)
+        server.set_mode(MODES, "*", "OFF")
+        until(lambda: reader._modes._known)
+        assert reader.mode("acme") == "off"
+        server.set_mode(MODES, "*", "act")
+        until(lambda: reader.mode("acme") == "act")
+        assert reader.stats()["connections"] == 1, "the line was never lost"
+
+    async def asynchronously() -> None:
+        server.client.delete(key)
+        server.client.set(key, "off")
+        async with AsyncThresholds(server.url, timeout_s=PATIENT) as reader:
+            assert await reader.mode("acme") == "off"
+
+    asyncio.run(asynchronously())
+
+
+def test_an_executor_that_may_not_read_the_modes_starts_nothing(server: Server) -> None:
+    server.learn(PATHS[0], 0.6, 1)
+    server.client.acl_setuser(
+        "executor", enabled=True, nopass=True, categories=["+@all"],
+        keys=["headstart:thresholds:*"], channels=["*"],
+    )  # fmt: skip
+    url = server.url.replace("redis://", "redis://executor:x@")
+    with Thresholds(url, timeout_s=PATIENT) as reader:
+        assert reader.mode() == "off"
+        assert reader.get(CONTEXT).speculate == 0.6
+
+
+def test_a_threshold_hash_of_another_type_stops_nothing_else(
+    server: Server, caplog: pytest.LogCaptureFixture
+) -> None:
+    unreadable._warned.clear()
+    server.learn(PATHS[0], 0.6, 1)
+    server.client.set(redis_key("default", "other"), "no hash")
+    with Thresholds(server.url, timeout_s=PATIENT, staleness_s=30.0) as reader:
+        for _ in range(3):
+            answer = reader.get(workflow_type="other")
+            assert (answer.speculate, answer.known, answer.stale) == (0.92, False, True)
+            assert reader.get(CONTEXT).speculate == 0.6
+        assert reader.mode() == "act"
+    said = [each for each in caplog.messages if "WRONGTYPE" in each]
+    assert len(said) == 1
+    assert redis_key("default", "other") in said[0]
+
+
+def test_an_override_that_cannot_be_read_starts_nothing(server: Server) -> None:
+    server.learn(PATHS[0], 0.6, 1)
+    with Thresholds(server.url, timeout_s=PATIENT, staleness_s=30.0) as reader:
+        speculator = Speculator(reader, allowed={"search"})
+        assert speculator.decide(CONTEXT, "search", 1.0).action == "speculate"
+        until(lambda: followed(reader, server))
+        server.override({"path": "", "speculate": "0.1"})
+        until(lambda: reader.get(CONTEXT).override)
+        choice = speculator.decide(CONTEXT, "search", 1.0, gain=9.0, cost=0.1)
+        assert choice.action == "suggest"
+        server.override({"path": "", "tool": "other", "speculate": 0.7, "stop": True})
+        until(lambda: reader.get(CONTEXT).override is None)
+        assert speculator.decide(CONTEXT, "search", 1.0).action == "speculate"
+        assert speculator.decide(CONTEXT, "search", 0.65).action == "speculate"
+        assert reader.get(CONTEXT, tool="other").speculate > 1.0
 
 
 def test_what_is_evicted_is_no_longer_followed(server: Server) -> None:

@@ -94,6 +94,13 @@ def test_modes(config: Callable[..., Answer], system: System, tenant: str) -> No
     ]
     config("config", "unset", "mode", "--tenant", tenant)
     assert modes(redis, modes_key(tenant)) == {b"agent/planner": b"act"}
+    with Redis.from_url(redis) as client:
+        client.hset(modes_key(tenant), "*", "OFF")
+    answer = config("config", "get", "mode", "--tenant", tenant)
+    assert (answer["holds"], answer["modes"]) == ("off", [])
+    assert f"Redis serves 'OFF' for tenant {tenant}, which is no mode" in answer["stderr"]
+    config("config", "set", "mode", "act", "--tenant", tenant)
+    assert config("config", "get", "mode", "--tenant", tenant)["holds"] == "act"
 
 
 def test_without_redis_it_is_recorded_and_a_worker_serves_it(

@@ -23,6 +23,7 @@ from sinks.served import (
     served_thresholds,
     served_workflow_types,
 )
+from sinks.served_modes import holding, served_modes
 from sinks.thresholds import ThresholdPublisher
 from topics.commands import (
     Begin,
@@ -140,6 +141,36 @@ def test_modes_of_a_tenant_and_of_everybody(redis_url: str, client: Any, tenant:
     log.add(ModeCommand(mode="observe", tenant=tenant, at=1), kept=False)
     serve(redis_url, log.state())
     assert client.hgetall(modes_key(tenant)) == {"agent/a:b/c": "act"}
+
+
+def test_what_is_no_hash_is_replaced(redis_url: str, client: Any, tenant: str) -> None:
+    client.set(modes_key(tenant), "off")
+    client.set(redis_key(tenant, "refund"), "off")
+    log = Log()
+    log.add(ModeCommand(mode="observe", tenant=tenant, at=1))
+    log.add(override(tenant))
+    serve(redis_url, log.state())
+    assert client.hgetall(modes_key(tenant)) == {"*": "observe"}
+    assert client.hkeys(redis_key(tenant, "refund")) == [OVERRIDES]
+
+
+def test_modes_as_they_are_served(redis_url: str, client: Any, tenant: str) -> None:
+    key = modes_key(tenant)
+    client.hset(key, mapping={"*": "Off", "agent/a": "act", "agent/b": b"\xff"})
+    found = asyncio.run(served_modes(redis_url, tenant, "a"))
+    theirs = [each for each in found if each.tenant == tenant]
+    assert [(each.field, each.stored, each.holds) for each in theirs] == [
+        ("*", "Off", "off"),
+        ("agent/a", "act", "act"),
+    ]
+    assert holding(theirs) == "off"
+    assert holding([]) is None
+    client.delete(key)
+    client.set(key, "off")
+    (broken,) = (e for e in asyncio.run(served_modes(redis_url, tenant)) if e.tenant == tenant)
+    assert (broken.sound, broken.holds) == (False, "off")
+    assert "WRONGTYPE" in broken.stored
+    client.delete(key)
 
 
 def test_the_kill_switch(redis_url: str, client: Any) -> None:

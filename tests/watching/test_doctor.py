@@ -16,6 +16,7 @@ import pytest
 from redis import Redis
 
 from deploy.local import Addresses
+from headstart.contexts import MODES, modes_key
 from sinks.migrate import migrate, read_migrations
 from topics.admin import admin_client, create_topics
 from topics.catalogue import DEAD_LETTERS, THRESHOLDS, TOPICS
@@ -57,6 +58,31 @@ def test_a_closed_port(target: Target, closed: str, service: str) -> None:
 
 def test_a_host_that_is_not_there(target: Target) -> None:
     one(wrong(replace(target, kafka="no.such.host.invalid:9092")), "kafka", "no such host")
+
+
+@pytest.mark.parametrize(
+    ("key", "field", "mode", "whose"),
+    [
+        (MODES, "*", "OFF", "'OFF' for everybody"),
+        (modes_key("a:b"), "agent/p", "shadow", "'shadow' for agent p of tenant a:b"),
+    ],
+)
+def test_a_mode_that_is_none(target: Target, key: str, field: str, mode: str, whose: str) -> None:
+    with Redis.from_url(target.redis) as redis:
+        redis.hset(key, field, mode)
+        try:
+            one(wrong(target), "redis", whose, "off")
+        finally:
+            redis.delete(key)
+
+
+def test_modes_that_are_no_hash(target: Target) -> None:
+    with Redis.from_url(target.redis) as redis:
+        redis.set(MODES, "off")
+        try:
+            one(wrong(target), "redis", "WRONGTYPE", "everybody")
+        finally:
+            redis.delete(MODES)
 
 
 def test_a_wrong_redis_password(target: Target) -> None:

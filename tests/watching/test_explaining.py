@@ -46,6 +46,18 @@ CASES: dict[str, dict[str, Any]] = {
     "another tool's": {PATHS[0]: value(0.8), "!overrides": [override(tool="other")]},
     "one that has expired": {PATHS[0]: value(0.8), "!overrides": [override(until=NOW - 1)]},
     "an override of nothing learned": {"!overrides": [override(path=PATHS[1])]},
+    "overrides of another form": {PATHS[0]: value(0.8), "!overrides": {"all": 0.1}},
+    "an override that cannot be read": {
+        PATHS[0]: value(0.8),
+        "!overrides": [override(path=PATHS[0], speculate=0.1), override(path=7)],
+    },
+    "an override with a field of a newer version": {
+        PATHS[0]: value(0.8), "!overrides": [override(speculate=0.1, pause=True)],
+    },
+    "a finer one than that": {
+        PATHS[0]: value(0.8),
+        "!overrides": [override(path=PATHS[0], speculate=0.9), override(speculate="0.1")],
+    },
 }  # fmt: skip
 
 
@@ -89,6 +101,14 @@ def test_a_tenants_default_answers_where_nothing_else_is_known(target: Target, r
     assert found.threshold == told._replace(age_s=0.0)
     assert found.metrics is None
     assert any("other workflow types" in each for each in sentences(found))
+
+
+def test_overrides_that_are_no_json_start_nothing(target: Target, redis: Any) -> None:
+    redis.hset(redis_key("t", "refund"), PATHS[0], json.dumps(value(0.8)))
+    redis.hset(redis_key("t", "refund"), "!overrides", b"{oops")
+    found = ask(target)
+    assert found.threshold.speculate > 1.0
+    assert any("cannot be read" in each for each in sentences(found))
 
 
 def test_it_asks_once(target: Target, redis: Any) -> None:

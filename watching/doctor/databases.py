@@ -8,6 +8,7 @@ from typing import Any
 from headstart.masking import masked
 from sinks.connections import asking_redis, connect_postgres, postgres_address
 from sinks.migrate import MigrationError, pending
+from sinks.served_modes import ServedMode, unsound_modes
 from watching.causes import PASSWORD_WANTED, WRONG_PASSWORD, cause
 from watching.doctor.findings import NOTE, OK, WRONG, Finding
 
@@ -68,6 +69,7 @@ async def check_redis(url: str, now: Callable[[], float]) -> tuple[list[Finding]
             ahead = seconds + micros / 1e6 - (began + now()) / 2
             info = await client.info()
             refused = await _write_refused(client)
+            modes = await unsound_modes(client)
     except Exception as error:
         return [_away("redis", at, cause(error), "URL")], None
     version = info.get("valkey_version") or info.get("redis_version")
@@ -78,7 +80,13 @@ async def check_redis(url: str, now: Callable[[], float]) -> tuple[list[Finding]
     if policy.startswith("allkeys"):
         what = f"evicts what executors are told when memory is short ({policy})"
         found.append(Finding("redis", NOTE, what, "set maxmemory-policy noeviction"))
-    return found, ahead
+    return [*found, *map(_no_mode, modes)], ahead
+
+
+def _no_mode(served: ServedMode) -> Finding:
+    what = f"serves the mode {served.stored!r} for {served.whose}: executors take it for off"
+    remedy = "`headstart config set mode` sets off, observe or act"
+    return Finding("redis", WRONG, what, remedy)
 
 
 async def _write_refused(client: Any) -> str | None:

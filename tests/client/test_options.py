@@ -1,0 +1,98 @@
+"""Options: one that is misspelt, or whose value cannot be used, is refused where it is given."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import pytest
+
+import headstart
+from headstart.options import InvalidOption
+from headstart.speculation import AsyncSpeculator, Speculator
+from headstart.thresholds import AsyncThresholds, Thresholds
+
+NOWHERE = "redis://127.0.0.1:1"
+
+
+def speculators(**options: Any) -> list[Any]:
+    return [
+        Speculator(Thresholds(NOWHERE), **options),
+        AsyncSpeculator(AsyncThresholds(NOWHERE), **options),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("misspelt", "meant"),
+    [
+        ("allow", "allowed"), ("dangrous", "dangerous"), ("Dangerous", "dangerous"),
+        ("anotations", "annotations"), ("annotation", "annotations"),
+        ("wasted_per_min", "wasted_per_minute"), ("explore", "exploration"), ("seeds", "seed"),
+    ],
+)  # fmt: skip
+def test_an_unknown_option_is_refused_naming_the_nearest(misspelt: str, meant: str) -> None:
+    for kind, reader in ((Speculator, Thresholds), (AsyncSpeculator, AsyncThresholds)):
+        with pytest.raises(TypeError, match=f"{kind.__name__}.*{misspelt!r}.*{meant!r}"):
+            kind(reader(NOWHERE), **{misspelt: ["pay"]})  # type: ignore[operator]
+
+
+def test_an_option_that_is_like_none_lists_all() -> None:
+    with pytest.raises(TypeError, match=r"'zzz'; known: allowed, annotations, clock, dangerous"):
+        Speculator(Thresholds(NOWHERE), zzz=1)  # type: ignore[call-arg]
+
+
+@pytest.mark.parametrize(
+    ("option", "value"),
+    [
+        *((name, value) for name in ("allowed", "dangerous") for value in
+          ("pay", b"pay", None, 1, True, {"pay": False}, ["pay", 1], [""], [None])),
+        *(("annotations", value) for value in
+          ("pay", ["pay"], {"pay"}, {"pay": "destructive"}, {"pay": True}, {"pay": ["read"]},
+           {1: {}}, {"": {}})),
+        *(("exploration", value) for value in (math.nan, -0.1, 1.1, "0.1", True, None)),
+        *(("wasted_per_minute", value) for value in (math.nan, -1, "60", False, [1])),
+        *(("seed", value) for value in ("7", 7.0, True)),
+        *(("clock", value) for value in (None, 1.0, "time")),
+    ],
+)  # fmt: skip
+def test_a_value_that_cannot_be_used_is_refused_naming_its_option(
+    option: str, value: object
+) -> None:
+    for error in (TypeError, ValueError):
+        with pytest.raises(error, match=option):
+            speculators(**{option: value})
+
+
+def test_values_that_can_be_used() -> None:
+    speculators(
+        allowed=iter(["search"]), dangerous=("pay",), annotations={"pay": None}, exploration=1,
+        wasted_per_minute=math.inf, seed=None,
+    )  # fmt: skip
+    speculators(allowed=frozenset(), annotations={}, wasted_per_minute=0)
+
+
+def test_an_emitter_emits() -> None:
+    with pytest.raises(InvalidOption, match="emitter"):
+        AsyncSpeculator(AsyncThresholds(NOWHERE), {"search"})  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("cost", [math.nan, math.inf, -1.0, "5", None, True])
+def test_what_was_wasted_is_a_number(cost: Any) -> None:
+    speculator, _ = speculators()
+    with pytest.raises(ValueError, match="cost"):
+        speculator.missed(cost)
+    assert speculator.stats()["wasted"] == 0.0
+
+
+def test_levels_are_names() -> None:
+    with pytest.raises(TypeError, match="levels"):
+        Thresholds(NOWHERE, levels="domain")
+
+
+@pytest.mark.parametrize(
+    ("misspelt", "meant"), [("tenent", "tenant"), ("user", "user_id"), ("taskid", "task_id")]
+)
+def test_a_field_that_no_event_has_is_refused_naming_the_nearest(misspelt: str, meant: str) -> None:
+    fields: dict[str, Any] = {"workflow_type": "refund", "workflow_id": "w1", misspelt: "x"}
+    with pytest.raises(TypeError, match=f"task_complete.*{misspelt!r}.*{meant!r}"):
+        headstart.task_complete(**fields)

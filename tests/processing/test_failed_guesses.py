@@ -1,0 +1,64 @@
+"""What is learned of guessed calls that fail: they save nothing, so they are credited nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from headstart.speculation import AsyncSpeculator
+from learners.registry import POLICIES
+from processing.answers import stored_threshold
+from processing.partition import Partition
+from processing.rows import context_key
+from processing.rules import Rules
+from tests.client.attempting import ARGUMENTS, Log, attempt, attempts
+from tests.processing.building import EPOCH, NOW, Table, fetch
+
+COUNT = 100
+
+
+async def fails() -> str:
+    raise ConnectionError("503 from the tool")
+
+
+async def says_that_it_failed() -> dict[str, bool]:
+    return {"isError": True}
+
+
+async def answers() -> str:
+    return "found"
+
+
+def learned(policy: str, call: Callable[[], Any]) -> Any:
+    """Return the threshold of a context whose right guesses are all run with `call`."""
+    events: list[dict[str, Any]] = []
+
+    async def test(speculator: AsyncSpeculator, log: Log) -> None:
+        for _ in range(COUNT):
+            async with attempt(speculator, call, 0.95, gain=400.0, cost=600.0) as trying:
+                await trying.resolve("search", ARGUMENTS)
+        events.extend(log.events)
+
+    attempts(test, wasted_per_minute=1e9)
+    table: Table = {}
+    core = Partition(0, 1, EPOCH, Rules(POLICIES[policy]), table.get)
+    core.restore([])
+    core.apply(fetch([{**event, "tenant": "acme", "timestamp": NOW} for event in events]))
+    table.update(core.commit().rows)
+    key = context_key("acme", "workflow_type=refund")
+    return stored_threshold(key, table[key])
+
+
+@pytest.mark.parametrize("policy", ["hops", "ema", "td", "meta"])
+@pytest.mark.parametrize("call", [fails, says_that_it_failed])
+def test_a_failed_guess_is_credited_nothing(policy: str, call: Callable[[], Any]) -> None:
+    failed, hit = learned(policy, call), learned(policy, answers)
+    assert (failed.outcomes, hit.outcomes) == (COUNT, COUNT)
+    counts = failed.counts
+    assert (counts.speculative, counts.speculative_right, counts.saved) == (COUNT, 0, 0)
+    assert counts.wasted == COUNT * 600_000
+    assert (hit.counts.speculative_right, hit.counts.wasted) == (COUNT, 0)
+    assert failed.speculate > hit.speculate
+    assert failed.speculate > 0.9
