@@ -61,13 +61,18 @@ Position = Annotated[int, Range(0, 2**63 - 1)]
 
 
 class Prediction(TypedDict, total=False):
-    """A guessed next tool call. Logged also when the executor declined to speculate."""
+    """A guessed next tool call. Logged also when the executor declined to speculate.
+
+    `not_startable`: why it could not have been started, whatever the threshold: `mode`, `tool` or
+    `budget`, or a reason of the executor's own. Absent where the threshold alone decided.
+    """
 
     tool_id: Identifier
     mode: Literal["speculative", "suggestion", "explicit"]
     reasoning: str
     was_correct: bool
     speculated: bool
+    not_startable: Identifier
 
 
 class Result(TypedDict, total=False):
