@@ -14,10 +14,13 @@ from cli.options import Data, Json, Kafka, Postgres
 from cli.output import say, show_json, show_table
 from cli.progress import Bar
 from cli.sources import (
+    Cost,
     CostScale,
     DomainOnly,
     FromOffset,
+    Gain,
     GainScale,
+    Include,
     Levels,
     Processes,
     Since,
@@ -26,6 +29,7 @@ from cli.sources import (
     ToOffset,
     Until,
     WorkflowOnly,
+    assumed,
     open_source,
     reading_of,
     span,
@@ -73,6 +77,9 @@ def backtest(
     workflow_type: WorkflowOnly = None,
     domain: DomainOnly = None,
     levels: Levels = None,
+    gain: Gain = None,
+    cost: Cost = None,
+    include: Include = None,
     gain_scale: GainScale = None,
     cost_scale: CostScale = None,
     thresholds_out: ThresholdsOut = None,
@@ -91,7 +98,8 @@ def backtest(
     as late as it came; commits nothing, writes to no topic. --outcomes FILE is a file of judged
     predictions; a line: {"context": {"workflow_type": "refund", "domain": "retail", "user_id":
     "u7"}, "confidence": 0.8, "correct": true, "gain": 400, "cost": 600, "at": 1760000000000}; keys
-    of the context may be missing; "workflow_id" and "speculated" may be added. A line of
+    of the context may be missing; "workflow_id" and "speculated" may be added, and "not_startable"
+    (a reason) where no threshold could have started the call. A line of
     POLICY.jsonl is what was in force before the outcome of the same line was seen, for that line's
     gain and cost: {"threshold": t, "level": path}.
 
@@ -107,6 +115,7 @@ def backtest(
     now = _now(resume)
     part = span(since, until, from_offset, to_offset, now)
     reading = reading_of(settings, levels, part, tenant, workflow_type, domain)
+    reading = replace(reading, assumed=assumed(gain, cost, include))
     reading = _scaled(reading, gain_scale, cost_scale)
     history = open_source(str(outcomes) if outcomes else source, reading, settings)
     names = [*(policy or []), *(more or [])]
@@ -170,8 +179,18 @@ def _show(found: dict[str, Any], html: Path | None, csv: Path | None, *, json: b
     if json:
         show_json(found)
         return
-    show_table(COLUMNS, [_row(name, each, found) for name, each in found["policies"].items()])
+    columns = [_heading(name, found) for name in COLUMNS]
+    show_table(columns, [_row(name, each, found) for name, each in found["policies"].items()])
     say(found["conclusion"])
+
+
+def _heading(name: str, found: Mapping[str, Any]) -> str:
+    """Return a column's name; where what it says is in part assumed, or left out, so it says."""
+    if name == "earned" and found["assumptions"]:
+        return "earned (assumed)"
+    if name == "policy" and (count := found["not_startable"]["guesses"]):
+        return f"policy (without {count} not startable)"
+    return name
 
 
 def _say_what_was_read(found: Mapping[str, Any]) -> None:
@@ -182,7 +201,7 @@ def _say_what_was_read(found: Mapping[str, Any]) -> None:
         say(f"skipped: {reason}")
     if read["refused"] > 5:
         say(f"skipped: {read['refused']} in all")
-    if not found["outcomes"]:
+    if not found["outcomes"] and not found["not_startable"]["guesses"]:
         if not read["records"]:
             raise LookupError(
                 f"{found['source']} holds no records in the range; --since takes 2h, 3d or a date"

@@ -165,5 +165,7 @@ def _show(summary: dict[str, Any]) -> None:
         ("net gain, always", f"{summary['net_gain_always_s']:.1f} s"),
         ("net gain, never", f"{summary['net_gain_never_s']:.1f} s"),
         ("net gain, fixed .92", f"{summary['net_gain_fixed_s']:.1f} s"),
+        *((f"not startable: {why}", count) for why, count in summary["not_startable"].items()),
+        *((f"assumed: {what}", count) for what, count in summary["assumed"].items()),
     ]
     show_table(("what", "value"), rows)

@@ -34,7 +34,7 @@ def tail(
     data: Data = None,
     json: Json = False,
 ) -> None:
-    """Print the newest records of headstart.events, one event a line.
+    """Print the newest records of headstart.events, one event a line, as they were emitted.
 
     Joins no group and commits nothing. With --json the events come in one object at the end.
 
@@ -59,7 +59,10 @@ async def _tail(kafka: str, limit: int, since: int, follow: bool, *, quiet: bool
         [each for each in await _newest(kafka, state, limit) if each.timestamp >= since],
         key=lambda record: (record.timestamp, record.partition, record.offset),
     )
-    shown = [event for record in last for event in _events(record.value)][-limit:]
+    newest = [(event, record.timestamp) for record in last for event in _events(record.value)][
+        -limit:
+    ]
+    shown = [event for event, _ in sorted(newest, key=_emitted)]
     if quiet:
         return shown
     for event in shown:
@@ -93,6 +96,18 @@ async def _newest(kafka: str, state: TopicState, limit: int) -> list[Any]:
         }
         reach *= 4
     return [record for records in found.values() for record in records[-limit:]]
+
+
+def _emitted(shown: tuple[object, int]) -> tuple[int, str]:
+    """Return what sorts events in the order in which they were emitted, across partitions.
+
+    By their own time, then by id, which within a process only grows; what is no event by the time
+    of its record (Unix ms).
+    """
+    event, at = shown
+    fields = event if isinstance(event, dict) else {}
+    own, id = fields.get("timestamp"), fields.get("id")
+    return own if isinstance(own, int) else at, id if isinstance(id, str) else ""
 
 
 def _show(event: object) -> None:

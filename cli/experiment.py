@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -10,12 +11,15 @@ from cli.options import Data, Json, Kafka, Postgres
 from cli.output import say, show_json, show_table
 from cli.progress import Bar
 from cli.sources import (
+    Cost,
+    Gain,
     Processes,
     Since,
     Source,
     TenantOnly,
     Until,
     WorkflowOnly,
+    assumed,
     open_source,
     reading_of,
     span,
@@ -35,6 +39,8 @@ def experiment(
     until: Until = None,
     tenant: TenantOnly = None,
     workflow_type: WorkflowOnly = None,
+    gain: Gain = None,
+    cost: Cost = None,
     processes: Processes = None,
     kafka: Kafka = None,
     postgres: Postgres = None,
@@ -56,24 +62,27 @@ def experiment(
     settings = read_settings(kafka=kafka, postgres=postgres, data=data)
     part = span(since, until, None, None)
     reading = reading_of(settings, None, part, tenant, workflow_type)
+    reading = replace(reading, assumed=assumed(gain, cost))
     history = open_source(source, reading, settings)
     if not history.live:
         raise ValueError(f"{history.name} does not say what was started; nothing can be compared")
-    found = _earned(name, shares, history, processes)
+    found, apart = _earned(name, shares, history, processes)
     if json:
-        show_json({"experiment": name, "control": next(iter(shares)), "arms": found})
+        control = next(iter(shares))
+        show_json({"experiment": name, "control": control, "arms": found, **apart})
     else:
-        _show(found)
+        _show(found, apart)
 
 
 def _earned(
     name: str, shares: Mapping[str, float], history: History, processes: int | None
-) -> dict[str, Any]:
-    """Return what the arms earned by what was really started."""
+) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Return what the arms earned by what was really started, and what that leaves out."""
     from headstart.experiments import assignment
     from replay.experiments import outcome_of
     from replay.judge import LIVE
     from replay.running import Backtest, run_backtest
+    from replay.verdict import caveats, report
 
     with Bar(None) as bar:
         units = run_backtest(Backtest(history, {"never": "never"}), bar, processes=processes)
@@ -83,13 +92,16 @@ def _earned(
     parts = [unit.parts[0] for unit in units]
     groups = [sum(g) for g in zip(*(part.arms[LIVE].groups for part in parts), strict=True)]
     members = [sum(m) for m in zip(*(part.members for part in parts), strict=True)]
+    said = report(history.name, {"never": "never"}, units)
+    apart = {each: said[each] for each in ("not_startable", "unpriced", "assumptions")}
     if not any(members):
-        raise LookupError(f"{history.name}: no judged prediction was found there")
-    return outcome_of(list(shares), assignment(name, shares), groups, members)
+        why = ". " + " ".join(caveats(apart)) if caveats(apart) else ""
+        raise LookupError(f"{history.name}: no judged prediction was found there{why}")
+    return outcome_of(list(shares), assignment(name, shares), groups, members), apart
 
 
-def _show(found: Mapping[str, Any]) -> None:
-    from replay.verdict import amount
+def _show(found: Mapping[str, Any], left_out: Mapping[str, Any]) -> None:
+    from replay.verdict import amount, caveats
 
     rows = []
     for name, figures in found.items():
@@ -104,11 +116,14 @@ def _show(found: Mapping[str, Any]) -> None:
                 f"{amount(ends[0])} to {amount(ends[1])}" if ends else "",
             )
         )
-    columns = ("arm", "predictions", "earned", "per prediction", "against control", "interval")
+    earned = "earned (assumed)" if left_out["assumptions"] else "earned"
+    columns = ("arm", "predictions", earned, "per prediction", "against control", "interval")
     show_table(columns, rows)
     for name, figures in found.items():
         if ends := figures.get("difference_interval"):
             say(f"{name} against the control: {_sure(ends)}")
+    for sentence in caveats(left_out):
+        say(sentence)
 
 
 def _sure(ends: list[float]) -> str:

@@ -12,6 +12,7 @@ import typer
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from replay.assumptions import Assumed
     from replay.histories import History, Range, Reading
     from settings import Settings
 
@@ -40,6 +41,21 @@ Processes = Annotated[
 Levels = Annotated[
     str | None,
     typer.Option(help="Context keys below the workflow type, coarse to fine [default: settings]."),
+]
+Gain = Annotated[
+    float | None,
+    typer.Option(min=0, max=1e15, help="What a hit saves, in ms, where no gain is recorded."),
+]
+Cost = Annotated[
+    float | None,
+    typer.Option(min=0, max=1e15, help="What a miss wastes, in ms, where no cost is recorded."),
+]
+Include = Annotated[
+    list[str] | None,
+    typer.Option(
+        help="Count guesses that could not be started because of this as if they could: mode, "
+        "tool, budget; repeat."
+    ),
 ]
 GainScale = Annotated[
     list[str] | None, typer.Option(help="What if hits saved so many times as much: 2, or TOOL=2.")
@@ -87,6 +103,15 @@ def reading_of(
         part,
         Filter(tenant, workflow_type, domain),
     )
+
+
+def assumed(
+    gain: float | None, cost: float | None, include: Sequence[str] | None = None
+) -> Assumed:
+    """Return what is assumed: a gain and a cost (ms), and what could have been started."""
+    from replay.assumptions import Assumed
+
+    return Assumed(gain, cost, frozenset(include or ()) - {""})
 
 
 def span(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -12,7 +13,10 @@ from cli.options import Data, Json, Kafka, Learner, Postgres
 from cli.output import say, show_json, show_table
 from cli.progress import Bar
 from cli.sources import (
+    Cost,
     DomainOnly,
+    Gain,
+    Include,
     Levels,
     Processes,
     Since,
@@ -20,6 +24,7 @@ from cli.sources import (
     TenantOnly,
     Until,
     WorkflowOnly,
+    assumed,
     open_source,
     reading_of,
     span,
@@ -61,6 +66,9 @@ def tune(
     workflow_type: WorkflowOnly = None,
     domain: DomainOnly = None,
     levels: Levels = None,
+    gain: Gain = None,
+    cost: Cost = None,
+    include: Include = None,
     html: Html = None,
     apply: Apply = None,
     dry_run: DryRun = False,
@@ -94,6 +102,7 @@ def tune(
     candidates = chosen(policy or [], grid or []) or list(SEARCHED)
     part = span(since, until, None, None)
     reading = reading_of(settings, levels, part, tenant, workflow_type, domain)
+    reading = replace(reading, assumed=assumed(gain, cost, include))
     history = open_source(source, reading, settings)
     with Bar(None) as bar:
         found = run(history, candidates, settings.learner, bar, share=split, processes=processes)
@@ -147,10 +156,12 @@ def _show(found: Tuned, applied: dict[str, Any] | None, *, json: bool) -> None:
         }
         show_json({"winner": found.winner, "present": found.present, "better": found.better,
                    "split": found.split._asdict(), "conclusion": found.conclusion,
+                   **found.left_out,
                    "applied": applied, "policies": policies})  # fmt: skip
         return
+    heading = "policy (in part assumed)" if found.left_out["assumptions"] else "policy"
     show_table(
-        ("policy", "first part", "later part"),
+        (heading, "first part", "later part"),
         [
             (name, amount(searched[name]["utility"]), amount(confirmed[name]["utility"]))
             for name in falling

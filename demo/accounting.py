@@ -7,6 +7,7 @@ exact sum over the same list. Not here: how a prediction was made, or where it w
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Final
@@ -20,7 +21,8 @@ class Judged:
     """One prediction of a context and its truth; gain of a hit, cost of a miss in milliseconds.
 
     `threshold` is the one the decision used, None where none was served. `at`: when the truth was
-    known, Unix ms; `workflow`: the id of its workflow.
+    known, Unix ms; `workflow`: the id of its workflow. `not_startable`: why no policy could have
+    started it ("": one could); `assumed`: what gain and cost rest on ("": they are recorded).
     """
 
     path: str
@@ -32,6 +34,8 @@ class Judged:
     cost_ms: float
     at: int = 0
     workflow: str = ""
+    not_startable: str = ""
+    assumed: str = ""
 
     @property
     def worth_ms(self) -> float:
@@ -67,7 +71,8 @@ def fixed(prediction: Judged) -> bool:
 class Summary:
     """Hits and misses of what was speculated, and the net gain of four policies in seconds.
 
-    `hit_rate` is hits / speculated, None when nothing was speculated.
+    `hit_rate` is hits / speculated, None when nothing was speculated. `not_startable`: predictions
+    besides, by reason, that no policy could have started. `assumed`: how many rest on what.
     """
 
     predictions: int
@@ -78,6 +83,8 @@ class Summary:
     net_gain_always_s: float
     net_gain_never_s: float
     net_gain_fixed_s: float
+    not_startable: dict[str, int]
+    assumed: dict[str, int]
 
 
 def net_gain(judged: Iterable[Judged], policy: Policy) -> float:
@@ -88,7 +95,8 @@ def net_gain(judged: Iterable[Judged], policy: Policy) -> float:
 
 def summarise(judged: Iterable[Judged]) -> Summary:
     """Return the summary of judged predictions."""
-    predictions = list(judged)
+    every = list(judged)
+    predictions = startable(every)
     speculated = [p for p in predictions if p.speculated]
     hits = sum(p.correct for p in speculated)
     return Summary(
@@ -100,4 +108,11 @@ def summarise(judged: Iterable[Judged]) -> Summary:
         net_gain_always_s=net_gain(predictions, always),
         net_gain_never_s=net_gain(predictions, never),
         net_gain_fixed_s=net_gain(predictions, fixed),
+        not_startable=dict(Counter(p.not_startable for p in every if p.not_startable)),
+        assumed=dict(Counter(p.assumed for p in predictions if p.assumed)),
     )
+
+
+def startable(judged: Iterable[Judged]) -> list[Judged]:
+    """Return the predictions that some policy could have started."""
+    return [each for each in judged if not each.not_startable]

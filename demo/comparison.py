@@ -6,12 +6,22 @@ Every policy is judged on every prediction (full feedback). Pure. Not here: the 
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import accumulate, groupby
 from math import inf
 from typing import Any, Final
 
-from demo.accounting import FIXED_THRESHOLD, Judged, Policy, always, as_executed, fixed, never
+from demo.accounting import (
+    FIXED_THRESHOLD,
+    Judged,
+    Policy,
+    always,
+    as_executed,
+    fixed,
+    never,
+    startable,
+)
 from headstart.experiments import GROUPS, workflow_group
 from replay.bootstrap import Bootstrap, Interval
 from replay.truth import BINS
@@ -33,8 +43,11 @@ def compare(judged: Sequence[Judged]) -> dict[str, Any]:
 
     Amounts are in milliseconds, places in time in seconds since the first prediction. The winner
     is one of `POLICIES`; the best constant of hindsight is no policy that anybody could have had.
+    Guesses that no policy could have started are counted (`not_startable`), and in no other figure.
     """
-    rows = sorted(judged, key=lambda each: (each.at, each.workflow))
+    rows = sorted(startable(judged), key=lambda each: (each.at, each.workflow))
+    reasons = Counter(each.not_startable for each in judged if each.not_startable)
+    assumed = Counter(each.assumed for each in rows if each.assumed)
     constant = best_constant(rows)
 
     def hindsight(each: Judged) -> bool:
@@ -66,6 +79,9 @@ def compare(judged: Sequence[Judged]) -> dict[str, Any]:
         **_over_time(rows, arms),
         "contexts": list(_contexts(rows)),
         "bins": _bins(rows),
+        "not_startable": {"guesses": reasons.total(), "reasons": dict(sorted(reasons.items()))},
+        "unpriced": 0,
+        "assumptions": [{"assumed": what, "guesses": n} for what, n in sorted(assumed.items())],
     }
 
 

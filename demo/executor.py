@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import headstart
+from demo.call_times import CallTimes, recorded_ms
 from demo.latency import LatencyModel
 from demo.predictor import Guess, Predictor
 from demo.traces import END, BrokenLine, Run, Step, read_runs
@@ -86,7 +87,7 @@ class Executor:
     ) -> None:
         self._work, self._emitter, self._thresholds = work, emitter, thresholds
         self._predictor = Predictor()
-        self._latency = LatencyModel(work.seed, work.executor, work.cost_ratio)
+        self._times = CallTimes(LatencyModel(work.seed, work.executor, work.cost_ratio))
         self._started = self._said = time.monotonic()
         self.emitted = self.calls = 0
 
@@ -102,12 +103,15 @@ class Executor:
         }
         counts = f"{workflow.workflow_type}/{workflow.domain}"
         history: list[str] = []
+        before: Step | None = None
         for index, step in enumerate(workflow.steps):
             task = {**place, "task_id": str(index)}
             guess = self._predictor.predict(counts, history)
             if guess is not None:
                 self._decide(task, workflow.domain, guess)
-            self._complete(task, workflow.domain, step, guess)
+            self._complete(task, workflow.domain, step, guess, before)
+            self._times.learn(step)
+            before = step
             self._predictor.learn(counts, history, step.tool)
             history.append(step.tool)
         self._predictor.learn(counts, history, END)
@@ -116,23 +120,40 @@ class Executor:
     def _decide(self, task: dict[str, str], domain: str, guess: Guess) -> None:
         """Speculate, suggest or only watch; the prediction is logged in any case."""
         threshold = self._thresholds.get({**task, "domain": domain})
+        acts = self._thresholds.mode(task["tenant"], task["agent_id"]) == "act"
         prediction = {
             "tool_id": guess.tool,
             "mode": "speculative",
-            "speculated": guess.confidence >= threshold.speculate,
+            "speculated": acts and guess.confidence >= threshold.speculate,
             "threshold": threshold.speculate,
         }
+        if not acts:
+            prediction["not_startable"] = "mode"
         data = {"context": {"domain": domain}, "prediction": prediction}
         self._emit(task, "speculation_start", data, confidence=guess.confidence)
         if threshold.suggest <= guess.confidence < threshold.speculate:
             decision = {"type": "ail", "action": "suggest", "reasoning": f"call {guess.tool}?"}
             self._emit(task, "ail_decision", {"context": {"domain": domain}, "decision": decision})
 
-    def _complete(self, task: dict[str, str], domain: str, step: Step, guess: Guess | None) -> None:
-        latency = self._latency.draw(guess.tool if guess else step.tool)
-        result = {"execution_time_ms": latency.execution_ms}
-        if guess is not None:
-            result |= {"gain_ms": latency.gain_ms, "cost_ms": latency.cost_ms}
+    def _complete(
+        self,
+        task: dict[str, str],
+        domain: str,
+        step: Step,
+        guess: Guess | None,
+        before: Step | None,
+    ) -> None:
+        if guess is None:
+            result: dict[str, Any] = {"execution_time_ms": self._times.of_call(step)}
+        else:
+            latency, assumed, _ = self._times.of_guess(guess.tool, step, before)
+            took = recorded_ms(step)
+            result = {
+                "execution_time_ms": latency.execution_ms if took is None else took,
+                "gain_ms": latency.gain_ms,
+                "cost_ms": latency.cost_ms,
+                "assumed": assumed,
+            }
         data = {"context": {"domain": domain}, "result": result}
         self._emit(task, "task_complete", data, tool_id=step.tool, success=not step.error)
         self.calls += 1

@@ -1,7 +1,7 @@
 """Declared tool latencies: what a call takes, what a hit saves, what a miss wastes.
 
-The recorded tools of the traces answer at once, so the demo declares latencies, and says so. They
-are accounted, never slept. Not here: the sums over a run (`accounting`).
+For the synthetic workload, and for recorded runs that say no durations (`call_times`). They are
+accounted, never slept. Not here: the sums over a run (`accounting`).
 """
 
 from __future__ import annotations
@@ -44,7 +44,8 @@ class LatencyModel:
         if not 0 < cost_ratio < 1:
             raise ValueError(f"the cost ratio must be above 0 and below 1: {cost_ratio}")
         self._seed = seed
-        self._cost_per_gain = cost_ratio / (1 - cost_ratio)
+        self.cost_per_gain = cost_ratio / (1 - cost_ratio)
+        """What a miss wastes, as a multiple of what a hit of the same call would save."""
         self._calls = Random(f"latency/{seed}/{executor}")
         self._medians: dict[str, float] = {}
 
@@ -59,4 +60,4 @@ class LatencyModel:
     def draw(self, tool: str) -> Latency:
         """Draw the latency of the next call of a tool (of a guess: the tool that is guessed)."""
         execution = self._calls.lognormvariate(math.log(self.median_ms(tool)), _SPREAD)
-        return Latency(execution, gain_ms=execution, cost_ms=execution * self._cost_per_gain)
+        return Latency(execution, gain_ms=execution, cost_ms=execution * self.cost_per_gain)

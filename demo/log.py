@@ -93,5 +93,7 @@ def _judge(
             cost_ms=result["cost_ms"],
             at=event["timestamp"],
             workflow=event["workflow_id"],
+            not_startable=prediction.get("not_startable", ""),
+            assumed=result.get("assumed", ""),
         )
     )

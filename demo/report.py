@@ -17,7 +17,7 @@ from demo.comparison import LEARNED
 from demo.invariants import Invariant
 from replay.charts import Axis, Column, Line, Mark, chart, legend, nice_ticks
 from replay.page import bars, document, figure, reliability, write_whole
-from replay.verdict import amount
+from replay.verdict import amount, caveats
 
 CONTEXTS_SHOWN: Final = 6
 """Contexts that are shown at once; the others unfold."""
@@ -66,8 +66,8 @@ def verdict(found: Found) -> str:
         f'<p class="says">{escape(sentence(found))}</p>{bars(found, ideal)}'
         '<p class="soft">Bars: time that right guesses saved minus time that wrong ones wasted. '
         "Thin lines: 95 % intervals, by bootstrap over workflows. Dashed: the one threshold for "
-        "all contexts that earned most, which nobody could know before. The times of tool calls "
-        "are declared, not slept.</p></section>"
+        "all contexts that earned most, which nobody could know before. No tool was called: the "
+        "times of calls are accounted, not slept.</p></section>"
     )
 
 
@@ -91,7 +91,7 @@ def sentence(found: Found) -> str:
             f" Of {own['hits'] + own['misses']:,} guesses that were started "
             f"{own['hit_rate']:.0%} were right."
         )
-    return f"{said} {_hindsight(found)}"
+    return " ".join([said, _hindsight(found), *caveats(found)])
 
 
 def _earned(utility: float) -> str:

@@ -1,8 +1,8 @@
 """Recorded agent runs as a history: what a predictor would have guessed, and whether it was right.
 
-The demo's back-off predictor learns as the runs go by, in the file's order; latencies are declared
-(`latency`), because recorded tools answer at once. Contexts: domain, + previous tool, + the one
-before. To a filter a run's source is its tenant, and its domain is its workflow type as well.
+The demo's back-off predictor learns as the runs go by, in the file's order; a guess is worth what
+the runs record of durations, else what is declared (`call_times`). Contexts: domain, + previous
+tool, + the one before. To a filter a run's source is its tenant, its domain its workflow type too.
 """
 
 from __future__ import annotations
@@ -11,12 +11,14 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from demo.call_times import CallTime, CallTimes
 from demo.latency import DEFAULT_COST_RATIO, LatencyModel
-from demo.predictor import Predictor
-from demo.traces import END, BrokenLine, Run, read_runs
+from demo.predictor import Guess, Predictor
+from demo.traces import END, BrokenLine, Run, Step, read_runs
 from headstart.contexts import context_paths
 from headstart.experiments import workflow_group
 from learners.outcome import Outcome
+from replay.assumptions import Basis
 from replay.histories import NothingThere, Progress, Reading
 from replay.joining import Notes
 from replay.judge import Judge
@@ -27,7 +29,7 @@ _LEVELS = ("previous_tool", "tool_before")
 
 @dataclass(frozen=True)
 class TraceHistory:
-    """A file of runs (`traces`). `cost_ratio`: cost / (cost + gain) of every declared latency."""
+    """A file of runs (`traces`). `cost_ratio`: cost / (cost + gain) of every guess."""
 
     file: Path
     reading: Reading
@@ -38,7 +40,7 @@ class TraceHistory:
     @property
     def name(self) -> str:
         """What people call it."""
-        return f"{self.file} (guesses and latencies are the demo's)"
+        return f"{self.file} (guesses are the demo's)"
 
     def units(self) -> list[int]:
         """Return the one unit."""
@@ -55,7 +57,7 @@ class TraceHistory:
 
     def read(self, unit: int, judge: Judge, notes: Notes, progress: Progress) -> None:  # noqa: ARG002
         """Let a judge have the guess before every call of every run."""
-        predictor, latency = Predictor(), LatencyModel(self.seed, 0, self.cost_ratio)
+        predictor, times = Predictor(), CallTimes(LatencyModel(self.seed, 0, self.cost_ratio))
         untimed = 0
         with self.file.open("rb") as lines:
             count = sum(1 for line in lines if line.strip())
@@ -68,27 +70,45 @@ class TraceHistory:
             judged = self._chosen(run)
             group = workflow_group(f"{number}")
             history: list[str] = []
-            for actual in [*(step.tool for step in run.steps), END]:
+            before: Step | None = None
+            for step in (*run.steps, None):
+                actual = END if step is None else step.tool
                 notes.events += 1
                 guess = predictor.predict(run.domain, history)
                 if guess is not None:
-                    drawn = latency.draw(guess.tool)
-                    outcome = Outcome(
-                        guess.confidence, guess.tool == actual,
-                        gain=drawn.gain_ms, cost=drawn.cost_ms,
-                    )  # fmt: skip
-                    outcome = self.reading.scales.applied(outcome, guess.tool)
+                    time = times.of_guess(guess.tool, step, before)
                     if judged:
+                        outcome = self._outcome(guess, actual, time, judge.basis)
                         judge.judge(self._chain(judge, run, history), outcome, group)
                         notes.predictions += 1
                     else:
                         notes.filtered += 1
                 predictor.learn(run.domain, history, actual)
+                if step is not None:
+                    times.learn(step)
+                    before = step
                 history.append(actual)
         judge.flush()
         progress(1.0)
         if untimed:
             notes.warnings.append(f"{untimed} runs say no time, so they are in no range of time")
+
+    def _outcome(self, guess: Guess, actual: str, time: CallTime, basis: Basis) -> Outcome:
+        """Return a judged guess, and count what its worth rests on: the options, else `time`."""
+        correct, given = guess.tool == actual, self.reading.assumed
+        outcome = Outcome(
+            guess.confidence, correct, gain=time.latency.gain_ms, cost=time.latency.cost_ms
+        )
+        outcome = given.priced(
+            outcome,
+            basis,
+            gain_known=time.gain_known or given.gain_ms is None,
+            cost_known=given.cost_ms is None,
+        )
+        replaced = given.gain_ms is not None if correct else given.cost_ms is not None
+        if time.gain_known or not replaced:
+            basis.assume(time.assumed)
+        return self.reading.scales.applied(outcome, guess.tool)
 
     def _chosen(self, run: Run) -> bool:
         """Return whether a run is judged. Who is left out has taught the predictor all the same."""

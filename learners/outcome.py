@@ -15,6 +15,8 @@ class Outcome(msgspec.Struct, frozen=True, gc=False):
 
     `confidence` in [0, 1]; `gain` (latency that a hit saves) and `cost` (what a miss wastes) in
     milliseconds, 0 where they are not known; `timestamp` of the completion in Unix milliseconds.
+    `not_startable`: why the call could not have been started whatever the threshold ("": it could);
+    policies learn from it all the same, but nothing is earned or wasted by it.
     """
 
     confidence: float
@@ -25,6 +27,7 @@ class Outcome(msgspec.Struct, frozen=True, gc=False):
     execution_ms: float = 0.0
     mode: str = "speculative"
     timestamp: int = 0
+    not_startable: str = ""
 
     def __post_init__(self) -> None:
         """Raise `ValueError` at what nobody can learn from; NaN fails every comparison."""

@@ -30,7 +30,7 @@ from processing.rows import (
     newest_outcome,
 )
 from processing.rules import Rules
-from processing.tally import Told, count_feedback, restored, told_of
+from processing.tally import Told, count_feedback, seeded, told_of
 from processing.weighing import Weighings
 from topics.controls import Seeded, Weighing
 from topics.records import EventFields
@@ -71,6 +71,7 @@ class Contexts:
         """What changed since the last `drain`: contexts, and the offsets at which others went."""
         self._unanswered: dict[bytes, Context | int] = {}
         """The same since the last `answers`, or `drain`."""
+        self._idle_ms = rules.idle_ms
         self._residence = Residence(rules.idle_ms, rules.most_contexts)
         self.new: list[Context] = []
         """Those without a row yet: where an outcome makes any, `bound` is to be called."""
@@ -238,16 +239,29 @@ class Contexts:
             context = self._context(tenant, each.path, policy, above)
             numbers = context.changing()
             numbers.state = state
-            numbers.counts = restored(each.outcomes, each.speculated, each.hits, ())
-            numbers.at = max(numbers.at, at if above is None else min(at, above.numbers.at))
+            numbers.counts = seeded(each.outcomes, each.speculated, each.hits, each.counts)
+            if each.counts:
+                numbers.gain, numbers.cost = each.gain, each.cost
+            own = self._newest_of(each, at)
+            numbers.at = max(numbers.at, own if above is None else min(own, above.numbers.at))
             context.offset = offset
             self._note(context.key, context)
+
+    def _newest_of(self, seed: Seeded, at: int) -> int:
+        """Return the event time of a seeded context's newest outcome.
+
+        Of one that says none, or is so old that it would go at once, when it is seeded.
+        """
+        if seed.at is None or seed.at <= at - self._idle_ms:
+            return at
+        return min(seed.at, at)
 
     def _seeded(self, tenant: str, seeds: Sequence[Seeded], place: int) -> tuple[Policy, State]:
         """Return who learns in a context to be seeded, and the state. Raises `ValueError`."""
         seed = seeds[place]
         policy = self._choices.policy_of(tenant, seed.path) or self._policy
         read = state_in(seed)
+        seeded(seed.outcomes, seed.speculated, seed.hits, seed.counts)
         if (named := named_policy(seed.learner)) is None or named.name != policy.name:
             raise ValueError(
                 f"learner: {seed.path} is learned by {spec(policy)} here, not {seed.learner}; "

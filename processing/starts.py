@@ -39,6 +39,10 @@ class Starts:
         """Return the keys of the open ones, as they are at any time."""
         return self._open.keys()
 
+    def get(self, key: bytes) -> Start | None:
+        """Return an open start; None where there is none."""
+        return self._open.get(key)
+
     def values(self) -> Collection[Start]:
         """Return the open ones."""
         return self._open.values()

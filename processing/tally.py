@@ -104,6 +104,23 @@ def restored(outcomes: int, speculated: int, hits: int, rest: Sequence[int]) -> 
     return [asked, asked_right, shown, shown_right, speculated, hits, *sums]
 
 
+def seeded(outcomes: int, speculated: int, hits: int, counts: Sequence[int]) -> list[int]:
+    """Return the counts that a context is given; `counts`: all of them, or none (exports of old).
+
+    Raises `ValueError` where they contradict each other.
+    """
+    if not counts:
+        return restored(outcomes, speculated, hits, ())
+    if len(counts) != len(FIELDS):
+        raise ValueError(f"counts: there are {len(FIELDS)} of a context, not {len(counts)}")
+    asked, asked_right, shown, shown_right, begun, begun_right = counts[:6]
+    if (outcomes, speculated, hits) != (asked + shown + begun, begun, begun_right):
+        raise ValueError("counts: do not add up to outcomes, speculated and hits")
+    if asked_right > asked or shown_right > shown or begun_right > begun:
+        raise ValueError("counts: more were right than there were")
+    return list(counts)
+
+
 def add(counts: list[int], more: Sequence[int]) -> None:
     """Add to the counts of a context what was counted since; held within 63 bits."""
     counts[:] = map(plus, counts, more)

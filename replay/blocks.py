@@ -98,6 +98,8 @@ class Block:
         self.confidence = [each.confidence for each in outcomes]
         self.correct = [each.correct for each in outcomes]
         self.worth = [each.gain if each.correct else -each.cost for each in outcomes]
+        self.not_startable = [n for n, each in enumerate(outcomes) if each.not_startable]
+        """The places of guesses that no policy could have started: learned from, not credited."""
 
     def at(self, place: int) -> int:
         """Return the event time (Unix ms) at which the stretch of a prediction begins."""
@@ -105,6 +107,11 @@ class Block:
 
     def __len__(self) -> int:
         return len(self.leaf)
+
+    @cached_property
+    def startable(self) -> Sequence[bool]:
+        """Whether each guess could have been started, had a policy wanted it."""
+        return [not each.not_startable for each in self.outcomes]
 
     @cached_property
     def rows(self) -> Sequence[tuple[int, bool, float, int]]:

@@ -68,6 +68,13 @@ class OutcomeFile:
                 if not (span.holds(outcome.timestamp) and self._chosen(line)):
                     notes.filtered += 1
                     continue
+                outcome = self.reading.assumed.counted(outcome, judge.basis)
+                outcome = self.reading.assumed.priced(
+                    outcome,
+                    judge.basis,
+                    gain_known=line.gain_known,
+                    cost_known=line.cost_known,
+                )
                 if scales:
                     outcome = scales.applied(outcome, line.tool)
                     unmet.discard(line.tool or "")

@@ -1,4 +1,4 @@
-"""What `verify` found: how two states of the table differ, row by row and bit by bit. Pure."""
+"""What `verify` found: how two states of the table differ, row by row, by meaning. Pure."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from processing.rows import (
     context_of,
     decode_context,
 )
+from replay.meaning import same_row
 from replay.table import Rows
 
 MOST_NAMED: Final = 100
@@ -48,7 +49,7 @@ def compare_rows(findings: Findings, partition: int, live: Rows, right: Rows) ->
     for key in live.keys() - right.keys():
         findings.add("row_extra", partition=partition, **_named(key))
     for key in live.keys() & right.keys():
-        if live[key] != right[key]:
+        if not same_row(key, live[key], right[key]):
             findings.add(
                 "row_differing", partition=partition, **_named(key), **_outcomes(key, live, right)
             )

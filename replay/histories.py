@@ -14,6 +14,7 @@ from typing import Protocol, TypeVar, runtime_checkable
 
 from headstart.contexts import DEFAULT_LEVELS
 from processing.records import RecordBatch
+from replay.assumptions import Assumed
 from replay.joining import Filter, Joiner, Notes
 from replay.judge import Judge
 from replay.scales import Scales
@@ -56,6 +57,7 @@ class Reading:
     range: Range = field(default_factory=Range)
     chosen: Filter = field(default_factory=Filter)
     scales: Scales = field(default_factory=Scales)
+    assumed: Assumed = field(default_factory=Assumed)
     whole: bool = False
 
 
@@ -114,7 +116,10 @@ def read_records_of(
     for partition in sorted(reading.range.begin.keys() | reading.range.end.keys()):
         if partition >= partitions:
             raise ValueError(f"there is no partition {partition}: the log has {partitions}")
-    joiner = Joiner(unit, partitions, epoch, judge, reading.levels, reading.chosen, reading.scales)
+    joiner = Joiner(
+        unit, partitions, epoch, judge, reading.levels, reading.chosen, reading.scales,
+        reading.assumed,
+    )  # fmt: skip
     for batch, share in history.batches(unit, notes):
         joiner.take(batch, notes)
         progress(share)

@@ -8,7 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Any, Final, NamedTuple
+
+import msgspec
 
 from headstart.contexts import context_paths
 from headstart.experiments import workflow_group
@@ -21,16 +23,18 @@ from processing.events import outcome_of
 from processing.partition import Commit, Partition
 from processing.places import Place
 from processing.records import RecordBatch
+from processing.rows import start_key
 from processing.rules import Rules
 from processing.runs import decoded, start_of
 from processing.starts import START_LIFE_MS
+from replay.assumptions import Assumed
 from replay.blocks import Chain, Step
 from replay.judge import Judge
 from replay.learning import commits
 from replay.outcomes import ROOT
 from replay.scales import Scales
 from topics.controls import Control, Reset
-from topics.records import EventFields, PredictionFields
+from topics.records import EventFields, PredictionFields, ResultFields
 
 MOST_NAMED: Final = 20
 """Refused events kept in words; all are counted."""
@@ -81,9 +85,15 @@ def _rules(levels: Sequence[str]) -> Rules:
     return Rules(Always(), levels, feedback_weight=0)
 
 
-_Found = tuple[Chain, int, str | None]
-"""Where a prediction belongs: its contexts (none where it is filtered out), the group of its
-workflow, and the guessed tool, where that matters."""
+class _Found(NamedTuple):
+    """Where a prediction belongs: its contexts (none where it is filtered out), the group of its
+    workflow, and the guessed tool, where that matters; why it could not be started ("": it could).
+    """
+
+    chain: Chain = ()
+    group: int = 0
+    tool: str | None = None
+    not_startable: str = ""
 
 
 class _Asked(tuple[str | None, ...]):
@@ -97,7 +107,13 @@ class _Heard(Contexts):
     """Stands where the agent has its contexts, and passes on what they would learn."""
 
     def __init__(
-        self, judge: Judge, levels: Sequence[str], epoch: int, chosen: Filter, scales: Scales
+        self,
+        judge: Judge,
+        levels: Sequence[str],
+        epoch: int,
+        chosen: Filter,
+        scales: Scales,
+        assumed: Assumed,
     ) -> None:
         super().__init__(
             _rules(levels), Choices(epoch), Defaults(epoch), epoch, lambda _: None, most=0
@@ -106,9 +122,16 @@ class _Heard(Contexts):
         self.filtered = 0
         self._chosen, self._scales = chosen, scales
         self.scaled, self._unmet = bool(scales), scales.named
+        self._assumed = assumed
+        self.plain = not (scales or assumed)
+        """Whether outcomes are judged as they are recorded."""
+        self.result: ResultFields | None = None
+        """What the completion says that is being learned from."""
+        self.start_not_startable = ""
+        """Why the start of this completion could not be started, as far as it says."""
         self.chain_of: dict[Place, Chain] = {}
         """Of places that belong to this partition; none where they are filtered out."""
-        self._now: _Found = (), 0, None
+        self._now = _Found()
 
     def levels_of(self, event: EventFields) -> tuple[str | None, ...]:
         """Return the levels, and note that a prediction is asked about that is not judged yet."""
@@ -117,11 +140,11 @@ class _Heard(Contexts):
         chain = self.chain_of.get(place)
         if chain is None:
             chain = self._chain_at(place)
-        tool = None
+        tool, prediction = None, event.data.prediction if event.data else None
         if self.scaled:
-            prediction = event.data.prediction if event.data else None
             tool = (prediction.tool_id if prediction else None) or event.tool_id
-        self._now = now = chain, workflow_group(event.workflow_id), tool
+        reason = (prediction.not_startable if prediction else None) or ""
+        self._now = now = _Found(chain, workflow_group(event.workflow_id), tool, reason)
         if event.event_type != "speculation_start":
             return levels
         asked = _Asked(levels)
@@ -141,14 +164,28 @@ class _Heard(Contexts):
         number, found = -1, self._now
         if type(levels) is _Asked:
             number, found = levels.number, levels.found
-        chain, group, tool = found
+        chain, group, tool, reason = found
         if not chain:
             self.filtered += 1
             return
+        reason = reason or self.start_not_startable
+        if reason and not outcome.speculated:
+            outcome = msgspec.structs.replace(outcome, not_startable=reason)
+            outcome = self._assumed.counted(outcome, self._judge.basis)
+        outcome = self.price(outcome, self.result)
         if self.scaled:
             outcome = self._scales.applied(outcome, tool)
             self._unmet.discard(tool or "")
         self._judge.judge(chain, outcome, group, number)
+
+    def price(self, outcome: Outcome, result: ResultFields | None) -> Outcome:
+        """Return an outcome with what is assumed where its completion says no gain or cost."""
+        return self._assumed.priced(
+            outcome,
+            self._judge.basis,
+            gain_known=result is not None and result.gain_ms is not None,
+            cost_known=result is not None and result.cost_ms is not None,
+        )
 
     def met(self) -> set[str]:
         """Return the tools with a scale of their own that were guessed."""
@@ -191,10 +228,11 @@ class Joiner(Partition):
         levels: Sequence[str],
         chosen: Filter,
         scales: Scales,
+        assumed: Assumed = Assumed(),  # noqa: B008 - it is frozen
     ) -> None:
         self._rows: dict[bytes, bytes] = {}
         super().__init__(partition, partitions, epoch, _rules(levels), self._rows.get)
-        self._heard = _Heard(judge, levels, epoch, chosen, scales)
+        self._heard = _Heard(judge, levels, epoch, chosen, scales, assumed)
         self._judge = judge
         self._contexts = self._heard
         self._forgot = 0
@@ -207,13 +245,28 @@ class Joiner(Partition):
                 self._interventions.note(control, offset)
                 self._judge.reset(holds)
 
+    def _complete(self, event: EventFields, offset: int) -> str | None:
+        """Apply a completion, which may be of a start that says why it could not be started."""
+        reason = ""
+        if self._starts and event.task_id is not None:
+            start = self._starts.get(start_key(event.tenant, event.workflow_id, event.task_id))
+            if start is not None and type(start.levels) is _Asked:
+                reason = start.levels.found.not_startable
+        self._heard.start_not_startable = reason
+        return super()._complete(event, offset)
+
+    def _learn(self, event: EventFields, *what: Any) -> str | None:
+        """Pass on an outcome, with what its completion says of gain and cost."""
+        self._heard.result = event.data.result if event.data else None
+        return super()._learn(event, *what)
+
     def _run(self, batch: RecordBatch, begin: int) -> tuple[int, int]:
         """Judge events that are whole predictions by themselves, as nearly all are, run by run.
 
         What the core does with such an event stands here once more, flat. All else goes its way.
         """
         row, heard, steps, groups = self._row, self._heard, list[Step](), list[int]()
-        place_of, chain_of = heard.place_of, {} if heard.scaled else heard.chain_of
+        place_of, chain_of = heard.place_of, heard.chain_of if heard.plain else {}
         positions, duplicate = self._spools.positions, self._spools.duplicate
         opened, due, taken = self._starts.keys(), self._due(), 0
         for position, found in enumerate(decoded(batch, begin), begin):
@@ -231,6 +284,7 @@ class Joiner(Partition):
                     event.event_type == "task_complete"
                     and data is not None
                     and (prediction := data.prediction) is not None
+                    and (prediction.not_startable is None or prediction.speculated is True)
                     and (at < due or at <= row.clock)
                     and (chain := chain_of.get(place_of(event))) is not None
                     and not (opened and start_of(event) in opened)
@@ -248,6 +302,8 @@ class Joiner(Partition):
                             continue
                     row.outcomes += 1
                     if chain:
+                        if not (outcome.gain if outcome.correct else outcome.cost):
+                            heard.price(outcome, data.result)
                         steps.append((chain, outcome, -1))
                         groups.append(workflow_group(event.workflow_id))
                     else:

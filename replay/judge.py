@@ -14,6 +14,7 @@ from headstart.experiments import GROUPS
 from learners.outcome import Outcome
 from learners.policy import Policy
 from replay.arms import Answers, Arm, LiveArm, arm_of
+from replay.assumptions import Basis
 from replay.blocks import Birth, Block, Chain, Question, Step, Stretch
 from replay.tally import Course, Tally
 from replay.truth import Drifts, Hindsight, Reliability
@@ -47,6 +48,11 @@ class Part:
     reliability: Reliability = field(default_factory=Reliability)
     drifts: Drifts = field(default_factory=Drifts)
     counts: list[int] = field(default_factory=list)
+    """Of each context, how many predictions were learned from."""
+    not_startable: dict[int, int] = field(default_factory=dict)
+    """Of each context that has any, how many of them no policy could have started."""
+    reasons: dict[str, int] = field(default_factory=dict)
+    """Why, and how many."""
     members: list[int] = field(default_factory=lambda: [0] * GROUPS)
     first: int = 0
     last: int = 0
@@ -85,11 +91,15 @@ class Judge:
         self._stretches: list[Stretch] = []
         self._begun = self._since = 0
         """Judged predictions, and steps, before the present stretch of the course."""
+        self._apart = self._apart_before = 0
+        """Judged predictions that do not count: of the present stretch, and of all before it."""
         self._end = self.parts[0].course.size
         self._levels: list[int] = []
         self._asked: dict[int, int] = {}
         self._next = self._oldest = 0
         self.clock = self.judged = self.beyond = 0
+        self.basis = Basis()
+        """What the guesses' worth rests on: counted by the history that is read."""
 
     def _part(self) -> Part:
         return Part({name: Tally() for name in self._arms})
@@ -152,10 +162,15 @@ class Judge:
         if not self._known[chain[-1]]:
             self._bear(chain, len(self._groups))
         self._groups.append(group)
+        if outcome.not_startable:
+            self._apart += 1
         self._catch_up()
 
     def judge_all(self, steps: Sequence[Step], groups: Sequence[int]) -> None:
-        """Judge predictions that are asked about just now, as `judge` does one."""
+        """Judge predictions that are asked about just now, as `judge` does one.
+
+        All of them could have been started.
+        """
         if self._split is not None or self._told is not None:
             for (chain, outcome, _), group in zip(steps, groups, strict=True):
                 assert outcome is not None
@@ -186,7 +201,9 @@ class Judge:
         if count := len(self._groups) - self._begun:
             while (first := steps[place][1]) is None:
                 place += 1
-            halves = course.add(first.timestamp, count)
+            halves = course.add(first.timestamp, count - self._apart)
+            self._apart_before += self._apart
+            self._apart = 0
             self._stretches.append(Stretch(len(self._groups), first.timestamp, halves))
         self._begun, self._since = len(self._groups), len(steps)
         self._end = self._begun + course.size
@@ -202,7 +219,8 @@ class Judge:
 
     def _past(self, split: Split, at: int) -> bool:
         if split.number is not None:
-            return self.judged + len(self._groups) >= split.number
+            apart = self._apart_before + self._apart
+            return self.judged + len(self._groups) - apart >= split.number
         return split.at is not None and at >= split.at
 
     def _level(self, chain: Chain) -> int:
@@ -258,6 +276,8 @@ class Judge:
         counts, nth, members = part.counts, block.nth, part.members
         if len(counts) < contexts:
             counts.extend([0] * (contexts - len(counts)))
+        if block.not_startable:
+            self._count_apart(block, part)
         for group in block.group:
             members[group] += 1
         for leaf in block.leaf:
@@ -268,6 +288,15 @@ class Judge:
             for stretch in block.stretches:
                 part.first = part.first or stretch.at
             part.last = max(part.last, self.clock)
+
+    @staticmethod
+    def _count_apart(block: Block, part: Part) -> None:
+        """Count predictions that no policy could have started, and take them from what counts."""
+        for place in block.not_startable:
+            leaf, reason = block.leaf[place], block.outcomes[place].not_startable
+            part.not_startable[leaf] = part.not_startable.get(leaf, 0) + 1
+            part.reasons[reason] = part.reasons.get(reason, 0) + 1
+            part.members[block.group[place]] -= 1
 
     def reset(self, holds: Callable[[str, str], bool]) -> None:
         """Have every arm forget the contexts, by tenant and path, that are to learn anew."""

@@ -1,6 +1,7 @@
 """What was learned, as JSON lines for people, other tools and other systems.
 
-A header, then one line per context: its learner's state and what that answers. Numbers are written
+A header, then one line per context: its learner's state and what that answers, what was counted,
+and what gains and costs are of late: all that the table has of it. Numbers are written
 so that reading gives the same bits. `replay.snapshots` is for `verify`: all
 rows, as bytes.
 """
@@ -19,6 +20,7 @@ from headstart.contexts import workflow_type_of
 from learners.policy import Policy, spec
 from processing.answers import stored_threshold
 from processing.rows import CONTEXT, context_of, decode_context, is_deleted
+from processing.tally import restored
 from replay.table import TablePartition
 from topics.epoch import Epoch
 
@@ -72,6 +74,9 @@ def _context(key: bytes, raw: bytes, path: str) -> dict[str, Any]:
         "outcomes": row.outcomes,
         "speculated": row.speculated,
         "hits": row.hits,
+        "gain": row.gain,
+        "cost": row.cost,
+        "counts": restored(row.outcomes, row.speculated, row.hits, row.counts),
         "at": row.at,
         "epoch": row.epoch,
         "offset": row.offset,
@@ -104,6 +109,11 @@ class LearnedLine(msgspec.Struct):
     outcomes: int
     speculated: int
     hits: int
+    at: int | None = None
+    gain: float = 0.0
+    cost: float = 0.0
+    counts: tuple[int, ...] = ()
+    """All of `topics.schema.Counts`, in its order; none in exports of old."""
 
 
 class NotLearned(ValueError):

@@ -34,6 +34,8 @@ class Line(NamedTuple):
     tool: str | None
     workflow_type: str | None
     domain: str | None
+    gain_known: bool = True
+    cost_known: bool = True
 
 
 def read_outcomes(path: str | PathLike[str], levels: Sequence[str]) -> Iterator[Judged]:
@@ -41,8 +43,9 @@ def read_outcomes(path: str | PathLike[str], levels: Sequence[str]) -> Iterator[
 
     A line reads `{"context": {"workflow_type": …, …}, "confidence": p, "correct": bool, "gain": g,
     "cost": c, "at": ms}`; any key of the context may be missing, so may gain, cost and at.
-    `speculated` says what was really started. Raises
-    `OutcomeError` at the first line that is none, `OSError` where the file cannot be read.
+    `speculated` says what was really started, `not_startable` (a text) why it could not be,
+    whatever the threshold. Raises `OutcomeError` at the first line that is none, `OSError` where
+    the file cannot be read.
     """
     with open(path, "rb") as lines:
         yield from parse_outcomes(lines, levels, str(path))
@@ -63,8 +66,12 @@ def parse_lines(lines: Iterable[bytes], levels: Sequence[str], name: str) -> Ite
             record = orjson.loads(line)
             judged = _judged(record, levels)
             context = record.get("context") or {}
-            chosen = (_text(context.get(key)) for key in ("tool_id", "workflow_type", "domain"))
-            yield Line(judged, _text(record.get("workflow_id")), *chosen)
+            tool, workflow_type, domain = (
+                _text(context.get(key)) for key in ("tool_id", "workflow_type", "domain")
+            )
+            known = [record.get(name) is not None for name in ("gain", "cost")]
+            workflow = _text(record.get("workflow_id"))
+            yield Line(judged, workflow, tool, workflow_type, domain, *known)
         except (ValueError, TypeError) as error:
             raise OutcomeError(f"{name}, line {number}: {error}; see --help for the form") from None
 
@@ -93,8 +100,17 @@ def _judged(record: Any, levels: Sequence[str]) -> Judged:
         gain=_number(record, "gain", 0.0),
         cost=_number(record, "cost", 0.0),
         timestamp=int(_number(record, "at", 0.0)),
+        not_startable=_reason(record),
     )
     return Judged(paths_of(context, levels), outcome)
+
+
+def _reason(record: Mapping[str, Any]) -> str:
+    """Return why a guess could not be started; "" where it could, or was."""
+    reason = record.get("not_startable")
+    if reason is not None and not isinstance(reason, str):
+        raise ValueError(f"not_startable must be a text, not {reason!r}")
+    return "" if record.get("speculated") is True else reason or ""
 
 
 def _text(value: Any) -> str | None:

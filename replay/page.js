@@ -21,6 +21,8 @@
   const columns = [
     ["context", (row) => row.path, plain],
     ["predictions", (row) => row.outcomes, plain],
+    ...(found.contexts.some((row) => row.not_startable)
+      ? [["not startable", (row) => row.not_startable, plain]] : []),
     ["earned", (row, own) => own.utility, amount],
     ["against " + found.against, (row, own) => own.utility - reference(row), amount],
     ["of best fixed", (row, own) => own.share_of_best_fixed, percent],
@@ -51,7 +53,7 @@
       row.forEach((value, place) => {
         const cell = line.insertCell();
         cell.textContent = columns[place][2](value);
-        if (place === 3 && value) cell.className = value > 0 ? "up" : "down";
+        if (columns[place][0].startsWith("against ") && value) cell.className = value > 0 ? "up" : "down";
       });
     }
     table.tBodies[0].replaceWith(body);

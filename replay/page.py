@@ -17,7 +17,7 @@ import orjson
 
 from replay.charts import Axis, Line, Mark, chart, legend
 from replay.judge import LIVE
-from replay.verdict import FIXED, NEVER, amount
+from replay.verdict import FIXED, NEVER, amount, caveats, nothing_to_earn
 
 _FOLDER: Final = Path(__file__).parent
 MOST_BARS: Final = 24
@@ -88,11 +88,16 @@ def verdict(found: Found) -> str:
         big = amount(own["difference"], sign=True)
         words = f"against {_called(against)}"
     spread = f"{amount(ends[0])} to {amount(ends[1])}" if ends else "too few workflows to say"
+    headline = (
+        f"<strong>{escape(winner)}</strong><strong>{escape(big)}</strong>"
+        f"<span>{escape(words)} (95 % interval: {escape(spread)})</span>"
+    )
+    if (nothing := nothing_to_earn(found)) is not None:
+        kind, headline = "unsure", f"<span>{escape(nothing)}</span>"
     return (
         f'<section class="verdict {kind}"><h1>What would another policy have saved? '
         f"{escape(_when(found))}</h1>"
-        f'<p class="headline"><strong>{escape(winner)}</strong><strong>{escape(big)}</strong>'
-        f"<span>{escape(words)} (95 % interval: {escape(spread)})</span></p>"
+        f'<p class="headline">{headline}</p>'
         f'<p class="says">{escape(found["conclusion"])}</p>{bars(found)}'
         '<p class="soft">Earned: time saved by right guesses minus time wasted by wrong ones. '
         "Thin lines: 95 % intervals, by bootstrap over workflows. Hindsight: the best fixed "
@@ -161,7 +166,7 @@ def _bar(
 
 def charts(found: Found) -> str:
     """Return the charts."""
-    if not found["courses"]["at"]:
+    if not found["courses"]["at"] or not found["outcomes"]:
         return ""
     return (
         f'<div class="charts">{gained(found)}{thresholds(found)}{reliability(found)}'
@@ -325,7 +330,8 @@ def read(found: Found) -> str:
                      "filtered")
         if notes[name]
     )  # fmt: skip
-    lines = "".join(f"<li>{escape(each)}</li>" for each in [*notes["warnings"], *notes["named"]])
+    said = [*caveats(found), *notes["warnings"], *notes["named"]]
+    lines = "".join(f"<li>{escape(each)}</li>" for each in said)
     against = {LIVE: "what executors did live", FIXED: "the fixed threshold", NEVER: "nothing"}
     compared = str(against.get(found["against"], found["against"]))
     return (

@@ -32,7 +32,7 @@ from replay.kept import Kept
 from replay.sums import UnitSums, by_unit, unit_sums
 
 SAID_EVERY_S: Final = 0.5
-FORMAT: Final = 2
+FORMAT: Final = 3
 
 
 @dataclass(frozen=True)

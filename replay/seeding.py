@@ -48,15 +48,23 @@ def seeds_of(
     chosen: dict[tuple[str, int], list[Seeded]] = defaultdict(list)
     for line in sorted(lines, key=lambda each: (each.tenant, each.path)):
         place = owner(line.tenant, workflow_type_of(line.path), partitions)
-        chosen[line.tenant, place].append(
-            Seeded(line.learner, line.learner_version, line.state, line.outcomes, line.path,
-                   line.speculated, line.hits)
-        )  # fmt: skip
+        chosen[line.tenant, place].append(_seeded(line))
     return [
         (place, Seed(id, at, tenant, number, tuple(some)))
         for (tenant, place), contexts in chosen.items()
         for number, some in enumerate(_parts(contexts))
     ]
+
+
+def _seeded(line: LearnedLine) -> Seeded:
+    """Return what a line says of a context: of an export of old only what it is known to mean."""
+    said = (
+        line.learner, line.learner_version, line.state, line.outcomes, line.path, line.speculated,
+        line.hits,
+    )  # fmt: skip
+    if not line.counts:
+        return Seeded(*said)
+    return Seeded(*said, line.at, line.gain, line.cost, line.counts)
 
 
 def _parts(contexts: Sequence[Seeded]) -> list[Sequence[Seeded]]:

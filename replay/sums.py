@@ -62,8 +62,15 @@ class ContextTruth(msgspec.Struct, array_like=True, gc=False):
     always: float
 
 
-class PartSums(msgspec.Struct):
-    """One stretch of one unit."""
+class Apart(msgspec.Struct):
+    """Predictions that no policy could have started: by reason, and in each context of a part."""
+
+    reasons: dict[str, int]
+    contexts: list[int]
+
+
+class PartSums(msgspec.Struct, omit_defaults=True):
+    """One stretch of one unit. `apart`: what none of the other figures has; None: there is none."""
 
     predictions: int
     first: int
@@ -79,16 +86,22 @@ class PartSums(msgspec.Struct):
     contexts: list[ContextTruth]
     known: int
     arms: dict[str, ArmSums]
+    apart: Apart | None = None
 
 
-class UnitSums(msgspec.Struct):
-    """One unit: its stretches (two where settings are searched) and what was noted in reading."""
+class UnitSums(msgspec.Struct, omit_defaults=True):
+    """One unit: its stretches (two where settings are searched) and what was noted in reading.
+
+    `unpriced`, `assumed`: see `assumptions.Basis`.
+    """
 
     unit: int
     parts: list[PartSums]
     notes: Notes
-    beyond: int = 0
-    seconds: float = 0.0
+    beyond: int
+    seconds: float
+    unpriced: int = 0
+    assumed: dict[str, int] = {}
 
 
 def unit_sums(unit: int, judge: Judge, notes: Notes, seconds: float) -> UnitSums:
@@ -96,7 +109,8 @@ def unit_sums(unit: int, judge: Judge, notes: Notes, seconds: float) -> UnitSums
     parts = [_part(judge, part) for part in judge.parts]
     for name, arm in judge.arms.items():
         parts[-1].arms[name].nanoseconds = arm.nanoseconds
-    return UnitSums(unit, parts, notes, judge.beyond, seconds)
+    basis = judge.basis
+    return UnitSums(unit, parts, notes, judge.beyond, seconds, basis.unpriced, basis.assumed)
 
 
 def _part(judge: Judge, part: Part) -> PartSums:
@@ -105,7 +119,7 @@ def _part(judge: Judge, part: Part) -> PartSums:
     shown = nlargest(MOST_NAMED_CONTEXTS, leaves, key=lambda leaf: (part.counts[leaf], -leaf))
     places = judge.places
     return PartSums(
-        predictions=sum(part.counts),
+        predictions=sum(part.counts) - sum(part.not_startable.values()),
         first=part.first,
         last=part.last,
         best=sum(best.values()),
@@ -119,7 +133,7 @@ def _part(judge: Judge, part: Part) -> PartSums:
         contexts=[
             ContextTruth(
                 *places[leaf],
-                part.counts[leaf],
+                part.counts[leaf] - part.not_startable.get(leaf, 0),
                 part.hindsight.right[leaf],
                 best[leaf],
                 part.hindsight.always[leaf],
@@ -131,7 +145,14 @@ def _part(judge: Judge, part: Part) -> PartSums:
             name: _arm(tally, leaves, shown, part.counts, len(places))
             for name, tally in part.tallies.items()
         },
+        apart=_apart(part, shown),
     )
+
+
+def _apart(part: Part, shown: Sequence[int]) -> Apart | None:
+    if not part.reasons:
+        return None
+    return Apart(part.reasons, [part.not_startable.get(leaf, 0) for leaf in shown])
 
 
 def _arm(

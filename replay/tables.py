@@ -16,10 +16,23 @@ _OVERALL: Final = ("interval_low", "interval_high", "difference", "difference_lo
 
 
 def write_csv(file: Path, found: Mapping[str, Any]) -> None:
-    """Write a report as CSV; times are in milliseconds. Lines without a path are overall."""
+    """Write a report as CSV; times are in milliseconds. Lines without a path are overall.
+
+    `not_startable`: guesses besides `outcomes` that no policy could have started.
+    """
     with file.open("w", newline="", encoding="utf-8") as out:
         writer = csv.DictWriter(
-            out, ("policy", "tenant", "path", "outcomes", *_FIGURES, "threshold", *_OVERALL)
+            out,
+            (
+                "policy",
+                "tenant",
+                "path",
+                "outcomes",
+                "not_startable",
+                *_FIGURES,
+                "threshold",
+                *_OVERALL,
+            ),
         )
         writer.writeheader()
         for name, figures in found["policies"].items():
@@ -28,6 +41,7 @@ def write_csv(file: Path, found: Mapping[str, Any]) -> None:
             writer.writerow(
                 {
                     "policy": name, "outcomes": found["outcomes"],
+                    "not_startable": found["not_startable"]["guesses"],
                     **{column: figures[column] for column in _FIGURES},
                     "interval_low": low, "interval_high": high,
                     "difference": figures["difference"],
@@ -35,7 +49,7 @@ def write_csv(file: Path, found: Mapping[str, Any]) -> None:
                 }
             )  # fmt: skip
         for row in found["contexts"]:
-            place = {"tenant": row["tenant"], "path": row["path"], "outcomes": row["outcomes"]}
+            place = {name: row[name] for name in ("tenant", "path", "outcomes", "not_startable")}
             for name, figures in row["policies"].items():
                 writer.writerow(
                     {"policy": name, **place, **{c: figures[c] for c in (*_FIGURES, "threshold")}}

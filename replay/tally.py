@@ -54,7 +54,7 @@ class Course:
         self.size = 16
 
     def add(self, at: int, count: int) -> bool:
-        """Add a stretch, from an event time (Unix ms) on, of so many predictions.
+        """Add a stretch, from an event time (Unix ms) on, of so many predictions that count.
 
         Return whether each two stretches now are one: then `halve` the points.
         """
@@ -113,6 +113,8 @@ class Tally:
         """Add what was answered to the predictions of a block."""
         self.grow(contexts)
         started = list(map(ge, block.confidence, answers.thresholds))
+        for place in block.not_startable:
+            started[place] = False
         self._earn(block, started)
         self._follow(block, started, answers.thresholds)
         if answers.served:
@@ -123,9 +125,10 @@ class Tally:
     def _count_modes(self, block: Block, answers: Answers) -> None:
         """Count (outcomes, hits) of ask, suggest, speculate, in the order of `learners.modes`."""
         modes = self.modes
-        for confidence, correct, threshold, suggest in zip(
+        rows = zip(
             block.confidence, block.correct, answers.thresholds, answers.suggest, strict=True
-        ):
+        )
+        for confidence, correct, threshold, suggest in compress(rows, block.startable):
             place = 4 if confidence >= threshold else 2 if confidence >= suggest else 0
             modes[place] += 1
             modes[place + 1] += correct
@@ -133,6 +136,11 @@ class Tally:
     def _follow(self, block: Block, started: Sequence[bool], thresholds: Sequence[float]) -> None:
         """Add a point for each stretch of time."""
         begin = 0
+        if block.not_startable:
+            thresholds = [
+                threshold if startable else 0.0
+                for threshold, startable in zip(thresholds, block.startable, strict=True)
+            ]
         for end, _, halves in block.stretches:
             own = started[begin:end]
             self.points.append(

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from array import array
-from collections.abc import Sequence
-from itertools import chain
+from collections.abc import Iterator, Sequence
+from itertools import chain, compress
 from typing import Final
 
 import msgspec
@@ -57,20 +57,19 @@ class Hindsight:
     def add(self, block: Block) -> None:
         """Add a block."""
         values, always, right, exact = self._values, self.always, self.right, self.exact
-        for leaf, worths in block.worths.items():
+        for leaf, worths, confidences, rights in _startable(block):
             own = values.get(leaf)
             if own is None:
                 own = values[leaf] = array("d") if exact else _grid()
                 always[leaf], right[leaf] = 0.0, 0
             always[leaf] = sum(worths, always[leaf])
-            right[leaf] = sum(block.runs[leaf].correct, right[leaf])
-            confidences = block.runs[leaf].confidence
+            right[leaf] = sum(rights, right[leaf])
             if exact:
                 own.extend(chain.from_iterable(zip(confidences, worths, strict=True)))
             else:
                 for confidence, worth in zip(confidences, worths, strict=True):
                     own[int(confidence * BINS)] += worth
-        self._count += len(block)
+        self._count += len(block) - len(block.not_startable)
         if exact and self._count > EXACT:
             self._coarsen()
 
@@ -90,6 +89,20 @@ class Hindsight:
         if self.exact:
             return best_fixed(zip(own[::2], own[1::2], strict=True))
         return best_fixed(enumerate(own))
+
+
+def _startable(
+    block: Block,
+) -> Iterator[tuple[int, Sequence[float], Sequence[float], Sequence[bool]]]:
+    """Yield each finest context with worth, confidence and truth of what could be started there."""
+    for leaf, worths in block.worths.items():
+        run = block.runs[leaf]
+        columns = worths, run.confidence, run.correct
+        if block.not_startable:
+            chosen = [block.startable[place] for place in block.places[leaf]]
+            if not all(chosen):
+                columns = tuple(list(compress(each, chosen)) for each in columns)  # type: ignore[assignment]
+        yield leaf, *columns
 
 
 def _grid() -> array[float]:
@@ -114,8 +127,9 @@ class Reliability:
         """Add a block."""
         counts, rights, sums = self._counts, self._right, self._confidence
         gains, costs = self._gain, self._cost
-        for confidence, correct, worth in zip(
-            block.confidence, block.correct, block.worth, strict=True
+        rows = zip(block.confidence, block.correct, block.worth, strict=True)
+        for confidence, correct, worth in (
+            compress(rows, block.startable) if block.not_startable else rows
         ):
             own = int(confidence * BINS)
             counts[own] += 1

@@ -6,6 +6,7 @@ are added up apart, before and after the split.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -13,7 +14,7 @@ from typing import Any
 from replay.histories import History, NothingThere
 from replay.judge import Split
 from replay.running import Backtest, Say, named, run_backtest
-from replay.verdict import amount, report
+from replay.verdict import amount, caveats, nothing_to_earn, report
 
 
 @dataclass(frozen=True)
@@ -33,8 +34,26 @@ class Tuned:
         return ends is not None and ends[0] > 0.0
 
     @property
+    def left_out(self) -> Mapping[str, Any]:
+        """What the figures of both parts leave out, and rest on: see `verdict.left_out`."""
+        parts = [self.searched["not_startable"], self.confirmed["not_startable"]]
+        reasons = Counter[str]()
+        for part in parts:
+            reasons.update(part["reasons"])
+        apart = {"guesses": reasons.total(), "reasons": dict(sorted(reasons.items()))}
+        whole = {name: self.confirmed[name] for name in ("unpriced", "assumptions")}
+        return {"not_startable": apart, **whole}
+
+    @property
     def conclusion(self) -> str:
-        """The result in one sentence."""
+        """The result in one sentence, and what it leaves out or rests on."""
+        return " ".join([self._result, *caveats(self.left_out)])
+
+    @property
+    def _result(self) -> str:
+        for part in (self.searched, self.confirmed):
+            if (nothing := nothing_to_earn(part)) is not None:
+                return f"{nothing}: stay with {self.present}."
         if self.winner == self.present:
             return f"{self.present} earned most on the first part already: nothing to change."
         own = self.confirmed["policies"][self.winner]
@@ -81,7 +100,8 @@ def split_at(history: History, share: float, say: Say, processes: int | None = N
     found = report(history.name, nothing, units)
     courses, wanted, seen = found["courses"], share * found["outcomes"], 0
     if not found["outcomes"]:
-        raise NothingThere(f"{history.name} holds no judged predictions")
+        why = " ".join(caveats(found))
+        raise NothingThere(f"{history.name} holds no judged predictions{why and '. '}{why}")
     if not courses["timed"]:
         return Split(number=max(1, int(wanted)))
     for at, count in zip(courses["at"], courses["counts"], strict=True):

@@ -12,6 +12,7 @@ from statistics import median
 from typing import Any, Final
 
 from learners.modes import rates
+from replay.assumptions import WHY, Basis
 from replay.bootstrap import Bootstrap, Interval
 from replay.course import courses
 from replay.joining import Notes
@@ -70,8 +71,36 @@ def report(
         "policies": policies,
         **_best(policies, bootstrap),
     }
+    found |= left_out(parts, units)
     found["conclusion"] = conclusion(found)
     return found | _details(parts, list(policies))
+
+
+def left_out(parts: Sequence[PartSums], units: Sequence[UnitSums]) -> dict[str, Any]:
+    """Return what no figure has, and what figures rest on that was not recorded.
+
+    `not_startable`: guesses that no policy could have started, in all and by reason. `unpriced`:
+    guesses that count as 0 ms, because neither the log nor an option says what they were worth.
+    `assumptions`: sentences, each with the number of guesses that rest on it. The last two are of
+    the whole history.
+    """
+    reasons: dict[str, int] = {}
+    for part in parts:
+        for reason, count in part.apart.reasons.items() if part.apart else ():
+            reasons[reason] = reasons.get(reason, 0) + count
+    basis = Basis()
+    for unit in units:
+        basis.add(unit.unpriced, unit.assumed)
+    return {
+        "not_startable": {
+            "guesses": sum(reasons.values()), "reasons": dict(sorted(reasons.items())),
+        },
+        "unpriced": basis.unpriced,
+        "assumptions": [
+            {"assumed": sentence, "guesses": count}
+            for sentence, count in sorted(basis.assumed.items())
+        ],
+    }  # fmt: skip
 
 
 def _details(parts: Sequence[PartSums], names: Sequence[str]) -> dict[str, Any]:
@@ -112,6 +141,7 @@ def _truth(parts: Sequence[PartSums]) -> dict[str, Any]:
         "best_fixed_exact": all(each.exact for each in parts),
         "always": sum(each.always for each in parts),
         "never": 0.0,
+        "at_stake": sum(each.gain + each.cost for each in bins),
         "contexts_known": sum(each.known for each in parts),
     }
 
@@ -214,6 +244,7 @@ def _contexts(parts: Sequence[PartSums], names: Sequence[str]) -> list[dict[str,
                 {
                     "tenant": context.tenant, "path": context.path,
                     "outcomes": context.predictions, "right": context.right,
+                    "not_startable": part.apart.contexts[place] if part.apart else 0,
                     "best_fixed": context.best,
                     "always": context.always, "policies": arms,
                 }
@@ -241,10 +272,55 @@ def _within(interval: Sequence[float] | None) -> str:
 
 
 def conclusion(found: Mapping[str, Any]) -> str:
-    """Return the verdict in one sentence, its uncertainty included."""
+    """Return the verdict in one sentence, its uncertainty included, and what it does not cover."""
+    return " ".join([_comparison(found), *caveats(found)])
+
+
+def caveats(found: Mapping[str, Any]) -> list[str]:
+    """Return in sentences what figures leave out, and what they rest on; `found`: `left_out`."""
+    said = []
+    apart = found["not_startable"]
+    if count := apart["guesses"]:
+        reasons = ", ".join(f"{WHY.get(name, name)}: {n:,}" for name, n in apart["reasons"].items())
+        said.append(
+            f"Not in these figures: {guesses(count)} that no policy could have started ({reasons})."
+        )
+    if found["unpriced"]:
+        said.append(
+            f"No gain or cost is recorded for {guesses(found['unpriced'])}, which count as 0 ms: "
+            "log gain_ms and cost_ms, or give --gain and --cost."
+        )
+    said += [
+        f"Assumed for {guesses(each['guesses'])}: {each['assumed']}."
+        for each in found["assumptions"]
+    ]
+    return said
+
+
+def guesses(count: int) -> str:
+    """Return a number of guesses in words."""
+    return f"{count:,} guess" if count == 1 else f"{count:,} guesses"
+
+
+def nothing_to_earn(found: Mapping[str, Any]) -> str | None:
+    """Return why there is nothing to compare policies by; None where there is."""
+    if not found["outcomes"] and found["not_startable"]["guesses"]:
+        said = "No guess could have been started, so no policy would have earned anything"
+        if "mode" in found["not_startable"]["reasons"]:
+            said += "; --include mode counts those that only the mode held back"
+        return said
+    if found["unpriced"] and not found["at_stake"]:
+        return "No gain and cost is recorded, so nothing says what any policy would have earned"
+    return None
+
+
+def _comparison(found: Mapping[str, Any]) -> str:
+    """Return which policy earned most, and how surely."""
     policies, winner, against = found["policies"], found["winner"], found["against"]
     if winner is None:
         return "No policy was judged."
+    if (nothing := nothing_to_earn(found)) is not None:
+        return f"{nothing}."
     own = policies[winner]
     did = {LIVE: "what was done live", NEVER: "never starting anything"}.get(
         against, f"the policy {against}"

@@ -19,6 +19,7 @@ from processing.rows import CONTEXT, decode_context, is_deleted
 from processing.rules import Rules
 from replay.findings import Findings, compare_rows
 from replay.learning import replay_partition
+from replay.meaning import same_threshold
 from replay.snapshots import Snapshot
 from replay.table import Rows, live, read_settled, watermark
 from sinks.connections import connect_postgres
@@ -214,5 +215,5 @@ def _served(
     version, right = ((each["epoch"], each["offset"]) for each in (served, expected))
     if version < right:
         wrong.add("redis_behind", tenant=tenant, path=path, served=version, table=right)
-    elif version == right and any(served.get(name) != value for name, value in expected.items()):
+    elif version == right and not same_threshold(served, expected):
         wrong.add("redis_differing", tenant=tenant, path=path)

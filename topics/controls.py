@@ -33,6 +33,7 @@ _Tenant = Annotated[
 ]
 """As of events: with a separator in it, it would be another tenant's once its row is read back."""
 _Learner = Annotated[str, msgspec.Meta(min_length=1, max_length=200)]
+_Milliseconds = Annotated[float, msgspec.Meta(ge=0, le=1e15)]
 _Count = Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]
 _Offset = Annotated[int, msgspec.Meta(ge=-1, le=2**63 - 1)]
 _State = Annotated[tuple[float, ...], msgspec.Meta(max_length=1_000)]
@@ -118,12 +119,20 @@ class Reset(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag_field="
     tenant: _Tenant | None = None
 
 
-class Seeded(Learned, frozen=True, forbid_unknown_fields=True, gc=False):
-    """What a context is to have learned. `path`: whose; counts as `headstart thresholds export`."""
+class Seeded(Learned, frozen=True, forbid_unknown_fields=True, gc=False, omit_defaults=True):
+    """What a context is to have learned. `path`: whose; counts as `headstart thresholds export`.
+
+    The rest may be missing, as in exports of old. `at`: event time of the newest outcome, Unix ms;
+    `gain` and `cost`: moving averages, ms; `counts`: all of `topics.schema.Counts`, in its order.
+    """
 
     path: _Path
     speculated: _Count
     hits: _Count
+    at: _Time | None = None
+    gain: _Milliseconds = 0.0
+    cost: _Milliseconds = 0.0
+    counts: tuple[_Count, ...] = ()
 
 
 class Seed(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag_field="kind", tag="seed"):

@@ -22,6 +22,7 @@ class PredictionFields(Protocol):
     mode: str | None
     was_correct: bool | None
     speculated: bool | None
+    not_startable: str | None
 
 
 class ResultFields(Protocol):

@@ -10,6 +10,9 @@ from headstart.modes import Mode, known_mode
 Action = Literal["speculate", "suggest", "ask"]
 """speculate: start the guessed call now. suggest: show it. ask: do nothing with it."""
 
+Obstacle = Literal["mode", "tool", "budget"]
+"""Why no confidence is enough: the mode, a tool that is not safe to start, the limit of waste."""
+
 
 class Guess(NamedTuple):
     """A guessed call. `gain`: what a hit saves, `cost`: what a miss wastes, both in one unit (ms).
@@ -33,6 +36,8 @@ class Choice(NamedTuple):
     needed: float = 1.0
     """Confidence that speculating asked for."""
     explored: bool = False
+    not_startable: Obstacle | None = None
+    """Why the call could not be started at any confidence; None where the threshold decided."""
 
 
 def checked(guess: Guess) -> Guess:
@@ -67,8 +72,10 @@ def decided(
     if guess.gain is not None and guess.cost is not None:
         needed = threshold.speculate_for(guess.gain, guess.cost)
 
+    not_startable = obstacle(mode, objection=objection, fits=fits)
+
     def choice(action: Action, reason: str, explored: bool = False) -> Choice:
-        return Choice(action, reason, threshold, mode, needed, explored)
+        return Choice(action, reason, threshold, mode, needed, explored, not_startable)
 
     if mode == "off":
         return choice("ask", "the mode is off")
@@ -88,3 +95,12 @@ def decided(
     if not confident:
         return choice("speculate", f"exploration: {stated}", explored=True)
     return choice("speculate", stated)
+
+
+def obstacle(mode: Mode, *, objection: str, fits: bool) -> Obstacle | None:
+    """Return why a guess cannot be started at any confidence; None where it can."""
+    if mode != "act":
+        return "mode"
+    if objection:
+        return "tool"
+    return None if fits else "budget"

@@ -7,6 +7,7 @@ derives its decoder and the published JSON Schema from them. Nothing here sends 
 # No `from __future__ import annotations` here: it would hide Required from TypedDict.
 import os
 import re
+import threading
 import time
 from collections.abc import Mapping
 from random import Random
@@ -64,6 +65,8 @@ class Prediction(TypedDict, total=False):
 
     `was_correct`: starting it saves latency. So it is false where the guess was right, but the
     guessed call was started and gave no result that could be used; `failed` says that.
+    `not_startable`: why it could not have been started, whatever the threshold: `mode`, `tool` or
+    `budget`, or a reason of the executor's own. Absent where the threshold alone decided.
     """
 
     tool_id: Identifier
@@ -72,6 +75,7 @@ class Prediction(TypedDict, total=False):
     was_correct: bool
     speculated: bool
     failed: bool
+    not_startable: Identifier
 
 
 class Result(TypedDict, total=False):
@@ -160,21 +164,69 @@ class InvalidEvent(ValueError):
         self.reason = reason
 
 
-_random = (
-    Random()
-)  # its own, seeded by the system: whoever seeds Python's may do so alike everywhere
-os.register_at_fork(after_in_child=_random.seed)
+MAX_STEP_BACK_MS = 10_000
+"""How far a clock may go back for ids to go on from the latest one; further is a new beginning."""
+_TAIL_BITS = 74
+_LOW_BITS = 62
+_LOW = (1 << _LOW_BITS) - 1
 _LAYOUT = 0x7000_8000_0000_0000_0000
-"""A UUID's version and variant, in its last 80 bits; the rest is random."""
-_RANDOM = 0x0FFF_3FFF_FFFF_FFFF_FFFF
+"""A UUID's version and variant, in its last 80 bits; the other 74 are the tail."""
+
+
+class _Ids:
+    """UUIDv7s that only grow (RFC 9562, section 6.2, method 2: monotonic random).
+
+    The first id of a millisecond has a random tail; each further one has a tail that is larger by a
+    random step. Safe for threads, and in a signal handler: the lock can be taken again.
+    """
+
+    def __init__(self, random: Random) -> None:
+        self._bits = random.getrandbits
+        self._lock = threading.RLock()
+        self._ms, self._tail = -1, 0
+
+    def take(self, now_ms: int, max_step_back_ms: int) -> str:
+        """Return the next id. It has the time of the latest one where that is a little ahead."""
+        with self._lock:
+            if 0 <= self._ms - now_ms <= max_step_back_ms:
+                now_ms = self._ms
+                tail = self._tail + 1 + self._bits(32)
+                if tail >> _TAIL_BITS:  # the tail is used up: go on in the next millisecond
+                    now_ms, tail = now_ms + 1, self._bits(_TAIL_BITS)
+            else:
+                tail = self._bits(_TAIL_BITS)
+            self._ms, self._tail = now_ms, tail
+        number = (
+            (now_ms & 0xFFFF_FFFF_FFFF) << 80 | _LAYOUT
+            | tail >> _LOW_BITS << 64 | tail & _LOW
+        )  # fmt: skip
+        raw = number.to_bytes(16, "big")
+        return f"{raw[:4].hex()}-{raw[4:10].hex('-', 2)}-{raw[10:].hex()}"
+
+
+def _begin() -> None:
+    """Make the generators. A forked child makes its own: other random bits, and a free lock."""
+    global _of_clock, _of_time
+    random = Random()  # seeded by the system, not by a program that seeds Python's own alike
+    _of_clock, _of_time = _Ids(random), _Ids(random)
+
+
+_of_clock: _Ids
+_of_time: _Ids
+_begin()
+os.register_at_fork(after_in_child=_begin)
 
 
 def new_id(now_ms: int | None = None) -> str:
-    """Return a UUIDv7 (RFC 9562, section 5.7): 48 bits of Unix milliseconds, 74 random bits."""
-    milliseconds = time.time_ns() // 1_000_000 if now_ms is None else now_ms
-    number = (milliseconds & 0xFFFF_FFFF_FFFF) << 80 | _LAYOUT | _random.getrandbits(80) & _RANDOM
-    raw = number.to_bytes(16, "big")
-    return f"{raw[:4].hex()}-{raw[4:10].hex('-', 2)}-{raw[10:].hex()}"
+    """Return a UUIDv7 (RFC 9562): 48 bits of Unix milliseconds, then 74 bits that grow.
+
+    Ids made in one process sort in the order in which they were made, also within a millisecond
+    and where the clock goes back by up to `MAX_STEP_BACK_MS`. With `now_ms` the id has exactly this
+    time; then only ids of one time, made one after the other, are in order.
+    """
+    if now_ms is None:
+        return _of_clock.take(time.time_ns() // 1_000_000, MAX_STEP_BACK_MS)
+    return _of_time.take(now_ms, 0)
 
 
 def stamp(fields: Mapping[str, Any]) -> dict[str, Any]:
@@ -194,7 +246,7 @@ def fill_in(event: dict[str, Any], now_ms: int) -> bool:
     if event.get("tenant") is None:
         event["tenant"] = "default"
     if event.get("id") is None:
-        event["id"] = new_id(now_ms)
+        event["id"] = _of_clock.take(now_ms, MAX_STEP_BACK_MS)
         return True
     return False
 

@@ -50,15 +50,19 @@ def speculation_start(
     speculated: bool,
     mode: Mode = "speculative",
     reasoning: str | None = None,
+    not_startable: str | None = None,
     **common: Unpack[Common],
 ) -> Event:
     """A guessed next tool call. Log it also where you decline (`speculated=False`).
 
     `guess`: the tool. `confidence`: in [0, 1]. Needs `task_id`, by which the completion finds it.
+    `not_startable`: why no confidence was enough to start it (`choice.not_startable` of a
+    speculator); backtests count such guesses apart.
     Raises `InvalidEvent` naming the field.
     """
     prediction = {
-        "tool_id": guess, "mode": mode, "speculated": speculated, "reasoning": reasoning
+        "tool_id": guess, "mode": mode, "speculated": speculated, "reasoning": reasoning,
+        "not_startable": not_startable,
     }  # fmt: skip
     return _event("speculation_start", common, {"prediction": prediction}, confidence=confidence)
 

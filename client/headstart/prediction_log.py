@@ -64,6 +64,11 @@ class PredictionLog:
             "threshold": choice.needed,
             "explored": choice.explored,
         }
+        not_startable = choice.not_startable
+        if choice.action == "speculate" and not speculated:
+            not_startable = "budget"  # other guesses took what was left of it since the decision
+        if not_startable is not None and not speculated:
+            prediction["not_startable"] = not_startable
         self._emit("speculation_start", prediction, confidence=self.guess.confidence)
 
     def resolved(

@@ -5,12 +5,14 @@ from __future__ import annotations
 import os
 import time
 import uuid
+from concurrent.futures import ThreadPoolExecutor
+from random import Random
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headstart.events import InvalidEvent, field_name, new_id, stamp
+from headstart.events import InvalidEvent, _Ids, field_name, new_id, stamp
 
 milliseconds = st.integers(0, 2**48 - 1)
 
@@ -39,8 +41,8 @@ def test_an_id_without_a_time_has_the_time_of_now() -> None:
     assert before <= told <= time.time_ns() // 1_000_000
 
 
-def test_ids_of_one_millisecond_differ_in_every_random_bit() -> None:
-    ids = [uuid.UUID(new_id(1_760_000_000_000)).int for _ in range(2_000)]
+def test_ids_begin_anew_in_each_millisecond_in_every_random_bit() -> None:
+    ids = [uuid.UUID(new_id(1_760_000_000_000 + n)).int for n in range(2_000)]
     assert len(set(ids)) == len(ids)
     ones = zeros = 0
     for value in ids:
@@ -48,6 +50,48 @@ def test_ids_of_one_millisecond_differ_in_every_random_bit() -> None:
         zeros |= ~value
     fixed = ~(ones & zeros) & ((1 << 80) - 1)
     assert fixed == (0xF << 76) | (0x3 << 62)  # version and variant, nothing else
+
+
+def test_ids_of_one_millisecond_grow() -> None:
+    ids = [new_id(1_760_000_000_000) for _ in range(5_000)]
+    assert ids == sorted(set(ids))
+    assert {uuid.UUID(each).int >> 80 for each in ids} == {1_760_000_000_000}
+
+
+def test_ids_and_events_of_now_grow() -> None:
+    ids = [new_id() if n % 2 else stamp({})["id"] for n in range(5_000)]
+    assert ids == sorted(set(ids))
+
+
+def test_ids_grow_in_every_thread_and_are_all_different() -> None:
+    with ThreadPoolExecutor(8) as pool:
+        found = list(pool.map(lambda _: [new_id() for _ in range(2_000)], range(8)))
+    assert all(ids == sorted(ids) for ids in found)
+    assert len({each for ids in found for each in ids}) == 16_000
+
+
+def test_ids_grow_where_the_clock_goes_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    begun = time.time_ns() + 60_000_000_000
+    steps = iter([0, 5, 5, 2, 5, 1, 6, 6])
+    monkeypatch.setattr(time, "time_ns", lambda: begun + 1_000_000 * next(steps))
+    ids = [new_id() for _ in range(8)]
+    assert ids == sorted(set(ids))
+
+
+def test_a_clock_that_is_set_back_for_good_is_believed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(time, "time_ns", lambda: 4_000_000_000_000 * 1_000_000)
+    new_id()
+    monkeypatch.undo()
+    assert uuid.UUID(new_id()).int >> 80 <= time.time_ns() // 1_000_000
+
+
+def test_a_used_up_millisecond_goes_on_in_the_next() -> None:
+    ids = _Ids(Random(1))
+    first = ids.take(7, 0)
+    ids._tail = (1 << 74) - 1
+    second = ids.take(7, 10)
+    assert uuid.UUID(second).int >> 80 == 8
+    assert first < second < ids.take(7, 10)
 
 
 def test_a_fork_has_random_bits_of_its_own() -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -100,3 +102,18 @@ def test_the_summary_is_the_same_function(predictions: list[Judged]) -> None:
     assert summary.net_gain_s == net_gain(predictions, as_executed)
     assert summary.net_gain_fixed_s == net_gain(predictions, fixed)
     assert summary.hits + summary.misses == sum(p.speculated for p in predictions)
+
+
+def test_what_no_policy_could_have_started_is_counted_apart() -> None:
+    startable = judged(0.95, speculated=True, correct=True)
+    held_back = replace(startable, speculated=False, not_startable="mode")
+    found = summarise([startable, held_back, held_back])
+    assert (found.predictions, found.hits) == (1, 1)
+    assert found.net_gain_always_s == found.net_gain_fixed_s == pytest.approx(0.4)
+    assert found.not_startable == {"mode": 2}
+
+
+def test_what_figures_rest_on_is_counted() -> None:
+    made = judged(0.95, speculated=True, correct=True)
+    found = summarise([made, replace(made, assumed="a"), replace(made, assumed="a")])
+    assert found.assumed == {"a": 2}

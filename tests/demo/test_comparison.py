@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from math import isinf
 from random import Random
 
@@ -11,6 +12,7 @@ from hypothesis import strategies as st
 
 from demo.accounting import Judged, net_gain
 from demo.comparison import LEARNED, POINTS, POLICIES, best_constant, compare
+from demo.report import sentence
 
 JUDGED = st.lists(
     st.builds(
@@ -81,3 +83,12 @@ def test_what_is_worth_it_wins_surely_over_starting_every_guess() -> None:
     assert len(found["at"]) <= POINTS
     assert found["at"][-1] == pytest.approx(39.99)
     assert found["best_constant"] == pytest.approx(0.6, abs=0.1)
+
+
+def test_what_no_policy_could_have_started_is_in_no_figure() -> None:
+    made = judged(200)
+    held_back = [replace(each, speculated=False, not_startable="mode") for each in made]
+    found, alone = compare([*made, *held_back]), compare(made)
+    assert found["not_startable"] == {"guesses": 200, "reasons": {"mode": 200}}
+    assert found | {"not_startable": None} == alone | {"not_startable": None}
+    assert "200 guesses that no policy could have started" in sentence(found)

@@ -33,6 +33,8 @@ def test_what_was_learned_goes_and_comes_back_and_the_log_says_the_same(
     stored.until(lambda: stored.counted("refund").get("workflow_type=refund") == 30)
     assert system.drain(PATIENCE_S)
     before = stored.served("refund")
+    listing = ("contexts", "--tenant", tenant, "--redis", at.redis, "--json")
+    listed = json.loads(headstart(*listing).stdout)
     file = str(tmp_path / "learned.jsonl")
     exported = headstart("thresholds", "export", file, "--tenant", tenant, *kafka, "--json")
     assert exported.returncode == 0, exported.stderr
@@ -51,6 +53,7 @@ def test_what_was_learned_goes_and_comes_back_and_the_log_says_the_same(
     for path, value in stored.served("refund").items():
         assert value["speculate"] == before[path]["speculate"]
         assert value["outcomes"] == 30
+    assert json.loads(headstart(*listing).stdout) == listed, "nothing of a context is lost"
 
     # Withdrawn with the reset, and not said again within a minute of that.
     stored.until(lambda: stored.served("").get("default", {}).get("outcomes") == 30)

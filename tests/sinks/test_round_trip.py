@@ -13,7 +13,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from headstart.events import new_id
+from headstart.events import new_id, stamp
 from sinks.connections import connect_postgres
 from sinks.copytext import encode_columns, encode_json
 from sinks.episodes import EpisodeSink, encode_event, encode_events
@@ -95,6 +95,23 @@ def test_very_long_strings_come_back(migrated: str) -> None:
         "note": "\\" * 100_000,
     }
     assert asyncio.run(round_trip(migrated, [event])) == [event]
+
+
+@pytest.mark.integration
+def test_events_of_one_millisecond_come_back_in_the_order_of_their_emission(migrated: str) -> None:
+    fields = {"event_type": "task_complete", "workflow_type": "refund", "workflow_id": "w1",
+              "timestamp": 1_760_000_000_000, "tenant": uuid4().hex}  # fmt: skip
+    emitted = [stamp({**fields, "task_id": str(number)}) for number in range(80)]
+
+    async def run() -> list[str]:
+        async with await EpisodeSink.open(migrated) as sink:
+            lines = [encode_event(orjson.dumps(event)) for event in reversed(emitted)]
+            await sink.store(lines, {}, topic="t", epoch=1, on_refused=refuse_none)
+        async with await connect_postgres(migrated) as connection:
+            found = await events_of_workflow(connection, str(fields["tenant"]), "w1")
+        return [event["task_id"] for event in found]
+
+    assert asyncio.run(run()) == [str(number) for number in reversed(range(80))]
 
 
 @given(st.lists(events(), max_size=4))

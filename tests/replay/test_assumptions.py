@@ -1,0 +1,99 @@
+"""What was not recorded is assumed only where somebody says so, and every report says it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import orjson
+import pytest
+
+from replay.assumptions import Assumed, Basis
+from replay.files import EventFile, OutcomeFile
+from replay.histories import History, Reading
+from replay.page import page
+from replay.running import Backtest, named, run_backtest
+from replay.tuning import tune
+from replay.verdict import report
+from tests.replay.test_not_startable import events_of, guess
+
+POLICIES = named(["fixed", "always"])
+
+
+def found(of: History) -> dict[str, Any]:
+    units = run_backtest(Backtest(of, POLICIES), lambda _: None, processes=1)
+    return report(of.name, POLICIES, units)
+
+
+def events(folder: Path, assumed: Assumed, **result: float) -> EventFile:
+    """Return guesses whose completions say this of gain and cost."""
+    draw, file = Random(4), folder / "events.jsonl"
+    with file.open("wb") as lines:
+        for number in range(200):
+            for event in events_of(guess(number, draw) | {"why": None}):
+                if event["event_type"] == "task_complete":
+                    event["data"]["result"] = result
+                lines.write(orjson.dumps(event) + b"\n")
+    return EventFile(file, Reading(assumed=assumed))
+
+
+def test_without_gain_and_cost_nothing_is_said_to_be_earned(tmp_path: Path) -> None:
+    said = found(events(tmp_path, Assumed()))
+    assert said["unpriced"] == said["outcomes"] == 200
+    assert said["conclusion"].startswith("No gain and cost is recorded")
+    assert "--gain and --cost" in said["conclusion"]
+    assert "0 ms more" not in said["conclusion"]
+    assert "No gain and cost is recorded" in page(said)
+
+
+def test_what_is_given_stands_in_and_is_counted(tmp_path: Path) -> None:
+    said = found(events(tmp_path, Assumed(400.0, 600.0)))
+    recorded = found(events(tmp_path, Assumed(), gain_ms=400.0, cost_ms=600.0))
+    assert said["policies"]["always"]["utility"] == recorded["policies"]["always"]["utility"]
+    assert said["unpriced"] == recorded["unpriced"] == 0
+    assert recorded["assumptions"] == []
+    assert said["assumptions"] == [
+        {"assumed": "a hit saves 400 ms (--gain)", "guesses": 200},
+        {"assumed": "a miss wastes 600 ms (--cost)", "guesses": 200},
+    ]
+    assert "Assumed for 200 guesses: a hit saves 400 ms (--gain)." in said["conclusion"]
+
+
+def test_what_is_recorded_is_kept(tmp_path: Path) -> None:
+    said = found(events(tmp_path, Assumed(1.0, 1.0), gain_ms=400.0, cost_ms=0.0))
+    assert said["assumptions"] == []
+    assert said["policies"]["always"]["saved"] == 400.0 * said["right"]
+    assert said["policies"]["always"]["wasted"] == 0.0, "a recorded 0 is no gap"
+
+
+def test_hits_need_a_gain_and_misses_a_cost(tmp_path: Path) -> None:
+    said = found(events(tmp_path, Assumed(), gain_ms=400.0))
+    assert said["unpriced"] == said["outcomes"] - said["right"] > 0
+    assert f"{said['unpriced']} guesses, which count as 0 ms" in said["conclusion"]
+
+
+def test_a_file_of_outcomes_says_it_too(tmp_path: Path) -> None:
+    file = tmp_path / "o.jsonl"
+    line = {"context": {}, "confidence": 0.9, "correct": True}
+    file.write_bytes(b"".join(orjson.dumps(each) + b"\n" for each in (line, {**line, "gain": 0})))
+    assert found(OutcomeFile(file, Reading()))["unpriced"] == 1
+    said = found(OutcomeFile(file, Reading(assumed=Assumed(7.0))))
+    assert said["policies"]["always"]["saved"] == 7.0
+
+
+def test_tune_does_not_choose_between_nothings(tmp_path: Path) -> None:
+    tuned = tune(events(tmp_path, Assumed()), ["td"], "fixed", lambda _: None, processes=1)
+    assert not tuned.better
+    assert tuned.conclusion.startswith("No gain and cost is recorded")
+
+
+@pytest.mark.parametrize("correct", [True, False])
+def test_a_basis_counts_each_guess_once(correct: bool) -> None:
+    from learners.outcome import Outcome
+
+    basis = Basis()
+    Assumed().priced(Outcome(0.5, correct), basis, gain_known=correct, cost_known=not correct)
+    assert basis == Basis()
+    Assumed().priced(Outcome(0.5, correct), basis, gain_known=not correct, cost_known=correct)
+    assert basis == Basis(unpriced=1)

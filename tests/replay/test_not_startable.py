@@ -1,0 +1,182 @@
+"""Guesses that no policy could have started: learned from, counted apart, never credited."""
+
+from __future__ import annotations
+
+import csv
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import orjson
+import pytest
+
+from headstart.events import new_id
+from replay.assumptions import Assumed
+from replay.files import EventFile, OutcomeFile
+from replay.histories import History, Reading
+from replay.page import page
+from replay.running import Backtest, named, run_backtest
+from replay.tables import write_csv
+from replay.tuning import tune
+from replay.verdict import report
+
+BEGIN = 1_750_000_000_000
+POLICIES = named(["fixed", "always", "hops", "td"])
+CONSTANT = ("fixed", "always")
+
+
+def guess(number: int, draw: Random) -> dict[str, Any]:
+    """Return what a guess is, without how it is logged."""
+    confidence = draw.random()
+    return {
+        "number": number,
+        "confidence": confidence,
+        "correct": draw.random() < confidence,
+        "why": draw.choice(["tool", "mode", "budget"]) if number % 3 == 0 else None,
+        "whole": draw.random() < 0.5,
+    }
+
+
+def events_of(each: dict[str, Any]) -> list[dict[str, Any]]:
+    """Return the events of a guess: one that says all, or a start and its completion."""
+    number = each["number"]
+    base = {
+        "tenant": "acme", "workflow_type": "refund", "workflow_id": f"w{number // 3}",
+        "task_id": str(number), "timestamp": BEGIN + 60_000 * number,
+    }  # fmt: skip
+    prediction = {"tool_id": "search", "speculated": False, "not_startable": each["why"]}
+    result = {"gain_ms": 400.0, "cost_ms": 600.0}
+    done = {**base, "id": new_id(), "event_type": "task_complete"}
+    judged = {"was_correct": each["correct"], "speculated": False}
+    if each["whole"]:
+        data = {"prediction": {**prediction, **judged}, "result": result}
+        return [{**done, "confidence": each["confidence"], "data": data}]
+    start = {**base, "id": new_id(), "event_type": "speculation_start",
+             "confidence": each["confidence"], "data": {"prediction": prediction}}  # fmt: skip
+    return [start, {**done, "data": {"prediction": judged, "result": result}}]
+
+
+def history(
+    folder: Path, guesses: list[dict[str, Any]], assumed: Assumed | None = None
+) -> EventFile:
+    file = folder / f"{len(guesses)}.jsonl"
+    lines = [orjson.dumps(event) + b"\n" for each in guesses for event in events_of(each)]
+    file.write_bytes(b"".join(lines))
+    return EventFile(file, Reading(assumed=assumed or Assumed()))
+
+
+def found(of: History) -> dict[str, Any]:
+    units = run_backtest(Backtest(of, POLICIES), lambda _: None, processes=1)
+    return report(of.name, POLICIES, units)
+
+
+@pytest.fixture
+def guesses() -> list[dict[str, Any]]:
+    draw = Random(5)
+    return [guess(number, draw) for number in range(3_000)]
+
+
+def test_what_cannot_be_started_changes_no_figure_of_a_constant(
+    guesses: list[dict[str, Any]], tmp_path: Path
+) -> None:
+    with_them = found(history(tmp_path, guesses))
+    left = [each for each in guesses if not each["why"]]
+    without = found(history(tmp_path, left))
+    apart = with_them["not_startable"]
+    assert apart["guesses"] == len(guesses) - len(left) == sum(apart["reasons"].values())
+    assert set(apart["reasons"]) == {"tool", "mode", "budget"}
+    assert without["not_startable"]["guesses"] == 0
+    for name in ("outcomes", "right", "best_fixed", "always", "at_stake", "bins"):
+        assert with_them[name] == without[name], name
+    for name in CONSTANT:
+        one, other = (each["policies"][name] for each in (with_them, without))
+        for figure in ("utility", "hits", "misses", "saved", "wasted", "success_rate", "recall"):
+            assert one[figure] == other[figure], (name, figure)
+    (row,) = with_them["contexts"]
+    assert (row["outcomes"], row["not_startable"]) == (len(left), apart["guesses"])
+    assert sum(with_them["courses"]["counts"]) == len(left)
+
+
+def test_policies_learn_from_them_all_the_same(
+    guesses: list[dict[str, Any]], tmp_path: Path
+) -> None:
+    with_them = found(history(tmp_path, guesses))
+    freed = found(history(tmp_path, [{**each, "why": None} for each in guesses]))
+    thresholds = [each["contexts"][0]["policies"]["td"]["threshold"] for each in (with_them, freed)]
+    assert thresholds[0] == thresholds[1]
+
+
+def test_it_is_said_in_sentence_page_and_csv(guesses: list[dict[str, Any]], tmp_path: Path) -> None:
+    said = found(history(tmp_path, guesses))
+    words = "Not in these figures: 1,000 guesses that no policy could have started"
+    assert words in said["conclusion"]
+    assert "the tool is not safe to start on a guess: " in said["conclusion"]
+    assert words in page(said)
+    write_csv(tmp_path / "f.csv", said)
+    with (tmp_path / "f.csv").open() as lines:
+        assert {row["not_startable"] for row in csv.DictReader(lines)} == {"1000"}
+
+
+def test_where_nothing_could_be_started_there_is_nothing_to_earn(
+    guesses: list[dict[str, Any]], tmp_path: Path
+) -> None:
+    said = found(history(tmp_path, [{**each, "why": "mode"} for each in guesses]))
+    assert said["outcomes"] == 0
+    assert all(each["utility"] == 0.0 for each in said["policies"].values())
+    assert all(each["hits"] == each["misses"] == 0 for each in said["policies"].values())
+    assert said["conclusion"].startswith("No guess could have been started")
+    assert "--include mode" in said["conclusion"]
+    assert "No guess could have been started" in page(said)
+
+
+def test_what_only_the_mode_held_back_can_be_included(
+    guesses: list[dict[str, Any]], tmp_path: Path
+) -> None:
+    observed = [{**each, "why": each["why"] and "mode"} for each in guesses]
+    assumed = Assumed(startable=frozenset({"mode"}))
+    said = found(history(tmp_path, observed, assumed))
+    freed = found(history(tmp_path, [{**each, "why": None} for each in guesses]))
+    assert said["policies"]["always"]["utility"] == freed["policies"]["always"]["utility"]
+    assert said["assumptions"] == [
+        {"assumed": "it could have been started, although the mode did not allow it",
+         "guesses": 1_000}
+    ]  # fmt: skip
+
+
+def test_a_completion_that_says_all_has_the_reason_of_its_start(tmp_path: Path) -> None:
+    each = guess(0, Random(1)) | {"why": "tool", "whole": False}
+    start, done = events_of(each)
+    done |= {"confidence": each["confidence"]}
+    file = tmp_path / "one.jsonl"
+    file.write_bytes(b"".join(orjson.dumps(event) + b"\n" for event in (start, done)))
+    assert found(EventFile(file, Reading()))["not_startable"]["reasons"] == {"tool": 1}
+
+
+def test_a_guess_that_was_started_could_be(tmp_path: Path) -> None:
+    (event,) = events_of(guess(0, Random(1)) | {"why": "budget", "whole": True})
+    event["data"]["prediction"]["speculated"] = True
+    file = tmp_path / "one.jsonl"
+    file.write_bytes(orjson.dumps(event))
+    said = found(EventFile(file, Reading()))
+    assert (said["outcomes"], said["not_startable"]["guesses"]) == (1, 0)
+
+
+def test_a_split_goes_by_what_could_be_started(tmp_path: Path) -> None:
+    draw = Random(2)
+    guesses = [guess(number, draw) | {"why": "mode" if n < 600 else None}
+               for n, number in enumerate(range(1_000))]  # fmt: skip
+    tuned = tune(history(tmp_path, guesses), ["td"], "fixed", lambda _: None, processes=1)
+    assert tuned.searched["outcomes"] == pytest.approx(240, abs=20)
+    assert tuned.searched["outcomes"] + tuned.confirmed["outcomes"] == 400
+    assert tuned.left_out["not_startable"] == {"guesses": 600, "reasons": {"mode": 600}}
+    assert "600 guesses that no policy could have started" in tuned.conclusion
+
+
+def test_outcomes_in_a_file_say_it_too(tmp_path: Path) -> None:
+    line = {"context": {"workflow_type": "a"}, "confidence": 0.9, "correct": True, "gain": 4.0}
+    file = tmp_path / "o.jsonl"
+    lines = [line, {**line, "not_startable": "tool"}, {**line, "not_startable": None}]
+    file.write_bytes(b"".join(orjson.dumps(each) + b"\n" for each in lines))
+    said = found(OutcomeFile(file, Reading()))
+    assert said["policies"]["always"]["saved"] == 8.0
+    assert said["not_startable"] == {"guesses": 1, "reasons": {"tool": 1}}

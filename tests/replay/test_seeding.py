@@ -1,0 +1,132 @@
+"""What is exported and imported again stands as before, in all that is kept of a context."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import orjson
+import pytest
+
+from learners.registry import policy
+from processing.answers import stored_threshold
+from processing.rows import CONTEXT, is_deleted
+from replay.learned import learned_lines, read_learned
+from replay.seeding import seeds_of
+from replay.table import TablePartition
+from tests.processing.building import EPOCH, NOW, Table, context, judged, reasons
+from tests.processing.control_records import EVERY, record, run
+from topics.controls import Reset, Seed, Seeded
+from topics.epoch import Epoch
+from topics.schema import Threshold
+
+RESULT = {"gain_ms": 400.0, "cost_ms": 600.0, "execution_time_ms": 30.0}
+
+
+def learned(begin: int = NOW - 1_000) -> Table:
+    """Return a table of contexts that were counted in every way."""
+    events = []
+    for n in range(60):
+        prediction = {"was_correct": n % 3 > 0, "speculated": n % 2 == 0,
+                      "mode": ("speculative", "suggestion", "explicit")[n % 3]}  # fmt: skip
+        data = {"context": {"domain": "retail"}, "prediction": prediction, "result": RESULT}
+        events.append(
+            judged(timestamp=begin + n, confidence=0.5 + n / 200, data=data, user_id="alice")
+        )
+    table, _ = run(*events)
+    return table
+
+
+def exported(table: Table, folder: Path) -> Path:
+    lines = learned_lines(
+        {0: TablePartition(dict(table))}, Epoch(EPOCH, 1), policy("td"), ["domain", "user_id"],
+        lambda _tenant, _path: True,
+    )  # fmt: skip
+    file = folder / "learned.jsonl"
+    file.write_bytes(b"".join(lines))
+    return file
+
+
+def imported(file: Path, table: Table | None = None, at: int = NOW + 5) -> tuple[Table, Any]:
+    _, lines = read_learned(file)
+    seeds = [record(seed) for _, seed in seeds_of(lines, 1, "i1", at)]
+    return run(*seeds, table=table)
+
+
+def answers(table: Table) -> dict[str, Threshold]:
+    """Return what is published of each context, but for its version."""
+    return {
+        threshold.path: msgspec.structs.replace(threshold, epoch=0, offset=0)
+        for key, row in table.items()
+        if key.startswith(CONTEXT) and not is_deleted(row)
+        for threshold in [stored_threshold(key, row)]
+    }
+
+
+def test_a_round_trip_over_the_same_table_changes_nothing(tmp_path: Path) -> None:
+    table = learned()
+    before = answers(table)
+    after, commit = imported(exported(table, tmp_path), table)
+    assert reasons(commit) == []
+    assert answers(after) == before
+    counts = before[EVERY].counts
+    assert counts is not None
+    assert min(counts.saved, counts.wasted, counts.suggestion, counts.explicit_right) > 0
+    assert counts.confidence > 0
+    assert counts.execution > 0
+
+
+def test_a_round_trip_into_an_empty_table(tmp_path: Path) -> None:
+    table = learned()
+    after, commit = imported(exported(table, tmp_path))
+    assert reasons(commit) == []
+    assert answers(after) == answers(table)
+
+
+def test_a_round_trip_after_a_reset(tmp_path: Path) -> None:
+    table = learned()
+    before, file = answers(table), exported(table, tmp_path)
+    gone, _ = run(record(Reset("r1", NOW + 2, "*")), table=table)
+    assert answers(gone) == {}
+    assert answers(imported(file, gone)[0]) == before
+
+
+def test_an_export_of_old_is_imported_as_before(tmp_path: Path) -> None:
+    file = exported(learned(), tmp_path)
+    header, *lines = map(orjson.loads, file.read_bytes().splitlines())
+    old = [{k: v for k, v in line.items() if k not in {"gain", "cost", "counts"}} for line in lines]
+    file.write_bytes(b"\n".join(map(orjson.dumps, [header, *old])))
+    _, read = read_learned(file)
+    (_, seed), *_ = seeds_of(read, 1, "i1", NOW + 5)
+    value, _headers = record(seed)
+    assert not any(
+        {"at", "counts", "gain"} & each.keys() for each in orjson.loads(value)["contexts"]
+    )
+    after, _ = imported(file)
+    row = context(after)
+    assert (row.outcomes, row.at, row.gain, sum(row.counts)) == (60, NOW + 5, 0.0, 0)
+
+
+def test_what_was_idle_too_long_begins_with_the_import(tmp_path: Path) -> None:
+    month = 30 * 86_400_000
+    after, _ = imported(exported(learned(NOW - month - 1_000), tmp_path))
+    assert {each.at for each in answers(after).values()} == {NOW + 5}
+    after, _ = imported(exported(learned(NOW - month + 1_000), tmp_path))
+    assert {each.at for each in answers(after).values()} == {NOW - month + 1_059}
+
+
+@pytest.mark.parametrize(
+    ("counts", "said"),
+    [
+        ((1, 2), "there are 13 of a context, not 2"),
+        ((4, 0, 0, 0, 30, 20, *[0] * 7), "do not add up"),
+        ((10, 11, 0, 0, 30, 20, *[0] * 7), "more were right than there were"),
+    ],
+)
+def test_counts_that_cannot_be_are_a_dead_letter(counts: tuple[int, ...], said: str) -> None:
+    td = policy("td")
+    seeded = Seeded("td", td.version, td.initial(), 40, EVERY, 30, 20, NOW, counts=counts)
+    _, commit = run(record(Seed("s1", NOW, "acme", 0, (seeded,))))
+    (reason,) = reasons(commit)
+    assert said in reason
