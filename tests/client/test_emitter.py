@@ -5,10 +5,12 @@ from __future__ import annotations
 import asyncio
 import socket
 import threading
+import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -321,6 +323,11 @@ def test_an_emitter_that_emits_nothing_starts_no_thread(
         ({"tenant": "a\x1fb"}, "tenant"),
         ({"tenant": "\ud800"}, "tenant"),
         ({"timestamp": 95_617_584_000_000}, "timestamp"),
+        ({"timestamp": int(time.time())}, "timestamp"),
+        ({"timestamp": time.time()}, "timestamp"),
+        ({"timestamp": time.time_ns()}, "timestamp"),
+        ({"timestamp": time.time_ns() // 1_000}, "timestamp"),
+        ({"timestamp": datetime.now(UTC)}, "timestamp"),
         ({"data": {"prediction": {"mode": "x"}}}, "data.prediction.mode"),
         ({"id": "mine"}, "id"),
     ],
