@@ -8,6 +8,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any, ClassVar, Final
 from urllib.parse import urlsplit
 
@@ -17,6 +18,7 @@ from redis.backoff import NoBackoff
 from redis.retry import Retry
 
 from headstart.answers import Threshold
+from headstart.asking import Reply
 from headstart.contexts import DEFAULT_LEVELS
 from headstart.entries import Question
 from headstart.following import Follower
@@ -55,6 +57,9 @@ class Reader:
         self._ask_again_at: float | None = None  # None: Redis answers
         self._environment = mode_from_environment()
         self._levels, self._limit, self._staleness_s = tuple(levels), mirror_limit, staleness_s
+        self._asking: dict[str, Any] = {
+            "clock": clock, "staleness_s": staleness_s, "timeout_s": timeout_s
+        }  # fmt: skip
         self._counts = Counts()
         self._begin()
         watch(self, self._counts)
@@ -78,8 +83,10 @@ class Reader:
         """Start the follower where there is none, and have it look at what is to be followed."""
         raise NotImplementedError
 
-    def _connected(self, **options: Any) -> Any:
-        return self._connect(
+    def _connecting(self, **options: Any) -> Callable[[], Any]:
+        """Return what makes a client of redis-py, without a reference to this reader."""
+        return partial(
+            self._connect,
             self._url,
             socket_timeout=self._timeout_s,
             socket_connect_timeout=self._timeout_s,
@@ -108,6 +115,20 @@ class Reader:
             return self._mirror.last_known(question)  # counted with the context's own question
         return question
 
+    def _told(self, asked: Question, reply: Reply) -> Threshold:
+        """Return the answer in a reply, which may be to the same question of another caller."""
+        if reply.values is None:
+            return self._unanswered(asked, reply.error)
+        assert isinstance(reply.question, Question)
+        question = reply.question._replace(tool=asked.tool)
+        return self._answered(question, reply.values, reply.asked_at)
+
+    def _mode_told(self, asked: ModeQuestion, reply: Reply) -> Mode:
+        if reply.values is None:
+            return self._mode_unanswered(asked, reply.error)
+        assert isinstance(reply.question, ModeQuestion)
+        return self._mode_answered(reply.question, reply.values, reply.asked_at)
+
     def _answered(
         self, question: Question, values: Sequence[bytes | None], asked_at: float
     ) -> Threshold:
@@ -120,7 +141,7 @@ class Reader:
         return answer
 
     def _unanswered(self, question: Question, error: Exception | None) -> Threshold:
-        """Return the last known; `error` is None while not asking at all."""
+        """Return the last known; `error` is None where the question was not sent."""
         if error is not None:
             self._failed(error)
         self._counts.stale += 1
