@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Hashable, Iterable
+from collections.abc import Callable, Coroutine, Hashable, Iterable
 from itertools import islice
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import redis
 
 from headstart.asking import Asked, Flight, Reply, key_of, read_reply, turn_s
-from headstart.following import FIELDS_MAX, cancelled
+from headstart.following import FIELDS_MAX
 from headstart.modes import ModeQuestion
 
 ATTEMPTS: Final = 3
 """Most round trips for a question while the event loop itself stands still."""
+CANCEL_S: Final = 0.01
+"""Seconds after which a cancellation that did not end a round trip is repeated."""
+
+T = TypeVar("T")
 
 
 class _Flight(Flight):
@@ -78,9 +82,9 @@ class TaskAsker:
         self._task = self.loop.create_task(self._run())
 
     async def _run(self) -> None:
-        """Send until nothing waits. A cancellation that a library swallows ends it all the same."""
+        """Send until nothing waits."""
         try:
-            while self._waiting and not cancelled():
+            while self._waiting:
                 await self._send(self._next())
         finally:
             self._task = None
@@ -113,10 +117,11 @@ class TaskAsker:
         except Exception as error:
             replies = [Reply(question, None, asked_at, error) for question in questions]
             self._give_up()
+        except asyncio.CancelledError:
+            _tell_unsent(batch.values())
+            raise
         finally:
             self._sent = {}
-            if cancelled():
-                _tell_unsent(batch.values())
         for flight, reply in zip(batch.values(), replies, strict=True):
             flight.tell(reply)
 
@@ -126,7 +131,7 @@ class TaskAsker:
             attempt = 1
             while True:
                 try:
-                    return await self._execute(questions, asked_at)
+                    return await _ending(self._execute(questions, asked_at))
                 except redis.TimeoutError:
                     if attempt == ATTEMPTS or not stall.noticed():
                         raise
@@ -152,6 +157,22 @@ class TaskAsker:
             self._task.cancel()
             await asyncio.wait([self._task], timeout=self._wait_s)
         await self._redis.aclose()
+
+
+async def _ending(work: Coroutine[Any, Any, T]) -> T:
+    """Return the result of some work, which ends with the task that waits for it.
+
+    redis-py uses `asyncio.wait_for`, which in Python 3.11 may swallow a cancellation: the work
+    would go on until its timeout, and `asyncio.run` wait for it.
+    """
+    task = asyncio.ensure_future(work)
+    try:
+        await asyncio.wait([task])
+    finally:
+        while not task.done():
+            task.cancel()
+            await asyncio.wait([task], timeout=CANCEL_S)
+    return task.result()
 
 
 def _tell_unsent(flights: Iterable[_Flight]) -> None:

@@ -39,15 +39,6 @@ _Asked = TypeVar("_Asked", Question, ModeQuestion)
 _LOG = logging.getLogger(__name__)
 
 
-def cancelled() -> bool:
-    """Return whether the running task was ever cancelled, whether or not it was told of it.
-
-    `asyncio.wait_for` of Python 3.11 swallows a cancellation that comes as its wait is over.
-    """
-    task = asyncio.current_task()
-    return task is not None and task.cancelling() > 0
-
-
 class Follower:
     """Keeps a reader's mirrors as fresh as the line to Redis is."""
 
@@ -69,7 +60,7 @@ class Follower:
 
     async def run(self) -> None:
         """Follow until cancelled, also where a library has swallowed the cancellation."""
-        while not cancelled():
+        while not _cancelled():
             try:
                 await self._follow()
             except (redis.RedisError, OSError) as error:
@@ -144,7 +135,7 @@ class Follower:
         """Ping, and subscribe as the mirror wants. Pings that nobody answers are an error."""
         loop = asyncio.get_running_loop()
         ping_at = loop.time()
-        while not cancelled():
+        while not _cancelled():
             begin, end = self._mirror.to_follow()
             for command, keys in (("SUBSCRIBE", begin), ("UNSUBSCRIBE", end)):
                 for some in _parts(keys):
@@ -161,7 +152,7 @@ class Follower:
 
     async def _ask(self, client: Any) -> None:
         """Ask again for what has just been subscribed to, and for modes that have changed."""
-        while not cancelled():
+        while not _cancelled():
             keys = {await self._subscribed.get()}
             while not self._subscribed.empty():
                 keys.add(self._subscribed.get_nowait())
@@ -227,6 +218,15 @@ class FollowerThread(threading.Thread):
             with contextlib.suppress(RuntimeError):
                 self._loop.call_soon_threadsafe(self._task.cancel)
         self.join(2.0)
+
+
+def _cancelled() -> bool:
+    """Return whether the running task was ever cancelled, whether or not it was told of it.
+
+    `asyncio.wait_for` of Python 3.11 swallows a cancellation that comes as its wait is over.
+    """
+    task = asyncio.current_task()
+    return task is not None and task.cancelling() > 0
 
 
 async def _first_to_end(*ways: Any) -> None:
