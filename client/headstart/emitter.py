@@ -6,9 +6,11 @@ A shipper frames and sends what is in the spool, in a process of its own or in a
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
 import re
+import sys
 import threading
 import time
 from collections import deque
@@ -23,6 +25,7 @@ import orjson
 
 from headstart import metrics
 from headstart.acceptance import accepts
+from headstart.arguments import brokers, choice, number, refuse_unknown
 from headstart.compression import Compression, require_codec
 from headstart.contexts import event_key
 from headstart.directory import CLIENT_ID, Target, default_directory
@@ -31,7 +34,7 @@ from headstart.events import InvalidEvent, fill_in
 from headstart.keeping import Mode
 from headstart.outbox import Outbox
 from headstart.scrubbing import Scrubber, Scrubbing, Where, scrubber
-from headstart.spool import BufferFull, OnFull, SpoolSettings
+from headstart.spool import ON_FULL, BufferFull, OnFull, SpoolSettings
 from headstart.tracing import traceparent
 from headstart.validation import validate
 
@@ -41,6 +44,11 @@ __all__ = ["DEFAULT_BUFFER", "TOPIC", "BufferFull", "Emitter", "NotDelivered"]
 
 TOPIC: Final = "headstart.events"
 DEFAULT_BUFFER: Final = 100_000
+_PAUSE_S: Final = 0.0005
+_LONGEST_PAUSE_S: Final = 0.01
+"""Seconds between two looks of `aflush`, the first and the longest."""
+_BLOCKED_S: Final = 1.0
+"""From how many seconds on it is said that an event loop was blocked."""
 _CLIENT_ID: Final = re.compile(r"[A-Za-z0-9._-]{1,249}")
 
 
@@ -53,7 +61,7 @@ class Emitter:
 
     Every event whose `emit()` returned reaches the broker, whatever process is killed: it is on
     disk. Safe from any number of threads, after a fork (the child opens a spool of its own), and
-    from asyncio (`await asyncio.to_thread(emitter.flush)` where waiting is meant). Example:
+    from asyncio, where `async with` and `await emitter.aflush()` wait without blocking. Example:
 
         with Emitter("127.0.0.1:9092") as emitter:
             emitter.emit(event_type="task_complete", workflow_type="refund", workflow_id="w1")
@@ -73,6 +81,7 @@ class Emitter:
         scrub: Where | Scrubbing | None = None,
         compression: Compression | None = None,
         client_id: str | None = None,
+        **unknown: Any,
     ) -> None:
         """`kafka`: host:port[,host:port]. `linger_s`: how long a frame may fill, in seconds.
 
@@ -84,9 +93,15 @@ class Emitter:
         HEADSTART_COMPRESSION, else none; it needs cramjam here and where it is shipped.
         `client_id`: who the broker's quotas take us for, default HEADSTART_CLIENT_ID, else
         `headstart`; each has a producer of its own in the shipper.
-        Raises `SpoolUnavailable` where no spool directory can be told, `ValueError`.
+        Raises `SpoolUnavailable` where no spool directory can be told, `ValueError` and `TypeError`
+        naming the argument that cannot be used.
         """
-        self.kafka, self.topic, self.linger_s = _addresses(kafka), topic, linger_s
+        refuse_unknown("Emitter", unknown, _OPTIONS)
+        self.kafka, self.topic = brokers(kafka), _topic(topic)
+        self.linger_s = number("linger_s", linger_s, 0.0)
+        number("buffer", buffer, 1)
+        if on_full is not None:
+            choice("on_full", on_full, ON_FULL)
         self._outbox: Outbox
         scrubbing = _scrubbing(scrub)
         self._scrub = scrubber(scrubbing, "emit")
@@ -130,6 +145,8 @@ class Emitter:
             record["traceparent"] = parent
         body = _encode(record, now_ms, own_id=own_id)
         key = event_key(record["tenant"], record["workflow_type"])
+        if self._closing:  # who closes it may hold the lock for seconds
+            raise RuntimeError("this emitter is closed")
         with self._lock:
             if self._closing:
                 raise RuntimeError("this emitter is closed")
@@ -168,33 +185,69 @@ class Emitter:
     def flush(self, timeout_s: float = 30.0) -> None:
         """Wait until every event emitted so far is acknowledged by the broker.
 
-        Raises `NotDelivered` after `timeout_s` seconds, and where events were given up since the
-        last call (too old, refused by the broker, damaged on disk, or dropped at the limit).
+        It blocks the thread: in async code `await emitter.aflush()`. Raises `NotDelivered` after
+        `timeout_s` seconds, and where events were given up since the last call (too old, refused
+        by the broker, damaged on disk, or dropped at the limit).
         """
-        outbox = self._outbox
+        begun = time.monotonic()
+        target = self._outbox.emitted
+        try:
+            while (left := self._left(target, begun + timeout_s)) > 0.0:
+                self._look(target, left)
+        finally:
+            _warn_if_blocking(time.monotonic() - begun)
+        self._refuse_losses()
+
+    async def aflush(self, timeout_s: float = 30.0) -> None:
+        """`flush()` for async code: the event loop goes on meanwhile."""
+        import asyncio  # which is there where this is awaited, and nowhere else is needed
+
         deadline = time.monotonic() + timeout_s
-        target = outbox.emitted
-        while (progress := outbox.progress()).settled < target:
-            remaining = deadline - time.monotonic()
-            try:
-                if remaining > 0:
-                    outbox.wait(remaining)
-                    continue
-                failure = None
-            except Exception as error:
-                failure = error
-            raise NotDelivered(
-                f"{target - progress.settled} events are not acknowledged by the broker at "
-                f"{self.kafka}; they wait {outbox.where}"
-            ) from failure
-        if progress.lost > self._lost:
-            lost, self._lost = progress.lost - self._lost, progress.lost
-            raise NotDelivered(f"{lost} events were given up; see the log, and {outbox.where}")
+        target, pause_s = self._outbox.emitted, _PAUSE_S
+        while (left := self._left(target, deadline)) > 0.0:
+            self._look(target, 0.0)
+            await asyncio.sleep(min(left, pause_s))
+            pause_s = min(pause_s * 1.5, _LONGEST_PAUSE_S)
+        self._refuse_losses()
+
+    def _left(self, target: int, deadline: float) -> float:
+        """Return the seconds that are left to wait; 0 where the broker has `target` events.
+
+        Raises `NotDelivered` where no time is left.
+        """
+        missing = target - self._outbox.progress().settled
+        if missing <= 0:
+            return 0.0
+        left = deadline - time.monotonic()
+        if left > 0.0:
+            return left
+        raise self._not_delivered(missing)
+
+    def _look(self, target: int, wait_s: float) -> None:
+        """Wait for progress; what ended the sending is raised as `NotDelivered`."""
+        try:
+            self._outbox.wait(wait_s)
+        except Exception as failure:
+            missing = target - self._outbox.progress().settled
+            raise self._not_delivered(missing) from failure
+
+    def _not_delivered(self, missing: int) -> NotDelivered:
+        return NotDelivered(
+            f"{missing} events are not acknowledged by the broker at {self.kafka}; they wait "
+            f"{self._outbox.where}"
+        )
+
+    def _refuse_losses(self) -> None:
+        lost = self._outbox.progress().lost
+        if lost > self._lost:
+            new, self._lost = lost - self._lost, lost
+            raise NotDelivered(f"{new} events were given up; see the log, and {self._outbox.where}")
 
     def close(self, timeout_s: float = 30.0) -> None:
         """Wait for what is not acknowledged, and let go. Closing twice is harmless.
 
-        Raises `NotDelivered`; events in a spool are then sent by the next who ships it.
+        It blocks the thread: in async code use `async with`, or `await emitter.aclose()`. Raises
+        `NotDelivered`; events in a spool are then sent by the next who ships it.
         """
         if self._closing:
             return
@@ -203,11 +256,29 @@ class Emitter:
             self.flush(timeout_s)
             delivered = True
         finally:
-            self._outbox.stop_waiting()
-            with self._lock:
-                self._closing = True
-                metrics.forget(self)
-                self._outbox.close(min(timeout_s, 5.0) if delivered else 1.0)
+            self._let_go(min(timeout_s, 5.0) if delivered else 1.0)
+
+    async def aclose(self, timeout_s: float = 30.0) -> None:
+        """`close()` for async code: the event loop goes on meanwhile, also where it raises."""
+        import asyncio
+
+        if self._closing:
+            return
+        delivered = False
+        try:
+            await self.aflush(timeout_s)
+            delivered = True
+        finally:
+            await asyncio.to_thread(self._let_go, min(timeout_s, 5.0) if delivered else 1.0)
+
+    def _let_go(self, wait_s: float) -> None:
+        self._outbox.stop_waiting()
+        with self._lock:
+            if self._closing:
+                return
+            self._closing = True
+            metrics.forget(self)
+            self._outbox.close(wait_s)
 
     def stats(self) -> dict[str, int]:
         """Return counts of events.
@@ -251,8 +322,37 @@ class Emitter:
     ) -> None:
         self.close()
 
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        await self.aclose()
+
+
+def _warn_if_blocking(seconds: float) -> None:
+    """Say in the log that an event loop stood still for so long, if it did."""
+    asyncio = sys.modules.get("asyncio")
+    if seconds < _BLOCKED_S or asyncio is None:
+        return
+    with contextlib.suppress(RuntimeError):  # no loop runs here
+        asyncio.get_running_loop()
+        log.warning(
+            "flush() or close() has blocked the event loop for %.1f s: in async code use "
+            "`async with` for emitters and workflows, or await aflush() or aclose()",
+            seconds,
+        )
+
 
 def _settings(spool: str | os.PathLike[str] | SpoolSettings | None) -> SpoolSettings:
+    if spool is not None and not isinstance(spool, str | os.PathLike | SpoolSettings):
+        raise ValueError(f"spool must be a directory or SpoolSettings, not {spool!r:.100}")
+    if spool == "":
+        raise ValueError("spool must be a directory, not ''; leave it out for the default")
     if not isinstance(spool, SpoolSettings):
         spool = SpoolSettings(Path(spool) if spool is not None else default_directory())
     return replace(spool, directory=Path(spool.directory).absolute())
@@ -260,17 +360,16 @@ def _settings(spool: str | os.PathLike[str] | SpoolSettings | None) -> SpoolSett
 
 def _mode(shipper: Mode | None) -> Mode:
     named = shipper or os.environ.get("HEADSTART_SHIPPER") or "process"
-    if named not in ("process", "thread", "none"):
-        raise ValueError(f"shipper must be process, thread or none, not {named!r}")
-    return named  # type: ignore[return-value]
+    return choice("shipper", named, ("process", "thread", "none"))  # type: ignore[no-any-return]
 
 
-def _addresses(kafka: str) -> str:
-    """Return addresses of brokers, with ports or without. Raises `ValueError` for what is none."""
-    for each in kafka.split(","):
-        if not re.fullmatch(r"\s*([^\s:/\[\]]+|\[[^\s/\[\]]+\])(:[0-9]{1,5})?\s*", each):
-            raise ValueError(f"kafka: {each!r} is no address; give host:port[,host:port]")
-    return kafka
+_OPTIONS: Final = frozenset(Emitter.__init__.__kwdefaults__ or ())
+
+
+def _topic(topic: object) -> str:
+    if not isinstance(topic, str) or not _CLIENT_ID.fullmatch(topic):
+        raise ValueError(f"topic must be 1 to 249 of A-Z a-z 0-9 . _ -, not {topic!r:.300}")
+    return topic
 
 
 def _scrubbing(scrub: Where | Scrubbing | None) -> Scrubbing:
@@ -287,7 +386,7 @@ def _compression(compression: Compression | None) -> Compression | None:
 
 def _client_id(client_id: str | None) -> str:
     named = client_id or os.environ.get("HEADSTART_CLIENT_ID") or CLIENT_ID
-    if not _CLIENT_ID.fullmatch(named):
+    if not isinstance(named, str) or not _CLIENT_ID.fullmatch(named):
         raise ValueError(f"client_id must be 1 to 249 of A-Z a-z 0-9 . _ -, not {named!r:.300}")
     return named
 
