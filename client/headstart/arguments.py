@@ -40,7 +40,8 @@ def nearest(name: str, known: Collection[str]) -> str | None:
     """Return the name that another one was most likely meant to be; None where none is near."""
     if (other := OTHER_NAMES.get(name)) in known:
         return other
-    found = difflib.get_close_matches(name, known, n=1, cutoff=0.75)
+    longer = sorted(each for each in known if each.startswith(f"{name}_"))  # without its unit
+    found = longer or difflib.get_close_matches(name, known, n=1, cutoff=0.75)
     return found[0] if found else None
 
 

@@ -17,7 +17,9 @@ from redis.asyncio.retry import Retry as AsyncRetry
 from redis.backoff import NoBackoff
 from redis.retry import Retry
 
+from headstart import arguments
 from headstart.answers import Threshold
+from headstart.arguments import number, refuse_unknown
 from headstart.asking import Reply
 from headstart.contexts import DEFAULT_LEVELS
 from headstart.entries import Question
@@ -51,11 +53,19 @@ class Reader:
         staleness_s: float = STALENESS_S,
         mirror_limit: int = MIRROR_LIMIT,
         clock: Callable[[], float] = time.monotonic,
+        **unknown: Any,
     ) -> None:
+        refuse_unknown(type(self).__name__, unknown, _OPTIONS)
+        arguments.redis_url(redis_url)
+        number("timeout_s", timeout_s, 0.0, above=True)
+        number("staleness_s", staleness_s, 0.0)
+        number("mirror_limit", mirror_limit, 1)
+        _require_names(levels)
         self._url, self._timeout_s, self._clock = redis_url, timeout_s, clock
         self._address = redis_address(redis_url)
         self._ask_again_at: float | None = None  # None: Redis answers
         self._environment = mode_from_environment()
+        self._known = frozenset(("workflow_type", "tenant", *levels, *_IDS))
         self._levels, self._limit, self._staleness_s = tuple(levels), mirror_limit, staleness_s
         self._asking: dict[str, Any] = {
             "clock": clock, "staleness_s": staleness_s, "timeout_s": timeout_s
@@ -78,6 +88,22 @@ class Reader:
             limit=self._limit, staleness_s=self._staleness_s, clock=self._clock
         )
         self._follower: Follower | None = None
+
+    def _given(self, context: Context | None, fields: dict[str, object]) -> Context:
+        """Return the context of a call. Raises `ValueError`, `TypeError` naming what is wrong."""
+        if fields and not self._known.issuperset(fields):
+            self._refuse_misspelt(fields)
+        if context is None:
+            return fields
+        if type(context) is not dict:
+            arguments.mapping("context", context)
+        return {**context, **fields} if fields else context
+
+    def _refuse_misspelt(self, fields: dict[str, object]) -> None:
+        """Raise `TypeError` for a keyword that is nearly one which counts; others are let pass."""
+        for name in fields:
+            if name not in self._known and arguments.nearest(name, self._known):
+                refuse_unknown(f"{type(self).__name__}.get", [name], self._known)
 
     def _follow(self) -> None:
         """Start the follower where there is none, and have it look at what is to be followed."""
@@ -192,6 +218,23 @@ class Reader:
     def stats(self) -> dict[str, int]:
         """Return counts since the beginning, as `headstart.reader_metrics` explains them."""
         return self._counts.stats()
+
+
+_OPTIONS: Final = frozenset(Reader.__init__.__kwdefaults__ or ())
+_IDS: Final = ("workflow_id", "task_id", "user_id", "agent_id", "session_id")
+"""Fields of a context that are known by name, whether or not they are levels."""
+
+
+def _require_names(levels: object) -> None:
+    """Raise `ValueError` where levels are no sequence of names."""
+    if (
+        isinstance(levels, str)
+        or not isinstance(levels, Sequence)
+        or not all(isinstance(level, str) and level for level in levels)
+    ):
+        raise ValueError(
+            f"levels must be names, such as ('domain', 'user_id'), not {levels!r:.100}"
+        )
 
 
 def redis_address(url: str) -> str:

@@ -19,6 +19,7 @@ from headstart.attempt import Attempt, AttemptResolved, Resolution
 from headstart.breaker import Breaker
 from headstart.deciding import Action, Choice, Guess, checked, decided
 from headstart.eligibility import Eligibility
+from headstart.kinds import in_scope
 from headstart.modes import Mode
 from headstart.prediction_log import Emits, PredictionLog
 from headstart.thresholds import AsyncThresholds, Context, Thresholds
@@ -141,6 +142,7 @@ class Speculator(_Speculating):
         own. Raises `ValueError` naming what is wrong.
         """
         guess = checked(Guess(tool, confidence, gain, cost))
+        context = in_scope(context)
         mode = self._thresholds.mode(*_who(context))
         return self._decided(guess, mode, self._thresholds.get(context, tool=tool))
 
@@ -177,7 +179,7 @@ class AsyncSpeculator(_Speculating):
     ) -> Choice:
         """Return speculate, suggest or ask, with the reason; see `Speculator.decide`."""
         guess = checked(Guess(tool, confidence, gain, cost))
-        return await self._choose(context, guess)
+        return await self._choose(in_scope(context), guess)
 
     async def _choose(self, context: Context, guess: Guess) -> Choice:
         mode = await self._thresholds.mode(*_who(context))
@@ -198,9 +200,11 @@ class AsyncSpeculator(_Speculating):
 
         `call` makes the guessed call, of `tool` with `arguments` (a mapping, or JSON as model APIs
         give it); it is cancelled where the guess was wrong, so it must bear that. The rest is as
-        for `decide`. With an emitter the context names its `workflow_id`. Raises `ValueError`.
+        for `decide`. Within `headstart.workflow` the context is filled up from it; elsewhere, with
+        an emitter, it names its `workflow_id`. Raises `ValueError`.
         """
         guess = checked(Guess(tool, confidence, gain, cost))
+        context = in_scope(context)
         log = PredictionLog(self._emitter, context, guess, failed=partial(self._count, "unlogged"))
         return Attempt(_Deciding(self, context, guess), log, arguments, call, self._clock)
 

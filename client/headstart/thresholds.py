@@ -74,9 +74,11 @@ class Thresholds(Reader):
         """Return the thresholds of a context, given as a mapping, as keywords, or both.
 
         `tenant` is "default" unless given; `tool` is whose overrides apply. Raises `ValueError`
-        without `workflow_type`.
+        without `workflow_type`, `TypeError` for a keyword that is nearly the name of a level.
         """
-        given = fields if context is None else {**context, **fields} if fields else context
+        if fields or type(context) is not dict:
+            context = self._given(context, fields)
+        given = context
         known = self._hit(given, tool)
         if known is None:
             asked = self._ask(given, tool)
@@ -156,7 +158,9 @@ class AsyncThresholds(Reader):
         self, context: Context | None = None, /, *, tool: str | None = None, **fields: object
     ) -> Threshold:
         """Return the thresholds of a context; see `Thresholds.get`."""
-        given = fields if context is None else {**context, **fields} if fields else context
+        if fields or type(context) is not dict:
+            context = self._given(context, fields)
+        given = context
         known = self._hit(given, tool)
         if known is None:
             asked = self._ask(given, tool)
