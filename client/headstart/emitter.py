@@ -25,12 +25,12 @@ import orjson
 
 from headstart import metrics
 from headstart.acceptance import accepts
-from headstart.arguments import brokers, choice, number, refuse_unknown
+from headstart.arguments import OTHER_NAMES, brokers, choice, number, refuse_unknown
 from headstart.compression import Compression, require_codec
 from headstart.contexts import event_key
 from headstart.directory import CLIENT_ID, Target, default_directory
 from headstart.durable import Durable
-from headstart.events import InvalidEvent, fill_in
+from headstart.events import Event, InvalidEvent, fill_in
 from headstart.keeping import Mode
 from headstart.outbox import Outbox
 from headstart.scrubbing import Scrubber, Scrubbing, Where, scrubber
@@ -135,10 +135,16 @@ class Emitter:
         `id` (UUIDv7), `timestamp` (now, Unix ms) and `tenant` ("default") are filled in where
         missing. Raises `InvalidEvent` naming the field; `BufferFull` by the rule `on_full`;
         `SpoolUnavailable` or another `OSError` where the spool cannot be written; `RuntimeError`
-        after `close()`. What raised was not taken.
+        after `close()`; `TypeError` for a keyword that a field is not called. What raised was not
+        taken.
         """
         begun, now_ms = time.perf_counter_ns(), time.time_ns() // 1_000_000
-        record = fields if event is None else {**event, **fields}
+        if fields and not _MISNAMED.isdisjoint(fields):
+            _refuse_misnamed(fields)
+        try:
+            record = fields if event is None else {**event, **fields}
+        except TypeError:
+            raise InvalidEvent("", f"an event is a mapping, not {event!r:.100}") from None
         own_id = fill_in(record, now_ms)
         record.pop("origin", None)
         if "traceparent" not in record and (parent := traceparent()) is not None:
@@ -364,6 +370,19 @@ def _mode(shipper: Mode | None) -> Mode:
 
 
 _OPTIONS: Final = frozenset(Emitter.__init__.__kwdefaults__ or ())
+
+
+_MISNAMED: Final = frozenset(OTHER_NAMES) - Event.__annotations__.keys()
+
+
+def _refuse_misnamed(fields: Mapping[str, Any]) -> None:
+    """Raise `TypeError` for a keyword that looks like a field, and would only be stored."""
+    for name in fields:
+        if name in _MISNAMED:
+            raise TypeError(
+                f"emit() has no argument {name!r}; did you mean {OTHER_NAMES[name]!r}? "
+                "Content of your own belongs into data={...}"
+            )
 
 
 def _topic(topic: object) -> str:

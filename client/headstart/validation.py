@@ -137,7 +137,8 @@ def _anything(_value: Any, _name: str) -> None:
 
 def _string(value: Any, name: str) -> None:
     if not isinstance(value, str):
-        raise InvalidEvent(name, f"must be a string, not {_kind(value)}")
+        fix = f"; give str({value})" if type(value) is int and abs(value) < 1 << 64 else ""
+        raise InvalidEvent(name, f"must be a string, not {_kind(value)}{fix}")
 
 
 def _boolean(value: Any, name: str) -> None:

@@ -503,3 +503,29 @@ def test_a_flush_that_blocks_an_event_loop_is_warned_of(
     with pytest.raises(NotDelivered):
         asyncio.run(emit())
     assert "blocked the event loop" in caplog.text
+
+
+@pytest.mark.parametrize(("given", "meant"), [("user", "user_id"), ("type", "workflow_type")])
+def test_a_keyword_that_no_field_is_called_is_named(given: str, meant: str) -> None:
+    with Emitter("127.0.0.1:1") as emitter:
+        with pytest.raises(TypeError, match=rf"'{given}'; did you mean '{meant}'"):
+            emitter.emit(**FIELDS, **{given: "x"})
+        assert emitter.stats() == counts(0)
+
+
+@pytest.mark.parametrize("name", ["workflow_type", "workflow_id", "user_id", "tenant"])
+def test_a_number_for_an_id_is_named_with_the_fix(name: str) -> None:
+    with (
+        Emitter("127.0.0.1:1") as emitter,
+        pytest.raises(InvalidEvent, match=rf"^{name}: must be a string, not a number; give str"),
+    ):
+        emitter.emit({**FIELDS, name: 7})
+
+
+@pytest.mark.parametrize("event", ["text", 7, [1]])
+def test_what_is_no_event_is_named(event: Any) -> None:
+    with (
+        Emitter("127.0.0.1:1") as emitter,
+        pytest.raises(InvalidEvent, match=r"^an event is a mapping, not"),
+    ):
+        emitter.emit(event)
