@@ -33,7 +33,7 @@ class Reply(NamedTuple):
     """What became of a question, which may be one that another caller had asked before.
 
     `values`: what Redis holds, as of `asked_at` (the reader's clock). None where it gave no answer,
-    for the reason `error`; no error means that the question was not sent.
+    for the reason `error`; without either the question was not sent.
     """
 
     question: Asked
@@ -61,11 +61,14 @@ def key_of(question: Asked) -> Hashable:
 
 
 def read_reply(question: Asked, answers: Sequence[Any], asked_at: float) -> Reply:
-    """Return the reply in the answers to a question's commands, any of which may be an error."""
-    for answer in answers:
-        if isinstance(answer, Exception):
-            return Reply(question, None, asked_at, answer)
-    return Reply(question, answers if isinstance(question, ModeQuestion) else answers[0], asked_at)
+    """Return the reply in the answers to a question's commands, any of which may be an error.
+
+    The values of a mode are there also where some are errors, as Redis gave them.
+    """
+    error = next((each for each in answers if isinstance(each, Exception)), None)
+    if isinstance(question, ModeQuestion):
+        return Reply(question, answers, asked_at, error)
+    return Reply(question, None if error else answers[0], asked_at, error)
 
 
 class _Flight(Flight):

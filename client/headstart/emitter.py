@@ -6,11 +6,9 @@ A shipper frames and sends what is in the spool, in a process of its own or in a
 
 from __future__ import annotations
 
-import contextlib
 import logging
 import os
 import re
-import sys
 import threading
 import time
 from collections import deque
@@ -25,12 +23,20 @@ import orjson
 
 from headstart import metrics
 from headstart.acceptance import accepts
-from headstart.arguments import OTHER_NAMES, brokers, choice, number, refuse_unknown
+from headstart.arguments import (
+    OTHER_NAMES,
+    InvalidArgument,
+    brokers,
+    choice,
+    number,
+    refuse_unknown,
+)
 from headstart.compression import Compression, require_codec
 from headstart.contexts import event_key
 from headstart.directory import CLIENT_ID, Target, default_directory
 from headstart.durable import Durable
 from headstart.events import Event, InvalidEvent, fill_in
+from headstart.flushing import Flushing, NotDelivered
 from headstart.keeping import Mode
 from headstart.outbox import Outbox
 from headstart.scrubbing import Scrubber, Scrubbing, Where, scrubber
@@ -44,16 +50,7 @@ __all__ = ["DEFAULT_BUFFER", "TOPIC", "BufferFull", "Emitter", "NotDelivered"]
 
 TOPIC: Final = "headstart.events"
 DEFAULT_BUFFER: Final = 100_000
-_PAUSE_S: Final = 0.0005
-_LONGEST_PAUSE_S: Final = 0.01
-"""Seconds between two looks of `aflush`, the first and the longest."""
-_BLOCKED_S: Final = 1.0
-"""From how many seconds on it is said that an event loop was blocked."""
 _CLIENT_ID: Final = re.compile(r"[A-Za-z0-9._-]{1,249}")
-
-
-class NotDelivered(TimeoutError):
-    """`flush()` or `close()` ended with events that the broker has not acknowledged."""
 
 
 class Emitter:
@@ -119,7 +116,7 @@ class Emitter:
         self._closing = False
         self._putting = False
         self._later: deque[tuple[bytes, bytes, int]] = deque()
-        self._lost = 0
+        self._flushing = Flushing(self._outbox, kafka)
         self._timing = metrics.Timing()
         _emitters.add(self)
         metrics.watch(self)
@@ -195,59 +192,11 @@ class Emitter:
         `timeout_s` seconds, and where events were given up since the last call (too old, refused
         by the broker, damaged on disk, or dropped at the limit).
         """
-        begun = time.monotonic()
-        target = self._outbox.emitted
-        try:
-            while (left := self._left(target, begun + timeout_s)) > 0.0:
-                self._look(target, left)
-        finally:
-            _warn_if_blocking(time.monotonic() - begun)
-        self._refuse_losses()
+        self._flushing.flush(timeout_s)
 
     async def aflush(self, timeout_s: float = 30.0) -> None:
         """`flush()` for async code: the event loop goes on meanwhile."""
-        import asyncio  # which is there where this is awaited, and nowhere else is needed
-
-        deadline = time.monotonic() + timeout_s
-        target, pause_s = self._outbox.emitted, _PAUSE_S
-        while (left := self._left(target, deadline)) > 0.0:
-            self._look(target, 0.0)
-            await asyncio.sleep(min(left, pause_s))
-            pause_s = min(pause_s * 1.5, _LONGEST_PAUSE_S)
-        self._refuse_losses()
-
-    def _left(self, target: int, deadline: float) -> float:
-        """Return the seconds that are left to wait; 0 where the broker has `target` events.
-
-        Raises `NotDelivered` where no time is left.
-        """
-        missing = target - self._outbox.progress().settled
-        if missing <= 0:
-            return 0.0
-        left = deadline - time.monotonic()
-        if left > 0.0:
-            return left
-        raise self._not_delivered(missing)
-
-    def _look(self, target: int, wait_s: float) -> None:
-        """Wait for progress; what ended the sending is raised as `NotDelivered`."""
-        try:
-            self._outbox.wait(wait_s)
-        except Exception as failure:
-            missing = target - self._outbox.progress().settled
-            raise self._not_delivered(missing) from failure
-
-    def _not_delivered(self, missing: int) -> NotDelivered:
-        return NotDelivered(
-            f"{missing} events are not acknowledged by the broker at {self.kafka}; they wait "
-            f"{self._outbox.where}"
-        )
-
-    def _refuse_losses(self) -> None:
-        lost = self._outbox.progress().lost
-        if lost > self._lost:
-            new, self._lost = lost - self._lost, lost
-            raise NotDelivered(f"{new} events were given up; see the log, and {self._outbox.where}")
+        await self._flushing.aflush(timeout_s)
 
     def close(self, timeout_s: float = 30.0) -> None:
         """Wait for what is not acknowledged, and let go. Closing twice is harmless.
@@ -310,7 +259,8 @@ class Emitter:
 
     def _after_fork(self) -> None:
         self._lock = threading.RLock()
-        self._putting, self._lost = False, 0
+        self._putting = False
+        self._flushing = Flushing(self._outbox, self.kafka)
         self._later.clear()
         self._timing = metrics.Timing()
         if self._scrub is not None:
@@ -340,20 +290,6 @@ class Emitter:
         await self.aclose()
 
 
-def _warn_if_blocking(seconds: float) -> None:
-    """Say in the log that an event loop stood still for so long, if it did."""
-    asyncio = sys.modules.get("asyncio")
-    if seconds < _BLOCKED_S or asyncio is None:
-        return
-    with contextlib.suppress(RuntimeError):  # no loop runs here
-        asyncio.get_running_loop()
-        log.warning(
-            "flush() or close() has blocked the event loop for %.1f s: in async code use "
-            "`async with` for emitters and workflows, or await aflush() or aclose()",
-            seconds,
-        )
-
-
 def _settings(spool: str | os.PathLike[str] | SpoolSettings | None) -> SpoolSettings:
     if spool is not None and not isinstance(spool, str | os.PathLike | SpoolSettings):
         raise ValueError(f"spool must be a directory or SpoolSettings, not {spool!r:.100}")
@@ -379,7 +315,7 @@ def _refuse_misnamed(fields: Mapping[str, Any]) -> None:
     """Raise `TypeError` for a keyword that looks like a field, and would only be stored."""
     for name in fields:
         if name in _MISNAMED:
-            raise TypeError(
+            raise InvalidArgument(
                 f"emit() has no argument {name!r}; did you mean {OTHER_NAMES[name]!r}? "
                 "Content of your own belongs into data={...}"
             )

@@ -150,7 +150,7 @@ class Reader:
         return self._answered(question, reply.values, reply.asked_at)
 
     def _mode_told(self, asked: ModeQuestion, reply: Reply) -> Mode:
-        if reply.values is None:
+        if reply.values is None or reply.error is not None:
             return self._mode_unanswered(asked, reply.error)
         assert isinstance(reply.question, ModeQuestion)
         return self._mode_answered(reply.question, reply.values, reply.asked_at)
