@@ -12,14 +12,17 @@ kafka, redis = sys.argv[1:3]
 
 with headstart.Emitter(kafka) as emitter, headstart.Thresholds(redis) as thresholds:
     seen: dict[str, int] = {}
-    context = {"domain": "retail"}
     for number, tools in enumerate(RUNS):
         with headstart.workflow(
-            type="refund", id=f"example-{number}", user="u7", context=context, emitter=emitter
+            workflow_type="refund",
+            workflow_id=f"example-{number}",
+            user_id="u7",
+            context={"domain": "retail"},
+            emitter=emitter,
         ) as run:
             for step, tool in enumerate(tools):
                 confidence = seen.get(tool, 0) / (number + 1)
-                threshold = thresholds.get(workflow_type="refund", user_id="u7", **context)
+                threshold = thresholds.get(workflow_type="refund", domain="retail", user_id="u7")
                 speculate = confidence >= threshold.speculate  # start the guessed call now
                 run.emit(
                     headstart.speculation_start(

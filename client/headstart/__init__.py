@@ -1,6 +1,6 @@
 """Headstart client: emit episodic events, read learned speculation thresholds.
 
-with headstart.workflow(type="refund", tenant="acme", user="u7") as run:
+with headstart.workflow(workflow_type="refund", tenant="acme", user_id="u7") as run:
     run.emit(headstart.task_complete(task_id="1", tool_id="search", success=True))
 threshold = headstart.Thresholds("redis://127.0.0.1:6379/0").get(workflow_type="refund")
 """

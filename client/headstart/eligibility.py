@@ -21,7 +21,7 @@ class Eligibility:
 
     `allowed`: names that are safe to run early and to throw away. `dangerous`: never these.
     `annotations`: by tool name MCP annotations, a framework's metadata, or its tool, as mappings or
-    objects. Raises `InvalidOption` naming the one that cannot be used.
+    objects. Raises `InvalidArgument` naming the one that cannot be used.
     """
 
     def __init__(

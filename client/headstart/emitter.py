@@ -23,15 +23,24 @@ import orjson
 
 from headstart import metrics
 from headstart.acceptance import accepts
+from headstart.arguments import (
+    OTHER_NAMES,
+    InvalidArgument,
+    brokers,
+    choice,
+    number,
+    refuse_unknown,
+)
 from headstart.compression import Compression, require_codec
 from headstart.contexts import event_key
 from headstart.directory import CLIENT_ID, Target, default_directory
 from headstart.durable import Durable
-from headstart.events import InvalidEvent, fill_in
+from headstart.events import Event, InvalidEvent, fill_in
+from headstart.flushing import Flushing, NotDelivered
 from headstart.keeping import Mode
 from headstart.outbox import Outbox
 from headstart.scrubbing import Scrubber, Scrubbing, Where, scrubber
-from headstart.spool import BufferFull, OnFull, SpoolSettings
+from headstart.spool import ON_FULL, BufferFull, OnFull, SpoolSettings
 from headstart.tracing import traceparent
 from headstart.validation import validate
 
@@ -44,16 +53,12 @@ DEFAULT_BUFFER: Final = 100_000
 _CLIENT_ID: Final = re.compile(r"[A-Za-z0-9._-]{1,249}")
 
 
-class NotDelivered(TimeoutError):
-    """`flush()` or `close()` ended with events that the broker has not acknowledged."""
-
-
 class Emitter:
     """Sends episodic events to Kafka without making the caller wait for it.
 
     Every event whose `emit()` returned reaches the broker, whatever process is killed: it is on
     disk. Safe from any number of threads, after a fork (the child opens a spool of its own), and
-    from asyncio (`await asyncio.to_thread(emitter.flush)` where waiting is meant). Example:
+    from asyncio, where `async with` and `await emitter.aflush()` wait without blocking. Example:
 
         with Emitter("127.0.0.1:9092") as emitter:
             emitter.emit(event_type="task_complete", workflow_type="refund", workflow_id="w1")
@@ -73,6 +78,7 @@ class Emitter:
         scrub: Where | Scrubbing | None = None,
         compression: Compression | None = None,
         client_id: str | None = None,
+        **unknown: Any,
     ) -> None:
         """`kafka`: host:port[,host:port]. `linger_s`: how long a frame may fill, in seconds.
 
@@ -84,9 +90,15 @@ class Emitter:
         HEADSTART_COMPRESSION, else none; it needs cramjam here and where it is shipped.
         `client_id`: who the broker's quotas take us for, default HEADSTART_CLIENT_ID, else
         `headstart`; each has a producer of its own in the shipper.
-        Raises `SpoolUnavailable` where no spool directory can be told, `ValueError`.
+        Raises `SpoolUnavailable` where no spool directory can be told, `ValueError` and `TypeError`
+        naming the argument that cannot be used.
         """
-        self.kafka, self.topic, self.linger_s = _addresses(kafka), topic, linger_s
+        refuse_unknown("Emitter", unknown, _OPTIONS)
+        self.kafka, self.topic = brokers(kafka), _topic(topic)
+        self.linger_s = number("linger_s", linger_s, 0.0)
+        number("buffer", buffer, 1)
+        if on_full is not None:
+            choice("on_full", on_full, ON_FULL)
         self._outbox: Outbox
         scrubbing = _scrubbing(scrub)
         self._scrub = scrubber(scrubbing, "emit")
@@ -104,7 +116,7 @@ class Emitter:
         self._closing = False
         self._putting = False
         self._later: deque[tuple[bytes, bytes, int]] = deque()
-        self._lost = 0
+        self._flushing = Flushing(self._outbox, kafka)
         self._timing = metrics.Timing()
         _emitters.add(self)
         metrics.watch(self)
@@ -120,16 +132,24 @@ class Emitter:
         `id` (UUIDv7), `timestamp` (now, Unix ms) and `tenant` ("default") are filled in where
         missing. Raises `InvalidEvent` naming the field; `BufferFull` by the rule `on_full`;
         `SpoolUnavailable` or another `OSError` where the spool cannot be written; `RuntimeError`
-        after `close()`. What raised was not taken.
+        after `close()`; `TypeError` for a keyword that a field is not called. What raised was not
+        taken.
         """
         begun, now_ms = time.perf_counter_ns(), time.time_ns() // 1_000_000
-        record = fields if event is None else {**event, **fields}
+        if fields and not _MISNAMED.isdisjoint(fields):
+            _refuse_misnamed(fields)
+        try:
+            record = fields if event is None else {**event, **fields}
+        except TypeError:
+            raise InvalidEvent("", f"an event is a mapping, not {event!r:.100}") from None
         own_id = fill_in(record, now_ms)
         record.pop("origin", None)
         if "traceparent" not in record and (parent := traceparent()) is not None:
             record["traceparent"] = parent
         body = _encode(record, now_ms, own_id=own_id)
         key = event_key(record["tenant"], record["workflow_type"])
+        if self._closing:  # who closes it may hold the lock for seconds
+            raise RuntimeError("this emitter is closed")
         with self._lock:
             if self._closing:
                 raise RuntimeError("this emitter is closed")
@@ -168,33 +188,21 @@ class Emitter:
     def flush(self, timeout_s: float = 30.0) -> None:
         """Wait until every event emitted so far is acknowledged by the broker.
 
-        Raises `NotDelivered` after `timeout_s` seconds, and where events were given up since the
-        last call (too old, refused by the broker, damaged on disk, or dropped at the limit).
+        It blocks the thread: in async code `await emitter.aflush()`. Raises `NotDelivered` after
+        `timeout_s` seconds, and where events were given up since the last call (too old, refused
+        by the broker, damaged on disk, or dropped at the limit).
         """
-        outbox = self._outbox
-        deadline = time.monotonic() + timeout_s
-        target = outbox.emitted
-        while (progress := outbox.progress()).settled < target:
-            remaining = deadline - time.monotonic()
-            try:
-                if remaining > 0:
-                    outbox.wait(remaining)
-                    continue
-                failure = None
-            except Exception as error:
-                failure = error
-            raise NotDelivered(
-                f"{target - progress.settled} events are not acknowledged by the broker at "
-                f"{self.kafka}; they wait {outbox.where}"
-            ) from failure
-        if progress.lost > self._lost:
-            lost, self._lost = progress.lost - self._lost, progress.lost
-            raise NotDelivered(f"{lost} events were given up; see the log, and {outbox.where}")
+        self._flushing.flush(timeout_s)
+
+    async def aflush(self, timeout_s: float = 30.0) -> None:
+        """`flush()` for async code: the event loop goes on meanwhile."""
+        await self._flushing.aflush(timeout_s)
 
     def close(self, timeout_s: float = 30.0) -> None:
         """Wait for what is not acknowledged, and let go. Closing twice is harmless.
 
-        Raises `NotDelivered`; events in a spool are then sent by the next who ships it.
+        It blocks the thread: in async code use `async with`, or `await emitter.aclose()`. Raises
+        `NotDelivered`; events in a spool are then sent by the next who ships it.
         """
         if self._closing:
             return
@@ -203,11 +211,29 @@ class Emitter:
             self.flush(timeout_s)
             delivered = True
         finally:
-            self._outbox.stop_waiting()
-            with self._lock:
-                self._closing = True
-                metrics.forget(self)
-                self._outbox.close(min(timeout_s, 5.0) if delivered else 1.0)
+            self._let_go(min(timeout_s, 5.0) if delivered else 1.0)
+
+    async def aclose(self, timeout_s: float = 30.0) -> None:
+        """`close()` for async code: the event loop goes on meanwhile, also where it raises."""
+        import asyncio
+
+        if self._closing:
+            return
+        delivered = False
+        try:
+            await self.aflush(timeout_s)
+            delivered = True
+        finally:
+            await asyncio.to_thread(self._let_go, min(timeout_s, 5.0) if delivered else 1.0)
+
+    def _let_go(self, wait_s: float) -> None:
+        self._outbox.stop_waiting()
+        with self._lock:
+            if self._closing:
+                return
+            self._closing = True
+            metrics.forget(self)
+            self._outbox.close(wait_s)
 
     def stats(self) -> dict[str, int]:
         """Return counts of events.
@@ -233,7 +259,8 @@ class Emitter:
 
     def _after_fork(self) -> None:
         self._lock = threading.RLock()
-        self._putting, self._lost = False, 0
+        self._putting = False
+        self._flushing = Flushing(self._outbox, self.kafka)
         self._later.clear()
         self._timing = metrics.Timing()
         if self._scrub is not None:
@@ -251,8 +278,23 @@ class Emitter:
     ) -> None:
         self.close()
 
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        await self.aclose()
+
 
 def _settings(spool: str | os.PathLike[str] | SpoolSettings | None) -> SpoolSettings:
+    if spool is not None and not isinstance(spool, str | os.PathLike | SpoolSettings):
+        raise ValueError(f"spool must be a directory or SpoolSettings, not {spool!r:.100}")
+    if spool == "":
+        raise ValueError("spool must be a directory, not ''; leave it out for the default")
     if not isinstance(spool, SpoolSettings):
         spool = SpoolSettings(Path(spool) if spool is not None else default_directory())
     return replace(spool, directory=Path(spool.directory).absolute())
@@ -260,17 +302,29 @@ def _settings(spool: str | os.PathLike[str] | SpoolSettings | None) -> SpoolSett
 
 def _mode(shipper: Mode | None) -> Mode:
     named = shipper or os.environ.get("HEADSTART_SHIPPER") or "process"
-    if named not in ("process", "thread", "none"):
-        raise ValueError(f"shipper must be process, thread or none, not {named!r}")
-    return named  # type: ignore[return-value]
+    return choice("shipper", named, ("process", "thread", "none"))  # type: ignore[no-any-return]
 
 
-def _addresses(kafka: str) -> str:
-    """Return addresses of brokers, with ports or without. Raises `ValueError` for what is none."""
-    for each in kafka.split(","):
-        if not re.fullmatch(r"\s*([^\s:/\[\]]+|\[[^\s/\[\]]+\])(:[0-9]{1,5})?\s*", each):
-            raise ValueError(f"kafka: {each!r} is no address; give host:port[,host:port]")
-    return kafka
+_OPTIONS: Final = frozenset(Emitter.__init__.__kwdefaults__ or ())
+
+
+_MISNAMED: Final = frozenset(OTHER_NAMES) - Event.__annotations__.keys()
+
+
+def _refuse_misnamed(fields: Mapping[str, Any]) -> None:
+    """Raise `TypeError` for a keyword that looks like a field, and would only be stored."""
+    for name in fields:
+        if name in _MISNAMED:
+            raise InvalidArgument(
+                f"emit() has no argument {name!r}; did you mean {OTHER_NAMES[name]!r}? "
+                "Content of your own belongs into data={...}"
+            )
+
+
+def _topic(topic: object) -> str:
+    if not isinstance(topic, str) or not _CLIENT_ID.fullmatch(topic):
+        raise ValueError(f"topic must be 1 to 249 of A-Z a-z 0-9 . _ -, not {topic!r:.300}")
+    return topic
 
 
 def _scrubbing(scrub: Where | Scrubbing | None) -> Scrubbing:
@@ -287,7 +341,7 @@ def _compression(compression: Compression | None) -> Compression | None:
 
 def _client_id(client_id: str | None) -> str:
     named = client_id or os.environ.get("HEADSTART_CLIENT_ID") or CLIENT_ID
-    if not _CLIENT_ID.fullmatch(named):
+    if not isinstance(named, str) or not _CLIENT_ID.fullmatch(named):
         raise ValueError(f"client_id must be 1 to 249 of A-Z a-z 0-9 . _ -, not {named!r:.300}")
     return named
 

@@ -59,8 +59,8 @@ class Follower:
         self._wake.set()
 
     async def run(self) -> None:
-        """Follow until cancelled."""
-        while True:
+        """Follow until cancelled, also where a library has swallowed the cancellation."""
+        while not _cancelled():
             try:
                 await self._follow()
             except (redis.RedisError, OSError) as error:
@@ -79,20 +79,23 @@ class Follower:
         client: Any = redis.asyncio.Redis.from_url(
             self._url,
             protocol=2,
-            socket_timeout=self._silence_s,
-            socket_connect_timeout=self._silence_s,
+            # `asyncio.timeout` bounds every wait here: with a timeout of its own redis-py uses
+            # `asyncio.wait_for`, which swallows cancellations in Python 3.11
+            socket_timeout=None,
+            socket_connect_timeout=None,
             retry=Retry(NoBackoff(), 0),
         )
         connection = client.connection_pool.make_connection()
         try:
             heard = self._mirror.clock()
-            await connection.connect()
+            async with asyncio.timeout(self._silence_s):
+                await connection.connect()
             line = Line(heard)
             self._subscribed = asyncio.Queue()
             self._mirror.connected(line)
             self._mirror.counts.connections += 1
             self._said = False
-            await connection.send_command("SUBSCRIBE", MODES)
+            await self._tell(connection, "SUBSCRIBE", MODES)
             await _first_to_end(
                 self._hear(connection, line), self._speak(connection, line), self._ask(client)
             )
@@ -100,6 +103,11 @@ class Follower:
             with contextlib.suppress(redis.RedisError, OSError):
                 await connection.disconnect(nowait=True)
                 await client.aclose()
+
+    async def _tell(self, connection: Any, *command: str) -> None:
+        """Send a command whose answer `_hear` takes."""
+        async with asyncio.timeout(self._silence_s):
+            await connection.send_command(*command)
 
     async def _hear(self, connection: Any, line: Line) -> None:
         """Take what arrives."""
@@ -127,16 +135,16 @@ class Follower:
         """Ping, and subscribe as the mirror wants. Pings that nobody answers are an error."""
         loop = asyncio.get_running_loop()
         ping_at = loop.time()
-        while True:
+        while not _cancelled():
             begin, end = self._mirror.to_follow()
             for command, keys in (("SUBSCRIBE", begin), ("UNSUBSCRIBE", end)):
                 for some in _parts(keys):
-                    await connection.send_command(command, *some)
+                    await self._tell(connection, command, *some)
             if loop.time() >= ping_at:
                 if self._mirror.clock() - line.heard > self._silence_s:
                     raise redis.TimeoutError(f"no answer for {self._silence_s:.1f} s")
                 ping_at = loop.time() + self._ping_s
-                await connection.send_command("PING", repr(self._mirror.clock()))
+                await self._tell(connection, "PING", repr(self._mirror.clock()))
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout_at(ping_at):
                     await self._wake.wait()
@@ -144,7 +152,7 @@ class Follower:
 
     async def _ask(self, client: Any) -> None:
         """Ask again for what has just been subscribed to, and for modes that have changed."""
-        while True:
+        while not _cancelled():
             keys = {await self._subscribed.get()}
             while not self._subscribed.empty():
                 keys.add(self._subscribed.get_nowait())
@@ -153,7 +161,10 @@ class Follower:
                 await self._ask_modes(client)
             questions = [q for key in keys if (q := self._mirror.held(key)) is not None]
             for some in _batches(questions):
-                async with client.pipeline(transaction=False) as pipeline:
+                async with (
+                    asyncio.timeout(self._silence_s),
+                    client.pipeline(transaction=False) as pipeline,
+                ):
                     for question in some:
                         pipeline.hmget(question.key, question.fields)
                     answers = await pipeline.execute(raise_on_error=False)
@@ -164,7 +175,10 @@ class Follower:
     async def _ask_modes(self, client: Any) -> None:
         for some in _batches(self._modes.held()):
             asked_at = self._mirror.clock()
-            async with client.pipeline(transaction=False) as pipeline:
+            async with (
+                asyncio.timeout(self._silence_s),
+                client.pipeline(transaction=False) as pipeline,
+            ):
                 for question in some:
                     question.through(pipeline)
                 answers = await pipeline.execute(raise_on_error=False)
@@ -205,6 +219,15 @@ class FollowerThread(threading.Thread):
             with contextlib.suppress(RuntimeError):
                 self._loop.call_soon_threadsafe(self._task.cancel)
         self.join(2.0)
+
+
+def _cancelled() -> bool:
+    """Return whether the running task was ever cancelled, whether or not it was told of it.
+
+    `asyncio.wait_for` of Python 3.11 swallows a cancellation that comes as its wait is over.
+    """
+    task = asyncio.current_task()
+    return task is not None and task.cancelling() > 0
 
 
 async def _first_to_end(*ways: Any) -> None:

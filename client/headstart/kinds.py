@@ -7,19 +7,127 @@ scope that `headstart.workflow` opened, where the call does not say. Nothing is 
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Any, Final, Literal, TypedDict, Unpack
 
-from headstart.events import Event, stamp
-from headstart.options import known_only
+from headstart.arguments import refuse_unknown
+from headstart.events import Event, InvalidEvent, stamp
 from headstart.validation import validate
 
 Mode = Literal["speculative", "suggestion", "explicit"]
 Outcome = Literal["success", "failure", "partial", "aborted"]
 
+
+class Fields(dict[str, Any]):
+    """The fields of one workflow, as its scope fills them in; `context` is one of them.
+
+    `outer`: the scope around it. `ended`: it has been left.
+    """
+
+    outer: Mapping[str, Any] | None = None
+    ended = False
+
+
 scope: Final[ContextVar[Mapping[str, Any]]] = ContextVar("headstart_workflow", default={})  # noqa: B039
 """Fields of the workflow that this thread or task is in."""
+_open: Final[set[int]] = set()
+"""The scopes that are open in this process, in whatever thread."""
+_IDENTITY: Final = ("tenant", "workflow_type", "workflow_id")
+"""What says which run an event belongs to."""
+
+
+def enter(fields: Fields) -> None:
+    """Make a scope the current one."""
+    fields.outer = scope.get()
+    scope.set(fields)
+    _open.add(id(fields))
+
+
+def leave(fields: Fields) -> None:
+    """End a scope, in whatever order scopes end: current is the innermost that is still open."""
+    fields.ended = True
+    _open.discard(id(fields))
+    current = scope.get()
+    while isinstance(current, Fields) and current.ended:
+        current = current.outer or {}
+    scope.set(current)
+
+
+@contextmanager
+def inside(fields: Fields) -> Iterator[None]:
+    """Have constructors take these fields, whatever scope is current."""
+    token = scope.set(fields)
+    try:
+        yield
+    finally:
+        scope.reset(token)
+
+
+def in_scope(context: Mapping[str, object]) -> Mapping[str, object]:
+    """Return a context with what it leaves out of the current scope; as it is for another run."""
+    fields = scope.get()
+    others = [name for name in _IDENTITY if context.get(name) not in (None, fields.get(name))]
+    if not fields or others:
+        return context
+    own = {name: value for name, value in fields.items() if name != "context"}
+    return {**fields.get("context", {}), **own, **context}
+
+
+class Scoped(dict[str, Any]):
+    """An event as a constructor made it, which knows what it has from the scope that was current.
+
+    `given`: names of the fields that the call gave. `filled`, `filled_context`: those that came
+    from the scope, or are defaults, with their values.
+    """
+
+    given: frozenset[str] = frozenset()
+    filled: Mapping[str, Any] = {}
+    filled_context: Mapping[str, Any] = {}
+
+
+def within(event: Mapping[str, Any], fields: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a copy of an event as one of the run with these fields, wherever it was made.
+
+    Raises `InvalidEvent` where the event itself names another run.
+    """
+    own = dict(event)
+    given = set(own)
+    filled_context: Mapping[str, Any] = {}
+    if isinstance(event, Scoped):
+        given, filled_context = set(event.given), event.filled_context
+        own = _without(own, event.filled)
+    for name in _IDENTITY:
+        if own.get(name) is None:
+            own[name] = fields[name]
+        elif own[name] != fields[name]:
+            raise InvalidEvent(
+                name,
+                f"is {own[name]!r:.64}, but this is run {fields['workflow_id']!r:.64} of "
+                f"{fields['workflow_type']!r:.64}: leave it out, or use the emitter itself",
+            )
+    own |= {
+        name: value
+        for name, value in fields.items()
+        if name != "context" and name not in own and name not in given
+    }
+    data = own.get("data")
+    data = {} if data is None else data
+    context = data.get("context", {}) if isinstance(data, Mapping) else None
+    if isinstance(context, Mapping):  # else it is refused, as any other event's
+        merged = {**fields.get("context", {}), **_without(context, filled_context)}
+        data = _without(data, {"context": context}) | ({"context": merged} if merged else {})
+        if data:
+            own["data"] = data
+    return own
+
+
+def _without(fields: Mapping[str, Any], filled: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the fields but those that are still as they were filled in."""
+    return {
+        name: value for name, value in fields.items() if name not in filled or value != filled[name]
+    }
 
 
 class Common(TypedDict, total=False):
@@ -39,6 +147,7 @@ class Common(TypedDict, total=False):
     agent_id: str
     session_id: str
     timestamp: int
+    traceparent: str
     context: Mapping[str, Any]
     data: Mapping[str, Any]
 
@@ -168,22 +277,51 @@ def user_feedback(
     return _event("user_feedback", common, data, confidence=confidence)
 
 
+def _event(kind: str, common: Common, data: Mapping[str, Any], **fields: Any) -> Event:
+    _refuse_unknown(kind, common)
+    current = scope.get()
+    filled = {"tenant": "default"} | {
+        name: value for name, value in current.items() if name not in ("context", *common)
+    }
+    given: dict[str, Any] = {**filled, **common}
+    content = {**(given.pop("data", None) or {}), **data}
+    own_context = given.pop("context", None) or {}
+    if not isinstance(own_context, Mapping):
+        raise InvalidEvent("data.context", f"must be an object, not {own_context!r:.64}")
+    filled_context = _without_names(current.get("context", {}), own_context)
+    if context := {**filled_context, **own_context}:
+        content["context"] = context
+    event = Scoped(stamp({"event_type": kind, **_present(given), **_present(fields)}))
+    event.given, event.filled = frozenset(common), _without_names(filled, common)
+    event.filled_context = filled_context
+    if content := _present(content):
+        event["data"] = content
+    _check(event, current)
+    return event  # type: ignore[return-value]
+
+
 _COMMON: Final = frozenset(Common.__annotations__)
 
 
-def _event(kind: str, common: Common, data: Mapping[str, Any], **fields: Any) -> Event:
+def _refuse_unknown(kind: str, common: Mapping[str, Any]) -> None:
+    """Raise `TypeError` naming a keyword that the constructor does not have."""
     if not _COMMON.issuperset(common):
-        known_only(common, _COMMON, kind)
-    given: dict[str, Any] = {**scope.get(), **common}
-    content = {**given.pop("data", {}), **data}
-    if context := {**scope.get().get("context", {}), **(common.get("context") or {})}:
-        content["context"] = context
-    given.pop("context", None)
-    event = stamp({"event_type": kind, **_present(given), **_present(fields)})
-    if content := _present(content):
-        event["data"] = content
-    validate(event, now_ms=time.time_ns() // 1_000_000)
-    return event  # type: ignore[return-value]
+        code = globals()[kind].__code__
+        own = code.co_varnames[: code.co_kwonlyargcount]
+        refuse_unknown(kind, common, {*_COMMON, *own})
+
+
+def _check(event: Mapping[str, Any], current: Mapping[str, Any]) -> None:
+    """Check an event. One that is made outside of scopes may be filled in by `run.emit`."""
+    checked = event
+    if not current and _open:
+        missing = {name: "-" for name in _IDENTITY if event.get(name) is None}
+        checked = {**event, **missing}
+    validate(checked, now_ms=time.time_ns() // 1_000_000)
+
+
+def _without_names(fields: Mapping[str, Any], names: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in fields.items() if name not in names}
 
 
 def _present(fields: Mapping[str, Any]) -> dict[str, Any]:

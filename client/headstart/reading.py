@@ -8,6 +8,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any, ClassVar, Final
 from urllib.parse import urlsplit
 
@@ -16,7 +17,10 @@ from redis.asyncio.retry import Retry as AsyncRetry
 from redis.backoff import NoBackoff
 from redis.retry import Retry
 
+from headstart import arguments
 from headstart.answers import Threshold
+from headstart.arguments import number, refuse_unknown
+from headstart.asking import Reply
 from headstart.contexts import DEFAULT_LEVELS
 from headstart.entries import Question
 from headstart.following import Follower
@@ -60,13 +64,23 @@ class Reader:
         staleness_s: float = STALENESS_S,
         mirror_limit: int = MIRROR_LIMIT,
         clock: Callable[[], float] = time.monotonic,
+        **unknown: Any,
     ) -> None:
+        refuse_unknown(type(self).__name__, unknown, _OPTIONS)
+        arguments.redis_url(redis_url)
+        number("timeout_s", timeout_s, 0.0, above=True)
+        number("staleness_s", staleness_s, 0.0)
+        number("mirror_limit", mirror_limit, 1)
+        names_in("levels", levels)
         self._url, self._timeout_s, self._clock = redis_url, timeout_s, clock
         self._address = redis_address(redis_url)
         self._ask_again_at: float | None = None  # None: Redis answers
         self._environment = mode_from_environment()
-        names_in("levels", levels)
+        self._known = frozenset(("workflow_type", "tenant", *levels, *_IDS))
         self._levels, self._limit, self._staleness_s = tuple(levels), mirror_limit, staleness_s
+        self._asking: dict[str, Any] = {
+            "clock": clock, "staleness_s": staleness_s, "timeout_s": timeout_s
+        }  # fmt: skip
         self._counts = Counts()
         self._begin()
         watch(self, self._counts)
@@ -86,12 +100,30 @@ class Reader:
         )
         self._follower: Follower | None = None
 
+    def _given(self, context: Context | None, fields: dict[str, object]) -> Context:
+        """Return the context of a call. Raises `ValueError`, `TypeError` naming what is wrong."""
+        if fields and not self._known.issuperset(fields):
+            self._refuse_misspelt(fields)
+        if context is None:
+            return fields
+        if type(context) is not dict:
+            arguments.mapping("context", context)
+        return {**context, **fields} if fields else context
+
+    def _refuse_misspelt(self, fields: dict[str, object]) -> None:
+        """Raise `TypeError` for a keyword that is nearly one which counts; others are let pass."""
+        for name in fields:
+            if name not in self._known and arguments.nearest(name, self._known):
+                refuse_unknown(f"{type(self).__name__}.get", [name], self._known)
+
     def _follow(self) -> None:
         """Start the follower where there is none, and have it look at what is to be followed."""
         raise NotImplementedError
 
-    def _connected(self, **options: Any) -> Any:
-        return self._connect(
+    def _connecting(self, **options: Any) -> Callable[[], Any]:
+        """Return what makes a client of redis-py, without a reference to this reader."""
+        return partial(
+            self._connect,
             self._url,
             socket_timeout=self._timeout_s,
             socket_connect_timeout=self._timeout_s,
@@ -120,6 +152,20 @@ class Reader:
             return self._mirror.last_known(question)  # counted with the context's own question
         return question
 
+    def _told(self, asked: Question, reply: Reply) -> Threshold:
+        """Return the answer in a reply, which may be to the same question of another caller."""
+        if reply.values is None:
+            return self._unanswered(asked, reply.error)
+        assert isinstance(reply.question, Question)
+        question = reply.question._replace(tool=asked.tool)
+        return self._answered(question, reply.values, reply.asked_at)
+
+    def _mode_told(self, asked: ModeQuestion, reply: Reply) -> Mode:
+        if reply.values is None:
+            return self._mode_unanswered(asked, reply.error)
+        assert isinstance(reply.question, ModeQuestion)
+        return self._mode_answered(reply.question, reply.values, reply.asked_at)
+
     def _answered(
         self, question: Question, values: Sequence[bytes | None], asked_at: float
     ) -> Threshold:
@@ -132,7 +178,7 @@ class Reader:
         return answer
 
     def _unanswered(self, question: Question, error: Exception | None) -> Threshold:
-        """Return the last known; `error` is None while not asking at all."""
+        """Return the last known; `error` is None where the question was not sent."""
         if isinstance(error, redis.ResponseError) and str(error).startswith("WRONGTYPE"):
             # Of this key only: no reason to stop asking for others.
             warn_once(question.key, str(error), "what was last known holds; delete the key")
@@ -189,6 +235,11 @@ class Reader:
     def stats(self) -> dict[str, int]:
         """Return counts since the beginning, as `headstart.reader_metrics` explains them."""
         return self._counts.stats()
+
+
+_OPTIONS: Final = frozenset(Reader.__init__.__kwdefaults__ or ())
+_IDS: Final = ("workflow_id", "task_id", "user_id", "agent_id", "session_id")
+"""Fields of a context that are known by name, whether or not they are levels."""
 
 
 def redis_address(url: str) -> str:

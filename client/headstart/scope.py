@@ -7,14 +7,14 @@ import os
 import threading
 import time
 from collections.abc import Mapping
-from contextvars import Token
 from types import TracebackType
 from typing import Any, Final, Self
 
 from headstart import kinds
+from headstart.arguments import number, refuse_unknown
 from headstart.emitter import Emitter, NotDelivered
 from headstart.events import InvalidEvent, new_id
-from headstart.validation import validate
+from headstart.validation import EARLIEST_TIMESTAMP_MS, validate
 
 log = logging.getLogger("headstart")
 
@@ -25,21 +25,23 @@ FLUSH_S: Final = 5.0
 class Workflow:
     """One run of a workflow, from `with` until its end. Use one only once.
 
-    with headstart.workflow(type="refund", tenant="acme", user="u7") as run:
+    with headstart.workflow(workflow_type="refund", tenant="acme", user_id="u7") as run:
         run.emit(headstart.task_complete(task_id="1", tool_id="search", success=True))
         run.complete(outcome="success", response="refunded")
 
-    Constructors called within, also in tasks that are started within, know its ids; a thread of
-    one's own knows them under `contextvars.copy_context().run`. Without `complete` its end is
-    `success`, `failure` where an exception left the block, `aborted` where it was cancelled or
-    interrupted. An end that the broker does not confirm in time is logged, and never raised.
+    Constructors called within, also in tasks that are started within, know its ids; so does an
+    attempt of a speculator. What `run.emit` takes is this run's, whatever scope or thread is
+    current. Without `complete` its end is `success`, `failure` where an exception left the block,
+    `aborted` where it was cancelled or interrupted. An end that the broker does not confirm in time
+    is logged, and never raised.
     """
 
     def __init__(self, emitter: Emitter, fields: Mapping[str, Any], flush_s: float) -> None:
-        self._emitter, self._fields, self._flush_s = emitter, fields, flush_s
-        self._completed = False
-        self._begun = 0.0
-        self._token: Token[Mapping[str, Any]] | None = None
+        self._emitter, self._flush_s = emitter, flush_s
+        self._fields = kinds.Fields(fields)
+        self._ended: str | None = None
+        self._ending = threading.Lock()
+        self._begun: float | None = None
 
     @property
     def id(self) -> str:
@@ -47,32 +49,58 @@ class Workflow:
         return str(self._fields["workflow_id"])
 
     def emit(self, event: Mapping[str, Any]) -> str:
-        """Emit one event and return its id; raises what `Emitter.emit` raises."""
-        if event.get("event_type") == "workflow_complete":
-            self._completed = True
-        return self._emitter.emit(event)
+        """Emit one event of this run and return its id; ids that it leaves out are filled in.
+
+        Raises what `Emitter.emit` raises, `InvalidEvent` for an event that names another workflow,
+        and `RuntimeError` for a second `workflow_complete`.
+        """
+        own = kinds.within(event, self._fields)
+        if own.get("event_type") != "workflow_complete":
+            return self._emitter.emit(own)
+        self._end_once(str((own.get("data") or {}).get("outcome")))
+        try:
+            return self._emitter.emit(own)
+        except BaseException:
+            self._ended = None
+            raise
+
+    def _end_once(self, outcome: str) -> None:
+        with self._ending:
+            if self._ended is not None:
+                raise RuntimeError(
+                    f"workflow {self.id} has already completed ({self._ended}): a run ends once; "
+                    "give another run a scope of its own"
+                )
+            self._ended = outcome
 
     def complete(self, outcome: kinds.Outcome, **fields: Any) -> str:
-        """Say how it ended; `fields` as in `workflow_complete`."""
-        spent = {"execution_time_ms": (time.monotonic() - self._begun) * 1000}
-        return self.emit(kinds.workflow_complete(outcome=outcome, **{**spent, **fields}))
+        """Say how it ended; `fields` as in `workflow_complete`.
+
+        Raises `RuntimeError` where the workflow has completed, also by leaving its block.
+        """
+        spent: dict[str, Any] = {}
+        if self._begun is not None:
+            spent = {"execution_time_ms": (time.monotonic() - self._begun) * 1000}
+        with kinds.inside(self._fields):
+            event = kinds.workflow_complete(outcome=outcome, **{**spent, **fields})
+        return self.emit(event)
 
     def _enter(self) -> None:
+        if self._begun is not None:
+            raise RuntimeError(f"workflow {self.id} has begun: a scope is entered once")
         self._begun = time.monotonic()
-        self._token = kinds.scope.set(self._fields)
+        kinds.enter(self._fields)
 
     def _end(self, error: BaseException | None) -> None:
         try:
-            if not self._completed:
+            if self._ended is None:
                 self.complete(_outcome(error))
             self._emitter.flush(self._flush_s)
         except (NotDelivered, OSError, RuntimeError) as failure:
             log.warning("workflow %s has ended: %s", self.id, failure)
 
     def _leave(self) -> None:
-        if self._token is not None:
-            kinds.scope.reset(self._token)
-            self._token = None
+        kinds.leave(self._fields)
 
     def __enter__(self) -> Self:
         self._enter()
@@ -102,39 +130,52 @@ class Workflow:
         import asyncio  # which is there where this is awaited, and nowhere else is needed
 
         try:
-            await asyncio.to_thread(self._end, error)  # with this task's scope
+            await asyncio.to_thread(self._end, error)
         finally:
             self._leave()
 
 
 def workflow(  # noqa: PLR0913 - each by its name
     *,
-    type: str,
-    tenant: str = "default",
-    user: str | None = None,
-    id: str | None = None,
-    agent: str | None = None,
-    session: str | None = None,
+    workflow_type: str = "",
+    tenant: str | None = "default",
+    user_id: str | None = None,
+    workflow_id: str | None = None,
+    agent_id: str | None = None,
+    session_id: str | None = None,
     context: Mapping[str, Any] | None = None,
     emitter: Emitter | None = None,
     flush_s: float = FLUSH_S,
+    **unknown: Any,
 ) -> Workflow:
-    """Return the scope of one workflow of this type; `id` defaults to a new UUIDv7.
+    """Return the scope of one workflow of this type; `workflow_id` defaults to a new UUIDv7.
 
-    `emitter`: default one for the process, to HEADSTART_KAFKA (127.0.0.1:9092). `flush_s`:
-    seconds. Raises `InvalidEvent` naming the field that is no identifier.
+    The names are those of an event's fields. `emitter`: default one for the process, to
+    HEADSTART_KAFKA (127.0.0.1:9092). `flush_s`: seconds. Raises `InvalidEvent` naming the field
+    that is no identifier, `TypeError` naming an argument that there is not, `ValueError`.
     """
+    refuse_unknown("workflow", unknown, _ARGUMENTS)
     named = {
-        "workflow_type": type, "tenant": tenant, "user_id": user, "workflow_id": id or new_id(),
-        "agent_id": agent, "session_id": session,
+        "workflow_type": workflow_type, "tenant": "default" if tenant is None else tenant,
+        "workflow_id": new_id() if workflow_id is None else workflow_id,
+        "user_id": user_id, "agent_id": agent_id, "session_id": session_id,
     }  # fmt: skip
     fields = {name: value for name, value in named.items() if value is not None}
+    if workflow_type == "" or workflow_type is None:
+        raise InvalidEvent("workflow_type", "is missing: name the kind of workflow that runs")
     if context is not None and not isinstance(context, Mapping):
-        raise InvalidEvent("context", "must be an object")
-    validate({"event_type": "workflow_complete", "id": new_id(), "timestamp": 0, **fields})
+        raise InvalidEvent("context", f"must be an object, not {context!r:.100}")
+    end = {"event_type": "workflow_complete", "id": new_id(), "timestamp": EARLIEST_TIMESTAMP_MS}
+    validate({**end, **fields})
     if context:
         fields["context"] = dict(context)  # type: ignore[assignment]
-    return Workflow(emitter or _default_emitter(), fields, flush_s)
+    if emitter is not None and not callable(getattr(emitter, "emit", None)):
+        raise ValueError(f"emitter must be an Emitter, not {emitter!r:.100}")
+    flush_s = number("flush_s", flush_s, 0.0)
+    return Workflow(_default_emitter() if emitter is None else emitter, fields, flush_s)
+
+
+_ARGUMENTS: Final = frozenset(workflow.__kwdefaults__ or ())
 
 
 _guard = threading.Lock()

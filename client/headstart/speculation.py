@@ -15,13 +15,15 @@ from functools import partial
 from typing import Final, NamedTuple, TypedDict, TypeVar, Unpack
 
 from headstart.answers import Threshold
+from headstart.arguments import InvalidArgument, refuse_unknown
 from headstart.attempt import Attempt, AttemptResolved, Resolution
 from headstart.breaker import Breaker
 from headstart.calling import check_call
 from headstart.deciding import Action, Choice, Guess, checked, decided
 from headstart.eligibility import Eligibility
+from headstart.kinds import in_scope
 from headstart.modes import Mode
-from headstart.options import InvalidOption, known_only, number
+from headstart.options import number
 from headstart.prediction_log import Emits, PredictionLog
 from headstart.thresholds import AsyncThresholds, Context, Thresholds
 
@@ -31,7 +33,7 @@ __all__ = [
     "Attempt",
     "AttemptResolved",
     "Choice",
-    "InvalidOption",
+    "InvalidArgument",
     "Options",
     "Resolution",
     "Speculator",
@@ -72,7 +74,7 @@ class _Speculating:
     """What both speculators share: everything but asking the reader."""
 
     def __init__(self, **options: Unpack[Options]) -> None:
-        known_only(options, Options.__annotations__, type(self).__name__)
+        refuse_unknown(type(self).__name__, options, Options.__annotations__)
         share, limit = options.get("exploration", 0.0), options.get("wasted_per_minute")
         self._exploration = number("exploration", share, 0.0, 1.0, "a share within [0, 1]")
         limit = WASTED_PER_MINUTE if limit is None else limit
@@ -86,9 +88,11 @@ class _Speculating:
         )
         seed, self._clock = options.get("seed"), options.get("clock", time.monotonic)
         if isinstance(seed, bool) or not isinstance(seed, int | None):
-            raise InvalidOption(f"seed: a whole number, not {seed!r:.64}")
+            raise InvalidArgument(f"seed: a whole number, not {seed!r:.64}")
         if not callable(self._clock):
-            raise InvalidOption(f"clock: a function that returns seconds, not {self._clock!r:.64}")
+            raise InvalidArgument(
+                f"clock: a function that returns seconds, not {self._clock!r:.64}"
+            )
         self._random = random.Random(seed)
         self._counts: Counter[str] = Counter()
         self._lock = threading.Lock()
@@ -139,7 +143,7 @@ class Speculator(_Speculating):
     """
 
     def __init__(self, thresholds: Thresholds, **options: Unpack[Options]) -> None:
-        """Take `Options`. Raises `InvalidOption` naming one that is unknown or cannot be used."""
+        """Take `Options`. Raises `InvalidArgument` naming one that is unknown or cannot be used."""
         super().__init__(**options)
         self._thresholds = thresholds
 
@@ -159,6 +163,7 @@ class Speculator(_Speculating):
         own. Raises `ValueError` naming what is wrong.
         """
         guess = checked(Guess(tool, confidence, gain, cost))
+        context = in_scope(context)
         mode = self._thresholds.mode(*_who(context))
         return self._decided(guess, mode, self._thresholds.get(context, tool=tool))
 
@@ -180,10 +185,10 @@ class AsyncSpeculator(_Speculating):
         emitter: Emits | None = None,
         **options: Unpack[Options],
     ) -> None:
-        """Take `Options`. Raises `InvalidOption` naming one that is unknown or cannot be used."""
+        """Take `Options`. Raises `InvalidArgument` naming one that is unknown or cannot be used."""
         super().__init__(**options)
         if emitter is not None and not callable(getattr(emitter, "emit", None)):
-            raise InvalidOption(f"emitter: an Emitter, not {emitter!r:.64}")
+            raise InvalidArgument(f"emitter: an Emitter, not {emitter!r:.64}")
         self._thresholds, self._emitter = thresholds, emitter
 
     async def decide(
@@ -197,7 +202,7 @@ class AsyncSpeculator(_Speculating):
     ) -> Choice:
         """Return speculate, suggest or ask, with the reason; see `Speculator.decide`."""
         guess = checked(Guess(tool, confidence, gain, cost))
-        return await self._choose(context, guess)
+        return await self._choose(in_scope(context), guess)
 
     async def _choose(self, context: Context, guess: Guess) -> Choice:
         mode = await self._thresholds.mode(*_who(context))
@@ -219,11 +224,13 @@ class AsyncSpeculator(_Speculating):
         `call` makes the guessed call, of `tool` with `arguments` (a mapping, or JSON as model APIs
         give it), and returns an awaitable; it is cancelled where the guess was wrong, so it must
         bear that. A function that blocks is called as `lambda: asyncio.to_thread(function)`. The
-        rest is as for `decide`. With an emitter the context names its `workflow_id`. Raises
-        `ValueError`, and `TypeError` where `call` cannot be used.
+        rest is as for `decide`. Within `headstart.workflow` the context is filled up from it;
+        elsewhere, with an emitter, it names its `workflow_id`. Raises `ValueError`, and
+        `TypeError` where `call` cannot be used.
         """
         check_call(call)
         guess = checked(Guess(tool, confidence, gain, cost))
+        context = in_scope(context)
         log = PredictionLog(self._emitter, context, guess, failed=partial(self._count, "unlogged"))
         return Attempt(_Deciding(self, context, guess), log, arguments, call, self._clock)
 

@@ -16,10 +16,11 @@ from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Final, Literal
+from typing import Final, Literal, get_args
 
 import orjson
 
+from headstart.arguments import choice, number
 from headstart.directory import (
     ACKED_FILE,
     NEW,
@@ -37,6 +38,7 @@ from headstart.records import HEADER_BYTES, pack_header, pack_record, pack_seal
 from headstart.usage import Usage
 
 OnFull = Literal["raise", "block", "drop_oldest"]
+ON_FULL: Final[tuple[str, ...]] = get_args(OnFull)
 
 _FULL: Final = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
@@ -62,6 +64,15 @@ class SpoolSettings:
     on_full: OnFull = "raise"
     fsync: Literal["never", "interval", "every"] = "never"
     fsync_s: float = 1.0
+
+    def __post_init__(self) -> None:
+        """Raise `ValueError` naming a setting that means nothing."""
+        choice("on_full", self.on_full, ON_FULL)
+        choice("fsync", self.fsync, ("never", "interval", "every"))
+        for name in ("limit_bytes", "segment_bytes"):
+            number(name, getattr(self, name), 1)
+        for name in ("segment_s", "fsync_s"):
+            number(name, getattr(self, name), 0.0)
 
 
 @dataclass

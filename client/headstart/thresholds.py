@@ -12,7 +12,7 @@ import asyncio
 import os
 import threading
 import weakref
-from typing import Any, Self
+from typing import Any, Final, Self
 
 import redis
 import redis.asyncio
@@ -20,6 +20,8 @@ from redis.asyncio.retry import Retry as AsyncRetry
 from redis.retry import Retry
 
 from headstart.answers import DEFAULT_SPECULATE, DEFAULT_SUGGEST, Threshold
+from headstart.asking import ThreadAsker
+from headstart.asking_tasks import TaskAsker
 from headstart.entries import Question
 from headstart.following import FollowerThread
 from headstart.modes import Mode, ModeQuestion
@@ -35,6 +37,9 @@ __all__ = [
     "Thresholds",
     "redis_address",
 ]
+
+CLOSE_S: Final = 2.0
+"""How long `close` waits at most for what follows Redis to end."""
 
 
 class Thresholds(Reader):
@@ -59,22 +64,9 @@ class Thresholds(Reader):
         _readers.add(self)
 
     def _start(self) -> None:
-        self._mine = threading.local()
-        # Of the threads that live: one that ends lets go of its own.
-        self._clients: weakref.WeakSet[Any] = weakref.WeakSet()
+        self._asker = ThreadAsker(self._connecting(single_connection_client=True), **self._asking)
         self._starting = threading.Lock()
         self._thread: FollowerThread | None = None
-
-    def _client(self) -> Any:
-        """Return this thread's own connection: a pool costs a third of a read and most of its p99.
-
-        Never one from before a fork, which parent and child would both read from.
-        """
-        held = getattr(self._mine, "held", None)
-        if held is None or held[0] != os.getpid():
-            held = self._mine.held = (os.getpid(), self._connected(single_connection_client=True))
-            self._clients.add(held[1])
-        return held[1]
 
     def get(
         self, context: Context | None = None, /, *, tool: str | None = None, **fields: object
@@ -82,9 +74,11 @@ class Thresholds(Reader):
         """Return the thresholds of a context, given as a mapping, as keywords, or both.
 
         `tenant` is "default" unless given; `tool` is whose overrides apply. Raises `ValueError`
-        without `workflow_type`.
+        without `workflow_type`, `TypeError` for a keyword that is nearly the name of a level.
         """
-        given = fields if context is None else {**context, **fields} if fields else context
+        if fields or type(context) is not dict:
+            context = self._given(context, fields)
+        given = context
         known = self._hit(given, tool)
         if known is None:
             asked = self._ask(given, tool)
@@ -97,44 +91,31 @@ class Thresholds(Reader):
 
     def _learned(self, asked: Question) -> Threshold:
         """Return what Redis says; the last known where it does not answer."""
-        asked_at = self._clock()
-        try:
-            values = self._client().hmget(asked.key, asked.fields)
-        except (redis.RedisError, OSError) as error:
-            return self._unanswered(asked, error)
-        return self._answered(asked, values, asked_at)
+        return self._told(asked, self._asker.ask(asked))
 
     def mode(self, tenant: str = "default", agent_id: str | None = None) -> Mode:
         """Return whether guesses may be acted on: the most restrictive of all that applies."""
         asked = self._ask_mode(tenant, agent_id)
         if not isinstance(asked, ModeQuestion):
             return asked
-        asked_at = self._clock()
-        try:
-            pipeline = asked.through(self._client().pipeline(transaction=False))
-            values = pipeline.execute(raise_on_error=False)
-        except (redis.RedisError, OSError) as error:
-            return self._mode_unanswered(asked, error)
-        return self._mode_answered(asked, values, asked_at)
+        return self._mode_told(asked, self._asker.ask(asked))
 
     def _follow(self) -> None:
         with self._starting:
-            if self._thread is None:
+            thread = self._thread
+            if thread is None:
                 self._follower = self._new_follower()
-                self._thread = FollowerThread(self._follower)
-                self._thread.start()
-                self._ending = weakref.finalize(self, self._thread.stop)
-        self._thread.wake()
+                thread = self._thread = FollowerThread(self._follower)
+                thread.start()
+                self._ending = weakref.finalize(self, thread.stop)
+        thread.wake()
 
     def close(self) -> None:
-        """Close the connections of every thread."""
+        """Close the connections."""
         if self._thread is not None:
             self._ending()
             self._thread = self._follower = None
-        for client in list(self._clients):
-            client.close()
-        self._clients.clear()
-        self._mine = threading.local()
+        self._asker.close()
 
     def _after_fork(self) -> None:
         """Begin anew: the thread is gone, connections and what is half done are the parent's."""
@@ -163,14 +144,23 @@ class AsyncThresholds(Reader):
     def __init__(self, redis_url: str, **options: Any) -> None:
         """Take the arguments of `Thresholds`; connect on the first `get`."""
         super().__init__(redis_url, **options)
-        self._redis = self._connected()
+        self._asker: TaskAsker | None = None
         self._task: asyncio.Task[None] | None = None
+
+    def _here(self) -> TaskAsker:
+        """Return what asks in this event loop. Connections of an earlier loop are forgotten."""
+        if self._asker is None or self._asker.loop is not asyncio.get_running_loop():
+            self._asker = TaskAsker(self._connecting()(), **self._asking)
+            self._task = self._follower = None
+        return self._asker
 
     async def get(
         self, context: Context | None = None, /, *, tool: str | None = None, **fields: object
     ) -> Threshold:
         """Return the thresholds of a context; see `Thresholds.get`."""
-        given = fields if context is None else {**context, **fields} if fields else context
+        if fields or type(context) is not dict:
+            context = self._given(context, fields)
+        given = context
         known = self._hit(given, tool)
         if known is None:
             asked = self._ask(given, tool)
@@ -183,25 +173,14 @@ class AsyncThresholds(Reader):
 
     async def _learned(self, asked: Question) -> Threshold:
         """Return what Redis says; the last known where it does not answer."""
-        asked_at = self._clock()
-        try:
-            values = await self._redis.hmget(asked.key, asked.fields)
-        except (redis.RedisError, OSError) as error:
-            return self._unanswered(asked, error)
-        return self._answered(asked, values, asked_at)
+        return self._told(asked, await self._here().ask(asked))
 
     async def mode(self, tenant: str = "default", agent_id: str | None = None) -> Mode:
         """Return whether guesses may be acted on; see `Thresholds.mode`."""
         asked = self._ask_mode(tenant, agent_id)
         if not isinstance(asked, ModeQuestion):
             return asked
-        asked_at = self._clock()
-        try:
-            pipeline = asked.through(self._redis.pipeline(transaction=False))
-            values = await pipeline.execute(raise_on_error=False)
-        except (redis.RedisError, OSError) as error:
-            return self._mode_unanswered(asked, error)
-        return self._mode_answered(asked, values, asked_at)
+        return self._mode_told(asked, await self._here().ask(asked))
 
     def _follow(self) -> None:
         if self._task is None or self._task.done():
@@ -212,11 +191,14 @@ class AsyncThresholds(Reader):
 
     async def close(self) -> None:
         """Close the connections."""
+        asker, self._asker = self._asker, None
         task, self._task, self._follower = self._task, None, None
-        while task is not None and not task.done():
-            task.cancel()  # a connection that is just being made may swallow it
-            await asyncio.wait([task], timeout=0.1)
-        await self._redis.aclose()
+        if asker is None or asker.loop is not asyncio.get_running_loop():
+            return  # nothing was asked in this loop; what is of another one ended with it
+        if task is not None:
+            task.cancel()
+            await asyncio.wait([task], timeout=CLOSE_S)
+        await asker.close()
 
     async def __aenter__(self) -> Self:
         return self

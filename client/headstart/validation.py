@@ -8,7 +8,8 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Mapping, Sequence
-from typing import Annotated, Any, Literal, Required, get_args, get_origin, get_type_hints
+from datetime import datetime
+from typing import Annotated, Any, Final, Literal, Required, get_args, get_origin, get_type_hints
 
 from headstart.events import (
     MAX_CLOCK_SKEW_MS,
@@ -17,8 +18,12 @@ from headstart.events import (
     InvalidEvent,
     Range,
     Text,
+    UnixMs,
     field_name,
 )
+
+EARLIEST_TIMESTAMP_MS: Final = 946_684_800_000
+"""2000-01-01 in Unix ms. An earlier timestamp is in another unit, most likely in seconds."""
 
 Check = Callable[[Any, str], None]
 
@@ -28,24 +33,54 @@ _SURROGATE = re.compile("[\ud800-\udfff]")
 def validate(event: Any, *, now_ms: int | None = None) -> None:
     """Raise `InvalidEvent` where `event` breaks the contract; return None where it holds.
 
-    `now_ms` (Unix milliseconds) is the time against which a timestamp counts as too far ahead;
-    without it that rule is left to whoever knows the time of the record.
+    `now_ms` (Unix milliseconds) is the time against which a timestamp counts as too far ahead. Only
+    with it is the timestamp compared with the clock, and with `EARLIEST_TIMESTAMP_MS`.
     """
     if not isinstance(event, Mapping):
         raise InvalidEvent("", f"an event is a JSON object, not {_kind(event)}")
     _CHECK_EVENT(event, "")
     _check_tree(event, "", 1)
-    if now_ms is not None and event["timestamp"] > now_ms + MAX_CLOCK_SKEW_MS:
-        ahead = (event["timestamp"] - now_ms) / 3_600_000
+    if now_ms is not None:
+        _check_time(event["timestamp"], now_ms)
+
+
+def _check_time(timestamp: int, now_ms: int) -> None:
+    """Refuse a time that cannot be when the event happened, which means another unit."""
+    if timestamp < EARLIEST_TIMESTAMP_MS:
         raise InvalidEvent(
-            "timestamp", f"is {ahead:.1f} hours ahead of the clock; give Unix milliseconds"
+            "timestamp", f"{timestamp} is before the year 2000; {_unit_wanted(timestamp)}"
         )
+    if timestamp > now_ms + MAX_CLOCK_SKEW_MS:
+        ahead = (timestamp - now_ms) / 3_600_000
+        raise InvalidEvent(
+            "timestamp", f"is {ahead:.1f} hours ahead of the clock; {_unit_wanted(timestamp)}"
+        )
+
+
+_LATEST_MS: Final = 4_102_444_800_000
+"""2100-01-01: between the two, a number in another unit is recognised."""
+_OTHER_UNITS: Final = {
+    "seconds": (EARLIEST_TIMESTAMP_MS // 1000, _LATEST_MS // 1000),
+    "microseconds": (EARLIEST_TIMESTAMP_MS * 1000, _LATEST_MS * 1000),
+    "nanoseconds": (EARLIEST_TIMESTAMP_MS * 1_000_000, _LATEST_MS * 1_000_000),
+}
+_WANTED: Final = "give Unix milliseconds, such as int(time.time() * 1000)"
+
+
+def _unit_wanted(timestamp: float) -> str:
+    """Return the end of a message: which unit the timestamp seems to have, and which is wanted."""
+    for unit, (earliest, latest) in _OTHER_UNITS.items():
+        if earliest <= timestamp < latest:
+            return f"it reads as {unit}: {_WANTED}"
+    return _WANTED
 
 
 def _kind(value: Any) -> str:
     names = {dict: "an object", list: "an array", str: "a string", bool: "a boolean"}
     if value is None:
         return "null"
+    if isinstance(value, datetime):
+        return "a datetime"
     return names.get(type(value), "a number" if isinstance(value, int | float) else "that")
 
 
@@ -77,6 +112,8 @@ def _compile(hint: Any) -> Check:
         return _compile(get_args(hint)[0])
     if origin is Annotated:
         base, bound = get_args(hint)
+        if hint == UnixMs:
+            return _unix_ms
         return _text(bound) if isinstance(bound, Text) else _number(base, bound)
     if origin is Literal:
         return _choice(get_args(hint))
@@ -100,7 +137,8 @@ def _anything(_value: Any, _name: str) -> None:
 
 def _string(value: Any, name: str) -> None:
     if not isinstance(value, str):
-        raise InvalidEvent(name, f"must be a string, not {_kind(value)}")
+        fix = f"; give str({value})" if type(value) is int and abs(value) < 1 << 64 else ""
+        raise InvalidEvent(name, f"must be a string, not {_kind(value)}{fix}")
 
 
 def _boolean(value: Any, name: str) -> None:
@@ -136,6 +174,21 @@ def _number(base: type, bound: Range | None) -> Check:
             raise InvalidEvent(name, f"must be at least {bound.min:g}{top}, not {value}")
 
     return check
+
+
+def _unix_ms(value: Any, name: str) -> None:
+    """Check a time as a number, and say which unit is wanted where it is none."""
+    try:
+        _UNIX_MS(value, name)
+    except InvalidEvent as error:
+        if isinstance(value, datetime):
+            wanted = "give Unix milliseconds, such as int(moment.timestamp() * 1000)"
+        else:
+            wanted = _unit_wanted(value) if isinstance(value, int | float) else _WANTED
+        raise InvalidEvent(name, f"{error.reason}; {wanted}") from None
+
+
+_UNIX_MS: Final = _number(*get_args(UnixMs))
 
 
 def _choice(allowed: tuple[str, ...]) -> Check:

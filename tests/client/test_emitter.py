@@ -5,10 +5,12 @@ from __future__ import annotations
 import asyncio
 import socket
 import threading
+import time
 from collections import defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Coroutine, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -321,6 +323,11 @@ def test_an_emitter_that_emits_nothing_starts_no_thread(
         ({"tenant": "a\x1fb"}, "tenant"),
         ({"tenant": "\ud800"}, "tenant"),
         ({"timestamp": 95_617_584_000_000}, "timestamp"),
+        ({"timestamp": int(time.time())}, "timestamp"),
+        ({"timestamp": time.time()}, "timestamp"),
+        ({"timestamp": time.time_ns()}, "timestamp"),
+        ({"timestamp": time.time_ns() // 1_000}, "timestamp"),
+        ({"timestamp": datetime.now(UTC)}, "timestamp"),
         ({"data": {"prediction": {"mode": "x"}}}, "data.prediction.mode"),
         ({"id": "mine"}, "id"),
     ],
@@ -372,3 +379,153 @@ def test_whom_the_broker_takes_it_for(tmp_path: Path, monkeypatch: pytest.Monkey
     assert described("acme-eu") == "acme-eu"
     with pytest.raises(ValueError, match="client_id must be"):
         described("acme eu")
+
+
+@pytest.mark.parametrize("kafka", [None, 9092, b"a:1", ["a:1"], "kafka://a:1", "a:0", "a:70000"])
+def test_an_address_of_a_wrong_form_is_named(kafka: Any) -> None:
+    with pytest.raises(ValueError, match=r"^kafka: .* is no address; give host:port"):
+        Emitter(kafka)
+
+
+@pytest.mark.parametrize(
+    ("option", "nearest"),
+    [
+        ("lingers", "linger_s"),
+        ("onfull", "on_full"),
+        ("clientid", "client_id"),
+        ("scrubs", "scrub"),
+    ],
+)
+def test_an_option_that_there_is_not_is_named_with_the_nearest(option: str, nearest: str) -> None:
+    with pytest.raises(TypeError, match=rf"Emitter\(\) has no argument '{option}'.*'{nearest}'"):
+        Emitter("127.0.0.1:1", **{option: 1})
+    with pytest.raises(TypeError, match="it has buffer, client_id"):
+        Emitter("127.0.0.1:1", xyz=1)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"topic": ""},
+        {"topic": None},
+        {"linger_s": "fast"},
+        {"linger_s": -1.0},
+        {"buffer": 0},
+        {"spool": ""},
+        {"spool": 7},
+        {"on_full": "drop"},
+        {"on_full": "drop", "durable": False},
+        {"shipper": "me"},
+        {"compression": "gzip"},
+        {"scrub": "sometimes"},
+        {"client_id": 5},
+    ],
+    ids=str,
+)
+def test_an_option_that_means_nothing_is_named(options: dict[str, Any]) -> None:
+    name = next(iter(options))
+    with pytest.raises(ValueError, match=f"^{name}"):
+        Emitter("127.0.0.1:1", **options)
+
+
+@pytest.mark.integration
+def test_async_code_flushes_and_closes(
+    kafka: str, topics: None, tenant: str, make: Callable[..., Emitter]
+) -> None:
+    async def emit() -> dict[str, int]:
+        async with make(kafka) as emitter:
+            for _ in range(10):
+                emitter.emit({**FIELDS, "tenant": tenant})
+            await emitter.aflush(PATIENCE_S)
+            await emitter.aclose()
+            with pytest.raises(RuntimeError, match="closed"):
+                emitter.emit({**FIELDS, "tenant": tenant})
+        return emitter.stats()
+
+    assert asyncio.run(emit()) == counts(10, 10)
+
+
+async def turns_while(work: Coroutine[Any, Any, None]) -> int:
+    """Return how often the event loop turns while some work fails for want of a broker."""
+    turns = 0
+
+    async def count() -> None:
+        nonlocal turns
+        while True:
+            await asyncio.sleep(0.01)
+            turns += 1
+
+    counting = asyncio.ensure_future(count())
+    with pytest.raises(NotDelivered, match=r"^1 events .* they wait in"):
+        await work
+    counting.cancel()
+    return turns
+
+
+def test_async_code_is_not_blocked_without_a_broker(
+    closed_port: str, make: Callable[..., Emitter]
+) -> None:
+    async def emit() -> None:
+        emitter = make(closed_port)
+        emitter.emit(FIELDS)
+        assert await turns_while(emitter.aflush(0.5)) >= 5
+        assert await turns_while(emitter.aclose(0.5)) >= 5
+        await emitter.aclose(0.5)  # twice is harmless
+
+    asyncio.run(emit())
+
+
+def test_a_close_that_is_cancelled_closes(closed_port: str, make: Callable[..., Emitter]) -> None:
+    async def emit() -> None:
+        emitter = make(closed_port)
+        emitter.emit(FIELDS)
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(0.1):
+                await emitter.aclose(60.0)
+        with pytest.raises(RuntimeError, match="closed"):
+            emitter.emit(FIELDS)
+
+    begun = time.monotonic()
+    asyncio.run(emit())
+    assert time.monotonic() - begun < 30.0
+
+
+def test_a_flush_that_blocks_an_event_loop_is_warned_of(
+    closed_port: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def emit() -> None:
+        emitter = Emitter(closed_port)
+        emitter.emit(FIELDS)
+        with pytest.raises(NotDelivered):
+            emitter.flush(1.0)
+        await emitter.aclose(0.0)
+
+    with pytest.raises(NotDelivered):
+        asyncio.run(emit())
+    assert "blocked the event loop" in caplog.text
+
+
+@pytest.mark.parametrize(("given", "meant"), [("user", "user_id"), ("type", "workflow_type")])
+def test_a_keyword_that_no_field_is_called_is_named(given: str, meant: str) -> None:
+    with Emitter("127.0.0.1:1") as emitter:
+        with pytest.raises(TypeError, match=rf"'{given}'; did you mean '{meant}'"):
+            emitter.emit(**FIELDS, **{given: "x"})
+        assert emitter.stats() == counts(0)
+
+
+@pytest.mark.parametrize("name", ["workflow_type", "workflow_id", "user_id", "tenant"])
+def test_a_number_for_an_id_is_named_with_the_fix(name: str) -> None:
+    with (
+        Emitter("127.0.0.1:1") as emitter,
+        pytest.raises(InvalidEvent, match=rf"^{name}: must be a string, not a number; give str"),
+    ):
+        emitter.emit({**FIELDS, name: 7})
+
+
+@pytest.mark.parametrize("event", ["text", 7, [1]])
+def test_what_is_no_event_is_named(event: Any) -> None:
+    with (
+        Emitter("127.0.0.1:1") as emitter,
+        pytest.raises(InvalidEvent, match=r"^an event is a mapping, not"),
+    ):
+        emitter.emit(event)

@@ -99,7 +99,7 @@ def emitter(tmp_path: Path) -> Any:
 
 
 def run_of(emitter: Emitter, **more: Any) -> headstart.Workflow:
-    given = {"type": "refund", "tenant": "acme", "user": "u7", "flush_s": 0.0}
+    given = {"workflow_type": "refund", "tenant": "acme", "user_id": "u7", "flush_s": 0.0}
     return headstart.workflow(**{**given, **more}, emitter=emitter)
 
 
@@ -139,7 +139,7 @@ def test_who_completes_it_has_the_word(emitter: Taken) -> None:
 
 def test_scopes_of_concurrent_tasks_do_not_meet(emitter: Taken) -> None:
     async def one(name: str) -> None:
-        async with run_of(emitter, id=name) as run:
+        async with run_of(emitter, workflow_id=name) as run:
             await asyncio.sleep(0)
             run.emit(headstart.task_complete(tool_id=name))
             await asyncio.sleep(0)

@@ -26,9 +26,9 @@ for n in range(20):
 emitter.flush(60)
 """
 A_WORKFLOW = """
-with headstart.workflow(type="w", tenant=tenant, emitter=emitter) as run:
+with headstart.workflow(workflow_type="w", tenant=tenant, emitter=emitter) as run:
     run.emit(headstart.task_complete(task_id="1", tool_id="search", success=True))
-async with headstart.workflow(type="w", tenant=tenant, emitter=emitter) as run:
+async with headstart.workflow(workflow_type="w", tenant=tenant, emitter=emitter) as run:
     run.emit(headstart.task_complete(task_id="1", tool_id="search", success=True))
 acknowledged = emitter.stats()["acknowledged"]
 emitter.close(60)

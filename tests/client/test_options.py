@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 import headstart
-from headstart.options import InvalidOption
+from headstart.arguments import InvalidArgument
 from headstart.speculation import AsyncSpeculator, Speculator
 from headstart.thresholds import AsyncThresholds, Thresholds
 
@@ -37,7 +37,7 @@ def test_an_unknown_option_is_refused_naming_the_nearest(misspelt: str, meant: s
 
 
 def test_an_option_that_is_like_none_lists_all() -> None:
-    with pytest.raises(TypeError, match=r"'zzz'; known: allowed, annotations, clock, dangerous"):
+    with pytest.raises(TypeError, match=r"'zzz'; it has allowed, annotations, clock, dangerous"):
         Speculator(Thresholds(NOWHERE), zzz=1)  # type: ignore[call-arg]
 
 
@@ -72,7 +72,7 @@ def test_values_that_can_be_used() -> None:
 
 
 def test_an_emitter_emits() -> None:
-    with pytest.raises(InvalidOption, match="emitter"):
+    with pytest.raises(InvalidArgument, match="emitter"):
         AsyncSpeculator(AsyncThresholds(NOWHERE), {"search"})  # type: ignore[arg-type]
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import threading
 from typing import Any
 
@@ -13,24 +12,32 @@ from headstart.thresholds import Thresholds
 
 
 class Client:
-    """A connection of redis-py, which is open for as long as somebody has it."""
+    """A connection of redis-py."""
+
+    closed = False
+
+    def hmget(self, _key: str, fields: Any) -> list[None]:
+        return [None for _ in fields]
 
     def close(self) -> None:
-        return None
+        self.closed = True
 
 
-def test_a_thread_that_has_ended_keeps_no_connection(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Thresholds, "_connect", staticmethod(lambda *_, **__: Client()))
-    reader = Thresholds("redis://127.0.0.1:1")
-    threads = [threading.Thread(target=reader._client) for _ in range(5)]
-    for thread in threads:
+def test_threads_share_connections(monkeypatch: pytest.MonkeyPatch) -> None:
+    made: list[Client] = []
+
+    def connect(*_: object, **__: object) -> Client:
+        made.append(Client())
+        return made[-1]
+
+    monkeypatch.setattr(Thresholds, "_connect", staticmethod(connect))
+    reader = Thresholds("redis://127.0.0.1:1", staleness_s=0.0)
+    for number in range(5):
+        thread = threading.Thread(target=reader.get, kwargs={"workflow_type": f"w{number}"})
         thread.start()
-    mine = reader._client()
-    for thread in threads:
         thread.join()
-    gc.collect()
-    assert list(reader._clients) == [mine]
     reader.close()
+    assert [client.closed for client in made] == [True]
 
 
 def test_modes_are_read_while_they_are_listed(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -223,3 +223,112 @@ def test_addresses_are_fit_to_be_printed() -> None:
     assert redis_address("redis://me:secret@example.org:7000/2") == "example.org:7000/2"
     assert redis_address("redis://") == "localhost:6379"
     assert redis_address("unix:///run/redis.sock?password=secret") == "/run/redis.sock"
+
+
+@pytest.mark.parametrize("reader", [Thresholds, AsyncThresholds])
+@pytest.mark.parametrize(
+    "url",
+    [
+        None,
+        "",
+        "localhost",
+        "localhost:6379",
+        "127.0.0.1",
+        6379,
+        b"redis://localhost",
+        "http://localhost:6379",
+        "redis://localhost:port",
+        "redis://localhost:99999",
+        "redis://local host",
+        "redis://localhost/zero",
+        "unix://",
+        ("localhost", 6379),
+    ],
+)
+def test_what_is_no_redis_url_is_named_with_what_is_one(reader: Any, url: Any) -> None:
+    with pytest.raises(ValueError, match=r"^redis_url: .*redis://127.0.0.1:6379/0"):
+        reader(url)
+
+
+def test_a_password_in_what_is_no_redis_url_is_not_shown() -> None:
+    with pytest.raises(ValueError, match="redis_url") as caught:
+        Thresholds("http://:secret@localhost")
+    assert "secret" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "redis://",
+        "redis://localhost",
+        "rediss://user:p%40ss@cache.example:6380/2",
+        "redis://[::1]:6379/0?health_check_interval=2",
+        "unix:///tmp/redis.sock?db=1",
+    ],
+)
+def test_what_is_a_redis_url_is_not(url: str) -> None:
+    Thresholds(url).close()
+
+
+@pytest.mark.parametrize("reader", [Thresholds, AsyncThresholds])
+@pytest.mark.parametrize(
+    ("option", "nearest"),
+    [
+        ("timeout", "timeout_s"),
+        ("stalenes_s", "staleness_s"),
+        ("limit", "mirror_limit"),
+        ("level", "levels"),
+    ],
+)
+def test_an_option_that_there_is_not_is_named(reader: Any, option: str, nearest: str) -> None:
+    with pytest.raises(
+        TypeError, match=rf"{reader.__name__}\(\) has no argument '{option}'.*{nearest}"
+    ):
+        reader("redis://localhost", **{option: 1})
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"timeout_s": 0},
+        {"timeout_s": None},
+        {"timeout_s": "1"},
+        {"staleness_s": -1},
+        {"staleness_s": float("nan")},
+        {"mirror_limit": 0},
+        {"levels": "domain"},
+        {"levels": [""]},
+        {"levels": None},
+    ],
+    ids=str,
+)
+def test_an_option_that_means_nothing_is_named(options: dict[str, Any]) -> None:
+    with pytest.raises(ValueError, match=f"^{next(iter(options))} must be"):
+        Thresholds("redis://localhost", **options)
+
+
+@pytest.mark.parametrize(
+    ("given", "meant"),
+    [("user", "user_id"), ("type", "workflow_type"), ("domian", "domain"), ("tenent", "tenant")],
+)
+def test_a_keyword_that_is_nearly_a_level_is_named(given: str, meant: str) -> None:
+    async def ask() -> None:
+        async with AsyncThresholds("redis://127.0.0.1:1") as reader:
+            await reader.get(**{"workflow_type": "refund", given: "x"})
+
+    with Thresholds("redis://127.0.0.1:1") as reader:
+        with pytest.raises(TypeError, match=rf"Thresholds.get\(\) .*'{given}'.*'{meant}'"):
+            reader.get(**{"workflow_type": "refund", given: "x"})
+        reader.get(workflow_type="refund", complexity=3, workflow_id="w", agent_id="a")
+        reader.get({"workflow_type": "refund", given: "x"})  # a context may have more
+    with pytest.raises(TypeError, match=rf"AsyncThresholds.get\(\) .*'{given}'.*'{meant}'"):
+        asyncio.run(ask())
+
+
+@pytest.mark.parametrize("context", ["refund", 7, ["refund"]])
+def test_a_context_that_is_none_is_named(context: Any) -> None:
+    with (
+        Thresholds("redis://127.0.0.1:1") as reader,
+        pytest.raises(ValueError, match=r"^context must be a mapping"),
+    ):
+        reader.get(context)

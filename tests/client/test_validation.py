@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import copy
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
 
 from headstart.events import MAX_CLOCK_SKEW_MS, MAX_DEPTH, MAX_IDENTIFIER, InvalidEvent
-from headstart.validation import validate
+from headstart.validation import EARLIEST_TIMESTAMP_MS, validate
 
 NOW = 1_760_000_000_000
 FULL: dict[str, Any] = {
@@ -307,3 +308,48 @@ def test_an_event_is_an_object(event: Any) -> None:
 
 def test_the_reason_stays_short_for_a_long_value() -> None:
     assert len(str(refused(changed("event_type", "x" * 100_000)))) < 300
+
+
+@pytest.mark.parametrize(
+    ("timestamp", "unit"),
+    [
+        (NOW // 1000, "seconds"),
+        (NOW / 1000, "seconds"),
+        (NOW * 1000, "microseconds"),
+        (NOW * 1_000_000, "nanoseconds"),
+    ],
+)
+def test_a_timestamp_in_another_unit_is_recognised(timestamp: float, unit: str) -> None:
+    error = refused(changed("timestamp", timestamp), now_ms=NOW)
+    assert error.field == "timestamp"
+    assert f"reads as {unit}: give Unix milliseconds, such as int(time.time() * 1000)" in str(error)
+
+
+@pytest.mark.parametrize("timestamp", [0, 1, EARLIEST_TIMESTAMP_MS - 1])
+def test_a_timestamp_before_2000_is_in_another_unit(timestamp: int) -> None:
+    error = refused(changed("timestamp", timestamp), now_ms=NOW)
+    assert error.field == "timestamp"
+    assert "before the year 2000" in error.reason
+    assert "Unix milliseconds" in error.reason
+    validate(changed("timestamp", EARLIEST_TIMESTAMP_MS), now_ms=NOW)
+    validate(changed("timestamp", timestamp))  # no clock given, no such rule
+
+
+@pytest.mark.parametrize(
+    "timestamp",
+    [
+        "2025-01-01",
+        "1760000000000",
+        datetime(2025, 1, 1, tzinfo=UTC),
+        True,
+        [1],
+        pytest.param(10**400, id="huge"),
+        float("nan"),
+        -1,
+    ],
+)
+def test_what_is_no_time_is_told_what_is_wanted(timestamp: Any) -> None:
+    for options in ({}, {"now_ms": NOW}):
+        error = refused(changed("timestamp", timestamp), **options)
+        assert error.field == "timestamp"
+        assert "give Unix milliseconds, such as int(" in error.reason

@@ -1,0 +1,119 @@
+"""Names an argument that cannot be used at the call that got it, and says what to give instead."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Collection, Iterable, Mapping
+from typing import Any, Final
+from urllib.parse import urlsplit
+
+_HOST: Final = r"([^\s:/@\[\]]+|\[[0-9A-Fa-f:.%a-z]+\])"
+_BROKER: Final = re.compile(rf"\s*{_HOST}(?::([0-9]{{1,5}}))?\s*")
+
+
+class InvalidArgument(TypeError, ValueError):
+    """An argument is unknown, or its value cannot be used; the message names it and the fix.
+
+    A `TypeError`, as for every wrong keyword, and a `ValueError`, as for every wrong value.
+    """
+
+
+def refuse_unknown(callee: str, given: Iterable[str], known: Collection[str]) -> None:
+    """Raise `InvalidArgument` naming an argument that `callee` lacks, and the nearest it has."""
+    for name in given:
+        if name in known:
+            continue
+        near = nearest(name, known, cutoff=0.6)
+        wanted = f"did you mean {near!r}?" if near else f"it has {', '.join(sorted(known))}"
+        raise InvalidArgument(f"{callee}() has no argument {name!r}; {wanted}")
+
+
+OTHER_NAMES: Final = {
+    "agent": "agent_id",
+    "id": "workflow_id",
+    "session": "session_id",
+    "task": "task_id",
+    "tool": "tool_id",
+    "type": "workflow_type",
+    "user": "user_id",
+    "workflow": "workflow_type",
+}
+"""What the fields of a workflow may be called elsewhere."""
+
+
+def nearest(name: str, known: Collection[str], cutoff: float = 0.75) -> str | None:
+    """Return the name that another one was most likely meant to be; None where none is near."""
+    if (other := OTHER_NAMES.get(name)) in known:
+        return other
+    import difflib  # only where something is wrong
+
+    longer = sorted(each for each in known if each.startswith(f"{name}_"))  # without its unit
+    found = longer or difflib.get_close_matches(name, known, n=1, cutoff=cutoff)
+    return found[0] if found else None
+
+
+def brokers(kafka: object) -> str:
+    """Return addresses of Kafka brokers, with ports or without (9092). Raises `InvalidArgument`."""
+    wanted = "give host:port[,host:port], such as 127.0.0.1:9092"
+    if not isinstance(kafka, str):
+        raise InvalidArgument(f"kafka: {kafka!r:.100} is no address; {wanted}")
+    for each in kafka.split(","):
+        found = _BROKER.fullmatch(each)
+        if found is None or not 0 < int(found[2] or 9092) < 65_536:
+            raise InvalidArgument(f"kafka: {each!r:.100} is no address; {wanted}")
+    return kafka
+
+
+def redis_url(url: object) -> str:
+    """Return a Redis URL. Raises `InvalidArgument` for what is none, without any password in it."""
+    if not isinstance(url, str) or not _is_redis_url(url):
+        shown = "what was given" if isinstance(url, str) and "@" in url else f"{url!r:.100}"
+        raise InvalidArgument(
+            f"redis_url: {shown} is no Redis URL; give redis://host:port/database, such as "
+            "redis://127.0.0.1:6379/0"
+        )
+    return url
+
+
+def _is_redis_url(url: str) -> bool:
+    try:
+        parts = urlsplit(url)
+        port = parts.port
+    except ValueError:
+        return False
+    if re.search(r"\s", url):
+        return False
+    if parts.scheme == "unix":
+        return bool(parts.path)
+    numbered = re.fullmatch(r"/?[0-9]*", parts.path) is not None
+    return parts.scheme in ("redis", "rediss") and port != 0 and numbered
+
+
+def number(name: str, value: object, least: float, *, above: bool = False) -> float:
+    """Return a number, at least or above `least`. Raises `InvalidArgument` naming the argument."""
+    bound = f"above {least:g}" if above else f"of at least {least:g}"
+    fits = isinstance(value, int | float) and not isinstance(value, bool)
+    if fits:
+        assert isinstance(value, int | float)
+        fits = not math.isnan(value) and (value > least if above else value >= least)
+    if not fits:
+        raise InvalidArgument(f"{name} must be a number {bound}, not {value!r:.100}")
+    return value  # type: ignore[return-value]
+
+
+def choice(name: str, value: Any, allowed: Collection[Any]) -> Any:
+    """Return one of the allowed values. Raises `InvalidArgument` naming the argument and them."""
+    if value not in allowed:
+        *some, last = map(str, allowed)
+        raise InvalidArgument(f"{name} must be {', '.join(some)} or {last}, not {value!r:.100}")
+    return value
+
+
+def mapping(name: str, value: object) -> Mapping[str, object]:
+    """Return a mapping. Raises `InvalidArgument` naming the argument."""
+    if not isinstance(value, Mapping):
+        raise InvalidArgument(
+            f"{name} must be a mapping, such as {{'workflow_type': 'refund'}}, not {value!r:.100}"
+        )
+    return value
