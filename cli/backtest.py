@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from cli.options import Data, Json, Kafka, Postgres
-from cli.output import say, show_json, show_table
+from cli.output import claim_outputs, say, show_json, show_table
 from cli.progress import Bar
 from cli.sources import (
     CostScale,
@@ -42,7 +42,12 @@ COLUMNS = (
 )  # fmt: skip
 
 
-Outcomes = Annotated[Path | None, typer.Option(help="Judged predictions, JSONL, in their order.")]
+Outcomes = Annotated[
+    str | None,
+    typer.Option(
+        metavar="FILE", help="Judged predictions, JSONL or CSV, in their order; -: stdin."
+    ),
+]
 Policies = Annotated[
     list[str] | None,
     typer.Option(help="A policy, with parameters if need be; repeat for more [default: all]."),
@@ -54,8 +59,13 @@ Grid = Annotated[
 ThresholdsOut = Annotated[
     Path | None, typer.Option(help="Directory for POLICY.jsonl: a threshold per outcome.")
 ]
-Html = Annotated[Path | None, typer.Option(help="Write the report to this file.")]
-Csv = Annotated[Path | None, typer.Option(help="Write a line per policy and context to this file.")]
+Html = Annotated[
+    str | None, typer.Option(metavar="FILE", help="Write the report to this file; -: stdout.")
+]
+Csv = Annotated[
+    str | None,
+    typer.Option(metavar="FILE", help="Write a line per policy and context to this file."),
+]
 Resume = Annotated[Path | None, typer.Option(help="Keep what is finished here, and go on from it.")]
 
 
@@ -99,8 +109,14 @@ def backtest(
     headstart backtest --since 3d --tenant acme --html report.html;
     headstart backtest --source log.jsonl.zst hops --grid 'ema:alpha=.05..0.5x8' --cost-scale 2
     """
+    from replay.output_files import check_folder, check_output
     from settings import read_settings
 
+    claim_outputs(html, csv, inputs=[outcomes or source, resume], json=json)
+    if thresholds_out is not None:
+        check_folder(thresholds_out)
+    if resume is not None:
+        check_output(resume)
     settings = read_settings(kafka=kafka, postgres=postgres, data=data)
     if outcomes and levels is None:
         levels = "domain,user_id"
@@ -108,7 +124,7 @@ def backtest(
     part = span(since, until, from_offset, to_offset, now)
     reading = reading_of(settings, levels, part, tenant, workflow_type, domain)
     reading = _scaled(reading, gain_scale, cost_scale)
-    history = open_source(str(outcomes) if outcomes else source, reading, settings)
+    history = open_source(outcomes or source, reading, settings)
     names = [*(policy or []), *(more or [])]
     work = _work(history, names, grid or [], thresholds_out, suggest=outcomes is not None)
     work = replace(work, begun=round(now.timestamp() * 1000))
@@ -155,7 +171,7 @@ def _run(work: Backtest, resume: Path | None, processes: int | None) -> dict[str
     return report(work.history.name, work.policies, units)
 
 
-def _show(found: dict[str, Any], html: Path | None, csv: Path | None, *, json: bool) -> None:
+def _show(found: dict[str, Any], html: str | None, csv: str | None, *, json: bool) -> None:
     _say_what_was_read(found)
     if html is not None:
         from replay.page import write_page

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import csv
 from collections.abc import Mapping
-from pathlib import Path
+from io import StringIO
 from typing import Any, Final
+
+from replay.output_files import Target, write_file
 
 _FIGURES: Final = (
     "utility", "share_of_best_fixed", "hits", "misses", "saved", "wasted", "success_rate",
@@ -15,9 +17,9 @@ _OVERALL: Final = ("interval_low", "interval_high", "difference", "difference_lo
                    "difference_high")  # fmt: skip
 
 
-def write_csv(file: Path, found: Mapping[str, Any]) -> None:
+def write_csv(file: Target, found: Mapping[str, Any]) -> None:
     """Write a report as CSV; times are in milliseconds. Lines without a path are overall."""
-    with file.open("w", newline="", encoding="utf-8") as out:
+    with StringIO(newline="") as out:
         writer = csv.DictWriter(
             out, ("policy", "tenant", "path", "outcomes", *_FIGURES, "threshold", *_OVERALL)
         )
@@ -40,3 +42,4 @@ def write_csv(file: Path, found: Mapping[str, Any]) -> None:
                 writer.writerow(
                     {"policy": name, **place, **{c: figures[c] for c in (*_FIGURES, "threshold")}}
                 )
+        write_file(file, out.getvalue())
