@@ -109,7 +109,7 @@ def _nothing(files: Sequence[str], unmapped: Unmapped) -> str:
     why = f"no tool call was found in {names}, and nothing is written"
     if unmapped.counts["observations of type SPAN"]:
         said += (
-            "; Langfuse before it had the type TOOL exports calls as SPAN: --spans takes those with "
-            "nothing inside for calls"
+            "; Langfuse before it had the type TOOL exports calls as SPAN: --spans takes those "
+            "with nothing inside for calls"
         )
     return f"{why}; found: {said}" if said else why

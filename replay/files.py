@@ -35,8 +35,8 @@ class UnknownFile(ValueError):
     def __init__(self, file: Path) -> None:
         super().__init__(
             f"{name_of(file)}: its first line is none of: an export of ours, a judged outcome "
-            "(confidence, correct), an event (event_type), an agent's run (steps); `headstart import` reads "
-            "other tools' exports"
+            "(confidence, correct), an event (event_type), an agent's run (steps); "
+            "`headstart import` reads other tools' exports"
         )
 
 
