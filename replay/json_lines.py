@@ -120,6 +120,8 @@ def plain(row: Row) -> Row:
 
 
 def _json(cell: str) -> Any:
+    if cell.lower() in ("true", "false"):  # spreadsheets write them in capitals
+        cell = cell.lower()
     try:
         return orjson.loads(cell)
     except orjson.JSONDecodeError:

@@ -43,8 +43,8 @@ _MODELS: Final = (
 )  # fmt: skip
 _CONVERSATIONS: Final = (
     "gen_ai.conversation.id", "langfuse.session.id", "lmnr.association.properties.session_id",
-    "langsmith.trace.session_id",
 )  # fmt: skip
+_SESSIONS_OF: Final = ("openinference.span.kind", "langfuse.observation.type")
 
 
 class Told(NamedTuple):
@@ -81,7 +81,7 @@ def model_of(said: Mapping[str, Any]) -> str:
 def conversation_of(said: Mapping[str, Any]) -> str:
     """Return the conversation that a span says it belongs to, "" where it says none."""
     found = next((t for key in _CONVERSATIONS if (t := _text(said.get(key)))), "")
-    if not found and "openinference.span.kind" in said:
+    if not found and any(key in said for key in _SESSIONS_OF):
         return _text(said.get("session.id"))  # elsewhere that may be a browser's
     return found
 
