@@ -109,14 +109,10 @@ def backtest(
     headstart backtest --since 3d --tenant acme --html report.html;
     headstart backtest --source log.jsonl.zst hops --grid 'ema:alpha=.05..0.5x8' --cost-scale 2
     """
-    from replay.output_files import check_folder, check_output
     from settings import read_settings
 
     claim_outputs(html, csv, inputs=[outcomes or source, resume], json=json)
-    if thresholds_out is not None:
-        check_folder(thresholds_out)
-    if resume is not None:
-        check_output(resume)
+    _check_places(thresholds_out, resume)
     settings = read_settings(kafka=kafka, postgres=postgres, data=data)
     if outcomes and levels is None:
         levels = "domain,user_id"
@@ -132,6 +128,15 @@ def backtest(
     for tool in sorted(reading.scales.named.difference(found["read"]["scaled"])):
         found["read"]["warnings"].append(f"{tool}: scaled, but no prediction is of such a tool")
     _show(found, html, csv, json=json)
+
+
+def _check_places(thresholds_out: Path | None, resume: Path | None) -> None:
+    from replay.output_files import check_folder, check_output
+
+    if thresholds_out is not None:
+        check_folder(thresholds_out)
+    if resume is not None:
+        check_output(resume)
 
 
 def _now(resume: Path | None) -> datetime:

@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from deploy.local import Addresses
     from settings import Settings
 
+Html = Annotated[str | None, typer.Option(metavar="FILE", help="Write the report to this file.")]
+
 
 def demo(
     traces: Annotated[
@@ -34,9 +36,7 @@ def demo(
     refuse_broken: Annotated[
         bool, typer.Option(help="End at a broken line of the traces instead of skipping it.")
     ] = False,
-    html: Annotated[
-        str | None, typer.Option(metavar="FILE", help="Write the report to this file.")
-    ] = None,
+    html: Html = None,
     data: Data = None,
     kafka: Part = "embedded",
     postgres: Part = "embedded",
