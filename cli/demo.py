@@ -19,13 +19,14 @@ if TYPE_CHECKING:
     from deploy.local import Addresses
     from settings import Settings
 
+Traces = Annotated[
+    Path | None, typer.Option(help="Agent runs to replay, JSONL or CSV; else synthetic ones.")
+]
 Html = Annotated[str | None, typer.Option(metavar="FILE", help="Write the report to this file.")]
 
 
 def demo(
-    traces: Annotated[
-        Path | None, typer.Option(help="Agent runs to replay, JSONL or CSV; else synthetic ones.")
-    ] = None,
+    traces: Traces = None,
     seconds: Annotated[float, typer.Option(min=1, help="Length of the synthetic workload.")] = 30,
     executors: Annotated[int, typer.Option(min=1, max=64, help="Executor processes.")] = 4,
     rate: Annotated[float, typer.Option(min=1, help="Events/s of all executors.")] = 500,
