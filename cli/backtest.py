@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from cli.options import Data, Json, Kafka, Postgres
-from cli.output import say, show_json, show_table
+from cli.output import claim_outputs, say, show_json, show_table
 from cli.progress import Bar
 from cli.sources import (
     Cost,
@@ -46,7 +46,12 @@ COLUMNS = (
 )  # fmt: skip
 
 
-Outcomes = Annotated[Path | None, typer.Option(help="Judged predictions, JSONL, in their order.")]
+Outcomes = Annotated[
+    str | None,
+    typer.Option(
+        metavar="FILE", help="Judged predictions, JSONL or CSV, in their order; -: stdin."
+    ),
+]
 Policies = Annotated[
     list[str] | None,
     typer.Option(help="A policy, with parameters if need be; repeat for more [default: all]."),
@@ -58,8 +63,13 @@ Grid = Annotated[
 ThresholdsOut = Annotated[
     Path | None, typer.Option(help="Directory for POLICY.jsonl: a threshold per outcome.")
 ]
-Html = Annotated[Path | None, typer.Option(help="Write the report to this file.")]
-Csv = Annotated[Path | None, typer.Option(help="Write a line per policy and context to this file.")]
+Html = Annotated[
+    str | None, typer.Option(metavar="FILE", help="Write the report to this file; -: stdout.")
+]
+Csv = Annotated[
+    str | None,
+    typer.Option(metavar="FILE", help="Write a line per policy and context to this file."),
+]
 Resume = Annotated[Path | None, typer.Option(help="Keep what is finished here, and go on from it.")]
 
 
@@ -109,6 +119,8 @@ def backtest(
     """
     from settings import read_settings
 
+    claim_outputs(html, csv, inputs=[outcomes or source, resume], json=json)
+    _check_places(thresholds_out, resume)
     settings = read_settings(kafka=kafka, postgres=postgres, data=data)
     if outcomes and levels is None:
         levels = "domain,user_id"
@@ -117,7 +129,7 @@ def backtest(
     reading = reading_of(settings, levels, part, tenant, workflow_type, domain)
     reading = replace(reading, assumed=assumed(gain, cost, include))
     reading = _scaled(reading, gain_scale, cost_scale)
-    history = open_source(str(outcomes) if outcomes else source, reading, settings)
+    history = open_source(outcomes or source, reading, settings)
     names = [*(policy or []), *(more or [])]
     work = _work(history, names, grid or [], thresholds_out, suggest=outcomes is not None)
     work = replace(work, begun=round(now.timestamp() * 1000))
@@ -125,6 +137,15 @@ def backtest(
     for tool in sorted(reading.scales.named.difference(found["read"]["scaled"])):
         found["read"]["warnings"].append(f"{tool}: scaled, but no prediction is of such a tool")
     _show(found, html, csv, json=json)
+
+
+def _check_places(thresholds_out: Path | None, resume: Path | None) -> None:
+    from replay.output_files import check_folder, check_output
+
+    if thresholds_out is not None:
+        check_folder(thresholds_out)
+    if resume is not None:
+        check_output(resume)
 
 
 def _now(resume: Path | None) -> datetime:
@@ -164,7 +185,7 @@ def _run(work: Backtest, resume: Path | None, processes: int | None) -> dict[str
     return report(work.history.name, work.policies, units)
 
 
-def _show(found: dict[str, Any], html: Path | None, csv: Path | None, *, json: bool) -> None:
+def _show(found: dict[str, Any], html: str | None, csv: str | None, *, json: bool) -> None:
     _say_what_was_read(found)
     if html is not None:
         from replay.page import write_page

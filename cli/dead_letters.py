@@ -142,12 +142,13 @@ def replay(
     Examples: headstart dead-letters replay 0:12 0:13 --file event.json;
     headstart dead-letters replay --all --reason "belongs to partition" --yes
     """
+    from replay.input_files import read_input
     from settings import read_settings
 
     chosen = choice(positions, every, group, topic, reason, since)
     if file is not None and every:
         raise typer.BadParameter("--file corrects one event, --all means many")
-    corrected = None if file is None else file.read_bytes()
+    corrected = None if file is None else read_input(file)
     settings = read_settings(kafka=kafka, data=data)
     log, count = asyncio.run(_look(settings.kafka, chosen, corrected is not None))
     if count:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from cli.options import Data, Json, Learner, Part, Partitions
-from cli.output import FAILURE, say, show_json, show_table
+from cli.output import FAILURE, claim_outputs, say, show_json, show_table
 from cli.terminal import LiveView, draws
 
 if TYPE_CHECKING:
@@ -19,11 +19,14 @@ if TYPE_CHECKING:
     from deploy.local import Addresses
     from settings import Settings
 
+Traces = Annotated[
+    Path | None, typer.Option(help="Agent runs to replay, JSONL or CSV; else synthetic ones.")
+]
+Html = Annotated[str | None, typer.Option(metavar="FILE", help="Write the report to this file.")]
+
 
 def demo(
-    traces: Annotated[
-        Path | None, typer.Option(help="Agent runs to replay, JSONL; else a synthetic workload.")
-    ] = None,
+    traces: Traces = None,
     seconds: Annotated[float, typer.Option(min=1, help="Length of the synthetic workload.")] = 30,
     executors: Annotated[int, typer.Option(min=1, max=64, help="Executor processes.")] = 4,
     rate: Annotated[float, typer.Option(min=1, help="Events/s of all executors.")] = 500,
@@ -34,7 +37,7 @@ def demo(
     refuse_broken: Annotated[
         bool, typer.Option(help="End at a broken line of the traces instead of skipping it.")
     ] = False,
-    html: Annotated[Path | None, typer.Option(help="Write the report to this file.")] = None,
+    html: Html = None,
     data: Data = None,
     kafka: Part = "embedded",
     postgres: Part = "embedded",
@@ -51,14 +54,16 @@ def demo(
     Examples: headstart demo --seconds 15; headstart demo --traces agent-traces.jsonl --json
     """
     from demo.run import DemoConfig, check_traces, run_demo
+    from replay.input_files import local_file
     from settings import read_settings
 
+    claim_outputs(html, inputs=[traces], json=json)
     settings = read_settings(data=data, partitions=partitions, learner=learner)
     config = DemoConfig(
         data=settings.data,
         executors=executors,
         seconds=seconds,
-        traces=traces,
+        traces=None if traces is None else local_file(traces),
         refuse_broken=refuse_broken,
         seed=seed,
         events_per_s=rate,
@@ -131,11 +136,14 @@ def _live(settings: Settings, addresses: Addresses) -> Iterator[Callable[[str], 
         yield view.say
 
 
-def _write(html: Path, result: DemoResult, config: DemoConfig, settings: Settings) -> None:
+def _write(html: str, result: DemoResult, config: DemoConfig, settings: Settings) -> None:
     from demo.report import write_report
+    from replay.input_files import name_of
 
     shown = {
-        "workload": config.traces.name if config.traces else f"synthetic, seed {config.seed}",
+        "workload": Path(name_of(config.traces)).name
+        if config.traces
+        else f"synthetic, seed {config.seed}",
         "executors": f"{config.executors}, {config.events_per_s:g} events/s together",
         "learner": settings.learner,
         "levels": ", ".join(("workflow_type", *config.levels)),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -12,7 +13,9 @@ from cli.output import FAILURE, say, show_json
 
 
 def emit(
-    file: Annotated[str, typer.Argument(help="JSONL file, one event a line, or - for stdin.")],
+    file: Annotated[
+        str, typer.Argument(help="JSONL file, one event a line, or CSV; - for JSONL from stdin.")
+    ],
     kafka: Kafka = None,
     data: Data = None,
     json: Json = False,
@@ -25,11 +28,17 @@ def emit(
     """
     from headstart.emission import emit_lines
     from headstart.producing import require_broker
+    from replay.json_lines import json_lines
     from settings import read_settings
 
     settings = read_settings(kafka=kafka, data=data)
     report = emit_lines(
-        file, settings.kafka, say, check=lambda: asyncio.run(require_broker(settings.kafka))
+        file,
+        settings.kafka,
+        say,
+        check=lambda: asyncio.run(require_broker(settings.kafka)),
+        # A pipe is read as it flows: it may have no end.
+        opened=(lambda name: json_lines(Path(name))) if Path(file).is_file() else None,
     )
     if json:
         show_json({"emitted": report.emitted, "refused": report.refused})

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from cli.options import Data, Json, Kafka, Postgres
-from cli.output import say, show_json
+from cli.output import claim_outputs, say, show_json
 from cli.sources import FromOffset, Since, Source, ToOffset, Until, open_source, span
 
 
 def export(
-    file: Annotated[Path, typer.Argument(help="Where to write it, such as log.jsonl.zst.")],
+    file: Annotated[
+        str, typer.Argument(help="Where to write it, such as log.jsonl.zst; -: standard output.")
+    ],
     source: Source = "broker",
     since: Since = None,
     until: Until = None,
@@ -33,11 +34,12 @@ def export(
     --source archive
     """
     from replay.exports import FORMAT, ExportHeader, Writer
-    from replay.histories import Reading, RecordHistory
+    from replay.histories import NothingThere, Reading, RecordHistory
     from replay.joining import Notes
     from replay.rebuilt import NoRecords
     from settings import read_settings
 
+    claim_outputs(file, inputs=[source], json=json)
     settings = read_settings(kafka=kafka, postgres=postgres, data=data)
     reading = Reading(settings.levels, span(since, until, from_offset, to_offset))
     history = open_source(source, reading, settings)
@@ -45,13 +47,16 @@ def export(
         raise NoRecords(f"{history.name} holds no events, only what was judged of them")
     units, notes = history.units(), Notes()
     epoch, partitions = history.log()
-    with Writer(file, ExportHeader(FORMAT, epoch, partitions, history.name)) as writer:
+    header = ExportHeader(FORMAT, epoch, partitions, history.name)
+    with Writer(file, header, [source]) as writer:
         for number, unit in enumerate(units, start=1):
             for batch, _ in history.batches(unit, notes):
                 writer.add(batch)
             say(f"partition {number} of {len(units)}: {writer.records} records so far")
+        if not writer.records:
+            raise NothingThere(f"{history.name} holds no records in the range; nothing is written")
     for warning in notes.warnings:
         say(warning)
     if json:
-        show_json({"file": str(file), "records": writer.records, "epoch": epoch,
+        show_json({"file": file, "records": writer.records, "epoch": epoch,
                    "partitions": len(units), "warnings": notes.warnings})  # fmt: skip

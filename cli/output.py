@@ -7,11 +7,14 @@ import os
 import sys
 import traceback
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, Final, NoReturn
+from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 import orjson
 
 from headstart.masking import masked
+
+if TYPE_CHECKING:
+    from replay.output_files import Target
 
 FAILURE = 1
 
@@ -30,6 +33,37 @@ def printable(raw: bytes | str, but: str = _LINES) -> str:
 def say(line: str) -> None:
     """Print one line for people, on stderr."""
     print(printable(line), file=sys.stderr, flush=True)
+
+
+_tables_go_to_stderr = False
+
+
+def claim_outputs(
+    *targets: Target | None, inputs: Iterable[Target | None] = (), json: bool = False
+) -> None:
+    """Check the files that a command will write, before it begins its work.
+
+    Where one of them is standard output, tables go to stderr from now on. Raises `CannotWrite`,
+    `OutputIsInput`, and `typer.BadParameter` where two outputs are one, or `json` prints there too.
+    """
+    import typer
+
+    from replay.output_files import check_output, is_stdout, refuse_input
+
+    given = [each for each in targets if each is not None]
+    on_stdout = [each for each in given if is_stdout(each)]
+    if len(on_stdout) > 1:
+        raise typer.BadParameter("only one output can go to standard output")
+    if on_stdout and json:
+        raise typer.BadParameter("the file itself is what goes to stdout; leave out --json")
+    for number, each in enumerate(given):
+        try:
+            refuse_input(each, given[:number])
+        except ValueError:
+            raise typer.BadParameter(f"{each} is given for two outputs") from None
+        check_output(each, [each for each in inputs if each is not None])
+    global _tables_go_to_stderr  # noqa: PLW0603 - one process prints one command's tables
+    _tables_go_to_stderr = bool(on_stdout)
 
 
 def show_json(value: Mapping[str, Any]) -> None:
@@ -53,8 +87,9 @@ def show_table(columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
         # Text, or brackets in what came from elsewhere would be taken for markup.
         # Names are anybody's: none begins a row of its own either.
         table.add_row(*(Text("" if cell is None else printable(str(cell), "")) for cell in row))
-    # Nobody can read a table that is cut to 80 columns because stdout is a file.
-    Console(width=None if sys.stdout.isatty() else 200).print(table)
+    stream = sys.stderr if _tables_go_to_stderr else sys.stdout
+    # A table is not cut to 80 columns because it goes into a file.
+    Console(file=stream, width=None if stream.isatty() else 200).print(table)
 
 
 def report_errors(command: Callable[[], Any]) -> None:
@@ -72,6 +107,7 @@ def report_errors(command: Callable[[], Any]) -> None:
         say("interrupted")
         sys.exit(130)
     except BrokenPipeError:
+        say("error: the reader of the output has ended (broken pipe)")
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(FAILURE)
     except _EXPECTED as error:

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from cli.options import Data, Json, Kafka, Learner, Limit, Postgres
-from cli.output import say, show_json, show_table
+from cli.output import claim_outputs, say, show_json, show_table
 from cli.sources import (
     DomainOnly,
     FromOffset,
@@ -33,7 +32,7 @@ if TYPE_CHECKING:
     from topics.schema import Threshold
 
 ThresholdsOut = Annotated[
-    Path | None, typer.Option(help="Write every threshold to this file, JSONL.")
+    str | None, typer.Option(metavar="FILE", help="Write every threshold to this file, JSONL.")
 ]
 
 
@@ -70,6 +69,7 @@ def replay(
 
     if learner is not None:
         check(learner)
+    claim_outputs(thresholds_out, inputs=[source], json=json)
     settings = read_settings(kafka=kafka, postgres=postgres, learner=learner, data=data)
     part = span(since, until, from_offset, to_offset)
     reading = reading_of(settings, levels, part, tenant, workflow_type, domain)
@@ -79,15 +79,19 @@ def replay(
     found, notes = relearn(history, rules, say, processes)
     for line in (*notes.warnings, *(f"skipped: {reason}" for reason in notes.named[:5])):
         say(line)
+    if not found:
+        raise LookupError(f"{history.name}: {notes.events} events, but no outcome among them")
     if thresholds_out is not None:
-        _write(thresholds_out, found)
+        _write(thresholds_out, found, source)
     _show(settings.learner, found, notes, limit, json=json)
 
 
-def _write(file: Path, found: Sequence[Threshold]) -> None:
+def _write(file: str, found: Sequence[Threshold], source: str) -> None:
     import msgspec
 
-    with file.open("wb") as lines:
+    from replay.output_files import output_file
+
+    with output_file(file, [source]) as lines:
         lines.writelines(msgspec.json.encode(each) + b"\n" for each in found)
 
 

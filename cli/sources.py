@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -19,7 +18,8 @@ if TYPE_CHECKING:
 Source = Annotated[
     str,
     typer.Option(
-        help="broker, archive (Postgres), or a file: export, events, outcomes, agent runs."
+        help="broker, archive (Postgres), or a file: export, events, outcomes, agent runs; "
+        "-: standard input."
     ),
 ]
 Since = Annotated[
@@ -145,8 +145,9 @@ def _offsets(given: Sequence[str] | None) -> dict[int, int]:
 
 def open_source(source: str, reading: Reading, settings: Settings) -> History:
     """Return the history that `--source` names. Raises `ValueError` and `OSError`."""
-    from replay.exports import ExportHistory
+    from replay.exports import ExportHistory, is_export
     from replay.files import first_record, open_file
+    from replay.input_files import local_file
 
     if source == "broker":
         from replay.broker import BrokerHistory
@@ -158,8 +159,8 @@ def open_source(source: str, reading: Reading, settings: Settings) -> History:
 
         history = ArchiveHistory(settings.postgres, reading)
     else:
-        file = Path(source)
-        record = first_record(file)
+        file = local_file(source)
+        record = None if is_export(file) else first_record(file)
         if isinstance(record, dict) and "steps" in record:
             from demo.trace_history import TraceHistory
 

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import sys
-from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
 from cli.intervening import import_learned, reset
 from cli.options import Data, Json, Kafka, Learner, Limit, Redis, Since
-from cli.output import say, show_json, show_table
+from cli.output import claim_outputs, say, show_json, show_table
 from cli.threshold_show import history, show
 from cli.times import since_ms
 
@@ -78,12 +76,12 @@ def export(
     from headstart.contexts import workflow_type_of
     from learners.registry import policy
     from replay.learned import learned_lines
+    from replay.output_files import write_file
     from replay.table import read_whole_table
     from settings import read_settings
     from topics.epoch import read_minted_epoch
 
-    if file == "-" and json:
-        raise typer.BadParameter("the export itself is what goes to stdout; leave out --json")
+    claim_outputs(file, json=json)
     settings = read_settings(kafka=kafka, data=data, learner=learner)
 
     def wanted(owner: str, path: str) -> bool:
@@ -97,13 +95,9 @@ def export(
         return list(learned_lines(partitions, epoch, policy(settings.learner), levels, wanted))
 
     lines = asyncio.run(run())
-    if file == "-":
-        sys.stdout.buffer.writelines(lines)
-        sys.stdout.flush()
-        return
-    unfinished = Path(f"{file}.unfinished")
-    unfinished.write_bytes(b"".join(lines))
-    unfinished.replace(file)
+    if len(lines) == 1:
+        raise LookupError(f"no context was found; {file} is not written")
+    write_file(file, b"".join(lines))
     if json:
         show_json({"file": file, "contexts": len(lines) - 1})
     else:
@@ -112,7 +106,7 @@ def export(
 
 @app.command("snapshot")
 def snapshot(
-    file: Annotated[Path, typer.Argument(help="Where to write it.")],
+    file: Annotated[str, typer.Argument(help="Where to write it; -: standard output.")],
     kafka: Kafka = None,
     data: Data = None,
     json: Json = False,
@@ -126,6 +120,7 @@ def snapshot(
     from settings import read_settings
     from topics.epoch import read_minted_epoch
 
+    claim_outputs(file, json=json)
     settings = read_settings(kafka=kafka, data=data)
 
     async def run() -> Snapshot:
@@ -134,9 +129,12 @@ def snapshot(
         rows = {number: each.rows for number, each in partitions.items()}
         return Snapshot(epoch.number, settings.learner, rows)
 
-    rows = write_snapshot(file, asyncio.run(run()))
+    taken = asyncio.run(run())
+    if not any(taken.partitions.values()):
+        raise LookupError(f"the table has no rows yet; {file} is not written")
+    rows = write_snapshot(file, taken)
     if json:
-        show_json({"file": str(file), "rows": rows})
+        show_json({"file": file, "rows": rows})
     else:
         say(f"{rows} rows written to {file}")
 

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from cli.letter_choice import Yes, confirm
 from cli.options import Data, Json, Kafka, Learner, Postgres
-from cli.output import say, show_json, show_table
+from cli.output import claim_outputs, say, show_json, show_table
 from cli.progress import Bar
 from cli.sources import (
     Cost,
@@ -52,7 +51,10 @@ Apply = Annotated[
     typer.Option(metavar="PATTERN", help="Have the winner learn in these contexts, if confirmed."),
 ]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="With --apply: only say what it would do.")]
-Html = Annotated[Path | None, typer.Option(help="Write the report of the later part to this file.")]
+Html = Annotated[
+    str | None,
+    typer.Option(metavar="FILE", help="Write the report of the later part to this file."),
+]
 
 
 def tune(
@@ -98,6 +100,7 @@ def tune(
         parts(apply)
     elif dry_run or yes:
         raise typer.BadParameter("--dry-run and --yes belong to --apply PATTERN")
+    claim_outputs(html, inputs=[source], json=json)
     settings = read_settings(kafka=kafka, postgres=postgres, learner=learner, data=data)
     candidates = chosen(policy or [], grid or []) or list(SEARCHED)
     part = span(since, until, None, None)

@@ -9,14 +9,14 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from html import escape
 from math import ceil, floor, isinf, log10
-from pathlib import Path
 from typing import Any, Final
 
 from demo.accounting import FIXED_THRESHOLD
 from demo.comparison import LEARNED
 from demo.invariants import Invariant
 from replay.charts import Axis, Column, Line, Mark, chart, legend, nice_ticks
-from replay.page import bars, document, figure, reliability, write_whole
+from replay.output_files import Target, write_file
+from replay.page import bars, document, figure, reliability
 from replay.verdict import amount, caveats
 
 CONTEXTS_SHOWN: Final = 6
@@ -28,13 +28,13 @@ COLOURS: Final = {LEARNED: "c0 win", "hindsight": "ideal", "always": "c1", "neve
 Found = Mapping[str, Any]
 
 
-def write_report(file: Path, found: Found) -> None:
+def write_report(file: Target, found: Found) -> None:
     """Write the page, whole or not at all. Raises `OSError`.
 
     `found`: what `comparison.compare` returns, with `drift_at` (seconds, None: none),
     `latencies_ms`, `reads_us`, `invariants`, `versions` and `settings`.
     """
-    write_whole(file, page(found))
+    write_file(file, page(found))
 
 
 def page(found: Found) -> str:

@@ -19,7 +19,7 @@ from demo.accounting import summarise
 from demo.comparison import compare
 from demo.executor import Assignment
 from demo.invariants import Figures, check_invariants, gather
-from demo.traces import BrokenLine, read_runs
+from demo.traces import BrokenLine, TraceError, read_runs
 from demo.versions import versions
 from demo.watching import Watcher
 from deploy.local import Addresses
@@ -27,6 +27,7 @@ from deploy.local.nursery import Nursery
 from deploy.local.process import Child, Ending
 from deploy.system import total_lag, wait_drained
 from headstart import Thresholds
+from replay.input_files import name_of
 from topics.catalogue import EVENTS
 from topics.reading import topic_state
 
@@ -65,13 +66,20 @@ def check_traces(config: DemoConfig, say: Callable[[str], None]) -> None:
     if config.traces is None:
         return
 
+    shown, refused = name_of(config.traces), list[str]()
+
     def name(broken: BrokenLine) -> None:
-        say(f"{config.traces}:{broken.line_number}: {broken.reason}; skipped")
+        refused.append(f"{shown}:{broken.line_number}: {broken.reason}")
+        say(f"{refused[-1]}; skipped")
 
     calls = runs = 0
     for run in read_runs(config.traces, None if config.refuse_broken else name):
         runs, calls = runs + 1, calls + len(run.steps)
-    say(f"{config.traces}: {runs} runs, {calls} tool calls")
+    if not runs:
+        first = f": all {len(refused)} lines were refused; the first: {refused[0]}"
+        raise TraceError(f"{shown} holds no runs{first if refused else ''}")
+    left = f"; {len(refused)} lines refused" if refused else ""
+    say(f"{shown}: {runs} runs, {calls} tool calls{left}")
 
 
 def run_demo(

@@ -20,7 +20,9 @@ from headstart.experiments import workflow_group
 from learners.outcome import Outcome
 from replay.assumptions import Basis
 from replay.histories import NothingThere, Progress, Reading
+from replay.input_files import name_of
 from replay.joining import Notes
+from replay.json_lines import json_lines
 from replay.judge import Judge
 from replay.outcomes import ROOT
 
@@ -40,18 +42,22 @@ class TraceHistory:
     @property
     def name(self) -> str:
         """What people call it."""
-        return f"{self.file} (guesses are the demo's)"
+        return f"{name_of(self.file)} (guesses are the demo's)"
 
     def units(self) -> list[int]:
         """Return the one unit."""
-        if next(self._runs(Notes()), None) is None:
-            raise NothingThere(f"{self.file} holds no runs")
+        notes = Notes()
+        if next(self._runs(notes), None) is None:
+            why = f"{name_of(self.file)} holds no runs"
+            if notes.refused:
+                why += f": all {notes.refused} lines were refused; the first: {notes.named[0]}"
+            raise NothingThere(f"{why}; docs/replay.md has the form of a run")
         return [0]
 
     def _runs(self, notes: Notes) -> Iterator[Run]:
         def broken(line: BrokenLine) -> None:
             notes.refused += 1
-            notes.named.append(f"line {line.line_number}: {line.reason}")
+            notes.named.append(f"{name_of(self.file)}:{line.line_number}: {line.reason}")
 
         return read_runs(self.file, broken)
 
@@ -59,8 +65,8 @@ class TraceHistory:
         """Let a judge have the guess before every call of every run."""
         predictor, times = Predictor(), CallTimes(LatencyModel(self.seed, 0, self.cost_ratio))
         untimed = 0
-        with self.file.open("rb") as lines:
-            count = sum(1 for line in lines if line.strip())
+        with json_lines(self.file) as lines:
+            count = max(1, sum(1 for _, line in lines if line.strip()))
         for number, run in enumerate(self._runs(notes)):
             notes.records += 1
             progress(number / count)
@@ -90,6 +96,11 @@ class TraceHistory:
                 history.append(actual)
         judge.flush()
         progress(1.0)
+        if notes.refused:
+            notes.warnings.append(
+                f"{name_of(self.file)}: {notes.records} runs accepted, {notes.refused} lines "
+                "refused"
+            )
         if untimed:
             notes.warnings.append(f"{untimed} runs say no time, so they are in no range of time")
 

@@ -1,4 +1,4 @@
-"""Real agent runs, read from a JSONL file: one run a line, checked field by field.
+"""Real agent runs, read from a file: one run a line, checked field by field (docs/replay.md).
 
 Here live the records of a run and the reader. Not here: where the file is (the caller passes its
 path), how long a call takes (`latency`), and which call is guessed next (`predictor`).
@@ -10,7 +10,11 @@ import json
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from os import PathLike
+from pathlib import Path
 from typing import Final
+
+from replay.json_lines import json_lines
+from replay.times import iso_ms
 
 END: Final = "<end>"
 """Stands for "no further call" wherever a next tool is counted or guessed; never a tool's name."""
@@ -57,15 +61,17 @@ class BrokenLine:
 def read_runs(
     path: str | PathLike[str], on_broken: Callable[[BrokenLine], object] | None = None
 ) -> Iterator[Run]:
-    """Yield the runs of a JSONL file in its order; empty lines are passed over.
+    """Yield the runs of a file in its order: JSONL, or CSV with a row per call.
+
+    Empty lines are passed over. `path`: as `replay.input_files.local_file` returns it.
 
     A broken line (not JSON, a field missing or of the wrong type) goes to `on_broken` and is left
     out, for instance `read_runs(path, broken.append)`; without `on_broken` it raises `TraceError`.
     There is no silent skip. A file that cannot be opened raises `OSError` at the first `next`.
     """
     # Bytes, because text mode gives up on the whole file at one wrong byte.
-    with open(path, "rb") as lines:
-        for number, line in enumerate(lines, start=1):
+    with json_lines(Path(path)) as lines:
+        for number, line in lines:
             if not line.strip():
                 continue
             try:
@@ -93,9 +99,9 @@ def _run(line: bytes) -> Run:
         domain=_text(record, "domain"),
         agent_model=_text(record, "agent_model"),
         task_id=_text(record, "task_id"),
-        trial=_optional_int(record, "trial"),
+        trial=_optional_int({"trial": None, **record}, "trial"),
         steps=_steps(record),
-        started_at=_optional_int({"started_at": None, **record}, "started_at"),
+        started_at=_time(record, "started_at"),
     )
 
 
@@ -117,8 +123,8 @@ def _step(step: object, where: str) -> Step:
         raise _Broken(f"{where}.error must be true or false, not {type(error).__name__}")
     return Step(
         tool=tool,
-        called_at=_optional_int(step, "called_at", where),
-        returned_at=_optional_int(step, "returned_at", where),
+        called_at=_time(step, "called_at", where),
+        returned_at=_time(step, "returned_at", where),
         error=error,
     )
 
@@ -142,6 +148,20 @@ def _optional_int(record: Mapping[str, object], name: str, where: str = "") -> i
     if value is not None and (not isinstance(value, int) or isinstance(value, bool)):
         raise _Broken(f"{_named(name, where)} must be an integer or null")
     return value
+
+
+def _time(record: Mapping[str, object], name: str, where: str = "") -> int | None:
+    """Return a time in Unix ms: of an integer, or an ISO 8601 time; None where there is none."""
+    value = record.get(name)
+    if isinstance(value, str):
+        at = iso_ms(value)
+        if at is None:
+            said = (
+                f"{_named(name, where)} must be an integer or null (Unix ms), or an ISO 8601 time"
+            )
+            raise _Broken(f"{said}, not {value!r}")
+        return at
+    return _optional_int({name: value}, name, where)
 
 
 def _named(name: str, where: str) -> str:

@@ -10,26 +10,29 @@ that a reader takes only what it wants, in bounded memory.
 from __future__ import annotations
 
 import base64
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, field
-from io import BufferedReader, BufferedWriter
+from io import BufferedReader
 from math import inf
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Final, Self
+from typing import IO, Any, Final, Self
 
 import msgspec
 import orjson
 
 from processing.records import Headers, RecordBatch
 from replay.histories import NothingThere, Progress, Range, Reading, largest_first, read_records_of
+from replay.input_files import name_of
 from replay.joining import Notes
 from replay.judge import Judge
+from replay.output_files import Target, output_file
 from replay.pieces import Head, NotAPiece, body, encode_piece, heads
 from topics.catalogue import EVENTS
 
 FORMAT: Final = 1
-ZSTD: Final = b"\x28\xb5\x2f\xfd"
+ZSTD: Final = bytes.fromhex("28b52ffd")
 FRAME_BYTES: Final = 1_000_000
 
 
@@ -65,21 +68,20 @@ _raw = msgspec.json.Decoder(msgspec.Raw).decode
 class Writer:
     """Writes an export, whole or not at all: `with Writer(file, header) as writer: …`."""
 
-    file: Path
+    file: Target
     header: ExportHeader
+    inputs: Sequence[Target] = ()
     records: int = 0
     _lines: dict[int, list[bytes]] = field(default_factory=dict)
     _sizes: dict[int, int] = field(default_factory=dict)
-    _out: BufferedWriter | None = None
+    _held: ExitStack = field(default_factory=ExitStack)
+    _out: IO[bytes] | None = None
 
     def __enter__(self) -> Self:
-        self._out = self._unfinished.open("wb")
+        self._out = self._held.enter_context(output_file(self.file, self.inputs))
+        self._held.push(self._end)
         self._write([msgspec.json.encode(self.header) + b"\n"], -1, 0)
         return self
-
-    @property
-    def _unfinished(self) -> Path:
-        return self.file.with_name(f"{self.file.name}.unfinished")
 
     def add(self, batch: RecordBatch) -> None:
         """Add records of one partition, which have to come in order."""
@@ -110,16 +112,18 @@ class Writer:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        assert self._out is not None
+        self._held.__exit__(kind, error, traceback)
+
+    def _end(
+        self,
+        kind: type[BaseException] | None,
+        _error: BaseException | None,
+        _traceback: TracebackType | None,
+    ) -> None:
         if kind is None:
             for partition in list(self._lines):
                 self._flush(partition)
             self._write([orjson.dumps({"records": self.records}) + b"\n"], -1, 0)
-        self._out.close()
-        if kind is None:
-            self._unfinished.replace(self.file)
-        else:
-            self._unfinished.unlink()
 
 
 def encode_line(batch: RecordBatch, place: int, headers: Headers | None) -> bytes:
@@ -181,6 +185,15 @@ def read_header(file: Path) -> ExportHeader:
             f"reads {FORMAT}): upgrade, or export it again with this version"
         )
     return header
+
+
+def is_export(file: Path) -> bool:
+    """Return whether a zstd file begins as our exports do. Raises `OSError`."""
+    with file.open("rb") as read:
+        try:
+            return next(heads(read, lambda _: None), None) is not None
+        except NotAPiece:
+            return False
 
 
 def _pieces(
@@ -288,7 +301,7 @@ class ExportHistory:
     @property
     def name(self) -> str:
         """What people call it."""
-        return str(self.file)
+        return name_of(self.file)
 
     def log(self) -> tuple[int, int]:
         """Return the log's epoch and how many partitions it has."""

@@ -11,17 +11,22 @@ import orjson
 
 from headstart.experiments import GROUPS, workflow_group
 from processing.records import RecordBatch
-from replay.exports import ZSTD, ExportHistory
+from replay.exports import ZSTD, ExportHistory, NotAnExport, is_export
 from replay.histories import History, NothingThere, Progress, Reading, read_records_of
+from replay.input_files import name_of
 from replay.joining import Notes
+from replay.json_lines import JsonLines, json_lines
 from replay.judge import Judge
-from replay.outcomes import Line, parse_lines
+from replay.outcomes import Line, parse_numbered
 from replay.pieces import SKIPPABLE
+from replay.times import iso_ms
 from topics.catalogue import EVENTS
 
 ALONE: Final = 20
 """Outcomes in a row that count as one workflow where the file names none."""
 _AT_ONCE: Final = 2_000
+_LOOKED_AT: Final = 100
+"""Lines of a file among which one has to say what it is; those before it are broken."""
 
 
 class UnknownFile(ValueError):
@@ -29,9 +34,9 @@ class UnknownFile(ValueError):
 
     def __init__(self, file: Path) -> None:
         super().__init__(
-            f"{file}: its first line is none of: an export of ours, a judged outcome (confidence, "
-            "correct), an event (event_type), an agent's run (steps); `headstart import` reads "
-            "other tools' exports"
+            f"{name_of(file)}: its first line is none of: an export of ours, a judged outcome "
+            "(confidence, correct), an event (event_type), an agent's run (steps); "
+            "`headstart import` reads other tools' exports"
         )
 
 
@@ -46,24 +51,24 @@ class OutcomeFile:
     @property
     def name(self) -> str:
         """What people call it."""
-        return str(self.file)
+        return name_of(self.file)
 
     def units(self) -> list[int]:
         """Return the one unit. Raises `NothingThere`, and `ValueError` where a tenant is wanted."""
         if next(_lines(self.file), None) is None:
-            raise NothingThere(f"{self.file} holds no outcomes; see headstart backtest --help")
+            raise NothingThere(f"{self.name} holds no outcomes; see headstart backtest --help")
         if self.reading.chosen.tenant is not None:
             raise ValueError(
-                f"{self.file} holds outcomes, which name no tenant: leave out --tenant"
+                f"{self.name} holds outcomes, which name no tenant: leave out --tenant"
             )
         return [0]
 
     def read(self, unit: int, judge: Judge, notes: Notes, progress: Progress) -> None:  # noqa: ARG002
         """Let a judge have all outcomes."""
-        size, scales = max(1, self.file.stat().st_size), self.reading.scales
+        scales = self.reading.scales
         span, read, unmet = self.reading.range, 0, scales.named
-        with self.file.open("rb") as file:
-            for line in parse_lines(_counted(file, notes), self.reading.levels, str(self.file)):
+        with json_lines(self.file) as file:
+            for line in parse_numbered(_counted(file, notes), self.reading.levels, self.name):
                 paths, outcome = line.judged
                 if not (span.holds(outcome.timestamp) and self._chosen(line)):
                     notes.filtered += 1
@@ -87,7 +92,7 @@ class OutcomeFile:
                 notes.predictions += 1
                 read += 1
                 if read % 10_000 == 0:
-                    progress(file.tell() / size)
+                    progress(file.share)
         judge.flush()
         notes.scaled += scales.named - unmet
 
@@ -99,16 +104,15 @@ class OutcomeFile:
         )  # fmt: skip
 
 
-def _counted(lines: Any, notes: Notes) -> Iterator[bytes]:
-    # Not the file's own iteration: that forbids asking where it is.
-    while line := lines.readline():
+def _counted(lines: JsonLines, notes: Notes) -> Iterator[tuple[int, bytes]]:
+    for each in lines:
         notes.records += 1
-        yield line
+        yield each
 
 
 def _lines(file: Path) -> Iterator[bytes]:
-    with file.open("rb") as lines:
-        yield from (line for line in lines if line.strip())
+    with json_lines(file) as lines:
+        yield from (line for _, line in lines if line.strip())
 
 
 @dataclass(frozen=True)
@@ -122,7 +126,7 @@ class EventFile:
     @property
     def name(self) -> str:
         """What people call it."""
-        return str(self.file)
+        return name_of(self.file)
 
     def log(self) -> tuple[int, int]:
         """Return (0, 1): a file has no epoch, and is one partition."""
@@ -131,22 +135,22 @@ class EventFile:
     def units(self) -> list[int]:
         """Return the one unit."""
         if next(_lines(self.file), None) is None:
-            raise NothingThere(f"{self.file} holds no events")
+            raise NothingThere(f"{self.name} holds no events")
         return [0]
 
     def batches(self, unit: int, notes: Notes) -> Iterator[tuple[RecordBatch, float]]:  # noqa: ARG002
         """Yield the events as records."""
-        size, span = max(1, self.file.stat().st_size), self.reading.range
+        span = self.reading.range
         batch = Gathered()
-        with self.file.open("rb") as lines:
-            while line := lines.readline():
-                if not (event := line.strip()):
+        with json_lines(self.file) as lines:
+            for _, line in lines:
+                if not line.strip():
                     continue
-                at = _timestamp(event)
+                event, at = _timed(line.strip())
                 if span.holds(at):
                     batch.add(event, at)
                 if len(batch.values) >= _AT_ONCE:
-                    yield batch.taken(), lines.tell() / size
+                    yield batch.taken(), lines.share
         if batch.values:
             yield batch.taken(), 1.0
 
@@ -155,12 +159,16 @@ class EventFile:
         read_records_of(self, unit, judge, notes, progress)
 
 
-def _timestamp(event: bytes) -> int:
+def _timed(event: bytes) -> tuple[bytes, int]:
+    """Return an event and its time in Unix ms, 0 where it has none; an ISO time becomes one."""
     try:
-        at = orjson.loads(event)["timestamp"]
+        record = orjson.loads(event)
+        at = record["timestamp"]
     except (ValueError, LookupError, TypeError):
-        return 0
-    return at if isinstance(at, int) else 0
+        return event, 0
+    if isinstance(at, str) and (ms := iso_ms(at)) is not None:
+        return orjson.dumps({**record, "timestamp": ms}), ms
+    return event, at if isinstance(at, int) else 0
 
 
 @dataclass
@@ -189,22 +197,36 @@ class Gathered:
 
 
 def first_record(file: Path) -> Any:
-    """Return the first line of a file as JSON; None where it is none. Raises `OSError`."""
-    try:
-        return orjson.loads(next(_lines(file), b"null"))
-    except orjson.JSONDecodeError:
-        return None
+    """Return the first JSON object of a file's first lines, else the first line; None where it is
+    no JSON. Raises `OSError` and `CannotRead`."""
+    found = None
+    for number, line in enumerate(_lines(file)):
+        try:
+            record = orjson.loads(line)
+        except orjson.JSONDecodeError:
+            record = None
+        if isinstance(record, dict):
+            return record
+        found = record if number == 0 else found
+        if number >= _LOOKED_AT:
+            break
+    return found
 
 
 def open_file(file: Path, reading: Reading) -> History:
     """Return the history that a file holds, by its first bytes. Raises `UnknownFile`, `OSError`."""
     with file.open("rb") as read:
         head = read.read(4)
-    if head in (SKIPPABLE.to_bytes(4, "little"), ZSTD):
+    if head in (SKIPPABLE.to_bytes(4, "little"), ZSTD) and is_export(file):
         return ExportHistory(file, reading)
     record = first_record(file)
     if not head:
-        raise NothingThere(f"{file} is empty")
+        raise NothingThere(f"{name_of(file)} is empty")
+    if isinstance(record, dict) and "headstart_export" in record:
+        raise NotAnExport(
+            f"{name_of(file)}: an export that was unpacked, or is damaged where it begins; give "
+            "the file that `headstart export FILE` wrote"
+        )
     if isinstance(record, dict) and "event_type" in record:
         return EventFile(file, reading)
     if isinstance(record, dict) and "correct" in record:

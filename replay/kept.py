@@ -7,6 +7,7 @@ from pathlib import Path
 
 import msgspec
 
+from replay.output_files import write_file
 from replay.sums import UnitSums
 
 
@@ -51,9 +52,7 @@ class Kept:
         self.found[name] = sums
         if self.file is not None:
             stored = _Stored(self.fingerprint, self.shares, self.begun, self.found)
-            unfinished = self.file.with_name(f"{self.file.name}.unfinished")
-            unfinished.write_bytes(msgspec.msgpack.encode(stored))
-            unfinished.replace(self.file)
+            write_file(self.file, msgspec.msgpack.encode(stored))
 
 
 def begun(file: Path) -> int | None:

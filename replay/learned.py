@@ -21,6 +21,7 @@ from learners.policy import Policy, spec
 from processing.answers import stored_threshold
 from processing.rows import CONTEXT, context_of, decode_context, is_deleted
 from processing.tally import restored
+from replay.input_files import local_file, open_input
 from replay.table import TablePartition
 from topics.epoch import Epoch
 
@@ -122,7 +123,8 @@ class NotLearned(ValueError):
 
 def read_learned(file: Path) -> tuple[LearnedHeader, list[LearnedLine]]:
     """Return what a file holds. Raises `NotLearned` and `OSError`."""
-    first, *rest = file.read_bytes().splitlines() or [b""]
+    with open_input(local_file(file)) as opened:
+        first, *rest = opened.read().splitlines() or [b""]
     try:
         header = msgspec.json.decode(first, type=LearnedHeader)
         lines = [msgspec.json.decode(each, type=LearnedLine) for each in rest]

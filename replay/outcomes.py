@@ -4,12 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from os import PathLike
+from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 import orjson
 
 from headstart.contexts import context_paths
 from learners.outcome import Outcome
+from replay.input_files import local_file
+from replay.json_lines import json_lines
+from replay.times import iso_ms
 
 ROOT: Final = "default"
 """The level above all workflow types."""
@@ -42,13 +46,14 @@ def read_outcomes(path: str | PathLike[str], levels: Sequence[str]) -> Iterator[
     """Yield the outcomes of a file in its order; empty lines are passed over.
 
     A line reads `{"context": {"workflow_type": …, …}, "confidence": p, "correct": bool, "gain": g,
-    "cost": c, "at": ms}`; any key of the context may be missing, so may gain, cost and at.
-    `speculated` says what was really started, `not_startable` (a text) why it could not be,
-    whatever the threshold. Raises `OutcomeError` at the first line that is none, `OSError` where
-    the file cannot be read.
+    "cost": c, "at": ms or an ISO 8601 time}`; any key of the context may be missing, so may gain,
+    cost and at. `speculated` says what was really started, `not_startable` (a text) why it could
+    not be, whatever the threshold. Raises `OutcomeError` at the first line that is none, `OSError`
+    where the file cannot be read.
     """
-    with open(path, "rb") as lines:
-        yield from parse_outcomes(lines, levels, str(path))
+    with json_lines(local_file(Path(path))) as lines:
+        for line in parse_numbered(lines, levels, str(path)):
+            yield line.judged
 
 
 def parse_outcomes(lines: Iterable[bytes], levels: Sequence[str], name: str) -> Iterator[Judged]:
@@ -59,7 +64,14 @@ def parse_outcomes(lines: Iterable[bytes], levels: Sequence[str], name: str) -> 
 
 def parse_lines(lines: Iterable[bytes], levels: Sequence[str], name: str) -> Iterator[Line]:
     """Yield lines with the workflow (`workflow_id`), and what of the context chooses and scales."""
-    for number, line in enumerate(lines, start=1):
+    yield from parse_numbered(enumerate(lines, start=1), levels, name)
+
+
+def parse_numbered(
+    lines: Iterable[tuple[int, bytes]], levels: Sequence[str], name: str
+) -> Iterator[Line]:
+    """Yield lines as `parse_lines` does, of lines that come with their numbers."""
+    for number, line in lines:
         if not line.strip():
             continue
         try:
@@ -99,7 +111,7 @@ def _judged(record: Any, levels: Sequence[str]) -> Judged:
         speculated=record.get("speculated") is True,
         gain=_number(record, "gain", 0.0),
         cost=_number(record, "cost", 0.0),
-        timestamp=int(_number(record, "at", 0.0)),
+        timestamp=_time(record.get("at")),
         not_startable=_reason(record),
     )
     return Judged(paths_of(context, levels), outcome)
@@ -111,6 +123,16 @@ def _reason(record: Mapping[str, Any]) -> str:
     if reason is not None and not isinstance(reason, str):
         raise ValueError(f"not_startable must be a text, not {reason!r}")
     return "" if record.get("speculated") is True else reason or ""
+
+
+def _time(value: Any) -> int:
+    """Return a time in Unix ms: of a number of them, or an ISO 8601 time; 0 where there is none."""
+    if isinstance(value, str):
+        at = iso_ms(value)
+        if at is None:
+            raise ValueError(f"at must be Unix ms or an ISO 8601 time, not {value!r}")
+        return at
+    return int(_number({"at": value}, "at", 0.0))
 
 
 def _text(value: Any) -> str | None:

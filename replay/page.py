@@ -17,6 +17,7 @@ import orjson
 
 from replay.charts import Axis, Line, Mark, chart, legend
 from replay.judge import LIVE
+from replay.output_files import Target, write_file
 from replay.verdict import FIXED, NEVER, amount, caveats, nothing_to_earn
 
 _FOLDER: Final = Path(__file__).parent
@@ -30,16 +31,9 @@ _POLICY: Final = (
 Found = Mapping[str, Any]
 
 
-def write_page(file: Path, found: Found) -> None:
+def write_page(file: Target, found: Found) -> None:
     """Write the report of a backtest, whole or not at all. Raises `OSError`."""
-    write_whole(file, page(found))
-
-
-def write_whole(file: Path, text: str) -> None:
-    """Write a file whole or not at all. Raises `OSError`."""
-    unfinished = file.with_name(f"{file.name}.unfinished")
-    unfinished.write_text(text, encoding="utf-8")
-    unfinished.replace(file)
+    write_file(file, page(found))
 
 
 def page(found: Found) -> str:

@@ -12,13 +12,14 @@ import hashlib
 import os
 import signal
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
+from contextlib import ExitStack, nullcontext
 from dataclasses import dataclass
 from multiprocessing import get_context
 from pathlib import Path
-from typing import Any, Final
+from typing import IO, Any, Final, Self
 
 import msgspec
 
@@ -29,6 +30,7 @@ from replay.histories import History
 from replay.joining import Notes
 from replay.judge import MOST_CONTEXTS, Judge, Split
 from replay.kept import Kept
+from replay.output_files import output_file, refuse_input
 from replay.sums import UnitSums, by_unit, unit_sums
 
 SAID_EVERY_S: Final = 0.5
@@ -91,6 +93,11 @@ def run_backtest(
     """
     cores = processes or len(os.sched_getaffinity(0))
     units = list(backtest.history.units())
+    if backtest.thresholds_out is not None and len(units) > 1:
+        raise ValueError(
+            f"{backtest.history.name} has {len(units)} partitions, and --thresholds-out writes the "
+            "lines of one: export one of them (--from-offset, --to-offset), or leave it out"
+        )
     shares = _shares(backtest, len(units), cores)
     kept = Kept(resume, backtest.fingerprint, shares, backtest.begun)
     tasks = _tasks(backtest, units, kept.shares)
@@ -108,8 +115,6 @@ def run_backtest(
 
 def _shares(backtest: Backtest, units: int, cores: int) -> int:
     """Return how many share the policies of a unit: several where there are more cores."""
-    if backtest.thresholds_out and units > 1:
-        return 1
     return max(1, min(len(backtest.policies), -(-cores // units)))
 
 
@@ -196,46 +201,62 @@ def _worked(backtest: Backtest, task: _Task, place: int) -> bytes:
 def _work(backtest: Backtest, task: _Task, progress: Callable[[float, int], None]) -> UnitSums:
     began, notes = time.monotonic(), Notes()
     policies = {name: policy(text) for name, text in task.policies.items()}
-    told = None
-    if backtest.thresholds_out is not None:
-        told = _Lines(backtest.thresholds_out, policies)
-    judge = Judge(
-        policies, live=task.live, suggest=backtest.suggest, split=backtest.split,
-        most_contexts=backtest.most_contexts, told=told,
-    )  # fmt: skip
-    # Nothing here has cycles, and looking for them costs a tenth.
-    collects = gc.isenabled()
-    gc.disable()
-    try:
-        backtest.history.read(task.unit, judge, notes, lambda share: progress(share, judge.judged))
-    finally:
-        if collects:
-            gc.enable()
-        if told is not None:
-            told.close()
+    told = None if backtest.thresholds_out is None else _Lines(backtest, policies)
+    with told or nullcontext():
+        judge = Judge(
+            policies, live=task.live, suggest=backtest.suggest, split=backtest.split,
+            most_contexts=backtest.most_contexts, told=told,
+        )  # fmt: skip
+        # Nothing here has cycles, and looking for them costs a tenth.
+        collects = gc.isenabled()
+        gc.disable()
+        try:
+            backtest.history.read(
+                task.unit, judge, notes, lambda share: progress(share, judge.judged)
+            )
+        finally:
+            if collects:
+                gc.enable()
     progress(1.0, judge.judged)
     return unit_sums(task.unit, judge, notes, time.monotonic() - began)
 
 
 class _Lines:
-    """Writes what was in force for each prediction, a file for each policy."""
+    """Writes what was in force for each prediction, a file for each policy.
 
-    def __init__(self, folder: Path, names: Mapping[str, Any]) -> None:
-        folder.mkdir(parents=True, exist_ok=True)
-        self._files = {name: (folder / f"{name}.jsonl").open("wb") for name in names}
+    A file is begun with the first prediction, and replaces an older one when the unit was read.
+    """
+
+    def __init__(self, backtest: Backtest, names: Iterable[str]) -> None:
+        assert backtest.thresholds_out is not None
+        self._files = {name: backtest.thresholds_out / f"{name}.jsonl" for name in names}
+        source = getattr(backtest.history, "file", None)
+        self._inputs = [] if source is None else [source]
+        self._open: dict[str, IO[bytes]] = {}
+        self._held = ExitStack()
+        for file in self._files.values():
+            refuse_input(file, self._inputs)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: Any) -> None:
+        self._held.__exit__(*error)
 
     def __call__(self, name: str, levels: Sequence[str], answers: Answers) -> None:
-        if name not in self._files:
+        if name not in self._files or not levels:
             return
+        if name not in self._open:
+            self._open[name] = self._begun(self._files[name])
         encode = msgspec.json.encode
-        self._files[name].writelines(
+        self._open[name].writelines(
             encode({"threshold": threshold, "level": level}) + b"\n"
             for threshold, level in zip(answers.thresholds, levels, strict=True)
         )
 
-    def close(self) -> None:
-        for file in self._files.values():
-            file.close()
+    def _begun(self, file: Path) -> IO[bytes]:
+        file.parent.mkdir(parents=True, exist_ok=True)
+        return self._held.enter_context(output_file(file, self._inputs))
 
 
 def named(specifications: Sequence[str]) -> dict[str, str]:

@@ -15,6 +15,8 @@ from typing import Final
 
 import orjson
 
+from replay.input_files import local_file, open_input
+from replay.output_files import Target, output_file
 from replay.table import Rows
 
 FORMAT: Final = 1
@@ -39,7 +41,7 @@ class NotASnapshot(ValueError):
     """The file is no snapshot of ours, or is cut; the message says so."""
 
 
-def write_snapshot(file: Path, snapshot: Snapshot) -> int:
+def write_snapshot(file: Target, snapshot: Snapshot) -> int:
     """Write a snapshot, whole or not at all; return how many rows it has. Raises `OSError`."""
     rows = sum(map(len, snapshot.partitions.values()))
     header = {
@@ -49,13 +51,11 @@ def write_snapshot(file: Path, snapshot: Snapshot) -> int:
         "partitions": list(snapshot.partitions),
         "rows": rows,
     }
-    unfinished = file.with_name(f"{file.name}.unfinished")
-    with gzip.open(unfinished, "wb") as written:
+    with output_file(file) as whole, gzip.open(whole, "wb") as written:
         written.write(orjson.dumps(header) + b"\n")
         for number, each in snapshot.partitions.items():
             for line in _lines(number, each):
                 written.write(line)
-    unfinished.replace(file)
     return rows
 
 
@@ -68,14 +68,15 @@ def _lines(partition: int, rows: Rows) -> Iterator[bytes]:
 def read_snapshot(file: Path) -> Snapshot:
     """Return a snapshot. Raises `NotASnapshot` and `OSError`."""
     try:
-        with gzip.open(file, "rb") as lines:
-            header = orjson.loads(lines.readline())
+        with open_input(local_file(file)) as opened:
+            lines = iter(opened)
+            header = orjson.loads(next(lines, b""))
             if header["format"] != FORMAT:
                 raise NotASnapshot(f"{file}: format {header['format']}, expected {FORMAT}")
             rows = _read_rows(lines)
         if sum(map(len, rows.values())) != header["rows"]:
             raise NotASnapshot(f"{file}: it is cut: take the snapshot again")
-    except (EOFError, ValueError, KeyError, TypeError, gzip.BadGzipFile) as error:
+    except (ValueError, KeyError, TypeError) as error:
         if isinstance(error, NotASnapshot):
             raise
         raise NotASnapshot(

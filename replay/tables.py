@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import csv
 from collections.abc import Mapping
-from pathlib import Path
+from io import StringIO
 from typing import Any, Final
+
+from replay.output_files import Target, write_file
 
 _FIGURES: Final = (
     "utility", "share_of_best_fixed", "hits", "misses", "saved", "wasted", "success_rate",
@@ -15,12 +17,12 @@ _OVERALL: Final = ("interval_low", "interval_high", "difference", "difference_lo
                    "difference_high")  # fmt: skip
 
 
-def write_csv(file: Path, found: Mapping[str, Any]) -> None:
+def write_csv(file: Target, found: Mapping[str, Any]) -> None:
     """Write a report as CSV; times are in milliseconds. Lines without a path are overall.
 
     `not_startable`: guesses besides `outcomes` that no policy could have started.
     """
-    with file.open("w", newline="", encoding="utf-8") as out:
+    with StringIO(newline="") as out:
         writer = csv.DictWriter(
             out,
             (
@@ -54,3 +56,4 @@ def write_csv(file: Path, found: Mapping[str, Any]) -> None:
                 writer.writerow(
                     {"policy": name, **place, **{c: figures[c] for c in (*_FIGURES, "threshold")}}
                 )
+        write_file(file, out.getvalue())

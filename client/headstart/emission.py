@@ -5,9 +5,9 @@ from __future__ import annotations
 import contextlib
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import BinaryIO
 
 import orjson
 
@@ -31,8 +31,11 @@ def emit_lines(
     say: Callable[[str], None],
     timeout_s: float = 30.0,
     check: Callable[[], None] = lambda: None,
+    opened: Callable[[str], AbstractContextManager[Iterable[tuple[int, bytes]]]] | None = None,
 ) -> EmitReport:
     """Emit every line of `file` (`-` is standard input) and wait for the acknowledgements.
+
+    `opened` opens it for its lines and their numbers, where it is more than plain JSONL.
 
     `check` is called once the file is open, before anything is sent; what it raises ends it.
 
@@ -41,11 +44,11 @@ def emit_lines(
     """
     report = EmitReport()
     said = time.monotonic()
-    with _open(file) as lines:
+    with (opened or _open)(file) as lines:
         check()
         # The file itself is the durable copy: what was not sent is emitted by running this again.
         emitter = Emitter(kafka, durable=False)
-        for number, line in enumerate(lines, start=1):
+        for number, line in lines:
             if not line.strip():
                 continue
             try:
@@ -77,9 +80,9 @@ def _emit(emitter: Emitter, event: object, timeout_s: float) -> None:
 
 
 @contextlib.contextmanager
-def _open(file: str) -> Iterator[BinaryIO]:
+def _open(file: str) -> Iterator[Iterable[tuple[int, bytes]]]:
     if file == "-":
-        yield sys.stdin.buffer
+        yield enumerate(sys.stdin.buffer, start=1)
     else:
         with open(file, "rb") as opened:
-            yield opened
+            yield enumerate(opened, start=1)

@@ -1,107 +1,197 @@
-"""Exports of LangSmith and Langfuse as JSONL: tool runs and observations, one an object.
+"""Exports of LangSmith and Langfuse: tool runs and observations, as JSON, JSONL or CSV.
 
 LangSmith: runs with `run_type`, `name`, `trace_id`, `start_time`, `end_time`, `error`,
-`session_name`. Langfuse: observations with `type`, `name`, `traceId`, `startTime`, `endTime`,
-`level`, as its API has them, or with `trace_id`, `start_time`, `end_time`, as its export to blob
-storage has them; also traces that hold their `observations`. A trace is one run.
+`session_name`, alone, in `runs`, or one in the other as `child_runs`. Langfuse: observations with
+`type`, `name`, `traceId`, `startTime`, `endTime`, `level`, as its API has them (also its pages,
+`data` and `meta`), or with `trace_id`, `start_time`, `end_time`, as its export to blob storage has
+them; also traces that hold their `observations`, and downloads from its pages (`trace` beside
+`observations`). A trace is one run.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
+import orjson
+
+from replay.importers.calls import Span, Spans
 from replay.importers.runs import (
-    NotOfThisForm,
     Run,
     Unmapped,
-    iso_ms,
+    clock_ms,
+    files_of,
     object_of,
     objects,
     objects_of,
-    run_of,
-    step_of,
+    refuse,
     text_or,
-    unix_ms,
 )
+from replay.importers.tool_spans import told_by
+
+_MOST_LEVELS: Final = 200
+_RUN_STEPS: Final = frozenset(("llm", "chain", "retriever", "prompt", "parser", "embedding"))
+_OBSERVED_STEPS: Final = frozenset(("AGENT", "GENERATION", "CHAIN", "RETRIEVER", "EMBEDDING"))
 
 
-@dataclass
-class _Trace:
-    steps: list[tuple[int, dict[str, Any]]] = field(default_factory=list)
-    domain: str = ""
-    model: str = ""
+def langsmith_runs(files: Path | Iterable[Path], unmapped: Unmapped) -> Iterator[Run]:
+    """Yield a run for each trace with tool runs, over all files.
+
+    Raises `NotOfThisForm`, `CannotRead` and `OSError`.
+    """
+    spans = Spans("tool runs", unmapped)
+    for file in files_of(files):
+        found = False
+        for each in objects(file, unmapped):
+            inner = each.get("runs")
+            if "run_type" not in each and isinstance(inner, list):
+                found, runs = True, objects_of(inner, "runs", "runs", unmapped)
+            elif "run_type" in each:
+                found, runs = True, iter([each])
+            else:
+                unmapped.add("entries without run_type")
+                continue
+            for run in runs:
+                _with_children(run, {}, spans, unmapped)
+        if not found:
+            refuse(file, "no LangSmith export: nothing in it has a run_type", unmapped)
+    yield from spans.runs("langsmith")
 
 
-def langsmith_runs(file: Path, unmapped: Unmapped) -> Iterator[Run]:
-    """Yield a run for each trace with tool runs. Raises `NotOfThisForm` and `OSError`."""
-    traces: dict[str, _Trace] = {}
-    found = False
-    for each in objects(file, unmapped):
-        if "run_type" not in each:
-            unmapped.add("entries without run_type")
+def _with_children(
+    run: Mapping[str, Any], above: Mapping[str, Any], spans: Spans, unmapped: Unmapped
+) -> None:
+    """Add a run and those inside it; what they do not say they have from the one above."""
+    waiting = [(run, above, 0)]
+    while waiting:
+        each, outer, level = waiting.pop()
+        inherited = {
+            "trace_id": _text(each, "trace_id") or _text(outer, "trace_id") or _text(each, "id"),
+            "parent_run_id": _text(each, "parent_run_id") or _text(outer, "id"),
+            "session_name": _text(each, "session_name", "project_name")
+            or _text(outer, "session_name"),
+        }
+        own = {**each, **inherited}
+        _smith(own, spans, unmapped)
+        if level < _MOST_LEVELS:
+            children = objects_of(each.get("child_runs"), "child_runs", "child_runs", unmapped)
+            waiting += [(child, own, level + 1) for child in reversed([*children])]
+
+
+def _smith(run: Mapping[str, Any], spans: Spans, unmapped: Unmapped) -> None:
+    name = _text(run, "trace_id")
+    if not name:
+        unmapped.add("runs without trace_id")
+        return
+    trace = spans.trace(name)
+    trace.domain = trace.domain or _text(run, "session_name")
+    extra = object_of(run.get("extra"), "extra", unmapped)
+    metadata = object_of(extra.get("metadata"), "extra.metadata", unmapped)
+    trace.model = trace.model or _text(metadata, "ls_model_name")
+    kind = _text(run, "run_type").lower()
+    span = Span(
+        name, _text(run, "id"), _text(run, "parent_run_id"), step=kind in _RUN_STEPS,
+        error=bool(run.get("error")) or run.get("status") == "error",
+        order=_text(run, "dotted_order"),
+    )  # fmt: skip
+    if kind == "tool":
+        _call(span, run.get("name"), (run.get("start_time"), run.get("end_time")), unmapped)
+    else:
+        unmapped.add(f"runs of type {kind or 'unknown'}")
+    spans.add(span)
+
+
+def langfuse_runs(
+    files: Path | Iterable[Path], unmapped: Unmapped, *, spans_are_calls: bool = False
+) -> Iterator[Run]:
+    """Yield a run for each trace with tool observations, over all files.
+
+    `spans_are_calls`: so are observations of type SPAN with none inside them, as Langfuse had them
+    before it had the type TOOL. Raises `NotOfThisForm`, `CannotRead` and `OSError`.
+    """
+    spans = Spans("tool observations", unmapped)
+    for file in files_of(files):
+        found = False
+        for entry in objects(file, unmapped):
+            for each in _unpacked(entry, unmapped):
+                found = _fuse(each, spans, unmapped, spans_are_calls) or found
+        if not found:
+            why = "no Langfuse export: nothing in it has a traceId or trace_id"
+            refuse(file, why, unmapped)
+    yield from spans.runs("langfuse")
+
+
+def _unpacked(entry: Mapping[str, Any], unmapped: Unmapped) -> Iterator[Mapping[str, Any]]:
+    """Yield what a page of the API holds, else the entry itself."""
+    data = entry.get("data")
+    if isinstance(data, dict):
+        data = [data]
+    if isinstance(data, list) and not _text(entry, "traceId", "trace_id"):
+        yield from objects_of(data, "data", "elements of data", unmapped)
+    else:
+        yield entry
+
+
+def _fuse(
+    entry: Mapping[str, Any], spans: Spans, unmapped: Unmapped, spans_are_calls: bool
+) -> bool:
+    """Add an observation, or those of a trace; return whether it is either."""
+    nested, above = entry.get("observations"), object_of(entry.get("trace"), "trace", unmapped)
+    if nested is None:
+        observations, own = iter([entry]), ""
+    else:
+        observations = objects_of(nested, "lists of observations", "observations", unmapped)
+        own = _text(above, "id") or _text(entry, "id")
+    found = isinstance(nested, list)
+    for each in observations:
+        name = _text(each, "traceId", "trace_id", "Trace ID") or own
+        if not name:
+            unmapped.add("entries without traceId")
             continue
         found = True
-        name = _text(each, "trace_id", "id")
-        if not name:
-            unmapped.add("runs without trace_id")
-            continue
-        trace = traces.setdefault(name, _Trace())
-        trace.domain = trace.domain or _text(each, "session_name", "project_name")
-        extra = object_of(each.get("extra"), "extra", unmapped)
-        metadata = object_of(extra.get("metadata"), "extra.metadata", unmapped)
-        trace.model = trace.model or _text(metadata, "ls_model_name")
-        kind = _text(each, "run_type").lower()
-        if kind != "tool":
-            unmapped.add(f"runs of type {kind or 'unknown'}")
-            continue
-        times = each.get("start_time"), each.get("end_time")
-        _step(trace, each.get("name"), times, failed=bool(each.get("error")), unmapped=unmapped)
-    if not found:
-        raise NotOfThisForm(file, "no LangSmith export: nothing in it has a run_type", unmapped)
-    yield from _runs("langsmith", traces)
+        trace = spans.trace(name)
+        whose = ("projectId", "project_id", "environment")
+        trace.domain = trace.domain or _text(entry, *whose) or _text(above, *whose)
+        model = _text(each, "model", "providedModelName", "provided_model_name")
+        trace.model = trace.model or model
+        _observed(each, name, spans, unmapped, spans_are_calls)
+    return found
 
 
-def langfuse_runs(file: Path, unmapped: Unmapped) -> Iterator[Run]:
-    """Yield a run for each trace with tool observations. Raises `NotOfThisForm` and `OSError`."""
-    traces: dict[str, _Trace] = {}
-    found = False
-    for each in objects(file, unmapped):
-        nested = each.get("observations")
-        if nested is None:
-            observations, own = iter([each]), ""
-        else:
-            found = found or isinstance(nested, list)
-            observations = objects_of(nested, "lists of observations", "observations", unmapped)
-            own = _text(each, "id")
-        for observation in observations:
-            name = _text(observation, "traceId", "trace_id") or own
-            if not name:
-                unmapped.add("entries without traceId")
-                continue
-            found = True
-            trace = traces.setdefault(name, _Trace())
-            trace.domain = trace.domain or _text(each, "projectId", "project_id", "environment")
-            _observed(observation, trace, unmapped)
-    if not found:
-        why = "no Langfuse export: nothing in it has a traceId or trace_id"
-        raise NotOfThisForm(file, why, unmapped)
-    yield from _runs("langfuse", traces)
-
-
-def _observed(observation: Mapping[str, Any], trace: _Trace, unmapped: Unmapped) -> None:
-    model = _text(observation, "model", "providedModelName", "provided_model_name")
-    trace.model = trace.model or model
-    kind = _text(observation, "type").upper()
-    if kind != "TOOL":
+def _observed(
+    each: Mapping[str, Any], trace: str, spans: Spans, unmapped: Unmapped, spans_are_calls: bool
+) -> None:
+    kind = _text(each, "type").upper()
+    above = _text(each, "parentObservationId", "parent_observation_id")
+    span = Span(
+        trace, _text(each, "id"), above, step=kind in _OBSERVED_STEPS,
+        error=_text(each, "level").upper() == "ERROR",
+    )  # fmt: skip
+    tool = each.get("name")
+    if kind != "TOOL" and (told := _told_by_metadata(each)):
+        kind, tool = "TOOL", told
+    if kind == "TOOL" or (kind == "SPAN" and spans_are_calls):
+        times = _said(each, "startTime", "start_time"), _said(each, "endTime", "end_time")
+        _call(span, tool, times, unmapped)
+        if kind == "SPAN":
+            span.tool, span.leaf = "", span.tool
+    else:
         unmapped.add(f"observations of type {kind or 'unknown'}")
-        return
-    begin = _said(observation, "startTime", "start_time")
-    times = begin, _said(observation, "endTime", "end_time")
-    failed = observation.get("level") == "ERROR"
-    _step(trace, observation.get("name"), times, failed=failed, unmapped=unmapped)
+    spans.add(span)
+
+
+def _told_by_metadata(each: Mapping[str, Any]) -> str:
+    """Return the tool of a call that came by OpenTelemetry, whose attributes are in metadata."""
+    metadata = each.get("metadata")
+    if isinstance(metadata, str):
+        try:
+            metadata = orjson.loads(metadata)
+        except orjson.JSONDecodeError:
+            return ""
+    said = metadata.get("attributes") if isinstance(metadata, dict) else None
+    told = told_by(_text(each, "name"), said) if isinstance(said, dict) else None
+    return told.tool if told and told.is_call and not told.merged else ""
 
 
 def _said(entry: Mapping[str, Any], *names: str) -> Any:
@@ -114,27 +204,12 @@ def _text(entry: Mapping[str, Any], *names: str) -> str:
     return next((text for name in names if (text := text_or(entry.get(name), ""))), "")
 
 
-def _step(
-    trace: _Trace, tool: object, times: tuple[Any, Any], *, failed: bool, unmapped: Unmapped
-) -> None:
-    begin, end = _ms(times[0]), _ms(times[1])
+def _call(span: Span, tool: object, times: tuple[Any, Any], unmapped: Unmapped) -> None:
+    """Make a span a call, where it has a name and a start."""
+    span.begin, span.end = clock_ms(times[0]), clock_ms(times[1])
     if not isinstance(tool, str) or not tool:
         unmapped.add("tool calls without a name")
-    elif begin is None:
+    elif span.begin is None:
         unmapped.add("tool calls without a start time")
     else:
-        trace.steps.append((begin, step_of(tool, begin, end, error=failed)))
-
-
-def _runs(source: str, traces: Mapping[str, _Trace]) -> Iterator[Run]:
-    for name, trace in traces.items():
-        if trace.steps:
-            trace.steps.sort(key=lambda step: step[0])
-            own = [step for _, step in trace.steps]
-            yield run_of(source, trace.domain, trace.model, name, own)
-
-
-def _ms(value: Any) -> int | None:
-    if isinstance(value, int | float) and not isinstance(value, bool):
-        return unix_ms(value if value > 1e11 else value * 1000)
-    return iso_ms(value)
+        span.tool = tool

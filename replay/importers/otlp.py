@@ -1,109 +1,238 @@
-"""OpenTelemetry traces as OTLP JSON: spans of tool executions, by the GenAI conventions.
+"""OpenTelemetry traces: calls of tools among the spans, by the attributes of `tool_spans`.
 
-A span counts whose `gen_ai.operation.name` is `execute_tool`, or whose name begins so; the tool is
-`gen_ai.tool.name`. The spans of one trace are one run, in the order of their starts. The run's
-domain is the service's name, its model `gen_ai.request.model` of any span of the trace.
+Read are OTLP JSON (camelCase, snake_case, of before 1.0, ids in base64), what Tempo and Jaeger put
+around it, bare `resourceSpans` elements a line, Jaeger's own JSON, and what the SDKs' console
+exporters print. Calls of one conversation, else of one trace, are one run, in the order of their
+starts. The run's domain is the service's name, its model that of any span of the trace.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import base64
+import binascii
+import re
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
+from replay.importers.calls import Span, Spans
 from replay.importers.runs import (
-    NotOfThisForm,
     Run,
     Unmapped,
+    clock_ms,
+    files_of,
+    list_of,
     object_of,
     objects,
     objects_of,
-    run_of,
-    step_of,
+    refuse,
     text_or,
     unix_ms,
 )
+from replay.importers.tool_spans import conversation_of, model_of, told_by
 
-_ERROR = (2, "2", "STATUS_CODE_ERROR")
-_EXECUTE = "execute_tool"
+_ERROR: Final = frozenset(("2", "STATUS_CODE_ERROR", "ERROR"))
+_GROUPS: Final = ("resourceSpans", "resource_spans", "batches")
+_SCOPES: Final = (
+    "scopeSpans", "scope_spans", "instrumentationLibrarySpans", "instrumentation_library_spans",
+)  # fmt: skip
+_AROUND: Final = ("data", "result", "trace")
+"""What services put around what they answer with."""
+_HEX: Final = re.compile(r"(?:0x)?([0-9a-fA-F]+)")
 
-
-def otlp_runs(file: Path, unmapped: Unmapped) -> Iterator[Run]:
-    """Yield a run for each trace with tool spans. Raises `NotOfThisForm` and `OSError`."""
-    traces: dict[str, list[tuple[int, dict[str, Any]]]] = {}
-    models: dict[str, str] = {}
-    services: dict[str, str] = {}
-    found = False
-    for each in objects(file, unmapped):
-        groups = each.get("resourceSpans")
-        if groups is None:
-            unmapped.add("entries without resourceSpans")
-        found = found or isinstance(groups, list)
-        for group in objects_of(groups, "resourceSpans", "elements of resourceSpans", unmapped):
-            resource = object_of(group.get("resource"), "resource", unmapped)
-            service = text_or(_attributes(resource, unmapped).get("service.name"), "")
-            for span in _spans(group, unmapped):
-                _span(span, traces, models, unmapped)
-                if service and (trace := text_or(span.get("traceId"), "")):
-                    services.setdefault(trace, service)
-    if not found:
-        why = "no OTLP JSON: there is no list of resourceSpans in it"
-        raise NotOfThisForm(file, why, unmapped)
-    for trace, steps in traces.items():
-        steps.sort(key=lambda step: step[0])
-        own = [step for _, step in steps]
-        yield run_of("otlp", services.get(trace), models.get(trace), trace, own)
+Found = tuple[Mapping[str, Any], str]
+"""A span and its service's name."""
 
 
-def _spans(group: Mapping[str, Any], unmapped: Unmapped) -> Iterator[dict[str, Any]]:
-    # The second is what OTLP called it before 1.0.
-    scopes = group.get("scopeSpans", group.get("instrumentationLibrarySpans"))
+def otlp_runs(files: Path | Iterable[Path], unmapped: Unmapped) -> Iterator[Run]:
+    """Yield a run for each trace with calls of tools, over all files.
+
+    Raises `NotOfThisForm`, `CannotRead` and `OSError`.
+    """
+    spans = Spans("tool spans", unmapped)
+    for file in files_of(files):
+        found = False
+        for each in objects(file, unmapped):
+            for span, service in _spans_of(each, unmapped):
+                found = True
+                if span:
+                    _add(span, service, spans, unmapped)
+        if not found:
+            why = "no OTLP JSON: there is no list of resourceSpans in it"
+            refuse(file, why, unmapped)
+    yield from spans.runs("otlp")
+
+
+def _spans_of(entry: Mapping[str, Any], unmapped: Unmapped) -> Iterator[Found]:
+    """Yield the spans of a document; an empty one where it is of the form, and has none."""
+    if groups := [entry[key] for key in _GROUPS if key in entry]:
+        if isinstance(groups[0], list):
+            yield {}, ""
+        for group in objects_of(groups[0], "resourceSpans", "elements of resourceSpans", unmapped):
+            yield from _of_resource(group, unmapped)
+    elif any(key in entry for key in _SCOPES):
+        yield {}, ""
+        yield from _of_resource(entry, unmapped)
+    elif isinstance(entry.get("spans"), list) and ("processes" in entry or "traceID" in entry):
+        yield {}, ""
+        yield from _of_jaeger(entry, unmapped)
+    elif _is_bare(entry):
+        resource = object_of(entry.get("resource"), "resource", unmapped)
+        yield entry, _service(resource, unmapped)
+    elif inner := next(
+        (entry[key] for key in _AROUND if isinstance(entry.get(key), dict | list)), None
+    ):
+        for each in inner if isinstance(inner, list) else [inner]:
+            if isinstance(each, dict):
+                yield from _spans_of(each, unmapped)
+    else:
+        unmapped.add("entries without resourceSpans")
+
+
+def _is_bare(entry: Mapping[str, Any]) -> bool:
+    """Return whether an object is one span by itself, as console exporters print it."""
+    ids = entry if "attributes" in entry else {}
+    context = ids.get("context")
+    return "name" in ids and bool(
+        _first(ids, "traceId", "trace_id")
+        or (isinstance(context, dict) and context.get("trace_id"))
+    )
+
+
+def _of_resource(group: Mapping[str, Any], unmapped: Unmapped) -> Iterator[Found]:
+    resource = object_of(group.get("resource"), "resource", unmapped)
+    service, scopes = _service(resource, unmapped), _first(group, *_SCOPES)
     for scope in objects_of(scopes, "scopeSpans", "elements of scopeSpans", unmapped):
-        yield from objects_of(scope.get("spans"), "lists of spans", "spans", unmapped)
+        for span in objects_of(scope.get("spans"), "lists of spans", "spans", unmapped):
+            yield span, service
 
 
-def _span(
-    span: Mapping[str, Any],
-    traces: dict[str, list[tuple[int, dict[str, Any]]]],
-    models: dict[str, str],
-    unmapped: Unmapped,
-) -> None:
-    trace, said = text_or(span.get("traceId"), ""), _attributes(span, unmapped)
+def _of_jaeger(trace: Mapping[str, Any], unmapped: Unmapped) -> Iterator[Found]:
+    processes = object_of(trace.get("processes"), "processes", unmapped)
+    for span in objects_of(trace["spans"], "lists of spans", "spans", unmapped):
+        process = processes.get(str(span.get("processID")))
+        yield span, text_or(process.get("serviceName"), "") if isinstance(process, dict) else ""
+
+
+def _service(resource: Mapping[str, Any], unmapped: Unmapped) -> str:
+    return text_or(_attributes(resource.get("attributes"), unmapped).get("service.name"), "")
+
+
+def _add(span: Mapping[str, Any], service: str, spans: Spans, unmapped: Unmapped) -> None:
+    context = span.get("context")
+    ids = {**context, **span} if isinstance(context, dict) else span
+    trace = _id(_first(ids, "traceId", "trace_id", "traceID"), 16)
     if not trace:
         unmapped.add("spans without traceId")
         return
-    if isinstance(model := said.get("gen_ai.request.model"), str):
-        models.setdefault(trace, model)
-    name = str(span.get("name") or "")
-    if said.get("gen_ai.operation.name") != _EXECUTE and not name.startswith(_EXECUTE):
+    said = _attributes(_first(span, "attributes", "tags"), unmapped)
+    known = spans.trace(trace)
+    known.domain = known.domain or service
+    known.model = known.model or model_of(said)
+    if conversation := conversation_of(said):
+        known.conversations[conversation] = None
+    name = text_or(_first(span, "name", "operationName"), "")
+    begin, end, reversed_ = _times(span)
+    told = told_by(name, said)
+    made = Span(
+        trace, _id(_first(ids, "spanId", "span_id", "spanID"), 8), _parent(span, unmapped),
+        begin=begin, end=end, step=told.is_step, served=told.served, call=told.call,
+        error=_failed(span, said, unmapped),
+    )  # fmt: skip
+    if not told.is_call:
         unmapped.add("spans that execute no tool")
-        return
-    tool = said.get("gen_ai.tool.name") or name.removeprefix(_EXECUTE).strip()
-    if not isinstance(tool, str) or not tool:
+    elif told.merged:
+        unmapped.add("tool spans that sum up calls made side by side")
+    elif not told.tool:
         unmapped.add("tool spans without gen_ai.tool.name")
-        return
-    begin, end = _ms(span.get("startTimeUnixNano")), _ms(span.get("endTimeUnixNano"))
-    if begin is None:
+    elif begin is None:
         unmapped.add("tool spans without a start time")
-        return
-    error = object_of(span.get("status"), "status of spans", unmapped).get("code") in _ERROR
-    traces.setdefault(trace, []).append((begin, step_of(tool, begin, end, error=error)))
+    else:
+        made.tool = told.tool
+        if reversed_:
+            unmapped.add("ends of tool spans before their start")
+    spans.add(made)
 
 
-def _attributes(of: Mapping[str, Any], unmapped: Unmapped) -> dict[str, Any]:
+def _failed(span: Mapping[str, Any], said: Mapping[str, Any], unmapped: Unmapped) -> bool:
+    status = span.get("status")
+    if isinstance(status, str):  # as some console exporters print it
+        code: Any = status.upper()
+    else:
+        code = _first(object_of(status, "status of spans", unmapped), "code", "status_code")
+    return (
+        str(code) in _ERROR
+        or bool(said.get("error.type"))
+        or said.get("otel.status_code") == "ERROR"
+        or said.get("error") in (True, "true")
+    )
+
+
+def _times(span: Mapping[str, Any]) -> tuple[int | None, int | None, bool]:
+    """Return begin and end in Unix ms, and whether an end was before the begin."""
+    if "operationName" in span:  # Jaeger's microseconds
+        micros, lasted = _whole(span.get("startTime")), _whole(span.get("duration"))
+        if micros is None:
+            return None, None, False
+        end = None if lasted is None else unix_ms((micros + lasted) // 1000)
+        return unix_ms(micros // 1000), end, (lasted or 0) < 0
+    nanos = [
+        _whole(_first(span, f"{name}TimeUnixNano", f"{name}_time_unix_nano"))
+        for name in ("start", "end")
+    ]
+    begin, end = (None if each is None else unix_ms(each // 1_000_000) for each in nanos)
+    if begin is None and nanos[0] is None:
+        begin = clock_ms(_first(span, "start_time", "startTime"))
+        end = clock_ms(_first(span, "end_time", "endTime"))
+        return begin, end, False  # `Spans` sees what is reversed
+    # What is no time after the rounding, `Spans` does not see as reversed.
+    return begin, end, end is None and 0 < (nanos[1] or 0) < (nanos[0] or 0)
+
+
+def _whole(number: Any) -> int | None:
+    # OTLP writes 64-bit integers as texts; 0 stands for a time that is not known.
+    if isinstance(number, bool):
+        return None
+    try:
+        return int(number)
+    except (TypeError, ValueError, OverflowError):
+        return None
+
+
+def _parent(span: Mapping[str, Any], unmapped: Unmapped) -> str:
+    if "references" in span:
+        above = objects_of(span["references"], "references", "references", unmapped)
+        return next((_id(each.get("spanID"), 8) for each in above), "")
+    return _id(_first(span, "parentSpanId", "parent_span_id", "parentSpanID", "parent_id"), 8)
+
+
+def _id(value: Any, size: int) -> str:
+    """Return an id in hex, lower case, however it is written; `size`: its bytes."""
+    text = text_or(value, "")
+    if found := _HEX.fullmatch(text):
+        return found[1].lower()
+    if len(text) == -(-size // 3) * 4:
+        try:
+            return base64.b64decode(text, validate=True).hex()
+        except binascii.Error:
+            return text
+    return text
+
+
+def _first(of: Mapping[str, Any], *names: str) -> Any:
+    """Return the first value that is there under one of these names, else None."""
+    return next((of[name] for name in names if of.get(name) is not None), None)
+
+
+def _attributes(pairs: Any, unmapped: Unmapped) -> dict[str, Any]:
     """Return attributes by name; OTLP wraps each value in an object that names its type."""
+    if isinstance(pairs, dict):
+        return pairs
     found = {}
-    for each in objects_of(of.get("attributes"), "lists of attributes", "attributes", unmapped):
+    named = list_of(pairs, "lists of attributes", unmapped)
+    for each in objects_of(named, "lists of attributes", "attributes", unmapped):
         value = each.get("value")
         if isinstance(value, dict) and len(value) == 1:
             (value,) = value.values()
         found[str(each.get("key"))] = value
     return found
-
-
-def _ms(nanoseconds: Any) -> int | None:
-    # OTLP writes 64-bit integers as texts; 0 stands for a time that is not known.
-    try:
-        return unix_ms(int(nanoseconds) // 1_000_000)
-    except (TypeError, ValueError, OverflowError):
-        return None

@@ -6,19 +6,21 @@ Not here: what the fields of a tool's own form mean; that is each importer's.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
-from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
-import orjson
+from replay.importers.documents import documents
+from replay.input_files import name_of
+from replay.times import iso_ms, unix_ms
+
+__all__ = [
+    "NotOfThisForm", "Run", "Unmapped", "clock_ms", "files_of", "iso_ms", "list_of", "object_of",
+    "objects", "objects_of", "refuse", "run_of", "step_of", "text_or", "unix_ms",
+]  # fmt: skip
 
 Run = dict[str, Any]
-
-_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
-_LAST_MS: Final = 253_402_300_799_999
-"""The end of the year 9999: what is later is no time, and may not fit into 64 bits."""
 
 
 @dataclass
@@ -26,12 +28,16 @@ class Unmapped:
     """What was left out: how often, by reason, and where it was first found.
 
     `here`: where it was first found in the file that is being read; `place`: where its reader is.
+    `duplicates`: how many versions of one id were dropped, by what they are. `optional`: files of a
+    folder, which may be of another form.
     """
 
     counts: Counter[str] = field(default_factory=Counter)
     first: dict[str, str] = field(default_factory=dict)
     here: dict[str, str] = field(default_factory=dict)
     place: str = ""
+    duplicates: Counter[str] = field(default_factory=Counter)
+    optional: set[Path] = field(default_factory=set)
 
     def add(self, reason: str, count: int = 1) -> None:
         """Count something that was left out."""
@@ -45,24 +51,27 @@ class NotOfThisForm(ValueError):
 
     def __init__(self, file: Path, why: str, unmapped: Unmapped) -> None:
         found = ", ".join(f"{reason} ({place})" for reason, place in unmapped.here.items())
-        super().__init__(f"{file}: {why}; found: {found or 'nothing'}")
+        super().__init__(f"{name_of(file)}: {why}; found: {found or 'nothing'}")
 
 
-def unix_ms(milliseconds: float) -> int | None:
-    """Return a time in whole ms; None for 0, which means "not set", and for what is no time."""
-    return int(milliseconds) if 0 < milliseconds <= _LAST_MS else None
+def refuse(file: Path, why: str, unmapped: Unmapped) -> None:
+    """Raise `NotOfThisForm`, or count a file of a folder."""
+    if file not in unmapped.optional:
+        raise NotOfThisForm(file, why, unmapped)
+    unmapped.place = name_of(file)
+    unmapped.add("files of another form")
 
 
-def iso_ms(value: Any) -> int | None:
-    """Return an ISO 8601 time as Unix ms, UTC unless it says; None where it is none."""
-    if not isinstance(value, str):
-        return None
-    try:
-        at = datetime.fromisoformat(value)
-    except ValueError:
-        return None
-    since = (at if at.tzinfo else at.replace(tzinfo=UTC)) - _EPOCH
-    return unix_ms(since // timedelta(milliseconds=1))
+def clock_ms(value: Any) -> int | None:
+    """Return a time as Unix ms: ISO 8601, or a number of seconds, ms, µs or ns by its size."""
+    if isinstance(value, str) and value.replace(".", "", 1).isdecimal():
+        value = float(value)
+    if not isinstance(value, int | float) or isinstance(value, bool):
+        return iso_ms(value)
+    for largest, unit in ((1e11, 1000.0), (1e14, 1.0), (1e17, 1e-3)):
+        if value < largest:
+            return unix_ms(value * unit)
+    return unix_ms(value // 1_000_000)
 
 
 def run_of(
@@ -88,7 +97,9 @@ def run_of(
 def step_of(
     tool: str, called_at: int | None = None, returned_at: int | None = None, *, error: bool = False
 ) -> dict[str, Any]:
-    """Return one call of a run; times in Unix ms."""
+    """Return one call of a run; times in Unix ms. An end before the start is no end."""
+    if None not in (called_at, returned_at) and returned_at < called_at:  # type: ignore[operator]
+        returned_at = None
     return {"tool": tool, "called_at": called_at, "returned_at": returned_at, "error": error}
 
 
@@ -126,15 +137,23 @@ def objects_of(value: Any, name: str, each: str, unmapped: Unmapped) -> Iterator
             unmapped.add(f"{each} that are no objects")
 
 
+def files_of(files: Path | Iterable[Path]) -> list[Path]:
+    """Return the files of one import."""
+    return [files] if isinstance(files, Path) else list(files)
+
+
 def objects(file: Path, unmapped: Unmapped) -> Iterator[dict[str, Any]]:
     """Yield the JSON objects of a file; an array stands for what is in it.
 
-    JSONL is read line by line; lines that are no JSON are counted. One JSON document over several
-    lines is read whole. So is, once, a file whose first line is no JSON: only its end tells which
-    of the two it is. Raises `OSError`.
+    JSONL and CSV are read line by line, other JSON documents whole; what is neither is counted.
+    Raises `OSError` and `CannotRead`.
     """
     unmapped.here = {}
-    for place, document in _documents(file, unmapped):
+    for place, document in documents(file):
+        unmapped.place = place
+        if document is None:
+            unmapped.add("lines that are no JSON")
+            continue
         entries = document if isinstance(document, list) else [document]
         for number, entry in enumerate(entries, start=1):
             unmapped.place = f"{place}, entry {number}" if entries is document else place
@@ -142,38 +161,3 @@ def objects(file: Path, unmapped: Unmapped) -> Iterator[dict[str, Any]]:
                 yield entry
             else:
                 unmapped.add("entries that are no JSON objects")
-
-
-def _documents(file: Path, unmapped: Unmapped) -> Iterator[tuple[str, Any]]:
-    if (document := _over_several_lines(file)) is not None:
-        yield str(file), document
-        return
-    with file.open("rb") as lines:
-        for number, line in enumerate(lines, start=1):
-            if not line.strip():
-                continue
-            place = f"{file}, line {number}"
-            try:
-                document = orjson.loads(line)
-            except orjson.JSONDecodeError:
-                unmapped.place = place
-                unmapped.add("lines that are no JSON")
-                continue
-            yield place, document
-
-
-def _over_several_lines(file: Path) -> Any:
-    """Return the one JSON document that a file is; None where it is lines, or one line."""
-    with file.open("rb") as lines:
-        filled = (line for line in lines if line.strip())
-        first = next(filled, b"")
-        if next(filled, None) is None or _json(first) is not None:
-            return None
-    return _json(file.read_bytes())
-
-
-def _json(text: bytes) -> Any:
-    try:
-        return orjson.loads(text)
-    except orjson.JSONDecodeError:
-        return None

@@ -58,3 +58,76 @@ def test_an_error_leaves_everything_as_it_was(
     assert why in line
     assert set(tmp_path.iterdir()) == before
     assert (tmp_path / "runs.jsonl").read_text() == "before\n"
+
+
+def test_standard_input_and_output_by_a_pipe(run: Run, tmp_path: Path) -> None:
+    text = "".join(json.dumps(tool("t", n, "2025-06-01")) + "\n" for n in range(3))
+    ended = run("import", "langsmith", "-", "--out", "-", stdin=text)
+    assert ended.returncode == 0, ended.stderr
+    (line,) = ended.stdout.splitlines()
+    assert [step["tool"] for step in json.loads(line)["steps"]] == ["tool-0", "tool-1", "tool-2"]
+    assert "1 runs with 3 tool calls in standard output" in ended.stderr
+    again = run("import", "runs", "-", "--out", "-", stdin=ended.stdout)
+    assert (again.returncode, again.stdout) == (0, ended.stdout)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_duplicates_are_said(run: Run, tmp_path: Path) -> None:
+    entry = {**tool("t", 1, "2025-06-01"), "id": "r1"}
+    for name in ("a.jsonl", "b.jsonl"):
+        (tmp_path / name).write_text(json.dumps(entry) + "\n")
+    ended = run("import", "langsmith", "a.jsonl", "b.jsonl", "--out", "runs.jsonl", "--json")
+    assert json.loads(ended.stdout)["duplicates"] == 1
+    assert json.loads(ended.stdout)["calls"] == 1
+    assert "dropped: 1 duplicates of tool runs (the same id again)" in ended.stderr
+
+
+def test_nothing_found_names_what_was_there(run: Run, tmp_path: Path) -> None:
+    spans = [{"traceId": "a", "spanId": str(n), "name": "llm"} for n in range(3)]
+    document = {"resourceSpans": [{"scopeSpans": [{"spans": spans}]}]}
+    (tmp_path / "x.json").write_text(json.dumps(document))
+    (tmp_path / "runs.jsonl").write_text("precious")
+    ended = run("import", "otlp", "x.json", "--out", "runs.jsonl")
+    assert (ended.returncode, ended.stdout) == (1, "")
+    assert "3 spans that execute no tool" in ended.stderr.splitlines()[-1]
+    assert (tmp_path / "runs.jsonl").read_text() == "precious"
+
+
+def test_old_spans_of_langfuse_are_calls_where_that_is_said(run: Run, tmp_path: Path) -> None:
+    entry = {"id": "o", "traceId": "t", "type": "SPAN", "name": "a", "startTime": "2025-06-01"}
+    (tmp_path / "x.jsonl").write_text(json.dumps(entry) + "\n")
+    ended = run("import", "langfuse", "x.jsonl", "--out", "-")
+    assert ended.returncode == 1
+    assert "--spans" in ended.stderr
+    assert run("import", "langfuse", "x.jsonl", "--out", "-", "--spans").returncode == 0
+    assert run("import", "otlp", "x.jsonl", "--out", "-", "--spans").returncode == 2
+
+
+def step(tool: str, **more: Any) -> dict[str, Any]:
+    return {"tool": tool, "called_at": None, "returned_at": None, "error": False, **more}
+
+
+def agent_run(*steps: dict[str, Any], **more: Any) -> str:
+    made = {"source": "x", "domain": "d", "agent_model": "m", "task_id": "1", "steps": steps}
+    return json.dumps({**made, **more}) + "\n"
+
+
+def test_runs_that_are_refused_are_named_by_file_line_and_reason(run: Run, tmp_path: Path) -> None:
+    bad = agent_run({"tool": "a"}, {"tool": "b"})
+    (tmp_path / "none.jsonl").write_text(bad + "no\n")
+    ended = run("backtest", "--source", "none.jsonl", "hops")
+    assert (ended.returncode, ended.stdout) == (1, "")
+    (line,) = ended.stderr.splitlines()
+    assert "all 2 lines were refused; the first: none.jsonl:1: steps[0].error is missing" in line
+    good = agent_run(*(step(name) for name in "abab"))
+    (tmp_path / "some.jsonl").write_text("no\n" + good * 9 + bad)
+    ended = run("backtest", "--source", "some.jsonl", "fixed", "--processes", "1")
+    assert ended.returncode == 0, ended.stderr
+    assert "some.jsonl: 9 runs accepted, 2 lines refused" in ended.stderr
+    assert "skipped: some.jsonl:1: not JSON" in ended.stderr
+    ended = run("import", "runs", "some.jsonl", "--out", "-")
+    assert len(ended.stdout.splitlines()) == 9
+    assert "lines refused: steps[0].error is missing (the first: some.jsonl:11)" in ended.stderr
+    ended = run("demo", "--traces", "none.jsonl")
+    assert ended.returncode == 1
+    assert "all 2 lines were refused" in ended.stderr

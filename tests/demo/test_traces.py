@@ -78,6 +78,17 @@ def test_a_run_is_read_with_its_calls(tmp_path: Path) -> None:
     assert second.steps == (Step("get_order", None, None, False),)
 
 
+def test_times_may_be_missing_or_iso_8601(tmp_path: Path) -> None:
+    said = step(called_at="1970-01-01T00:00:01", returned_at="1970-01-01T01:00:01.25+01:00")
+    shorter = without(without(run(steps=[said]), "trial"), "started_at")
+    bare = run(started_at="1970-01-01T00:00:02Z", steps=[{"tool": "a", "error": True}])
+    first, second = read_runs(written(tmp_path, *(json.dumps(e).encode() for e in (shorter, bare))))
+    assert (first.trial, first.started_at) == (None, None)
+    assert first.steps == RUN.steps
+    assert second.started_at == 2000
+    assert second.steps == (Step("a", None, None, True),)
+
+
 @pytest.mark.parametrize(("line", "reason"), BROKEN)
 def test_a_broken_line_is_named_and_the_rest_flows_on(
     tmp_path: Path, line: bytes, reason: str

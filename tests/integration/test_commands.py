@@ -172,6 +172,7 @@ def test_tables_for_people(
 
 
 def test_thresholds_export(
+    system: System,
     headstart: Any,
     told: Callable[..., Event],
     events: list[Event],
@@ -193,5 +194,8 @@ def test_thresholds_export(
         }
         assert each["state"]
         assert each["learner"] == said["learner"]
-    none = told("thresholds", "export", str(file), "--tenant", tenant, "--workflow-type", "order")
-    assert none["contexts"] == 0
+    learned = file.read_text()
+    given = ("thresholds", "export", str(file), "--tenant", tenant, "--workflow-type", "order")
+    none = headstart(*given, "--data", system.data)
+    assert (none.returncode, file.read_text()) == (1, learned)
+    assert "no context was found" in none.stderr

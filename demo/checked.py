@@ -1,0 +1,35 @@
+"""Agent runs in our own form, checked, as `headstart import runs` writes them anew."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+from demo.traces import BrokenLine, read_runs
+from replay.importers.runs import Run, Unmapped, files_of, refuse, run_of, step_of
+from replay.input_files import name_of
+
+
+def checked_runs(files: Path | Iterable[Path], unmapped: Unmapped) -> Iterator[Run]:
+    """Yield the runs of files of runs; lines that are none are counted by their reason.
+
+    Raises `NotOfThisForm` where a file has none, `CannotRead` and `OSError`.
+    """
+    for file in files_of(files):
+        unmapped.here, found = {}, False
+
+        def count(line: BrokenLine, name: str = name_of(file)) -> None:
+            unmapped.place = f"{name}:{line.line_number}"
+            unmapped.add(f"lines refused: {line.reason}")
+
+        for run in read_runs(file, count):
+            found = True
+            steps = [
+                step_of(step.tool, step.called_at, step.returned_at, error=step.error)
+                for step in run.steps
+            ]
+            made = run_of(run.source, run.domain, run.agent_model, run.task_id, steps, run.trial)
+            started = made["started_at"] if run.started_at is None else run.started_at
+            yield {**made, "started_at": started}
+        if not found:
+            refuse(file, "no agent runs: docs/replay.md has their form", unmapped)

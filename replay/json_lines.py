@@ -1,0 +1,196 @@
+"""JSON lines of a file that has such lines, or rows of CSV that stand for them.
+
+The columns of CSV tell what its rows are: judged outcomes (`correct`), events (`event_type`), calls
+of agent runs (`tool`, a row each), or observations of other tools, whose columns stay as they are.
+"""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from itertools import chain
+from pathlib import Path
+from typing import Any, Final
+
+import orjson
+
+from replay.input_files import CannotRead, Input, name_of, open_input
+
+Row = dict[str, Any]
+
+_DELIMITERS: Final = ",;\t|"
+_KNOWN: Final = frozenset(
+    (
+        "tool", "correct", "event_type", "run_type", "traceId", "trace_id", "Trace ID", "startTime",
+        "start_time", "confidence",
+    )
+)  # fmt: skip
+"""A first line with one of these among its cells is a header."""
+_MOST_CELL: Final = 1 << 27
+_TRUE: Final = frozenset(("true", "1", "yes", "t"))
+_FALSE: Final = frozenset(("false", "0", "no", "f"))
+
+
+class JsonLines:
+    """Lines with their numbers, from 1; of CSV the JSON that stands for a row. `share`: read."""
+
+    def __init__(self, opened: Input, name: str) -> None:
+        self._opened, self._name = opened, name
+
+    @property
+    def share(self) -> float:
+        """Which share of the file was read."""
+        return self._opened.share
+
+    def __iter__(self) -> Iterator[tuple[int, bytes]]:
+        lines = enumerate(self._opened, start=1)
+        for number, line in lines:
+            if not line.strip():
+                continue
+            if (found := header_of(line)) is None:
+                yield from chain([(number, line)], lines)
+            else:
+                rest = (line for _, line in lines)
+                yield from _rows_as_lines(found, rest, number, self._name)
+            return
+
+
+@contextmanager
+def json_lines(file: Path) -> Iterator[JsonLines]:
+    """Open a file of `input_files.local_file` for its lines. Raises `OSError` and `CannotRead`."""
+    with open_input(file) as opened:
+        yield JsonLines(opened, name_of(file))
+
+
+def header_of(line: bytes) -> tuple[Sequence[str], str] | None:
+    """Return the columns and the delimiter of CSV, by its first line; None where it is no CSV."""
+    text = line.decode("utf-8", "backslashreplace").strip()
+    if text[:1] in ("", "{", "["):
+        return None
+    for delimiter in _DELIMITERS:
+        try:
+            cells = [cell.strip() for cell in next(csv.reader([text], delimiter=delimiter))]
+        except csv.Error:
+            continue
+        if len(cells) > 1 and not _KNOWN.isdisjoint(cells):
+            return cells, delimiter
+    return None
+
+
+def rows(
+    header: tuple[Sequence[str], str], lines: Iterator[bytes], first: int, name: str
+) -> Iterator[tuple[int, Row]]:
+    """Yield the rows below a header with the number of their last line; empty cells are left out.
+
+    `first`: the number of the header's line. Raises `CannotRead`.
+    """
+    columns, delimiter = header
+    csv.field_size_limit(_MOST_CELL)
+    texts = (line.decode("utf-8", "backslashreplace") for line in lines)
+    reader = csv.reader(texts, delimiter=delimiter)
+    try:
+        for cells in reader:
+            pairs = zip(columns, cells, strict=False)
+            if row := {column: cell for column, cell in pairs if column and cell != ""}:
+                yield first + reader.line_num, row
+    except csv.Error as error:
+        raise CannotRead(f"{name}, line {first + reader.line_num}: no CSV ({error})") from None
+
+
+def _rows_as_lines(
+    header: tuple[Sequence[str], str], lines: Iterator[bytes], first: int, name: str
+) -> Iterator[tuple[int, bytes]]:
+    found = rows(header, lines, first, name)
+    if "tool" in header[0] and "correct" not in header[0]:
+        made: Iterator[tuple[int, Row]] = _runs(found)
+    elif "event_type" in header[0]:
+        made = ((number, _event(row)) for number, row in found)
+    elif "correct" in header[0] or "confidence" in header[0]:
+        made = ((number, _outcome(row)) for number, row in found)
+    else:
+        made = ((number, plain(row)) for number, row in found)
+    for number, record in made:
+        yield number, orjson.dumps(record)
+
+
+def plain(row: Row) -> Row:
+    """Return a row whose cells that hold a JSON object or list are that."""
+    return {column: _json(cell) if cell[:1] in "{[" else cell for column, cell in row.items()}
+
+
+def _json(cell: str) -> Any:
+    if cell.lower() in ("true", "false"):  # spreadsheets write them in capitals
+        cell = cell.lower()
+    try:
+        return orjson.loads(cell)
+    except orjson.JSONDecodeError:
+        return cell
+
+
+def _number(cell: str) -> Any:
+    try:
+        return int(cell) if cell.strip().isdecimal() else float(cell)
+    except ValueError:
+        return cell
+
+
+def _truth(cell: str) -> Any:
+    word = cell.strip().lower()
+    return True if word in _TRUE else False if word in _FALSE else cell
+
+
+_OUTCOME: Final[Mapping[str, Callable[[str], Any]]] = {
+    "confidence": _number, "gain": _number, "cost": _number, "at": _number,
+    "correct": _truth, "speculated": _truth, "workflow_id": str,
+}  # fmt: skip
+
+
+def _outcome(row: Row) -> Row:
+    """Return a judged outcome; columns that are none of its fields are keys of its context."""
+    made: Row = {"context": {}}
+    for column, cell in row.items():
+        if column in _OUTCOME:
+            made[column] = _OUTCOME[column](cell)
+        else:
+            made["context"][column.removeprefix("context.")] = cell
+    return made
+
+
+def _event(row: Row) -> Row:
+    """Return an event; a dot in a column's name is a level: `data.result.gain_ms`."""
+    kinds = {"timestamp": _number, "confidence": _number, "success": _truth}
+    made: Row = {}
+    for column, cell in row.items():
+        *above, last = column.split(".")
+        place = made
+        for name in above:
+            place = place.setdefault(name, {})
+            if not isinstance(place, dict):
+                break
+        else:
+            place[last] = kinds.get(column, _json if above[:1] == ["data"] else str)(cell)
+    return made
+
+
+_RUN: Final = ("source", "domain", "agent_model", "task_id")
+
+
+def _runs(found: Iterator[tuple[int, Row]]) -> Iterator[tuple[int, Row]]:
+    """Yield the runs of rows that are a call each; rows of one run have the same `run_id`, or the
+    same source, domain, agent_model, task_id and trial."""
+    runs: dict[tuple[Any, ...], tuple[int, Row]] = {}
+    for number, row in found:
+        own: Row = {name: row[name] for name in _RUN if name in row}
+        if "trial" in row:
+            own["trial"] = _number(row["trial"])
+        if "started_at" in row:
+            own["started_at"] = _number(row["started_at"])
+        if "run_id" in row:
+            own.setdefault("task_id", row["run_id"])
+        same = (row.get("run_id"), *(own.get(name) for name in (*_RUN, "trial")))
+        _, run = runs.setdefault(same, (number, {**own, "steps": []}))
+        step: Row = {name: row[name] for name in ("tool",) if name in row}
+        step |= {at: _number(row[at]) for at in ("called_at", "returned_at") if at in row}
+        run["steps"].append({**step, "error": _truth(row.get("error", "false"))})
+    yield from runs.values()
