@@ -142,7 +142,7 @@ class Health:
         more: dict[str, Any] = {}
         away = self._away
         if self._app is not None and self._log is not None:
-            done = self._app.progress()
+            done, counts = self._app.progress(), self._app.runtime.counts
             away = away | self._app.runtime.away()
             more = {
                 "ready": self._app.ready,
@@ -150,6 +150,9 @@ class Health:
                 "lag": self._log.lag(done),
                 "restored": self._app.restored(),
                 "opened": self._app.opened,
+                "repaired": {reason: n for reason, n in counts.repaired.items() if n},
+                "contested": counts.contested,
+                "kept": counts.kept,
             }
         return Report(
             worker=self._worker,
