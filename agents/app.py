@@ -57,6 +57,8 @@ class WorkerConfig:
     """Without progress for so long, it says that it is stuck; 0: never."""
     merge_every_s: float = 10.0
     """How often it looks what tenants' defaults are to be merged from."""
+    check_redis_s: float = 60.0
+    """How often what Redis holds is compared with the table; 0: never."""
     health: str = ""
     """Where it answers health checks, host:port; empty: nowhere."""
     weigh_floods: bool = True

@@ -15,7 +15,8 @@ import structlog
 
 from agents.app import WorkerConfig
 from agents.lane import end_process
-from sinks.commands import CommandPublisher
+from agents.metrics import Counts
+from sinks.commands import CommandPublisher, redis_place
 from sinks.published import Published
 from topics.admin import TopicsMissing
 from topics.command_log import CommandFollower
@@ -26,11 +27,16 @@ log = structlog.get_logger()
 INTERVAL_S: Final = 1.0
 """How soon a Redis that forgot is noticed, what waits is tried again, and what expired goes."""
 RETRY_S: Final = 5.0
+KEPT: Final = {
+    "meaning": "no command set it; it stays, because it restricts what executors do",
+    "remedy": "set it by `headstart config set`, or set it and then unset it",
+}
 
 
-async def keep_commands(config: WorkerConfig) -> None:
+async def keep_commands(config: WorkerConfig, counts: Counts) -> None:
     """Serve what is set, for as long as the worker runs; an error ends the process."""
-    keeper, said = CommandKeeper(config.redis, config.instance), ""
+    keeper = CommandKeeper(config.redis, config.instance, config.check_redis_s, counts)
+    said = ""
     try:
         while True:
             try:
@@ -49,7 +55,10 @@ async def keep_commands(config: WorkerConfig) -> None:
 class CommandKeeper:
     """What is set, on its way to Redis. A Redis that is away stops nothing: places wait."""
 
-    def __init__(self, redis_url: str, instance: str) -> None:
+    def __init__(
+        self, redis_url: str, instance: str, check_s: float = 60.0, counts: Counts | None = None
+    ) -> None:
+        """`check_s`: how often all that Redis serves is looked at; 0: never."""
         self._publisher = CommandPublisher(redis_url)
         self._published = Published(redis_url)
         # Of its own: what another worker published may be less than this one has read.
@@ -57,6 +66,10 @@ class CommandKeeper:
         self._waiting: set[Place] = set()
         self._away = False
         self._looked = 0
+        self._check_ms, self._checked = int(check_s * 1000), 0
+        """The interval, and when all was last looked at, Unix ms."""
+        self._counts = counts or Counts()
+        self._kept: dict[Place, tuple[str, ...]] = {}
 
     async def close(self) -> None:
         """Close the connections."""
@@ -82,14 +95,36 @@ class CommandKeeper:
                 changes = await self._publisher.serve_all(state, now)
                 await self._published.remember(self._name, run, mark)
                 log.info("commands.published.again", places=len(state.places), changed=changes)
+                self._checked = now
             else:
                 await self._publisher.serve(state, self._waiting, now)
+                await self._check(state, now)
+            self._say_kept()
         except ConnectionError as error:
             if not self._away:
                 log.warning("commands.redis.away", error=str(error))
             self._away = True
             return
         self._waiting, self._away = set(), False
+
+    async def _check(self, state: CommandState, now: int) -> None:
+        """Look at all that Redis serves, where that is due: something else may have changed it."""
+        if not self._check_ms or now - self._checked < self._check_ms:
+            return
+        self._checked = now
+        if changes := await self._publisher.serve_all(state, now):
+            log.warning("commands.redis.repaired", places=changes)
+            self._counts.repaired["command"] += changes
+
+    def _say_kept(self) -> None:
+        """Say what no command set and that stays, when that changes."""
+        kept = dict(self._publisher.kept)
+        if kept != self._kept:
+            for place, what in kept.items():
+                if self._kept.get(place) != what:
+                    log.warning("commands.redis.kept", place=redis_place(place), what=what, **KEPT)
+            self._kept = kept
+        self._counts.kept = sum(map(len, kept.values()))
 
 
 def _say_refused(offset: int, reason: str) -> None:

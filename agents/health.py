@@ -147,7 +147,7 @@ class Health:
         more: dict[str, Any] = {}
         away = self._away
         if self._app is not None and self._log is not None:
-            done = self._app.progress()
+            done, counts = self._app.progress(), self._app.runtime.counts
             away = away | self._app.runtime.away()
             more = {
                 "ready": self._app.ready,
@@ -156,8 +156,11 @@ class Health:
                 "held_back": self._log.held_back(done),
                 "restored": self._app.restored(),
                 "opened": self._app.opened,
-                "dead_letters": self._app.runtime.counts.dead_letters,
-                "lost": self._app.runtime.counts.lost,
+                "dead_letters": counts.dead_letters,
+                "lost": counts.lost,
+                "repaired": {reason: n for reason, n in counts.repaired.items() if n},
+                "contested": counts.contested,
+                "kept": counts.kept,
             }
         return Report(
             worker=self._worker,

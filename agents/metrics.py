@@ -8,12 +8,14 @@ scrapes. docs/reference is made from the list. Executors' metrics are the client
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Final, Literal, NamedTuple
 
 from headstart.reader_metrics import Histogram
 from processing.liveness import Report
 from processing.refusals import Extent
+from sinks.stored import EXPLAINED
 
 
 class Metric(NamedTuple):
@@ -45,6 +47,12 @@ METRICS: Final = (
     Metric("headstart_redis_failures_total", "counter", "times that Redis took no thresholds"),
     Metric("headstart_postgres_failures_total", "counter", "times that Postgres took no batch"),
     Metric("headstart_waiting_thresholds", "gauge", "contexts whose threshold waits for Redis"),
+    Metric("headstart_redis_repairs_total", "counter",
+           "values of Redis that were not what they should be, and were replaced", "reason"),
+    Metric("headstart_redis_contested", "gauge",
+           "contexts whose value something else keeps writing to Redis"),
+    Metric("headstart_redis_kept", "gauge",
+           "modes and overrides in Redis that no command set, kept because they restrict"),
     Metric("headstart_batch_seconds", "histogram",
            "applying or storing records, until what follows is published or stored"),
     Metric("headstart_delay_seconds", "histogram",
@@ -66,6 +74,9 @@ class Counts:
         self.batches = self.records = self.events = self.rows = self.dead_letters = 0
         self.notices = self.lost = 0
         self.published = self.redis_failures = self.postgres_failures = self.waiting = 0
+        self.repaired: Counter[str] = Counter(dict.fromkeys([*EXPLAINED, "command"], 0))
+        """Values of Redis that were replaced, by what was wrong with them."""
+        self.contested = self.kept = 0
         self.batch, self.delay = Histogram(BUCKETS_S), Histogram(BUCKETS_S)
 
     def lose(self, records: int) -> None:
@@ -108,6 +119,9 @@ def values(report: Report, stuck: str | None, services: set[str], counts: Counts
         counts.redis_failures,
         counts.postgres_failures,
         counts.waiting,
+        dict(counts.repaired),
+        counts.contested,
+        counts.kept,
         counts.batch,
         counts.delay,
     ]

@@ -15,6 +15,7 @@ from faust.types import TP
 from agents.adoption import adopt_rows
 from agents.alive import Alive
 from agents.app import App, WorkerConfig, new_app, register_agent
+from agents.checking import RedisChecks
 from agents.commands import keep_commands
 from agents.compiling import load
 from agents.defaults import say_what_is_known
@@ -65,6 +66,7 @@ class ThresholdRuntime:
         self.policy, self.operators_key = config.rules.policy, config.rules.operators_key
         self.publishing = Publishing(config.redis, self.counts)
         self._published = Published(config.redis)
+        self._checks = RedisChecks(self, config.redis, config.check_redis_s)
         self.share = share_of(1)
         """Bytes of each partition that may wait."""
         self._owned: dict[TP, Ownership] = {}
@@ -80,6 +82,7 @@ class ThresholdRuntime:
             self._tasks = [
                 self.alive.start(),
                 asyncio.create_task(self._keep(self._watch_redis, REDIS_INTERVAL_S)),
+                asyncio.create_task(self._keep(self._checks.work, REDIS_INTERVAL_S)),
                 asyncio.create_task(self._keep(self._tidy, TIDY_INTERVAL_S)),
                 asyncio.create_task(self._keep(self._merge, self._config.merge_every_s)),
             ]
@@ -121,6 +124,17 @@ class ThresholdRuntime:
         )
         self.app.opened += 1
         return owned
+
+    def owned(self) -> list[Ownership]:
+        """Return the partitions that this worker has now."""
+        return list(self._owned.values())
+
+    def fetched(self, partition: int) -> int:
+        """Return an offset up to which a partition's log has been fetched: it is as long."""
+        tp = TP(EVENTS.name, partition)
+        if self._intake is None or tp not in self._owned:
+            return 0
+        return self._intake.positions[tp]
 
     def new_core(self, partition: int) -> Partition:
         """Return the core of a partition, over the local store, with nothing restored."""
@@ -183,6 +197,7 @@ class ThresholdRuntime:
             await self.producer.stop()
         await self.publishing.close()
         await self._published.close()
+        await self._checks.close()
 
     async def _keep(self, work: Any, interval_s: float) -> None:
         """Do `work` every so often; an error in it ends the process."""
@@ -217,6 +232,7 @@ class ThresholdRuntime:
         published += await self.publishing.publish_now(under_way)
         self.alive.check()  # or another owner, who has newer rows, would take this for its own
         await self._published.remember(partition, run, mark)
+        self._checks.soon()  # what is newer than the table took none of it
         log.info("thresholds.published.again", partition=partition, thresholds=published)
 
     async def _merge(self) -> None:
@@ -243,5 +259,5 @@ def thresholds_app(config: WorkerConfig, epoch: Epoch) -> App:
     runtime = ThresholdRuntime(app, config, epoch, table.data)
     register_agent(app, runtime, EVENTS.name)
     app.look_ahead, app.partition_bytes = runtime.look_ahead, PARTITION_BYTES
-    app.task(partial(keep_commands, config))
+    app.task(partial(keep_commands, config, runtime.counts))
     return app

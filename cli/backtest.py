@@ -38,6 +38,7 @@ from cli.sources import (
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from replay.histories import Reading
     from replay.running import Backtest
 
 COLUMNS = (
@@ -109,9 +110,8 @@ def backtest(
     predictions; a line: {"context": {"workflow_type": "refund", "domain": "retail", "user_id":
     "u7"}, "confidence": 0.8, "correct": true, "gain": 400, "cost": 600, "at": 1760000000000}; keys
     of the context may be missing; "workflow_id" and "speculated" may be added, and "not_startable"
-    (a reason) where no threshold could have started the call. A line of
-    POLICY.jsonl is what was in force before the outcome of the same line was seen, for that line's
-    gain and cost: {"threshold": t, "level": path}.
+    (a reason) where no threshold could have started the call. A line of POLICY.jsonl is what was
+    in force before that line's outcome, for its gain and cost: {"threshold": t, "level": path}.
 
     Examples: headstart backtest --outcomes o.jsonl --policy default --policy fixed:0.8;
     headstart backtest --since 3d --tenant acme --html report.html;
@@ -130,13 +130,17 @@ def backtest(
     reading = replace(reading, assumed=assumed(gain, cost, include))
     reading = _scaled(reading, gain_scale, cost_scale)
     history = open_source(outcomes or source, reading, settings)
-    names = [*(policy or []), *(more or [])]
+    names, begun = [*(policy or []), *(more or [])], round(now.timestamp() * 1000)
     work = _work(history, names, grid or [], thresholds_out, suggest=outcomes is not None)
-    work = replace(work, begun=round(now.timestamp() * 1000))
+    work = replace(work, begun=begun)
     found = _run(work, resume, processes)
+    _warn_of_scales(found, reading)
+    _show(found, html, csv, json=json)
+
+
+def _warn_of_scales(found: dict[str, Any], reading: Reading) -> None:
     for tool in sorted(reading.scales.named.difference(found["read"]["scaled"])):
         found["read"]["warnings"].append(f"{tool}: scaled, but no prediction is of such a tool")
-    _show(found, html, csv, json=json)
 
 
 def _check_places(thresholds_out: Path | None, resume: Path | None) -> None:

@@ -10,6 +10,7 @@ import typer
 from cli.options import Data, Json, Limit, Redis, Since
 from cli.output import say, show_json, show_table
 from cli.times import shown_moment, since_ms
+from cli.unreadable import described, say_unreadable
 
 
 def contexts(
@@ -29,13 +30,14 @@ def contexts(
     Example: headstart contexts --tenant acme --since 1h --limit 20
     """
     from settings import read_settings
-    from sinks.served import served_thresholds
+    from sinks.served import Unreadable, served_thresholds
 
     settings = read_settings(redis=redis, data=data)
     begin = since_ms(since)
+    unreadable: list[Unreadable] = []
 
     async def run() -> list[dict[str, Any]]:
-        served = served_thresholds(settings.redis, tenant)
+        served = served_thresholds(settings.redis, tenant, unreadable=unreadable)
         return [
             _counted(each)
             async for each in served
@@ -44,7 +46,8 @@ def contexts(
 
     found = sorted(asyncio.run(run()), key=lambda each: (-each["at"], each["path"]))
     if json:
-        show_json({"contexts": found[:limit], "total": len(found)})
+        more = {"unreadable": described(unreadable)} if unreadable else {}
+        show_json({"contexts": found[:limit], "total": len(found), **more})
         return
     columns = (
         "tenant", "path", "outcomes", "hits", "misses", "FP", "FN", "saved", "wasted", "speculate",
@@ -53,6 +56,7 @@ def contexts(
     rows = [_shown(each) for each in found[:limit]]
     show_table(columns, [[each[column] for column in columns] for each in rows])
     say(f"{len(rows)} of {len(found)}, those that learned last first")
+    say_unreadable(unreadable)
 
 
 def _counted(served: dict[str, Any]) -> dict[str, Any]:

@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 import typer
 
 from cli.letter_choice import confirm
-from cli.options import Data, Json, Kafka
+from cli.options import Data, Json, Kafka, Redis
 from cli.output import FAILURE, say, show_json
+from cli.republishing import repair_or_say
 
 if TYPE_CHECKING:
     from settings import Settings
@@ -33,6 +34,7 @@ def reset(
     dry_run: DryRun = False,
     yes: Yes = False,
     kafka: Kafka = None,
+    redis: Redis = None,
     data: Data = None,
     json: Json = False,
 ) -> None:
@@ -51,7 +53,7 @@ def reset(
     from topics.controls import Reset
 
     parts(pattern)
-    settings = read_settings(kafka=kafka, data=data)
+    settings = read_settings(kafka=kafka, redis=redis, data=data)
     now = time.time_ns() // 1_000_000
     said = Reset(new_id(now), now, pattern, tenant)
     whose = f"of {tenant}" if tenant else "of every tenant"
@@ -67,6 +69,7 @@ def import_learned(
     dry_run: DryRun = False,
     yes: Yes = False,
     kafka: Kafka = None,
+    redis: Redis = None,
     data: Data = None,
     json: Json = False,
 ) -> None:
@@ -84,7 +87,7 @@ def import_learned(
     from replay.seeding import seeds_of
     from settings import read_settings
 
-    settings = read_settings(kafka=kafka, data=data)
+    settings = read_settings(kafka=kafka, redis=redis, data=data)
     header, lines = read_learned(file)
     if header.levels != settings.levels:
         wanted = ",".join(header.levels)
@@ -131,6 +134,8 @@ async def _intervene(
             raise typer.Exit(FAILURE)
         return
     confirm(how.question.format(tried.contexts), how.yes)
+    # A value of a version that the log never had would take none of what follows.
+    await repair_or_say(settings, epoch, tables)
     offsets: dict[int, int] = {}
     key = operators_key(settings)
     for control, same in groupby(said, lambda each: each[1]):

@@ -86,7 +86,8 @@ COMMANDS = {
     "topics": Place("cli.topics:app", "The topics: list, create, describe."),
     "thresholds": Place(
         "cli.thresholds:app",
-        "The thresholds that are served: list, show, history, export, import, reset, snapshot.",
+        "The thresholds that are served: list, show, history, export, import, reset, republish, "
+        "snapshot.",
     ),
     "config": Place(
         "cli.config:app", "Overrides and modes: set, unset, get, list; and settings: show."

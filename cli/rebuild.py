@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from cli.letter_choice import Yes, confirm
-from cli.options import Data, Json, Kafka, Learner
+from cli.options import Data, Json, Kafka, Learner, Redis
 from cli.output import say, show_json, show_table
+from cli.republishing import repair_or_say
 
 if TYPE_CHECKING:
     from replay.rebuild import Compared, Rebuilding
@@ -44,6 +45,7 @@ def rebuild(
     yes: Yes = False,
     wait: Wait = 300.0,
     kafka: Kafka = None,
+    redis: Redis = None,
     learner: Learner = None,
     data: Data = None,
     json: Json = False,
@@ -53,7 +55,8 @@ def rebuild(
     The log is replayed beside the live table, by the policies as they were or by another one, and
     compared with it. After a question the workers take the fresh table over at one place of the log
     of each partition; no event is lost, none counts twice, and readers see the old value or the new
-    one. Interrupted before it asks, it has changed nothing; later, give the same command again.
+    one. What Redis has of versions that the log never had is replaced as well. Interrupted before
+    it asks, it has changed nothing; later, give the same command again.
     Settings have to be the workers'. Exit code 0: done, or compared; 1: it could not be.
 
     Examples: headstart rebuild --dry-run; headstart rebuild --policy td --dry-run --json;
@@ -67,7 +70,7 @@ def rebuild(
     parts(pattern)
     if policy is None and (pattern != "*" or tenant is not None):
         raise typer.BadParameter("--pattern and --tenant say where --policy is to learn: give it")
-    settings = read_settings(kafka=kafka, learner=learner, data=data)
+    settings = read_settings(kafka=kafka, redis=redis, learner=learner, data=data)
     config = RebuildConfig(
         settings.kafka,
         rules_of(settings),
@@ -118,8 +121,18 @@ async def _switch(
         await rebuilding.wait(id, offsets, wait)
         found["taken"] = True
         say(f"the workers learn on from {found['contexts']} rebuilt contexts")
+        found["redis_repaired"] = await _repair(settings)
     else:
         say(f"sent to {len(offsets)} partitions of {settings.kafka}")
+
+
+async def _repair(settings: Settings) -> int | None:
+    """Replace what Redis has of versions that the rebuilt table could not: it took none of it."""
+    from replay.table import read_whole_table
+    from topics.epoch import read_epoch
+
+    epoch = await read_epoch(settings.kafka)
+    return await repair_or_say(settings, epoch, await read_whole_table(settings.kafka, epoch))
 
 
 def _described(compared: Compared) -> dict[str, Any]:

@@ -94,6 +94,7 @@ def _show(look: Look, verdict: Verdict, *, json: bool) -> None:
         rows.append(
             (f"worker {worker.name}", f"process {worker.pid}", state, f"lag {worker.lag:,}")
         )
+        rows += [("", "", note, "") for note in worker.redis_notes]
     rows += [
         (group.group, group.topic, "behind" if group.total else "taken in", f"lag {group.total:,}")
         for group in look.groups
@@ -140,6 +141,9 @@ def described(look: Look, verdict: Verdict) -> dict[str, Any]:
                 "lag": each.lag,
                 "dead_letters": each.dead_letters,
                 "lost": each.lost,
+                "redis_repaired": dict(each.report.repaired) if each.report else {},
+                "redis_contested": each.report.contested if each.report else 0,
+                "redis_kept": each.report.kept if each.report else 0,
             }
             for each in look.workers
         ],

@@ -14,6 +14,7 @@ from cli.config_threshold import Domain, Further, User, WorkflowType, path_of, w
 from cli.options import Data, Json, Limit, Postgres, Redis, Since, Tenant
 from cli.output import say, show_json, show_table
 from cli.times import now_ms, shown_moment, since_ms
+from cli.unreadable import described, say_unreadable
 
 if TYPE_CHECKING:
     from watching.explaining import Explanation
@@ -86,6 +87,7 @@ def _show_why(found: Explanation) -> None:
         _show_metrics(found.metrics)
     for each in found.overrides:
         print(f"override: {_named(each)}")
+    say_unreadable(found.unreadable)
 
 
 def _show_metrics(metrics: Mapping[str, Any]) -> None:
@@ -134,6 +136,7 @@ def _described(found: Explanation) -> dict[str, Any]:
         "levels": [asdict(level) for level in found.levels],
         "overrides": found.overrides,
         "why": list(sentences(found)),
+        **({"unreadable": described(found.unreadable)} if found.unreadable else {}),
     }
 
 

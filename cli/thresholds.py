@@ -10,15 +10,19 @@ import typer
 from cli.intervening import import_learned, reset
 from cli.options import Data, Json, Kafka, Learner, Limit, Redis, Since
 from cli.output import claim_outputs, say, show_json, show_table
+from cli.republishing import republish
 from cli.threshold_show import history, show
 from cli.times import since_ms
+from cli.unreadable import described, say_unreadable
 
 app = typer.Typer(
-    help="The thresholds that are served: list, show, history, export, import, reset, snapshot.",
+    help="The thresholds that are served: list, show, history, export, import, reset, republish, "
+    "snapshot.",
     no_args_is_help=True,
 )
 app.command("reset")(reset)
 app.command("import")(import_learned)
+app.command("republish")(republish)
 
 
 @app.command("list")
@@ -35,21 +39,24 @@ def list_thresholds(
     Example: headstart thresholds list --tenant acme --limit 20
     """
     from settings import read_settings
-    from sinks.served import served_thresholds
+    from sinks.served import Unreadable, served_thresholds
 
     settings = read_settings(redis=redis, data=data)
     begin = since_ms(since)
+    unreadable: list[Unreadable] = []
 
     async def run() -> list[dict[str, Any]]:
-        served = served_thresholds(settings.redis, tenant)
+        served = served_thresholds(settings.redis, tenant, unreadable=unreadable)
         return [each async for each in served if each["at"] >= begin]
 
     found = sorted(asyncio.run(run()), key=lambda each: (-each["outcomes"], each["path"]))
     if json:
-        show_json({"thresholds": found[:limit], "total": len(found)})
+        more = {"unreadable": described(unreadable)} if unreadable else {}
+        show_json({"thresholds": found[:limit], "total": len(found), **more})
         return
     columns = ("tenant", "path", "speculate", "suggest", "outcomes", "learner")
     show_table(columns, [[_cell(each[column]) for column in columns] for each in found[:limit]])
+    say_unreadable(unreadable)
 
 
 app.command("show")(show)

@@ -111,16 +111,21 @@ def tune(
         found = run(history, candidates, settings.learner, bar, share=split, processes=processes)
     for warning in found.confirmed["read"]["warnings"]:
         say(warning)
-    if html is not None:
-        from replay.page import write_page
-
-        write_page(html, found.confirmed)
-        say(f"{html}: open it in a browser")
+    _write_report(html, found)
     say(found.conclusion)
     applied = None
     if apply is not None:
         applied = _apply(found, apply, tenant, settings, dry_run=dry_run, yes=yes)
     _show(found, applied, json=json)
+
+
+def _write_report(html: str | None, found: Tuned) -> None:
+    if html is None:
+        return
+    from replay.page import write_page
+
+    write_page(html, found.confirmed)
+    say(f"{html}: open it in a browser")
 
 
 def _apply(

@@ -103,6 +103,7 @@ def _run(name: str, settings: Settings, *, spare: bool) -> int:
         health=settings.health,
         weigh_floods=settings.weigh_floods,
         notices_days=settings.notices_days,
+        check_redis_s=settings.check_redis_s,
     )
     return run_worker(name, config, spare=spare)
 

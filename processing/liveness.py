@@ -45,6 +45,12 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
     """Records that retention deleted before they were taken in, since the process began."""
     away: tuple[str, ...] = ()
     """Services that do not answer."""
+    repaired: Mapping[str, int] = {}
+    """Values of Redis that it has replaced, by what was wrong with them."""
+    contested: int = 0
+    """Contexts whose value something else keeps writing to Redis."""
+    kept: int = 0
+    """Modes and overrides in Redis that no command set, and that stay because they restrict."""
     waits_for: tuple[str, ...] = ()
     """What it cannot go on without, and does not have."""
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
@@ -12,30 +13,34 @@ from psycopg import AsyncConnection
 
 from learners.policy import spec
 from processing.addressing import meant_for
-from processing.answers import serves, stored_threshold
 from processing.decode import decode_record
 from processing.records import RecordBatch
 from processing.rows import CONTEXT, decode_context, is_deleted
 from processing.rules import Rules
 from replay.findings import Findings, compare_rows
 from replay.learning import replay_partition
-from replay.meaning import same_threshold
+from replay.served import FIX, FOREIGN_FIX, ServedTable, Wrong, add_wrong
 from replay.snapshots import Snapshot
 from replay.table import Rows, live, read_settled, watermark
+from sinks.commands import CommandPublisher, redis_place
+from sinks.comparing import RedisComparison
 from sinks.connections import connect_postgres
 from sinks.progress import stored_offsets
 from sinks.queries import events_not_stored
-from sinks.served import served_thresholds
-from sinks.thresholds import encode_value
-from topics.admin import TopicState
+from sinks.stored import Field
+from topics.admin import TopicsMissing, TopicState
 from topics.catalogue import DEAD_LETTERS, EPISODES_GROUP, EVENTS
+from topics.command_log import read_commands
 from topics.epoch import Epoch, read_epoch
 from topics.letters import GROUP_HEADER
 from topics.reading import read_records, topic_state
-from topics.schema import Threshold
 
 REDIS_PATIENCE_S: Final = 5.0
 """How long a threshold may be on its way to Redis."""
+KEPT_FIX: Final = (
+    "it stays, because it restricts what executors do: set it by `headstart config set`, or set it "
+    "there and then unset it"
+)
 
 
 class AnotherLearner(ValueError):
@@ -80,15 +85,16 @@ async def verify(config: VerifyConfig, say: Callable[[str], None]) -> Verified:
     async with await connect_postgres(config.postgres) as connection:
         stored = await stored_offsets(connection, EPISODES_GROUP, EVENTS.name, epoch.number)
         episodes = _Episodes(connection, stored, refused, found)
-        thresholds: dict[tuple[str, str], Threshold] = {}
+        served = ServedTable(epoch)
         for partition in range(epoch.partitions):
             rows = await _partition(config, events, partition, epoch, episodes, found)
-            thresholds.update(_thresholds(partition, rows))
+            served.add(partition, rows)
             say(
                 f"partition {partition + 1} of {epoch.partitions}: {found.events} events, "
                 f"{found.rows} rows so far, {found.findings.counts.total()} findings"
             )
-    await _redis(config.redis, thresholds, found.findings)
+    await _redis(config, served, found.findings)
+    await _commands(config, found.findings)
     return found
 
 
@@ -171,49 +177,39 @@ async def _refused(kafka: str) -> set[str]:
     return ids
 
 
-def _thresholds(partition: int, rows: Rows) -> dict[tuple[str, str], Threshold]:
-    """Return what a partition publishes of its rows, by (tenant, path)."""
-    found = {}
-    for key, row in rows.items():
-        if serves(partition, key):
-            threshold = stored_threshold(key, row)
-            found[threshold.tenant, threshold.path] = threshold
-    return found
-
-
-async def _redis(
-    url: str, expected: Mapping[tuple[str, str], Threshold], findings: Findings
-) -> None:
+async def _redis(config: VerifyConfig, table: ServedTable, findings: Findings) -> None:
     """Compare what Redis serves with the table; what is on its way gets time."""
     deadline = asyncio.get_running_loop().time() + REDIS_PATIENCE_S
-    while True:
-        # A default may be taken back while the log is replayed: what is newer is not missing.
-        every = served_thresholds(url, defaults=True, deleted=True)
-        served = {(each["tenant"], each["path"]): each async for each in every}
-        wrong = Findings()
-        for place, threshold in expected.items():
-            if threshold.deleted:
-                continue
-            _served(wrong, served.get(place), orjson.loads(encode_value(threshold)), place)
-        if wrong.ok or asyncio.get_running_loop().time() > deadline:
-            break
-        await asyncio.sleep(0.5)
-    findings.counts.update(wrong.counts)
-    findings.named += wrong.named
+    wrong: dict[Field, Wrong] = {}
+    async with RedisComparison(config.redis) as comparison:
+        while True:
+            foreign: list[dict[str, str]] = []
+            found = await table.compare(comparison, config.kafka, foreign)
+            coming = [each for each in found if each.fault in ("missing", "behind")]
+            # What cannot be on its way is wrong, though a worker may have repaired it since.
+            wrong |= {each.stored.field: each for each in found if each not in coming}
+            if not coming or asyncio.get_running_loop().time() > deadline:
+                break
+            await asyncio.sleep(0.5)
+    wrong |= {each.stored.field: each for each in coming}
+    add_wrong(findings, list(wrong.values()))
+    for other in foreign:
+        what = "no context has this key or field"
+        findings.add("redis_foreign", **other, what=what, fix=FOREIGN_FIX)
 
 
-def _served(
-    wrong: Findings,
-    served: Mapping[str, Any] | None,
-    expected: Mapping[str, Any],
-    place: tuple[str, str],
-) -> None:
-    tenant, path = place
-    if served is None:
-        wrong.add("redis_missing", tenant=tenant, path=path)
-        return
-    version, right = ((each["epoch"], each["offset"]) for each in (served, expected))
-    if version < right:
-        wrong.add("redis_behind", tenant=tenant, path=path, served=version, table=right)
-    elif version == right and not same_threshold(served, expected):
-        wrong.add("redis_differing", tenant=tenant, path=path)
+async def _commands(config: VerifyConfig, findings: Findings) -> None:
+    """Compare the modes and overrides that Redis serves with what commands set."""
+    try:
+        state = await read_commands(config.kafka)
+    except TopicsMissing:
+        return  # nothing was ever set
+    async with CommandPublisher(config.redis) as publisher:
+        found = await publisher.look(state, time.time_ns() // 1_000_000)
+    for place, said in found:
+        where = {"key": redis_place(place)}
+        for kept in said.kept:
+            findings.add("redis_restricting", **where, what=f"no command set {kept}", fix=KEPT_FIX)
+        if said.changes:
+            what = "it does not say what commands set"
+            findings.add("redis_command", **where, what=what, fix=FIX)

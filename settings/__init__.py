@@ -70,6 +70,11 @@ class Settings(BaseSettings):
     notices_days: float = Field(
         30.0, ge=8, le=36_500, description="how long Postgres keeps notices that were sent"
     )
+    check_redis_s: float = Field(
+        60.0,
+        ge=0,
+        description="seconds from one comparison of Redis with the table to the next; 0: never",
+    )
     partitions: int = Field(8, ge=1, le=10_000, description="partitions of new topics")
     instance: str = Field("0", pattern=r"^[\w.-]{1,64}$", description="name of a worker")
     stuck_after_s: float = Field(
@@ -221,6 +226,7 @@ def environment(settings: Settings, *, addresses: bool = True) -> dict[str, str]
         "HEADSTART_FEEDBACK_WEIGHT": str(settings.feedback_weight),
         "HEADSTART_WEIGH_FLOODS": str(settings.weigh_floods),
         "HEADSTART_NOTICES_DAYS": str(settings.notices_days),
+        "HEADSTART_CHECK_REDIS_S": str(settings.check_redis_s),
         "HEADSTART_PARTITIONS": str(settings.partitions),
         "HEADSTART_REFUSED_RATIO": str(settings.refused_ratio),
         "HEADSTART_REFUSED_WINDOW": str(settings.refused_window),

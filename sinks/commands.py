@@ -6,7 +6,8 @@ write: the command that set it, at once, and every threshold worker, also after 
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final, Self
 from urllib.parse import unquote
@@ -17,6 +18,7 @@ from redis.exceptions import RedisError
 from headstart.contexts import MODES, modes_key, redis_key
 from headstart.overrides import OVERRIDES_FIELD
 from sinks.connections import RedisUnreachable, asking_redis, connect_redis
+from sinks.restricting import Merged, Stored, merged, version_in
 from topics.command_log import Remembered
 from topics.commands import (
     Begin,
@@ -25,11 +27,15 @@ from topics.commands import (
     Place,
     decode_command,
     in_force,
-    served_overrides,
 )
 
 _SCRIPT: Final = (Path(__file__).parent / "serve.lua").read_text(encoding="utf-8")
 _VERSION: Final = "headstart:version:"
+_SERVED: Final = "headstart:served:"
+_AT_ONCE: Final = 100
+"""Places that are read in one request."""
+_ATTEMPTS: Final = 5
+"""How often a place is looked at again that others write to just now."""
 
 
 def redis_place(place: Place) -> str:
@@ -54,12 +60,19 @@ def version_key(key: str) -> str:
     return f"{_VERSION}{{{key}}}"
 
 
+def _served_key(key: str) -> str:
+    """Return where that is kept which we served in a hash, to tell it from what others set."""
+    return f"{_SERVED}{{{key}}}"
+
+
 class CommandPublisher:
     """Serves the places of a `CommandState`. Connects on first use."""
 
     def __init__(self, redis_url: str, *, timeout_s: float = 2.0) -> None:
         self._url = redis_url
         self._redis: Any = connect_redis(redis_url, timeout_s)
+        self.kept: dict[Place, tuple[str, ...]] = {}
+        """What no command set, by place, and that stays because it restricts."""
 
     async def close(self) -> None:
         """Close the connections."""
@@ -74,48 +87,143 @@ class CommandPublisher:
     async def serve(self, state: CommandState, places: Iterable[Place], now: int) -> int:
         """Serve what `state` says of `places` at `now` (Unix ms); return how many changed.
 
-        Raises `RedisUnreachable`; some may be served then, and serving again does no harm.
+        What is there though no command set it, and restricts, stays: `kept` names it. Raises
+        `RedisUnreachable`; some may be served then, and serving again does no harm.
         """
+        changed, todo = 0, list(places)
         try:
-            return sum([await self._one(state, place, now) for place in places])
+            for _attempt in range(_ATTEMPTS):
+                again = []
+                for at in range(0, len(todo), _AT_ONCE):
+                    some = todo[at : at + _AT_ONCE]
+                    for place, stored in zip(some, await self._read(some), strict=True):
+                        result = await self._one(state, place, stored, now)
+                        changed += result == 1
+                        if result < 0:
+                            again.append(place)
+                if not (todo := again):
+                    break
         except (RedisError, OSError) as error:
             raise RedisUnreachable(self._url, error) from error
+        return changed
 
     async def serve_all(self, state: CommandState, now: int) -> int:
         """Serve everything, and take away what only an older snapshot of Redis still has.
 
         Returns how many places changed. Raises as `serve` does.
         """
+        self.kept.clear()
+        changed = await self.serve(state, state.places, now)
         try:
-            found = {
-                place
-                async for key in self._redis.scan_iter(f"{_VERSION}*", count=500)
-                if (place := _place_of(key.decode().removeprefix(_VERSION)[1:-1]))
-            }
+            async for found in self._places():
+                changed += await self.serve(state, found.difference(state.places), now)
         except (RedisError, OSError) as error:
             raise RedisUnreachable(self._url, error) from error
-        return await self.serve(state, found.union(state.places), now)
-
-    async def _one(self, state: CommandState, place: Place, now: int) -> int:
-        key, version = redis_place(place), state.version(place)
-        call = _modes if place.kind == "mode" else _overrides
-        changed: int = await self._redis.eval(
-            _SCRIPT, 2, key, version_key(key), *version, *call(state, place, now)
-        )
         return changed
 
+    async def look(self, state: CommandState, now: int) -> list[tuple[Place, Merged]]:
+        """Return every place where Redis serves something else than `state` says; change nothing.
 
-def _overrides(state: CommandState, place: Place, now: int) -> list[Any]:
-    found = state.overrides(place, now)
-    value = served_overrides(found)
-    call: list[Any] = [redis_place(place), b'{"overrides":%b}' % value, "field", OVERRIDES_FIELD]
-    return [*call, value] if found else call
+        Raises `RedisUnreachable`.
+        """
+        places = set(state.places)
+        try:
+            async for found in self._places():
+                places |= found
+            every, read = sorted(places), list[Stored]()
+            for at in range(0, len(every), _AT_ONCE):
+                read += await self._read(every[at : at + _AT_ONCE])
+        except (RedisError, OSError) as error:
+            raise RedisUnreachable(self._url, error) from error
+        found_there = [
+            (place, merged(state, place, stored, now))
+            for place, stored in zip(every, read, strict=True)
+        ]
+        return [(place, each) for place, each in found_there if each.changes or each.kept]
+
+    async def _places(self) -> AsyncIterator[set[Place]]:
+        """Yield the places at which Redis serves anything, some at a time."""
+        for pattern in (f"{_VERSION}*", f"{MODES}*"):
+            keys = [key async for key in self._redis.scan_iter(pattern, count=500)]
+            yield {place for key in keys if (place := _place_of(_hash_of(key)))}
+        cursor = 0
+        while True:
+            pattern = "headstart:thresholds:*"
+            cursor, keys = await self._redis.scan(cursor, match=pattern, count=500)
+            async with self._redis.pipeline(transaction=False) as pipeline:
+                for key in keys:
+                    pipeline.hexists(key, OVERRIDES_FIELD)
+                there = await pipeline.execute(raise_on_error=False)
+            yield {
+                place
+                for key, has in zip(keys, there, strict=True)
+                if has == 1 and (place := _place_of(key.decode(errors="replace")))
+            }
+            await asyncio.sleep(0.01)  # a Redis with many hashes serves others in between
+            if not cursor:
+                return
+
+    async def _read(self, places: Sequence[Place]) -> list[Stored]:
+        """Return what stands at places."""
+        async with self._redis.pipeline(transaction=False) as pipeline:
+            for place in places:
+                key = redis_place(place)
+                pipeline.get(version_key(key)).get(_served_key(key))
+                if place.kind == "mode":
+                    pipeline.hgetall(key)
+                else:
+                    pipeline.hget(key, OVERRIDES_FIELD)
+            read = await pipeline.execute(raise_on_error=False)
+        return [_stored(*read[at : at + 3]) for at in range(0, len(read), 3)]
+
+    async def _one(self, state: CommandState, place: Place, stored: Stored, now: int) -> int:
+        """Serve one place; return 1 where it changed, 0 where not, -1: look again."""
+        key, version = redis_place(place), state.version(place)
+        if version < version_in(stored.version):
+            return 0
+        said = merged(state, place, stored, now)
+        if said.kept:
+            self.kept[place] = said.kept
+        else:
+            self.kept.pop(place, None)
+        now_there = stored.version == b"%d %d" % version and stored.served == said.served
+        if not said.changes and now_there:
+            return 0
+        fields = [
+            part
+            for field, value in said.changes.items()
+            for part in (field, _marked(stored.fields.get(field)), _marked(value))
+        ]
+        result: int = await self._redis.eval(
+            _SCRIPT, 3, key, version_key(key), _served_key(key),
+            f"{version.number} {version.offset}", stored.version or b"", said.served,
+            said.channel or key, said.announcement, *fields,
+        )  # fmt: skip
+        return result
 
 
-def _modes(state: CommandState, place: Place, _now: int) -> list[Any]:
-    modes = state.modes(place)
-    announcement = orjson.dumps({"tenant": place.tenant or None, "modes": modes})
-    return [MODES, announcement, "all", *(text for pair in modes.items() for text in pair)]
+def _marked(value: bytes | None) -> bytes:
+    return b"-" if value is None else b"=" + value
+
+
+def _stored(version: Any, served: Any, fields: Any) -> Stored:
+    """Return what stands at a place, of answers that may be errors."""
+    for each in (version, served, fields):
+        if isinstance(each, Exception) and not str(each).startswith("WRONGTYPE"):
+            raise each
+    other_type = isinstance(fields, Exception)
+    if other_type or fields is None:
+        fields = {}
+    elif isinstance(fields, bytes):
+        fields = {OVERRIDES_FIELD.encode(): fields}
+    texts = [each if isinstance(each, bytes) else None for each in (version, served)]
+    return Stored(texts[0], texts[1], fields, other_type)
+
+
+def _hash_of(key: bytes) -> str:
+    """Return the hash that a key is of: itself, or the one whose version it is."""
+    text = key.decode(errors="replace")
+    return text[len(_VERSION) + 1 : -1] if text.startswith(_VERSION) else text
 
 
 def remembered_by(redis_url: str, now: int) -> Callable[[], Awaitable[Remembered]]:
@@ -127,10 +235,8 @@ def remembered_by(redis_url: str, now: int) -> Callable[[], Awaitable[Remembered
     async def read() -> Remembered:
         async with asking_redis(redis_url) as client:
             commands = [each async for each in _served(client, now)]
-            numbers = [
-                int((await client.get(key) or b"0").split()[0])
-                async for key in client.scan_iter(f"{_VERSION}*", count=500)
-            ]
+            keys = client.scan_iter(f"{_VERSION}*", count=500, _type="string")
+            numbers = [version_in(await client.get(key))[0] async for key in keys]
         return Remembered(commands, max(numbers, default=0))
 
     return read

@@ -15,7 +15,15 @@ local function version_of(stored)
   local ok, value = pcall(cjson.decode, stored)
   if not ok or type(value) ~= 'table' then return nil end
   epoch, offset = value['epoch'], value['offset']
-  if type(epoch) == 'number' and type(offset) == 'number' then return epoch, offset end
+  if type(epoch) ~= 'number' or type(offset) ~= 'number' then return nil end
+  if epoch == epoch and offset == offset then return epoch, offset end -- else they are NaN
+end
+
+-- A key of another type would refuse every value from now on. What it holds is kept for a week.
+local function set_aside(key)
+  local aside = 'headstart:set-aside:{' .. key .. '}'
+  redis.call('RENAME', key, aside)
+  redis.call('EXPIRE', aside, 604800)
 end
 
 local total, failed = 0, nil
@@ -28,6 +36,10 @@ for number, given in ipairs(cmsgpack.unpack(ARGV[1])) do
     end
   end
   local stored = redis.pcall('HMGET', KEYS[number], unpack(paths))
+  if stored['err'] and string.find(stored['err'], 'WRONGTYPE', 1, true) then
+    set_aside(KEYS[number])
+    stored = {}
+  end
   if stored['err'] then
     failed = stored -- of this hash only: the others are written and announced all the same
   else

@@ -1,36 +1,34 @@
--- Serves what was set by hand at one place: replaces it as a whole where it is not older.
--- KEYS[1]: the hash. KEYS[2]: the version of what is served there, "number offset"; on Redis Cluster
--- it lies beside the hash. ARGV: number, offset, channel, announcement, "all" or "field"; then the
--- fields and values. "all": they are all fields of the hash. "field": the one field named is all
--- that is touched; without a value it goes away. Returns 1 where anything changed.
--- The same version again changes something only where the hash has lost it, or it has expired.
+-- Serves what was set by hand at one place: changes fields that are still what was seen.
+-- KEYS: the hash; the version of what is served there, "number offset"; what was served, as JSON. On
+-- Redis Cluster all lie in one slot. ARGV: the version; the one that was seen ("": none); what is
+-- served; channel; announcement; then in groups of three: field, what was seen, what it is to hold,
+-- each with "=" before it, or "-" where there is nothing.
+-- Returns 1 where fields changed, 0 where none was to, -1 where something else was there than was
+-- seen: then nothing is changed.
 
-local number, offset = tonumber(ARGV[1]), tonumber(ARGV[2])
-local known = redis.call('GET', KEYS[2])
-if known then
-  local known_number, known_offset = string.match(known, '^(%d+) (%d+)$')
-  known_number, known_offset = tonumber(known_number or 0), tonumber(known_offset or 0)
-  if number < known_number then return 0 end
-  if number == known_number and offset < known_offset then return 0 end
+local known = redis.pcall('GET', KEYS[2])
+if type(known) ~= 'string' then known = '' end
+if known ~= ARGV[2] then return -1 end
+
+local kind = redis.call('TYPE', KEYS[1])['ok']
+local other, writes = kind ~= 'hash' and kind ~= 'none', false
+for i = 6, #ARGV, 3 do
+  local stored = not other and redis.call('HGET', KEYS[1], ARGV[i])
+  if (stored and '=' .. stored or '-') ~= ARGV[i + 1] then return -1 end
+  writes = writes or ARGV[i + 2] ~= '-'
 end
-redis.call('SET', KEYS[2], ARGV[1] .. ' ' .. ARGV[2])
-
-local kind = redis.call('TYPE', KEYS[1]).ok
-if kind ~= 'hash' and kind ~= 'none' then redis.call('DEL', KEYS[1]) end -- written by hand
-
-if ARGV[5] == 'field' then
-  local stored = redis.call('HGET', KEYS[1], ARGV[6])
-  if stored == (ARGV[7] or false) then return 0 end
-  if ARGV[7] then redis.call('HSET', KEYS[1], ARGV[6], ARGV[7])
-  else redis.call('HDEL', KEYS[1], ARGV[6]) end
-else
-  local same = redis.call('HLEN', KEYS[1]) == (#ARGV - 5) / 2
-  for i = 6, #ARGV, 2 do
-    same = same and redis.call('HGET', KEYS[1], ARGV[i]) == ARGV[i + 1]
-  end
-  if same then return 0 end
-  redis.call('DEL', KEYS[1])
-  for i = 6, #ARGV, 2 do redis.call('HSET', KEYS[1], ARGV[i], ARGV[i + 1]) end
+if other and writes then -- a key of another type; what it holds is kept for a week
+  local aside = 'headstart:set-aside:{' .. KEYS[1] .. '}'
+  redis.call('RENAME', KEYS[1], aside)
+  redis.call('EXPIRE', aside, 604800)
 end
-redis.call('PUBLISH', ARGV[3], ARGV[4])
+
+redis.call('SET', KEYS[2], ARGV[1])
+redis.call('SET', KEYS[3], ARGV[3])
+if #ARGV < 6 then return 0 end
+for i = 6, #ARGV, 3 do
+  if ARGV[i + 2] ~= '-' then redis.call('HSET', KEYS[1], ARGV[i], string.sub(ARGV[i + 2], 2))
+  elseif not other then redis.call('HDEL', KEYS[1], ARGV[i]) end
+end
+redis.call('PUBLISH', ARGV[4], ARGV[5])
 return 1

@@ -2,17 +2,73 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
-from typing import Any
-from urllib.parse import unquote
+from collections.abc import AsyncIterator, Sequence
+from typing import Any, Final, NamedTuple
 
 import orjson
+from redis.exceptions import ResponseError
 
 from headstart.contexts import DEFAULT_PATH, redis_key
 from headstart.overrides import OVERRIDES_FIELD
 from sinks.connections import asking_redis
+from sinks.stored import UnreadableValue, owner_of, read_stored
 
-_PATTERN = "headstart:thresholds:*"
+_PREFIX: Final = "headstart:thresholds:"
+_PATTERN: Final = f"{_PREFIX}*"
+
+
+class Unreadable(NamedTuple):
+    """What stands where a threshold should, and is none. `path` "": the whole key."""
+
+    tenant: str
+    workflow_type: str
+    path: str
+    why: str
+
+    def __str__(self) -> str:
+        where = f"{self.path or 'the key'} of {self.tenant!r}, {self.workflow_type!r}"
+        return f"unreadable in Redis: {where}: {self.why}"
+
+
+REMEDY: Final = (
+    "a threshold worker replaces it within some minutes; at once: `headstart thresholds republish`"
+)
+"""What is to be done about what is unreadable."""
+
+
+async def served_fields(
+    client: Any, tenant: str | None = None, unreadable: list[Unreadable] | None = None
+) -> AsyncIterator[tuple[str, str, bytes, bytes]]:
+    """Yield tenant, workflow type, name and value of every field of every hash of thresholds.
+
+    Those whose names begin with an exclamation mark are left out: they are no thresholds. Keys
+    that are no such hash go to `unreadable`.
+    """
+    told = [] if unreadable is None else unreadable
+    seen: set[bytes] = set()
+    async for key in client.scan_iter(_PATTERN, count=500):
+        if key in seen:
+            continue
+        seen.add(key)
+        owner = owner_of(key)
+        if owner is None:
+            if tenant is None:
+                name = key.removeprefix(_PREFIX.encode()).decode(errors="backslashreplace")
+                told.append(Unreadable("", name, "", "no tenant and workflow type have this key"))
+            continue
+        if tenant is not None and owner[0] != tenant:
+            continue
+        try:
+            fields = await client.hgetall(key)
+        except ResponseError as error:
+            if not str(error).startswith("WRONGTYPE"):
+                raise
+            kind = (await client.type(key)).decode()
+            told.append(Unreadable(*owner, "", f"it is a {kind}, not a hash"))
+            continue
+        for name, raw in fields.items():
+            if not name.startswith(b"!"):
+                yield *owner, name, raw
 
 
 async def served_thresholds(
@@ -21,72 +77,70 @@ async def served_thresholds(
     *,
     defaults: bool = False,
     deleted: bool = False,
+    unreadable: list[Unreadable] | None = None,
 ) -> AsyncIterator[dict[str, Any]]:
     """Yield the served thresholds of every context, of one tenant where named.
 
     Overrides are none: they say what is served instead. A tenant's default is of no context;
-    `defaults` yields them too, `deleted` what says that a context has gone. Raises
-    `RedisUnreachable`.
+    `defaults` yields them too, `deleted` what says that a context has gone. What cannot be read is
+    left out, and appended to `unreadable`. Raises `RedisUnreachable`.
     """
-    left_out = {OVERRIDES_FIELD.encode()}
-    if not defaults:
-        left_out.add(DEFAULT_PATH.encode())
+    told = [] if unreadable is None else unreadable
     async with asking_redis(redis_url) as client:
-        async for key in client.scan_iter(_PATTERN, count=500, _type="hash"):
-            owner, workflow_type = key.decode().split(":")[2:4]
-            if tenant is not None and unquote(owner) != tenant:
+        async for owner, workflow_type, name, raw in served_fields(client, tenant, told):
+            path = name.decode(errors="backslashreplace")
+            if name == DEFAULT_PATH.encode() and not defaults:
                 continue
-            for path, value in (await client.hgetall(key)).items():
-                if path in left_out:
-                    continue
-                served = orjson.loads(value)
-                if served.get("deleted") and not deleted:
-                    continue
-                yield {
-                    "tenant": unquote(owner),
-                    "workflow_type": unquote(workflow_type),
-                    "path": path.decode(),
-                    **served,
-                }
+            try:
+                served = read_stored(raw)
+            except UnreadableValue as error:
+                told.append(Unreadable(owner, workflow_type, path, str(error)))
+                continue
+            if deleted or not served.get("deleted"):
+                where = {"tenant": owner, "workflow_type": workflow_type, "path": path}
+                yield {**where, **served, **where}
 
 
 async def served_chain(
-    redis_url: str, tenant: str, workflow_type: str, paths: Sequence[str]
+    redis_url: str,
+    tenant: str,
+    workflow_type: str,
+    paths: Sequence[str],
+    unreadable: list[Unreadable] | None = None,
 ) -> tuple[list[dict[str, Any] | None], Any]:
     """Return what is served of each path, None where nothing is, and the overrides: asked once.
 
-    Overrides that are no JSON are returned as they stand, in bytes. Raises `RedisUnreachable`.
+    What cannot be read counts as nothing, as for a reader, and is appended to `unreadable`.
+    Overrides that cannot be read are returned as they stand. Raises `RedisUnreachable`.
     """
+    told = [] if unreadable is None else unreadable
+    where, key = (tenant, workflow_type), redis_key(tenant, workflow_type)
     async with asking_redis(redis_url) as client:
-        raw = await client.hmget(redis_key(tenant, workflow_type), [OVERRIDES_FIELD, *paths])
-    values = [None if each is None else orjson.loads(each) for each in raw[1:]]
-    return values, _overrides(raw[0])
+        try:
+            overrides, *raw = await client.hmget(key, [OVERRIDES_FIELD, *paths])
+        except ResponseError as error:
+            if not str(error).startswith("WRONGTYPE"):
+                raise
+            told.append(Unreadable(*where, "", "it is no hash"))
+            return [None] * len(paths), []
+    values: list[dict[str, Any] | None] = []
+    for path, each in zip(paths, raw, strict=True):
+        try:
+            values.append(None if each is None else read_stored(each))
+        except UnreadableValue as error:
+            told.append(Unreadable(*where, path, str(error)))
+            values.append(None)
+    return values, _overrides(overrides, where, told)
 
 
-def _overrides(raw: bytes | None) -> Any:
+def _overrides(raw: bytes | None, where: tuple[str, str], told: list[Unreadable]) -> Any:
     try:
-        return [] if raw is None else orjson.loads(raw)
+        found = [] if raw is None else orjson.loads(raw)
     except orjson.JSONDecodeError:
-        return raw
-
-
-def overrides_for(
-    overrides: Iterable[Mapping[str, Any]], paths: Sequence[str], tool: str | None, now: int
-) -> list[Mapping[str, Any]]:
-    """Return the overrides in force at `now` (Unix ms) for a context, the most specific first.
-
-    `paths`: of the context, coarse to fine. A finer path is more specific than a coarser one, and
-    at one path an override of the tool more than one of every tool.
-    """
-    depth = {"": 0, **{path: place for place, path in enumerate(paths)}}
-    found = [
-        each
-        for each in overrides
-        if each["path"] in depth
-        and each["tool"] in {None, tool}
-        and (each["until"] is None or now < each["until"])
-    ]
-    return sorted(found, key=lambda each: (-depth[each["path"]], each["tool"] is None))
+        found = raw
+    if not isinstance(found, list):
+        told.append(Unreadable(*where, OVERRIDES_FIELD, f"no list of overrides: {found!s:.80}"))
+    return found
 
 
 async def served_workflow_types(redis_url: str, tenant: str) -> set[str]:
@@ -96,8 +150,9 @@ async def served_workflow_types(redis_url: str, tenant: str) -> set[str]:
     """
     pattern = f"{redis_key(tenant, '').translate(_GLOB)}*"
     async with asking_redis(redis_url) as client:
-        keys = [key.decode() async for key in client.scan_iter(pattern, count=500, _type="hash")]
-    return {unquote(key.split(":")[3]) for key in keys} - {""}  # the tenant's default
+        keys = [key async for key in client.scan_iter(pattern, count=500, _type="hash")]
+    owners = [owner for key in keys if (owner := owner_of(key)) is not None]
+    return {workflow_type for _tenant, workflow_type in owners} - {""}  # the tenant's default
 
 
 _GLOB = {ord(c): f"\\{c}" for c in "*?[]\\^"}

@@ -51,11 +51,11 @@ class Gone(msgspec.Struct):
 
 def encode_value(t: Threshold) -> bytes:
     """Return the JSON of one field: a threshold without what key and field already name."""
-    said, begin = _announced(t)
+    said, begin = announced_value(t)
     return b"{" + said[begin - 1 :]
 
 
-def _announced(t: Threshold) -> tuple[bytes, int]:
+def announced_value(t: Threshold) -> tuple[bytes, int]:
     """Return the value with its path, as JSON, and the place in it, from 1, where the rest goes on.
 
     The version comes behind numbers only, so that publish.lua finds it without decoding the rest.
@@ -149,7 +149,7 @@ def _calls(batch: Sequence[Threshold]) -> list[Call]:
 def _call(thresholds: Sequence[Threshold]) -> Call:
     of_key: dict[str, list[Any]] = {}
     for each in thresholds:
-        said, begin = _announced(each)
+        said, begin = announced_value(each)
         of_key.setdefault(_key(each.tenant, each.workflow_type), []).extend(
             (each.path, each.epoch, each.offset, said.decode(), begin)
         )

@@ -8,7 +8,7 @@ one counts, whoever is slow. Nothing here changes what is learned.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Annotated, Final, Literal, NamedTuple
 
 import msgspec
@@ -115,6 +115,14 @@ def place_of(key: bytes) -> Place:
     raise ValueError(f"no command has the key {key!r:.200}")
 
 
+def _name_of(key: bytes) -> str:
+    """Return the name, within its place, of what a key names; see `CommandState.said`."""
+    kind, *_place, last = key.decode().split(SEPARATOR)
+    if kind == "threshold":
+        return CommandState.name_of_override(_place[-1], last)
+    return f"agent/{last}" if last else "*"
+
+
 def encode_command(command: Command | Begin) -> bytes:
     """Return a command's record."""
     return msgspec.json.encode(command)
@@ -144,6 +152,8 @@ class CommandState:
         """Of the log; None until its beginning is complete."""
         self._commands: defaultdict[Place, dict[bytes, Command]] = defaultdict(dict)
         self._offsets: dict[Place, int] = {}
+        self._said: defaultdict[Place, dict[str, int]] = defaultdict(dict)
+        """Offset of the newest record about each thing, be it that it is no longer set."""
         self._read = -1
 
     def apply(self, key: bytes | None, value: bytes | None, offset: int) -> Place | None:
@@ -166,7 +176,7 @@ class CommandState:
             self._commands[place].pop(key, None)
         else:
             self._commands[place][key] = command
-        self._offsets[place] = offset
+        self._offsets[place] = self._said[place][_name_of(key)] = offset
         return place
 
     def __contains__(self, key: bytes) -> bool:
@@ -191,6 +201,18 @@ class CommandState:
         if self.number is None:
             raise LookupError("the log of commands has no beginning yet")
         return Version(self.number, self._offsets.get(place, self._read))
+
+    def said(self, place: Place) -> Mapping[str, int]:
+        """Return the offset of the newest record about each thing at a place.
+
+        A mode's name is its field; an override's is `name_of_override`.
+        """
+        return self._said.get(place, {})
+
+    @staticmethod
+    def name_of_override(path: str, tool: str | None) -> str:
+        """Return the name of an override in `said`."""
+        return f"{path}{SEPARATOR}{tool or ''}"
 
     def _at(self, place: Place) -> Iterable[Command]:
         return self._commands.get(place, {}).values()

@@ -17,7 +17,7 @@ from headstart.calibration import probability
 from headstart.contexts import DEFAULT_PATH
 from headstart.overrides import applying, read_overrides
 from processing.tally import metrics
-from sinks.served import served_chain
+from sinks.served import Unreadable, served_chain
 from topics.schema import Counts
 
 
@@ -43,6 +43,8 @@ class Explanation:
     value: Mapping[str, Any]
     """What is served of the level that answers; empty where none does."""
     now: int
+    unreadable: Sequence[Unreadable] = ()
+    """What is served there and cannot be read."""
 
     @property
     def metrics(self) -> dict[str, Any] | None:
@@ -61,11 +63,12 @@ async def explain(
     redis: str, tenant: str, workflow_type: str, paths: Sequence[str], tool: str | None, now: int
 ) -> Explanation:
     """Ask Redis. `paths`: of the context, coarse to fine. Raises `RedisUnreachable`."""
-    values, overrides = await served_chain(redis, tenant, workflow_type, paths)
-    found = explained(values, overrides, paths, tool, now)
+    told: list[Unreadable] = []
+    values, overrides = await served_chain(redis, tenant, workflow_type, paths, told)
+    found = replace(explained(values, overrides, paths, tool, now), unreadable=told)
     if found.threshold.known:
         return found
-    default, _none = await served_chain(redis, tenant, "", [DEFAULT_PATH])
+    default, _none = await served_chain(redis, tenant, "", [DEFAULT_PATH], told)
     return by_default(found, default[0])
 
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import AsyncIterable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from sinks.connections import connect_postgres
 from sinks.queries import history_of_context
-from sinks.served import served_thresholds
+from sinks.served import Unreadable, served_thresholds
 from topics.schema import Counts
 
 KEPT: Final = 60
@@ -40,6 +40,8 @@ class Learned:
     wasted_ms: float = 0.0
     leading: tuple[Context, ...] = ()
     """Those that learned in the newest minutes, and of these the ones with the most outcomes."""
+    unreadable: tuple[Unreadable, ...] = ()
+    """Values that cannot be read, and are in no sum."""
 
     @property
     def hit_rate(self) -> float | None:
@@ -60,7 +62,9 @@ def counts_of(served: Mapping[str, Any]) -> Counts:
 
 async def ask_learned(redis: str, tenant: str | None = None, leading: int = 8) -> Learned:
     """Return what is served, of one tenant where named. Raises `RedisUnreachable`."""
-    return await summed(served_thresholds(redis, tenant), leading)
+    told: list[Unreadable] = []
+    found = await summed(served_thresholds(redis, tenant, unreadable=told), leading)
+    return replace(found, unreadable=tuple(told))
 
 
 async def ask_moves(
@@ -103,4 +107,5 @@ async def summed(served: AsyncIterable[Mapping[str, Any]], leading: int) -> Lear
         Context(tenant, path, speculate, count)
         for _minute, count, path, tenant, speculate in sorted(first, key=lambda e: (-e[1], e[2]))
     )
-    return Learned(contexts, outcomes, hits, misses, saved / 1000, wasted / 1000, found)
+    times = saved / 1000, wasted / 1000
+    return Learned(contexts, outcomes, hits, misses, *times, found)

@@ -74,6 +74,10 @@ def _facts(course: Course) -> Iterator[tuple[str, str, str]]:
         saved, wasted = learned.saved_ms / 1000, learned.wasted_ms / 1000
         net = f"{learned.net_ms / 1000:+,.1f} s = {saved:,.1f} saved - {wasted:,.1f} wasted"
         yield "net time", net, "good" if learned.net_ms > 0 else ""
+        if learned.unreadable:
+            first = learned.unreadable[0]
+            where = f"{first.path or first.workflow_type} of {first.tenant}"
+            yield "unreadable", f"{len(learned.unreadable):,} values in Redis: {where}", "warn"
     if log:
         handled = f" ({log.handled:,} handled)" if log.handled else ""
         yield "dead letters", f"{log.dead_letters:,}{handled}", "warn" if log.dead_letters else ""

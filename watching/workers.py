@@ -62,6 +62,21 @@ class Worker:
         return sum(self.report.done.values()) if self.report else 0
 
     @property
+    def redis_notes(self) -> list[str]:
+        """What it has found wrong in Redis, where that is anything."""
+        if self.report is None:
+            return []
+        found = []
+        if repaired := self.report.repaired:
+            each = ", ".join(f"{name} {count:,}" for name, count in sorted(repaired.items()))
+            found.append(f"replaced {sum(repaired.values()):,} values in Redis ({each})")
+        if self.report.contested:
+            found.append(f"{self.report.contested:,} values that something else keeps writing")
+        if self.report.kept:
+            found.append(f"{self.report.kept:,} modes or overrides that no command set")
+        return found
+
+    @property
     def trouble(self) -> str | None:
         """What is wrong with it; None: nothing."""
         if not self.running:

@@ -16,20 +16,30 @@ Context = tuple[str | None, ...]
 """Workflow type, tenant, and the values of all levels."""
 
 
+REPAIRED_FIELD: Final = "!repaired"
+"""Beside the paths in a hash of thresholds: the number of its last repair, which only grows."""
+
+
 class Cell:
     """What is known of one path, and how many contexts of the mirror look at it."""
 
-    __slots__ = ("known", "users")
+    __slots__ = ("heard", "known", "repair", "users")
 
     def __init__(self) -> None:
         self.known: Learned | None = None
         self.users = 0
+        self.repair = 0
+        """The repair of the hash as of which `known` was said."""
+        self.heard = 0
+        """The announcement, counted by the hash, that last said something of this path."""
 
 
 class Hash:
     """What is known of one Redis hash. `line`: where its changes were last announced."""
 
-    __slots__ = ("cells", "generation", "key", "line", "members", "overrides", "replaced")
+    __slots__ = (
+        "cells", "generation", "heard", "key", "line", "members", "overrides", "repair", "replaced"
+    )  # fmt: skip
 
     def __init__(self, key: str) -> None:
         self.key = key
@@ -39,6 +49,8 @@ class Hash:
         self.generation = 0  # grows with every change
         self.overrides: tuple[Override, ...] = ()
         self.replaced = 0  # what was asked for at another count says nothing of the overrides now
+        self.repair = 0  # the number of the last repair that is known of
+        self.heard = 0  # announcements
 
 
 NEVER: Final = Line(float("-inf"))
@@ -62,7 +74,8 @@ class Entry:
 
 
 class Question(NamedTuple):
-    """What to ask Redis for a context: these fields of a hash; paths fine to coarse, overrides.
+    """What to ask Redis for a context: these fields of a hash. Paths come fine to coarse, then the
+    number of its last repair, and the overrides.
 
     The rest is what was known of the hash when it was asked: only if that still holds when the
     answer comes, nothing was missed in between.
@@ -75,8 +88,10 @@ class Question(NamedTuple):
     owner: Hash | None = None
     line: Line | None = None
     replaced: int = 0
+    repair: int = 0
+    heard: int = 0
 
     @property
     def paths(self) -> tuple[str, ...]:
         """The context's paths, fine to coarse."""
-        return self.fields[:-1]
+        return self.fields[:-2]

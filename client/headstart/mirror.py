@@ -2,15 +2,18 @@
 
 The drivers (headstart.thresholds) ask what `question` says and hand the answer to `filled`; the
 follower (headstart.following) tells what is announced. Whatever arrives, in whatever order: a path
-keeps its highest version. A context is *followed* from when it was asked for on a line that already
-announced its hash: from then on it is as fresh as the line. Otherwise it is as old as its answer.
+keeps its highest version. Only a repair lowers one: the service then replaced a value that it had
+never published, and says so by a number that grows with each repair of a hash.
+
+A context is *followed* from when it was asked for on a line that already announced its hash: from
+then on it is as fresh as the line. Otherwise it is as old as its answer.
 """
 
 from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from heapq import nsmallest
 from operator import itemgetter
 from typing import Any, Final
@@ -19,7 +22,7 @@ import orjson
 
 from headstart.answers import Learned, Threshold, answer_of, decode_value, read_value
 from headstart.contexts import DEFAULT_PATH, context_paths, level_value, redis_key
-from headstart.entries import Cell, Context, Entry, Hash, Question
+from headstart.entries import REPAIRED_FIELD, Cell, Context, Entry, Hash, Question
 from headstart.lines import Line
 from headstart.overrides import (
     OVERRIDES_FIELD,
@@ -133,12 +136,13 @@ class Mirror:
     def _question(
         self, context: Context, tool: str | None, key: str, paths: Sequence[str]
     ) -> Question:
-        fields = (*paths, OVERRIDES_FIELD)
+        fields = (*paths, REPAIRED_FIELD, OVERRIDES_FIELD)
         owner = self._hashes.get(key)
         if owner is None:
             return Question(context, tool, key, fields)
         line = owner.line if owner.line is self._line else None
-        return Question(context, tool, key, fields, owner, line, owner.replaced)
+        counts = owner.replaced, owner.repair, owner.heard
+        return Question(context, tool, key, fields, owner, line, *counts)
 
     def filled(
         self, question: Question, values: Sequence[bytes | None], asked_at: float
@@ -149,8 +153,8 @@ class Mirror:
             entry = self._entries.get(question.context) or self._insert(question)
             if new:  # so there is nothing that this answer could be older than
                 question = question._replace(owner=entry.hash, replaced=0, line=None)
-            self._merge(entry.hash, question, values)
-            if question.line is not None and self._unbroken(question, entry.hash):
+            whole = self._merge(entry.hash, question, values)
+            if whole and question.line is not None and self._unbroken(question, entry.hash):
                 entry.line = question.line
             elif asked_at > entry.line.heard:
                 entry.line = Line(asked_at)
@@ -232,15 +236,53 @@ class Mirror:
         """Return whether the hash was followed ever since it was asked."""
         return question.owner is owner and question.line is owner.line is self._line
 
-    def _merge(self, owner: Hash, question: Question, values: Sequence[bytes | None]) -> None:
+    def _merge(self, owner: Hash, question: Question, values: Sequence[bytes | None]) -> bool:
+        """Take an answer; return False where it has to be asked again to be sure of it."""
         # Overrides have no version: an answer must not undo what was announced meanwhile.
         replace = question.owner is owner and question.replaced == owner.replaced
+        stored = _repair_of(values[-2])
+        owner.repair = max(owner.repair, stored or 0)
+        # Without the number, as after a loss, all that is known is when it was asked.
+        repair = question.repair if stored is None else stored
+        # A path that was not held when a repair of it was announced has to be asked again.
+        whole = max(question.repair, stored or 0) == owner.repair
         for field, raw in zip(question.fields, values, strict=True):
             if field == OVERRIDES_FIELD:
                 if replace:
                     self._override(owner, decode_overrides(raw))
-            elif raw is not None and (cell := owner.cells.get(field)):
-                self._raise(owner, cell, decode_value(raw))
+            elif cell := owner.cells.get(field):
+                found = None if raw is None else decode_value(raw)
+                if repair == cell.repair:
+                    self._raise(owner, cell, found)
+                elif repair > cell.repair:
+                    whole &= self._lower(owner, cell, found, repair, question, stored is not None)
+                # else it is from before a repair that was announced
+        return whole
+
+    def _lower(
+        self, owner: Hash, cell: Cell, found: Learned | None, repair: int, question: Question,
+        said: bool,
+    ) -> bool:  # fmt: skip
+        """Take a value as of a later repair than what is known; return whether that is certain.
+
+        `said`: whether the answer itself named the repair.
+        """
+        since = question.owner is not owner or cell.heard > question.heard
+        known = cell.known
+        if known is None or (found is not None and found.version > known.version):
+            self._raise(owner, cell, found)
+        elif since and found != known:
+            return False  # what was announced since it was asked may be newer
+        elif said:
+            self._replace(owner, cell, found)
+        cell.repair = repair
+        return True
+
+    def _replace(self, owner: Hash, cell: Cell, found: Learned | None) -> None:
+        if found != cell.known:
+            cell.known = found
+            owner.generation += 1
+            self.counts.changes += 1
 
     def _raise(self, owner: Hash, cell: Cell, found: Learned | None) -> None:
         known = cell.known
@@ -268,14 +310,19 @@ class Mirror:
             if owner is None:
                 return
             self.counts.announcements += 1
+            owner.heard += 1
             if isinstance(message, dict) and "overrides" in message:
                 owner.replaced += 1
                 self._override(owner, read_overrides(message["overrides"]))
-            elif isinstance(message, list):
-                for value in message:
-                    path = value.get("path") if isinstance(value, dict) else None
-                    if isinstance(path, str) and (cell := owner.cells.get(path)):
-                        self._raise(owner, cell, read_value(value))
+            elif isinstance(message, dict) and isinstance(repair := message.get("repair"), int):
+                owner.repair = max(owner.repair, repair)
+                for cell, value in _announced(owner, message.get("values")):
+                    if repair >= cell.repair:
+                        cell.repair = repair
+                        self._replace(owner, cell, read_value(value))
+            else:
+                for cell, value in _announced(owner, message):
+                    self._raise(owner, cell, read_value(value))
 
     def connected(self, line: Line) -> None:
         """Take a new line, on which nothing is followed yet: all of it is to be."""
@@ -327,9 +374,23 @@ class Mirror:
             owner = self._hashes.get(question.key)
             if owner is None:
                 return
-            self._merge(owner, question, values)
-            if question.line is None or not self._unbroken(question, owner):
+            whole = self._merge(owner, question, values)
+            if not whole or question.line is None or not self._unbroken(question, owner):
                 return
             for entry in owner.members:
                 if asked.issuperset(entry.paths):
                     entry.line = question.line
+
+
+def _repair_of(raw: bytes | None) -> int | None:
+    """Return the number of a hash's last repair, as it is stored; None where it is not."""
+    return int(raw) if raw is not None and raw.isdigit() and len(raw) < 20 else None
+
+
+def _announced(owner: Hash, values: object) -> Iterator[tuple[Cell, Mapping[str, Any]]]:
+    """Yield the values of an announcement whose paths are held, and note that it was heard."""
+    for value in values if isinstance(values, list) else ():
+        path = value.get("path") if isinstance(value, dict) else None
+        if isinstance(path, str) and (cell := owner.cells.get(path)):
+            cell.heard = owner.heard
+            yield cell, value

@@ -51,6 +51,7 @@ def test_the_commands() -> None:
         "thresholds snapshot",
         "thresholds reset",
         "thresholds import",
+        "thresholds republish",
         "verify",
         "rebuild",
         "migrate",

@@ -19,13 +19,15 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from headstart.answers import Threshold
 from headstart.contexts import context_paths, redis_key
-from headstart.entries import Question
+from headstart.entries import REPAIRED_FIELD, Question
 from headstart.lines import Line
 from headstart.mirror import Mirror
 from headstart.overrides import OVERRIDES_FIELD
 
 LIMIT = 3
 FOREVER = 1e9
+FOREIGN = 1_000_000
+"""Offsets from here on are none that the service published."""
 CONTEXTS = [
     {"workflow_type": w, "tenant": "t", "domain": "d", "user_id": u}
     for w in ("refund", "booking")
@@ -59,6 +61,8 @@ class World(RuleBasedStateMachine):
             ("domain", "user_id"), limit=LIMIT, staleness_s=1.0, clock=lambda: self.now
         )
         self.stored: dict[str, dict[str, int]] = {}
+        self.right: dict[str, dict[str, int]] = {}  # the same, without what is foreign
+        self.repairs: dict[str, int] = {}
         self.overrides: dict[str, list[dict[str, Any]]] = {}
         self.offset = 0
         self.line: Line | None = None
@@ -75,8 +79,35 @@ class World(RuleBasedStateMachine):
         self.offset += 1
         key = key_of(place)
         path = paths_of(place)[-1] if level == 2 else paths_of(place)[0]
-        self.stored.setdefault(key, {})[path] = self.offset
-        self.announce(key, [{"path": path, **value_of(self.offset)}])
+        self.right.setdefault(key, {})[path] = self.offset
+        if self.stored.setdefault(key, {}).get(path, 0) < FOREIGN:  # else Redis takes nothing lower
+            self.stored[key][path] = self.offset
+            self.announce(key, [{"path": path, **value_of(self.offset)}])
+
+    @rule(place=places, level=st.integers(0, 2), said=st.booleans())
+    def tamper(self, place: int, level: int, said: bool) -> None:
+        """Something else writes a version that the log never had, and may announce it."""
+        key, path = key_of(place), paths_of(place)[-1 if level == 2 else 0]
+        self.offset += 1
+        self.stored.setdefault(key, {})[path] = FOREIGN + self.offset
+        if said:
+            self.announce(key, [{"path": path, **value_of(FOREIGN + self.offset)}])
+
+    @rule(place=places)
+    def repair(self, place: int) -> None:
+        key = key_of(place)
+        stored, right = self.stored.get(key, {}), self.right.get(key, {})
+        values: list[dict[str, Any]] = []
+        for path in [path for path, offset in stored.items() if offset >= FOREIGN]:
+            if path in right:
+                stored[path] = right[path]
+                values.append({"path": path, **value_of(right[path])})
+            else:
+                del stored[path]
+                values.append({"path": path})
+        if values:
+            self.repairs[key] = self.repairs.get(key, 0) + 1
+            self.announce(key, {"repair": self.repairs[key], "values": values})
 
     @rule(place=places, speculate=st.sampled_from([None, 0.11, 0.22, 0.33]))
     def override(self, place: int, speculate: float | None) -> None:
@@ -96,6 +127,9 @@ class World(RuleBasedStateMachine):
             if field == OVERRIDES_FIELD:
                 kept = self.overrides.get(question.key)
                 found.append(orjson.dumps(kept) if kept else None)
+            elif field == REPAIRED_FIELD:
+                repairs = self.repairs.get(question.key)
+                found.append(None if repairs is None else b"%d" % repairs)
             else:
                 offset = stored.get(field)
                 found.append(None if offset is None else orjson.dumps(value_of(offset)))
@@ -135,7 +169,7 @@ class World(RuleBasedStateMachine):
 
     def check(self, answer: Threshold) -> None:
         assert not answer.known or answer.version is not None
-        if answer.version is None:
+        if answer.version is None or answer.version[1] >= FOREIGN:
             return
         assert answer.version >= self.seen.get(answer.level, (0, 0))
         self.seen[answer.level] = answer.version
@@ -195,9 +229,11 @@ class World(RuleBasedStateMachine):
     @precondition(lambda self: self.line)
     @rule()
     def settle(self) -> None:
-        """Everything under way arrives: what is followed is then the truth."""
+        """Everything under way arrives, and is repaired: what is followed is then the truth."""
         line = self.line
         assert line is not None
+        for place in range(len(CONTEXTS)):
+            self.repair(place)
         self.subscribe()
         while self.arriving or self.asking:
             self.hear(1)

@@ -17,14 +17,14 @@ from deploy.local import StackConfig
 from deploy.system import System
 from headstart.contexts import event_key, redis_key
 from processing.placement import owner
-from tests.patience import PATIENCE_S, until
+from tests.patience import PATIENCE_S
 from topics.catalogue import EVENTS, THRESHOLDS_GROUP
 from topics.letters import GROUP_HEADER
 
 pytestmark = pytest.mark.integration
 
 Event = dict[str, Any]
-PATH, TAKEN = "workflow_type=refund", "workflow_type=order"
+PATH = "workflow_type=refund"
 
 
 @pytest.fixture(scope="module")
@@ -33,7 +33,8 @@ def own(broker: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Syste
     if broker not in ("embedded", "apache"):
         pytest.skip("a broker that runs already is not to be damaged")
     config = StackConfig(data=tmp_path_factory.mktemp("verified"), kafka=broker)
-    with System(config, partitions=2) as running:
+    unaided = {"HEADSTART_CHECK_REDIS_S": "0"}  # workers repair nothing by themselves
+    with System(config, partitions=2, environment=unaided) as running:
         yield running
 
 
@@ -110,23 +111,55 @@ def test_what_was_meant_for_the_thresholds_only_is_missing_nowhere(
     assert found["counts"] == {}
 
 
-def test_what_was_changed_in_redis_is_named(
-    filled: list[Event], verify: Callable[..., dict[str, Any]], own: System, tenant: str
+def test_what_was_changed_in_redis_is_named_and_mended(
+    filled: list[Event],
+    verify: Callable[..., dict[str, Any]],
+    own: System,
+    tenant: str,
+    headstart: Any,
 ) -> None:
+    key, order, far = redis_key(tenant, "refund"), redis_key(tenant, "order"), 9_999_999_999
+    finer = f"{PATH}/domain=retail"
     with Redis.from_url(own.addresses.redis) as redis:
-        key = redis_key(tenant, "refund")
-        value = redis.hget(key, PATH)
-        redis.hset(key, PATH, json.dumps({**json.loads(value), "speculate": 0.123}))
-        order = redis_key(tenant, "order")
-        redis.hdel(order, TAKEN)
+        before = redis.hgetall(key)
+        value = json.loads(before[PATH.encode()])
+        redis.hset(key, PATH, json.dumps({**value, "epoch": far, "speculate": 0.01}))
+        redis.hset(key, finer, "{oops")
+        redis.hset(key, f"{PATH}/made=up", json.dumps(value))
+        redis.hset(key, "someone's", "own")
+        redis.hset("headstart:modes", "*", "off")  # by hand: it restricts, so it stays
+        redis.delete(order)
+        redis.set(order, "no hash")
         found = verify(code=1)
-        assert found["counts"] == {"redis_differing": 1, "redis_missing": 1}
-        assert {"finding": "redis_differing", "tenant": tenant, "path": PATH} in found["named"]
-        redis.delete("headstart:published")  # the worker publishes everything again...
-        # ...which does not mend a value that someone changed at the same version
-        redis.hset(key, PATH, value)
-        until(lambda: own.check() or redis.hexists(order, TAKEN))
-    found = verify(code=0)
+        counts = found["counts"]
+        assert counts == {
+            "redis_newer": 1, "redis_unreadable": 1, "redis_unknown": 1, "redis_wrong_type": 2,
+            "redis_foreign": 1, "redis_restricting": 1,
+        }  # fmt: skip
+        (newer,) = (each for each in found["named"] if each["finding"] == "redis_newer")
+        assert (newer["tenant"], newer["workflow_type"]) == (tenant, "refund")
+        assert newer["path"] == PATH
+        assert newer["served"].startswith(f"{far}:")
+        assert "headstart thresholds republish" in newer["fix"]
+
+        at = own.addresses
+        listed = headstart("thresholds", "list", "--redis", at.redis, "--tenant", tenant)
+        assert listed.returncode == 0, listed.stderr
+        assert PATH in listed.stdout
+        assert finer in listed.stderr
+        assert "not a hash" in listed.stderr
+        ended = headstart(
+            "thresholds", "republish", "--kafka", at.kafka, "--redis", at.redis, "--json"
+        )
+        assert ended.returncode == 0, ended.stderr
+        assert json.loads(ended.stdout)["repaired"] == 5
+        after = redis.hgetall(key)
+        assert after.pop(b"someone's") == b"own"
+        assert after.pop(b"!repaired")
+        assert after == before
+        redis.hdel(key, "someone's")
+        redis.delete("headstart:modes")
+    verify(code=0)
 
 
 def test_an_episode_that_is_gone_is_named(

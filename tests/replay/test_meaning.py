@@ -22,9 +22,10 @@ from processing.rows import (
     encode_partition,
 )
 from replay.findings import Findings, compare_rows
-from replay.meaning import same_row, same_threshold, same_value
+from replay.meaning import same_row
 from replay.verify import _served
 from sinks.thresholds import encode_value
+from topics.meaning import same_threshold, same_value
 from topics.schema import Counts, Threshold
 
 KEY = context_key("acme", "workflow_type=refund")

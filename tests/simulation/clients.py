@@ -50,6 +50,9 @@ class Store(ContextStore):
     def scan(self, partition: int) -> Iterator[tuple[bytes, bytes]]:
         yield from sorted(self._disk.rows.get(partition, {}).items())
 
+    def page(self, partition: int, begin: bytes, count: int) -> list[tuple[bytes, bytes]]:
+        return [row for row in self.scan(partition) if row[0] >= begin][:count]
+
     def write_rows(self, partition: int, rows: Iterable[Row], changelog_offset: int | None) -> None:
         def write() -> None:
             held = self._disk.rows.setdefault(partition, {})
@@ -225,6 +228,11 @@ async def topic_state(worker: Worker, topic: str) -> Any:
     logs = worker.broker.logs[topic]
     end = await worker.call("changelog.end", lambda: {p: log.end for p, log in enumerate(logs)})
     return SimpleNamespace(begin={p: log.begin for p, log in enumerate(logs)}, end=end)
+
+
+async def read_epoch(worker: Worker) -> Any:
+    """Stand in for `topics.epoch.read_epoch`."""
+    return await worker.call("epochs.read", lambda: worker.world.epoch)
 
 
 async def recover_batches(

@@ -27,6 +27,8 @@ class Redis:
         self.values: dict[tuple[str, str], tuple[Version, bytes]] = {}
         self.published: dict[int, bytes] = {}
         self.went_back: list[str] = []
+        self.tampered: set[tuple[tuple[str, str], bytes]] = set()
+        """What something else has written, by (tenant, path)."""
         self._snapshot: tuple[Any, Any] = ({}, {})
         self._runs = 0
 

@@ -34,6 +34,16 @@ REBUILDING: Final = 3
 """Remainder by 11 of the seeds in whose worlds tables are rebuilt."""
 WEIGHING: Final = 4
 """Remainder by 13 of the seeds in whose worlds users are weighed down."""
+TAMPERING: Final = 3
+"""Remainder by 7 of the seeds in whose worlds something else writes to Redis."""
+TAMPER_HOW: Final = (
+    "newer", "newer", "a bit newer", "a bit newer", "differing", "unreadable", "deleted", "unknown",
+    "all deleted",
+)  # fmt: skip
+TAMPER_PORTS: Final = (
+    "redis.compare", "redis.repair", "redis.repair", "redis.fields", "redis.publish", "epochs.read",
+    "changelog.end",
+)  # fmt: skip
 REBUILD_PORTS: Final = (
     "events.read", "events.read", "changelog.append", "store.write", "redis.publish",
     "thresholds.append", "control.append",
@@ -224,6 +234,14 @@ class Rebuild:
 
 
 @dataclass(frozen=True)
+class Tamper:
+    """Something else changes a value in Redis, or takes it away: see `tampering.tamper`."""
+
+    at: int
+    how: str
+
+
+@dataclass(frozen=True)
 class Recreate:
     """The log is drained, then created anew: a new log epoch, offsets begin again."""
 
@@ -244,7 +262,7 @@ class Transact:
 Fault = (
     PortFault | Kill | Stop | Stall | Evict | Rebalance | KillExecutor | Duplicate | Poison | Gap
     | Hole | Redis | Postgres | Compact | Retain | Time | Steer | Forget | Plant | Weigh
-    | Rebuild | Recreate | Transact
+    | Rebuild | Recreate | Transact | Tamper
 )  # fmt: skip
 
 
@@ -265,6 +283,8 @@ class Schedule:
     """Of a tenant in a partition; sometimes fewer than there are."""
     merging: bool = False
     """Whether tenants' defaults are merged."""
+    tampering: bool = False
+    """Whether something else writes to Redis, and workers compare it with the table."""
 
     def __str__(self) -> str:
         broker = "Apache Kafka" if self.kafka else "embedded broker"
@@ -292,7 +312,8 @@ def schedule(seed: int, learners: tuple[str, ...]) -> Schedule:
     drawn = Schedule(seed, kafka, workers, events, learner, tuple(faults))
     drawn = _changing(drawn) if seed % 5 in CHANGING else drawn
     drawn = _weighing(drawn) if seed % 13 == WEIGHING else drawn
-    return _rebuilding(drawn) if seed % 11 == REBUILDING else drawn
+    drawn = _rebuilding(drawn) if seed % 11 == REBUILDING else drawn
+    return tampered(drawn) if seed % 7 == TAMPERING else drawn
 
 
 def _changing(drawn: Schedule) -> Schedule:
@@ -344,6 +365,20 @@ def _rebuilding(drawn: Schedule) -> Schedule:
         for _ in range(chance.randint(0, 3))
     ]
     return replace(drawn, faults=(*kept, *more))
+
+
+def tampered(drawn: Schedule) -> Schedule:
+    """Add what something else does to Redis, and faults of what finds and repairs it."""
+    chance = random.Random(f"{drawn.seed} tampers")
+    more: list[Fault] = [
+        Tamper(int((0.2 + 0.9 * chance.random()) * LAST_FAULT_AT), chance.choice(TAMPER_HOW))
+        for _ in range(chance.randint(1, 6))
+    ]
+    more += [
+        PortFault(chance.choice(TAMPER_PORTS), chance.randint(1, 9), chance.choice(HOW))
+        for _ in range(chance.randint(0, 2))
+    ]
+    return replace(drawn, faults=drawn.faults + tuple(more), tampering=True)
 
 
 def _at(chance: random.Random) -> int:

@@ -11,6 +11,7 @@ from tests.simulation.process import Process
 from tests.simulation.rebuilding import rebuild
 from tests.simulation.recreation import recreate
 from tests.simulation.steering import forget, plant, steer, weigh
+from tests.simulation.tampering import tamper
 from tests.simulation.traffic import poison
 from tests.simulation.transactions import transact
 from tests.simulation.worker import Worker
@@ -126,6 +127,10 @@ def _redis(world: World, fault: faults.Redis) -> None:
         world.later(fault.seconds, lambda: setattr(redis, "down", False))
 
 
+def _tamper(world: World, fault: faults.Tamper) -> None:
+    tamper(world, fault.how)
+
+
 def _postgres(world: World, fault: faults.Postgres) -> None:
     postgres = world.postgres
     postgres.connection += 1
@@ -196,4 +201,5 @@ _HOW: dict[type, Callable[[World, Any], None]] = {
     faults.Retain: _retain, faults.Time: _time, faults.Steer: _steer,
     faults.Forget: _forget, faults.Plant: _plant, faults.Weigh: _weigh,
     faults.Rebuild: _rebuild, faults.Recreate: _recreate, faults.Transact: _transact,
+    faults.Tamper: _tamper,
 }  # fmt: skip

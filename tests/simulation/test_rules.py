@@ -27,9 +27,11 @@ RARE: dict[str, int] = {
     "higher_offset_wins": 503,
     "mark_while_publishing": 187,
     "offset_behind_newer_rows": 3222,
+    "only_what_was_seen_is_replaced": 2677,
     "rewrite_whole": 487,
     "said_until_it_is_heard": 172,
     "the_newest_choice_holds": 279,
+    "what_is_ahead_is_left_alone": 2320,
 }
 """Seeds that find what takes a rarer coincidence; they keep the promise with the rule on."""
 BY_HAND = {

@@ -12,6 +12,7 @@ from typing import Any
 from unittest.mock import patch
 
 import agents.adoption
+import agents.checking
 import agents.defaults
 import agents.gathering
 import agents.lane
@@ -28,7 +29,7 @@ import delivery.takeover
 import processing.merging
 import processing.tombstones
 from processing.answers import stored_threshold
-from tests.simulation import clients, databases
+from tests.simulation import clients, databases, tampering
 from tests.simulation.loop import OWNER
 from tests.simulation.process import end_process
 
@@ -47,6 +48,9 @@ TAKEN_AT_ONCE = 400
 
 GATHERED_S = 6.0
 """How long a commit takes in more: as long as several messages are under way; .25 s in earnest."""
+
+COMPARED_AT_ONCE = 4
+"""Contexts that are compared with Redis in one step; 100 in earnest."""
 
 answered = lru_cache(maxsize=4096)(stored_threshold)
 """What a row answers, worked out once: it depends on the row alone, and is asked at each opening,
@@ -94,6 +98,12 @@ def simulated() -> Iterator[None]:
             "topic_state": clients.topic_state, "end_process": end_process, "log": _Log(),
             "REDIS_INTERVAL_S": REDIS_INTERVAL_S, "TIDY_INTERVAL_S": TIDY_INTERVAL_S,
             "stored_threshold": answered,
+        }),
+        (agents.checking, {
+            "RedisComparison": tampering.Comparison, "topic_state": clients.topic_state,
+            "read_epoch": clients.read_epoch, "log": _Log(), "stored_threshold": answered,
+            "time": SimpleNamespace(monotonic=_now, time_ns=lambda: _now_ms() * 1_000_000),
+            "AT_ONCE": COMPARED_AT_ONCE,
         }),
         (agents.publishing, {
             "ThresholdPublisher": databases.Publisher, "end_process": end_process, "log": _Log(),

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
 COMMIT_S: Final = 9.0
 MERGE_S: Final = 12.0
+CHECK_S: Final = 10.0
 NEVER_S: Final = 1e9
 PLAN: Final = SinkPlan(EPISODES_GROUP, EVENTS.name, Sink, unpack_events)  # type: ignore[arg-type]
 
@@ -57,6 +58,7 @@ class Worker(Process):
             here, here, here, Path(), self.world.rules, self.name,
             RefusalLimits(ratio=0, run=0),
             merge_every_s=MERGE_S if self.world.schedule.merging else NEVER_S,
+            check_redis_s=CHECK_S if self.world.schedule.tampering else 0.0,
         )  # fmt: skip
         app: Any = self.app
         if self.kind == "thresholds":

@@ -18,7 +18,6 @@ from headstart.overrides import OVERRIDES_FIELD as OVERRIDES
 from sinks.commands import CommandPublisher, remembered_by, version_key
 from sinks.connections import RedisUnreachable
 from sinks.served import (
-    overrides_for,
     served_chain,
     served_thresholds,
     served_workflow_types,
@@ -283,25 +282,3 @@ def test_redis_away() -> None:
     log.add(override("t"))
     with pytest.raises(RedisUnreachable, match="--redis URL or HEADSTART_REDIS"):
         serve("redis://127.0.0.1:1/0", log.state())
-
-
-def test_the_most_specific_override_comes_first() -> None:
-    paths = ["workflow_type=refund", PATH, f"{PATH}/user_id=u7"]
-    given = [
-        {"path": path, "tool": tool, "until": until}
-        for path, tool, until in [
-            ("", None, None),
-            ("", "pay", None),
-            (PATH, None, 100),
-            (PATH, "ship", None),
-            (PATH, "pay", 10),
-            ("workflow_type=refund/domain=toys", None, None),
-        ]
-    ]
-
-    def found(tool: str | None, now: int) -> list[tuple[str, str | None]]:
-        return [(each["path"], each["tool"]) for each in overrides_for(given, paths, tool, now)]
-
-    assert found("pay", 5) == [(PATH, "pay"), (PATH, None), ("", "pay"), ("", None)]
-    assert found("pay", 10) == [(PATH, None), ("", "pay"), ("", None)]
-    assert found(None, 100) == [("", None)]

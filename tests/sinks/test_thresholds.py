@@ -132,29 +132,32 @@ def test_many_contexts_of_many_owners_go_in_one_batch(redis_url: str, tenant: st
 
 
 @pytest.mark.integration
-def test_a_refused_command_is_an_error(redis_url: str, tenant: str) -> None:
-    with redis.Redis.from_url(redis_url) as client:
-        client.set(redis_key(tenant, "refund"), "not a hash")
-    with pytest.raises(RedisUnreachable, match="WRONGTYPE"):
-        asyncio.run(publish(redis_url, [threshold(tenant)]))
-
-
-@pytest.mark.integration
-def test_a_key_of_another_kind_hinders_no_other(redis_url: str, tenant: str) -> None:
+def test_a_key_of_another_type_is_set_aside_and_hinders_nothing(
+    redis_url: str, tenant: str
+) -> None:
     types = ["a", "refund", "z"]
     with redis.Redis.from_url(redis_url) as client, client.pubsub() as subscriber:
-        client.set(redis_key(tenant, "refund"), "not a hash")
+        key = redis_key(tenant, "refund")
+        client.set(key, "not a hash")
         subscriber.psubscribe(redis_key(tenant, "*"))
         assert subscriber.get_message(timeout=5)["type"] == "psubscribe"
         batch = [
             threshold(tenant, workflow_type=each, path=f"workflow_type={each}") for each in types
         ]
-        with pytest.raises(RedisUnreachable, match="WRONGTYPE"):
-            asyncio.run(publish(redis_url, batch))
-        heard = {subscriber.get_message(timeout=5)["channel"].decode() for _ in range(2)}
-    assert heard == {redis_key(tenant, "a"), redis_key(tenant, "z")}
-    assert stored(redis_url, tenant, "a")
-    assert stored(redis_url, tenant, "z")
+        assert asyncio.run(publish(redis_url, batch)) == [3]
+        heard = {subscriber.get_message(timeout=5)["channel"].decode() for _ in range(3)}
+        assert heard == {redis_key(tenant, each) for each in types}
+        assert all(stored(redis_url, tenant, each) for each in types)
+        aside = f"headstart:set-aside:{{{key}}}"
+        assert client.get(aside) == b"not a hash"
+        assert 0 < client.ttl(aside) <= 7 * 86_400
+
+
+@pytest.mark.integration
+def test_a_version_that_is_no_number_is_overwritten(redis_url: str, tenant: str) -> None:
+    with redis.Redis.from_url(redis_url) as client:
+        client.hset(redis_key(tenant, "refund"), "workflow_type=refund", '{"epoch":NaN,"offset":1}')
+    assert asyncio.run(publish(redis_url, [threshold(tenant)])) == [1]
 
 
 def test_redis_away_is_one_clear_line_without_the_password() -> None:

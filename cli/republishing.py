@@ -1,0 +1,129 @@
+"""`headstart thresholds republish`: Redis made equal to the table, at once."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from cli.options import Data, Json, Kafka, Redis
+from cli.output import say, show_json, show_table
+from cli.times import now_ms
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from replay.served import Repaired
+    from replay.table import TablePartition
+    from settings import Settings
+    from topics.epoch import Epoch
+
+MOST_NAMED = 100
+"""Values that are named; all are counted."""
+
+
+def republish(
+    tenant: Annotated[str | None, typer.Option(help="Only this tenant's thresholds.")] = None,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Say what is wrong, and replace nothing.")
+    ] = False,
+    kafka: Kafka = None,
+    redis: Redis = None,
+    data: Data = None,
+    json: Json = False,
+) -> None:
+    """Make Redis say what the table says: missing, differing, unreadable and foreign values.
+
+    Workers do the same by themselves, slowly. It needs none: it reads the changelog. Modes and
+    overrides are served again, too; of those in Redis that no command set, the ones that restrict
+    executors stay, and are named. Exit code 0, also where nothing was wrong.
+
+    Examples: headstart thresholds republish --dry-run; headstart thresholds republish --tenant acme
+    """
+    from settings import read_settings
+
+    settings = read_settings(kafka=kafka, redis=redis, data=data)
+
+    async def run() -> tuple[Repaired, dict[str, Any]]:
+        from replay.table import read_whole_table
+        from topics.epoch import read_epoch
+
+        epoch = await read_epoch(settings.kafka)
+        tables = await read_whole_table(settings.kafka, epoch)
+        found = await repaired(settings, epoch, tables, tenant, dry_run=dry_run)
+        return found, await _commands(settings, dry_run=dry_run)
+
+    found, commands = asyncio.run(run())
+    named = [each.named() for each in found.wrong[:MOST_NAMED]]
+    if json:
+        counts = {"wrong": dict(found.counts), "repaired": found.repaired}
+        show_json({**counts, "named": named, "foreign": found.foreign[:MOST_NAMED], **commands})
+        return
+    if named:
+        columns = ("tenant", "path", "what")
+        show_table(columns, [[each[column] for column in columns] for each in named])
+    for other in found.foreign[:MOST_NAMED]:
+        say(f"no context, left as it is: {other['key']} {other['field']}".rstrip())
+    for kept in commands["kept"]:
+        say(f"no command set it, kept because it restricts: {kept}")
+    done = "would be replaced" if dry_run else f"replaced: {found.repaired}"
+    say(f"{len(found.wrong)} values of Redis were not what the table says; {done}")
+
+
+async def repaired(
+    settings: Settings,
+    epoch: Epoch,
+    tables: Mapping[int, TablePartition],
+    tenant: str | None = None,
+    *,
+    dry_run: bool = False,
+) -> Repaired:
+    """Make Redis say what tables say that were just read; return what was wrong.
+
+    Raises `RedisUnreachable` and `BrokerUnreachable`.
+    """
+    from replay.served import ServedTable, repair_redis
+    from sinks.stored import Field
+
+    served = ServedTable(epoch)
+    for partition, table in tables.items():
+        served.add(partition, table.rows)
+    wanted: Callable[[Field], bool] = lambda field: tenant in (None, field.tenant)  # noqa: E731
+    return await repair_redis(
+        settings.redis, settings.kafka, served, dry_run=dry_run, wanted=wanted
+    )
+
+
+async def repair_or_say(
+    settings: Settings, epoch: Epoch, tables: Mapping[int, TablePartition]
+) -> int | None:
+    """Do the same beside another command; return how many values were replaced.
+
+    None, and a line for people, where Redis is away: workers repair it when it is back.
+    """
+    try:
+        return (await repaired(settings, epoch, tables)).repaired
+    except ConnectionError as error:
+        say(f"Redis was not compared with the table; a threshold worker does that later ({error})")
+        return None
+
+
+async def _commands(settings: Settings, *, dry_run: bool) -> dict[str, Any]:
+    """Serve modes and overrides again; return how many places changed, and what was kept."""
+    from sinks.commands import CommandPublisher, redis_place
+    from topics.admin import TopicsMissing
+    from topics.command_log import read_commands
+
+    try:
+        state = await read_commands(settings.kafka)
+    except TopicsMissing:
+        return {"commands": 0, "kept": []}  # nothing was ever set
+    async with CommandPublisher(settings.redis) as publisher:
+        found = await publisher.look(state, now_ms())
+        kept = [f"{redis_place(place)}: {what}" for place, said in found for what in said.kept]
+        changed = sum(bool(said.changes) for _place, said in found)
+        if not dry_run:
+            changed = await publisher.serve_all(state, now_ms())
+    return {"commands": changed, "kept": kept}

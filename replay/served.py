@@ -1,0 +1,186 @@
+"""What Redis serves, compared with a table that was read from the changelog, and made equal to it.
+
+The same judgement as the worker's own (agents/checking.py), for people who do not want to wait for
+it, or have no worker running.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final, NamedTuple
+
+from headstart.contexts import DEFAULT_PATH
+from processing.answers import serves, stored_threshold
+from processing.placement import owner
+from replay.findings import Findings
+from replay.table import Rows, watermark
+from sinks.comparing import Expected, RedisComparison, Repair, Stored
+from sinks.stored import (
+    EXPLAINED,
+    Fault,
+    Field,
+    Judgement,
+    Reach,
+    UnreadableValue,
+    judge,
+    read_stored,
+    settled,
+)
+from sinks.thresholds import encode_value
+from topics.catalogue import EVENTS
+from topics.epoch import Epoch
+from topics.reading import topic_state
+from topics.schema import Threshold
+
+FIX: Final = (
+    "a threshold worker repairs it within some minutes; at once: `headstart thresholds republish`"
+)
+FOREIGN_FIX: Final = "it is not ours and stays: remove it by hand, or move it to another key"
+_AT_ONCE: Final = 1_000
+
+Wanted = Callable[[Field], bool]
+
+
+class Wrong(NamedTuple):
+    """A field that holds something else than the table says (`threshold`; None: nothing)."""
+
+    stored: Stored
+    threshold: Threshold | None
+    fault: Fault
+
+    def named(self) -> dict[str, Any]:
+        """Return it for people: where, what is wrong, and how to mend it."""
+        where: dict[str, Any] = self.stored.field._asdict()
+        if self.stored.other_type is not None:
+            return {**where, "what": f"its key is a {self.stored.other_type}, no hash", "fix": FIX}
+        said: dict[str, Any] = {"what": EXPLAINED[self.fault]}
+        try:
+            value = read_stored(self.stored.raw or b"")
+            said["served"] = f"{value['epoch']}:{value['offset']}"
+        except UnreadableValue as error:
+            if self.stored.raw is not None:
+                said["what"] += f": {error}"
+        if self.threshold is not None:
+            said["table"] = f"{self.threshold.epoch}:{self.threshold.offset}"
+        return {**where, **said, "fix": FIX}
+
+
+class ServedTable:
+    """What Redis should hold: all that the partitions of a table publish."""
+
+    def __init__(self, epoch: Epoch) -> None:
+        self._epoch = epoch
+        self._thresholds: dict[Field, Threshold] = {}
+        self._reaches: dict[int, Reach] = {}
+
+    def add(self, partition: int, rows: Rows) -> None:
+        """Take in a partition's rows, none of them deleted."""
+        self._reaches[partition] = Reach(self._epoch.number, watermark(rows))
+        for key, row in rows.items():
+            if serves(partition, key):
+                said = stored_threshold(key, row)
+                place = Field(said.tenant, said.workflow_type, said.path)
+                if not said.deleted and self._partition(place) == partition:
+                    self._thresholds[place] = said
+
+    def _partition(self, place: Field) -> int:
+        if place.path == DEFAULT_PATH:
+            return 0
+        return owner(place.tenant, place.workflow_type, self._epoch.partitions)
+
+    async def compare(
+        self,
+        comparison: RedisComparison,
+        kafka: str,
+        foreign: list[dict[str, str]] | None = None,
+        wanted: Wanted = lambda _field: True,
+    ) -> list[Wrong]:
+        """Return what is wrong in Redis; what is no context's goes to `foreign`.
+
+        Raises `RedisUnreachable`, `BrokerUnreachable` and `TopicsMissing`.
+        """
+        wrong: list[Wrong] = []
+        ahead: list[Stored] = []
+        async for stored in self._differing(comparison, foreign, wanted):
+            for each in stored:
+                found = self._judged(each)
+                if found == "ahead":
+                    ahead.append(each)
+                elif found is not None:
+                    wrong.append(Wrong(each, self._thresholds.get(each.field), found))
+        ends: Mapping[int, int] = (await topic_state(kafka, EVENTS.name)).end if ahead else {}
+        for each in ahead:
+            threshold = self._thresholds.get(each.field)
+            end = ends[self._partition(each.field)]
+            fault = settled(each.raw or b"", end, known=threshold is not None)
+            if fault is not None:
+                wrong.append(Wrong(each, threshold, fault))
+        return wrong
+
+    async def _differing(
+        self, comparison: RedisComparison, foreign: list[dict[str, str]] | None, wanted: Wanted
+    ) -> AsyncIterator[Sequence[Stored]]:
+        known = [each for each in self._thresholds.items() if wanted(each[0])]
+        for at in range(0, len(known), _AT_ONCE):
+            yield await comparison.differing(
+                [Expected(place, encode_value(t)) for place, t in known[at : at + _AT_ONCE]]
+            )
+        async for fields in comparison.fields(foreign):
+            unknown = {each for each in fields if wanted(each)} - self._thresholds.keys()
+            yield await comparison.differing([Expected(each, None) for each in sorted(unknown)])
+
+    def _judged(self, stored: Stored) -> Judgement | None:
+        threshold = self._thresholds.get(stored.field)
+        reach = self._reaches[self._partition(stored.field)]
+        found = judge(threshold, stored.raw, reach)
+        if found == "unknown" and threshold is None and stored.raw is not None:
+            value = read_stored(stored.raw)
+            gone = value.get("deleted") and (value["epoch"], value["offset"]) <= tuple(reach)
+            return None if gone else found  # it says that a context has gone, for half an hour
+        return found
+
+
+@dataclass
+class Repaired:
+    """What was wrong in Redis, and how much of it was replaced."""
+
+    wrong: list[Wrong] = field(default_factory=list)
+    foreign: list[dict[str, str]] = field(default_factory=list)
+    repaired: int = 0
+
+    @property
+    def counts(self) -> Counter[str]:
+        """What was wrong, counted."""
+        return Counter(each.fault for each in self.wrong)
+
+
+async def repair_redis(
+    redis: str,
+    kafka: str,
+    table: ServedTable,
+    *,
+    dry_run: bool = False,
+    wanted: Wanted = lambda _field: True,
+) -> Repaired:
+    """Make what Redis serves equal to a table that was just read. Raises as `compare` does.
+
+    A value that a worker replaces at the same time is left to it.
+    """
+    found = Repaired()
+    async with RedisComparison(redis) as comparison:
+        found.wrong = await table.compare(comparison, kafka, found.foreign, wanted)
+        if not dry_run:
+            repairs = [Repair(each.stored, each.threshold) for each in found.wrong]
+            done = await comparison.repair(repairs, time.time_ns() // 1_000_000)
+            found.repaired = sum(done)
+    return found
+
+
+def add_wrong(findings: Findings, wrong: Sequence[Wrong]) -> None:
+    """Add what is wrong in Redis to findings."""
+    for each in sorted(wrong, key=lambda each: each.stored.field):
+        kind = "wrong_type" if each.stored.other_type is not None else each.fault
+        findings.add(f"redis_{kind}", **each.named())

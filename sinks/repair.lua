@@ -1,0 +1,46 @@
+-- Replaces what hashes hold by what they should hold, each value only while it is the one that was
+-- seen, and announces it so that readers take it although its version may be lower.
+-- KEYS: the hashes, each also a channel. ARGV[1]: MessagePack, for each of KEYS a list in groups of
+-- four: path, the SHA-1 of what was seen ('': nothing), the value with its path in it (JSON), and the
+-- place in that from which on the value itself goes (0: the field is to go). ARGV[2]: Unix ms.
+-- The field "!repaired" of a hash is the number of its last repair, which only grows: by it a reader
+-- that missed the announcement knows that a lower version is meant.
+-- Returns for each group 1 where something was replaced, else 0.
+
+local function set_aside(key) -- a key of another type; what it holds is kept for a week
+  local aside = 'headstart:set-aside:{' .. key .. '}'
+  redis.call('RENAME', key, aside)
+  redis.call('EXPIRE', aside, 604800)
+end
+
+local results = {}
+for number, given in ipairs(cmsgpack.unpack(ARGV[1])) do
+  local key, written, said = KEYS[number], {}, {}
+  local kind = redis.call('TYPE', key)['ok']
+  if kind ~= 'hash' and kind ~= 'none' then set_aside(key) end
+  for i = 1, #given, 4 do
+    local path, seen, value, begin = given[i], given[i + 1], given[i + 2], given[i + 3]
+    local stored = redis.call('HGET', key, path)
+    local same = (stored and redis.sha1hex(stored) or '') == seen
+    results[#results + 1] = same and 1 or 0
+    if same then
+      if begin == 0 then
+        redis.call('HDEL', key, path)
+      else
+        redis.call('HSET', key, path, '{' .. string.sub(value, begin))
+        written[#written + 1] = value
+      end
+      said[#said + 1] = value
+    end
+  end
+  if #said > 0 then
+    local last = tonumber(redis.call('HGET', key, '!repaired') or 0) or 0
+    local repair = string.format('%.0f', math.max(last + 1, tonumber(ARGV[2])))
+    redis.call('HSET', key, '!repaired', repair)
+    -- Readers of older versions know only the first form.
+    if #written > 0 then redis.call('PUBLISH', key, '[' .. table.concat(written, ',') .. ']') end
+    redis.call('PUBLISH', key,
+      '{"repair":' .. repair .. ',"values":[' .. table.concat(said, ',') .. ']}')
+  end
+end
+return results

@@ -1,0 +1,282 @@
+"""A worker compares Redis with its table: what is wrong is repaired, what may be right is not."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Awaitable, Callable, Sequence
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import redis
+
+from agents import checking
+from agents.checking import RedisChecks
+from agents.contested import CONTESTED_S, MOST_REPAIRS, WINDOW_S, Contested
+from agents.metrics import Counts
+from headstart.contexts import redis_key
+from processing.answers import stored_threshold
+from processing.placement import owner
+from processing.rows import (
+    PARTITION_KEY,
+    ContextRow,
+    PartitionRow,
+    context_key,
+    default_key,
+    deleted,
+    encode_context,
+    encode_partition,
+)
+from sinks.stored import Field
+from sinks.thresholds import ThresholdPublisher, encode_value
+from topics.epoch import Epoch
+from topics.schema import Threshold
+
+EPOCH, PARTITIONS = 7, 2
+END = 200
+
+
+def row(offset: int, outcomes: int = 3) -> bytes:
+    return encode_context(ContextRow(EPOCH, offset, 5, outcomes, 1, 1, 1, "ema", (0.5, 0.4)))
+
+
+class Worker:
+    """What `RedisChecks` needs of a runtime: one partition, its rows in a dictionary."""
+
+    def __init__(self, tenant: str, contexts: int, watermark: int = 100) -> None:
+        self.epoch, self.kafka, self.counts = Epoch(EPOCH, PARTITIONS), "kafka", Counts()
+        self.publishing = SimpleNamespace(waiting=False)
+        self.store = self
+        self.tenant, self.partition = tenant, owner(tenant, "refund", PARTITIONS)
+        self.delivery = SimpleNamespace(under_way=())
+        self.rows = {
+            context_key(tenant, f"workflow_type=refund/n={n}"): row(n) for n in range(contexts)
+        }
+        self.rows[PARTITION_KEY] = encode_partition(PartitionRow(), EPOCH, watermark)
+        self.is_current = True
+
+    def owned(self) -> list[Any]:
+        return [self]
+
+    def fetched(self, _partition: int) -> int:
+        return 0
+
+    def current(self) -> bool:
+        return self.is_current
+
+    def get_row(self, _partition: int, key: bytes) -> bytes | None:
+        return self.rows.get(key)
+
+    def page(self, _partition: int, begin: bytes, count: int) -> list[tuple[bytes, bytes]]:
+        return [each for each in sorted(self.rows.items()) if each[0] >= begin][:count]
+
+    def thresholds(self) -> list[Threshold]:
+        return [
+            stored_threshold(key, value)
+            for key, value in self.rows.items()
+            if key[:1] in (b"c", b"d")
+        ]
+
+
+@pytest.fixture(autouse=True)
+def only_its_own(request: pytest.FixtureRequest) -> None:
+    """What other tests left would be repaired, too."""
+    if request.node.get_closest_marker("integration"):
+        with redis.Redis.from_url(request.getfixturevalue("redis_url")) as client:
+            for key in client.scan_iter("headstart:thresholds:*", count=1000):
+                client.delete(key)
+
+
+@pytest.fixture(autouse=True)
+def broker(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
+    """What the broker says, and how often it is asked where the log ends."""
+    said = SimpleNamespace(epoch=EPOCH, end=END, asked=0)
+
+    async def topic_state(_kafka: str, _topic: str) -> Any:
+        said.asked += 1
+        return SimpleNamespace(end=dict.fromkeys(range(PARTITIONS), said.end))
+
+    async def read_epoch(_kafka: str) -> Epoch:
+        return Epoch(said.epoch, PARTITIONS)
+
+    monkeypatch.setattr(checking, "topic_state", topic_state)
+    monkeypatch.setattr(checking, "read_epoch", read_epoch)
+    monkeypatch.setattr(checking, "PAUSE_S", 0.0)
+    return said
+
+
+def rounds(url: str, worker: Worker, count: int = 1) -> None:
+    async def run() -> None:
+        runtime: Any = worker
+        checks = RedisChecks(runtime, url, 60.0)
+        for _ in range(count):
+            await checks.round()
+        await checks.close()
+
+    asyncio.run(run())
+
+
+def publish(url: str, thresholds: Sequence[Threshold]) -> None:
+    async def run() -> None:
+        async with ThresholdPublisher(url) as publisher:
+            await publisher.publish(thresholds)
+
+    asyncio.run(run())
+
+
+def repaired(worker: Worker) -> dict[str, int]:
+    return {reason: count for reason, count in worker.counts.repaired.items() if count}
+
+
+def path(number: int) -> str:
+    return f"workflow_type=refund/n={number}"
+
+
+@pytest.mark.integration
+def test_what_something_else_did_is_repaired_and_nothing_else(redis_url: str, tenant: str) -> None:
+    worker, key = Worker(tenant, 250), redis_key(tenant, "refund")
+    worker.rows[context_key(tenant, path(9))] = deleted(EPOCH, 50)
+    publish(redis_url, worker.thresholds())
+    with redis.Redis.from_url(redis_url) as client:
+        before = client.hgetall(key)
+        rounds(redis_url, worker)
+        assert repaired(worker) == {}
+        assert client.hgetall(key) == before
+        newer = {**json.loads(before[path(1).encode()]), "epoch": 9_999_999_999, "speculate": 0.01}
+        client.hset(key, path(1), json.dumps(newer))
+        client.hset(key, path(2), json.dumps({**newer, "epoch": EPOCH, "offset": 90}))
+        client.hset(key, path(3), json.dumps({**newer, "epoch": EPOCH, "offset": END}))
+        client.hset(key, path(4), json.dumps({**newer, "epoch": EPOCH, "offset": 4}))
+        client.hset(key, path(5), b"{oops")
+        client.hset(key, path(9), json.dumps(newer))
+        client.hset(key, f"{path(1)}/made=up", json.dumps(newer))
+        client.hset(key, "someone's", "own")
+        client.hset(key, "!overrides", "[]")
+        client.hdel(key, path(6), path(7))
+        rounds(redis_url, worker)
+        assert repaired(worker) == {
+            "newer": 4, "differing": 1, "unreadable": 1, "unknown": 1, "missing": 2
+        }  # fmt: skip
+        after = client.hgetall(key)
+    assert after.pop(b"!repaired")
+    assert after == {**before, b"someone's": b"own", b"!overrides": b"[]"}
+    rounds(redis_url, worker)
+    assert sum(repaired(worker).values()) == 9
+
+
+@pytest.mark.integration
+def test_a_key_of_another_type_and_a_lost_default_come_back(redis_url: str, tenant: str) -> None:
+    worker = Worker(tenant, 3)
+    with redis.Redis.from_url(redis_url) as client:
+        client.rpush(redis_key(tenant, "refund"), "x")
+        rounds(redis_url, worker)
+        assert client.hlen(redis_key(tenant, "refund")) == 4
+    assert repaired(worker) == {"missing": 3}
+
+
+@pytest.mark.integration
+@pytest.mark.parametrize("why", ["ahead", "under way", "another epoch", "no longer ours"])
+def test_what_may_be_right_is_left_alone(
+    redis_url: str, tenant: str, why: str, broker: SimpleNamespace
+) -> None:
+    """Another owner, or this one ahead of its rows, may have published it."""
+    worker, key = Worker(tenant, 3), redis_key(tenant, "refund")
+    publish(redis_url, worker.thresholds())
+    version = {"epoch": EPOCH, "offset": END - 1} if why == "ahead" else {"epoch": EPOCH + 1}
+    with redis.Redis.from_url(redis_url) as client:
+        value = json.loads(client.hget(key, path(1)) or "")
+        raw = json.dumps({**value, **version}).encode()
+        client.hset(key, path(1), raw)
+        if why == "under way":
+            worker.delivery.under_way = worker.thresholds()
+        elif why == "another epoch":
+            broker.epoch = EPOCH + 1
+        elif why == "no longer ours":
+            worker.is_current = False
+        rounds(redis_url, worker)
+        assert client.hget(key, path(1)) == raw
+    assert repaired(worker) == {}
+
+
+@pytest.mark.integration
+def test_contexts_of_other_partitions_are_not_compared(redis_url: str, tenant: str) -> None:
+    names = [f"{tenant}-{n}" for n in range(99)]
+    # Not in partition 0, which publishes the defaults as well.
+    tenant = next(name for name in names if owner(name, "refund", PARTITIONS) == 1)
+    other = next(kind for kind in map(str, range(99)) if owner(tenant, kind, PARTITIONS) == 0)
+    worker = Worker(tenant, 2)
+    worker.rows[context_key(tenant, f"workflow_type={other}")] = row(5)
+    worker.rows[default_key(tenant)] = row(5)
+    rounds(redis_url, worker)
+    with redis.Redis.from_url(redis_url) as client:
+        assert not client.exists(redis_key(tenant, other))
+        assert not client.exists(redis_key(tenant, ""))
+
+
+@pytest.mark.integration
+def test_another_installation_is_not_fought(redis_url: str, tenant: str) -> None:
+    worker, key = Worker(tenant, 2), redis_key(tenant, "refund")
+    theirs = b'{"speculate":0.1,"suggest":0.1,"epoch":9000000000,"offset":1,"outcomes":1}'
+
+    async def run() -> None:
+        runtime: Any = worker
+        checks = RedisChecks(runtime, redis_url, 60.0)
+        with redis.Redis.from_url(redis_url) as client:
+            for _ in range(MOST_REPAIRS + 3):
+                client.hset(key, path(1), theirs)
+                await checks.round()
+            assert client.hget(key, path(1)) == theirs
+            client.hset(key, path(0), b"{oops")
+            await checks.round()
+            assert client.hget(key, path(0)) == encode_value(worker.thresholds()[0])
+        await checks.close()
+
+    asyncio.run(run())
+    assert worker.counts.repaired["newer"] == MOST_REPAIRS
+    assert worker.counts.contested == 1
+
+
+def test_a_contested_value_is_still_repaired_now_and_then() -> None:
+    contested, field = Contested(), Field("t", "w", "p")
+    for count in range(1, MOST_REPAIRS + 1):
+        assert contested.may_repair(field, "newer", count)
+        assert contested.repaired(field, "newer", count) == (count == MOST_REPAIRS)
+    assert not contested.may_repair(field, "behind", MOST_REPAIRS + 1)
+    assert contested.may_repair(field, "missing", MOST_REPAIRS + 1)
+    assert contested.may_repair(field, "newer", MOST_REPAIRS + CONTESTED_S)
+    assert contested.count(MOST_REPAIRS) == 1
+    assert contested.may_repair(field, "newer", WINDOW_S + 2)
+    assert contested.count(WINDOW_S + 2) == 0
+
+
+def worked(url: str, worker: Worker, body: Callable[[RedisChecks], Awaitable[None]]) -> None:
+    async def run() -> None:
+        runtime: Any = worker
+        checks = RedisChecks(runtime, url, 60.0)
+        checks.soon()
+        await body(checks)
+        await checks.close()
+
+    asyncio.run(run())
+
+
+def test_a_redis_that_is_away_is_asked_again_later() -> None:
+    worker = Worker("t", 3)
+
+    async def body(checks: RedisChecks) -> None:
+        await checks.work()
+        assert checks._away
+
+    worked("redis://127.0.0.1:1/0", worker, body)
+
+
+def test_while_thresholds_wait_for_redis_nothing_is_compared() -> None:
+    worker = Worker("t", 3)
+    worker.publishing.waiting = True
+
+    async def body(checks: RedisChecks) -> None:
+        await checks.work()
+        assert not checks._away
+
+    worked("redis://127.0.0.1:1/0", worker, body)

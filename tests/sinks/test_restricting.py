@@ -1,0 +1,197 @@
+"""A kill switch that somebody set in Redis itself is not taken back behind their back."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import redis
+from hypothesis import given
+from hypothesis import strategies as st
+
+from headstart.contexts import modes_key, redis_key
+from headstart.modes import most_restrictive
+from headstart.overrides import OVERRIDES_FIELD
+from sinks.commands import CommandPublisher, version_key
+from sinks.restricting import Stored, merged
+from topics.commands import (
+    Begin,
+    Command,
+    CommandState,
+    ModeCommand,
+    Place,
+    ThresholdOverride,
+    command_key,
+    encode_command,
+)
+
+MODES = ["off", "observe", "act"]
+PLACE = Place("mode", "acme")
+
+
+def state_of(*commands: tuple[Command, bool]) -> CommandState:
+    """The state after a log; a command that is not set any more has False beside it."""
+    state = CommandState()
+    state.apply(b"log", encode_command(Begin(number=1)), 0)
+    for offset, (each, kept) in enumerate(commands, 1):
+        state.apply(command_key(each), encode_command(each) if kept else None, offset)
+    return state
+
+
+def mode(name: Any, agent: str | None = None, tenant: str = "acme") -> ModeCommand:
+    return ModeCommand(mode=name, tenant=tenant, agent=agent, at=1)
+
+
+def changes(state: CommandState, fields: dict[bytes, bytes], version: bytes, served: bytes) -> Any:
+    return merged(state, PLACE, Stored(version, served, fields), 0)
+
+
+@pytest.mark.parametrize(
+    ("logged", "found", "becomes"),
+    [
+        (None, b"off", b"off"),
+        (None, b"observe", b"observe"),
+        (None, b"OFF", b"OFF"),  # not a mode, but meant to restrict, for all we know
+        (None, b"act", None),
+        ("observe", b"off", b"off"),
+        ("observe", b"act", b"observe"),
+        ("observe", None, b"observe"),
+        ("act", b"off", b"off"),
+        ("act", None, b"act"),
+        ("off", b"observe", b"off"),
+        ("off", b"nonsense", b"off"),
+        ("observe", b"nonsense", b"observe"),
+        ("act", b"nonsense", b"nonsense"),
+        ("off", None, b"off"),
+    ],
+)
+def test_only_what_restricts_no_less_replaces_what_no_command_set(
+    logged: str | None, found: bytes | None, becomes: bytes | None
+) -> None:
+    state = state_of((mode(logged or "act"), logged is not None))
+    fields = {} if found is None else {b"*": found}
+    said = changes(state, fields, b"1 1", json.dumps(state.modes(PLACE)).encode())
+    assert {**fields, **said.changes}.get(b"*") == becomes
+    assert bool(said.kept) == (becomes == found != (logged and logged.encode()))
+
+
+def test_a_command_since_then_replaces_what_it_is_about_and_nothing_else() -> None:
+    fields = {b"*": b"off", b"agent/a": b"observe"}
+    state = state_of((mode("act"), True))
+    said = changes(state, fields, b"1 0", b"{}")
+    assert said.changes == {b"*": b"act"}
+    assert said.kept == ("mode observe of agent/a",)
+    taken_back = state_of((mode("off"), True), (mode("off"), False))
+    assert changes(taken_back, fields, b"1 1", b"{}").changes == {b"*": None}
+
+
+def test_what_we_served_ourselves_is_not_kept() -> None:
+    """An older snapshot of Redis, and a log that compaction has shortened."""
+    said = changes(state_of(), {b"*": b"off"}, b"1 0", b'{"*":"off"}')
+    assert (said.changes, said.kept) == ({b"*": None}, ())
+
+
+@given(
+    st.dictionaries(st.sampled_from(["*", "agent/a"]), st.sampled_from(MODES)),
+    st.dictionaries(st.sampled_from(["*", "agent/a"]), st.sampled_from([*MODES, "x"])),
+)
+def test_by_itself_nothing_becomes_more_permissive(
+    logged: dict[str, str], there: dict[str, str]
+) -> None:
+    commands = [mode(m, None if field == "*" else "a") for field, m in sorted(logged.items())]
+    state = state_of(*[(each, True) for each in commands])
+    version = f"1 {len(commands)}".encode()
+    fields = {field.encode(): m.encode() for field, m in there.items()}
+    said = changes(state, fields, version, json.dumps(state.modes(PLACE)).encode())
+    after = {**fields, **said.changes}
+    served = [m.decode() for m in after.values() if m is not None]
+    for before in (there.values(), logged.values()):
+        assert MODES.index(most_restrictive(served)) <= MODES.index(most_restrictive(before))
+    again = changes(state, {f: m for f, m in after.items() if m is not None}, version, said.served)
+    assert not again.changes
+
+
+def override(speculate: float | None, **more: Any) -> dict[str, Any]:
+    given = {"path": "", "tool": None, "suggest": None, "until": None, "by": "", "reason": ""}
+    return {**given, "speculate": speculate, **more}
+
+
+@pytest.mark.parametrize(
+    ("entry", "stays"),
+    [
+        (override(0.99), True),
+        (override(0.01), False),
+        (override(None, suggest=0.9), False),
+        (override(0.99, suggest=0.1), False),
+        (override(0.99, until=5), False),
+        (override(0.95, tool="pay"), False),  # it would weaken the .97 that a command demands
+        ({"path": 7}, False),
+    ],
+)
+def test_overrides_stay_that_demand_more(entry: dict[str, Any], stays: bool) -> None:
+    command = ThresholdOverride(
+        tenant="acme", workflow_type="w", path="workflow_type=w/domain=d", speculate=0.97, at=1
+    )
+    place = Place("threshold", "acme", "w")
+    state = state_of((command, True))
+    ours = override(0.97, path=command.path)
+    field = OVERRIDES_FIELD.encode()
+    stored = Stored(b"1 1", json.dumps([ours]).encode(), {field: json.dumps([entry]).encode()})
+    said = merged(state, place, stored, 10)
+    value = json.loads(said.changes[field] or b"[]")
+    assert value == ([ours, entry] if stays else [ours])
+    assert bool(said.kept) == stays
+
+
+@pytest.mark.parametrize("raw", [b"{oops", b"7", b"[1]", b"\xff", b""])
+def test_overrides_that_cannot_be_read_are_replaced(raw: bytes) -> None:
+    stored = Stored(b"1 0", b"[]", {OVERRIDES_FIELD.encode(): raw})
+    said = merged(state_of(), Place("threshold", "acme", "w"), stored, 10)
+    assert said.changes == {OVERRIDES_FIELD.encode(): None}
+
+
+@pytest.fixture
+def client(redis_url: str) -> Iterator[Any]:
+    with redis.Redis.from_url(redis_url, decode_responses=True) as opened:
+        yield opened
+
+
+def serve_all(url: str, state: CommandState) -> tuple[int, set[Place]]:
+    async def run() -> tuple[int, set[Place]]:
+        async with CommandPublisher(url) as publisher:
+            return await publisher.serve_all(state, 0), set(publisher.kept)
+
+    return asyncio.run(run())
+
+
+@pytest.mark.integration
+def test_everything_in_redis_is_looked_at(redis_url: str, client: Any, tenant: str) -> None:
+    """Also where no command ever was: a permissive value set by hand goes, a restrictive stays."""
+    state = state_of((mode("observe", tenant=tenant), True))
+    assert serve_all(redis_url, state)[0] >= 1
+    permissive, own = redis_key(tenant, "made up"), modes_key(f"{tenant}-2")
+    client.hset(permissive, OVERRIDES_FIELD, json.dumps([override(0.01)]))
+    client.hset(own, mapping={"*": "off", "agent/a": "act"})
+    client.hset(modes_key(tenant), "*", "act")
+    changed, kept = serve_all(redis_url, state)
+    assert changed >= 3
+    assert not client.exists(permissive)
+    assert client.hgetall(own) == {"*": "off"}
+    assert client.hgetall(modes_key(tenant)) == {"*": "observe"}
+    assert Place("mode", f"{tenant}-2") in kept
+    client.delete(own, version_key(own), f"headstart:served:{{{own}}}")
+
+
+@pytest.mark.integration
+def test_keys_of_other_types_hinder_no_command(redis_url: str, client: Any, tenant: str) -> None:
+    key = modes_key(tenant)
+    client.set(key, "off")
+    client.rpush(version_key(key), "x")
+    state = state_of((mode("off", tenant=tenant), True))
+    assert serve_all(redis_url, state)[0] >= 1
+    assert client.hgetall(key) == {"*": "off"}
+    assert client.get(version_key(key)) == "1 1"
+    assert client.get(f"headstart:set-aside:{{{key}}}") == "off"

@@ -1,0 +1,56 @@
+"""What Redis serves: whether it can be read, and whether commands set what restricts executors."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from sinks.commands import CommandPublisher, redis_place
+from sinks.connections import asking_redis
+from sinks.served import REMEDY, Unreadable, served_thresholds
+from topics.command_log import read_commands
+from watching.doctor.findings import NOTE, WRONG, Finding
+
+_SET_ASIDE = "headstart:set-aside:*"
+
+
+async def check_served(kafka: str, redis: str, now: Callable[[], float]) -> list[Finding]:
+    """Return what is wrong with what is served. `now`: Unix seconds.
+
+    Whether broker and Redis answer is said by others: where one does not, nothing is found.
+    """
+    found: list[Finding] = []
+    for check in (_thresholds(redis), _commands(kafka, redis, int(now() * 1000))):
+        try:
+            found += await check
+        except Exception:
+            continue
+    return found
+
+
+async def _thresholds(redis: str) -> list[Finding]:
+    told: list[Unreadable] = []
+    async for _each in served_thresholds(redis, unreadable=told):
+        pass
+    found = []
+    if told:
+        what = f"{len(told)} values of thresholds cannot be read, the first: {told[0]}"
+        found.append(Finding("served", WRONG, what, REMEDY))
+    async with asking_redis(redis) as client:
+        aside = [key async for key in client.scan_iter(_SET_ASIDE, count=500)]
+    if aside:
+        first = aside[0].decode(errors="backslashreplace")
+        what = f"{len(aside)} keys of another type were set aside, such as {first}"
+        found.append(Finding("served", NOTE, what, "they go after a week; find what wrote them"))
+    return found
+
+
+async def _commands(kafka: str, redis: str, now: int) -> list[Finding]:
+    state = await read_commands(kafka)
+    async with CommandPublisher(redis) as publisher:
+        looked = await publisher.look(state, now)
+    remedy = "set it by `headstart config set`, or set it there and then unset it"
+    return [
+        Finding("served", NOTE, f"no command set {what}: {redis_place(place)}", remedy)
+        for place, said in looked
+        for what in said.kept
+    ]
