@@ -124,16 +124,14 @@ def backtest(
     settings = read_settings(kafka=kafka, postgres=postgres, data=data)
     if outcomes and levels is None:
         levels = "domain,user_id"
-    now = _now(resume)
-    part = span(since, until, from_offset, to_offset, now)
+    part = span(since, until, from_offset, to_offset, now := _now(resume))
     reading = reading_of(settings, levels, part, tenant, workflow_type, domain)
     reading = replace(reading, assumed=assumed(gain, cost, include))
     reading = _scaled(reading, gain_scale, cost_scale)
     history = open_source(outcomes or source, reading, settings)
     names, begun = [*(policy or []), *(more or [])], round(now.timestamp() * 1000)
     work = _work(history, names, grid or [], thresholds_out, suggest=outcomes is not None)
-    work = replace(work, begun=begun)
-    found = _run(work, resume, processes)
+    found = _run(replace(work, begun=begun), resume, processes)
     _warn_of_scales(found, reading)
     _show(found, html, csv, json=json)
 
