@@ -1,5 +1,8 @@
 """One spool as its shipper sees it: read in order, acknowledged, released. The reading side.
 
+Where the broker keeps its log in memory only, an acknowledged event stays in the spool until it is
+taken in (`retain`), and is read again when the log was lost (`rewind`): see decision 0026.
+
 A torn end is what kill -9 leaves and is skipped; anything else that is not a whole record is kept
 in quarantine, named and counted, and reading goes on behind it.
 """
@@ -22,8 +25,10 @@ from headstart.directory import (
     Progress,
     described_target,
     read_progress,
+    read_taken,
     segments,
     write_progress,
+    write_taken,
 )
 from headstart.quarantine import keep_event, keep_segment
 from headstart.records import (
@@ -53,7 +58,10 @@ class Unreadable(Exception):
 
 @dataclass(slots=True)
 class Chunk:
-    """Events of one segment that were read together; settled when all of them are."""
+    """Events of one segment that were read together; settled when all of them are.
+
+    `again`: the broker acknowledged them before, so they are counted already.
+    """
 
     backlog: Backlog
     left: int
@@ -61,6 +69,7 @@ class Chunk:
     path: Path
     created_ms: int
     scrubbed: int = 0
+    again: bool = False
 
     def delivered(self) -> None:
         """Note that the broker has one of the events."""
@@ -70,11 +79,12 @@ class Chunk:
 
     def refused(self, event: bytes, reason: str) -> None:
         """Keep an event that will not be sent in quarantine, and count it."""
-        if self.expired():
-            self.backlog.quarantine(_TOO_OLD, self.path)
-        else:
-            self.backlog.keep(event, reason)
-        self.backlog.lose(1)
+        if not self.again:
+            if self.expired():
+                self.backlog.quarantine(_TOO_OLD, self.path)
+            else:
+                self.backlog.keep(event, reason)
+            self.backlog.lose(1)
         self.delivered()
 
     def expired(self) -> bool:
@@ -108,7 +118,10 @@ class Backlog:
             self.close()
             raise Unreadable(f"{folder}: {error!r}") from error
         self.progress = read_progress(self._acked) or Progress()
-        self._next = self.progress.settled
+        taken = read_taken(self._acked)
+        self._retains = self._marked = taken is not None
+        self._taken = self.progress.settled if taken is None else min(taken, self.progress.settled)
+        self._next = self._sent = self._taken
         self._chunks: deque[Chunk] = deque()
         self._passed: deque[tuple[int, Path]] = deque()
         self._path = folder
@@ -122,9 +135,35 @@ class Backlog:
         self._advance()
 
     @property
-    def finished(self) -> bool:
-        """Whether its process is gone and everything in it is through."""
+    def through(self) -> bool:
+        """Whether its process is gone and the broker has everything in it."""
         return self._exhausted and not self._chunks
+
+    @property
+    def finished(self) -> bool:
+        """Whether it can be removed: it is through, and nothing has to be kept."""
+        return self.through and not self.retained
+
+    @property
+    def sent(self) -> int:
+        """Positions below are acknowledged by the broker that is there now."""
+        return self._sent
+
+    @property
+    def retained(self) -> int:
+        """How many positions are acknowledged, and kept until they are taken in."""
+        return self._sent - self._taken
+
+    @property
+    def retained_bytes(self) -> int:
+        """Bytes of the segments that are kept although all of them is read."""
+        sizes = 0
+        for _end, path in self._passed:
+            try:
+                sizes += path.stat().st_size
+            except FileNotFoundError:  # dropped at the limit
+                continue
+        return sizes
 
     @property
     def living(self) -> bool:
@@ -172,16 +211,29 @@ class Backlog:
         if not fresh:
             return []
         self._skip_to(fresh[0].position)
+        settled = self.progress.settled
+        if fresh[0].position >= settled:
+            return self._take_part(fresh, again=False)
+        before = [record for record in fresh if record.position < settled]
+        items = self._take_part(before, again=True)
+        if len(before) < len(fresh):
+            self._skip_to(fresh[len(before)].position)
+            items += self._take_part(fresh[len(before) :], again=False)
+        return items
+
+    def _take_part(self, fresh: list[Record], *, again: bool) -> list[Item]:
+        """Make a chunk of records; of those that are sent again nothing is counted twice."""
         self._next = fresh[-1].position + 1
         if self.is_stale(self._created_ms):
-            self.quarantine(_TOO_OLD)
-            self.lose(len(fresh))
+            if not again:
+                self.quarantine(_TOO_OLD)
+                self.lose(len(fresh))
             self._mark_end()
             return []
         # A gap within is what damage or a failed fsync left.
-        missing = fresh[-1].position - fresh[0].position + 1 - len(fresh)
-        self.lose(missing)
-        chunk = Chunk(self, len(fresh), self._next, self._path, self._created_ms)
+        if not again:
+            self.lose(fresh[-1].position - fresh[0].position + 1 - len(fresh))
+        chunk = Chunk(self, len(fresh), self._next, self._path, self._created_ms, again=again)
         self._chunks.append(chunk)
         items = self._items(fresh, chunk)
         if not items:
@@ -198,23 +250,30 @@ class Backlog:
             try:
                 items.append(Item(record.key, scrub(record.event), chunk))
             except ValueError as error:
-                self.keep(record.event, f"cannot be scrubbed: {error}")
-                self.lose(1)
+                if not chunk.again:
+                    self.keep(record.event, f"cannot be scrubbed: {error}")
+                    self.lose(1)
                 chunk.left -= 1
-        chunk.scrubbed = scrub.replaced - before
+        if not chunk.again:
+            chunk.scrubbed = scrub.replaced - before
         return items
 
     def _skip_to(self, position: int) -> None:
-        """Count positions that are not there any more: dropped at the limit, or damaged."""
+        """Count positions that are not there any more: dropped at the limit, or damaged.
+
+        Those that the broker had acknowledged before its log was lost are not counted.
+        """
         if position > self._next:
-            log.error(
-                "%d events of spool %s are missing before position %d: dropped at the limit, or "
-                "damaged",
-                position - self._next,
-                self.name,
-                position,
-            )
-            self.lose(position - self._next)
+            missing = position - max(self._next, self.progress.settled)
+            if missing > 0:
+                log.error(
+                    "%d events of spool %s are missing before position %d: dropped at the limit, "
+                    "or damaged",
+                    missing,
+                    self.name,
+                    position,
+                )
+                self.lose(missing)
             self._next = position
             self._mark_end()
 
@@ -299,22 +358,74 @@ class Backlog:
 
     def settle(self) -> None:
         """Move the acknowledgement up to the oldest event still on its way."""
-        before = self.progress.settled
+        before = self._sent
         while self._chunks and self._chunks[0].left == 0:
             chunk = self._chunks.popleft()
-            self.progress.settled = max(self.progress.settled, chunk.end)
+            self._sent = max(self._sent, chunk.end)
             self.progress.scrubbed += chunk.scrubbed
-        if self.progress.settled > before:
-            try:
-                write_progress(self._acked, self.progress)
-            except OSError as error:  # the disk may be full; what is not noted is sent again
-                log.warning("cannot note what is acknowledged of %s: %s", self.folder, error)
-                return
-            self._release()
+        if self._sent > before:
+            if not self._retains:
+                self._taken = self._sent
+            self.progress.settled = max(self.progress.settled, self._sent)
+            self._note()
+
+    def _note(self) -> None:
+        """Write down what is acknowledged, and what is taken in; then let go of the latter."""
+        try:
+            write_progress(self._acked, self.progress)
+            if self._marked:
+                write_taken(self._acked, self._taken)
+        except OSError as error:  # the disk may be full; what is not noted is sent again
+            log.warning("cannot note what is acknowledged of %s: %s", self.folder, error)
+            return
+        self._release()
 
     def _release(self) -> None:
-        while self._passed and self._passed[0][0] <= self.progress.settled:
+        while self._passed and self._passed[0][0] <= self._taken:
             self._passed.popleft()[1].unlink(missing_ok=True)
+
+    def retain(self, *, keep: bool) -> None:
+        """Keep what is acknowledged until `take_in`, or not. Raises `OSError`."""
+        if keep and not self._marked:
+            write_taken(self._acked, self._taken)  # before anything more is acknowledged
+            self._marked = True
+        self._retains = keep
+        if not keep and self._taken < self._sent:
+            self._taken = self._sent
+            self._note()
+
+    def take_in(self, position: int) -> None:
+        """Note that what is below a position, which was sent, is where no broker can lose it."""
+        if self._taken < position <= self._sent:
+            self._taken = position
+            self._note()
+
+    def give_up_oldest(self) -> int:
+        """Keep the oldest segment that is read no longer; return how many events that were."""
+        if not self._passed:
+            return 0
+        position = min(self._passed[0][0], self._sent)
+        count = max(0, position - self._taken)
+        self.take_in(position)
+        return count
+
+    def rewind(self) -> int:
+        """Read again what was not taken in: the log is lost. Return how many had been sent.
+
+        Whoever was given items before must have forgotten them.
+        """
+        count = self.retained
+        if self._file >= 0:
+            os.close(self._file)
+            self._file = -1
+        self._chunks.clear()
+        self._passed.clear()
+        self._next = self._sent = self._taken
+        self._exhausted = self._final = self._damaged = False
+        self._suspect = self._attended = -1
+        self._tail = Tail.END
+        self._advance()
+        return count
 
     def keep(self, event: bytes, reason: str) -> None:
         """Put one event that the broker will never take into quarantine."""
