@@ -13,23 +13,14 @@ import logging
 import os
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Final
 
 import orjson
 
-from headstart.directory import (
-    ACKED_FILE,
-    SPOOL_FILE,
-    Progress,
-    described_target,
-    read_progress,
-    read_taken,
-    segments,
-    write_progress,
-    write_taken,
-)
+from headstart.chunks import TOO_OLD, Chunk, Item
+from headstart.directory import SPOOL_FILE, described_target, segments
+from headstart.marks import Marks
 from headstart.quarantine import keep_event, keep_segment
 from headstart.records import (
     HEADER_BYTES,
@@ -49,55 +40,8 @@ READ_BYTES: Final = 2 * MAX_RECORD_BYTES
 """Read at a time: any record is whole in it."""
 
 
-_TOO_OLD = "is older than its receiver can tell duplicates apart"
-
-
 class Unreadable(Exception):
     """A spool that cannot be opened: damaged, or of another version."""
-
-
-@dataclass(slots=True)
-class Chunk:
-    """Events of one segment that were read together; settled when all of them are.
-
-    `again`: the broker acknowledged them before, so they are counted already.
-    """
-
-    backlog: Backlog
-    left: int
-    end: int
-    path: Path
-    created_ms: int
-    scrubbed: int = 0
-    again: bool = False
-
-    def delivered(self) -> None:
-        """Note that the broker has one of the events."""
-        self.left -= 1
-        if self.left == 0:
-            self.backlog.settle()
-
-    def refused(self, event: bytes, reason: str) -> None:
-        """Keep an event that will not be sent in quarantine, and count it."""
-        if not self.again:
-            if self.expired():
-                self.backlog.quarantine(_TOO_OLD, self.path)
-            else:
-                self.backlog.keep(event, reason)
-            self.backlog.lose(1)
-        self.delivered()
-
-    def expired(self) -> bool:
-        """Whether the event is too old for its receiver to tell it from a duplicate."""
-        return self.backlog.is_stale(self.created_ms)
-
-
-class Item(NamedTuple):
-    """One event on its way."""
-
-    key: bytes
-    event: bytes
-    chunk: Chunk
 
 
 class Backlog:
@@ -107,21 +51,19 @@ class Backlog:
         """Open the spool in `folder`. Raises `Unreadable`."""
         self.folder, self.name = folder, folder.name
         self._max_age_ms, self._now_ms = max_age_s * 1000, now_ms
-        self._lock = self._acked = self._file = -1
+        self._lock = self._file = -1
+        self._marks: Marks | None = None
         try:
             self._lock = os.open(folder / SPOOL_FILE, os.O_RDWR)
             described = orjson.loads(os.pread(self._lock, 65_536, 0))
             self.target = described_target(described)
             self._scrub = scrubber(self.target.scrub, "shipper")
-            self._acked = os.open(folder / ACKED_FILE, os.O_RDWR | os.O_CREAT, 0o600)
+            marks = self._marks = Marks(folder)
         except (OSError, ValueError, KeyError, TypeError) as error:
             self.close()
             raise Unreadable(f"{folder}: {error!r}") from error
-        self.progress = read_progress(self._acked) or Progress()
-        taken = read_taken(self._acked)
-        self._retains = self._marked = taken is not None
-        self._taken = self.progress.settled if taken is None else min(taken, self.progress.settled)
-        self._next = self._sent = self._taken
+        self.marks, self.progress = marks, marks.progress
+        self._next = marks.sent
         self._chunks: deque[Chunk] = deque()
         self._passed: deque[tuple[int, Path]] = deque()
         self._path = folder
@@ -145,14 +87,9 @@ class Backlog:
         return self.through and not self.retained
 
     @property
-    def sent(self) -> int:
-        """Positions below are acknowledged by the broker that is there now."""
-        return self._sent
-
-    @property
     def retained(self) -> int:
         """How many positions are acknowledged, and kept until they are taken in."""
-        return self._sent - self._taken
+        return self.marks.sent - self.marks.taken
 
     @property
     def retained_bytes(self) -> int:
@@ -226,7 +163,7 @@ class Backlog:
         self._next = fresh[-1].position + 1
         if self.is_stale(self._created_ms):
             if not again:
-                self.quarantine(_TOO_OLD)
+                self.quarantine(TOO_OLD)
                 self.lose(len(fresh))
             self._mark_end()
             return []
@@ -358,54 +295,34 @@ class Backlog:
 
     def settle(self) -> None:
         """Move the acknowledgement up to the oldest event still on its way."""
-        before = self._sent
+        sent = self.marks.sent
         while self._chunks and self._chunks[0].left == 0:
             chunk = self._chunks.popleft()
-            self._sent = max(self._sent, chunk.end)
+            sent = max(sent, chunk.end)
             self.progress.scrubbed += chunk.scrubbed
-        if self._sent > before:
-            if not self._retains:
-                self._taken = self._sent
-            self.progress.settled = max(self.progress.settled, self._sent)
-            self._note()
-
-    def _note(self) -> None:
-        """Write down what is acknowledged, and what is taken in; then let go of the latter."""
-        try:
-            write_progress(self._acked, self.progress)
-            if self._marked:
-                write_taken(self._acked, self._taken)
-        except OSError as error:  # the disk may be full; what is not noted is sent again
-            log.warning("cannot note what is acknowledged of %s: %s", self.folder, error)
-            return
-        self._release()
+        if sent > self.marks.sent and self.marks.advance(sent):
+            self._release()
 
     def _release(self) -> None:
-        while self._passed and self._passed[0][0] <= self._taken:
+        while self._passed and self._passed[0][0] <= self.marks.taken:
             self._passed.popleft()[1].unlink(missing_ok=True)
 
     def retain(self, *, keep: bool) -> None:
         """Keep what is acknowledged until `take_in`, or not. Raises `OSError`."""
-        if keep and not self._marked:
-            write_taken(self._acked, self._taken)  # before anything more is acknowledged
-            self._marked = True
-        self._retains = keep
-        if not keep and self._taken < self._sent:
-            self._taken = self._sent
-            self._note()
+        if self.marks.keep(keep=keep):
+            self._release()
 
     def take_in(self, position: int) -> None:
         """Note that what is below a position, which was sent, is where no broker can lose it."""
-        if self._taken < position <= self._sent:
-            self._taken = position
-            self._note()
+        if self.marks.take_in(position):
+            self._release()
 
     def give_up_oldest(self) -> int:
         """Keep the oldest segment that is read no longer; return how many events that were."""
         if not self._passed:
             return 0
-        position = min(self._passed[0][0], self._sent)
-        count = max(0, position - self._taken)
+        position = min(self._passed[0][0], self.marks.sent)
+        count = max(0, position - self.marks.taken)
         self.take_in(position)
         return count
 
@@ -414,13 +331,13 @@ class Backlog:
 
         Whoever was given items before must have forgotten them.
         """
-        count = self.retained
+        count = self.marks.rewind()
         if self._file >= 0:
             os.close(self._file)
             self._file = -1
         self._chunks.clear()
         self._passed.clear()
-        self._next = self._sent = self._taken
+        self._next = self.marks.sent
         self._exhausted = self._final = self._damaged = False
         self._suspect = self._attended = -1
         self._tail = Tail.END
@@ -447,7 +364,9 @@ class Backlog:
 
     def close(self) -> None:
         """Let go of the files; what is not settled is read again by whoever comes next."""
-        for name in ("_file", "_acked", "_lock"):
+        if self._marks is not None:
+            self._marks.close()
+        for name in ("_file", "_lock"):
             descriptor = getattr(self, name)
             setattr(self, name, -1)
             if descriptor >= 0:

@@ -34,22 +34,63 @@ class _Mark:
 
 
 class Retention:
-    """What the spools of one sender keep."""
+    """What the spools of one sender keep; `sender` is set before it links."""
 
-    def __init__(self, sender: Sender, backlogs: Callable[[], Collection[Backlog]]) -> None:
-        """`backlogs`: those whose events go through `sender`, now."""
-        self._sender, self._backlogs = sender, backlogs
+    sender: Sender
+
+    def __init__(
+        self,
+        kafka: str,
+        backlogs: Callable[[], Collection[Backlog]],
+        read_again: Callable[[Backlog], None],
+    ) -> None:
+        """`kafka`: for the log. `backlogs`: those whose events go through the sender, now.
+
+        `read_again`: told of each that has been rewound.
+        """
+        self._kafka, self._backlogs, self._read_again = kafka, backlogs, read_again
+        self._volatile = False
         self._mark: _Mark | None = None
         self._task: asyncio.Task[None] | None = None
         self._asked = self._said = -_SAY_EVERY_S
         self._given_up = 0
 
-    def forget(self) -> None:
-        """Begin anew: the log is another one, what was acknowledged in the last one is lost."""
-        self._mark = None
+    def note_link(self, volatile: bool, lost: bool) -> None:
+        """Keep what a broker that forgets acknowledges; read again what such a one has lost.
+
+        See `headstart.sending.OnLink`.
+        """
+        self._volatile = volatile
+        again = 0
+        for backlog in self._backlogs():
+            if lost:
+                again += backlog.rewind()
+                self._read_again(backlog)
+            self._retain(backlog)
+        if lost:
+            self._mark = None
+            log.warning(
+                "the broker at %s has another log than before: %d events that it had acknowledged, "
+                "and that were not known to be taken in, are sent again",
+                self._kafka,
+                again,
+            )
+
+    def add(self, backlog: Backlog) -> None:
+        """Keep what is acknowledged of a spool that is new here, where that is to be kept."""
+        if self._volatile:
+            self._retain(backlog)
+
+    def _retain(self, backlog: Backlog) -> None:
+        try:
+            backlog.retain(keep=self._volatile)
+        except OSError as error:
+            log.warning("%s keeps nothing that is acknowledged: %s", backlog.folder, error)
 
     def look(self) -> None:
         """Ask what is taken in, if it is time and something is kept. Called often."""
+        if not self._volatile:
+            return
         now = time.monotonic()
         if now - self._asked < ASK_S or (self._task is not None and not self._task.done()):
             return
@@ -61,9 +102,9 @@ class Retention:
 
     async def _ask(self, kept: Collection[Backlog]) -> None:
         if self._mark is None:
-            self._mark = _Mark({each: each.sent for each in kept}, dict(self._sender.ends))
+            self._mark = _Mark({each: each.marks.sent for each in kept}, dict(self.sender.ends))
         mark = self._mark
-        committed = await self._sender.committed()
+        committed = await self.sender.committed()
         if committed is None or mark is not self._mark:
             return
         for partition, end in mark.ends.items():

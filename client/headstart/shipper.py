@@ -96,7 +96,6 @@ class Shipper:
         self._unreadable: set[str] = set()
         self._senders: dict[_Address, Sender] = {}
         self._retentions: dict[_Address, Retention] = {}
-        self._volatile: set[_Address] = set()
         self._rounded = self._listed = self._moved = 0.0
         self._pause_s = ACTIVE_S
         self._blocked = False
@@ -215,8 +214,8 @@ class Shipper:
             return False
         for sender in self._senders.values():
             sender.check()
-        for address in self._volatile:
-            self._retentions[address].look()
+        for retention in self._retentions.values():
+            retention.look()
         if not self._bell.in_place():
             self._hang_bell()
         if now - self._listed > LIST_S or os.stat(self.directory).st_mtime_ns != self._changed_ns:
@@ -265,10 +264,11 @@ class Shipper:
     def _sender(self, target: Target) -> Sender:
         address = self._address(target)
         if address not in self._senders:
-            where = f"in {self.directory}"
-            on_link = partial(self._note_link, address) if target.topic == EVENTS else None
-            sender = self._senders[address] = Sender(*address, where=where, on_link=on_link)
-            self._retentions[address] = Retention(sender, partial(self._backlogs, address))
+            retention = Retention(address[0], partial(self._backlogs, address), self._read_again)
+            on_link = retention.note_link if target.topic == EVENTS else None
+            sender = Sender(*address, where=f"in {self.directory}", on_link=on_link)
+            retention.sender = self._senders[address] = sender
+            self._retentions[address] = retention
         return self._senders[address]
 
     def _address(self, target: Target) -> _Address:
@@ -278,30 +278,9 @@ class Shipper:
         found = (watched.backlog for watched in self._watched.values())
         return [each for each in found if self._address(each.target) == address]
 
-    def _note_link(self, address: _Address, volatile: bool, lost: bool) -> None:
-        """Keep what a broker that forgets acknowledges; read again what such a one has lost."""
-        (self._volatile.add if volatile else self._volatile.discard)(address)
-        again = 0
-        for backlog in self._backlogs(address):
-            if lost:
-                again += backlog.rewind()
-                self._enliven(self._watched[backlog.name])
-            self._retain(backlog, keep=volatile)
-        if lost:
-            self._retentions[address].forget()
-            self._moved = time.monotonic()
-            log.warning(
-                "the broker at %s has another log than before: %d events that it had acknowledged, "
-                "and that were not known to be taken in, are sent again",
-                address[0],
-                again,
-            )
-
-    def _retain(self, backlog: Backlog, *, keep: bool) -> None:
-        try:
-            backlog.retain(keep=keep)
-        except OSError as error:
-            log.warning("%s keeps nothing that is acknowledged: %s", backlog.folder, error)
+    def _read_again(self, backlog: Backlog) -> None:
+        self._moved = time.monotonic()
+        self._enliven(self._watched[backlog.name])
 
     def _find_spools(self) -> None:
         """Take up spools that are new."""
@@ -347,8 +326,9 @@ class Shipper:
         except Unreadable as error:
             self._say_unreadable(folder.name, error)
             return
-        if self._address(backlog.target) in self._volatile:
-            self._retain(backlog, keep=True)
+        retention = self._retentions.get(self._address(backlog.target))
+        if retention is not None:
+            retention.add(backlog)
         now = self._moved = time.monotonic()
         watched = self._watched[folder.name] = _Watched(backlog, now + LIVELY_S, now)
         self._lively[folder.name] = watched
