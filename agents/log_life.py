@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from typing import Final
+from typing import Any, Final
 
 from aiokafka.conn import create_conn
 from aiokafka.errors import KafkaError
@@ -19,6 +19,7 @@ from topics.epoch import Epoch, read_epoch
 
 _ASK_S: Final = 30.0
 _TIMEOUT_MS: Final = 20_000
+_AWAY: Final = (ConnectionError, LookupError, RuntimeError, OSError, KafkaError)
 
 
 class LogLost(RuntimeError):
@@ -31,36 +32,48 @@ class LogLost(RuntimeError):
         )
 
 
-async def end_with_log(kafka: str, epoch: Epoch) -> None:
-    """End the process when the one connection that this keeps is lost, or the epoch is another.
+class LogWatch:
+    """One connection to the broker, kept for as long as its process lives."""
 
-    Returns at once where the log outlives its broker's process.
-    """
-    if epoch.volatile:
-        with contextlib.suppress(ConnectionError, LookupError, OSError, KafkaError, TimeoutError):
-            await _outlive(kafka, epoch)
-        end_process("log", LogLost(kafka, epoch))
+    def __init__(self, kafka: str, epoch: Epoch) -> None:
+        self._kafka, self._epoch = kafka, epoch
+        self._closed = asyncio.Event()
+        self._connection: Any = None
 
+    async def begin(self) -> None:
+        """Connect, before anything is consumed; end the process where the epoch is another one."""
+        host, _, port = self._kafka.split(",", maxsplit=1)[0].strip().rpartition(":")
+        try:
+            self._connection = await create_conn(
+                host.strip("[]"),
+                int(port),
+                request_timeout_ms=_TIMEOUT_MS,
+                max_idle_ms=None,
+                on_close=lambda *_: self._closed.set(),
+            )
+            # Read while the connection stands, so that it leads to whom the epoch belongs to.
+            same = await read_epoch(self._kafka) == self._epoch
+        except _AWAY:
+            same = False
+        if not same:
+            self._end()
 
-async def _outlive(kafka: str, epoch: Epoch) -> None:
-    """Return when the connection closes. Raises where it cannot be made, or is not answered."""
-    host, _, port = kafka.split(",", maxsplit=1)[0].strip().rpartition(":")
-    closed = asyncio.Event()
-    connection = await create_conn(
-        host.strip("[]"),
-        int(port),
-        request_timeout_ms=_TIMEOUT_MS,
-        max_idle_ms=None,
-        on_close=lambda *_: closed.set(),
-    )
-    try:
-        # Read while the connection stands, so this process of the broker is the one that told it.
-        if await read_epoch(kafka) != epoch:
-            return
-        while not closed.is_set():
-            with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(closed.wait(), _ASK_S)
-                return
-            await connection.send(MetadataRequest([]))  # not to look idle
-    finally:
-        connection.close()
+    async def keep(self) -> None:
+        """End the process when the connection closes."""
+        try:
+            with contextlib.suppress(*_AWAY):
+                while not await self._closes():
+                    await self._connection.send(MetadataRequest([]))  # not to look idle
+            self._end()
+        finally:
+            self._connection.close()
+
+    async def _closes(self) -> bool:
+        try:
+            await asyncio.wait_for(self._closed.wait(), _ASK_S)
+        except TimeoutError:
+            return False
+        return True
+
+    def _end(self) -> None:
+        end_process("log", LogLost(self._kafka, self._epoch))

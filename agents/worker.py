@@ -10,7 +10,7 @@ import gc
 import logging
 import os
 import sys
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from pathlib import Path
 from typing import IO, Final
 
@@ -19,7 +19,7 @@ import structlog
 
 from agents.app import App, WorkerConfig
 from agents.health import BROKER, Health
-from agents.log_life import end_with_log
+from agents.log_life import LogWatch
 from agents.probes import postgres_probe, redis_probe
 from agents.sink import EPISODES, HISTORY, sink_app
 from agents.thresholds import thresholds_app
@@ -64,7 +64,7 @@ def run_worker(name: str, config: WorkerConfig, *, spare: bool = False) -> int:
         health.attach(app, epoch.partitions)
         _tame_collector()
         app.task(_collect)
-        app.task(_log_watch(config, epoch))
+        app.log_watch = LogWatch(config.kafka, epoch) if epoch.volatile else None
         worker = faust.Worker(
             app, loglevel="WARNING", quiet=True, redirect_stdouts=False, override_logging=False
         )
@@ -98,13 +98,6 @@ async def _collect() -> None:
     while True:
         await asyncio.sleep(_COLLECT_S)
         gc.collect(1)
-
-
-def _log_watch(config: WorkerConfig, epoch: Epoch) -> Callable[[], Awaitable[None]]:
-    async def watch() -> None:
-        await end_with_log(config.kafka, epoch)
-
-    return watch
 
 
 def _hold(path: Path, *, wait: bool) -> IO[str]:

@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import contextlib
-import os
-import signal
-import sys
-import threading
 from dataclasses import asdict
-from typing import Annotated
+from pathlib import Path
+from typing import Annotated, Any
 
 import typer
 
+from cli.ending import Asked, say_if_heard
 from cli.options import Data, Json, Learner, Part, Partitions
-from cli.output import say, show_json
+from cli.output import show_json
 
 Port = Annotated[int, typer.Option(help="Port of the embedded one; 0: a free one.")]
 
@@ -44,14 +41,9 @@ def up(
     """
     from deploy.local import StackConfig
     from deploy.system import System
-    from headstart.directory import SpoolUnavailable, default_directory
     from settings import environment, read_settings
 
     settings = read_settings(data=data, partitions=partitions, learner=learner)
-    try:
-        spool = default_directory()
-    except SpoolUnavailable:
-        spool = None
     asked = Asked()
     system = System(
         StackConfig(
@@ -66,61 +58,35 @@ def up(
         partitions=settings.partitions,
         environment=environment(settings, addresses=False),
         workers=workers,
-        say=_say_if_heard,
-        spool=spool,
+        say=say_if_heard,
+        spool=_spool(),
         ending=lambda: asked.at_once,
     )
     try:
         addresses = system.start()
         asked.started = True
-        ready = asdict(addresses) | {"epoch": system.epoch.number if system.epoch else None}
-        if json:
-            show_json(ready)
-        else:
-            for name, value in ready.items():
-                print(f"{name:9} {value}", flush=True)
-        say("running; Ctrl-C stops it")
+        _show(asdict(addresses) | {"epoch": system.epoch and system.epoch.number}, json=json)
+        say_if_heard("running; Ctrl-C stops it")
         while not asked.once.wait(0.5):
             system.check()
     finally:
         system.stop()
-    _say_if_heard("stopped")
+    say_if_heard("stopped")
 
 
-class Asked:
-    """Whether somebody asked to end, by Ctrl-C, SIGTERM or the end of the terminal (SIGHUP).
-
-    Before everything is `started` being asked raises `KeyboardInterrupt`, once.
-    """
-
-    def __init__(self) -> None:
-        self.once = threading.Event()
-        self.at_once = self.started = False
-        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
-            signal.signal(number, self._ask)
-
-    def _ask(self, number: int, _frame: object) -> None:
-        if number == signal.SIGHUP:
-            _leave_terminal()
-        if self.once.is_set():
-            self.at_once = True
-            return
-        self.once.set()
-        if not self.started:
-            raise KeyboardInterrupt
+def _show(ready: dict[str, Any], *, json: bool) -> None:
+    if json:
+        show_json(ready)
+        return
+    for name, value in ready.items():
+        print(f"{name:9} {value}", flush=True)
 
 
-def _leave_terminal() -> None:
-    """Write to nothing from now on: a terminal that is gone fails every write."""
-    nothing = os.open(os.devnull, os.O_WRONLY)
-    for stream in (sys.stdout, sys.stderr):
-        with contextlib.suppress(OSError, ValueError):
-            if stream.isatty():
-                os.dup2(nothing, stream.fileno())
-    os.close(nothing)
+def _spool() -> Path | None:
+    """Return this user's own directory of spools."""
+    from headstart.directory import SpoolUnavailable, default_directory
 
-
-def _say_if_heard(line: str) -> None:
-    """Say a line; where stderr is gone, ending well matters more."""
-    with contextlib.suppress(OSError):
-        say(line)
+    try:
+        return default_directory()
+    except SpoolUnavailable:
+        return None

@@ -156,7 +156,7 @@ class System:
             return
         self._log_lost, self._waits_for = False, ""
         self._say(
-            f"the broker's log was lost with it; log epoch {self.epoch.number} begins, the workers "
+            f"the broker's log was lost with it; log epoch {self.epoch.number} begins, workers "
             "start again, and what they had not taken in comes again from the spools"
         )
         if self.supervisor is not None:
