@@ -56,6 +56,7 @@ class LogWatch:
         except _AWAY:
             same = False
         if not same:
+            await self._close()
             self._end()
 
     async def keep(self) -> None:
@@ -66,7 +67,7 @@ class LogWatch:
                     await self._connection.send(MetadataRequest([]))  # not to look idle
             self._end()
         finally:
-            self._connection.close()
+            await self._close()
 
     async def _closes(self) -> bool:
         try:
@@ -74,6 +75,10 @@ class LogWatch:
         except TimeoutError:
             return False
         return True
+
+    async def _close(self) -> None:
+        if self._connection is not None:
+            await self._connection.close()
 
     def _end(self) -> None:
         end_process("log", LogLost(self._kafka, self._epoch))

@@ -37,6 +37,9 @@ from topics.epoch import Epoch, ensure_topics
 READY_S: Final = 120.0
 _LAG_S: Final = 10.0
 """How long to ask for the lag: without its broker a Kafka client may wait for ever."""
+_HEARD_S: Final = 1.0
+"""How long the broker outlives the workers' last commits, so that shippers hear of them and need
+not send what is taken in once more at the next start."""
 _AWAY: Final = (ConnectionError, OSError, KafkaError, psycopg.Error, LookupError)
 """What is raised where a service is away for a while."""
 
@@ -196,15 +199,18 @@ class System:
 
     def stop(self, *, drain: bool = True, drain_s: float = 6.0) -> None:
         """Stop everything; drain first where the broker's log ends with it."""
+        drained = False
         try:
             if drain and self.stack.forgets and self.supervisor is not None:
                 self._say("draining: the embedded broker forgets its log when it stops")
                 with contextlib.suppress(StackError):  # given up meanwhile, and said below
-                    self.drain(drain_s)
+                    drained = self.drain(drain_s)
         finally:
             if self.supervisor is not None:
                 self.supervisor.stop()
                 self.supervisor = None
+            if drained and not self._ending():
+                time.sleep(_HEARD_S)
             self.stack.stop()
 
     def __enter__(self) -> Self:
