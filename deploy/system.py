@@ -130,8 +130,8 @@ class System:
         and again. Call it from the main thread, every second or oftener.
         """
         try:
-            for restart in self.stack.mend(self._before_restart):
-                self._say(str(restart))
+            for outcome in self.stack.mend(self._before_restart):
+                self._say(str(outcome))
         except StackError:
             self._given_up = True
             raise

@@ -36,6 +36,18 @@ class Restart:
         return f"{self.name} {self.ended}; started again, it answers after {self.took_s:.1f} s"
 
 
+@dataclass(frozen=True)
+class Failure:
+    """A service that died and did not start; it is tried again."""
+
+    name: str
+    why: str
+    again_s: float
+
+    def __str__(self) -> str:
+        return f"{self.name} does not start: {self.why}; trying again in {self.again_s:.1f} s"
+
+
 @dataclass
 class Mender:
     """Keeps one service running, on its port and data. Use it from the main thread."""
@@ -55,8 +67,8 @@ class Mender:
         server = self.part.server
         return self._due is not None or (server is not None and not server.alive)
 
-    def look(self, before: Callable[[str], None]) -> Restart | None:
-        """Start it again where it died and it is time; return that it runs again.
+    def look(self, before: Callable[[str], None]) -> Restart | Failure | None:
+        """Start it again where it died and it is time; return what came of it.
 
         `before` is called with its name just before. Waits until it answers. Raises `StackError`
         where it ends again and again.
@@ -73,11 +85,12 @@ class Mender:
         before(self.name)
         try:
             self._start(server)
-        except StackError:
+        except Exception as error:  # also what a client raises that asks whether it answers
             failed = self.part.server or server
             end_all([failed])
-            self._note_end(failed, time.monotonic())
-            return None
+            again_s = self._note_end(failed, time.monotonic())
+            why = (str(error) or type(error).__name__).splitlines()[0]
+            return Failure(self.name, why, again_s)
         self._due = None
         self.restarts += 1
         return Restart(self.name, self._ended, time.monotonic() - self._noticed)
@@ -92,7 +105,8 @@ class Mender:
             self.nursery.launched()
         self.part.ready()
 
-    def _note_end(self, server: Child, now: float) -> None:
+    def _note_end(self, server: Child, now: float) -> float:
+        """Decide when it is started again; return in how many seconds."""
         self._ends.append(now)
         while now - self._ends[0] > WITHIN_S:
             self._ends.popleft()
@@ -101,5 +115,6 @@ class Mender:
                 f"{server.outcome}, {len(self._ends)} times within {WITHIN_S:.0f} s: it is not "
                 "started again. See its log, and start the stack again"
             )
-        delay_s = min(_FIRST_DELAY_S * 4 ** (len(self._ends) - 1), _LONGEST_DELAY_S)
+        delay_s: float = min(_FIRST_DELAY_S * 4 ** (len(self._ends) - 1), _LONGEST_DELAY_S)
         self._due = now + delay_s
+        return delay_s

@@ -16,7 +16,7 @@ from deploy.local.broker import Tansu
 from deploy.local.config import Addresses, StackConfig
 from deploy.local.errors import StackError
 from deploy.local.hold import Hold
-from deploy.local.mending import Mender, Restart
+from deploy.local.mending import Failure, Mender, Restart
 from deploy.local.nursery import Nursery
 from deploy.local.parts import Existing, Part
 from deploy.local.ports import Ports
@@ -97,14 +97,14 @@ class Stack:
                 raise child.failure(f"{child.outcome}; start the stack again")
             stand_as_parent(child.pid)
 
-    def mend(self, before: Callable[[str], None] = lambda _name: None) -> list[Restart]:
-        """Start again what died, with back-off, on the same port and data; return what was.
+    def mend(self, before: Callable[[str], None] = lambda _name: None) -> list[Restart | Failure]:
+        """Start again what died, with back-off, on the same port and data; return what came of it.
 
         `before` is called with a service's name just before it is started. Returns when what was
         started answers. Raises `StackError` where a service ends again and again. Main thread.
         """
         done = [found for mender in self._menders if (found := mender.look(before)) is not None]
-        if done and self._hold is not None:
+        if any(isinstance(each, Restart) for each in done) and self._hold is not None:
             self._hold.announce(self.addresses, self.pids, self.restarts)
         for child in self._nursery.children if self._nursery else ():
             if child.alive:

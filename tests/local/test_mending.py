@@ -11,14 +11,14 @@ import pytest
 from redis import Redis
 
 from deploy.local import Stack, StackError, ready, running
-from deploy.local.mending import MOST_ENDS, Restart
+from deploy.local.mending import MOST_ENDS, Failure, Restart
 from tests.patience import PATIENCE_S
 
 MakeStack = Callable[..., Stack]
 
 
-def mended(stack: Stack, before: Callable[[str], None] = lambda _name: None) -> Restart:
-    """Look until something was started again."""
+def mended(stack: Stack, before: Callable[[str], None] = lambda _name: None) -> Restart | Failure:
+    """Look until something was started again, or tried."""
     deadline = time.monotonic() + PATIENCE_S
     while not (found := stack.mend(before)):
         assert time.monotonic() < deadline
@@ -64,6 +64,8 @@ def test_one_that_ends_again_and_again_is_given_up(
         os.kill(stack.pids["redis"], signal.SIGKILL)
         for path in files.iterdir():
             path.write_bytes(b"damage")
+        for _ in range(MOST_ENDS - 2):
+            assert str(mended(stack)).startswith("redis does not start: redis ended with exit code")
         with pytest.raises(StackError, match=f"{MOST_ENDS} times within 300 s") as caught:
             mended(stack)
         assert "AOF" in str(caught.value), "the end of its log is part of the message"
