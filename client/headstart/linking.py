@@ -21,6 +21,8 @@ log = logging.getLogger("headstart")
 RETRY_S: Final = 1.0
 STOP_S: Final = 2.0
 """How long a producer that failed may take to end."""
+_LOST_STOP_S: Final = 0.1
+"""The same where its broker is gone for good, so that nothing it still holds can arrive."""
 
 
 class Link:
@@ -32,6 +34,7 @@ class Link:
     def __init__(self, producer: FrameProducer, partitions: int) -> None:
         self.producer, self.partitions = producer, partitions
         self.broken = False
+        self.stop_s = STOP_S
         self.life: Life | None = None
         self.under_way: set[asyncio.Future[Any]] = set()
 
@@ -105,6 +108,7 @@ class Linking:
         return link
 
     def _lost(self, link: Link) -> None:
+        link.stop_s = _LOST_STOP_S
         self.drop(link, KafkaConnectionError("the connection to the broker was lost"))
 
     def drop(self, link: Link, error: BaseException) -> None:
@@ -119,7 +123,7 @@ class Linking:
 
     def _end(self, link: Link) -> None:
         async def end() -> None:
-            await link.producer.end(STOP_S)
+            await link.producer.end(link.stop_s)
             for future in list(link.under_way):
                 if not future.done():
                     future.set_exception(KafkaError("the producer has ended"))

@@ -11,7 +11,6 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Final
 
-from deploy.local.errors import StackError
 from deploy.local.nursery import Nursery
 from deploy.local.parts import Part
 from deploy.local.process import Child, end_all
