@@ -51,7 +51,7 @@ class LogWatch:
                 max_idle_ms=None,
                 on_close=lambda *_: self._closed.set(),
             )
-            # Read while the connection stands, so that it leads to whom the epoch belongs to.
+            # Read while the connection is open, so the epoch is that of the broker behind it.
             same = await read_epoch(self._kafka) == self._epoch
         except _AWAY:
             same = False

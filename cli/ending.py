@@ -13,7 +13,7 @@ from cli.output import say
 
 
 class Asked:
-    """Whether somebody asked to end, by Ctrl-C, SIGTERM or the end of the terminal (SIGHUP).
+    """Whether the command was asked to end, by Ctrl-C, SIGTERM or the end of the terminal (SIGHUP).
 
     Before everything is `started` being asked raises `KeyboardInterrupt`, once.
     """
@@ -21,7 +21,7 @@ class Asked:
     def __init__(self) -> None:
         self.once = threading.Event()
         self.at_once = self.started = False
-        # Asked now: of a terminal that is gone nobody can tell that it was one.
+        # Looked up now: isatty() is false for a terminal that has been closed.
         self._terminals = [each for each in (sys.stdout, sys.stderr) if each.isatty()]
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, self._ask)

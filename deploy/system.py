@@ -60,7 +60,7 @@ class System:
     ) -> None:
         """`environment`: further settings for the workers. `say`: where progress goes.
 
-        `spool`: a directory of spools that somebody has to ship when the embedded broker begins a
+        `spool`: a directory of spools to ship when the embedded broker begins a
         new log, also where no executor runs any more. `ending`: whether to stop without draining
         to the end.
         """
@@ -188,7 +188,7 @@ class System:
                 self._say(line)
 
     def _lag(self) -> int | None:
-        """Return how many records the workers have yet to take in; None where nobody can tell."""
+        """Return how many records the workers have yet to take in; None while a service is away."""
         if self._log_lost or self.epoch is None:
             return None
         try:

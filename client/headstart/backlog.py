@@ -329,7 +329,7 @@ class Backlog:
     def rewind(self) -> int:
         """Read again what was not taken in: the log is lost. Return how many had been sent.
 
-        Whoever was given items before must have forgotten them.
+        The sender must have dropped the items of earlier reads.
         """
         count = self.marks.rewind()
         if self._file >= 0:

@@ -181,7 +181,7 @@ class Keeper:
 
 
 def ship_leftovers(directory: Path) -> bool:
-    """Start the shared process where spools lie in a directory and nobody ships them.
+    """Start the shared process where a directory has spools and no process ships them.
 
     Returns whether it was started. Raises `OSError`, or `subprocess.SubprocessError`.
     """

@@ -3,7 +3,7 @@
 At most one frame of a key is under way, and what failed goes out again before anything newer of
 its key, whoever failed: so a receiver may drop what is at or below the last position it has seen
 of a spool and key. Where the broker has lost its log (`volatile`), everything that is queued is
-forgotten before anything is sent: whoever keeps the events begins again at an older one. The frames
+forgotten before anything is sent: the outbox adds the events again from an older one on. The frames
 that are due go out together, those of a partition as one record batch, of which one is under way at
 a time. Where the events wait is none of this module's business.
 """

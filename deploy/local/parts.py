@@ -21,7 +21,7 @@ class Part(Protocol):
 
     @property
     def server(self) -> Child | None:
-        """The server's process, None before it was launched and where somebody else runs it."""
+        """The server's process, None before it was launched and for an external service."""
 
     def ready(self) -> str:
         """Wait until it answers; returns its address. Any thread."""

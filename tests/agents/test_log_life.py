@@ -51,7 +51,7 @@ def test_it_begins_with_no_other_epoch_and_no_broker(kafka: str, epoch: Epoch) -
 def test_a_worker_that_is_asked_to_stop_only_lets_go(
     kafka: str, epoch: Epoch, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(log_life, "_ASK_S", 0.01)  # it asks, so that nobody takes it for idle
+    monkeypatch.setattr(log_life, "_ASK_S", 0.01)  # it sends a request, so as not to look idle
 
     async def run() -> None:
         watch = LogWatch(kafka, epoch)

@@ -247,7 +247,7 @@ def test_another_log_is_read_again_and_its_commits_say_nothing_of_the_last_one(k
     assert backlog.retained == 10
 
 
-def test_what_nobody_takes_in_is_kept_only_up_to_a_limit(
+def test_what_no_worker_takes_in_is_kept_only_up_to_a_limit(
     kept: Any, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     spool, backlog, retention = kept

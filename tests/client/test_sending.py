@@ -371,7 +371,7 @@ class Mortal(Producer):
 def test_a_log_that_is_lost_is_sent_again_from_the_oldest(
     keys: list[bytes], kills: list[int]
 ) -> None:
-    """The last log has everything once, for who drops by position: nothing newer came first."""
+    """After dropping by position the last log has everything once: nothing newer came first."""
     events = [(key, b"%d" % position) for position, key in enumerate(keys)]
 
     broker, receipts = Forgetful(), Receipts()
@@ -394,7 +394,7 @@ def test_a_log_that_is_lost_is_sent_again_from_the_oldest(
             for _ in range(turns):
                 await asyncio.sleep(0.0001)
             broker.kill()
-            await sender.committed()  # as who keeps events asks, though all of them are sent
+            await sender.committed()  # as retention does, also when nothing is left to send
             await until_in_loop(lambda: bool(broker.producers))
         await receipts.have(len(events))
         await sender.close()
