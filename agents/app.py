@@ -31,6 +31,7 @@ from processing.rules import Rules
 
 if TYPE_CHECKING:
     from agents.health import Health
+    from agents.log_life import LogWatch
 
 log = structlog.get_logger()
 
@@ -120,6 +121,8 @@ class App(faust.App):  # type: ignore[misc]
     runtime: Runtime
     look_ahead: LookAhead | None = None
     health: Health | None = None
+    log_watch: LogWatch | None = None
+    """Where the log ends with its broker's process."""
     ready = False
     """Partitions are assigned, and their rows restored."""
     opened = 0
@@ -130,6 +133,9 @@ class App(faust.App):  # type: ignore[misc]
         await super().on_start()
         if self.health is not None:
             await self.add_async_context(self.health.running())
+        if self.log_watch is not None:
+            await self.log_watch.begin()
+            self.add_future(self.log_watch.keep())
 
     async def crash(self, reason: BaseException) -> None:
         """End the process: Faust would stop its services, which can take for ever."""

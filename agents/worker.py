@@ -18,6 +18,7 @@ import structlog
 
 from agents.app import App, WorkerConfig
 from agents.health import BROKER, Health
+from agents.log_life import LogWatch
 from agents.probes import postgres_probe, redis_probe
 from agents.sink import EPISODES, HISTORY, sink_app
 from agents.thresholds import thresholds_app
@@ -62,6 +63,7 @@ def run_worker(name: str, config: WorkerConfig, *, spare: bool = False) -> int:
         health.attach(app, epoch.partitions)
         _tame_collector()
         app.task(_collect)
+        app.log_watch = LogWatch(config.kafka, epoch) if epoch.volatile else None
         worker = faust.Worker(
             app, loglevel="WARNING", quiet=True, redirect_stdouts=False, override_logging=False
         )

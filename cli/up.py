@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import signal
-import threading
 from collections.abc import Mapping
 from dataclasses import asdict
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from cli.ending import Asked, say_if_heard
 from cli.options import Data, Json, Learner, Part, Partitions
-from cli.output import say, show_json
+from cli.output import show_json
 
 if TYPE_CHECKING:
     from settings import Reading
@@ -34,9 +34,12 @@ def up(
 ) -> None:
     """Start broker, Postgres, Redis and the workers, and keep them running until Ctrl-C.
 
-    Other commands find them through the data directory. The embedded broker holds its log in
-    memory: at Ctrl-C everything emitted is taken in first (stop your executors before), and at
-    the next start a new log epoch begins; episodes, thresholds and learning go on.
+    Other commands find them through the data directory. What dies is started again; a service that
+    ends five times within five minutes ends the command, with exit code 1.
+
+    The embedded broker holds its log in memory: at Ctrl-C everything emitted is taken in first
+    (stop your executors before), and at the next start a new log epoch begins; episodes, thresholds
+    and learning go on. A second Ctrl-C does not wait for that.
 
     Examples: headstart up; headstart up --kafka broker:9092 --postgres "$DSN"
     """
@@ -47,9 +50,7 @@ def up(
 
     reading = read_with_origins(data=data, partitions=partitions, learner=learner)
     settings = reading.settings
-    ended = threading.Event()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda *_: ended.set())
+    asked = Asked()
     system = System(
         StackConfig(
             data=settings.data,
@@ -63,20 +64,22 @@ def up(
         partitions=_partitions(reading),
         environment=environment(settings, addresses=False),
         workers=workers,
-        say=say,
+        say=say_if_heard,
+        spool=_spool(),
+        ending=lambda: asked.at_once,
     )
     remember_passwords(postgres, redis)
-    addresses = system.start()
     try:
+        addresses = system.start()
+        asked.started = True
         shown = {name: masked(address) for name, address in asdict(addresses).items()}
-        ready = {**shown, "epoch": system.epoch.number if system.epoch else None}
-        _show(ready, json=json)
-        say("running; Ctrl-C stops it")
-        while not ended.wait(0.5):
+        _show({**shown, "epoch": system.epoch and system.epoch.number}, json=json)
+        say_if_heard("running; Ctrl-C stops it")
+        while not asked.once.wait(0.5):
             system.check()
     finally:
         system.stop()
-    say("stopped")
+    say_if_heard("stopped")
 
 
 def _show(ready: Mapping[str, object], *, json: bool) -> None:
@@ -98,3 +101,13 @@ def _partitions(reading: Reading) -> int:
     if reading.origins["partitions"] != "default":
         return settings.partitions
     return learned_partitions(settings.data) or settings.partitions
+
+
+def _spool() -> Path | None:
+    """Return this user's own directory of spools."""
+    from headstart.directory import SpoolUnavailable, default_directory
+
+    try:
+        return default_directory()
+    except SpoolUnavailable:
+        return None

@@ -52,6 +52,11 @@ class _Worker:
     spare_at: float = 0.0
     """When to look for a spare again; 0: not before the worker is ready."""
 
+    @property
+    def processes(self) -> list[Child]:
+        """Its process, and its spare's."""
+        return [self.child] if self.spare is None else [self.child, self.spare]
+
 
 class Supervisor:
     """Runs `headstart worker NAME` for each name. Start it from the main thread."""
@@ -71,6 +76,7 @@ class Supervisor:
         self._stuck_after_s = float(self._environment.get("HEADSTART_STUCK_AFTER_S", STUCK_AFTER_S))
         self._nursery = Nursery(self._data)
         self._workers: list[_Worker] = []
+        self._halted = False
 
     def start(self) -> None:
         """Start every worker; they wait by themselves for their services."""
@@ -101,9 +107,32 @@ class Supervisor:
         Returns what there is to say. Call it every second or oftener.
         """
         said: list[str] = []
-        for worker in self._workers:
+        for worker in () if self._halted else self._workers:
             self._look(worker, time.monotonic(), said)
         return said
+
+    def halt(self) -> None:
+        """Kill every worker, and start none before `resume`: their broker's log is lost.
+
+        One that went on would take the next log for the one it knows. Its state is safe at any
+        line, so it need not be asked.
+        """
+        self._halted = True
+        ending = [each for worker in self._workers for each in worker.processes]
+        for child in ending:
+            child.send(signal.SIGKILL)
+        for child in ending:
+            child.process.wait()
+
+    def resume(self) -> None:
+        """Have `check` start the workers again that `halt` ended."""
+        self._halted = False
+        now = time.monotonic()
+        for worker in self._workers:
+            if worker.spare is not None:
+                self._nursery.let_go(worker.spare)
+                worker.spare = None
+            worker.again_at = now  # those that readers wait for load first: see `_has_turn`
 
     def _look(self, worker: _Worker, now: float, said: list[str]) -> None:
         if worker.again_at is not None:

@@ -1,20 +1,30 @@
 """The whole of Headstart on one machine: local stack, topics, schema, workers; and its drain.
 
+A service that dies is started again. Where that is the embedded broker its log is lost: the workers
+are ended before another one begins, and what executors had sent comes again from their spools
+(docs/decisions/0026).
+
 `headstart up`, the demo and the integration tests all run this one.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import subprocess
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import Final, Self
 
-from deploy.local import Addresses, Stack, StackConfig
+import psycopg
+from aiokafka.errors import KafkaError
+
+from deploy.local import Addresses, Stack, StackConfig, StackError
 from deploy.partitions import require_partitions
 from deploy.supervisor import WORKERS, Supervisor
+from headstart.keeping import ship_leftovers
 from sinks.commands import remembered_by
 from sinks.connections import connect_postgres
 from sinks.epochs import known_epochs, remember_epoch
@@ -26,6 +36,13 @@ from topics.command_log import begin_commands
 from topics.epoch import Epoch, ensure_topics
 
 READY_S: Final = 120.0
+_LAG_S: Final = 10.0
+"""How long to ask for the lag: without its broker a Kafka client may wait for ever."""
+_HEARD_S: Final = 1.0
+"""How long the broker outlives the workers' last commits, so that shippers hear of them and need
+not send what is taken in once more at the next start."""
+_AWAY: Final = (ConnectionError, OSError, KafkaError, psycopg.Error, LookupError)
+"""What is raised where a service is away for a while."""
 
 
 class System:
@@ -39,14 +56,24 @@ class System:
         environment: Mapping[str, str] | None = None,
         workers: bool = True,
         say: Callable[[str], None] = lambda _line: None,
+        spool: Path | None = None,
+        ending: Callable[[], bool] = lambda: False,
     ) -> None:
-        """`environment`: further settings for the workers. `say`: where progress goes."""
+        """`environment`: further settings for the workers. `say`: where progress goes.
+
+        `spool`: a directory of spools to ship when the embedded broker begins a
+        new log, also where no executor runs any more. `ending`: whether to stop without draining
+        to the end.
+        """
         self.stack = Stack(config)
         self.data = Path(config.data)
         self._partitions = partitions
         self._environment = dict(environment or {})
         self._with_workers = workers
         self._say = say
+        self._spool, self._ending = spool, ending
+        self._given_up = self._log_lost = False
+        self._waits_for = ""
         self.supervisor: Supervisor | None = None
         self.epoch: Epoch | None = None
 
@@ -62,7 +89,7 @@ class System:
         self._say("starting broker, Postgres and Redis")
         addresses = self.stack.start()
         try:
-            self.epoch = asyncio.run(prepare(addresses, self._partitions))
+            self.epoch = self._prepared()
             if self._with_workers:
                 require_partitions(self.data, self.epoch.partitions)
                 self._start_workers(addresses)
@@ -93,30 +120,101 @@ class System:
             time.sleep(0.1)
         self.check()  # Postgres has begun processes for them since the last time
 
+    def _prepared(self) -> Epoch:
+        epoch = asyncio.run(prepare(self.addresses, self._partitions, volatile=self.stack.forgets))
+        if self._spool is not None and self.stack.forgets:
+            with contextlib.suppress(OSError, subprocess.SubprocessError):
+                ship_leftovers(self._spool)
+        return epoch
+
     def check(self) -> None:
-        """Raise `StackError` when a service died; start workers again that did."""
-        self.stack.check()
+        """Start services and workers again that died, and say so.
+
+        Returns when a service that was started answers. Raises `StackError` where one ends again
+        and again. Call it from the main thread, every second or oftener.
+        """
+        try:
+            for outcome in self.stack.mend(self._before_restart):
+                self._say(str(outcome))
+        except StackError:
+            self._given_up = True
+            raise
+        if self._log_lost:
+            self._begin_log()
         for line in self.supervisor.check() if self.supervisor else ():
             self._say(line)
 
+    def _before_restart(self, name: str) -> None:
+        if name == "broker" and self.stack.forgets:
+            self._log_lost = True
+            if self.supervisor is not None:
+                self.supervisor.halt()
+
+    def _begin_log(self) -> None:
+        """Make the new broker's topics and log epoch, then start the workers again."""
+        if self.stack.down:
+            return
+        try:
+            self.epoch = self._prepared()
+        except _AWAY as error:
+            if self._waits_for != str(error):
+                self._waits_for = str(error)
+                self._say(f"the new log waits: {error}")
+            return
+        self._log_lost, self._waits_for = False, ""
+        self._say(
+            f"the broker's log was lost with it; log epoch {self.epoch.number} begins, workers "
+            "start again, and what they had not taken in comes again from the spools"
+        )
+        if self.supervisor is not None:
+            self.supervisor.resume()
+
     def drain(self, timeout_s: float) -> bool:
         """Wait until the workers have taken in everything; return whether they have."""
-        assert self.epoch is not None
-        lag = wait_drained(self.addresses, self.epoch.number, self.check, timeout_s)
-        if lag:
-            self._say(f"not drained: {lag} records are not yet taken in")
-        return lag == 0
+        deadline = time.monotonic() + timeout_s
+        while True:
+            lag = self._lag()
+            if lag == 0:
+                return True
+            if time.monotonic() > deadline or self._ending():
+                left = "a service is away" if lag is None else f"{lag} records are not yet taken in"
+                self._say(f"not drained: {left}")
+                return False
+            self._check_while_draining()
+            time.sleep(0.2)
+
+    def _check_while_draining(self) -> None:
+        """As `check`; where a service was given up, only the workers are looked after."""
+        if not self._given_up:
+            self.check()
+        elif self.supervisor is not None:
+            for line in self.supervisor.check():
+                self._say(line)
+
+    def _lag(self) -> int | None:
+        """Return how many records the workers have yet to take in; None while a service is away."""
+        if self._log_lost or self.epoch is None:
+            return None
+        try:
+            lag = total_lag(self.addresses, self.epoch.number)
+            return asyncio.run(asyncio.wait_for(lag, _LAG_S))
+        except _AWAY:
+            return None
 
     def stop(self, *, drain: bool = True, drain_s: float = 6.0) -> None:
         """Stop everything; drain first where the broker's log ends with it."""
+        drained = False
         try:
             if drain and self.stack.forgets and self.supervisor is not None:
                 self._say("draining: the embedded broker forgets its log when it stops")
-                self.drain(drain_s)
+                with contextlib.suppress(StackError):  # given up meanwhile, and said below
+                    drained = self.drain(drain_s)
         finally:
             if self.supervisor is not None:
                 self.supervisor.stop()
                 self.supervisor = None
+            if drained and not self._ending():
+                time.sleep(_HEARD_S)
             self.stack.stop()
 
     def __enter__(self) -> Self:
@@ -132,11 +230,16 @@ class System:
         self.stop(drain=error is None)
 
 
-async def prepare(addresses: Addresses, partitions: int) -> Epoch:
-    """Create what is missing on the broker and in Postgres; return the log epoch in force."""
+async def prepare(addresses: Addresses, partitions: int, *, volatile: bool = False) -> Epoch:
+    """Create what is missing on the broker and in Postgres; return the log epoch in force.
+
+    `volatile`: the broker keeps its log in memory.
+    """
     await migrate(addresses.postgres)
     known = await known_epochs(addresses.postgres, addresses.redis)
-    _created, epoch = await ensure_topics(addresses.kafka, partitions=partitions, known=known)
+    _created, epoch = await ensure_topics(
+        addresses.kafka, partitions=partitions, known=known, volatile=volatile
+    )
     await remember_epoch(addresses.redis, epoch.number)
     now = time.time_ns() // 1_000_000
     await begin_commands(addresses.kafka, remembered_by(addresses.redis, now))

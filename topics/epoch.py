@@ -21,11 +21,16 @@ from topics.catalogue import EPOCHS, EVENTS
 from topics.fetches import ISOLATION
 
 
-class Epoch(msgspec.Struct, frozen=True):
-    """One life of the log: its number, and the partition count that belongs to it."""
+class Epoch(msgspec.Struct, frozen=True, omit_defaults=True):
+    """One life of the log: its number, and the partition count that belongs to it.
+
+    `volatile`: the broker keeps the log in memory, so its end is the log's. Clients read this
+    (`headstart.volatile`), and then keep what was acknowledged until it is taken in.
+    """
 
     number: int
     partitions: int
+    volatile: bool = False
 
 
 class PartitionsChanged(RuntimeError):
@@ -85,23 +90,38 @@ async def _last_record(kafka: str, end: int) -> Epoch | None:
 
 
 async def ensure_topics(
-    kafka: str, *, partitions: int, replication: int = 1, known: Iterable[int] = ()
+    kafka: str,
+    *,
+    partitions: int,
+    replication: int = 1,
+    known: Iterable[int] = (),
+    volatile: bool = False,
 ) -> tuple[list[str], Epoch]:
     """Create missing topics and mint a log epoch where the log is new.
 
     `known`: epochs seen elsewhere (Redis, Postgres); the new one is larger than each, and at least
     the Unix time in seconds, so that it also exceeds what only a worker's local store remembers.
+    `volatile`: the log ends with the broker's process.
     Returns the names created and the epoch in force.
     """
     created = await create_topics(kafka, partitions, replication)
     if EVENTS.name not in created and EPOCHS.name not in created:
         # Without a record, an earlier run ended between creating the topics and minting.
         with contextlib.suppress(TopicsMissing):
-            return created, await read_epoch(kafka)
-    epoch = Epoch(number=max([int(time.time()), *(n + 1 for n in known)]), partitions=partitions)
+            epoch = await read_epoch(kafka)
+            if volatile and not epoch.volatile:  # minted by `headstart topics create`
+                epoch = msgspec.structs.replace(epoch, volatile=True)
+                await _write_epoch(kafka, epoch)
+            return created, epoch
+    number = max([int(time.time()), *(n + 1 for n in known)])
     if EVENTS.name not in created:
-        states = await describe_topics(kafka, [EVENTS.name])
-        epoch = Epoch(epoch.number, states[EVENTS.name].partitions)
+        partitions = (await describe_topics(kafka, [EVENTS.name]))[EVENTS.name].partitions
+    epoch = Epoch(number, partitions, volatile)
+    await _write_epoch(kafka, epoch)
+    return created, epoch
+
+
+async def _write_epoch(kafka: str, epoch: Epoch) -> None:
     producer = AIOKafkaProducer(bootstrap_servers=kafka, acks="all")
     try:
         await producer.start()
@@ -110,4 +130,3 @@ async def ensure_topics(
         raise BrokerUnreachable(kafka, error) from error
     finally:
         await producer.stop()
-    return created, epoch

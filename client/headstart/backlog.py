@@ -1,5 +1,8 @@
 """One spool as its shipper sees it: read in order, acknowledged, released. The reading side.
 
+Where the broker keeps its log in memory only, an acknowledged event stays in the spool until it is
+taken in (`retain`), and is read again when the log was lost (`rewind`): see decision 0026.
+
 A torn end is what kill -9 leaves and is skipped; anything else that is not a whole record is kept
 in quarantine, named and counted, and reading goes on behind it.
 """
@@ -10,21 +13,14 @@ import logging
 import os
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Final
 
 import orjson
 
-from headstart.directory import (
-    ACKED_FILE,
-    SPOOL_FILE,
-    Progress,
-    described_target,
-    read_progress,
-    segments,
-    write_progress,
-)
+from headstart.chunks import TOO_OLD, Chunk, Item
+from headstart.directory import SPOOL_FILE, described_target, segments
+from headstart.marks import Marks
 from headstart.quarantine import keep_event, keep_segment
 from headstart.records import (
     HEADER_BYTES,
@@ -44,50 +40,8 @@ READ_BYTES: Final = 2 * MAX_RECORD_BYTES
 """Read at a time: any record is whole in it."""
 
 
-_TOO_OLD = "is older than its receiver can tell duplicates apart"
-
-
 class Unreadable(Exception):
     """A spool that cannot be opened: damaged, or of another version."""
-
-
-@dataclass(slots=True)
-class Chunk:
-    """Events of one segment that were read together; settled when all of them are."""
-
-    backlog: Backlog
-    left: int
-    end: int
-    path: Path
-    created_ms: int
-    scrubbed: int = 0
-
-    def delivered(self) -> None:
-        """Note that the broker has one of the events."""
-        self.left -= 1
-        if self.left == 0:
-            self.backlog.settle()
-
-    def refused(self, event: bytes, reason: str) -> None:
-        """Keep an event that will not be sent in quarantine, and count it."""
-        if self.expired():
-            self.backlog.quarantine(_TOO_OLD, self.path)
-        else:
-            self.backlog.keep(event, reason)
-        self.backlog.lose(1)
-        self.delivered()
-
-    def expired(self) -> bool:
-        """Whether the event is too old for its receiver to tell it from a duplicate."""
-        return self.backlog.is_stale(self.created_ms)
-
-
-class Item(NamedTuple):
-    """One event on its way."""
-
-    key: bytes
-    event: bytes
-    chunk: Chunk
 
 
 class Backlog:
@@ -97,18 +51,19 @@ class Backlog:
         """Open the spool in `folder`. Raises `Unreadable`."""
         self.folder, self.name = folder, folder.name
         self._max_age_ms, self._now_ms = max_age_s * 1000, now_ms
-        self._lock = self._acked = self._file = -1
+        self._lock = self._file = -1
+        self._marks: Marks | None = None
         try:
             self._lock = os.open(folder / SPOOL_FILE, os.O_RDWR)
             described = orjson.loads(os.pread(self._lock, 65_536, 0))
             self.target = described_target(described)
             self._scrub = scrubber(self.target.scrub, "shipper")
-            self._acked = os.open(folder / ACKED_FILE, os.O_RDWR | os.O_CREAT, 0o600)
+            marks = self._marks = Marks(folder)
         except (OSError, ValueError, KeyError, TypeError) as error:
             self.close()
             raise Unreadable(f"{folder}: {error!r}") from error
-        self.progress = read_progress(self._acked) or Progress()
-        self._next = self.progress.settled
+        self.marks, self.progress = marks, marks.progress
+        self._next = marks.sent
         self._chunks: deque[Chunk] = deque()
         self._passed: deque[tuple[int, Path]] = deque()
         self._path = folder
@@ -122,9 +77,30 @@ class Backlog:
         self._advance()
 
     @property
-    def finished(self) -> bool:
-        """Whether its process is gone and everything in it is through."""
+    def through(self) -> bool:
+        """Whether its process is gone and the broker has everything in it."""
         return self._exhausted and not self._chunks
+
+    @property
+    def finished(self) -> bool:
+        """Whether it can be removed: it is through, and nothing has to be kept."""
+        return self.through and not self.retained
+
+    @property
+    def retained(self) -> int:
+        """How many positions are acknowledged, and kept until they are taken in."""
+        return self.marks.sent - self.marks.taken
+
+    @property
+    def retained_bytes(self) -> int:
+        """Bytes of the segments that are kept although all of them is read."""
+        sizes = 0
+        for _end, path in self._passed:
+            try:
+                sizes += path.stat().st_size
+            except FileNotFoundError:  # dropped at the limit
+                continue
+        return sizes
 
     @property
     def living(self) -> bool:
@@ -172,16 +148,29 @@ class Backlog:
         if not fresh:
             return []
         self._skip_to(fresh[0].position)
+        settled = self.progress.settled
+        if fresh[0].position >= settled:
+            return self._take_part(fresh, again=False)
+        before = [record for record in fresh if record.position < settled]
+        items = self._take_part(before, again=True)
+        if len(before) < len(fresh):
+            self._skip_to(fresh[len(before)].position)
+            items += self._take_part(fresh[len(before) :], again=False)
+        return items
+
+    def _take_part(self, fresh: list[Record], *, again: bool) -> list[Item]:
+        """Make a chunk of records; of those that are sent again nothing is counted twice."""
         self._next = fresh[-1].position + 1
         if self.is_stale(self._created_ms):
-            self.quarantine(_TOO_OLD)
-            self.lose(len(fresh))
+            if not again:
+                self.quarantine(TOO_OLD)
+                self.lose(len(fresh))
             self._mark_end()
             return []
         # A gap within is what damage or a failed fsync left.
-        missing = fresh[-1].position - fresh[0].position + 1 - len(fresh)
-        self.lose(missing)
-        chunk = Chunk(self, len(fresh), self._next, self._path, self._created_ms)
+        if not again:
+            self.lose(fresh[-1].position - fresh[0].position + 1 - len(fresh))
+        chunk = Chunk(self, len(fresh), self._next, self._path, self._created_ms, again=again)
         self._chunks.append(chunk)
         items = self._items(fresh, chunk)
         if not items:
@@ -198,23 +187,30 @@ class Backlog:
             try:
                 items.append(Item(record.key, scrub(record.event), chunk))
             except ValueError as error:
-                self.keep(record.event, f"cannot be scrubbed: {error}")
-                self.lose(1)
+                if not chunk.again:
+                    self.keep(record.event, f"cannot be scrubbed: {error}")
+                    self.lose(1)
                 chunk.left -= 1
-        chunk.scrubbed = scrub.replaced - before
+        if not chunk.again:
+            chunk.scrubbed = scrub.replaced - before
         return items
 
     def _skip_to(self, position: int) -> None:
-        """Count positions that are not there any more: dropped at the limit, or damaged."""
+        """Count positions that are not there any more: dropped at the limit, or damaged.
+
+        Those that the broker had acknowledged before its log was lost are not counted.
+        """
         if position > self._next:
-            log.error(
-                "%d events of spool %s are missing before position %d: dropped at the limit, or "
-                "damaged",
-                position - self._next,
-                self.name,
-                position,
-            )
-            self.lose(position - self._next)
+            missing = position - max(self._next, self.progress.settled)
+            if missing > 0:
+                log.error(
+                    "%d events of spool %s are missing before position %d: dropped at the limit, "
+                    "or damaged",
+                    missing,
+                    self.name,
+                    position,
+                )
+                self.lose(missing)
             self._next = position
             self._mark_end()
 
@@ -299,22 +295,54 @@ class Backlog:
 
     def settle(self) -> None:
         """Move the acknowledgement up to the oldest event still on its way."""
-        before = self.progress.settled
+        sent = self.marks.sent
         while self._chunks and self._chunks[0].left == 0:
             chunk = self._chunks.popleft()
-            self.progress.settled = max(self.progress.settled, chunk.end)
+            sent = max(sent, chunk.end)
             self.progress.scrubbed += chunk.scrubbed
-        if self.progress.settled > before:
-            try:
-                write_progress(self._acked, self.progress)
-            except OSError as error:  # the disk may be full; what is not noted is sent again
-                log.warning("cannot note what is acknowledged of %s: %s", self.folder, error)
-                return
+        if sent > self.marks.sent and self.marks.advance(sent):
             self._release()
 
     def _release(self) -> None:
-        while self._passed and self._passed[0][0] <= self.progress.settled:
+        while self._passed and self._passed[0][0] <= self.marks.taken:
             self._passed.popleft()[1].unlink(missing_ok=True)
+
+    def retain(self, *, keep: bool) -> None:
+        """Keep what is acknowledged until `take_in`, or not. Raises `OSError`."""
+        if self.marks.keep(keep=keep):
+            self._release()
+
+    def take_in(self, position: int) -> None:
+        """Note that what is below a position, which was sent, is where no broker can lose it."""
+        if self.marks.take_in(position):
+            self._release()
+
+    def give_up_oldest(self) -> int:
+        """Keep the oldest segment that is read no longer; return how many events that were."""
+        if not self._passed:
+            return 0
+        position = min(self._passed[0][0], self.marks.sent)
+        count = max(0, position - self.marks.taken)
+        self.take_in(position)
+        return count
+
+    def rewind(self) -> int:
+        """Read again what was not taken in: the log is lost. Return how many had been sent.
+
+        The sender must have dropped the items of earlier reads.
+        """
+        count = self.marks.rewind()
+        if self._file >= 0:
+            os.close(self._file)
+            self._file = -1
+        self._chunks.clear()
+        self._passed.clear()
+        self._next = self.marks.sent
+        self._exhausted = self._final = self._damaged = False
+        self._suspect = self._attended = -1
+        self._tail = Tail.END
+        self._advance()
+        return count
 
     def keep(self, event: bytes, reason: str) -> None:
         """Put one event that the broker will never take into quarantine."""
@@ -336,7 +364,9 @@ class Backlog:
 
     def close(self) -> None:
         """Let go of the files; what is not settled is read again by whoever comes next."""
-        for name in ("_file", "_acked", "_lock"):
+        if self._marks is not None:
+            self._marks.close()
+        for name in ("_file", "_lock"):
             descriptor = getattr(self, name)
             setattr(self, name, -1)
             if descriptor >= 0:

@@ -7,12 +7,14 @@ same way; frames of one key keep their order because only one of them is under w
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from typing import Any, Final
 
 from aiokafka import AIOKafkaProducer
 
 from headstart import producing
 from headstart.compression import Compression
+from headstart.volatile import Life, volatile_life
 
 COMPRESS_BYTES: Final = 4096
 """Smaller frames go as they are. By measurement (events of 750 bytes, zstd): one event alone costs
@@ -42,6 +44,11 @@ class FrameProducer:
     async def partitions(self, topic: str) -> int:
         """Return how many partitions a topic has."""
         return len(await self._plain.partitions_for(topic))
+
+    async def life(self, kafka: str, lost: Callable[[], None]) -> Life | None:
+        """Return which life of a broker that forgets this is connected to: see `volatile`."""
+        producers = [each for each in (self._plain, self._packing) if each is not None]
+        return await volatile_life(kafka, producers, lost)
 
     async def end(self, timeout_s: float) -> None:
         """Stop; what is still held is given up."""

@@ -25,6 +25,9 @@ NEW: Final = ".new-"
 """Prefix of a spool that is being made: readers leave it alone."""
 _ACKED = struct.Struct("<QQQI")
 ACKED_BYTES: Final = _ACKED.size
+_TAKEN = struct.Struct("<QI")
+_TAKEN_AT: Final = 64
+"""Byte of the acknowledgement file at which the second mark begins; older readers ignore it."""
 
 
 class SpoolUnavailable(OSError):
@@ -117,6 +120,20 @@ def read_progress(descriptor: int) -> Progress | None:
         return Progress() if not data else None
     *counts, check = _ACKED.unpack(data)
     return Progress(*counts) if crc32(b"%d %d %d" % tuple(counts)) == check else None
+
+
+def write_taken(descriptor: int, taken: int) -> None:
+    """Note in an acknowledgement file that positions below `taken` need never be sent again."""
+    os.pwrite(descriptor, _TAKEN.pack(taken, crc32(b"taken %d" % taken)), _TAKEN_AT)
+
+
+def read_taken(descriptor: int) -> int | None:
+    """Read what `write_taken` wrote; None where a spool never kept what was acknowledged."""
+    data = os.pread(descriptor, _TAKEN.size, _TAKEN_AT)
+    if len(data) < _TAKEN.size:
+        return None
+    taken, check = _TAKEN.unpack(data)
+    return int(taken) if crc32(b"taken %d" % taken) == check else None
 
 
 def sync_folder(path: Path) -> None:

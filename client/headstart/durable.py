@@ -123,6 +123,8 @@ class Durable:
                     log.error("cannot bring %s to the disk: %s", spool.folder, error)
 
     def _make_room(self, spool: Spool) -> None:
+        if spool.drop_acknowledged():
+            return
         rule, kafka = self._settings.on_full, self._target.kafka
         if rule == "block" and not self._stopped:
             time.sleep(_FULL_POLL_S)

@@ -18,6 +18,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Literal
 
+from headstart.directory import spool_names
 from headstart.ship_lock import is_current, note_shipper, open_lock, try_lock
 
 if TYPE_CHECKING:
@@ -177,6 +178,21 @@ class Keeper:
             os.close(self._lock)
         if self._shipper is not None:
             self._shipper.close()
+
+
+def ship_leftovers(directory: Path) -> bool:
+    """Start the shared process where a directory has spools and no process ships them.
+
+    Returns whether it was started. Raises `OSError`, or `subprocess.SubprocessError`.
+    """
+    if not directory.is_dir() or not spool_names(directory):
+        return False
+    one = Keeper(directory, "process")
+    with one._opened() as lock:
+        if not try_lock(lock) or not is_current(directory, lock):
+            return False
+        one._start_process(lock)
+    return True
 
 
 SHIPPER_LOG: Final = "shipper.log"

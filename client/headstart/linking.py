@@ -10,24 +10,32 @@ import asyncio
 import logging
 from typing import Any, Final
 
-from aiokafka.errors import KafkaError
+from aiokafka.errors import KafkaConnectionError, KafkaError, UnknownTopicOrPartitionError
 
 from headstart.compressing import FrameProducer, start_producer
 from headstart.compression import Compression
+from headstart.volatile import Life
 
 log = logging.getLogger("headstart")
 
 RETRY_S: Final = 1.0
 STOP_S: Final = 2.0
 """How long a producer that failed may take to end."""
+_LOST_STOP_S: Final = 0.1
+"""The same where its broker is gone for good, so that nothing it still holds can arrive."""
 
 
 class Link:
-    """One producer, how many partitions its topic has, and what was given to it."""
+    """One producer, how many partitions its topic has, and what was given to it.
+
+    `life`: which life of a broker that forgets its log when it ends; None for any other broker.
+    """
 
     def __init__(self, producer: FrameProducer, partitions: int) -> None:
         self.producer, self.partitions = producer, partitions
         self.broken = False
+        self.stop_s = STOP_S
+        self.life: Life | None = None
         self.under_way: set[asyncio.Future[Any]] = set()
 
 
@@ -41,8 +49,14 @@ class Linking:
         compression: Compression | None,
         client_id: str,
         where: str,
+        *,
+        lives: bool = False,
     ) -> None:
-        """`where`: where events wait while no broker answers, for the log."""
+        """`where`: where events wait while no broker answers, for the log.
+
+        `lives`: tell the lives of a broker that forgets apart.
+        """
+        self._lives = lives
         self._kafka, self.topic, self._where = kafka, topic, where
         self._compression, self._client_id = compression, client_id
         self._link: Link | None = None
@@ -51,7 +65,7 @@ class Linking:
 
     async def link(self) -> Link:
         """Return a link that works; keeps trying, because events already wait."""
-        while self._link is None:
+        while self._link is None or self._link.broken:
             await asyncio.gather(*self._ending)
             if self._broke or self._away:
                 await asyncio.sleep(RETRY_S)
@@ -61,7 +75,9 @@ class Linking:
                 if not self._away:
                     self._away = True
                     why = type(error).__name__
-                    if not isinstance(error, KafkaError | OSError):
+                    if isinstance(error, UnknownTopicOrPartitionError) or not isinstance(
+                        error, KafkaError | OSError
+                    ):
                         why = f"{why}: {error}"
                     log.warning(
                         "no Kafka broker answers at %s (%s); events wait %s",
@@ -83,10 +99,17 @@ class Linking:
             request_timeout_ms=30_000,
         )
         try:
-            return Link(producer, await producer.partitions(self.topic))
+            link = Link(producer, await producer.partitions(self.topic))
+            if self._lives:
+                link.life = await producer.life(self._kafka, lambda: self._lost(link))
         except BaseException:
             await producer.end(STOP_S)
             raise
+        return link
+
+    def _lost(self, link: Link) -> None:
+        link.stop_s = _LOST_STOP_S
+        self.drop(link, KafkaConnectionError("the connection to the broker was lost"))
 
     def drop(self, link: Link, error: BaseException) -> None:
         """End a link that failed; what else it had under way fails with it."""
@@ -100,7 +123,7 @@ class Linking:
 
     def _end(self, link: Link) -> None:
         async def end() -> None:
-            await link.producer.end(STOP_S)
+            await link.producer.end(link.stop_s)
             for future in list(link.under_way):
                 if not future.done():
                     future.set_exception(KafkaError("the producer has ended"))
@@ -112,6 +135,7 @@ class Linking:
     async def close(self) -> None:
         """Let go of the broker at once."""
         if self._link is not None:
+            self._link.broken = True
             self._end(self._link)
             self._link = None
         await asyncio.gather(*self._ending)

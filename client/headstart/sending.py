@@ -2,15 +2,17 @@
 
 At most one frame of a key is under way, and what failed goes out again before anything newer of
 its key, whoever failed: so a receiver may drop what is at or below the last position it has seen
-of a spool and key. The frames that are due go out together, those of a partition as one record
-batch, of which one is under way at a time. Where the events wait is none of this module's business.
+of a spool and key. Where the broker has lost its log (`volatile`), everything that is queued is
+forgotten before anything is sent: the outbox adds the events again from an older one on. The frames
+that are due go out together, those of a partition as one record batch, of which one is under way at
+a time. Where the events wait is none of this module's business.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any, Final, NamedTuple, Protocol
 
@@ -64,6 +66,9 @@ class _Frame(NamedTuple):
     others: bool
 
 
+OnLink = Callable[[bool, bool], None]
+"""Told of each new link: whether the log is a volatile one, and whether it is another one than the
+last link's, so that what was acknowledged is lost and what was queued is forgotten."""
 _Lane = tuple[int, bool]
 """A partition, and whether its record batch is compressed."""
 
@@ -78,10 +83,18 @@ class Sender:
         compression: Compression | None = None,
         client_id: str = CLIENT_ID,
         where: str = "in memory",
+        on_link: OnLink | None = None,
     ) -> None:
         """`where`: where events wait while no broker answers, for the log."""
-        self._linking = Linking(kafka, topic, compression, client_id, where)
+        lives = on_link is not None
+        self._linking = Linking(kafka, topic, compression, client_id, where, lives=lives)
+        self._on_link = on_link
+        self._link: Link | None = None
+        self._epoch: int | None = None
+        self._linked = self._wants_link = False
         self.waiting_bytes = 0
+        self.ends: dict[int, int] = {}
+        """Offset behind the last record that this log acknowledged, by partition."""
         self._queues: dict[bytes, _Queue] = {}
         self._due: dict[bytes, _Queue] = {}
         """Keys of which a frame is to go out, in the order in which it is their turn."""
@@ -135,7 +148,8 @@ class Sender:
         self._go_on()
 
     def _go_on(self) -> None:
-        if self._due and not self._closed and (self._task is None or self._task.done()):
+        wanted = self._due or self._wants_link
+        if wanted and not self._closed and (self._task is None or self._task.done()):
             self._task = asyncio.get_running_loop().create_task(self._send())
             self._task.add_done_callback(self._note)
 
@@ -145,8 +159,8 @@ class Sender:
 
     async def _send(self) -> None:
         """Send what is due, as far as its partition has nothing under way."""
-        while self._due:
-            link = await self._linking.link()
+        while self._due or self._wants_link:
+            link = await self._current_link()
             await asyncio.sleep(0)  # what is added now goes along
             batches = self._batches(link)
             if not batches:
@@ -154,6 +168,46 @@ class Sender:
             for lane, (batch, frames) in batches.items():
                 self._busy.add(lane)
                 await self._give(link, lane, batch, frames)
+
+    async def _current_link(self) -> Link:
+        """Return a link that works, once everybody knows which log it leads to.
+
+        Only the one task that sends comes here, and what an older link had under way has failed by
+        then: so nothing of what is forgotten can come back.
+        """
+        link = await self._linking.link()
+        self._wants_link = False
+        if link is not self._link:
+            self._link = link
+            epoch = None if link.life is None else link.life.epoch
+            lost = self._linked and epoch != self._epoch
+            self._linked, self._epoch = True, epoch
+            if lost:
+                self._forget()
+            if self._on_link is not None:
+                self._on_link(epoch is not None, lost)
+        return link
+
+    def _forget(self) -> None:
+        """Forget all that is queued: it is going to be added again, behind what is older."""
+        for pending in (self._queues, self._due, self._cuts, self._busy, self.ends):
+            pending.clear()
+        self.waiting_bytes = 0
+
+    async def committed(self) -> dict[str, Mapping[int, int]] | None:
+        """Return what consumers have committed of this log; None where it cannot be told now.
+
+        A link that is gone is replaced meanwhile, though there may be nothing to send.
+        """
+        life = None if self._link is None or self._link.broken else self._link.life
+        if life is None:
+            self._wants_link = True
+            self._go_on()
+            return None
+        try:
+            return await life.committed(self._linking.topic, sorted(self.ends))
+        except KafkaError:
+            return None
 
     async def _give(self, link: Link, lane: _Lane, batch: Any, frames: Sequence[_Frame]) -> None:
         """Give a record batch to the producer."""
@@ -220,6 +274,8 @@ class Sender:
             return
         try:
             if error is None:
+                if link.life is not None:
+                    self.ends[lane[0]] = future.result().offset + len(frames)
                 self._delivered(lane, frames)
             else:
                 self._refused(link, lane, frames, error)

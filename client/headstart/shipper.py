@@ -16,6 +16,7 @@ import os
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -23,8 +24,10 @@ from headstart.backlog import Backlog, Unreadable
 from headstart.bell import QUIET_MS, Bell
 from headstart.compression import Compression
 from headstart.directory import NEW, QUARANTINE, SPOOL_FILE, Target
+from headstart.retention import Retention
 from headstart.sending import Sender
 from headstart.ship_lock import is_current
+from headstart.volatile import EVENTS
 
 log = logging.getLogger("headstart")
 
@@ -50,6 +53,10 @@ LOOKING: Final = 0.2
 """Share of the time that looks may take, as long as that puts them off by no more than a pause."""
 BLOCKED_S: Final = 0.02
 """Pause between two looks while nothing more may be read."""
+
+
+_Address = tuple[str, str, Compression | None, str]
+"""What a sender is for: broker, topic, compression, client id."""
 
 
 @dataclass(slots=True)
@@ -87,7 +94,8 @@ class Shipper:
         self._watched: dict[str, _Watched] = {}
         self._lively: dict[str, _Watched] = {}
         self._unreadable: set[str] = set()
-        self._senders: dict[tuple[str, str, Compression | None, str], Sender] = {}
+        self._senders: dict[_Address, Sender] = {}
+        self._retentions: dict[_Address, Retention] = {}
         self._rounded = self._listed = self._moved = 0.0
         self._pause_s = ACTIVE_S
         self._blocked = False
@@ -97,6 +105,11 @@ class Shipper:
     def spools(self) -> int:
         """How many spools there are, of the living and of the dead."""
         return len(self._watched)
+
+    @property
+    def unsent(self) -> int:
+        """How many spools are not through; others may keep what no worker has taken in yet."""
+        return sum(not watched.backlog.through for watched in self._watched.values())
 
     @property
     def known(self) -> set[str]:
@@ -129,6 +142,8 @@ class Shipper:
         finally:
             loop.remove_reader(self._bell.pipe)
             self._bell.wakes()
+            for retention in self._retentions.values():
+                await retention.close()
             for sender in self._senders.values():
                 await sender.close()
             self.close()
@@ -199,6 +214,8 @@ class Shipper:
             return False
         for sender in self._senders.values():
             sender.check()
+        for retention in self._retentions.values():
+            retention.look()
         if not self._bell.in_place():
             self._hang_bell()
         if now - self._listed > LIST_S or os.stat(self.directory).st_mtime_ns != self._changed_ns:
@@ -245,11 +262,25 @@ class Shipper:
         return bool(items)
 
     def _sender(self, target: Target) -> Sender:
-        kafka = self._kafka or target.kafka
-        address = (kafka, target.topic, target.compression, target.client_id)
+        address = self._address(target)
         if address not in self._senders:
-            self._senders[address] = Sender(*address, where=f"in {self.directory}")
+            retention = Retention(address[0], partial(self._backlogs, address), self._read_again)
+            on_link = retention.note_link if target.topic == EVENTS else None
+            sender = Sender(*address, where=f"in {self.directory}", on_link=on_link)
+            retention.sender = self._senders[address] = sender
+            self._retentions[address] = retention
         return self._senders[address]
+
+    def _address(self, target: Target) -> _Address:
+        return self._kafka or target.kafka, target.topic, target.compression, target.client_id
+
+    def _backlogs(self, address: _Address) -> list[Backlog]:
+        found = (watched.backlog for watched in self._watched.values())
+        return [each for each in found if self._address(each.target) == address]
+
+    def _read_again(self, backlog: Backlog) -> None:
+        self._moved = time.monotonic()
+        self._enliven(self._watched[backlog.name])
 
     def _find_spools(self) -> None:
         """Take up spools that are new."""
@@ -295,6 +326,9 @@ class Shipper:
         except Unreadable as error:
             self._say_unreadable(folder.name, error)
             return
+        retention = self._retentions.get(self._address(backlog.target))
+        if retention is not None:
+            retention.add(backlog)
         now = self._moved = time.monotonic()
         watched = self._watched[folder.name] = _Watched(backlog, now + LIVELY_S, now)
         self._lively[folder.name] = watched

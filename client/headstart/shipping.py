@@ -81,9 +81,10 @@ async def _until_asked(shipper: Shipper, drain: bool, deadline: float | None) ->
 
     def enough() -> bool:
         nonlocal left
-        left = len(shipper.known)  # also those that cannot be read: what they hold is not sent
+        # Also those that cannot be read: what they hold is not sent.
+        left = len(shipper.known) - shipper.spools + shipper.unsent
         late = deadline is not None and time.monotonic() > deadline
-        return asked.is_set() or late or (drain and not shipper.spools)
+        return asked.is_set() or late or (drain and not shipper.unsent)
 
     await shipper.run(enough)
     return left

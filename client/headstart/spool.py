@@ -303,6 +303,19 @@ class Spool:
         self.dropped += count
         return True, count
 
+    def drop_acknowledged(self) -> bool:
+        """Delete the oldest segment if the broker has all of it; return whether there was one.
+
+        The shipper keeps such segments where the broker keeps its log in memory only: they are
+        worth less than an event that has not been sent at all.
+        """
+        there = segments(self.folder)
+        if len(there) < 2 or there[1][0] > self.progress().settled:
+            return False
+        there[0][1].unlink(missing_ok=True)
+        self._full = False
+        return True
+
     def progress(self) -> Progress:
         """Return what the shipper has acknowledged."""
         if self._acked < 0:

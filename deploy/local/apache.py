@@ -107,8 +107,14 @@ class Apache:
         if self._format is not None:
             self._format.finish(_FORMAT_SECONDS, "see the log, and start again")
             self._nursery.let_go(self._format)
+            self._format = None
             self._formatted.touch()
         self._server = self._run("kafka.Kafka", ["server.properties"], _ENDING)
+
+    @property
+    def server(self) -> Child | None:
+        """Its process."""
+        return self._server
 
     def ready(self) -> str:
         """Wait until it answers a metadata request."""

@@ -43,6 +43,11 @@ class Tansu:
         env = {name: value for name, value in os.environ.items() if name not in _FOREIGN}
         self._server = self._nursery.spawn(_NAME, argv, _ENDING, env=env, standing=AHEAD)
 
+    @property
+    def server(self) -> Child | None:
+        """Its process."""
+        return self._server
+
     def ready(self) -> str:
         """Wait until it answers a metadata request."""
         assert self._server is not None

@@ -42,6 +42,8 @@ class RunningStack:
     """process ids by name: broker, postgres, redis"""
     started_at: float | None = None
     """Unix seconds"""
+    restarts: Mapping[str, int] = field(default_factory=dict)
+    """how often a child that died was started again, by name, where it was"""
 
     def __str__(self) -> str:
         if self.addresses is None:
@@ -73,7 +75,11 @@ def _described(data: Path, holder: bytes) -> RunningStack:
         if found["pid"] != pid:  # left by a killed process; its successor has yet to remove it
             return RunningStack(pid, None)
         return RunningStack(
-            pid, Addresses(**found["addresses"]), found["children"], found["started_at"]
+            pid,
+            Addresses(**found["addresses"]),
+            found["children"],
+            found["started_at"],
+            found.get("restarts", {}),
         )
     except (OSError, ValueError, KeyError, TypeError):
         return RunningStack(pid, None)
@@ -85,6 +91,7 @@ class Hold:
     def __init__(self, data: Path, descriptor: int) -> None:
         self._data = data
         self._descriptor = descriptor
+        self._started_at = time.time()
 
     @classmethod
     def acquire(cls, data: Path) -> Self:
@@ -109,7 +116,12 @@ class Hold:
         _held.add(descriptor)
         return cls(data, descriptor)
 
-    def announce(self, addresses: Addresses, children: Mapping[str, int]) -> None:
+    def announce(
+        self,
+        addresses: Addresses,
+        children: Mapping[str, int],
+        restarts: Mapping[str, int] | None = None,
+    ) -> None:
         """Write `stack.json`, now that everything answers."""
         path = self._data / "stack.json"
         part = path.with_suffix(".json.part")
@@ -118,7 +130,8 @@ class Hold:
             "pid": os.getpid(),
             "addresses": asdict(addresses),
             "children": dict(children),
-            "started_at": time.time(),
+            "started_at": self._started_at,
+            "restarts": dict(restarts or {}),
         }
         # 0600: a DSN that was given may carry a password.
         descriptor = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)

@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from typing import Protocol
 
+from deploy.local.process import Child
 from deploy.local.ready import unreachable
 
 
@@ -13,7 +14,14 @@ class Part(Protocol):
         """Reserve ports, start what takes time. Main thread."""
 
     def launch(self) -> None:
-        """Finish the preparation and start the server. Main thread."""
+        """Finish the preparation and start the server. Main thread.
+
+        Once more after the server died: then it starts on the same port and data.
+        """
+
+    @property
+    def server(self) -> Child | None:
+        """The server's process, None before it was launched and for an external service."""
 
     def ready(self) -> str:
         """Wait until it answers; returns its address. Any thread."""
@@ -32,6 +40,11 @@ class Existing:
 
     def launch(self) -> None:
         """Nothing to do."""
+
+    @property
+    def server(self) -> Child | None:
+        """None: it is not ours."""
+        return None
 
     def ready(self) -> str:
         """Ask once: whoever gives an address expects it to work now."""

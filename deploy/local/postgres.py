@@ -72,11 +72,17 @@ class Postgres:
         if self._initdb is not None:
             self._initdb.finish(_INITDB_SECONDS, "remove the data directory and start again")
             self._nursery.let_go(self._initdb)
+            self._initdb = None
             self._fresh.rename(self._cluster)
         _remove_stale_pid(self._cluster / "postmaster.pid")
         settings = {"port": str(self._port), **_SETTINGS}
         options = [word for name, value in settings.items() for word in ("-c", f"{name}={value}")]
         self._server = self._spawn("postgres", self._cluster, options, _ENDING, BEHIND)
+
+    @property
+    def server(self) -> Child | None:
+        """Its process."""
+        return self._server
 
     def ready(self) -> str:
         """Wait for it, and make the database."""

@@ -47,6 +47,11 @@ class Redis:
             argv += [f"--{name}", value]
         self._server = self._nursery.spawn(_NAME, argv, _ENDING, cwd=home, standing=AHEAD)
 
+    @property
+    def server(self) -> Child | None:
+        """Its process."""
+        return self._server
+
     def ready(self) -> str:
         """Wait until it has loaded its data."""
         assert self._server is not None

@@ -5,6 +5,7 @@ How a part is prepared, started and asked is its own affair (`postgres.py`, `red
 """
 
 import os
+from collections.abc import Callable
 from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
 from types import TracebackType
 from typing import Self
@@ -15,6 +16,7 @@ from deploy.local.broker import Tansu
 from deploy.local.config import Addresses, StackConfig
 from deploy.local.errors import StackError
 from deploy.local.hold import Hold
+from deploy.local.mending import Failure, Mender, Restart
 from deploy.local.nursery import Nursery
 from deploy.local.parts import Existing, Part
 from deploy.local.ports import Ports
@@ -37,6 +39,7 @@ class Stack:
         self._hold: Hold | None = None
         self._nursery: Nursery | None = None
         self._addresses: Addresses | None = None
+        self._menders: list[Mender] = []
 
     @property
     def addresses(self) -> Addresses:
@@ -79,6 +82,7 @@ class Stack:
         if self._owner != os.getpid():  # not started, or forked from the owner
             return
         self._addresses = None
+        self._menders = []
         if self._nursery is not None:
             self._nursery.close()
             self._nursery = None
@@ -92,6 +96,30 @@ class Stack:
             if not child.alive:
                 raise child.failure(f"{child.outcome}; start the stack again")
             stand_as_parent(child.pid)
+
+    def mend(self, before: Callable[[str], None] = lambda _name: None) -> list[Restart | Failure]:
+        """Start again what died, with back-off, on the same port and data; return what came of it.
+
+        `before` is called with a service's name just before it is started. Returns when what was
+        started answers. Raises `StackError` where a service ends again and again. Main thread.
+        """
+        done = [found for mender in self._menders if (found := mender.look(before)) is not None]
+        if any(isinstance(each, Restart) for each in done) and self._hold is not None:
+            self._hold.announce(self.addresses, self.pids, self.restarts)
+        for child in self._nursery.children if self._nursery else ():
+            if child.alive:
+                stand_as_parent(child.pid)
+        return done
+
+    @property
+    def restarts(self) -> dict[str, int]:
+        """How often each service that died was started again, where it was."""
+        return {mender.name: mender.restarts for mender in self._menders if mender.restarts}
+
+    @property
+    def down(self) -> list[str]:
+        """The services of this stack that have died, and do not answer again yet."""
+        return [mender.name for mender in self._menders if mender.down]
 
     def __enter__(self) -> Self:
         self.start()
@@ -120,6 +148,8 @@ class Stack:
             ports.release()
         addresses = Addresses(**found)
         ports.remember()
+        named = {"postgres": postgres, "redis": redis, "broker": kafka}
+        self._menders = [Mender(name, part, nursery) for name, part in named.items()]
         hold.announce(addresses, self.pids)
         return addresses
 

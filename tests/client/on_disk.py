@@ -6,7 +6,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from headstart.backlog import Backlog, Item
+from headstart.backlog import Backlog
+from headstart.chunks import Item
 from headstart.directory import Target
 from headstart.shipper import MAX_AGE_S
 from headstart.spool import Spool, SpoolSettings

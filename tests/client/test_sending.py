@@ -10,6 +10,7 @@ import sys
 from collections import defaultdict
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from types import SimpleNamespace
 from typing import Any
 
 import orjson
@@ -305,3 +306,105 @@ def test_an_error_nobody_foresaw_is_told(no_waiting: Callable[[Broker], None]) -
         await sender.close()
 
     asyncio.run(asyncio.wait_for(run(), 60))
+
+
+@dataclass
+class Forgetful(Broker):
+    """A broker that loses its log when it is killed; its epoch tells one log from another."""
+
+    epoch: int = 1
+    producers: list[Mortal] = field(default_factory=list)
+
+    async def start(self, _kafka: str, **_settings: Any) -> Mortal:
+        self.producers.append(Mortal(self))
+        return self.producers[-1]
+
+    def kill(self) -> None:
+        self.epoch += 1
+        self.log.clear()
+        for each in self.producers:
+            each.lose()
+        self.producers.clear()
+
+
+class Mortal(Producer):
+    """Of one life of a broker: what it has under way when that ends fails, and it takes no more."""
+
+    def __init__(self, broker: Forgetful) -> None:
+        super().__init__(broker)
+        self.lost: Callable[[], None] = lambda: None
+        self.life_of, self.epoch = broker, broker.epoch
+
+    async def life(self, _kafka: str, lost: Callable[[], None]) -> Any:
+        self.lost = lost
+        if self.epoch != self.life_of.epoch:
+            raise KafkaTimeoutError
+        return SimpleNamespace(epoch=self.epoch)
+
+    def lose(self) -> None:
+        self.lost()
+
+    async def send(
+        self, batch: Batch, _topic: str, _partition: int, *, packed: bool
+    ) -> asyncio.Future[Any]:
+        assert not self.ended
+        await asyncio.sleep(0)
+        answer = asyncio.get_running_loop().create_future()
+        if self.epoch == self.life_of.epoch:
+            log = self.life_of.log
+            offset = len(log)
+            log += [(key, orjson.loads(value)) for key, value in batch.frames]
+            done = SimpleNamespace(offset=offset)
+            asyncio.get_running_loop().call_later(0.0001, self.answer, answer, done)
+        return answer
+
+    def answer(self, future: asyncio.Future[Any], value: object) -> None:
+        if self.epoch == self.life_of.epoch and not future.done():
+            future.set_result(value)
+
+
+@settings(max_examples=200)
+@given(
+    st.lists(st.sampled_from([b"a", b"b"]), min_size=1, max_size=30),
+    st.lists(st.integers(0, 40), max_size=4),
+)
+def test_a_log_that_is_lost_is_sent_again_from_the_oldest(
+    keys: list[bytes], kills: list[int]
+) -> None:
+    """After dropping by position the last log has everything once: nothing newer came first."""
+    events = [(key, b"%d" % position) for position, key in enumerate(keys)]
+
+    broker, receipts = Forgetful(), Receipts()
+
+    async def run() -> None:
+        def on_link(volatile: bool, lost: bool) -> None:
+            assert volatile
+            if lost:
+                assert sender.waiting_bytes == 0
+                receipts.through.clear()
+                add()
+
+        def add() -> None:
+            for key, event in events:
+                sender.add(key, event, receipts, 0.0)
+
+        sender = Sender("b", "t", on_link=on_link)
+        add()
+        for turns in kills:
+            for _ in range(turns):
+                await asyncio.sleep(0.0001)
+            broker.kill()
+            await sender.committed()  # as retention does, also when nothing is left to send
+            await until_in_loop(lambda: bool(broker.producers))
+        await receipts.have(len(events))
+        await sender.close()
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(linking, "RETRY_S", 0.0)
+        patch.setattr(sending, "FRAME_EVENTS", 3)
+        patch.setattr(linking, "start_producer", broker.start)
+        asyncio.run(asyncio.wait_for(run(), 60))
+    wanted: dict[bytes, list[int]] = defaultdict(list)
+    for position, key in enumerate(keys):
+        wanted[key].append(position)
+    assert deduplicated(broker.log) == wanted

@@ -56,6 +56,21 @@ def test_the_first_run_mints_and_the_second_keeps(kafka: str, own: tuple[Topic, 
     asyncio.run(run())
 
 
+def test_an_epoch_says_that_its_log_is_in_memory_and_otherwise_reads_as_ever(
+    kafka: str, own: tuple[Topic, Topic]
+) -> None:
+    async def run() -> None:
+        _created, epoch = await ensure_topics(kafka, partitions=2)  # by `topics create`
+        assert not epoch.volatile
+        marked = msgspec.structs.replace(epoch, volatile=True)
+        assert await ensure_topics(kafka, partitions=2, volatile=True) == ([], marked)
+        assert await ensure_topics(kafka, partitions=2) == ([], marked)
+        assert await read_epoch(kafka) == marked
+
+    asyncio.run(run())
+    assert msgspec.json.encode(Epoch(7, 2)) == b'{"number":7,"partitions":2}'
+
+
 def test_a_new_epoch_is_larger_than_every_known_one(kafka: str, own: tuple[Topic, Topic]) -> None:
     known = int(time.time()) + 5_000_000
     _created, epoch = asyncio.run(ensure_topics(kafka, partitions=1, known=[3, known, 0]))

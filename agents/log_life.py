@@ -1,0 +1,84 @@
+"""Ends a worker with the log that it knows, where the broker keeps its log in memory.
+
+Such a broker that comes back has another log, with offsets that begin again at 0: a worker that
+went on would take them for those it has seen. The process that follows reads the new log epoch.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from typing import Any, Final
+
+from aiokafka.conn import create_conn
+from aiokafka.errors import KafkaError
+from aiokafka.protocol.metadata import MetadataRequest
+
+from agents.lane import end_process
+from topics.epoch import Epoch, read_epoch
+
+_ASK_S: Final = 30.0
+_TIMEOUT_MS: Final = 20_000
+_AWAY: Final = (ConnectionError, LookupError, RuntimeError, OSError, KafkaError)
+
+
+class LogLost(RuntimeError):
+    """The broker that held the log in memory is gone, or another one is in its place."""
+
+    def __init__(self, kafka: str, epoch: Epoch) -> None:
+        super().__init__(
+            f"log epoch {epoch.number} ended with the broker at {kafka}, which held it in memory; "
+            "the worker has to start anew"
+        )
+
+
+class LogWatch:
+    """One connection to the broker, kept for as long as its process lives."""
+
+    def __init__(self, kafka: str, epoch: Epoch) -> None:
+        self._kafka, self._epoch = kafka, epoch
+        self._closed = asyncio.Event()
+        self._connection: Any = None
+
+    async def begin(self) -> None:
+        """Connect, before anything is consumed; end the process where the epoch is another one."""
+        host, _, port = self._kafka.split(",", maxsplit=1)[0].strip().rpartition(":")
+        try:
+            self._connection = await create_conn(
+                host.strip("[]"),
+                int(port),
+                request_timeout_ms=_TIMEOUT_MS,
+                max_idle_ms=None,
+                on_close=lambda *_: self._closed.set(),
+            )
+            # Read while the connection is open, so the epoch is that of the broker behind it.
+            same = await read_epoch(self._kafka) == self._epoch
+        except _AWAY:
+            same = False
+        if not same:
+            await self._close()
+            self._end()
+
+    async def keep(self) -> None:
+        """End the process when the connection closes."""
+        try:
+            with contextlib.suppress(*_AWAY):
+                while not await self._closes():
+                    await self._connection.send(MetadataRequest([]))  # not to look idle
+            self._end()
+        finally:
+            await self._close()
+
+    async def _closes(self) -> bool:
+        try:
+            await asyncio.wait_for(self._closed.wait(), _ASK_S)
+        except TimeoutError:
+            return False
+        return True
+
+    async def _close(self) -> None:
+        if self._connection is not None:
+            await self._connection.close()
+
+    def _end(self) -> None:
+        end_process("log", LogLost(self._kafka, self._epoch))

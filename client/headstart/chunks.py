@@ -1,0 +1,56 @@
+"""Events of a spool that were read and are on their way: what the sender tells about them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+if TYPE_CHECKING:
+    from headstart.backlog import Backlog
+
+TOO_OLD: Final = "is older than its receiver can tell duplicates apart"
+
+
+@dataclass(slots=True)
+class Chunk:
+    """Events of one segment that were read together; settled when all of them are.
+
+    `again`: the broker acknowledged them before, so they are counted already.
+    """
+
+    backlog: Backlog
+    left: int
+    end: int
+    path: Path
+    created_ms: int
+    scrubbed: int = 0
+    again: bool = False
+
+    def delivered(self) -> None:
+        """Note that the broker has one of the events."""
+        self.left -= 1
+        if self.left == 0:
+            self.backlog.settle()
+
+    def refused(self, event: bytes, reason: str) -> None:
+        """Keep an event that will not be sent in quarantine, and count it."""
+        if not self.again:
+            if self.expired():
+                self.backlog.quarantine(TOO_OLD, self.path)
+            else:
+                self.backlog.keep(event, reason)
+            self.backlog.lose(1)
+        self.delivered()
+
+    def expired(self) -> bool:
+        """Whether the event is too old for its receiver to tell it from a duplicate."""
+        return self.backlog.is_stale(self.created_ms)
+
+
+class Item(NamedTuple):
+    """One event on its way."""
+
+    key: bytes
+    event: bytes
+    chunk: Chunk

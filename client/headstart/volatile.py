@@ -1,0 +1,136 @@
+"""A broker that keeps its log in memory: one life of it, told from the next by its log epoch.
+
+`headstart up` marks the log epoch of its embedded broker as volatile. What such a broker has
+acknowledged is lost with its process, so a sender must know which process it talks to: a `Life` is
+one connection to it, of which the epoch was read while it stood. Nothing is sent over another
+connection, not even by the producer's own retries, before the epoch is read again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final
+
+import orjson
+from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
+from aiokafka.errors import KafkaConnectionError, KafkaError, UnknownTopicOrPartitionError, for_code
+from aiokafka.protocol.commit import OffsetFetchRequest
+
+EPOCHS: Final = "headstart.epochs"
+EVENTS: Final = "headstart.events"
+GROUPS: Final = ("headstart-episodes", "headstart-thresholds")
+"""Consumer groups whose committed offsets say that an event cannot be lost any more."""
+_READ_S: Final = 10.0
+
+
+class Life:
+    """One life of a broker that forgets: its log epoch, and the connections that belong to it."""
+
+    def __init__(self, epoch: int, clients: Sequence[Any], node: int) -> None:
+        self.epoch = epoch
+        self._client, self._node = clients[0], node
+
+    async def committed(
+        self, topic: str, partitions: Sequence[int]
+    ) -> dict[str, Mapping[int, int]]:
+        """Return the committed offsets of `GROUPS`, by partition where there is one.
+
+        Raises `KafkaError` where this life is over, or the broker refuses.
+        """
+        found: dict[str, Mapping[int, int]] = {}
+        for group in GROUPS:
+            request = OffsetFetchRequest(group, [(topic, list(partitions))])
+            response = await self._client.send(self._node, request)
+            offsets: dict[int, int] = {}
+            for _topic, answers in response.topics:
+                for partition, offset, _metadata, code in answers:
+                    if code:
+                        raise for_code(code)(f"committed offsets of {group}")
+                    if offset >= 0:
+                        offsets[partition] = offset
+            found[group] = offsets
+        return found
+
+
+async def volatile_life(
+    kafka: str, producers: Sequence[AIOKafkaProducer], lost: Callable[[], None]
+) -> Life | None:
+    """Return the life that producers are connected to; None where the log is a durable one.
+
+    From then on the producers use their present connections only; `lost` is called when one of
+    these has closed. Raises `KafkaError` where the log has no epoch yet, or the broker went away.
+    """
+    if all(producer._txn_manager is not None for producer in producers):
+        return None  # a broker that gives producer ids is no embedded one: ask nothing more of it
+    clients = [producer.client for producer in producers]
+    nodes = [broker.nodeId for broker in clients[0].cluster.brokers()]
+    if len(nodes) != 1:
+        return None
+    for client in clients:
+        if not await client.ready(nodes[0]):
+            raise KafkaConnectionError(f"no connection to the broker at {kafka}")
+    epoch = await _read_epoch(kafka)
+    if epoch is None:
+        return None
+    for client in clients:
+        _pin(client, nodes[0], lost)
+    return Life(epoch, clients, nodes[0])
+
+
+def _pin(client: Any, node: int, lost: Callable[[], None]) -> None:
+    """Have a client use the connection that it has, and no other one.
+
+    Raises `KafkaConnectionError` where that is closed already: the epoch may be a later life's.
+    """
+    connections = client._conns
+    pinned = next((conn for (at, _group), conn in connections.items() if at == node), None)
+    if pinned is None or not pinned.connected():
+        raise KafkaConnectionError("the broker closed the connection")
+    told = client._on_connection_closed
+
+    async def get(at: Any, *, group: Any = None, no_hint: bool = False) -> Any:  # noqa: ARG001
+        return pinned if at == node and pinned.connected() else None
+
+    def closed(connection: Any, reason: Any) -> None:
+        told(connection, reason)
+        lost()
+
+    pinned._on_close_cb = closed
+    client._get_conn = get
+
+
+async def _read_epoch(kafka: str) -> int | None:
+    """Return the log epoch where it is marked as volatile, else None.
+
+    Raises `UnknownTopicOrPartitionError` where there is none yet: topics are being created.
+    """
+    consumer = AIOKafkaConsumer(
+        bootstrap_servers=kafka, enable_auto_commit=False, fetch_max_wait_ms=50
+    )
+    await consumer.start()
+    try:
+        if EPOCHS not in await consumer.topics():
+            raise UnknownTopicOrPartitionError(f"{EPOCHS}: run `headstart topics create`")
+        last = await asyncio.wait_for(_last_record(consumer), _READ_S)
+    except TimeoutError as error:
+        raise KafkaError(f"{EPOCHS} cannot be read") from error
+    finally:
+        await consumer.stop()
+    if last is None:
+        raise UnknownTopicOrPartitionError(f"{EPOCHS} is empty: run `headstart topics create`")
+    described = orjson.loads(last)
+    return int(described["number"]) if described.get("volatile") else None
+
+
+async def _last_record(consumer: AIOKafkaConsumer) -> bytes | None:
+    place = TopicPartition(EPOCHS, 0)
+    consumer.assign([place])
+    await consumer.seek_to_beginning(place)
+    last: bytes | None = None
+    while True:
+        for records in (await consumer.getmany(place, timeout_ms=200)).values():
+            last = records[-1].value
+        end = consumer.highwater(place)
+        if end is not None and await consumer.position(place) >= end:
+            return last

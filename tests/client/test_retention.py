@@ -1,0 +1,261 @@
+"""What is acknowledged stays in the spool until it is taken in, where the broker's log can be lost.
+
+The files are real; what the broker would say, the test says.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from headstart.backlog import Backlog
+from headstart.directory import segments
+from headstart.durable import Durable
+from headstart.retention import Retention
+from headstart.spool import SpoolSettings
+from headstart.volatile import EPOCHS, EVENTS, GROUPS
+from tests.client.on_disk import (
+    HOUR_MS,
+    TARGET,
+    Clock,
+    crash,
+    event,
+    fill,
+    numbers,
+    open_backlog,
+    open_spool,
+    read_all,
+)
+from topics import catalogue
+
+
+def acknowledge(backlog: Backlog) -> list[bytes]:
+    """Read what there is, and have the broker acknowledge it."""
+    items = read_all(backlog)
+    for item in items:
+        item.chunk.delivered()
+    return numbers(items)
+
+
+def test_the_client_s_names_are_those_of_the_catalogue() -> None:
+    assert catalogue.EPOCHS.name == EPOCHS
+    assert catalogue.EVENTS.name == EVENTS
+    assert set(GROUPS) == {catalogue.EPISODES_GROUP, catalogue.THRESHOLDS_GROUP}
+
+
+def test_without_retention_what_is_acknowledged_goes_at_once(tmp_path: Path) -> None:
+    spool = open_spool(tmp_path, segment_bytes=200)
+    fill(spool, 20)
+    spool.close()
+    backlog = open_backlog(spool)
+    assert acknowledge(backlog) == [event(n) for n in range(20)]
+    read_all(backlog)
+    assert backlog.finished
+    assert not backlog.retained
+    assert not segments(spool.folder)
+    backlog.close()
+
+
+def test_what_is_acknowledged_is_kept_and_comes_again_in_order(tmp_path: Path) -> None:
+    spool = open_spool(tmp_path, segment_bytes=200)
+    fill(spool, 20)
+    backlog = open_backlog(spool)
+    backlog.retain(keep=True)
+    acknowledge(backlog)
+    assert spool.progress().settled == 20  # flush() waits for no worker
+    backlog.take_in(8)
+    assert segments(spool.folder)[0][0] <= 8 < segments(spool.folder)[1][0]
+    fill(spool, 5)
+    in_flight = read_all(backlog)  # lost with the broker
+    assert numbers(in_flight) == [event(n) for n in range(20, 25)]
+    assert backlog.rewind() == 12
+    assert acknowledge(backlog) == [event(n) for n in range(8, 25)]
+    assert spool.progress().settled == 25
+    spool.close()
+    read_all(backlog)
+    assert backlog.through
+    assert not backlog.finished
+    backlog.take_in(25)
+    assert backlog.finished
+    assert not segments(spool.folder)
+    backlog.close()
+
+
+def test_the_next_shipper_begins_at_what_was_not_taken_in(tmp_path: Path) -> None:
+    spool = open_spool(tmp_path)
+    fill(spool, 10)
+    first = open_backlog(spool)
+    first.retain(keep=True)
+    acknowledge(first)
+    first.take_in(4)
+    first.close()
+    second = open_backlog(spool)
+    assert acknowledge(second) == [event(n) for n in range(4, 10)]
+    second.retain(keep=False)  # events go to another broker, by `ship --kafka`
+    fill(spool, 1)
+    assert acknowledge(second) == [event(10)]
+    second.close()
+    third = open_backlog(spool)
+    assert read_all(third) == []
+    third.close()
+    spool.close()
+
+
+def test_what_comes_again_is_counted_once_however_old_it_has_become(tmp_path: Path) -> None:
+    clock = Clock()
+    spool = open_spool(tmp_path, now_ms=clock, segment_bytes=200)
+    fill(spool, 30)
+    segments(spool.folder)[1][1].unlink()  # dropped at the limit
+    backlog = open_backlog(spool)
+    backlog.retain(keep=True)
+    acknowledge(backlog)
+    lost = backlog.progress.lost
+    assert lost > 0
+    backlog.rewind()
+    acknowledge(backlog)
+    assert backlog.progress.lost == lost
+    clock.ms += 10 * 24 * HOUR_MS
+    backlog.rewind()
+    assert acknowledge(backlog) == []
+    assert backlog.progress.lost == lost
+    assert [path.name for path in tmp_path.iterdir()] == [spool.id], "no quarantine"
+    spool.close()
+    backlog.close()
+
+
+@given(st.lists(st.sampled_from(["emit", "acknowledge", "take in", "lose", "restart"])))
+def test_nothing_is_skipped_and_nothing_newer_comes_first(steps: list[str]) -> None:
+    import tempfile
+
+    with tempfile.TemporaryDirectory() as folder:
+        spool = open_spool(Path(folder), segment_bytes=300)
+        backlog = open_backlog(spool)
+        backlog.retain(keep=True)
+        log: list[bytes] = []  # of the broker that is there now
+        taken: list[bytes] = []
+        for step in [*steps, "lose", "acknowledge", "take in"]:
+            if step == "emit":
+                fill(spool, 3)
+            elif step == "acknowledge":
+                log += acknowledge(backlog)
+            elif step == "take in":
+                taken += [each for each in dict.fromkeys(log) if each not in taken]
+                backlog.take_in(backlog.marks.sent)
+            elif step == "lose":
+                log.clear()
+                backlog.rewind()
+            else:
+                backlog.close()
+                backlog = open_backlog(spool)
+        assert taken == [event(n) for n in range(spool.next)]
+        backlog.close()
+        crash(spool)
+
+
+def test_an_emitter_at_its_limit_takes_the_room_of_what_is_only_kept(tmp_path: Path) -> None:
+    settings = SpoolSettings(tmp_path, limit_bytes=8_000, segment_bytes=1_000)
+    outbox = Durable(TARGET, settings, "none")
+    outbox.put(b"k", b'{"a":1}', Clock().ms)
+    assert outbox._spool is not None
+    backlog = open_backlog(outbox._spool)
+    backlog.retain(keep=True)
+    for _ in range(300):  # 30 kB, of which 8 kB may wait
+        outbox.put(b"k", b'{"a":1}', Clock().ms)
+        acknowledge(backlog)
+    assert outbox.dropped == backlog.progress.lost == 0
+    assert backlog.progress.settled == 301
+    backlog.rewind()
+    assert acknowledge(backlog)  # what is left of it
+    assert backlog.progress.lost == 0
+    backlog.close()
+    outbox.close(0)
+
+
+class Sender:
+    """What the broker has, and what its consumers have committed."""
+
+    def __init__(self) -> None:
+        self.ends: dict[int, int] = {}
+        self.offsets: dict[str, dict[int, int]] = {group: {} for group in GROUPS}
+
+    async def committed(self) -> dict[str, dict[int, int]] | None:
+        return self.offsets
+
+
+def asked(retention: Retention) -> None:
+    async def run() -> None:
+        retention.look()
+        if retention._task is not None:
+            await retention._task
+
+    asyncio.run(run())
+
+
+@pytest.fixture
+def kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
+    monkeypatch.setattr("headstart.retention.ASK_S", 0.0)
+    spool = open_spool(tmp_path, segment_bytes=200)
+    backlog = open_backlog(spool)
+    retention = Retention("b", lambda: [backlog], lambda _backlog: None)
+    retention.sender = Sender()  # type: ignore[assignment]
+    retention.note_link(volatile=True, lost=False)
+    yield spool, backlog, retention
+    backlog.close()
+    spool.close()
+
+
+def test_it_is_taken_in_once_both_groups_have_passed_it(kept: Any) -> None:
+    spool, backlog, retention = kept
+    fill(spool, 10)
+    acknowledge(backlog)
+    retention.sender.ends = {0: 3, 2: 7}
+    asked(retention)
+    first, second = GROUPS
+    retention.sender.offsets[first] = {0: 3, 2: 9}
+    asked(retention)
+    retention.sender.offsets[second] = {0: 3, 2: 6}
+    fill(spool, 5)
+    acknowledge(backlog)  # behind the mark, which stays where it was drawn
+    retention.sender.ends = {0: 8, 2: 7}
+    asked(retention)
+    assert backlog.retained == 15
+    retention.sender.offsets[second] = {0: 3, 2: 7}
+    asked(retention)
+    assert backlog.retained == 5
+    asked(retention)
+    assert backlog.retained == 5
+
+
+def test_another_log_is_read_again_and_its_commits_say_nothing_of_the_last_one(kept: Any) -> None:
+    spool, backlog, retention = kept
+    fill(spool, 10)
+    acknowledge(backlog)
+    retention.sender.ends = {0: 3}
+    asked(retention)
+    retention.note_link(volatile=True, lost=True)
+    retention.sender.ends = {}
+    retention.sender.offsets = {group: {0: 9} for group in GROUPS}
+    asked(retention)  # nothing is acknowledged, so nothing is kept
+    assert acknowledge(backlog) == [event(n) for n in range(10)]
+    retention.sender.ends = {0: 12}
+    asked(retention)
+    assert backlog.retained == 10
+
+
+def test_what_no_worker_takes_in_is_kept_only_up_to_a_limit(
+    kept: Any, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    spool, backlog, retention = kept
+    fill(spool, 100)
+    acknowledge(backlog)
+    retention.sender.ends = {0: 3}
+    monkeypatch.setattr("headstart.retention.RETAINED_BYTES", 500)
+    asked(retention)
+    assert backlog.retained_bytes <= 500
+    assert 0 < backlog.retained < 30
+    assert "not kept any more" in caplog.text

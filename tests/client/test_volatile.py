@@ -1,0 +1,130 @@
+"""An embedded broker that is killed and started again: what it forgot comes again, in order."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from aiokafka import AIOKafkaConsumer, TopicPartition
+
+from deploy.local import Addresses, Stack, StackConfig
+from headstart.keeping import ship_leftovers
+from headstart.volatile import GROUPS
+from tests.client.spooling import Host, end, new_host
+from tests.patience import until
+from topics.catalogue import EVENTS
+from topics.epoch import ensure_topics
+from topics.reading import topic_state
+
+pytestmark = [pytest.mark.integration, pytest.mark.any_broker]
+
+
+class Broker:
+    """The embedded broker of a test's own, and what its workers would commit."""
+
+    def __init__(self, stack: Stack) -> None:
+        self.stack, self.kafka = stack, stack.addresses.kafka
+
+    def begin_log(self) -> None:
+        asyncio.run(ensure_topics(self.kafka, partitions=3, known=[1], volatile=True))
+
+    def kill(self) -> None:
+        os.kill(self.stack.pids["broker"], signal.SIGKILL)
+        until(self.stack.mend)
+
+    def take_in_all(self) -> None:
+        """Commit, for both groups, the offsets at which the log ends now."""
+        asyncio.run(self._commit())
+
+    async def _commit(self) -> None:
+        ends = (await topic_state(self.kafka, EVENTS.name)).end
+        for group in GROUPS:
+            consumer = AIOKafkaConsumer(
+                bootstrap_servers=self.kafka, group_id=group, enable_auto_commit=False
+            )
+            await consumer.start()
+            try:
+                places = {TopicPartition(EVENTS.name, p): end for p, end in ends.items()}
+                consumer.assign(list(places))
+                await consumer.commit(places)
+            finally:
+                await consumer.stop()
+
+
+@pytest.fixture
+def broker(tmp_path: Path, addresses: Addresses) -> Iterator[Broker]:
+    config = StackConfig(
+        data=tmp_path / "stack",
+        kafka="embedded",
+        postgres=addresses.postgres,
+        redis=addresses.redis,
+    )
+    with Stack(config) as stack:
+        made = Broker(stack)
+        made.begin_log()
+        yield made
+
+
+@pytest.fixture
+def host(broker: Broker, tenant: str, tmp_path: Path) -> Iterator[Host]:
+    made = new_host(broker.kafka, tenant, tmp_path)
+    yield made
+    end(made)
+
+
+def test_a_killed_broker_s_log_is_sent_again_in_order(broker: Broker, host: Host) -> None:
+    executor = host.start(3_000, pause=0.002)
+    gone = host.start(300)
+    gone.end()  # its events are acknowledged, and its process is no more
+    for count in (600, 1_600):
+        executor.until(count)
+        broker.kill()
+        broker.begin_log()
+    executor.end()  # everything is acknowledged
+    host.check()  # by the log that there is now: nothing was taken in
+    assert len(host.told()) == 3_300
+    assert len(host.spools()) == 2
+    broker.take_in_all()
+    until(lambda: not host.spools())
+
+
+def test_what_was_taken_in_does_not_come_again(broker: Broker, host: Host) -> None:
+    executor = host.start(100_000, pause=0.005)
+    host.start(200).end()
+    until(lambda: len(host.spools()) == 2)
+    broker.take_in_all()
+    until(lambda: len(host.spools()) == 1)  # the shipper knows
+    executor.kill()
+    broker.kill()
+    broker.begin_log()
+    until(lambda: len({event["origin"][0] for event in host.log()}) == 1)
+    broker.take_in_all()
+    until(lambda: not host.spools())
+
+
+def test_a_successor_sends_what_a_killed_shipper_and_broker_had(broker: Broker, host: Host) -> None:
+    host.start(400).end()
+    os.kill(host.shipper(), signal.SIGKILL)
+    assert len(host.spools()) == 1
+    broker.kill()
+    broker.begin_log()
+    assert ship_leftovers(host.spool)  # as `headstart up` does: no executor is left
+    until(lambda: len({event["id"] for event in host.log()}) == 400)
+    host.check()
+    assert not ship_leftovers(host.spool)
+    broker.take_in_all()
+    until(lambda: not host.spools())
+
+
+def test_draining_waits_for_the_broker_only(broker: Broker, host: Host) -> None:
+    host.mode = "none"
+    executor = host.start(50)
+    executor.until(50)
+    executor.kill()
+    host.drain()  # ends although no worker takes anything in
+    assert host.spools()
+    host.check()

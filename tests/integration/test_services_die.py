@@ -1,0 +1,124 @@
+"""Each service of a system killed in turns: nothing is lost, nothing is double."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from deploy.local import StackConfig
+from deploy.system import System
+from tests.patience import PATIENCE_S
+
+pytestmark = pytest.mark.integration
+
+TYPES = [f"type-{number}" for number in range(3)]
+EXECUTOR = """
+import os, sys, time
+import headstart
+kafka, tenant = sys.argv[1:3]
+emitter, n = headstart.Emitter(kafka), 0
+while os.getppid() == int(sys.argv[3]) and not os.path.exists(sys.argv[4]):
+    fields = dict(event_type="task_complete", workflow_type=f"type-{n % 3}", workflow_id=f"w{n}",
+                  tenant=tenant, confidence=.9, data={"prediction": {"was_correct": True}})
+    os.write(1, (emitter.emit(fields) + "\\n").encode())
+    n += 1
+    time.sleep(.004)
+emitter.close(90)
+"""
+
+
+@pytest.fixture
+def own(broker: str, tmp_path: Path) -> Iterator[tuple[System, list[str]]]:
+    """A system of the test's own, and what it says."""
+    if broker not in ("embedded", "apache"):
+        pytest.skip("a broker that runs already is not killed")
+    said: list[str] = []
+    config = StackConfig(data=tmp_path / "data", kafka=broker)
+    spool = tmp_path / "spool"
+    with System(config, partitions=2, say=said.append, spool=spool) as system:
+        yield system, said
+
+
+@pytest.fixture
+def executor(
+    own: tuple[System, list[str]], tenant: str, tmp_path: Path
+) -> Iterator[Callable[[], int]]:
+    """A process that emits until it is called; that returns how many events it was told of."""
+    told, done = tmp_path / "told", tmp_path / "done"
+    environment = {
+        **os.environ,
+        "HEADSTART_SPOOL": str(tmp_path / "spool"),
+        "HEADSTART_SHIPPER": "process",  # which outlives it, and lets go of what is taken in
+        "PYTHONPATH": os.pathsep.join(filter(None, sys.path)),
+    }
+    words = [own[0].addresses.kafka, tenant, str(os.getpid()), str(done)]
+    with told.open("wb") as out:
+        process = subprocess.Popen(
+            [sys.executable, "-c", EXECUTOR, *words], stdout=out, env=environment
+        )
+
+    def end() -> int:
+        done.touch()
+        assert process.wait(PATIENCE_S) == 0
+        return len(told.read_text().split())
+
+    yield end
+    process.kill()
+    process.wait()
+
+
+def test_each_service_killed_in_turns(
+    own: tuple[System, list[str]],
+    executor: Callable[[], int],
+    tenant: str,
+    stored_at: Callable[[dict[str, Any], str], Any],
+    broker: str,
+) -> None:
+    system, said = own
+    at = {"postgres": system.addresses.postgres, "redis": system.addresses.redis}
+    stored = stored_at(at, tenant)
+
+    def until(condition: Callable[[], bool]) -> None:
+        deadline = time.monotonic() + PATIENCE_S
+        while not condition():
+            assert time.monotonic() < deadline, said
+            system.check()
+            time.sleep(0.1)
+
+    def kill(name: str, pid: int) -> None:
+        count = len(said)
+        os.kill(pid, signal.SIGKILL)
+        if name == "redis":  # which comes back empty
+            shutil.rmtree(system.data / "redis" / "appendonlydir")
+        until(lambda: any(f"{name} was ended by SIGKILL" in line for line in said[count:]))
+
+    until(lambda: bool(stored.counted(*TYPES)))
+    kill("redis", system.stack.pids["redis"])
+    kill("postgres", system.stack.pids["postgres"])
+    kill("broker", system.stack.pids["broker"])
+    if broker == "embedded":
+        time.sleep(2.0)  # workers load, and have not taken in what came again
+        kill("broker", system.stack.pids["broker"])
+        assert sum("log epoch" in line for line in said) == 2
+    assert system.supervisor is not None
+    until(lambda: bool(system.supervisor and system.supervisor.ready))
+    kill("worker thresholds", system.supervisor.pids["thresholds"])
+    number = executor()
+    wanted = Counter(f"workflow_type={TYPES[n % 3]}" for n in range(number))
+    until(lambda: stored.counted(*TYPES) == wanted and len(stored.ids()) == number)
+    assert len(set(stored.ids())) == number
+    assert system.drain(PATIENCE_S)
+    assert stored.counted(*TYPES) == wanted
+    assert {value["epoch"] for value in stored.served(*TYPES).values()} == {system.epoch.number}  # type: ignore[union-attr]
+    if broker == "embedded":
+        until(lambda: not [each for each in system.data.parent.glob("spool/*") if each.is_dir()])
