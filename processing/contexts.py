@@ -15,6 +15,7 @@ from learners.policy import Policy, State, spec
 from processing.answers import answer, stored_threshold
 from processing.chains import Chain, Context, restore_context, untaught
 from processing.choices import Choices, named_policy
+from processing.clock import TICK_MS, PartitionClock
 from processing.cutting import ROW_EXTRA
 from processing.defaults import Defaults, state_in
 from processing.endings import Room
@@ -22,6 +23,7 @@ from processing.lessons import Lessons
 from processing.places import Place, place_getter
 from processing.residence import HOUR_MS, Residence
 from processing.rows import (
+    PartitionRow,
     context_key,
     context_of,
     decode_context,
@@ -58,6 +60,8 @@ class Contexts:
         self._policy, self._choices, self._defaults = rules.policy, choices, defaults
         self.levels = tuple(rules.levels)
         self._epoch = epoch
+        self.clock = PartitionClock(PartitionRow())
+        """The partition's."""
         self._load, self._most = load, most
         self.place_of = place_getter(rules.levels)
         """Returns the place of an event's context: its key in `chains`."""
@@ -82,7 +86,14 @@ class Contexts:
 
     def restore(self, key: bytes, raw: bytes) -> None:
         """Take up one row of the table."""
-        self._residence.add(context_of(key)[0], key, newest_outcome(raw))
+        at = self.clock.newest(newest_outcome(raw))
+        self._residence.add(context_of(key)[0], key, at)
+
+    def judge_again(self) -> None:
+        """Ask anew how old contexts are: the partition's clock goes by clock records now."""
+        self.settle()  # what was told before says times of events
+        self._residence.judge_again(self.clock.newest)
+        self.choose_again()  # each is found again with its next outcome, and its time put right
 
     def choose_again(self) -> None:
         """Ask anew which policy learns where: the choices have changed.
@@ -111,8 +122,9 @@ class Contexts:
     ) -> None:
         """Apply one outcome at every level of its context, coarse to fine."""
         chain = self._chain(tenant, workflow_type, levels)
-        told = told_of(outcome, chain)
-        self._weighed(chain, outcome.timestamp, offset, lambda: self.tell(told, offset))
+        told = told_of(outcome, chain, at=self.clock.heard(outcome.timestamp))
+        at = self.clock.now(outcome.timestamp)
+        self._weighed(chain, at, offset, lambda: self.tell(told, offset))
 
     def tell(self, told: Told, offset: int) -> None:
         """Apply one outcome at every level of a chain (`Runs` does so itself)."""
@@ -131,14 +143,15 @@ class Contexts:
     ) -> None:
         """Apply a user's verdict on a prediction, which counts as `feedback_weight` outcomes."""
         chain = self._chain(tenant, workflow_type, levels)
-        told = told_of(outcome, chain, verdict=True)
+        told = told_of(outcome, chain, at=self.clock.heard(outcome.timestamp), verdict=True)
+        at = self.clock.now(outcome.timestamp)
 
         def teach() -> None:
             self.ready(chain)
             chain.lessons.append(told)
 
         for _ in range(self._feedback_weight):
-            self._weighed(chain, outcome.timestamp, offset, teach)
+            self._weighed(chain, at, offset, teach)
         chain.offset = offset
         for context in chain.contexts:
             count_feedback(context.changing().counts, accepted=outcome.correct)
@@ -193,22 +206,26 @@ class Contexts:
 
         Those that find no room stay until the tenant has a new one again.
 
-        `at`: event time, Unix ms, of an outcome that those without a row were told, 0 of none.
+        `at`: time, Unix ms, of an outcome that those without a row were told, 0 of none.
         """
         for context in self.new:
-            self._residence.add(tenant, context.key, max(at, context.numbers.at))
+            newest = self.clock.newest(max(at, context.numbers.at))
+            self._residence.add(tenant, context.key, newest)
         self.new.clear()
         excess = self._residence.excess(tenant, self._newest)
         return self._let_go(room.limited(excess), offset)
 
     @staticmethod
     def next_expiry(clock: int) -> int:
-        """Return the event time before which none expires, the partition's clock being `clock`."""
+        """Return the clock before which none expires, being `clock` now."""
         return (clock // HOUR_MS + 1) * HOUR_MS
 
     def expire(self, clock: int, offset: int, room: Room) -> int:
-        """Let idle contexts go, while there is room; return how many went."""
-        self.weighings.expire(clock, offset, room)
+        """Let idle contexts go, while there is room; return how many went.
+
+        `clock`: by which idle ones are judged, Unix ms; see `PartitionClock.reached`.
+        """
+        self.weighings.expire(self.clock.row.clock, offset, room)
         return self._let_go(room.limited(self._residence.idle(clock, self._newest)), offset)
 
     def forget(self, holds: Callable[[str, str], bool], offset: int) -> int:
@@ -239,7 +256,9 @@ class Contexts:
             numbers = context.changing()
             numbers.state = state
             numbers.counts = restored(each.outcomes, each.speculated, each.hits, ())
-            numbers.at = max(numbers.at, at if above is None else min(at, above.numbers.at))
+            at_most = self.clock.now(at)
+            newest = at_most if above is None else min(at_most, above.numbers.at)
+            numbers.at = newest if self._is_ahead(numbers.at) else max(numbers.at, newest)
             context.offset = offset
             self._note(context.key, context)
 
@@ -283,17 +302,22 @@ class Contexts:
         return count
 
     def _newest(self, key: bytes) -> int:
-        """Return the event time of a context's newest outcome."""
+        """Return when a context's newest outcome arrived."""
         self.settle()
         context = self._contexts.get(key)
         if context is None:
             touched = self._touched.get(key)
             context = touched if isinstance(touched, Context) else None
         if context is not None:
-            return context.numbers.at
+            return self.clock.newest(context.numbers.at)
         raw = self._load(key)
         assert raw is not None, "a context without a row that is in no cache"
-        return newest_outcome(raw)
+        return self.clock.newest(newest_outcome(raw))
+
+    def _is_ahead(self, at: int) -> bool:
+        """Return whether a time is one that no outcome can have had by clock records."""
+        clock = self.clock
+        return clock.witnessed and at >= clock.row.clock + TICK_MS
 
     def _find(self, tenant: str, workflow_type: str, levels: tuple[str | None, ...]) -> Chain:
         values = dict(zip(self.levels, levels, strict=True))
@@ -302,8 +326,11 @@ class Contexts:
         for path in context_paths(workflow_type, values.get, self.levels):
             policy = self._choices.policy_of(tenant, path) or self._policy
             _policy, above = chains.setdefault(spec(policy), (policy, []))
-            above.append(self._context(tenant, path, policy, above[-1] if above else None))
-            contexts.append(above[-1])
+            context = self._context(tenant, path, policy, above[-1] if above else None)
+            if self._is_ahead(context.numbers.at):  # the outcome that is to come says a better one
+                context.changing().at = self.clock.row.began
+            above.append(context)
+            contexts.append(context)
         place = (tenant, workflow_type, *levels)
         contexts[-1].place = place
         found = Chain(place, contexts, list(chains.values()))

@@ -1,7 +1,7 @@
 """One partition of the threshold agent, without its I/O: records in, commits out.
 
-State is a pure function of (epoch, prefix of the log): event time comes from the events, never
-from a clock, and no decision depends on where a batch ends.
+State is a pure function of (epoch, prefix of the log): what time it is comes from the log
+(`processing.clock`), and no decision depends on where a batch ends.
 """
 
 from __future__ import annotations
@@ -41,7 +41,17 @@ from processing.rules import Rules
 from processing.runs import Runs
 from processing.stretches import MOST_BYTES
 from topics.catalogue import THRESHOLDS_GROUP
-from topics.controls import Choice, Control, Rebuild, Reset, Seed, Staged, Weighing, is_control
+from topics.controls import (
+    Choice,
+    Clock,
+    Control,
+    Rebuild,
+    Reset,
+    Seed,
+    Staged,
+    Weighing,
+    is_control,
+)
 from topics.records import EventFields
 from topics.schema import Threshold
 
@@ -117,7 +127,8 @@ class Partition(Runs):
         """Those of the record, by offset, of which an event was last refused."""
         self._events = self._end = 0
         self._newest = -1, b""
-        self.watermark = -1
+        self.watermark = self.clock_offset = -1
+        """The last offset applied, and that of the last clock record since this was made."""
         self.taking: Rebuild | None = None
         """The rebuild that is next, at `reached`: to be taken over, or passed, before all else."""
         self.reached = -1
@@ -136,6 +147,11 @@ class Partition(Runs):
             epoch, offset = version(raw)
             if key == PARTITION_KEY:
                 self._row, self.watermark = decode_partition(raw), offset
+                self.clock.restore(self._row)
+                if self.clock.witnessed:  # rows that came before it were taken at their word
+                    self._contexts.judge_again()
+                    self._spools.judge_again()
+                    self._starts.judge_again()
             elif epoch == self._epoch and offset > self._newest[0]:
                 self._newest = offset, key
             if is_deleted(raw):
@@ -174,7 +190,7 @@ class Partition(Runs):
             if offset <= self.watermark:
                 position += 1
                 continue
-            if batch.headers:
+            if batch.headers and offset in batch.headers:
                 self._record(batch, position, offset)
                 position += 1
                 if self.taking is not None:
@@ -251,6 +267,9 @@ class Partition(Runs):
                 self._interventions.note(control, offset)
         elif isinstance(control, Seed):
             self._seed(control, offset)
+        elif isinstance(control, Clock):
+            self._witness(control.at, offset)
+            self.clock_offset = offset
         elif isinstance(control, Weighing):
             self._own(control.tenant, control.path)
             self._contexts.weigh(control, self._row.clock, offset)

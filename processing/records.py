@@ -76,8 +76,20 @@ class RecordBatch:
         return self.offsets[0]
 
     def run(self, begin: int) -> range:
-        """Return the positions from `begin` on, which there is, that are to be decoded together."""
-        return range(begin, min(begin + RUN, self.piece(begin, RUN_BYTES)))
+        """Return the positions from `begin` on that are to be decoded together.
+
+        There is one, and it has no headers.
+        """
+        end = min(begin + RUN, self.piece(begin, RUN_BYTES))
+        return range(begin, self.before_headers(begin, end))
+
+    def before_headers(self, begin: int, end: int) -> int:
+        """Return `end`, or the position of the first record from `begin` on that has headers."""
+        if self.headers:
+            for position in range(begin, end):
+                if self.offsets[position] in self.headers:
+                    return position
+        return end
 
     def piece(self, begin: int, size: int) -> int:
         """Return the position behind about `size` bytes, at least one record, from `begin` on.

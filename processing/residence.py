@@ -1,8 +1,8 @@
-"""Which contexts of a partition stay: the idle ones go by event time, and the oldest of a tenant
+"""Which contexts of a partition stay: the idle ones go by its clock, and the oldest of a tenant
 that has too many.
 
-Oldest is by the event time of the newest outcome; of two alike the finer, so that no context
-outlives the one above it. What goes follows from the rows and the event time alone.
+Oldest is by when the newest outcome arrived; of two alike the finer, so that no context outlives
+the one above it. What goes follows from the rows and the clock alone.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ HOUR_MS: Final = 3_600_000
 """Idle contexts are looked for when the partition's clock begins another hour."""
 
 Entry = tuple[int, int, bytes]
-"""Event time of the newest outcome when last looked at, minus the key's length, row key."""
+"""When the newest outcome had arrived when last looked at, minus the key's length, row key."""
 NewestOf = Callable[[bytes], int]
-"""Row key to the event time (Unix ms) of that context's newest outcome."""
+"""Row key to when (Unix ms) that context's newest outcome arrived."""
 
 
 class Residence:
@@ -34,6 +34,12 @@ class Residence:
     def add(self, tenant: str, key: bytes, newest: int) -> None:
         """Take in a context that is new, or a row of the table."""
         heapq.heappush(self._heaps.setdefault(tenant, []), (newest, -len(key), key))
+
+    def judge_again(self, newest: Callable[[int], int]) -> None:
+        """Ask anew how late entries are: the partition's clock goes by clock records now."""
+        for heap in self._heaps.values():
+            heap[:] = [(newest(at), length, key) for at, length, key in heap]
+            heapq.heapify(heap)
 
     def matching(self, wanted: Callable[[str, bytes], bool]) -> list[bytes]:
         """Return the keys of contexts that are wanted by tenant and key."""

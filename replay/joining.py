@@ -29,7 +29,7 @@ from replay.judge import Judge
 from replay.learning import commits
 from replay.outcomes import ROOT
 from replay.scales import Scales
-from topics.controls import Control, Reset
+from topics.controls import Clock, Control, Reset
 from topics.records import EventFields, PredictionFields
 
 MOST_NAMED: Final = 20
@@ -197,15 +197,19 @@ class Joiner(Partition):
         self._heard = _Heard(judge, levels, epoch, chosen, scales)
         self._judge = judge
         self._contexts = self._heard
+        self._heard.clock = self.clock
         self._forgot = 0
 
     def _follow(self, control: Control, offset: int) -> None:
-        """Forget what operators had forgotten; pass over what is about one learner's own state."""
+        """Forget what operators had forgotten, and follow the clock; pass over what is about one
+        learner's own state."""
         if isinstance(control, Reset):
             holds = matcher(control.pattern, control.tenant)
             if self._interventions.new(control):
                 self._interventions.note(control, offset)
                 self._judge.reset(holds)
+        elif isinstance(control, Clock):
+            super()._follow(control, offset)
 
     def _run(self, batch: RecordBatch, begin: int) -> tuple[int, int]:
         """Judge events that are whole predictions by themselves, as nearly all are, run by run.
@@ -216,6 +220,7 @@ class Joiner(Partition):
         place_of, chain_of = heard.place_of, {} if heard.scaled else heard.chain_of
         positions, duplicate = self._spools.positions, self._spools.duplicate
         opened, due, taken = self._starts.keys(), self._due(), 0
+        moves = not self.clock.witnessed
         for position, found in enumerate(decoded(batch, begin), begin):
             offset = batch.offsets[position]
             if found is None:
@@ -231,12 +236,12 @@ class Joiner(Partition):
                     event.event_type == "task_complete"
                     and data is not None
                     and (prediction := data.prediction) is not None
-                    and (at < due or at <= row.clock)
+                    and (at < due or (moves and at <= row.clock))
                     and (chain := chain_of.get(place_of(event))) is not None
                     and not (opened and start_of(event) in opened)
                     and (outcome := _outcome(event, prediction)) is not None
                 ):
-                    if at > row.clock:
+                    if moves and at > row.clock:
                         row.clock = at
                     if (origin := event.origin) is not None:
                         place = event.tenant, event.workflow_type, origin[0]

@@ -11,6 +11,8 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Annotated, Any, Literal, Required, get_args, get_origin, get_type_hints
 
 from headstart.events import (
+    FIRST_MS,
+    LAST_MS,
     MAX_CLOCK_SKEW_MS,
     MAX_DEPTH,
     Event,
@@ -22,6 +24,12 @@ from headstart.events import (
 
 Check = Callable[[Any, str], None]
 
+_UNITS = {
+    "seconds": (FIRST_MS // 1000, LAST_MS // 1000),
+    "microseconds": (FIRST_MS * 1000, LAST_MS * 1000),
+    "nanoseconds": (FIRST_MS * 1_000_000, LAST_MS * 1_000_000),
+}
+"""The first and last timestamp in other units. They overlap: the first one that fits is named."""
 _SURROGATE = re.compile("[\ud800-\udfff]")
 
 
@@ -33,12 +41,26 @@ def validate(event: Any, *, now_ms: int | None = None) -> None:
     """
     if not isinstance(event, Mapping):
         raise InvalidEvent("", f"an event is a JSON object, not {_kind(event)}")
+    _check_unit(event.get("timestamp"))
     _CHECK_EVENT(event, "")
     _check_tree(event, "", 1)
     if now_ms is not None and event["timestamp"] > now_ms + MAX_CLOCK_SKEW_MS:
         ahead = (event["timestamp"] - now_ms) / 3_600_000
         raise InvalidEvent(
             "timestamp", f"is {ahead:.1f} hours ahead of the clock; give Unix milliseconds"
+        )
+
+
+def _check_unit(timestamp: Any) -> None:
+    """Refuse a timestamp that cannot be in Unix milliseconds; leave what is no number to others."""
+    if type(timestamp) not in {int, float} or FIRST_MS <= timestamp <= LAST_MS:
+        return
+    for unit, (first, last) in _UNITS.items():
+        if first <= timestamp <= last:
+            raise InvalidEvent("timestamp", f"{timestamp} reads as {unit}; give Unix milliseconds")
+    if type(timestamp) is int:
+        raise InvalidEvent(
+            "timestamp", "is before the year 2000 or after the year 9999; give Unix milliseconds"
         )
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from headstart.events import MAX_CLOCK_SKEW_MS, MAX_DEPTH, MAX_IDENTIFIER, InvalidEvent
+from headstart.events import FIRST_MS, LAST_MS, MAX_CLOCK_SKEW_MS, MAX_DEPTH, MAX_IDENTIFIER, InvalidEvent
 from headstart.validation import validate
 
 NOW = 1_760_000_000_000
@@ -196,7 +196,8 @@ def test_a_value_out_of_range_is_named(name: str, value: Any) -> None:
     [
         ("confidence", 0),
         ("confidence", 1),
-        ("timestamp", 0),
+        ("timestamp", FIRST_MS),
+        ("timestamp", LAST_MS),
         ("id", "0199C82CC0007ABC8DEF0123456789AB"),
         ("tenant", "x" * MAX_IDENTIFIER),
         ("tenant", "𝄞" * MAX_IDENTIFIER),
