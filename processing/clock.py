@@ -63,14 +63,13 @@ class PartitionClock:
             row.clock = row.began = max(TICK_MS, min(said, most))
             row.doubled = int(said > most)
             return True
-        before, most = row.clock, row.clock + (STEP_MS << row.doubled)
-        behind, row.doubled = row.doubled > 0, 0
+        before, doubled = row.clock, row.doubled
+        most = before + (STEP_MS << doubled)
+        row.doubled = min(_MOST_DOUBLED, doubled + 1) if said > most else 0
         if said <= before:
             return False
         row.clock = min(said, most)
-        if said > most:
-            row.doubled = min(_MOST_DOUBLED, row.doubled + 1)
-        self._note_gap(before, behind=behind)
+        self._note_gap(before, behind=doubled > 0)
         return True
 
     def _note_gap(self, before: int, *, behind: bool) -> None:

@@ -76,20 +76,17 @@ class RecordBatch:
         return self.offsets[0]
 
     def run(self, begin: int) -> range:
-        """Return the positions from `begin` on that are to be decoded together.
+        """Return the positions from `begin` on, which there is, that are to be decoded together."""
+        return range(begin, min(begin + RUN, self.piece(begin, RUN_BYTES)))
 
-        There is one, and it has no headers.
-        """
-        end = min(begin + RUN, self.piece(begin, RUN_BYTES))
-        return range(begin, self.before_headers(begin, end))
-
-    def before_headers(self, begin: int, end: int) -> int:
-        """Return `end`, or the position of the first record from `begin` on that has headers."""
+    def plain_run(self, begin: int) -> range:
+        """Return the same, up to the next record that has headers; that at `begin` has none."""
+        run = self.run(begin)
         if self.headers:
-            for position in range(begin, end):
+            for position in run:
                 if self.offsets[position] in self.headers:
-                    return position
-        return end
+                    return range(begin, position)
+        return run
 
     def piece(self, begin: int, size: int) -> int:
         """Return the position behind about `size` bytes, at least one record, from `begin` on.

@@ -126,7 +126,7 @@ class Runs(Stretches):
 
 def decoded(batch: RecordBatch, begin: int) -> Sequence[EventFields | Sequence[EventFields] | None]:
     """Return what each record of a run holds; there is at least one."""
-    end = batch.run(begin).stop
+    end = batch.plain_run(begin).stop
     return decode_records(batch.values[begin:end], batch.timestamps[begin:end])
 
 

@@ -7,7 +7,14 @@ from typing import Any
 
 import pytest
 
-from headstart.events import FIRST_MS, LAST_MS, MAX_CLOCK_SKEW_MS, MAX_DEPTH, MAX_IDENTIFIER, InvalidEvent
+from headstart.events import (
+    FIRST_MS,
+    LAST_MS,
+    MAX_CLOCK_SKEW_MS,
+    MAX_DEPTH,
+    MAX_IDENTIFIER,
+    InvalidEvent,
+)
 from headstart.validation import validate
 
 NOW = 1_760_000_000_000

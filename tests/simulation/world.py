@@ -58,6 +58,11 @@ class World:
         """Whether faults are over."""
         self.hours = 0.0
         """How far event time is ahead of the world's own clock."""
+        self.skews: dict[str, int] = {}
+        """How far the clocks of processes are ahead, ms, by name."""
+        self.righted: dict[bytes, tuple[bytes, int] | None] = {}
+        """Values of records whose producer's clock is wrong, and what they would be, with their
+        Kafka timestamp, were it right; None: nothing, for they are refused."""
         self.broker = Broker(self.chance, kafka=schedule.kafka)
         self.redis, self.postgres = Redis(), Postgres()
         self.epoch = Epoch(1, PARTITIONS)
@@ -277,10 +282,15 @@ class World:
         self.append_record(owner(*key, PARTITIONS), event_key(*key), value)
 
     def append_record(
-        self, partition: int, key: bytes, value: bytes, headers: Headers = ()
+        self,
+        partition: int,
+        key: bytes,
+        value: bytes,
+        headers: Headers = (),
+        timestamp: int | None = None,
     ) -> None:
-        rows = [(key, value)]
-        self.broker.append(EVENTS.name, partition, rows, self.wall_ms(), self.loop.now, headers)
+        at = self.wall_ms() if timestamp is None else timestamp
+        self.broker.append(EVENTS.name, partition, [(key, value)], at, self.loop.now, headers)
 
     # -- at rest -----------------------------------------------------------------------------
 
