@@ -121,5 +121,8 @@ class PartitionClock:
         return at // TICK_MS * TICK_MS if at < row.clock + TICK_MS else row.began
 
     def arrived(self, at: int) -> int:
-        """The same of a start, or a spool's last event; these are whole ticks."""
-        return at if at % TICK_MS == 0 or not self.row.began else min(at, self.row.began)
+        """The same of a start, or a spool's last event: whole ticks, where clock records say so."""
+        row = self.row
+        if not row.began or (at % TICK_MS == 0 and at <= row.clock):
+            return at
+        return min(at, row.began)

@@ -89,11 +89,14 @@ class Starts:
         while room and self._expiry and self._expiry[0][0] < oldest:
             timestamp, key = heapq.heappop(self._expiry)
             start = self._open.get(key)
-            # It may have been replaced.
-            if start is not None and self._arrived(start.timestamp) == timestamp:
-                self.close(key, offset)
-                room.take(len(key))
-                expired += 1
+            if start is None:
+                continue
+            if (arrived := self._arrived(start.timestamp)) != timestamp:  # it was replaced
+                heapq.heappush(self._expiry, (arrived, key))
+                continue
+            self.close(key, offset)
+            room.take(len(key))
+            expired += 1
         return expired
 
     def _touch(self, key: bytes, row: bytes) -> None:

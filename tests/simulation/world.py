@@ -11,12 +11,13 @@ from typing import Any, Final
 
 import psycopg
 
+from agents.witnessing import IDLE_MS as IDLE_CLOCK_MS
 from headstart.contexts import event_key
 from headstart.frames import encode_frame
 from learners.registry import policy
 from processing.placement import owner
 from processing.records import Headers
-from processing.rows import PARTITION_KEY, version
+from processing.rows import PARTITION_KEY, decode_partition, version
 from processing.rules import Rules
 from tests.simulation.broker import PARTITIONS, SESSION_S, Broker
 from tests.simulation.clients import Disk
@@ -367,4 +368,16 @@ class World:
                 return f"{name} is not open; ended: {dict(self.ends)}"
         if any(call.process.dead for call in self.calls):
             return "calls of dead processes are under way"
-        return "" if self.drained() else "the log is not drained"
+        if not self.drained():
+            return "the log is not drained"
+        return "a clock has to catch up" if any(map(self._lags, range(PARTITIONS))) else ""
+
+    def _lags(self, partition: int) -> bool:
+        """Return whether a partition is still to be told what time it is, which may end something.
+
+        An owner tells one that is idle, too, where its clock is that old.
+        """
+        owner = self.owner_of(partition)
+        own = owner.store.get_row(partition, PARTITION_KEY)
+        clock = 0 if own is None else decode_partition(own).clock
+        return self.wall_ms() + self.skews.get(owner.name, 0) - clock >= IDLE_CLOCK_MS
