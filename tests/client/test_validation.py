@@ -315,3 +315,20 @@ def test_an_event_is_an_object(event: Any) -> None:
 
 def test_the_reason_stays_short_for_a_long_value() -> None:
     assert len(str(refused(changed("event_type", "x" * 100_000)))) < 300
+
+
+@pytest.mark.parametrize(
+    ("value", "reason"),
+    [
+        (1_790_000_000, "1790000000 reads as seconds; give Unix milliseconds"),
+        (1_790_000_000.25, "1790000000.25 reads as seconds; give Unix milliseconds"),
+        (NOW * 1000, f"{NOW * 1000} reads as microseconds; give Unix milliseconds"),
+        (NOW * 10**6, f"{NOW * 10**6} reads as nanoseconds; give Unix milliseconds"),
+        (0, "is before the year 2000 or after the year 9999; give Unix milliseconds"),
+        (-1, "is before the year 2000 or after the year 9999; give Unix milliseconds"),
+        (FIRST_MS - 1, "is before the year 2000 or after the year 9999; give Unix milliseconds"),
+        (10**400, "is before the year 2000 or after the year 9999; give Unix milliseconds"),
+    ],
+)
+def test_a_timestamp_in_another_unit_is_named(value: Any, reason: str) -> None:
+    assert str(refused(changed("timestamp", value))) == f"timestamp: {reason}"

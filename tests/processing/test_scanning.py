@@ -155,6 +155,8 @@ ODD: list[dict[str, Any]] = [
     {"id": "0199c82c-c000-7abc-8def-0123456789aZ"},
     {"id": "0199c82cc0007abc8def0123456789ab"},
     {"timestamp": NOW + MAX_CLOCK_SKEW_MS + 1},
+    {"timestamp": NOW // 1000},
+    {"timestamp": FIRST_MS - 1},
     {"timestamp": 1.5},
     {"timestamp": -1},
     {"confidence": 1.0000000000000002},
