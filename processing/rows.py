@@ -229,7 +229,7 @@ def outcomes_in(raw: bytes) -> int:
 
 
 def newest_outcome(raw: bytes) -> int:
-    """Return the event time of the newest outcome in a context's row, Unix ms."""
+    """Return the time of the newest outcome in a context's row, Unix ms."""
     at: int = _NEWEST.unpack_from(raw, _VERSION.size)[0]
     return at
 

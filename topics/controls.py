@@ -181,7 +181,7 @@ class Weighing(
 ):
     """How far a user's outcomes count in the contexts above their own, whose `path` this is.
 
-    One in `every` does, of those before the event time `until` (Unix ms); 1: all do again. Of one
+    One in `every` does, of those that arrive before `until` (Unix ms); 1: all do again. Of one
     tenant and path the later (`at`, then `id`) holds, so a repetition changes nothing.
     """
 
