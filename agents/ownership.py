@@ -14,6 +14,7 @@ from agents.gathering import Gathered, of_backlog
 from agents.lane import Lane
 from agents.pacing import paced
 from agents.takeover import take_over
+from agents.witnessing import Witness
 from delivery.commits import Delivery, Row
 from headstart.contexts import threshold_key
 from processing.answers import stored_threshold
@@ -54,6 +55,7 @@ class Ownership:
         self.delivery = Delivery(self, 0 if held is None else held + 1, complete_from)
         self._tombstones = Tombstones()
         self.core, self.types, self.merger = self._new()
+        self.witness = Witness()
         self._gathered = Gathered(runtime.guard)
         self._rows = 0
         """Rows of the table, when they were last counted."""

@@ -29,6 +29,7 @@ from agents.recovery import Recovered, recover
 from agents.refusals import RefusalGuard
 from agents.source import GroupSource
 from agents.store import ContextStore, new_table
+from agents.witnessing import LOOK_S, say_the_time
 from delivery.intake import Intake
 from processing.answers import serves, stored_threshold
 from processing.partition import Partition
@@ -85,6 +86,7 @@ class ThresholdRuntime:
                 asyncio.create_task(self._keep(self._checks.work, REDIS_INTERVAL_S)),
                 asyncio.create_task(self._keep(self._tidy, TIDY_INTERVAL_S)),
                 asyncio.create_task(self._keep(self._merge, self._config.merge_every_s)),
+                asyncio.create_task(self._keep(self._say_the_time, LOOK_S)),
             ]
         await self.drain()
         self.share = share_of(len(assigned))
@@ -99,6 +101,7 @@ class ThresholdRuntime:
         source, lose = GroupSource(self.app), self.counts.lose
         self._intake = Intake(source, THRESHOLDS_GROUP, begin, holes_are_real=real, on_lost=lose)
         self._owned, self._generation = owned, generation
+        await self._say_the_time()
         return begin
 
     async def _open(self, tp: TP, committed: int, recovered: Recovered) -> Ownership:
@@ -239,6 +242,11 @@ class ThresholdRuntime:
         """Say what was learned of workflow types, for the defaults of their tenants."""
         for owned in list(self._owned.values()):
             await say_what_is_known(owned, self)
+
+    async def _say_the_time(self) -> None:
+        """Tell partitions what time it is; contexts, starts and positions expire by that."""
+        for owned in list(self._owned.values()):
+            await say_the_time(owned, self)
 
     async def _tidy(self) -> None:
         """Look after what needs no hurry; a broker that does not answer now will later."""

@@ -149,3 +149,14 @@ def restore_context(context: Context, row: ContextRow) -> None:
         policy, numbers.state = read
         context.follow(policy)
         context.served = context.thresholds()
+
+
+def handed_over(context: Context, policy: Policy) -> State | None:
+    """Return a context's state as another policy goes on with it; None where it begins anew.
+
+    Another learner's state means nothing to this one.
+    """
+    before = context.policy
+    if before.name != policy.name:
+        return None
+    return policy.migrated(before.version, context.numbers.state)

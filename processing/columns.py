@@ -45,7 +45,10 @@ class Scan:
         self._data, self._offsets = packed.data, packed.offsets
         self.counts = np.empty(len(packed.ends), np.int64)
         self._run(packed, levels)
-        self._others = np.flatnonzero(self.counts < 0)
+        others = self.counts < 0
+        if batch.headers:  # what they mean is not the scanner's affair
+            others |= np.isin(self._offsets, np.fromiter(batch.headers, np.int64))
+        self._others = np.flatnonzero(others)
         self._before = np.concatenate(([0], np.cumsum(np.maximum(self.counts, 0))))
 
     def _run(self, packed: Packed, levels: Sequence[str]) -> None:

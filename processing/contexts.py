@@ -13,15 +13,17 @@ from headstart.contexts import context_paths
 from learners.outcome import Outcome
 from learners.policy import Policy, State, spec
 from processing.answers import answer, stored_threshold
-from processing.chains import Chain, Context, restore_context, untaught
-from processing.choices import Choices, named_policy
+from processing.chains import Chain, Context, handed_over, restore_context, untaught
+from processing.choices import Choices
+from processing.clock import PartitionClock
 from processing.cutting import ROW_EXTRA
-from processing.defaults import Defaults, state_in
+from processing.defaults import Defaults, plant, seeded_state
 from processing.endings import Room
 from processing.lessons import Lessons
 from processing.places import Place, place_getter
-from processing.residence import HOUR_MS, Residence
+from processing.residence import HOUR_MS, Residence, seeded_at
 from processing.rows import (
+    PartitionRow,
     context_key,
     context_of,
     decode_context,
@@ -30,7 +32,7 @@ from processing.rows import (
     newest_outcome,
 )
 from processing.rules import Rules
-from processing.tally import Told, count_feedback, seeded, told_of
+from processing.tally import Told, count_feedback, told_of
 from processing.weighing import Weighings
 from topics.controls import Seeded, Weighing
 from topics.records import EventFields
@@ -58,6 +60,8 @@ class Contexts:
         self._policy, self._choices, self._defaults = rules.policy, choices, defaults
         self.levels = tuple(rules.levels)
         self._epoch = epoch
+        self.clock = PartitionClock(PartitionRow())
+        """The partition's."""
         self._load, self._most = load, most
         self.place_of = place_getter(rules.levels)
         """Returns the place of an event's context: its key in `chains`."""
@@ -83,7 +87,14 @@ class Contexts:
 
     def restore(self, key: bytes, raw: bytes) -> None:
         """Take up one row of the table."""
-        self._residence.add(context_of(key)[0], key, newest_outcome(raw))
+        at = self.clock.newest(newest_outcome(raw))
+        self._residence.add(context_of(key)[0], key, at)
+
+    def judge_again(self) -> None:
+        """Ask anew how old contexts are: the partition's clock goes by clock records now."""
+        self.settle()  # what was told before says times of events
+        self._residence.judge_again(self.clock.newest)
+        self.choose_again()  # each is found again with its next outcome, and its time put right
 
     def choose_again(self) -> None:
         """Ask anew which policy learns where: the choices have changed.
@@ -112,8 +123,9 @@ class Contexts:
     ) -> None:
         """Apply one outcome at every level of its context, coarse to fine."""
         chain = self._chain(tenant, workflow_type, levels)
-        told = told_of(outcome, chain)
-        self._weighed(chain, outcome.timestamp, offset, lambda: self.tell(told, offset))
+        told = told_of(outcome, chain, at=self.clock.heard(outcome.timestamp))
+        at = self.clock.now(outcome.timestamp)
+        self._weighed(chain, at, offset, lambda: self.tell(told, offset))
 
     def tell(self, told: Told, offset: int) -> None:
         """Apply one outcome at every level of a chain (`Runs` does so itself)."""
@@ -132,14 +144,15 @@ class Contexts:
     ) -> None:
         """Apply a user's verdict on a prediction, which counts as `feedback_weight` outcomes."""
         chain = self._chain(tenant, workflow_type, levels)
-        told = told_of(outcome, chain, verdict=True)
+        told = told_of(outcome, chain, at=self.clock.heard(outcome.timestamp), verdict=True)
+        at = self.clock.now(outcome.timestamp)
 
         def teach() -> None:
             self.ready(chain)
             chain.lessons.append(told)
 
         for _ in range(self._feedback_weight):
-            self._weighed(chain, outcome.timestamp, offset, teach)
+            self._weighed(chain, at, offset, teach)
         chain.offset = offset
         for context in chain.contexts:
             count_feedback(context.changing().counts, accepted=outcome.correct)
@@ -194,22 +207,26 @@ class Contexts:
 
         Those that find no room stay until the tenant has a new one again.
 
-        `at`: event time, Unix ms, of an outcome that those without a row were told, 0 of none.
+        `at`: time, Unix ms, of an outcome that those without a row were told, 0 of none.
         """
         for context in self.new:
-            self._residence.add(tenant, context.key, max(at, context.numbers.at))
+            newest = self.clock.newest(max(at, context.numbers.at))
+            self._residence.add(tenant, context.key, newest)
         self.new.clear()
         excess = self._residence.excess(tenant, self._newest)
         return self._let_go(room.limited(excess), offset)
 
     @staticmethod
     def next_expiry(clock: int) -> int:
-        """Return the event time before which none expires, the partition's clock being `clock`."""
+        """Return the clock before which none expires, being `clock` now."""
         return (clock // HOUR_MS + 1) * HOUR_MS
 
     def expire(self, clock: int, offset: int, room: Room) -> int:
-        """Let idle contexts go, while there is room; return how many went."""
-        self.weighings.expire(clock, offset, room)
+        """Let idle contexts go, while there is room; return how many went.
+
+        `clock`: by which idle ones are judged, Unix ms; see `PartitionClock.reached`.
+        """
+        self.weighings.expire(self.clock.row.clock, offset, room)
         return self._let_go(room.limited(self._residence.idle(clock, self._newest)), offset)
 
     def forget(self, holds: Callable[[str, str], bool], offset: int) -> int:
@@ -238,35 +255,18 @@ class Contexts:
             above = self._known(tenant, each.path.rpartition("/")[0])
             context = self._context(tenant, each.path, policy, above)
             numbers = context.changing()
-            numbers.state = state
-            numbers.counts = seeded(each.outcomes, each.speculated, each.hits, each.counts)
-            if each.counts:
-                numbers.gain, numbers.cost = each.gain, each.cost
-            own = self._newest_of(each, at)
-            numbers.at = max(numbers.at, own if above is None else min(own, above.numbers.at))
+            plant(numbers, each, state)
+            own = seeded_at(each.at, self.clock.now(at), self._idle_ms)
+            newest = own if above is None else min(own, above.numbers.at)
+            numbers.at = newest if self.clock.is_ahead(numbers.at) else max(numbers.at, newest)
             context.offset = offset
             self._note(context.key, context)
-
-    def _newest_of(self, seed: Seeded, at: int) -> int:
-        """Return the event time of a seeded context's newest outcome.
-
-        Of one that says none, or is so old that it would go at once, when it is seeded.
-        """
-        if seed.at is None or seed.at <= at - self._idle_ms:
-            return at
-        return min(seed.at, at)
 
     def _seeded(self, tenant: str, seeds: Sequence[Seeded], place: int) -> tuple[Policy, State]:
         """Return who learns in a context to be seeded, and the state. Raises `ValueError`."""
         seed = seeds[place]
         policy = self._choices.policy_of(tenant, seed.path) or self._policy
-        read = state_in(seed)
-        seeded(seed.outcomes, seed.speculated, seed.hits, seed.counts)
-        if (named := named_policy(seed.learner)) is None or named.name != policy.name:
-            raise ValueError(
-                f"learner: {seed.path} is learned by {spec(policy)} here, not {seed.learner}; "
-                "choose it first: headstart learner choose"
-            )
+        read = seeded_state(seed, policy)
         above = seed.path.rpartition("/")[0]
         comes = any(each.path == above for each in seeds[:place])
         if above and not comes and self._known(tenant, above) is None:
@@ -297,17 +297,17 @@ class Contexts:
         return count
 
     def _newest(self, key: bytes) -> int:
-        """Return the event time of a context's newest outcome."""
+        """Return when a context's newest outcome arrived."""
         self.settle()
         context = self._contexts.get(key)
         if context is None:
             touched = self._touched.get(key)
             context = touched if isinstance(touched, Context) else None
         if context is not None:
-            return context.numbers.at
+            return self.clock.newest(context.numbers.at)
         raw = self._load(key)
         assert raw is not None, "a context without a row that is in no cache"
-        return newest_outcome(raw)
+        return self.clock.newest(newest_outcome(raw))
 
     def _find(self, tenant: str, workflow_type: str, levels: tuple[str | None, ...]) -> Chain:
         values = dict(zip(self.levels, levels, strict=True))
@@ -316,8 +316,13 @@ class Contexts:
         for path in context_paths(workflow_type, values.get, self.levels):
             policy = self._choices.policy_of(tenant, path) or self._policy
             _policy, above = chains.setdefault(spec(policy), (policy, []))
-            above.append(self._context(tenant, path, policy, above[-1] if above else None))
-            contexts.append(above[-1])
+            context = self._context(tenant, path, policy, above[-1] if above else None)
+            if self.clock.is_ahead(
+                context.numbers.at
+            ):  # the outcome that is to come says a better one
+                context.changing().at = self.clock.row.began
+            above.append(context)
+            contexts.append(context)
         place = (tenant, workflow_type, *levels)
         contexts[-1].place = place
         found = Chain(place, contexts, list(chains.values()))
@@ -339,11 +344,7 @@ class Contexts:
                 restore_context(context, decode_context(raw))
         if context.learner != spec(policy):
             self.settle()  # what it was told is for the learner that it had
-            before = context.policy
-            state = None
-            if before.name == policy.name:
-                state = policy.migrated(before.version, context.numbers.state)
-            # Another learner's state means nothing to this one, which then begins anew.
+            state = handed_over(context, policy)
             fresh = self._fresh(tenant, policy, parent) if state is None else state
             context.changing().state = fresh
             context.follow(policy)

@@ -11,11 +11,13 @@ from collections.abc import Iterable
 
 import msgspec
 
-from learners.policy import Policy, State
+from learners.policy import Policy, State, spec
 from processing.choices import named_policy
 from processing.followed import Followed
+from processing.numbers import Numbers
 from processing.rows import DEFAULT, control_body, default_key, evidence_key
-from topics.controls import Default, Evidence, Learned
+from processing.tally import seeded
+from topics.controls import Default, Evidence, Learned, Seeded
 
 _encode = msgspec.msgpack.Encoder().encode
 _decode_default = msgspec.msgpack.Decoder(Default).decode
@@ -90,3 +92,23 @@ def readable(known: Iterable[Learned], learner: str) -> list[tuple[State, int]]:
             except ValueError:
                 continue
     return found
+
+
+def seeded_state(seed: Seeded, policy: Policy) -> State:
+    """Return the state of a context to be seeded, where `policy` learns. Raises `ValueError`."""
+    read = state_in(seed)
+    seeded(seed.outcomes, seed.speculated, seed.hits, seed.counts)
+    if (named := named_policy(seed.learner)) is None or named.name != policy.name:
+        raise ValueError(
+            f"learner: {seed.path} is learned by {spec(policy)} here, not {seed.learner}; "
+            "choose it first: headstart learner choose"
+        )
+    return read
+
+
+def plant(numbers: Numbers, seed: Seeded, state: State) -> None:
+    """Put into a context's numbers what a seed says of it, but for its time."""
+    numbers.state = state
+    numbers.counts = seeded(seed.outcomes, seed.speculated, seed.hits, seed.counts)
+    if seed.counts:
+        numbers.gain, numbers.cost = seed.gain, seed.cost

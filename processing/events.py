@@ -7,14 +7,15 @@ from typing import Final
 
 from learners.outcome import Outcome
 from processing.choices import Choices
+from processing.clock import PartitionClock
 from processing.contexts import Contexts
 from processing.defaults import Defaults
 from processing.endings import Room
 from processing.residence import HOUR_MS
 from processing.rows import PartitionRow, Start, start_key
 from processing.rules import Rules
-from processing.spools import Spools
-from processing.starts import Starts
+from processing.spools import SPOOL_LIFE_MS, Spools
+from processing.starts import START_LIFE_MS, Starts
 from topics.records import EventFields
 
 CACHED: Final = 400_000
@@ -32,10 +33,14 @@ class Events:
         self._weights = rules.weights
         self._choices, self._defaults = Choices(epoch), Defaults(epoch)
         most = CACHED // partitions
-        self._contexts = Contexts(rules, self._choices, self._defaults, epoch, load, most)
-        self._spools = Spools(epoch, load, most)
-        self._starts = Starts(epoch)
         self._row = PartitionRow()
+        self.clock = PartitionClock(self._row)
+        """What time it is here, and whether clock records say so."""
+        self._idle_ms = rules.idle_ms
+        self._contexts = Contexts(rules, self._choices, self._defaults, epoch, load, most)
+        self._contexts.clock = self.clock
+        self._spools = Spools(epoch, load, most, self.clock.arrived)
+        self._starts = Starts(epoch, self.clock.arrived)
         self._room = Room()
 
     @property
@@ -46,7 +51,10 @@ class Events:
 
     def _event(self, event: EventFields, origin: tuple[str, int] | None, offset: int) -> str | None:
         """Apply one event; return a reason where the rules of outcomes refuse it."""
-        if event.timestamp > self._row.clock:
+        if self.clock.witnessed:
+            if self._overdue():
+                self._expire(offset, idle=self._row.idle_left)
+        elif event.timestamp > self._row.clock:
             self._move_clock(event.timestamp, offset)
         if origin is not None and self._spools.duplicate(
             event.tenant, event.workflow_type, origin, self._row.clock, offset
@@ -62,14 +70,41 @@ class Events:
         return None
 
     def _move_clock(self, clock: int, offset: int) -> None:
-        """Move the clock on, and have end what then is over."""
-        row, room = self._row, self._room.at(offset)
+        """Move the clock on to an event's time, and have end what then is over."""
+        row = self._row
         before, row.clock = row.clock, clock
-        if row.idle_left or clock // HOUR_MS != before // HOUR_MS:
-            row.expired += self._contexts.expire(clock, offset, room)
+        self._expire(offset, idle=row.idle_left or clock // HOUR_MS != before // HOUR_MS)
+
+    def _witness(self, at: int, offset: int) -> None:
+        """Move the clock on to what a clock record says, and have end what then is over."""
+        row, first = self._row, not self.clock.witnessed
+        before = row.clock
+        if not self.clock.witness(at):
+            return
+        if first:
+            self._contexts.judge_again()
+            self._spools.judge_again()
+            self._starts.judge_again()
+        hours = first or row.clock // HOUR_MS != before // HOUR_MS
+        self._expire(offset, idle=row.idle_left or hours)
+
+    def _expire(self, offset: int, *, idle: bool) -> None:
+        """Have end what is over, while there is room. `idle`: contexts too."""
+        row, room, reached = self._row, self._room.at(offset), self.clock.reached
+        if idle:
+            row.expired += self._contexts.expire(reached(self._idle_ms), offset, room)
             row.idle_left = not room
-        row.unresolved += self._starts.expire(clock, offset, room)
-        self._spools.expire(clock, offset, room)
+        row.unresolved += self._starts.expire(reached(START_LIFE_MS), offset, room)
+        self._spools.expire(reached(SPOOL_LIFE_MS), offset, room)
+
+    def _overdue(self) -> bool:
+        """Return whether more is over than there was room for as the last clock record came."""
+        reached = self.clock.reached
+        return (
+            self._row.idle_left
+            or self._starts.next_expiry <= reached(START_LIFE_MS)
+            or self._spools.next_expiry <= reached(SPOOL_LIFE_MS)
+        )
 
     def _open(self, event: EventFields, offset: int) -> str | None:
         if event.task_id is None:
@@ -79,7 +114,7 @@ class Events:
         prediction = event.data.prediction if event.data else None
         key = start_key(event.tenant, event.workflow_id, event.task_id)
         start = Start(
-            event.timestamp,
+            self.clock.now(event.timestamp),
             event.confidence,
             prediction.tool_id if prediction else None,
             (prediction.mode if prediction else None) or "speculative",
@@ -137,7 +172,8 @@ class Events:
 
     def _bound(self, event: EventFields, offset: int) -> int:
         room = self._room.at(offset)
-        return self._contexts.bound(event.tenant, event.timestamp, offset, room)
+        at = self.clock.heard(event.timestamp)
+        return self._contexts.bound(event.tenant, at, offset, room)
 
     def _feedback(self, event: EventFields, offset: int) -> None:
         """Learn from a user's verdict where it repeats the confidence; else it is only stored."""

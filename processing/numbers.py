@@ -31,7 +31,7 @@ _counts: Final = itemgetter(
 
 
 class Numbers(msgspec.Struct, gc=False):
-    """Of one context. `at`: event time of its newest outcome, Unix ms; `gain`, `cost`: moving
+    """Of one context. `at`: time of its newest outcome, Unix ms; `gain`, `cost`: moving
     averages, ms; `counts`: see `topics.schema.Counts`.
     """
 

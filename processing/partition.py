@@ -1,7 +1,7 @@
 """One partition of the threshold agent, without its I/O: records in, commits out.
 
-State is a pure function of (epoch, prefix of the log): event time comes from the events, never
-from a clock, and no decision depends on where a batch ends.
+State is a pure function of (epoch, prefix of the log): what time it is comes from the log
+(`processing.clock`), and no decision depends on where a batch ends.
 """
 
 from __future__ import annotations
@@ -41,7 +41,17 @@ from processing.rules import Rules
 from processing.runs import Runs
 from processing.stretches import MOST_BYTES
 from topics.catalogue import THRESHOLDS_GROUP
-from topics.controls import Choice, Control, Rebuild, Reset, Seed, Staged, Weighing, is_control
+from topics.controls import (
+    Choice,
+    Clock,
+    Control,
+    Rebuild,
+    Reset,
+    Seed,
+    Staged,
+    Weighing,
+    is_control,
+)
 from topics.records import EventFields
 from topics.schema import Threshold
 
@@ -104,7 +114,7 @@ class Partition(Runs):
         load: Callable[[bytes], bytes | None],
     ) -> None:
         super().__init__(rules, partitions, epoch, load)
-        self._partition, self._partitions, self._epoch = partition, partitions, epoch
+        self.partition, self._partitions, self._epoch = partition, partitions, epoch
         self._operators_key = rules.operators_key
         self._interventions, self._rebuilds = Interventions(epoch), Rebuilds(epoch, rules.digest)
         self._followed: Sequence[Followed[Any]] = (
@@ -117,7 +127,8 @@ class Partition(Runs):
         """Those of the record, by offset, of which an event was last refused."""
         self._events = self._end = 0
         self._newest = -1, b""
-        self.watermark = -1
+        self.watermark = self._clock_offset = -1
+        """The last offset applied, and that of the last clock record since this was made."""
         self.taking: Rebuild | None = None
         """The rebuild that is next, at `reached`: to be taken over, or passed, before all else."""
         self.reached = -1
@@ -136,6 +147,11 @@ class Partition(Runs):
             epoch, offset = version(raw)
             if key == PARTITION_KEY:
                 self._row, self.watermark = decode_partition(raw), offset
+                self.clock.restore(self._row)
+                if self.clock.witnessed:  # rows that came before it were taken at their word
+                    self._contexts.judge_again()
+                    self._spools.judge_again()
+                    self._starts.judge_again()
             elif epoch == self._epoch and offset > self._newest[0]:
                 self._newest = offset, key
             if is_deleted(raw):
@@ -158,7 +174,7 @@ class Partition(Runs):
         """Raise `RowAhead` where a row is of a later offset than the partition's watermark."""
         offset, key = self._newest
         if offset > self.watermark and not self._rebuilds.writes(offset):
-            raise RowAhead(self._partition, key, offset, self.watermark)
+            raise RowAhead(self.partition, key, offset, self.watermark)
 
     def apply(self, batch: RecordBatch, begin: int = 0) -> int:
         """Apply records from position `begin` on; return the next position.
@@ -174,7 +190,7 @@ class Partition(Runs):
             if offset <= self.watermark:
                 position += 1
                 continue
-            if batch.headers:
+            if batch.headers and offset in batch.headers:
                 self._record(batch, position, offset)
                 position += 1
                 if self.taking is not None:
@@ -220,7 +236,7 @@ class Partition(Runs):
         offset: int,
     ) -> None:
         """Apply one event of a record."""
-        if owner(event.tenant, event.workflow_type, self._partitions) == self._partition:
+        if owner(event.tenant, event.workflow_type, self._partitions) == self.partition:
             reason = self._event(event, origin, offset)
         else:
             reason = self._foreign(event)
@@ -251,6 +267,9 @@ class Partition(Runs):
                 self._interventions.note(control, offset)
         elif isinstance(control, Seed):
             self._seed(control, offset)
+        elif isinstance(control, Clock):
+            self._witness(control.at, offset)
+            self._clock_offset = offset
         elif isinstance(control, Weighing):
             self._own(control.tenant, control.path)
             self._contexts.weigh(control, self._row.clock, offset)
@@ -271,7 +290,7 @@ class Partition(Runs):
     def _own(self, tenant: str, path: str) -> None:
         """Raise `ValueError` where a context belongs to another partition."""
         right = owner(tenant, workflow_type_of(path), self._partitions)
-        if right != self._partition:
+        if right != self.partition:
             raise ValueError(f"path: {path} belongs to partition {right}")
 
     def pass_over(self, reason: str | None = None) -> None:
@@ -290,6 +309,12 @@ class Partition(Runs):
             return True
         following = batch.value_bytes_at(position) if position < len(batch) else 0
         return gathered > 0 and gathered + self._growth * following > WITH_NEXT_BYTES
+
+    @property
+    def moved(self) -> bool:
+        """Whether anything came after the last clock record, or waits for the clock to go on."""
+        later = self.watermark > self._clock_offset
+        return later or bool(self._starts) or self._row.idle_left or self._overdue()
 
     def gathers(self) -> bool:
         """Return whether the next commit has room for more records. A refusal waits for nothing."""
@@ -324,7 +349,7 @@ class Partition(Runs):
         rows += self._contexts.weighings.drain()
         defaults = self._defaults.drain()
         rows += defaults
-        served = [stored_threshold(*row) for row in defaults if serves(self._partition, row[0])]
+        served = [stored_threshold(*row) for row in defaults if serves(self.partition, row[0])]
         thresholds += served
         moved += served
         rows += self._starts.drain()

@@ -80,6 +80,15 @@ class RecordBatch:
         """Return the positions from `begin` on, which there is, that are to be decoded together."""
         return range(begin, min(begin + RUN, self.piece(begin, RUN_BYTES)))
 
+    def plain_run(self, begin: int) -> range:
+        """Return the same, up to the next record that has headers; that at `begin` has none."""
+        run = self.run(begin)
+        if self.headers:
+            for position in run:
+                if self.offsets[position] in self.headers:
+                    return range(begin, position)
+        return run
+
     def piece(self, begin: int, size: int) -> int:
         """Return the position behind about `size` bytes, at least one record, from `begin` on.
 

@@ -19,6 +19,7 @@ from headstart.frames import MAX_FRAME_BYTES, MAX_FRAME_EVENTS
 from processing.dead_letters import DeadLetter
 from processing.decode import MALFORMED, split_frame
 from processing.records import RecordBatch
+from topics.controls import is_control
 
 EXIT_CODE: Final = 65
 """Of a worker that stopped at a limit (EX_DATAERR of sysexits.h)."""
@@ -33,7 +34,8 @@ class RefusalLimits:
 
     `ratio`: of the last `window` records, the share that may be refused. `run`: how many records
     may be refused one after the other. A record counts once, whatever it holds: in the ratio by the
-    share of its events that are refused, in the run where all of them are.
+    share of its events that are refused, in the run where all of them are. Control records do not
+    count at all: they are no producer's.
     """
 
     ratio: float = 0.5
@@ -114,7 +116,8 @@ def examine(
     """
     run, last, recent = state.run, state.last, deque(state.recent)
     total = sum(each.millionths for each in recent)
-    for refused in _refused(part, letters, state.seen):
+    controls = _controls(part)
+    for refused in _refused(part, letters, state.seen, controls):
         recent.append(refused)
         total += refused.millionths
         while recent[0].number <= refused.number - limits.window:
@@ -131,12 +134,29 @@ def examine(
         if limits.ratio and enough and total > limits.ratio * judged * _WHOLE:
             share = f"{total / (judged * _WHOLE):.1%} of the last {judged} records"
             raise RefusalLimitExceeded(share, "HEADSTART_REFUSED_RATIO", part.batch, list(recent))
-    seen = state.seen + part.end - part.begin
+    seen = state.seen + part.end - part.begin - len(controls)
     return RefusalState(part.reached, seen, run, last, tuple(recent))
 
 
-def _refused(part: Slice, letters: Sequence[DeadLetter], seen: int) -> Iterator[Refused]:
-    """Yield, in order, the records of a slice of which something is refused."""
+def _controls(part: Slice) -> list[int]:
+    """Return the positions of a slice's control records, in order."""
+    batch = part.batch
+    if not batch.headers:
+        return []
+    return [
+        position
+        for position in range(part.begin, part.end)
+        if is_control(batch.headers.get(batch.offsets[position], ()))
+    ]
+
+
+def _refused(
+    part: Slice, letters: Sequence[DeadLetter], seen: int, controls: Sequence[int]
+) -> Iterator[Refused]:
+    """Yield, in order, the records of a slice of which something is refused.
+
+    `controls`: the positions of its control records.
+    """
     batch = part.batch
     of: dict[int, list[DeadLetter]] = {}
     for letter in letters:
@@ -145,9 +165,12 @@ def _refused(part: Slice, letters: Sequence[DeadLetter], seen: int) -> Iterator[
     for offset in sorted(of):
         position = bisect_left(batch.offsets, offset, part.begin, part.end)
         if position < part.end and batch.offsets[position] == offset:
+            before = bisect_left(controls, position)
+            if controls[before : before + 1] == [position]:
+                continue
             held = _events_in(batch.values[position] or b"")
             share = min(_WHOLE, _WHOLE * len(of[offset]) // held)
-            number = seen + position - part.begin
+            number = seen + position - part.begin - before
             yield Refused(number, offset, share, of[offset][-1].reason)
 
 

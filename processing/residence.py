@@ -1,8 +1,8 @@
-"""Which contexts of a partition stay: the idle ones go by event time, and the oldest of a tenant
+"""Which contexts of a partition stay: the idle ones go by its clock, and the oldest of a tenant
 that has too many.
 
-Oldest is by the event time of the newest outcome; of two alike the finer, so that no context
-outlives the one above it. What goes follows from the rows and the event time alone.
+Oldest is by when the newest outcome arrived; of two alike the finer, so that no context outlives
+the one above it. What goes follows from the rows and the clock alone.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ HOUR_MS: Final = 3_600_000
 """Idle contexts are looked for when the partition's clock begins another hour."""
 
 Entry = tuple[int, int, bytes]
-"""Event time of the newest outcome when last looked at, minus the key's length, row key."""
+"""When the newest outcome had arrived when last looked at, minus the key's length, row key."""
 NewestOf = Callable[[bytes], int]
-"""Row key to the event time (Unix ms) of that context's newest outcome."""
+"""Row key to when (Unix ms) that context's newest outcome arrived."""
 
 
 class Residence:
@@ -34,6 +34,12 @@ class Residence:
     def add(self, tenant: str, key: bytes, newest: int) -> None:
         """Take in a context that is new, or a row of the table."""
         heapq.heappush(self._heaps.setdefault(tenant, []), (newest, -len(key), key))
+
+    def judge_again(self, newest: Callable[[int], int]) -> None:
+        """Ask anew how late entries are: the partition's clock goes by clock records now."""
+        for heap in self._heaps.values():
+            heap[:] = [(newest(at), length, key) for at, length, key in heap]
+            heapq.heapify(heap)
 
     def matching(self, wanted: Callable[[str, bytes], bool]) -> list[bytes]:
         """Return the keys of contexts that are wanted by tenant and key."""
@@ -82,3 +88,13 @@ class Residence:
     def _refresh(self, heap: list[Entry], newest: int) -> None:
         _earlier, length, key = heap[0]
         heapq.heapreplace(heap, (newest, length, key))
+
+
+def seeded_at(newest: int | None, now: int, idle_ms: int) -> int:
+    """Return the time of a seeded context's newest outcome (Unix ms), said to be `newest`.
+
+    `now`, where none is said, or one so old that the context would be idle at once.
+    """
+    if newest is None or newest <= now - idle_ms:
+        return now
+    return min(newest, now)

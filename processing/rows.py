@@ -41,7 +41,7 @@ _SPOOL = struct.Struct("<QqQq")
 
 
 class ContextRow(NamedTuple):
-    """What is kept of one context. `at`: event time of its newest outcome, Unix ms.
+    """What is kept of one context. `at`: time of its newest outcome, Unix ms.
 
     `gain` and `cost`: moving averages, ms; `counts`: see `processing.tally`.
     """
@@ -62,7 +62,11 @@ class ContextRow(NamedTuple):
 
 
 class Start(msgspec.Struct, gc=False, array_like=True):
-    """An open `speculation_start`, kept until its task completes or an hour of event time."""
+    """An open `speculation_start`, kept until its task completes, or for an hour.
+
+    `timestamp`: the partition's clock as it arrived, Unix ms; in logs without clock records the
+    event's own.
+    """
 
     timestamp: int
     confidence: float
@@ -73,11 +77,15 @@ class Start(msgspec.Struct, gc=False, array_like=True):
 
 
 class PartitionRow(msgspec.Struct, gc=False, array_like=True):
-    """The partition's own row. `clock`: largest event time seen, Unix ms.
+    """The partition's own row. `clock`: what time it is, Unix ms, by clock records, or before the
+    first one the largest event time seen.
 
     `expired`: contexts that were idle too long; `evicted`: those of tenants that had too many;
     `forgotten` and `seeded`: those that operators had forgotten, or given a state. `idle_left`: as
     this hour began, more contexts were idle than there was room to say so of.
+    `began`: the clock after the first clock record, 0 before it; `doubled`: how many clock records
+    in a row were further ahead than the clock may move at once; `gaps`: (begin, end) of the times
+    in which nothing was witnessed. See `processing.clock`.
     """
 
     clock: int = 0
@@ -90,6 +98,9 @@ class PartitionRow(msgspec.Struct, gc=False, array_like=True):
     forgotten: int = 0
     seeded: int = 0
     idle_left: bool = False
+    began: int = 0
+    doubled: int = 0
+    gaps: tuple[tuple[int, int], ...] = ()
 
 
 class SpoolRow(NamedTuple):
@@ -99,6 +110,7 @@ class SpoolRow(NamedTuple):
     at: int
 
 
+_WITH_IDLE: Final = PartitionRow.__struct_fields__.index("idle_left") + 1
 _encode = msgspec.msgpack.Encoder().encode
 _decode_start = msgspec.msgpack.Decoder(Start).decode
 _decode_partition = msgspec.msgpack.Decoder(PartitionRow).decode
@@ -217,7 +229,7 @@ def outcomes_in(raw: bytes) -> int:
 
 
 def newest_outcome(raw: bytes) -> int:
-    """Return the event time of the newest outcome in a context's row, Unix ms."""
+    """Return the time of the newest outcome in a context's row, Unix ms."""
     at: int = _NEWEST.unpack_from(raw, _VERSION.size)[0]
     return at
 
@@ -234,8 +246,10 @@ def decode_start(raw: bytes) -> Start:
 
 def encode_partition(row: PartitionRow, epoch: int, offset: int) -> bytes:
     """Return the bytes of the partition's row, `offset` being its watermark."""
-    # Rows of old do not have the last field, and have to be the same to the byte.
-    fields = row if row.idle_left else msgspec.structs.astuple(row)[:-1]
+    # Rows of old do not have the last fields, and have to be the same to the byte.
+    fields: object = row
+    if not row.began:
+        fields = msgspec.structs.astuple(row)[: _WITH_IDLE if row.idle_left else _WITH_IDLE - 1]
     return _VERSION.pack(epoch, offset) + _encode(fields)
 
 

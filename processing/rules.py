@@ -53,7 +53,7 @@ class Rules:
 
     `policy`: of contexts that no choice names another one for. `levels`: context keys below the
     workflow type, coarse to fine. `operators_key`: where set, control records must be signed with
-    it. `idle_ms`: event time after which a context without outcomes goes; `most_contexts` of one
+    it. `idle_ms`: after which a context without outcomes goes; `most_contexts` of one
     tenant in one partition, beyond which its oldest go. `feedback_weight`: as how many outcomes a
     user's feedback counts; 0: it is only stored.
     """

@@ -12,6 +12,7 @@ from abc import abstractmethod
 from collections.abc import Sequence, Set
 from typing import Final
 
+from headstart.events import LAST_MS
 from processing.chains import Chain
 from processing.decode import decode_records
 from processing.records import RecordBatch
@@ -53,6 +54,8 @@ class Runs(Stretches):
         Ends after a run of records, or where what has gathered fills a commit.
         """
         row, chains, place_of = self._row, self._contexts.chains, self._contexts.place_of
+        moves = not self.clock.witnessed
+        earliest, latest = self.clock.heard(0), self.clock.heard(LAST_MS)
         opened: Set[bytes | None] = self._starts.keys()
         ready, due, taken = self._contexts.ready, self._due(), 0
         for position, found in enumerate(decoded(batch, begin), begin):
@@ -72,7 +75,7 @@ class Runs(Stretches):
                     and data is not None
                     and (prediction := data.prediction) is not None
                     and (correct := prediction.was_correct) is not None
-                    and (at < due or at <= row.clock)
+                    and (at < due or (moves and at <= row.clock))
                     and (chain := chains.get(place_of(event)) if chains else None) is not None
                     and not (opened and start_of(event) in opened)
                 ):
@@ -81,7 +84,9 @@ class Runs(Stretches):
                         gain, cost = result.gain_ms or 0.0, result.cost_ms or 0.0
                         execution = result.execution_time_ms or 0.0
                     if gain <= LARGEST_MS and cost <= LARGEST_MS:
-                        if at > row.clock:
+                        if not moves:
+                            at = min(max(at, earliest), latest)
+                        elif at > row.clock:
                             row.clock = at
                         if (origin := event.origin) is not None:
                             seen = chain.seen.get(origin[0])
@@ -121,7 +126,7 @@ class Runs(Stretches):
 
 def decoded(batch: RecordBatch, begin: int) -> Sequence[EventFields | Sequence[EventFields] | None]:
     """Return what each record of a run holds; there is at least one."""
-    end = batch.run(begin).stop
+    end = batch.plain_run(begin).stop
     return decode_records(batch.values[begin:end], batch.timestamps[begin:end])
 
 

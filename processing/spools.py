@@ -16,8 +16,8 @@ from processing.endings import Room
 from processing.rows import SpoolRow, decode_spool, deleted, encode_spool, is_deleted, spool_key
 
 SPOOL_LIFE_MS: Final = 14 * 86_400_000
-"""How long a position is kept after the spool's last event, in event time: well beyond the life of
-a spool, which its owner sets aside after days."""
+"""How long a position is kept after the spool's last event, by the partition's clock: well beyond
+the life of a spool, which its owner sets aside after days."""
 _ROW_BYTES: Final = 128
 """Bytes of a row without its key, at the most, and what a record batch adds to it."""
 
@@ -45,9 +45,18 @@ class Spools:
     What `drain` returned has to be in the table before anything else is asked.
     """
 
-    def __init__(self, epoch: int, load: Callable[[bytes], bytes | None], most: int) -> None:
-        """`most`: positions that stay in memory from one `drain` to the next."""
-        self._epoch, self._load, self._most = epoch, load, most
+    def __init__(
+        self,
+        epoch: int,
+        load: Callable[[bytes], bytes | None],
+        most: int,
+        arrived: Callable[[int], int] = int,
+    ) -> None:
+        """`most`: positions that stay in memory from one `drain` to the next.
+
+        `arrived`: see `PartitionClock.arrived`.
+        """
+        self._epoch, self._load, self._most, self._arrived = epoch, load, most, arrived
         self.positions: dict[Place, Seen] = {}
         """Those in memory: what reads it may note a higher position in one that is `touched`."""
         self._touched: dict[Place, Seen | int] = {}
@@ -56,7 +65,12 @@ class Spools:
 
     def restore(self, key: bytes, raw: bytes) -> None:
         """Take up one row of the table, so that it expires."""
-        heapq.heappush(self._expiry, (decode_spool(raw).at, _place(key)))
+        heapq.heappush(self._expiry, (self._arrived(decode_spool(raw).at), _place(key)))
+
+    def judge_again(self) -> None:
+        """Ask anew when each was last heard of: the partition's clock goes by clock records now."""
+        self._expiry = [(self._arrived(at), place) for at, place in self._expiry]
+        heapq.heapify(self._expiry)
 
     def duplicate(
         self, tenant: str, workflow_type: str, origin: tuple[str, int], clock: int, offset: int
@@ -94,7 +108,7 @@ class Spools:
 
     @property
     def next_expiry(self) -> float:
-        """The event time, Unix ms, before which none expires."""
+        """The clock, Unix ms, before which none expires."""
         return self._expiry[0][0] + SPOOL_LIFE_MS + 1 if self._expiry else inf
 
     def expire(self, clock: int, offset: int, room: Room) -> None:
@@ -105,8 +119,8 @@ class Spools:
             seen = self.positions.get(place) or self._row(place)
             if seen is None:
                 continue
-            if seen.at != at:  # so that those go first that were not heard of for longest
-                heapq.heappush(self._expiry, (seen.at, place))
+            if (last := self._arrived(seen.at)) != at:  # those not heard of for longest go first
+                heapq.heappush(self._expiry, (last, place))
                 continue
             if (gone := self.positions.pop(place, None)) is not None:
                 gone.touched = False

@@ -1,6 +1,6 @@
 """The open starts of one partition: `speculation_start`s that wait for their completion.
 
-State exists only for open ones: one without an end expires after an hour of event time. One that
+State exists only for open ones: one without an end expires after an hour. One that
 is opened and closed by the same record never has a row: whoever applies that record agrees, as they
 would not for two records that the commits of one join and those of another do not.
 """
@@ -8,7 +8,7 @@ would not for two records that the commits of one join and those of another do n
 from __future__ import annotations
 
 import heapq
-from collections.abc import Collection, Set
+from collections.abc import Callable, Collection, Set
 from math import inf
 from typing import Final
 
@@ -17,14 +17,15 @@ from processing.endings import Room
 from processing.rows import Start, decode_start, deleted, encode_start
 
 START_LIFE_MS: Final = 3_600_000
-"""How long a start waits for its completion, in event time."""
+"""How long a start waits for its completion, by the partition's clock."""
 
 
 class Starts:
     """Open starts by row key, all in memory."""
 
-    def __init__(self, epoch: int) -> None:
-        self._epoch = epoch
+    def __init__(self, epoch: int, arrived: Callable[[int], int] = int) -> None:
+        """`arrived`: see `PartitionClock.arrived`."""
+        self._epoch, self._arrived = epoch, arrived
         self._open: dict[bytes, Start] = {}
         self._expiry: list[tuple[int, bytes]] = []
         self._touched: dict[bytes, bytes] = {}
@@ -49,13 +50,18 @@ class Starts:
 
     @property
     def next_expiry(self) -> float:
-        """The event time, Unix ms, before which none expires."""
+        """The clock, Unix ms, before which none expires."""
         return self._expiry[0][0] + START_LIFE_MS + 1 if self._expiry else inf
 
     def restore(self, key: bytes, raw: bytes) -> None:
         """Take up one row of the table."""
         self._open[key] = start = decode_start(raw)
-        heapq.heappush(self._expiry, (start.timestamp, key))
+        heapq.heappush(self._expiry, (self._arrived(start.timestamp), key))
+
+    def judge_again(self) -> None:
+        """Ask anew when the open ones arrived: the partition's clock goes by clock records now."""
+        self._expiry = [(self._arrived(start.timestamp), key) for key, start in self._open.items()]
+        heapq.heapify(self._expiry)
 
     def open(self, key: bytes, start: Start, offset: int) -> bool:
         """Add a start; return whether it replaces one that was still open."""
@@ -63,7 +69,7 @@ class Starts:
         if not replaces:
             self._opened[key] = offset, self._touched.get(key)
         self._open[key] = start
-        heapq.heappush(self._expiry, (start.timestamp, key))
+        heapq.heappush(self._expiry, (self._arrived(start.timestamp), key))
         self._touch(key, encode_start(start, self._epoch, offset))
         return replaces
 
@@ -87,10 +93,14 @@ class Starts:
         while room and self._expiry and self._expiry[0][0] < oldest:
             timestamp, key = heapq.heappop(self._expiry)
             start = self._open.get(key)
-            if start is not None and start.timestamp == timestamp:  # it may have been replaced
-                self.close(key, offset)
-                room.take(len(key))
-                expired += 1
+            if start is None:
+                continue
+            if (arrived := self._arrived(start.timestamp)) != timestamp:  # it was replaced
+                heapq.heappush(self._expiry, (arrived, key))
+                continue
+            self.close(key, offset)
+            room.take(len(key))
+            expired += 1
         return expired
 
     def _touch(self, key: bytes, row: bytes) -> None:

@@ -8,10 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
+from math import inf
 from typing import Any, Final, NamedTuple
 
 import numpy as np
 
+from headstart.events import LAST_MS
 from processing.chains import Chain
 from processing.columns import Key, Scan
 from processing.events import Events
@@ -30,6 +32,8 @@ LEAST: Final = 64
 """Events of a stretch from which on it is worth it,"""
 LEAST_EACH: Final = 2
 """and events for each of its contexts."""
+FEW_HEADERS: Final = 8
+"""Records of a batch for each that has headers, from which on it is scanned."""
 REST: Final = 8
 """Batches that are not scanned after two of which less than half could be applied at once."""
 RETRY: Final = 256
@@ -76,7 +80,12 @@ class Stretches(Events):
     """Records of the batch that were scanned, and that were applied at once; batches in vain."""
 
     def _due(self) -> float:
-        """Return the event time, Unix ms, before which nothing comes to its end."""
+        """Return the event time, Unix ms, before which nothing comes to its end.
+
+        That is any, or none, where the clock goes by clock records.
+        """
+        if self.clock.witnessed:
+            return -inf if self._overdue() else inf
         clock = self._row.clock
         idle = 0 if self._row.idle_left else self._contexts.next_expiry(clock)
         return min(idle, self._starts.next_expiry, self._spools.next_expiry)
@@ -144,7 +153,7 @@ class Stretches(Events):
 
         What that returns is the result of `RecordBatch.ahead`.
         """
-        if self._resting or batch.headers or not self._can_be_scanned(batch, 0):
+        if self._resting or not self._can_be_scanned(batch, 0):
             return None
         return partial(
             _scan_records, batch, range(len(batch)), self._contexts.levels, machine_code()
@@ -154,6 +163,7 @@ class Stretches(Events):
         compiled = machine_code()
         return (
             compiled is not None
+            and FEW_HEADERS * len(batch.headers) <= len(batch)
             and len(self._contexts.levels) <= compiled.MOST_LEVELS
             and (len(batch) - begin) * batch.value_bytes_at(begin) >= LEAST_BYTES
         )
@@ -181,8 +191,13 @@ class Stretches(Events):
         return _Stretch(scan, rows, scan.numbers[events], scan.offsets_of(records), lanes)
 
     def _apply(self, found: _Stretch, chains: list[Chain], places: Any) -> None:
-        clocks = np.maximum.accumulate(found.rows[:, machine_code().AT])
-        np.maximum(clocks, self._row.clock, out=clocks)
+        times = found.rows[:, machine_code().AT]
+        if self.clock.witnessed:
+            np.clip(times, self.clock.heard(0), self.clock.heard(LAST_MS), out=times)
+            clocks = np.full(len(times), self._row.clock, np.int64)
+        else:
+            clocks = np.maximum.accumulate(times)
+            np.maximum(clocks, self._row.clock, out=clocks)
         self._note(found, clocks)
         self._row.clock = int(clocks[-1])
         self._row.outcomes += len(clocks)

@@ -15,8 +15,8 @@ from learners.outcome import Outcome
 from topics.schema import Counts
 
 Told = tuple[float, float, float, float, int, int, Any]
-"""An outcome as numbers: confidence, gain, cost, execution in ms, time of completion in Unix ms,
-flags; and whom it is told (a chain)."""
+"""An outcome as numbers: confidence, gain, cost, execution in ms, when it counts as completed in
+Unix ms (see `PartitionClock.heard`), flags; and whom it is told (a chain)."""
 CORRECT, SPECULATED, SUGGESTED, VERDICT = 1, 2, 4, 8
 """Flags: it was right; it was speculated on; it was for a suggestion; it is a user's verdict, from
 which contexts learn, and which is counted by itself (`count_feedback`)."""
@@ -38,12 +38,15 @@ def empty() -> list[int]:
     return [0] * len(FIELDS)
 
 
-def told_of(outcome: Outcome, whom: Any, *, verdict: bool = False) -> Told:
-    """Return an outcome as it is told."""
+def told_of(outcome: Outcome, whom: Any, *, at: int | None = None, verdict: bool = False) -> Told:
+    """Return an outcome as it is told.
+
+    `at`: when it counts as completed, Unix ms; None: when it says.
+    """
     flags = flags_of(outcome.correct, outcome.speculated, outcome.mode)
     return (
-        outcome.confidence, outcome.gain, outcome.cost, outcome.execution_ms, outcome.timestamp,
-        flags | VERDICT if verdict else flags, whom,
+        outcome.confidence, outcome.gain, outcome.cost, outcome.execution_ms,
+        outcome.timestamp if at is None else at, flags | VERDICT if verdict else flags, whom,
     )  # fmt: skip
 
 

@@ -22,7 +22,7 @@ from topics.controls import Weighing
 class Held(msgspec.Struct, frozen=True, array_like=True):
     """What holds of a context. `seen`: outcomes since it does; `every` 1: nothing any more.
 
-    `until` it ends by event time, `kept` until then, Unix ms: the latest end of any that came, so
+    `until` it ends by the clock, `kept` until then, Unix ms: the latest end of any that came, so
     that what was taken back is not believed again.
     """
 

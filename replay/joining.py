@@ -33,7 +33,7 @@ from replay.judge import Judge
 from replay.learning import commits
 from replay.outcomes import ROOT
 from replay.scales import Scales
-from topics.controls import Control, Reset
+from topics.controls import Clock, Control, Reset
 from topics.records import EventFields, PredictionFields, ResultFields
 
 MOST_NAMED: Final = 20
@@ -235,15 +235,19 @@ class Joiner(Partition):
         self._heard = _Heard(judge, levels, epoch, chosen, scales, assumed)
         self._judge = judge
         self._contexts = self._heard
+        self._heard.clock = self.clock
         self._forgot = 0
 
     def _follow(self, control: Control, offset: int) -> None:
-        """Forget what operators had forgotten; pass over what is about one learner's own state."""
+        """Forget what operators had forgotten, and follow the clock; pass over what is about one
+        learner's own state."""
         if isinstance(control, Reset):
             holds = matcher(control.pattern, control.tenant)
             if self._interventions.new(control):
                 self._interventions.note(control, offset)
                 self._judge.reset(holds)
+        elif isinstance(control, Clock):
+            super()._follow(control, offset)
 
     def _complete(self, event: EventFields, offset: int) -> str | None:
         """Apply a completion, which may be of a start that says why it could not be started."""
@@ -269,6 +273,7 @@ class Joiner(Partition):
         place_of, chain_of = heard.place_of, heard.chain_of if heard.plain else {}
         positions, duplicate = self._spools.positions, self._spools.duplicate
         opened, due, taken = self._starts.keys(), self._due(), 0
+        moves = not self.clock.witnessed
         for position, found in enumerate(decoded(batch, begin), begin):
             offset = batch.offsets[position]
             if found is None:
@@ -285,12 +290,12 @@ class Joiner(Partition):
                     and data is not None
                     and (prediction := data.prediction) is not None
                     and (prediction.not_startable is None or prediction.speculated is True)
-                    and (at < due or at <= row.clock)
+                    and (at < due or (moves and at <= row.clock))
                     and (chain := chain_of.get(place_of(event))) is not None
                     and not (opened and start_of(event) in opened)
                     and (outcome := _outcome(event, prediction)) is not None
                 ):
-                    if at > row.clock:
+                    if moves and at > row.clock:
                         row.clock = at
                     if (origin := event.origin) is not None:
                         place = event.tenant, event.workflow_type, origin[0]

@@ -53,7 +53,7 @@ class Settings(BaseSettings):
         SecretStr(""), description="control records must be signed with it; empty: need not"
     )
     idle_days: float = Field(
-        30.0, gt=0, le=36_500, description="event time after which idle contexts go"
+        30.0, gt=0, le=36_500, description="days without an outcome after which contexts go"
     )
     most_contexts: int = Field(
         100_000, ge=100, description="contexts of one tenant in one partition; the oldest go"

@@ -13,7 +13,7 @@ from typing import Annotated, Final
 
 import msgspec
 
-from headstart.events import MAX_IDENTIFIER, UnixMs
+from headstart.events import LAST_MS, MAX_IDENTIFIER, UnixMs
 from topics.catalogue import THRESHOLDS_GROUP
 from topics.letters import GROUP_HEADER, Outgoing
 
@@ -24,7 +24,8 @@ CONTROL_KEY: Final = b"@control"
 MAX_PATTERN: Final = 2_048
 """Longest pattern, in characters."""
 
-_Time = Annotated[int, msgspec.Meta(ge=UnixMs.__metadata__[0].min, le=UnixMs.__metadata__[0].max)]
+_Time = Annotated[int, msgspec.Meta(ge=0, le=LAST_MS)]
+_Now = Annotated[int, msgspec.Meta(ge=UnixMs.__metadata__[0].min, le=LAST_MS)]
 _Id = Annotated[str, msgspec.Meta(min_length=1, max_length=64)]
 _Pattern = Annotated[str, msgspec.Meta(min_length=1, max_length=MAX_PATTERN)]
 _Path = _Pattern
@@ -189,7 +190,7 @@ class Weighing(
 ):
     """How far a user's outcomes count in the contexts above their own, whose `path` this is.
 
-    One in `every` does, of those before the event time `until` (Unix ms); 1: all do again. Of one
+    One in `every` does, of those that arrive before `until` (Unix ms); 1: all do again. Of one
     tenant and path the later (`at`, then `id`) holds, so a repetition changes nothing.
     """
 
@@ -201,7 +202,18 @@ class Weighing(
     until: _Time
 
 
-Control = Choice | Evidence | Default | Reset | Seed | Staged | Rebuild | Weighing
+class Clock(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag_field="kind", tag="clock"):
+    """What time it is by the clock of the worker that owns the partition: `at`, Unix ms.
+
+    Contexts, starts, weighings and positions of spools expire by it, not by what events say. Only
+    ever in the partition that the worker owns; a repetition, or one that comes late, does no harm.
+    """
+
+    id: _Id
+    at: _Now
+
+
+Control = Choice | Evidence | Default | Reset | Seed | Staged | Rebuild | Weighing | Clock
 """Every kind of control record."""
 
 _decode = msgspec.json.Decoder(Control).decode

@@ -66,7 +66,7 @@ class Threshold(msgspec.Struct, kw_only=True, omit_defaults=True):
 
     A prediction whose confidence is at or above `speculate` is worth starting early, one at or
     above `suggest` is worth showing. `epoch` and `offset` are the version: compare them as two
-    integers, the higher pair is the newer. `at`: event time of the newest outcome, Unix ms.
+    integers, the higher pair is the newer. `at`: time of the newest outcome, Unix ms.
     `speculate` is for the context's average gain and cost; where there is a `deviation`, a reader
     can compute the threshold of its own (docs/contracts.md, "Calibration"). `deleted`: the context
     has gone, and those above it answer. `gain` and `cost` (ms): what a right guess saves and a

@@ -11,8 +11,7 @@ from collections.abc import Callable
 from math import isfinite
 from typing import Annotated, Any, Final, Literal, Required, get_args, get_origin, get_type_hints
 
-from headstart.events import MAX_CLOCK_SKEW_MS, MAX_DEPTH, Event, Range, Text
-from headstart.validation import EARLIEST_TIMESTAMP_MS
+from headstart.events import FIRST_MS, MAX_CLOCK_SKEW_MS, MAX_DEPTH, Event, Range, Text
 
 _PLAIN: Final = {str, int, bool}
 _USUAL: Final = frozenset(("context", "query", "prediction", "result"))
@@ -35,7 +34,7 @@ def accepts(event: dict[str, Any], body: bytes, now_ms: int, *, own_id: bool = F
         and body.count(b"{") + (_BRACKET in body and body.count(b"[")) <= MAX_DEPTH
         and _ACCEPT_EVENT(event)
         and (own_id or _ACCEPT_ID(event))
-        and bool(EARLIEST_TIMESTAMP_MS <= event["timestamp"] <= now_ms + MAX_CLOCK_SKEW_MS)
+        and bool(FIRST_MS <= event["timestamp"] <= now_ms + MAX_CLOCK_SKEW_MS)
     )
 
 

@@ -21,6 +21,10 @@ MAX_IDENTIFIER = 256
 """Longest identifier, in characters."""
 MAX_CLOCK_SKEW_MS = 3_600_000
 """How far ahead of its record's Kafka timestamp an event's own timestamp may be."""
+FIRST_MS = 946_684_800_000
+LAST_MS = 253_402_300_799_999
+"""The earliest and latest timestamp, 2000-01-01 and the end of 9999, in Unix milliseconds: what is
+outside is in another unit."""
 
 EventType = Literal[
     "speculation_start",
@@ -54,7 +58,7 @@ EventId = Annotated[
     str, Text(32, 36, rf"^({_HEX}{{8}}-({_HEX}{{4}}-){{3}}{_HEX}{{12}}|{_HEX}{{32}})$")
 ]
 Confidence = Annotated[float, Range(0.0, 1.0)]
-UnixMs = Annotated[int, Range(0, 253_402_300_799_999)]
+UnixMs = Annotated[int, Range(FIRST_MS, LAST_MS)]
 Milliseconds = Annotated[float, Range(0.0)]
 SpoolId = Annotated[str, Text(1, 64, r"^[^\u0000\u001f]*$")]
 Position = Annotated[int, Range(0, 2**63 - 1)]

@@ -13,8 +13,8 @@ from typing import Any, Final, Self
 from headstart import kinds
 from headstart.arguments import number, refuse_unknown
 from headstart.emitter import Emitter, NotDelivered
-from headstart.events import InvalidEvent, new_id
-from headstart.validation import EARLIEST_TIMESTAMP_MS, validate
+from headstart.events import FIRST_MS, InvalidEvent, new_id
+from headstart.validation import validate
 
 log = logging.getLogger("headstart")
 
@@ -165,7 +165,7 @@ def workflow(  # noqa: PLR0913 - each by its name
         raise InvalidEvent("workflow_type", "is missing: name the kind of workflow that runs")
     if context is not None and not isinstance(context, Mapping):
         raise InvalidEvent("context", f"must be an object, not {context!r:.100}")
-    end = {"event_type": "workflow_complete", "id": new_id(), "timestamp": EARLIEST_TIMESTAMP_MS}
+    end = {"event_type": "workflow_complete", "id": new_id(), "timestamp": FIRST_MS}
     validate({**end, **fields})
     if context:
         fields["context"] = dict(context)  # type: ignore[assignment]

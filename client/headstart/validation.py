@@ -12,6 +12,8 @@ from datetime import datetime
 from typing import Annotated, Any, Final, Literal, Required, get_args, get_origin, get_type_hints
 
 from headstart.events import (
+    FIRST_MS,
+    LAST_MS,
     MAX_CLOCK_SKEW_MS,
     MAX_DEPTH,
     Event,
@@ -22,11 +24,14 @@ from headstart.events import (
     field_name,
 )
 
-EARLIEST_TIMESTAMP_MS: Final = 946_684_800_000
-"""2000-01-01 in Unix ms. An earlier timestamp is in another unit, most likely in seconds."""
-
 Check = Callable[[Any, str], None]
 
+_UNITS = {
+    "seconds": (FIRST_MS // 1000, LAST_MS // 1000),
+    "microseconds": (FIRST_MS * 1000, LAST_MS * 1000),
+    "nanoseconds": (FIRST_MS * 1_000_000, LAST_MS * 1_000_000),
+}
+"""The first and last timestamp in other units. They overlap: the first one that fits is named."""
 _SURROGATE = re.compile("[\ud800-\udfff]")
 
 
@@ -34,10 +39,11 @@ def validate(event: Any, *, now_ms: int | None = None) -> None:
     """Raise `InvalidEvent` where `event` breaks the contract; return None where it holds.
 
     `now_ms` (Unix milliseconds) is the time against which a timestamp counts as too far ahead. Only
-    with it is the timestamp compared with the clock, and with `EARLIEST_TIMESTAMP_MS`.
+    with it is the timestamp compared with the clock.
     """
     if not isinstance(event, Mapping):
         raise InvalidEvent("", f"an event is a JSON object, not {_kind(event)}")
+    _check_unit(event.get("timestamp"))
     _CHECK_EVENT(event, "")
     _check_tree(event, "", 1)
     if now_ms is not None:
@@ -45,34 +51,26 @@ def validate(event: Any, *, now_ms: int | None = None) -> None:
 
 
 def _check_time(timestamp: int, now_ms: int) -> None:
-    """Refuse a time that cannot be when the event happened, which means another unit."""
-    if timestamp < EARLIEST_TIMESTAMP_MS:
-        raise InvalidEvent(
-            "timestamp", f"{timestamp} is before the year 2000; {_unit_wanted(timestamp)}"
-        )
+    """Refuse a time that is further ahead than clocks may differ."""
     if timestamp > now_ms + MAX_CLOCK_SKEW_MS:
         ahead = (timestamp - now_ms) / 3_600_000
-        raise InvalidEvent(
-            "timestamp", f"is {ahead:.1f} hours ahead of the clock; {_unit_wanted(timestamp)}"
-        )
+        raise InvalidEvent("timestamp", f"is {ahead:.1f} hours ahead of the clock; {_WANTED}")
 
 
-_LATEST_MS: Final = 4_102_444_800_000
-"""2100-01-01: between the two, a number in another unit is recognised."""
-_OTHER_UNITS: Final = {
-    "seconds": (EARLIEST_TIMESTAMP_MS // 1000, _LATEST_MS // 1000),
-    "microseconds": (EARLIEST_TIMESTAMP_MS * 1000, _LATEST_MS * 1000),
-    "nanoseconds": (EARLIEST_TIMESTAMP_MS * 1_000_000, _LATEST_MS * 1_000_000),
-}
 _WANTED: Final = "give Unix milliseconds, such as int(time.time() * 1000)"
 
 
-def _unit_wanted(timestamp: float) -> str:
-    """Return the end of a message: which unit the timestamp seems to have, and which is wanted."""
-    for unit, (earliest, latest) in _OTHER_UNITS.items():
-        if earliest <= timestamp < latest:
-            return f"it reads as {unit}: {_WANTED}"
-    return _WANTED
+def _check_unit(timestamp: Any) -> None:
+    """Refuse a timestamp that cannot be in Unix milliseconds; leave what is no number to others."""
+    if type(timestamp) not in {int, float} or FIRST_MS <= timestamp <= LAST_MS:
+        return
+    for unit, (first, last) in _UNITS.items():
+        if first <= timestamp <= last:
+            raise InvalidEvent("timestamp", f"{timestamp} reads as {unit}; give Unix milliseconds")
+    if type(timestamp) is int:
+        raise InvalidEvent(
+            "timestamp", "is before the year 2000 or after the year 9999; give Unix milliseconds"
+        )
 
 
 def _kind(value: Any) -> str:
@@ -184,7 +182,7 @@ def _unix_ms(value: Any, name: str) -> None:
         if isinstance(value, datetime):
             wanted = "give Unix milliseconds, such as int(moment.timestamp() * 1000)"
         else:
-            wanted = _unit_wanted(value) if isinstance(value, int | float) else _WANTED
+            wanted = _WANTED
         raise InvalidEvent(name, f"{error.reason}; {wanted}") from None
 
 

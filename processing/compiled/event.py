@@ -49,6 +49,7 @@ from processing.compiled.fields import (
     MAX_IDENTIFIER,
     MAX_SPOOL,
     MAX_TIMESTAMP,
+    MIN_TIMESTAMP,
     MODES,
     NULL,
     OF_DATA,
@@ -200,7 +201,7 @@ def read_value(w: Any, buf: Any, at: int, end: int, kind: int, row: Any, numbers
             return -1
         if kind == K_AT:
             row[AT] = digits
-            return -1 if fraction or digits > MAX_TIMESTAMP else after
+            return -1 if fraction or not MIN_TIMESTAMP <= digits <= MAX_TIMESTAMP else after
         number = rounded(digits, fraction)
         numbers[kind - K_CONFIDENCE] = number
         return after if number <= (1.0 if kind == K_CONFIDENCE else LARGEST_MS) else -1

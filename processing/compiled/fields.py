@@ -7,7 +7,8 @@ from typing import Any, Final
 import numpy as np
 
 MAX_EVENT_BYTES, MAX_FRAME_BYTES, MAX_FRAME_EVENTS = 262_144, 900_000, 1_000
-MAX_IDENTIFIER, MAX_SPOOL, MAX_TIMESTAMP = 256, 64, 253_402_300_799_999
+MAX_IDENTIFIER, MAX_SPOOL = 256, 64
+MIN_TIMESTAMP, MAX_TIMESTAMP = 946_684_800_000, 253_402_300_799_999
 """The contract's limits, as numbers: what is compiled is kept as long as these files are the same,
 and sees no other. A test compares them."""
 LARGEST_MS: Final = 1e15

@@ -25,7 +25,7 @@ from processing.records import Headers, RecordBatch
 from processing.residence import HOUR_MS
 from processing.rules import Rules, Weights
 from processing.spools import SPOOL_LIFE_MS
-from topics.controls import CONTROL_HEADER, Choice, Reset, Seed, Seeded, Weighing
+from topics.controls import CONTROL_HEADER, Choice, Clock, Reset, Seed, Seeded, Weighing
 from topics.letters import ORIGIN_HEADER
 
 NOW = 1_760_000_000_000
@@ -49,10 +49,16 @@ class Mixture:
         self.clock = NOW - 2 * SPOOL_LIFE_MS
         self.odd = self.draw.choice([0.0, 0.02, 0.1, 0.5])
         self.digits = self.draw.choice([3, 3, 17])
+        self.clocked = self.draw.choice([0.0, 0.0, 0.01, 0.1])
+        """How many of the records are clock records."""
         self.positions: Counter[tuple[str, str]] = Counter()
 
     def record(self) -> Record:
         draw = self.draw
+        if draw.random() < self.clocked:
+            at = self.clock + draw.choice([0, 0, 0, HOUR_MS, -2 * HOUR_MS, 30 * HOUR_MS])
+            value = msgspec.json.encode(Clock("c", min(at, NOW)))
+            return value, ((CONTROL_HEADER, b"1"),)
         if draw.random() < self.odd / 4:
             return draw.choice([None, b"", b"nonsense", b"[]", b"1"]), ()
         if draw.random() < self.odd / 4:

@@ -26,7 +26,7 @@ from processing.rows import PARTITION_KEY, decode_context, decode_partition, ver
 from processing.rules import Rules
 from processing.spools import SPOOL_LIFE_MS
 from processing.starts import START_LIFE_MS
-from topics.controls import CONTROL_HEADER, Choice, Weighing
+from topics.controls import CONTROL_HEADER, Choice, Clock, Weighing
 
 NOW = 1_760_000_000_000
 EPOCH = 3
@@ -89,8 +89,12 @@ weighings = st.builds(
     every=st.integers(1, 3),
     until=moments.map(lambda moment: NOW - SPOOL_LIFE_MS - 2 * START_LIFE_MS + moment),
 ).map(msgspec.json.encode)
+clocks = moments.map(
+    lambda moment: msgspec.json.encode(Clock("c", NOW - SPOOL_LIFE_MS - START_LIFE_MS + moment))
+)
 values = (
     choices
+    | clocks
     | weighings
     | events.map(orjson.dumps)
     | st.lists(events, max_size=4).map(lambda some: encode_frame(map(orjson.dumps, some)))
@@ -126,7 +130,7 @@ def fetch(records: Sequence[Record], end: int) -> RecordBatch:
     headers = {
         at: ((CONTROL_HEADER, b"1"),)
         for at, value in records
-        if b"pattern" in (value or b"") or b"until" in (value or b"")
+        if any(word in (value or b"") for word in (b"pattern", b"until", b"clock"))
     }
     moments = [NOW] * len(records)
     return RecordBatch("t", 0, offsets[0], end, offsets, moments, nothing, contents, headers)

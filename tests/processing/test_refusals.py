@@ -24,6 +24,7 @@ from processing.refusals import (
     Slice,
     examine,
 )
+from topics.controls import CONTROL_HEADER
 
 OFF = RefusalLimits(ratio=0, run=0)
 FRESH = RefusalState(0)
@@ -177,3 +178,14 @@ def test_a_slice_reaches_past_the_holes_at_its_end() -> None:
     batch = batch_of([1, 1, 1], first=10, step=2)
     assert Slice(batch, 0, 3).reached == 16
     assert Slice(batch, 0, 2).reached == 14
+
+
+def test_control_records_do_not_count() -> None:
+    """They are no producer's: a clock record neither ends a run nor adds to what was seen."""
+    batch = batch_of([1] * 5)
+    batch.headers[2] = ((CONTROL_HEADER, b"1"),)
+    limits = RefusalLimits(ratio=0, run=4)
+    state = examine(FRESH, limits, Slice(batch, 0, 4), letters_of(batch, [1, 1, 1, 1]))
+    assert (state.seen, state.run) == (3, 3)
+    with pytest.raises(RefusalLimitExceeded, match="4 records in a row"):
+        examine(state, limits, Slice(batch, 4, 5), letters_of(batch, [0, 0, 0, 0, 1]))

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from headstart import events, frames
 from headstart.contexts import SEPARATOR
-from headstart.events import MAX_CLOCK_SKEW_MS, Data, Event, Prediction, Result
+from headstart.events import FIRST_MS, MAX_CLOCK_SKEW_MS, Data, Event, Prediction, Result
 from processing import tally
 from processing.columns import _ABSENT, _NEXT_KEY, LEAST_EVENT, Scan
 from processing.decode import decode_record
@@ -121,7 +121,8 @@ def test_its_limits_and_fields_are_those_of_the_contract() -> None:
     written = bytes((compiled.ABSENT, compiled.APART, compiled.NEXT_KEY)).decode()
     assert written == _ABSENT + SEPARATOR + _NEXT_KEY
     assert get_args(events.SpoolId)[1].max == compiled.MAX_SPOOL
-    assert get_args(events.UnixMs)[1].max == compiled.MAX_TIMESTAMP
+    bounds = get_args(events.UnixMs)[1]
+    assert (bounds.min, bounds.max) == (compiled.MIN_TIMESTAMP, compiled.MAX_TIMESTAMP)
     contract = [set(get_type_hints(of)) for of in (Event, Data, Prediction, Result)]
     assert [set(fields) for fields in compiled.FIELDS] == contract
 
@@ -136,7 +137,7 @@ def test_a_plain_event_is_taken() -> None:
 def test_the_least_event_has_more_bytes_than_room_is_made_for() -> None:
     least = {
         **{name: PLAIN[name] for name in ("id", "event_type")},
-        **{"tenant": "a", "workflow_type": "b", "workflow_id": "c", "timestamp": 0},
+        **{"tenant": "a", "workflow_type": "b", "workflow_id": "c", "timestamp": FIRST_MS},
         **{"confidence": 0, "data": {"prediction": {"was_correct": True}}},
     }
     assert is_plain(least)
@@ -154,6 +155,8 @@ ODD: list[dict[str, Any]] = [
     {"id": "0199c82c-c000-7abc-8def-0123456789aZ"},
     {"id": "0199c82cc0007abc8def0123456789ab"},
     {"timestamp": NOW + MAX_CLOCK_SKEW_MS + 1},
+    {"timestamp": NOW // 1000},
+    {"timestamp": FIRST_MS - 1},
     {"timestamp": 1.5},
     {"timestamp": -1},
     {"confidence": 1.0000000000000002},

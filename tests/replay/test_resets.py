@@ -15,10 +15,10 @@ from replay.backtest import Replay
 from replay.joining import Filter, Joiner, Notes
 from replay.judge import Judge
 from replay.scales import Scales
-from tests.processing.building import EPOCH, NOW, fetch, judged
+from tests.processing.building import EPOCH, NOW, event, fetch, judged, start
 from tests.processing.control_records import record
 from tests.replay.test_engine import FAST, Told, paths, stream
-from topics.controls import Choice, Control, Reset
+from topics.controls import Choice, Clock, Control, Reset
 
 PATTERNS = ("*", "workflow_type=a", "domain=d", "workflow_type=b/user_id=*", "workflow_type=z")
 
@@ -46,8 +46,11 @@ def test_arms_forget_what_a_pattern_holds_for_and_nothing_else(
     assert told.thresholds == expected
 
 
-def walked(*log: Any) -> list[float]:
-    """Return the thresholds of TD over events and control records, by way of the joiner."""
+def walked(*log: Any, stamp: int = NOW) -> list[float]:
+    """Return the thresholds of TD over events and control records, by way of the joiner.
+
+    `stamp`: the Kafka timestamp of every record.
+    """
     told = Told()
     judge = Judge({"td": policy("td")}, told=told)
     joiner = Joiner(0, 1, EPOCH, judge, ("domain",), Filter(), Scales())
@@ -55,6 +58,7 @@ def walked(*log: Any) -> list[float]:
     for offset, each in enumerate(log):
         value, headers = record(each) if isinstance(each, Control) else (each, None)
         batch = fetch(value, offsets=[offset])
+        batch.timestamps[0] = stamp
         if headers is not None:
             batch.headers[offset] = headers
         joiner.take(batch, notes)
@@ -82,3 +86,16 @@ def test_who_learned_live_is_nothing_to_an_arm(learner: str) -> None:
     events = [judged(False)] * 4
     assert walked(choice, *events) == walked(*events)
     assert learner in POLICIES
+
+
+def test_a_backtest_follows_clock_records() -> None:
+    """A guess whose end comes after a foreign event from the future is judged all the same."""
+    opened = start(timestamp=NOW, workflow_id="slow")
+    done = event(timestamp=NOW + 9, workflow_id="slow", task_id="t1", tool_id="search")
+    fast = judged(timestamp=NOW + 3_600_000)
+    later = judged(timestamp=NOW + 3_600_000, workflow_id="w2")
+    assert len(walked(opened, fast, later, done)) == 3
+    two_hours = judged(timestamp=NOW + 7_200_000)
+    stamped = NOW + 7_200_000
+    assert len(walked(opened, two_hours, done, stamp=stamped)) == 1, "as in a log of old"
+    assert len(walked(Clock("c", NOW), opened, two_hours, done, stamp=stamped)) == 2

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping
+from functools import partial
 from typing import Any
 
 import orjson
@@ -20,7 +21,7 @@ from processing.rows import (
 )
 from processing.tally import restored
 from sinks.thresholds import encode_value
-from tests.simulation import defaults
+from tests.simulation import clocks, defaults
 from tests.simulation.broker import PARTITIONS, Log
 from tests.simulation.clients import Disk, Store
 from tests.simulation.counting import counted
@@ -59,6 +60,8 @@ def differences(world: World) -> Iterator[str]:
             # One that was rebuilt is of a later offset than its last outcome.
             yield from _learners(world, partition, right)
         yield from _announced(world, partition, right)
+        if world.righted:
+            yield from _clocks(world, partition, right)
         served |= _thresholds(partition, right)
         tables.append(right)
     if world.schedule.merging:
@@ -129,6 +132,14 @@ def _counts(world: World, partition: int, rows: Rows) -> Iterator[str]:
     for key, n in wanted.items():
         if JOINED.encode() not in key or world.orderly:
             yield f"lost: {key!r} has {n} outcomes and feedback, and no row"
+
+
+def _clocks(world: World, partition: int, rows: Rows) -> Iterator[str]:
+    """Compare with what a plain pass gives, had nobody's clock been wrong."""
+    if any(isinstance(fault, Rebuild) for fault in world.schedule.faults):
+        return  # its staged rows are of the log as it is
+    right = live(followed(world, partition, change=partial(clocks.righted, world)).table)
+    yield from clocks.differences(partition, rows, right)
 
 
 def _learners(world: World, partition: int, rows: Rows) -> Iterator[str]:

@@ -125,8 +125,9 @@ class Producer:
         if world.recreating:
             raise BrokerAway("the broker is being created anew")
         rows = [(record.key, record.value)]
+        now_ms = world.wall_ms() + world.skews.get(self._process.name, 0)
         self._broker.append(
-            EVENTS.name, record.partition, rows, world.wall_ms(), world.loop.now, record.headers
+            EVENTS.name, record.partition, rows, now_ms, world.loop.now, record.headers
         )
 
 

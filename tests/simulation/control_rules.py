@@ -8,10 +8,12 @@ from typing import Any, Final
 from unittest.mock import patch
 
 import agents.thresholds
+import processing.clock
 import processing.merging
 import processing.partition
 from agents.defaults import say_what_is_known
 from processing.choices import Choices
+from processing.clock import PartitionClock
 from processing.contexts import Contexts
 from processing.interventions import Interventions
 from processing.rows import default_key
@@ -120,8 +122,30 @@ def said_until_it_is_heard() -> Patches:
     return patch.object(processing.merging._News, "due", due)
 
 
+def time_by_clock_records() -> Patches:
+    """What expires goes by clock records, not by what events say."""
+    return patch.object(PartitionClock, "witness", lambda *_: False)
+
+
+def a_clock_record_moves_the_clock_a_step() -> Patches:
+    """A single clock record moves the clock by an hour at the most."""
+    return patch.object(processing.clock, "STEP_MS", 10**12)
+
+
+def what_arrives_counts_as_of_the_next_clock_record() -> Patches:
+    """In a time that nobody witnessed nothing is known to have arrived at its beginning."""
+    return patch.object(PartitionClock, "_note_gap", lambda *_, **__: None)
+
+
+def outcomes_as_of_their_arrival() -> Patches:
+    """An outcome counts as of its arrival, whatever it says itself."""
+    return patch.object(PartitionClock, "heard", lambda _, at: at)
+
+
 CONTROL_RULES: Final = (
     a_choice_is_a_row, a_weighing_is_a_row, the_newest_choice_holds, only_what_is_signed,
     restored_contexts_are_bounded_too, defaults_by_the_log, said_until_it_is_heard,
-    resets_forget_once, resets_by_markers,
+    resets_forget_once, resets_by_markers, time_by_clock_records,
+    a_clock_record_moves_the_clock_a_step, what_arrives_counts_as_of_the_next_clock_record,
+    outcomes_as_of_their_arrival,
 )  # fmt: skip

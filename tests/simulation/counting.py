@@ -1,7 +1,8 @@
 """Outcomes per context by a count that knows nothing of the core: the log read once, plainly.
 
 It knows what counts (by what each executor emitted), and which contexts go: the idle ones when an
-hour of event time begins, and the oldest of a tenant that has too many.
+hour begins, by clock records or before them by event time, and the oldest of a tenant that has too
+many.
 """
 
 from __future__ import annotations
@@ -12,10 +13,12 @@ import orjson
 
 from processing.placement import owner
 from tests.simulation.broker import PARTITIONS, Record
+from tests.simulation.clocks import HOUR_MS, Reference
 from tests.simulation.world import World
 from topics.catalogue import EVENTS
 
-HOUR_MS: Final = 3_600_000
+STEP_MS: Final = 3_600_000
+"""How far a clock record moves the clock."""
 
 
 def counted(world: World, partition: int) -> dict[bytes, tuple[int, int]]:
@@ -31,10 +34,10 @@ class _Count:
     def __init__(self, world: World, partition: int) -> None:
         self._world, self._partition = world, partition
         self._seen: set[str] = set()
-        self._clock = 0
+        self._clock = Reference()
         self._followed: dict[tuple[Any, ...], tuple[int, str]] = {}
         self.contexts: dict[bytes, tuple[int, int, int]] = {}
-        """(event time of the newest outcome, outcomes, feedback) by row key."""
+        """(time of the newest outcome, outcomes, feedback) by row key."""
 
     def take(self, record: Record) -> None:
         if record.headers:
@@ -46,8 +49,12 @@ class _Count:
             self._event(event)
 
     def _intervene(self, said: dict[str, Any]) -> None:
-        """Follow a reset or a seed, unless a later one of the same subject was."""
+        """Follow a reset or a seed, unless a later one of the same subject was; and the clock."""
         kind = said.get("kind")
+        if kind == "clock":
+            before = self._clock.now if self._clock.began else -1
+            self._clock.said(said["at"], STEP_MS)
+            self._expire(before)
         if kind not in {"reset", "seed"}:
             return
         subject = (kind, said.get("tenant"), said.get("pattern"))
@@ -58,8 +65,7 @@ class _Count:
         if kind == "seed":
             for each in said["contexts"]:
                 key = f"c{said['tenant']}\x1f{each['path']}".encode()
-                at = self.contexts.get(key, (0, 0, 0))[0]
-                self.contexts[key] = (max(at, said["at"]), each["outcomes"], 0)
+                self.contexts[key] = (self._at(key, said["at"]), each["outcomes"], 0)
                 self._bound(said["tenant"])
             return
         words = [word.removesuffix("*") for word in said["pattern"].split("/")]
@@ -69,7 +75,9 @@ class _Count:
                 del self.contexts[key]
 
     def _event(self, event: dict[str, Any]) -> None:
-        self._tick(event["timestamp"])
+        before = self._clock.now
+        self._clock.event(event["timestamp"])
+        self._expire(before)
         known = self._world.appended.get(event["id"])
         if known is None or event["id"] in self._seen:
             return
@@ -78,24 +86,35 @@ class _Count:
         tenant = known.key[0]
         for path in known.counts or known.feedback:
             key = f"c{tenant}\x1f{path}".encode()
-            at, outcomes, feedback = self.contexts.get(key, (0, 0, 0))
+            _at, outcomes, feedback = self.contexts.get(key, (0, 0, 0))
             outcomes += path in known.counts
             feedback += path in known.feedback
-            self.contexts[key] = (max(at, event["timestamp"]), outcomes, feedback)
+            self.contexts[key] = (self._at(key, event["timestamp"]), outcomes, feedback)
         self._bound(tenant)
+
+    def _at(self, key: bytes, said: int) -> int:
+        """Return the time of a context's newest outcome, another one saying its own."""
+        at = self.contexts.get(key, (0,))[0]
+        if self._clock.began and at > self._clock.now:
+            return self._clock.now
+        return max(at, self._clock.arrival(said))
 
     def _bound(self, tenant: str) -> None:
         mine = [key for key in self.contexts if key.startswith(f"c{tenant}\x1f".encode())]
         while len(mine) > self._world.schedule.most_contexts:
-            oldest = min(mine, key=lambda key: (self.contexts[key][0], -len(key), key))
+            oldest = min(mine, key=lambda key: (self._newest(key), -len(key), key))
             mine.remove(oldest)
             del self.contexts[oldest]
 
-    def _tick(self, timestamp: int) -> None:
-        before, self._clock = self._clock, max(self._clock, timestamp)
-        if self._clock // HOUR_MS == before // HOUR_MS:
+    def _newest(self, key: bytes) -> int:
+        return self._clock.newest(self.contexts[key][0])
+
+    def _expire(self, before: int) -> None:
+        if self._clock.now // HOUR_MS == before // HOUR_MS:
             return
-        oldest = self._clock // HOUR_MS * HOUR_MS - self._world.rules.idle_ms
-        for key, (at, *_counts) in list(self.contexts.items()):
-            if at < oldest:
+        oldest = self._clock.oldest(self._world.rules.idle_ms)
+        oldest += self._world.rules.idle_ms
+        oldest = oldest // HOUR_MS * HOUR_MS - self._world.rules.idle_ms
+        for key in list(self.contexts):
+            if self._newest(key) < oldest:
                 del self.contexts[key]

@@ -44,6 +44,8 @@ TAMPER_PORTS: Final = (
     "redis.compare", "redis.repair", "redis.repair", "redis.fields", "redis.publish", "epochs.read",
     "changelog.end",
 )  # fmt: skip
+CLOCKED: Final = (1, 6)
+"""Remainders by 7 of the seeds in whose worlds some clocks are wrong."""
 REBUILD_PORTS: Final = (
     "events.read", "events.read", "changelog.append", "store.write", "redis.publish",
     "thresholds.append", "control.append",
@@ -186,6 +188,25 @@ class Time:
 
 
 @dataclass(frozen=True)
+class Skew:
+    """The clock of a process goes wrong by so many minutes: an executor's, or a worker's."""
+
+    at: int
+    name: str
+    minutes: float
+
+
+@dataclass(frozen=True)
+class Stranger:
+    """A producer writes events of a user of its own, stamped by a clock that is "fast", "slow", of
+    the "future" (as its Kafka timestamps are), or in "seconds"."""
+
+    at: int
+    clock: str
+    events: int
+
+
+@dataclass(frozen=True)
 class Steer:
     """An operator chooses another learner for a pattern; `signed`: by the key, or else forged."""
 
@@ -261,8 +282,8 @@ class Transact:
 
 Fault = (
     PortFault | Kill | Stop | Stall | Evict | Rebalance | KillExecutor | Duplicate | Poison | Gap
-    | Hole | Redis | Postgres | Compact | Retain | Time | Steer | Forget | Plant | Weigh
-    | Rebuild | Recreate | Transact | Tamper
+    | Hole | Redis | Postgres | Compact | Retain | Time | Skew | Stranger | Steer | Forget | Plant
+    | Weigh | Rebuild | Recreate | Transact | Tamper
 )  # fmt: skip
 
 
@@ -312,8 +333,30 @@ def schedule(seed: int, learners: tuple[str, ...]) -> Schedule:
     drawn = Schedule(seed, kafka, workers, events, learner, tuple(faults))
     drawn = _changing(drawn) if seed % 5 in CHANGING else drawn
     drawn = _weighing(drawn) if seed % 13 == WEIGHING else drawn
+    drawn = _clocked(drawn) if seed % 7 in CLOCKED else drawn
     drawn = _rebuilding(drawn) if seed % 11 == REBUILDING else drawn
     return tampered(drawn) if seed % 7 == TAMPERING else drawn
+
+
+def _clocked(drawn: Schedule) -> Schedule:
+    """Add clocks that are wrong, and time in which what they say could do harm."""
+    chance = random.Random(f"{drawn.seed} clocks")
+    clocks = ["fast", "slow", "future", "future", "seconds"]
+    more: list[Fault] = [
+        Stranger(_at(chance), chance.choice(clocks), chance.randint(1, 5))
+        for _ in range(chance.randint(1, 4))
+    ]
+    if chance.random() < 0.5:
+        name = f"executor-{chance.randrange(2)}"
+        more.append(Skew(_at(chance), name, chance.choice([59.8, -180.0, -60_000.0])))
+    if chance.random() < 0.4:
+        name = f"thresholds-{chance.randrange(drawn.workers)}"
+        more.append(Skew(_at(chance), name, chance.choice([4.0, -7.0, 90.0, 50_000.0])))
+    more += [
+        Time(_at(chance), chance.choice([0.1, 0.2, 0.5, 0.8, 2.0, 30.0]))
+        for _ in range(chance.randint(0, 3))
+    ]
+    return replace(drawn, faults=drawn.faults + tuple(more))
 
 
 def _changing(drawn: Schedule) -> Schedule:

@@ -7,6 +7,7 @@ from typing import Any
 
 from tests.simulation import faults
 from tests.simulation.broker import COMPACTION_LAG_S, HEARTBEAT_S, RETENTION_S
+from tests.simulation.clocks import witnessed, write
 from tests.simulation.process import Process
 from tests.simulation.rebuilding import rebuild
 from tests.simulation.recreation import recreate
@@ -165,6 +166,22 @@ def _time(world: World, fault: faults.Time) -> None:
     world.hours += hours
 
 
+def _skew(world: World, fault: faults.Skew) -> None:
+    if fault.name.startswith("thresholds") or witnessed(world):
+        world.skews[fault.name] = int(fault.minutes * 60_000)
+    else:
+        world.later(1.0, _skew, world, fault)
+
+
+def _stranger(world: World, fault: faults.Stranger) -> None:
+    if world.recreating:
+        return
+    if witnessed(world):
+        write(world, fault)
+    elif not world.calm:
+        world.later(1.0, _stranger, world, fault)
+
+
 def _steer(world: World, fault: faults.Steer) -> None:
     steer(world, fault)
 
@@ -198,7 +215,8 @@ _HOW: dict[type, Callable[[World, Any], None]] = {
     faults.Rebalance: _rebalance, faults.KillExecutor: _kill_executor,
     faults.Duplicate: _duplicate, faults.Poison: _poison, faults.Gap: _gap, faults.Hole: _hole,
     faults.Redis: _redis, faults.Postgres: _postgres, faults.Compact: _compact,
-    faults.Retain: _retain, faults.Time: _time, faults.Steer: _steer,
+    faults.Retain: _retain, faults.Time: _time, faults.Skew: _skew,
+    faults.Stranger: _stranger, faults.Steer: _steer,
     faults.Forget: _forget, faults.Plant: _plant, faults.Weigh: _weigh,
     faults.Rebuild: _rebuild, faults.Recreate: _recreate, faults.Transact: _transact,
     faults.Tamper: _tamper,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from processing.rebuilds import KEYS
 from processing.records import RecordBatch
@@ -18,16 +18,21 @@ from topics.catalogue import EVENTS
 from topics.controls import Rebuild, Staged, control_records
 
 
-def followed(world: World, partition: int, last: int | None = None) -> Following:
+def followed(
+    world: World,
+    partition: int,
+    last: int | None = None,
+    change: Callable[[list[Record]], list[Record]] = list,
+) -> Following:
     """Return one plain pass over everything that the logs held, of the present one `last` records
-    at the most."""
+    at the most; `change`: what to make of the records before."""
     rows: Rows = {}
     for epoch, broker in world.past:
-        records = broker.logs[EVENTS.name][partition].everything
+        records = change(broker.logs[EVENTS.name][partition].everything)
         place = Place(partition, PARTITIONS, epoch)
         rows = live(_through(world, _adopted(rows, epoch), records, place).table)
     epoch = world.epoch.number
-    records = world.broker.logs[EVENTS.name][partition].everything[:last]
+    records = change(world.broker.logs[EVENTS.name][partition].everything[:last])
     return _through(world, _adopted(rows, epoch), records, Place(partition, PARTITIONS, epoch))
 
 

@@ -47,6 +47,7 @@ class Operator(Process):
         world.past.append((world.epoch.number, world.broker))
         world.broker = Broker(world.chance, kafka=world.schedule.kafka)
         world.epoch = Epoch(world.epoch.number + 1, PARTITIONS)
+        world.skews = {n: by for n, by in world.skews.items() if not n.startswith("executor")}
         world.note(f"log epoch {world.epoch.number}")
         world.upheld = True
         for name in world.wanted:

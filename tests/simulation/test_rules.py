@@ -21,15 +21,16 @@ from topics.schema import Threshold
 WITHIN = 100
 """Seeds that are enough to find the absence of a common rule."""
 RARE: dict[str, int] = {
-    "answer_stale_rows": 503,
+    "answer_stale_rows": 158,
     "complete_from_the_beginning": 487,
-    "dead_letters_before_the_transaction": 153,
-    "higher_offset_wins": 503,
-    "mark_while_publishing": 187,
-    "offset_behind_newer_rows": 3222,
+    "dead_letters_before_the_transaction": 228,
+    "higher_offset_wins": 158,
+    "mark_while_publishing": 639,
+    "offset_behind_newer_rows": 2227,
+    "offsets_in_the_transaction": 118,
     "only_what_was_seen_is_replaced": 2677,
-    "rewrite_whole": 487,
-    "said_until_it_is_heard": 172,
+    "rewrite_whole": 158,
+    "said_until_it_is_heard": 1232,
     "the_newest_choice_holds": 279,
     "what_is_ahead_is_left_alone": 2320,
 }

@@ -85,7 +85,8 @@ class Executor(Process):
 
     def _append(self, event: Event) -> None:
         spool = self._spool
-        stamped = _stamped(event, self.world.wall_ms(), (spool.id, spool.position))
+        now_ms = self.world.wall_ms() + self.world.skews.get(self.name, 0)
+        stamped = _stamped(event, now_ms, (spool.id, spool.position))
         spool.waiting.setdefault(event.key, []).append(stamped)
         spool.position += 1
         self.world.appended[event.id] = event

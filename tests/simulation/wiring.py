@@ -23,6 +23,7 @@ import agents.sink
 import agents.sweeper
 import agents.takeover
 import agents.thresholds
+import agents.witnessing
 import delivery.commits
 import delivery.intake
 import delivery.takeover
@@ -36,6 +37,8 @@ from tests.simulation.process import end_process
 REDIS_INTERVAL_S = 14.0
 TIDY_INTERVAL_S = 30.0
 SWEEP_S = 20.0
+WITNESS_S = 18.0
+"""How often workers look whether to say what time it is; 10 s in earnest."""
 BURY_AFTER_S = 200.0
 """Longer than anything sent can be under way; 1,800 s in earnest, 300 s of starts."""
 BURIED = ("BURY_AFTER_S", "BURY_STARTS_AFTER_S")
@@ -82,6 +85,12 @@ def _now_ms() -> int:
     return 0 if process is None else process.world.wall_ms()
 
 
+def _worker_ms() -> int:
+    """Return what time it is by the worker's own clock."""
+    process = OWNER.get()
+    return 0 if process is None else _now_ms() + process.world.skews.get(process.name, 0)
+
+
 def _new_id(_now_ms: int) -> str:
     process = OWNER.get()
     assert process is not None
@@ -97,6 +106,7 @@ def simulated() -> Iterator[None]:
             "Published": databases.Published,
             "topic_state": clients.topic_state, "end_process": end_process, "log": _Log(),
             "REDIS_INTERVAL_S": REDIS_INTERVAL_S, "TIDY_INTERVAL_S": TIDY_INTERVAL_S,
+            "LOOK_S": WITNESS_S,
             "stored_threshold": answered,
         }),
         (agents.checking, {
@@ -127,6 +137,12 @@ def simulated() -> Iterator[None]:
         (delivery.takeover, {"COMMIT_BYTES": TAKEN_AT_ONCE}),
         (agents.defaults, {
             "log": _Log(), "time": SimpleNamespace(time_ns=lambda: _now_ms() * 1_000_000),
+        }),
+        (agents.witnessing, {
+            "log": _Log(), "new_id": _new_id, "LEAST_S": WITNESS_S,
+            "time": SimpleNamespace(
+                time_ns=lambda: _worker_ms() * 1_000_000, monotonic=_now
+            ),
         }),
         (processing.merging, {
             "new_id": _new_id, "LEAST": 1, "AGAIN_S": 0.0, "_evidence_moved": ne,

@@ -11,12 +11,13 @@ from typing import Any, Final
 
 import psycopg
 
+from agents.witnessing import IDLE_MS as IDLE_CLOCK_MS
 from headstart.contexts import event_key
 from headstart.frames import encode_frame
 from learners.registry import policy
 from processing.placement import owner
 from processing.records import Headers
-from processing.rows import PARTITION_KEY, version
+from processing.rows import PARTITION_KEY, decode_partition, version
 from processing.rules import Rules
 from tests.simulation.broker import PARTITIONS, SESSION_S, Broker, Log
 from tests.simulation.clients import Disk
@@ -58,6 +59,11 @@ class World:
         """Whether faults are over."""
         self.hours = 0.0
         """How far event time is ahead of the world's own clock."""
+        self.skews: dict[str, int] = {}
+        """How far the clocks of processes are ahead, ms, by name."""
+        self.righted: dict[bytes, tuple[bytes, int] | None] = {}
+        """Values of records whose producer's clock is wrong, and what they would be, with their
+        Kafka timestamp, were it right; None: nothing, for they are refused."""
         self.broker = Broker(self.chance, kafka=schedule.kafka)
         self.redis, self.postgres = Redis(), Postgres()
         self.epoch = Epoch(1, PARTITIONS)
@@ -279,10 +285,15 @@ class World:
         self.append_record(owner(*key, PARTITIONS), event_key(*key), value)
 
     def append_record(
-        self, partition: int, key: bytes, value: bytes, headers: Headers = ()
+        self,
+        partition: int,
+        key: bytes,
+        value: bytes,
+        headers: Headers = (),
+        timestamp: int | None = None,
     ) -> None:
-        rows = [(key, value)]
-        self.broker.append(EVENTS.name, partition, rows, self.wall_ms(), self.loop.now, headers)
+        at = self.wall_ms() if timestamp is None else timestamp
+        self.broker.append(EVENTS.name, partition, [(key, value)], at, self.loop.now, headers)
 
     # -- at rest -----------------------------------------------------------------------------
 
@@ -374,4 +385,16 @@ class World:
                 return f"{name} is not open; ended: {dict(self.ends)}"
         if any(call.process.dead for call in self.calls):
             return "calls of dead processes are under way"
-        return "" if self.drained() else "the log is not drained"
+        if not self.drained():
+            return "the log is not drained"
+        return "a clock has to catch up" if any(map(self._lags, range(PARTITIONS))) else ""
+
+    def _lags(self, partition: int) -> bool:
+        """Return whether a partition is still to be told what time it is, which may end something.
+
+        An owner tells one that is idle, too, where its clock is that old.
+        """
+        owner = self.owner_of(partition)
+        own = owner.store.get_row(partition, PARTITION_KEY)
+        clock = 0 if own is None else decode_partition(own).clock
+        return self.wall_ms() + self.skews.get(owner.name, 0) - clock >= IDLE_CLOCK_MS
