@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -45,7 +45,7 @@ def up(
     """
     from deploy.local import StackConfig
     from deploy.system import System
-    from headstart.masking import masked, remember_passwords
+    from headstart.masking import remember_passwords
     from settings import environment, read_with_origins
 
     reading = read_with_origins(data=data, partitions=partitions, learner=learner)
@@ -72,8 +72,7 @@ def up(
     try:
         addresses = system.start()
         asked.started = True
-        shown = {name: masked(address) for name, address in asdict(addresses).items()}
-        _show({**shown, "epoch": system.epoch and system.epoch.number}, json=json)
+        _show(asdict(addresses) | {"epoch": system.epoch and system.epoch.number}, json=json)
         say_if_heard("running; Ctrl-C stops it")
         while not asked.once.wait(0.5):
             system.check()
@@ -82,7 +81,10 @@ def up(
     say_if_heard("stopped")
 
 
-def _show(ready: Mapping[str, object], *, json: bool) -> None:
+def _show(ready: Mapping[str, Any], *, json: bool) -> None:
+    from headstart.masking import masked
+
+    ready = {name: masked(each) if isinstance(each, str) else each for name, each in ready.items()}
     if json:
         show_json(ready)
         return

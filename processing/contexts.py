@@ -21,7 +21,7 @@ from processing.defaults import Defaults, plant, seeded_state
 from processing.endings import Room
 from processing.lessons import Lessons
 from processing.places import Place, place_getter
-from processing.residence import HOUR_MS, Residence, seeded_at
+from processing.residence import Residence, seeded_at
 from processing.rows import (
     PartitionRow,
     context_key,
@@ -146,13 +146,8 @@ class Contexts:
         chain = self._chain(tenant, workflow_type, levels)
         told = told_of(outcome, chain, at=self.clock.heard(outcome.timestamp), verdict=True)
         at = self.clock.now(outcome.timestamp)
-
-        def teach() -> None:
-            self.ready(chain)
-            chain.lessons.append(told)
-
         for _ in range(self._feedback_weight):
-            self._weighed(chain, at, offset, teach)
+            self._weighed(chain, at, offset, lambda: self.tell(told, offset))
         chain.offset = offset
         for context in chain.contexts:
             count_feedback(context.changing().counts, accepted=outcome.correct)
@@ -206,7 +201,6 @@ class Contexts:
         """Let the oldest contexts go where a tenant has too many; return how many went.
 
         Those that find no room stay until the tenant has a new one again.
-
         `at`: time, Unix ms, of an outcome that those without a row were told, 0 of none.
         """
         for context in self.new:
@@ -215,11 +209,6 @@ class Contexts:
         self.new.clear()
         excess = self._residence.excess(tenant, self._newest)
         return self._let_go(room.limited(excess), offset)
-
-    @staticmethod
-    def next_expiry(clock: int) -> int:
-        """Return the clock before which none expires, being `clock` now."""
-        return (clock // HOUR_MS + 1) * HOUR_MS
 
     def expire(self, clock: int, offset: int, room: Room) -> int:
         """Let idle contexts go, while there is room; return how many went.

@@ -98,3 +98,8 @@ def seeded_at(newest: int | None, now: int, idle_ms: int) -> int:
     if newest is None or newest <= now - idle_ms:
         return now
     return min(newest, now)
+
+
+def next_hour(clock: int) -> int:
+    """Return the clock before which no idle context goes, being `clock` now (Unix ms)."""
+    return (clock // HOUR_MS + 1) * HOUR_MS

@@ -49,10 +49,7 @@ class Runs(Stretches):
         """Return whether what has gathered fills a commit, with the record at `position`."""
 
     def _run(self, batch: RecordBatch, begin: int) -> tuple[int, int]:  # noqa: PLR0912 - flat
-        """Apply records without headers from `begin` on; return the next position, and the events.
-
-        Ends after a run of records, or where what has gathered fills a commit.
-        """
+        """Apply a run of records without headers, or until a commit is full; return what is next."""
         row, chains, place_of = self._row, self._contexts.chains, self._contexts.place_of
         moves = not self.clock.witnessed
         earliest, latest = self.clock.heard(0), self.clock.heard(LAST_MS)
@@ -100,8 +97,7 @@ class Runs(Stretches):
                             grown = True
                             ready(chain)
                         row.outcomes += 1
-                        speculated = prediction.speculated is True
-                        flags = flags_of(correct, speculated, prediction.mode)
+                        flags = flags_of(correct, prediction.speculated is True, prediction.mode)
                         chain.lessons.append((confidence, gain, cost, execution, at, flags, chain))
                         chain.offset = offset
                         continue

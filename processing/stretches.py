@@ -19,6 +19,7 @@ from processing.columns import Key, Scan
 from processing.events import Events
 from processing.machine_code import machine_code
 from processing.records import RecordBatch
+from processing.residence import next_hour
 from processing.rows import start_key
 from processing.spools import Seen, most_bytes
 from processing.tally import Told
@@ -87,7 +88,7 @@ class Stretches(Events):
         if self.clock.witnessed:
             return -inf if self._overdue() else inf
         clock = self._row.clock
-        idle = 0 if self._row.idle_left else self._contexts.next_expiry(clock)
+        idle = 0 if self._row.idle_left else next_hour(clock)
         return min(idle, self._starts.next_expiry, self._spools.next_expiry)
 
     def _stretch(self, batch: RecordBatch, begin: int) -> tuple[int, int] | None:

@@ -26,7 +26,7 @@ class Log:
         self.events: list[dict[str, Any]] = []
 
     def emit(self, event: Mapping[str, Any], /) -> str:
-        full = {"tenant": "t", "timestamp": 1, "id": "0" * 32} | dict(event)
+        full = {"tenant": "t", "timestamp": 1_760_000_000_000, "id": "0" * 32} | dict(event)
         validate(full)
         self.events.append(full)
         return "id"
