@@ -49,7 +49,7 @@ class Runs(Stretches):
         """Return whether what has gathered fills a commit, with the record at `position`."""
 
     def _run(self, batch: RecordBatch, begin: int) -> tuple[int, int]:  # noqa: PLR0912 - flat
-        """Apply a run of records without headers, or until a commit is full; return what is next."""
+        """Apply records without headers from `begin` on; return the next position, and events."""
         row, chains, place_of = self._row, self._contexts.chains, self._contexts.place_of
         moves = not self.clock.witnessed
         earliest, latest = self.clock.heard(0), self.clock.heard(LAST_MS)

@@ -101,12 +101,8 @@ def _modes(state: CommandState, place: Place, stored: Stored) -> Merged:
 
 
 def _rank(mode: bytes | None) -> int:
-    """Return how much a mode permits.
-
-    What is no mode may have been meant to restrict, so it gives way to a command that has executors
-    start nothing, and to no other.
-    """
-    return _LEAST if mode is None else _RANKS.get(mode, _RANKS[b"observe"])
+    """Return how much a mode permits. What is no mode counts as off, as it does for readers."""
+    return _LEAST if mode is None else _RANKS.get(mode, _RANKS[b"off"])
 
 
 def _overrides(state: CommandState, place: Place, stored: Stored, now: int) -> Merged:

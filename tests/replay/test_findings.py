@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
-import pytest
-
 from processing.rows import (
     PARTITION_KEY,
     ContextRow,
@@ -19,7 +15,6 @@ from processing.rows import (
     start_key,
 )
 from replay.findings import MOST_NAMED, Findings, compare_rows
-from replay.verify import _served
 
 CONTEXT = context_key("acme", "workflow_type=refund")
 
@@ -68,25 +63,3 @@ def test_nothing_is_found_where_nothing_differs() -> None:
     findings = Findings()
     compare_rows(findings, 0, {CONTEXT: context(7)}, {CONTEXT: context(7)})
     assert findings.ok
-
-
-@pytest.mark.parametrize(
-    ("served", "found"),
-    [
-        (None, "redis_missing"),
-        ({"offset": 6, "outcomes": 4}, "redis_behind"),
-        ({"offset": 7, "outcomes": 4}, "redis_differing"),
-        ({"offset": 7, "outcomes": 5}, None),
-        ({"offset": 8, "outcomes": 6}, None),
-        ({"offset": 6, "deleted": True}, "redis_behind"),
-        ({"offset": 7, "deleted": True}, "redis_differing"),
-        ({"offset": 8, "deleted": True}, None),
-    ],
-)
-def test_what_became_newer_meanwhile_is_not_missing(
-    served: dict[str, Any] | None, found: str | None
-) -> None:
-    wrong = Findings()
-    expected = {"epoch": 1, "offset": 7, "outcomes": 5}
-    _served(wrong, served and {"epoch": 1, **served}, expected, ("acme", "default"))
-    assert list(wrong.counts) == ([] if found is None else [found])

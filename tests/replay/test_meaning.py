@@ -23,7 +23,7 @@ from processing.rows import (
 )
 from replay.findings import Findings, compare_rows
 from replay.meaning import same_row
-from replay.verify import _served
+from sinks.stored import Reach, judge
 from sinks.thresholds import encode_value
 from topics.meaning import same_threshold, same_value
 from topics.schema import Counts, Threshold
@@ -83,10 +83,8 @@ def test_a_threshold_of_another_version() -> None:
 
 def test_verify_finds_no_fault_with_a_value_of_another_version() -> None:
     expected = orjson.loads(encode_value(THRESHOLD))
-    served = {**dict(reversed(expected.items())), "cost": 0.0, "deviation": None}
-    wrong = Findings()
-    _served(wrong, served, expected, ("acme", "workflow_type=refund"))
-    assert wrong.ok
+    served = {**dict(reversed(expected.items())), "cost": 0.0, "deviation": None, "later": 1}
+    assert judge(THRESHOLD, orjson.dumps(served), Reach(1, 7)) is None
 
 
 def row(**fields: Any) -> bytes:

@@ -79,7 +79,9 @@ def test_what_no_service_wrote_is_unreadable(raw: bytes) -> None:
 GONE = threshold(deleted=True)
 JUDGED: list[tuple[Threshold | None, bytes | None, str | None]] = [
     (threshold(), encode_value(threshold()), None),
-    (threshold(), value(gain=0.0), "differing"),
+    (threshold(), value(gain=0.0), None),  # a version that writes out its defaults
+    (threshold(), value(gain=1.0), "differing"),
+    (threshold(), value(later="x"), None),  # a field of a later version
     (threshold(), value(speculate=0.01), "differing"),
     (threshold(), orjson.dumps(dict(reversed(orjson.loads(value()).items()))), None),
     (threshold(), None, "missing"),
@@ -317,7 +319,7 @@ def test_what_cannot_be_read_is_named_and_the_rest_listed(redis_url: str, tenant
     told.clear()
     values, overrides = asyncio.run(served_chain(redis_url, tenant, "refund", chain, told))
     assert values[0] is not None
-    assert (values[1], overrides) == (None, [])
+    assert (values[1], overrides) == (None, b"{oops")
     assert [each.path for each in told] == [chain[1], "!overrides"]
 
 

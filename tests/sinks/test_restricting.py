@@ -63,7 +63,7 @@ def changes(state: CommandState, fields: dict[bytes, bytes], version: bytes, ser
         ("act", None, b"act"),
         ("off", b"observe", b"off"),
         ("off", b"nonsense", b"off"),
-        ("observe", b"nonsense", b"observe"),
+        ("observe", b"nonsense", b"nonsense"),
         ("act", b"nonsense", b"nonsense"),
         ("off", None, b"off"),
     ],
@@ -128,7 +128,7 @@ def override(speculate: float | None, **more: Any) -> dict[str, Any]:
         (override(0.99, suggest=0.1), False),
         (override(0.99, until=5), False),
         (override(0.95, tool="pay"), False),  # it would weaken the .97 that a command demands
-        ({"path": 7}, False),
+        ({"path": 7}, True),
     ],
 )
 def test_overrides_stay_that_demand_more(entry: dict[str, Any], stays: bool) -> None:
