@@ -6,6 +6,8 @@ local store and the adoption begins again; every batch is idempotent.
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import structlog
 
 from agents.pacing import paced
@@ -14,12 +16,23 @@ from agents.store import ContextStore
 from delivery.commits import APPENDED_BYTES
 from headstart.contexts import workflow_type_of
 from processing.cutting import cut
+from processing.partition_count import HOW
 from processing.placement import owner
 from processing.rows import CONTEXT, PARTITION_KEY, context_of, is_deleted, version, with_version
 from topics.catalogue import CHANGELOG
 from topics.epoch import Epoch
 
 log = structlog.get_logger()
+
+
+class CountDiffers(RuntimeError):
+    """A worker's directory was learned with another number of partitions than the topic has."""
+
+    def __init__(self, data: Path, learned: int, partitions: int) -> None:
+        super().__init__(
+            f"{data} was learned with {learned} partitions, and the topic has {partitions}: keys "
+            f"would belong to other partitions. Nothing was changed; {HOW}"
+        )
 
 
 class OtherPartitions(RuntimeError):
@@ -29,7 +42,7 @@ class OtherPartitions(RuntimeError):
         super().__init__(
             f"the local store's partition {partition} holds {path}, which belongs to another of "
             f"the topic's {partitions} partitions: their number was changed. Nothing was changed "
-            "in the data directory; see docs/operations.md, 'Change the number of partitions'"
+            f"in the data directory; {HOW}"
         )
 
 
@@ -44,23 +57,36 @@ class LaterEpoch(RuntimeError):
 
 
 async def adopt_rows(
-    store: ContextStore, producer: BatchProducer, partition: int, epoch: Epoch
+    store: ContextStore,
+    producer: BatchProducer,
+    partition: int,
+    epoch: Epoch,
+    *,
+    same_count: bool,
 ) -> None:
-    """Carry the rows of an older epoch over. Raises `LaterEpoch` and `OtherPartitions`."""
+    """Carry the rows of an older epoch over. Raises `LaterEpoch` and `OtherPartitions`.
+
+    `same_count`: the store was made with as many partitions as the topic has. Contexts of other
+    partitions are then remains of another number, which earlier versions adopted; nothing has been
+    learned in them since, and they are left out.
+    """
     own = store.get_row(partition, PARTITION_KEY)
     if own is None or version(own)[0] == epoch.number:
         return
     if version(own)[0] > epoch.number:
         raise LaterEpoch(version(own)[0], epoch.number)
-    async for rows in paced(store.scan(partition)):
-        for key, row in rows:
-            if key.startswith(CONTEXT) and not is_deleted(row):
-                _require_owned(key, partition, epoch.partitions)
+    foreign = await _foreign(store, partition, epoch.partitions)
+    if foreign and not same_count:
+        raise OtherPartitions(partition, epoch.partitions, context_of(next(iter(foreign)))[1])
+    if foreign:
+        log.warning("thresholds.epoch.foreign", partition=partition, contexts=len(foreign))
     # Offsets begin again: in the new log nothing of these rows has been applied yet.
     count = 0
     async for rows in paced(store.scan(partition)):
         adopted = [
-            (key, with_version(row, epoch.number, -1)) for key, row in rows if key != PARTITION_KEY
+            (key, with_version(row, epoch.number, -1))
+            for key, row in rows
+            if key != PARTITION_KEY and key not in foreign
         ]
         for part in cut(adopted, APPENDED_BYTES):
             await producer.send_rows(CHANGELOG.name, partition, part)
@@ -72,7 +98,13 @@ async def adopt_rows(
     log.info("thresholds.epoch.adopted", partition=partition, rows=count, epoch=epoch.number)
 
 
-def _require_owned(key: bytes, partition: int, partitions: int) -> None:
-    tenant, path = context_of(key)
-    if owner(tenant, workflow_type_of(path), partitions) != partition:
-        raise OtherPartitions(partition, partitions, path)
+async def _foreign(store: ContextStore, partition: int, partitions: int) -> set[bytes]:
+    """Return the keys of contexts that belong to another of so many partitions."""
+    found = set()
+    async for rows in paced(store.scan(partition)):
+        for key, row in rows:
+            if key.startswith(CONTEXT) and not is_deleted(row):
+                tenant, path = context_of(key)
+                if owner(tenant, workflow_type_of(path), partitions) != partition:
+                    found.add(key)
+    return found

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
+from pathlib import Path
 from typing import Any, Final
 
 import structlog
 from faust.types import TP
 
-from agents.adoption import adopt_rows
+from agents.adoption import CountDiffers, adopt_rows
 from agents.alive import Alive
 from agents.app import App, WorkerConfig, new_app, register_agent
 from agents.checking import RedisChecks
@@ -33,6 +34,7 @@ from agents.witnessing import LOOK_S, say_the_time
 from delivery.intake import Intake
 from processing.answers import serves, stored_threshold
 from processing.partition import Partition
+from processing.partition_count import read_count, write_count
 from processing.records import RecordBatch
 from processing.rows import version
 from sinks.published import Published
@@ -70,6 +72,10 @@ class ThresholdRuntime:
         self._checks = RedisChecks(self, config.redis, config.check_redis_s)
         self.share = share_of(1)
         """Bytes of each partition that may wait."""
+        self.same_count = True
+        """Whether the local store was made with as many partitions as the topic has."""
+        self.opened: Callable[[], None] = lambda: None
+        """Called when partitions have been taken up."""
         self._owned: dict[TP, Ownership] = {}
         self._intake: Intake[TP] | None = None
         self._generation = -1
@@ -101,11 +107,14 @@ class ThresholdRuntime:
         source, lose = GroupSource(self.app), self.counts.lose
         self._intake = Intake(source, THRESHOLDS_GROUP, begin, holes_are_real=real, on_lost=lose)
         self._owned, self._generation = owned, generation
+        self.opened()
         await self._say_the_time()
         return begin
 
     async def _open(self, tp: TP, committed: int, recovered: Recovered) -> Ownership:
-        await adopt_rows(self.store, self.producer, tp.partition, self.epoch)
+        await adopt_rows(
+            self.store, self.producer, tp.partition, self.epoch, same_count=self.same_count
+        )
         owned = Ownership(tp, self, recovered.complete_from)
         await owned.restore()
         self.guard.open(tp, owned.core.watermark + 1)
@@ -265,7 +274,23 @@ def thresholds_app(config: WorkerConfig, epoch: Epoch) -> App:
     app = new_app(THRESHOLDS_GROUP, config)
     table: Any = new_table(app, CONTEXTS_TABLE, epoch.partitions, epoch.number)
     runtime = ThresholdRuntime(app, config, epoch, table.data)
+    _check_count(runtime, config.data, epoch)
     register_agent(app, runtime, EVENTS.name)
     app.look_ahead, app.partition_bytes = runtime.look_ahead, PARTITION_BYTES
     app.task(partial(keep_commands, config, runtime.counts))
     return app
+
+
+def _check_count(runtime: ThresholdRuntime, data: Path, epoch: Epoch) -> None:
+    """Compare the partitions that a worker's directory was learned with with those of the topic.
+
+    Raises `CountDiffers`. Noted once the rows that are there have been taken up.
+    """
+    count = read_count(data)
+    if count is not None and count.contradicts(epoch.partitions):
+        raise CountDiffers(data, count.number, epoch.partitions)
+    runtime.same_count = count is None or count.number == epoch.partitions
+    if count is None:
+        write_count(data, epoch.partitions)
+    elif not count.sure:
+        runtime.opened = partial(write_count, data, epoch.partitions)

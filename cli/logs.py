@@ -10,7 +10,14 @@ from typing import Any
 
 import structlog
 
-from headstart.log_lines import configure_logging, described, log_format, log_level, log_line
+from headstart.log_lines import (
+    configure_logging,
+    described,
+    log_format,
+    log_level,
+    log_line,
+    log_stream,
+)
 
 
 def configure_worker_logs() -> None:
@@ -33,7 +40,7 @@ def configure_worker_logs() -> None:
         processors=[structlog.contextvars.merge_contextvars, structlog.processors.add_log_level,
                     render],
         wrapper_class=structlog.make_filtering_bound_logger(level),
-        logger_factory=structlog.PrintLoggerFactory(sys.stderr),
+        logger_factory=structlog.PrintLoggerFactory(log_stream()),
         cache_logger_on_first_use=False,
     )  # fmt: skip
     configure_logging(max(level, logging.WARNING))

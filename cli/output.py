@@ -138,7 +138,7 @@ class _Masking(io.TextIOBase):
     """stderr without passwords: what libraries and the interpreter print passes here too."""
 
     def __init__(self, stream: Any) -> None:
-        self._stream = stream
+        self._stream = self.unmasked = stream
 
     def write(self, text: str) -> int:
         """Write the text with its secrets masked."""

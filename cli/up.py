@@ -102,7 +102,8 @@ def _partitions(reading: Reading) -> int:
     settings = reading.settings
     if reading.origins["partitions"] != "default":
         return settings.partitions
-    return learned_partitions(settings.data) or settings.partitions
+    learned = learned_partitions(settings.data)
+    return learned.number if learned else settings.partitions
 
 
 def _spool() -> Path | None:

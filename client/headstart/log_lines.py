@@ -14,7 +14,7 @@ import traceback
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from types import TracebackType
-from typing import Any, Final, Literal, cast, get_args
+from typing import Any, Final, Literal, TextIO, cast, get_args
 
 import orjson
 
@@ -99,11 +99,17 @@ class LineFormatter(logging.Formatter):
         return log_line(record.created, record.levelname, event, more, self._form)
 
 
+def log_stream() -> TextIO:
+    """Return stderr as it was before its text was masked: a log line masks each field itself."""
+    stream: TextIO = getattr(sys.stderr, "unmasked", sys.stderr)
+    return stream
+
+
 def configure_logging(level: int | None = None) -> None:
     """Write what is logged to stderr, a line an event.
 
     `level`: logging's number, HEADSTART_LOG_LEVEL by default. Raises `ValueError`.
     """
-    handler = logging.StreamHandler(sys.stderr)
+    handler = logging.StreamHandler(log_stream())
     handler.setFormatter(LineFormatter(log_format()))
     logging.basicConfig(level=log_level() if level is None else level, handlers=[handler])

@@ -15,7 +15,7 @@ from urllib.parse import quote, unquote
 HIDDEN: Final = "***"
 
 _NAMES: Final = r"[\w.\-]*(?:password|passwd|passphrase|secret|token|operators_key|api_?key)"
-_IN_URL: Final = re.compile(r"(://[^/@:\s]*:)\S+(?=@)")
+_IN_URL: Final = re.compile(r"(://[^/@:\s\"]*:)[^\s\"]+(?=@)")
 _IN_QUERY: Final = re.compile(rf"([?&]{_NAMES}=)[^&\s]+", re.IGNORECASE)
 _ASSIGNED: Final = re.compile(
     rf"""((?<![\w?&])["']?{_NAMES}["']?\s*(?:=|(?<=["'])\s*:)\s*)"""
@@ -27,7 +27,10 @@ _UNENCODED: Final = re.compile(r"://[^/@:\s]*:[^\s@]*[/?#@]\S*@")
 _SHORTEST: Final = 6
 """Shorter secrets are hidden only where their form shows them: they may be part of any word."""
 
-_secrets: dict[str, None] = {}
+_NO_SECRETS: Final = frozenset({"headstart", "postgres"})
+"""Passwords of test installations that are words of every message."""
+
+_secrets: dict[str, re.Pattern[str]] = {}
 
 
 def masked(text: str) -> str:
@@ -36,9 +39,13 @@ def masked(text: str) -> str:
     Recognises `scheme://user:password@host`, `password=...` in URLs and connection strings,
     `name="..."` for names that end in password, secret, token or key, and remembered secrets.
     """
-    for secret in _secrets:
+    for secret, pattern in _secrets.items():
         if secret in text:
-            text = text.replace(secret, HIDDEN)
+            text = pattern.sub(HIDDEN, text)
+    return _by_form(text)
+
+
+def _by_form(text: str) -> str:
     for form in _FORMS:
         text = form.sub(rf"\1{HIDDEN}", text)
     return text
@@ -55,8 +62,11 @@ def needs_encoding(url: str) -> bool:
 def remember_secret(secret: str) -> None:
     """Hide this secret wherever it appears from now on; shorter than 6 characters: ignored."""
     for form in (secret, unquote(secret), quote(secret, safe="")):
-        if len(form) >= _SHORTEST:
-            _secrets[form] = None
+        if len(form) >= _SHORTEST and form not in _NO_SECRETS:
+            _secrets[form] = re.compile(rf"(?<!\w){re.escape(form)}(?!\w)")
+    longest_first = sorted(_secrets.items(), key=lambda each: -len(each[0]))
+    _secrets.clear()
+    _secrets.update(longest_first)
 
 
 def passwords_in(address: str) -> Iterator[str]:
@@ -69,7 +79,13 @@ def passwords_in(address: str) -> Iterator[str]:
 
 
 def remember_passwords(*addresses: str) -> None:
-    """Hide the passwords of these URLs and connection strings wherever they appear."""
+    """Hide the passwords of these URLs and connection strings wherever they appear.
+
+    Not one that is also the user, host or database: only its form hides it, or messages would lack
+    those too.
+    """
     for address in addresses:
+        others = _by_form(address)
         for password in passwords_in(address):
-            remember_secret(password)
+            if password not in others:
+                remember_secret(password)

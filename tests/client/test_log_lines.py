@@ -62,3 +62,9 @@ def test_a_wrong_setting_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
         log_format()
     with pytest.raises(ValueError, match="HEADSTART_LOG_LEVEL must be one of debug, info"):
         log_level()
+
+
+def test_masking_takes_nothing_but_the_secret_from_a_line() -> None:
+    more = {"url": "redis://h:hush@b.c", "token": "x", "mail": "a@b.c", "path": 'domain="x"'}
+    line = orjson.loads(log_line(MOMENT, "info", "e", more, "json"))
+    assert (line["url"], line["mail"], line["path"]) == ("redis://h:***@b.c", "a@b.c", 'domain="x"')

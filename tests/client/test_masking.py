@@ -67,3 +67,22 @@ def test_a_short_secret_does_not_hide_every_word(monkeypatch: pytest.MonkeyPatch
 )
 def test_a_password_that_must_be_encoded(url: str, wrong: bool) -> None:
     assert needs_encoding(url) is wrong
+
+
+def test_only_whole_words_are_hidden_and_the_longest_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(masking, "_secrets", {})
+    remember_secret("secret")
+    remember_secret("secret-of-operators")
+    assert masked("secret-of-operators, secretary, my secret.") == "***, secretary, my ***."
+
+
+def test_a_password_that_is_also_the_user_stays_readable_elsewhere(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(masking, "_secrets", {})
+    url = "postgresql://headstart:headstart@db:5432/headstart"
+    remember_passwords(url, "postgresql://service:service@db/x")
+    assert masked(url) == "postgresql://headstart:***@db:5432/headstart"
+    assert masked("start one with `headstart up`, role service") == (
+        "start one with `headstart up`, role service"
+    )

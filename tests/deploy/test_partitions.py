@@ -2,28 +2,44 @@
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from agents.adoption import OtherPartitions, _require_owned
+from agents.adoption import OtherPartitions, adopt_rows
 from deploy.local import StackConfig, StackError
 from deploy.partitions import learned_partitions, require_partitions
 from deploy.system import System
+from processing.partition_count import PartitionCount, read_count, write_count
 from processing.placement import owner
-from processing.rows import CONTEXT
+from processing.rows import (
+    PARTITION_KEY,
+    ContextRow,
+    PartitionRow,
+    context_key,
+    encode_context,
+    encode_partition,
+)
+from topics.epoch import Epoch
+
+
+def tables(worker: Path, numbers: range) -> Path:
+    for number in numbers:
+        (worker / f"v1/tables/contexts-{number}.db").mkdir(parents=True)
+    return worker
 
 
 @pytest.fixture
 def learned(tmp_path: Path) -> Path:
-    """A data directory whose worker has tables of four partitions."""
-    for number in range(4):
-        (tmp_path / f"workers/thresholds-0/v1/tables/contexts-{number}.db").mkdir(parents=True)
+    """A data directory whose worker has learned with four partitions."""
+    write_count(tables(tmp_path / "workers/thresholds-0", range(4)), 4)
     return tmp_path
 
 
-def test_the_count_is_seen_in_the_data_directory(learned: Path, tmp_path: Path) -> None:
-    assert learned_partitions(learned) == 4
+def test_the_count_is_read(learned: Path, tmp_path: Path) -> None:
+    assert learned_partitions(learned) == PartitionCount(4, sure=True)
     assert learned_partitions(tmp_path / "another") is None
 
 
@@ -41,9 +57,59 @@ def test_a_system_with_another_count_does_not_start(learned: Path) -> None:
     assert not (learned / "stack.json").exists()
 
 
-def test_a_worker_adopts_no_key_of_another_partition() -> None:
-    key = CONTEXT + b"default\x1fworkflow_type=refund"
-    place = owner("default", "refund", 8)
-    _require_owned(key, place, 8)
-    with pytest.raises(OtherPartitions, match="workflow_type=refund"):
-        _require_owned(key, (place + 1) % 8, 8)
+def test_a_worker_need_not_have_had_every_partition(tmp_path: Path) -> None:
+    """Of another host, or killed as it began: fewer tables than partitions contradict nothing."""
+    found = read_count(tables(tmp_path / "workers/thresholds-0", range(4)))
+    assert found == PartitionCount(4, sure=False)
+    require_partitions(tmp_path, 8)
+    with pytest.raises(StackError, match="of 4 partitions"):
+        require_partitions(tmp_path, 3)
+
+
+class Store:
+    """The local store and the changelog's producer of one partition."""
+
+    def __init__(self, partition: int, paths: list[str]) -> None:
+        self.partition, self.sent = partition, list[bytes]()
+        row = encode_context(ContextRow(1, 5, 9, 4, 2, 1, 1, "td", (0.5, 0.0)))
+        self.rows = {context_key("t", f"workflow_type={path}"): row for path in paths}
+        self.rows[PARTITION_KEY] = encode_partition(PartitionRow(), 1, 5)
+
+    def get_row(self, _partition: int, key: bytes) -> bytes | None:
+        return self.rows.get(key)
+
+    def scan(self, _partition: int) -> list[tuple[bytes, bytes]]:
+        return list(self.rows.items())
+
+    def write_rows(self, _partition: int, rows: Any, _offset: int | None) -> None:
+        self.rows.update(rows)
+
+    async def send_rows(self, _topic: str, _partition: int, rows: Any) -> tuple[int, int]:
+        self.sent += [key for key, _row in rows]
+        return 0, len(rows)
+
+
+def adopt(store: Store, *, same_count: bool) -> None:
+    epoch = Epoch(2, 8)
+    run = adopt_rows(store, store, store.partition, epoch, same_count=same_count)  # type: ignore[arg-type]
+    asyncio.run(run)
+
+
+OWN, OTHER = (
+    "refund",
+    next(each for each in map(str, range(100)) if owner("t", each, 8) != owner("t", "refund", 8)),
+)
+
+
+def test_a_key_of_another_partition_is_not_adopted_and_nothing_is_changed() -> None:
+    store = Store(owner("t", OWN, 8), [OWN, OTHER])
+    before = dict(store.rows)
+    with pytest.raises(OtherPartitions, match=f"workflow_type={OTHER}"):
+        adopt(store, same_count=False)
+    assert (store.rows, store.sent) == (before, [])
+
+
+def test_what_an_earlier_version_adopted_into_the_wrong_partition_is_left_out() -> None:
+    store = Store(owner("t", OWN, 8), [OWN, OTHER])
+    adopt(store, same_count=True)
+    assert store.sent == [context_key("t", f"workflow_type={OWN}"), PARTITION_KEY]
