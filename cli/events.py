@@ -69,9 +69,16 @@ async def _tail(kafka: str, limit: int, since: int, follow: bool, *, quiet: bool
         _show(event)
     if follow:
         async for record in read_records(kafka, EVENTS.name, state.end):
-            for event in _events(record.value):
+            for event in () if _is_control(record) else _events(record.value):
                 _show(event)
     return shown
+
+
+def _is_control(record: Any) -> bool:
+    """Return whether a record is a control record, of which this command shows none."""
+    from topics.controls import CONTROL_HEADER
+
+    return any(name == CONTROL_HEADER for name, _value in record.headers)
 
 
 async def _newest(kafka: str, state: TopicState, limit: int) -> list[Any]:
@@ -88,7 +95,8 @@ async def _newest(kafka: str, state: TopicState, limit: int) -> list[Any]:
         begin = {p: max(state.begin[p], end - reach) for p, end in wanted.items()}
         found.update({p: [] for p in wanted})
         async for record in read_records(kafka, state.name, begin, wanted):
-            found[record.partition].append(record)
+            if not _is_control(record):
+                found[record.partition].append(record)
         wanted = {
             p: end
             for p, end in wanted.items()

@@ -87,7 +87,19 @@ def _is_redis_url(url: str) -> bool:
     if parts.scheme == "unix":
         return bool(parts.path)
     numbered = re.fullmatch(r"/?[0-9]*", parts.path) is not None
-    return parts.scheme in ("redis", "rediss") and port != 0 and numbered
+    known = url.startswith(("redis://", "rediss://"))  # redis-py knows them in small letters only
+    return known and port != 0 and numbered and _can_connect(url)
+
+
+def _can_connect(url: str) -> bool:
+    """Return whether redis-py takes the URL's options; nothing is connected."""
+    import redis
+
+    try:
+        redis.Redis.from_url(url).connection_pool.make_connection()
+    except (ValueError, TypeError, redis.RedisError):
+        return False
+    return True
 
 
 def number(name: str, value: object, least: float, *, above: bool = False) -> float:

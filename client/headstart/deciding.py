@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from numbers import Real
 from typing import Literal, NamedTuple
 
 from headstart.answers import Threshold
@@ -44,12 +45,16 @@ def checked(guess: Guess) -> Guess:
     """Return a guess that can be decided upon. Raises `ValueError` naming the field."""
     if not isinstance(guess.tool, str) or not guess.tool:
         raise ValueError(f"tool: a name, not {guess.tool!r:.64}")
-    if isinstance(guess.confidence, bool) or not 0.0 <= guess.confidence <= 1.0:
+    if not _is_number(guess.confidence) or not 0.0 <= guess.confidence <= 1.0:
         raise ValueError(f"confidence: within [0, 1], not {guess.confidence!r}")
     for name, value in (("gain", guess.gain), ("cost", guess.cost)):
-        if value is not None and (isinstance(value, bool) or not 0.0 <= value < float("inf")):
+        if value is not None and not (_is_number(value) and 0.0 <= value < float("inf")):
             raise ValueError(f"{name}: a finite number, at least 0, not {value!r}")
     return guess
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, Real) and not isinstance(value, bool)
 
 
 def decided(

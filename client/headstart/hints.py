@@ -15,8 +15,15 @@ READ_ONLY: Final = (
     "readOnlyHint", "read_only_hint", "readOnly", "read_only", "side_effect_free",
 )  # fmt: skip
 DESTRUCTIVE: Final = ("destructiveHint", "destructive_hint", "destructive")
-APPROVAL: Final = ("needs_approval", "requires_approval")
-"""What OpenAI Agents and others say of a tool whose calls a person must approve."""
+APPROVAL: Final = (
+    "needs_approval", "requires_approval", "require_approval", "approval_required", "approval_mode",
+    "requires_confirmation", "require_confirmation", "human_in_the_loop",
+)  # fmt: skip
+"""What frameworks say of a tool whose calls a person must approve."""
+_NO_APPROVAL: Final = ("never", "never_require")
+"""Values of these, besides False, that say that nobody has to."""
+_UNAPPROVED: Final = "unapproved"
+"""The `kind` of such a tool in Pydantic AI."""
 NESTED: Final = ("annotations", "metadata", "mcp_annotations", "mcp", "tool")
 """Where frameworks keep hints: LangChain in `metadata["mcp"]["tool"]["annotations"]`."""
 _DEPTH: Final = 5
@@ -47,7 +54,8 @@ def read_hints(tool: str, declared: object) -> Hints:
     return Hints(
         bool(read_only) and all(said is True for said in read_only),
         any(said is not False for said in destructive),
-        any(said is not False for said in approval),
+        any(said is not False and said not in _NO_APPROVAL for said in approval)
+        or any(said == _UNAPPROVED for _, said in _said(levels, ("kind",))),
     )
 
 

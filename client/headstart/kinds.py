@@ -277,6 +277,20 @@ def user_feedback(
     return _event("user_feedback", common, data, confidence=confidence)
 
 
+def _merged(own: object, named: Mapping[str, Any]) -> dict[str, Any]:
+    """Return content of the caller's own with the named fields, those that are given, put in."""
+    if not isinstance(own, Mapping):
+        raise InvalidEvent("data", f"must be an object, not {own!r:.64}")
+    content = dict(own)
+    for name, value in named.items():
+        before = content.get(name)
+        if isinstance(value, Mapping) and isinstance(before, Mapping):
+            content[name] = {**before, **_present(value)}
+        elif before is None or (value is not None and not isinstance(value, Mapping)):
+            content[name] = value
+    return content
+
+
 def _event(kind: str, common: Common, data: Mapping[str, Any], **fields: Any) -> Event:
     _refuse_unknown(kind, common)
     current = scope.get()
@@ -284,7 +298,7 @@ def _event(kind: str, common: Common, data: Mapping[str, Any], **fields: Any) ->
         name: value for name, value in current.items() if name not in ("context", *common)
     }
     given: dict[str, Any] = {**filled, **common}
-    content = {**(given.pop("data", None) or {}), **data}
+    content = _merged(given.pop("data", None) or {}, data)
     own_context = given.pop("context", None) or {}
     if not isinstance(own_context, Mapping):
         raise InvalidEvent("data.context", f"must be an object, not {own_context!r:.64}")

@@ -6,6 +6,7 @@ for what may still be wasted. One for asyncio, which also runs guessed calls, on
 
 from __future__ import annotations
 
+import inspect
 import random
 import threading
 import time
@@ -145,6 +146,7 @@ class Speculator(_Speculating):
     def __init__(self, thresholds: Thresholds, **options: Unpack[Options]) -> None:
         """Take `Options`. Raises `InvalidArgument` naming one that is unknown or cannot be used."""
         super().__init__(**options)
+        _require_reader(thresholds, asynchronous=False)
         self._thresholds = thresholds
 
     def decide(
@@ -168,6 +170,15 @@ class Speculator(_Speculating):
         return self._decided(guess, mode, self._thresholds.get(context, tool=tool))
 
 
+def _require_reader(thresholds: object, *, asynchronous: bool) -> None:
+    """Raise `InvalidArgument` where a speculator is given another reader than its own kind."""
+    get = getattr(thresholds, "get", None)
+    wanted = "AsyncThresholds" if asynchronous else "Thresholds"
+    fits = callable(get) and callable(getattr(thresholds, "mode", None))
+    if not fits or inspect.iscoroutinefunction(get) is not asynchronous:
+        raise InvalidArgument(f"thresholds: of class {wanted}, not {type(thresholds).__name__}")
+
+
 class AsyncSpeculator(_Speculating):
     """`Speculator` for asyncio, which also runs guessed calls; the same further arguments.
 
@@ -187,6 +198,7 @@ class AsyncSpeculator(_Speculating):
     ) -> None:
         """Take `Options`. Raises `InvalidArgument` naming one that is unknown or cannot be used."""
         super().__init__(**options)
+        _require_reader(thresholds, asynchronous=True)
         if emitter is not None and not callable(getattr(emitter, "emit", None)):
             raise InvalidArgument(f"emitter: an Emitter, not {emitter!r:.64}")
         self._thresholds, self._emitter = thresholds, emitter

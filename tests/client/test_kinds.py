@@ -162,3 +162,17 @@ def test_a_scope_that_is_no_workflow_is_refused(emitter: Taken) -> None:
 
 def test_the_log_says_nothing_by_itself() -> None:
     assert logging.getLogger("headstart").handlers == []
+
+
+def test_named_fields_are_put_into_content_of_the_callers_own() -> None:
+    own = {"result": {"gain_ms": 400, "output": "x"}, "prediction": {"was_correct": True}, "n": 1}
+    where = {"workflow_type": "refund", "workflow_id": "w", "task_id": "1", "tool_id": "s"}
+    event = headstart.task_complete(**where, data=own, cost_ms=600)
+    assert event["data"] == {
+        "result": {"gain_ms": 400, "output": "x", "cost_ms": 600},
+        "prediction": {"was_correct": True},
+        "n": 1,
+    }
+    for wrong in ({"result": {"gain_ms": "x"}}, {"prediction": {"was_correct": "true"}}, [1]):
+        with pytest.raises(headstart.InvalidEvent, match="data"):
+            headstart.task_complete(**where, data=wrong)

@@ -9,6 +9,7 @@ import pytest
 
 import headstart
 from headstart.arguments import InvalidArgument
+from headstart.hints import read_hints
 from headstart.speculation import AsyncSpeculator, Speculator
 from headstart.thresholds import AsyncThresholds, Thresholds
 
@@ -96,3 +97,33 @@ def test_a_field_that_no_event_has_is_refused_naming_the_nearest(misspelt: str, 
     fields: dict[str, Any] = {"workflow_type": "refund", "workflow_id": "w1", misspelt: "x"}
     with pytest.raises(TypeError, match=f"task_complete.*{misspelt!r}.*{meant!r}"):
         headstart.task_complete(**fields)
+
+
+def test_a_reader_of_the_other_kind_is_refused() -> None:
+    for make, reader in (
+        (AsyncSpeculator, Thresholds(NOWHERE)), (Speculator, AsyncThresholds(NOWHERE)),
+        (AsyncSpeculator, NOWHERE), (Speculator, None),
+    ):  # fmt: skip
+        with pytest.raises(InvalidArgument, match=r"^thresholds: of class"):
+            make(reader)  # type: ignore[arg-type, operator]
+
+
+@pytest.mark.parametrize("url", ["REDIS://h:1/0", "redis://h:1/0?db=a", "redis://h:1/0?dbb=1"])
+def test_a_url_that_redis_can_never_take_is_refused(url: str) -> None:
+    for reader in (Thresholds, AsyncThresholds):
+        with pytest.raises(InvalidArgument, match="redis_url"):
+            reader(url)
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        {"requires_confirmation": True}, {"require_confirmation": True}, {"kind": "unapproved"},
+        {"approval_mode": "always_require"}, {"require_approval": "always"},
+        {"metadata": {"approval_required": True}}, {"human_in_the_loop": True},
+    ],
+)  # fmt: skip
+def test_a_tool_whose_calls_a_person_approves_never_runs(said: dict[str, Any]) -> None:
+    hints = {"readOnlyHint": True, **said}
+    assert read_hints("pay", hints).approval
+    assert not read_hints("pay", {"readOnlyHint": True, "approval_mode": "never_require"}).approval
