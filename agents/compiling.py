@@ -6,9 +6,11 @@ importing Numba takes half a second and compiling, once for a machine and versio
 
 from __future__ import annotations
 
+import fcntl
 import os
 import subprocess
 import sys
+import threading
 from hashlib import sha256
 from importlib import import_module
 from pathlib import Path
@@ -34,6 +36,10 @@ from topics import limits
 log = structlog.get_logger()
 
 COMPILE_S: Final = 600.0
+COMPLETE: Final = "complete"
+"""The file that says that everything is compiled: what was cut short would be finished here."""
+_LOCK: Final = "compiling.lock"
+_WITH_PARENT: Final = "--with-parent"
 _MODULE: Final = "processing.compiled"
 _SOURCES: Final = (_MODULE.replace(".", "/"), "learners")
 _PARTS: Final = (calibration, limits, numbers, records, tally)
@@ -50,7 +56,7 @@ def load() -> bool:
         return True
     try:
         module, folder = prepared()
-        if not any(folder.rglob("*.nbi")):
+        if not (folder / COMPLETE).exists():
             compile_elsewhere()
         warm(module)
     except Exception as error:  # Numba is not here, or not for this machine: slower, not wrong
@@ -100,16 +106,44 @@ def _cache_home(chosen: str) -> Path:
 
 
 def compile_elsewhere() -> None:
-    """Compile everything and keep what comes of it. Raises `subprocess.SubprocessError`."""
-    subprocess.run(
-        [sys.executable, "-m", "agents.compiling"],
+    """Compile everything and keep what comes of it. Raises `subprocess.SubprocessError`.
+
+    The process ends with this one, however this one ends: it reads a pipe that then closes.
+    """
+    argv = [sys.executable, "-m", "agents.compiling", _WITH_PARENT]
+    with subprocess.Popen(
+        argv,
         cwd=Path(__file__).parents[1],
-        check=True,
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        timeout=COMPILE_S,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
         start_new_session=True,  # or it goes as far ahead as the worker that it is for
-    )
+    ) as process:
+        assert process.stderr is not None
+        limit = threading.Timer(COMPILE_S, process.kill)
+        limit.daemon = True
+        limit.start()
+        try:
+            errors = process.stderr.read()
+        finally:
+            limit.cancel()
+    if process.returncode:
+        raise subprocess.CalledProcessError(process.returncode, argv, stderr=errors)
+
+
+def compile_here() -> None:
+    """Compile everything in this process, one process at a time, and note that it is complete."""
+    module, folder = prepared()
+    folder.mkdir(parents=True, exist_ok=True)
+    with (folder / _LOCK).open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)  # who waited finds everything compiled
+        warm(module)
+        (folder / COMPLETE).touch()
+
+
+def _end_with_parent() -> None:
+    sys.stdin.buffer.read()  # until the parent closes it, or ends
+    os._exit(1)
 
 
 def warm(module: Any) -> None:
@@ -128,4 +162,6 @@ def warm(module: Any) -> None:
 
 if __name__ == "__main__":
     stand(LAST)
-    warm(prepared()[0])
+    if _WITH_PARENT in sys.argv:
+        threading.Thread(target=_end_with_parent, daemon=True).start()
+    compile_here()

@@ -54,7 +54,7 @@ def _missing(name: str, there: Sequence[Worker]) -> Iterable[str]:
     if not there:
         yield f"no worker {name}"
     elif not any(each.running for each in there):
-        yield f"worker {name} has ended (process {there[0].pid})"
+        yield f"worker {name} {there[0].trouble} (process {there[0].pid})"
     for each in there:
         if each.running and (trouble := each.trouble):
             yield f"worker {name} {trouble}"

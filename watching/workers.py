@@ -21,6 +21,8 @@ from processing.liveness import REPORT_FILE, Report, decode_report
 
 SILENT_AFTER_S: Final = 10.0
 """A worker reports once a second; on a busy machine a few may be late."""
+_REFUSED: Final = "refused.json"
+"""Written where the limits of what may be refused stop a worker (agents/refusals.py)."""
 _HTTP_S: Final = 2.0
 
 
@@ -40,6 +42,8 @@ class Worker:
     age_s: float | None = None
     silent_s: float | None = None
     stuck: str | None = None
+    refused: bool = False
+    """Whether it was stopped by the limits of what may be refused."""
 
     @property
     def lag(self) -> int:
@@ -79,6 +83,11 @@ class Worker:
     @property
     def trouble(self) -> str | None:
         """What is wrong with it; None: nothing."""
+        if not self.running and self.refused:
+            return (
+                "has ended because too much was refused: see its log, `headstart dead-letters "
+                "list` and HEADSTART_REFUSED_RATIO"
+            )
         if not self.running:
             return "has ended"
         if self.stuck:
@@ -125,6 +134,7 @@ def _worker(name: str, instance: str, file: Path, now: float) -> Worker:
         report if mine else None,
         None if since is None else max(0.0, now - since),
         max(0.0, now - report.at / 1000) if report is not None and mine else None,
+        refused=file.with_name(_REFUSED).exists(),
     )
 
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 from collections.abc import Iterator
 from importlib import import_module
 from pathlib import Path
@@ -13,6 +15,9 @@ import pytest
 
 from agents import compiling
 from processing.machine_code import lend, machine_code
+from tests.patience import until
+
+ROOT = Path(__file__).parents[2]
 
 
 @pytest.fixture(autouse=True)
@@ -38,7 +43,8 @@ def test_it_is_compiled_elsewhere_where_it_is_not_kept(
 ) -> None:
     module, compiled = SimpleNamespace(), list[bool]()
     if kept:
-        (tmp_path / "scan.nbi").touch()
+        (tmp_path / compiling.COMPLETE).touch()
+    (tmp_path / "scan.nbi").touch()  # of a process that was ended before all was compiled
     monkeypatch.setattr(compiling, "prepared", lambda: (module, tmp_path))
     monkeypatch.setattr(compiling, "compile_elsewhere", lambda: compiled.append(True))
     monkeypatch.setattr(compiling, "warm", lambda _module: None)
@@ -86,3 +92,20 @@ def test_where_nothing_can_be_kept_a_worker_goes_on(
     monkeypatch.setattr(compiling, "prepared", nowhere)
     assert not compiling.load()
     assert machine_code() is None
+
+
+def test_the_compiling_process_ends_with_its_worker(tmp_path: Path) -> None:
+    """A worker that ends again and again must leave no process behind each time."""
+    worker = subprocess.Popen(
+        [sys.executable, "-c", "from agents.compiling import compile_elsewhere as c; c()"],
+        cwd=ROOT,
+        env={**os.environ, "NUMBA_CACHE_DIR": str(tmp_path)},
+    )
+    children = Path(f"/proc/{worker.pid}/task/{worker.pid}/children")
+    try:
+        until(lambda: bool(children.read_text().split()))
+        child = int(children.read_text().split()[0])
+    finally:
+        worker.kill()
+        worker.wait()
+    until(lambda: not Path(f"/proc/{child}").exists())

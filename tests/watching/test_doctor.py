@@ -17,13 +17,16 @@ from redis import Redis
 
 from deploy.local import Addresses
 from headstart.contexts import MODES, modes_key
+from processing.liveness import Report, encode_report
 from sinks.migrate import migrate, read_migrations
-from topics.admin import admin_client, create_topics
-from topics.catalogue import DEAD_LETTERS, THRESHOLDS, TOPICS
+from topics.admin import TopicState, admin_client, create_topics
+from topics.catalogue import DEAD_LETTERS, HANDLED, THRESHOLDS, TOPICS
+from watching.doctor.broker import dead_letters
 from watching.doctor.diagnosing import HERE, diagnose
 from watching.doctor.findings import Finding
 from watching.doctor.machine import Machine, check_clock
 from watching.target import Target
+from watching.workers import find_workers
 
 HOUR_S = 3600.0
 
@@ -239,3 +242,25 @@ def test_the_command_says_it_and_how_to_mend_it(target: Target, closed: str, run
     assert "mend: start it" in ended.stdout
     ended = run("doctor", "--kafka", target.kafka, *where)
     assert (ended.returncode, ended.stderr) == (0, "nothing is wrong\n"), ended.stdout
+
+
+def test_dead_letters_that_wait_are_named() -> None:
+    states = {
+        DEAD_LETTERS.name: TopicState(DEAD_LETTERS.name, 1, {0: 2}, {0: 9}),
+        HANDLED.name: TopicState(HANDLED.name, 1, {0: 0}, {0: 3}),
+    }
+    (found,) = dead_letters(states)
+    assert (found.state, found.what) == ("note", "about 4 wait to be replayed or dropped")
+    assert found.remedy == "headstart dead-letters list"
+    states[HANDLED.name] = TopicState(HANDLED.name, 1, {0: 0}, {0: 7})
+    assert list(dead_letters(states)) == []
+
+
+def test_a_worker_that_refused_too_much_is_named(tmp_path: Path) -> None:
+    worker = tmp_path / "workers" / "episodes-0"
+    worker.mkdir(parents=True)
+    (worker / "progress").write_bytes(encode_report(Report(worker="episodes", pid=2**22 + 1, at=1)))
+    (worker / "refused.json").write_text("{}")
+    (found,) = find_workers(tmp_path)
+    assert not found.running
+    assert "too much was refused" in str(found.trouble)

@@ -8,7 +8,7 @@ from typing import Final
 
 from headstart.producing import BrokerUnreachable
 from topics.admin import TopicState, describe_topics, topic_settings
-from topics.catalogue import EPOCHS, EVENTS, TOPICS, Topic
+from topics.catalogue import DEAD_LETTERS, EPOCHS, EVENTS, HANDLED, TOPICS, Topic
 from topics.epoch import PartitionsChanged, read_epoch
 from topics.reading import LogTruncated
 from topics.transactions import OpenTransaction, long_open, open_transactions
@@ -34,6 +34,7 @@ async def check_broker(kafka: str) -> list[Finding]:
     found = [Finding("kafka", OK, f"{kafka} answers")]
     found += check_topics(states, settings)
     found += await _transactions(kafka, states)
+    found += dead_letters(states)
     if EVENTS.name in states and EPOCHS.name in states:
         found.append(await _epoch(kafka))
     return found
@@ -56,6 +57,19 @@ def check_topics(
             wrong.append(_partitions(topic, state.partitions, expected))
         wrong += _settings(topic, settings.get(topic.name, {}))
     yield from wrong or [Finding("topics", OK, f"all {len(TOPICS)} as they should be")]
+
+
+def dead_letters(states: Mapping[str, TopicState]) -> Iterator[Finding]:
+    """Yield how many dead letters wait, where there are any. Pure."""
+    held = {
+        name: sum(states[name].end.values()) - sum(states[name].begin.values())
+        for name in (DEAD_LETTERS.name, HANDLED.name)
+        if name in states
+    }
+    waiting = held.get(DEAD_LETTERS.name, 0) - held.get(HANDLED.name, 0)
+    if waiting > 0:
+        what = f"about {waiting:,} wait to be replayed or dropped"
+        yield Finding("dead letters", NOTE, what, "headstart dead-letters list")
 
 
 def _partitions(topic: Topic, found: int, expected: int) -> Finding:

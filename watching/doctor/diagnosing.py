@@ -8,7 +8,7 @@ from typing import Final
 
 from watching.doctor.broker import check_broker
 from watching.doctor.databases import check_postgres, check_redis
-from watching.doctor.findings import NOTE, OK, Finding
+from watching.doctor.findings import NOTE, OK, WRONG, Finding
 from watching.doctor.machine import Machine, check_clock, check_machine
 from watching.doctor.served import check_served
 from watching.target import Target
@@ -49,6 +49,11 @@ def _workers(found: Sequence[Worker]) -> Iterator[Finding]:
         name = f"{each.name}-{each.instance}"
         trouble = each.trouble
         remedy = f"see its log: {name}.log in the directory logs beside it" if trouble else ""
-        yield Finding("workers", NOTE if trouble else OK, f"{name} {trouble or 'works'}", remedy)
+        if each.refused and not each.running:
+            yield Finding("workers", WRONG, f"{name} {trouble}", remedy)
+        else:
+            yield Finding(
+                "workers", NOTE if trouble else OK, f"{name} {trouble or 'works'}", remedy
+            )
         for note in each.redis_notes:
             yield Finding("served", NOTE, f"{name}: {note}", _NOTED)
