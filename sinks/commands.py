@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
-from pathlib import Path
 from typing import Any, Final, Self
 from urllib.parse import unquote
 
@@ -18,6 +17,7 @@ from redis.exceptions import RedisError
 from headstart.contexts import MODES, modes_key, redis_key
 from headstart.overrides import OVERRIDES_FIELD
 from sinks.connections import RedisUnreachable, asking_redis, connect_redis
+from sinks.lua import script
 from sinks.restricting import Merged, Stored, merged, version_in
 from topics.command_log import Remembered
 from topics.commands import (
@@ -29,7 +29,7 @@ from topics.commands import (
     in_force,
 )
 
-_SCRIPT: Final = (Path(__file__).parent / "serve.lua").read_text(encoding="utf-8")
+_SCRIPT: Final = script("serve")
 _VERSION: Final = "headstart:version:"
 _SERVED: Final = "headstart:served:"
 _AT_ONCE: Final = 100

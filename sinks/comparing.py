@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
-from pathlib import Path
 from typing import Any, Final, NamedTuple, Self
 
 import msgspec
@@ -16,6 +15,7 @@ from redis.exceptions import NoScriptError, RedisError
 
 from headstart.contexts import redis_key
 from sinks.connections import RedisUnreachable, connect_redis
+from sinks.lua import script
 from sinks.stored import MOST_BYTES, Field, field_of, owner_of
 from sinks.thresholds import announced_value
 from topics.schema import Threshold
@@ -61,11 +61,11 @@ class _Script(NamedTuple):
 
 
 def _script(name: str) -> _Script:
-    text = (Path(__file__).parent / name).read_text(encoding="utf-8")
+    text = script(name)
     return _Script(text, hashlib.sha1(text.encode(), usedforsecurity=False).hexdigest())
 
 
-_COMPARE, _REPAIR, _FIELDS = (_script(f"{n}.lua") for n in ("compare", "repair", "fields"))
+_COMPARE, _REPAIR, _FIELDS = (_script(n) for n in ("compare", "repair", "fields"))
 
 
 class RedisComparison:
