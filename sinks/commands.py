@@ -15,7 +15,7 @@ import orjson
 from redis.exceptions import RedisError
 
 from headstart.contexts import MODES, modes_key, redis_key
-from headstart.overrides import OVERRIDES_FIELD
+from headstart.overrides import NOTHING, OVERRIDES_FIELD, read_overrides
 from sinks.connections import RedisUnreachable, asking_redis, connect_redis
 from sinks.lua import script
 from sinks.restricting import Merged, Stored, merged, version_in
@@ -267,7 +267,9 @@ def _said(place: Place, raw: bytes | None) -> list[dict[str, Any]]:
     except orjson.JSONDecodeError:
         return []
     said = overrides if isinstance(overrides, list) else []
-    return [{**each, **where} for each in said if isinstance(each, dict)]
+    # What readers cannot read stays in Redis as it is: it is no command of what can be read of it.
+    sound = [each for each in said if read_overrides([each])[0].speculate != NOTHING]
+    return [{**each, **where} for each in sound]
 
 
 def _said_of_modes(place: Place, modes: Mapping[bytes, bytes]) -> list[dict[str, Any]]:
