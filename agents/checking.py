@@ -97,7 +97,8 @@ class RedisChecks:
         self._runtime.counts.contested = self._contested.count(time.monotonic())
 
     async def _fields(self) -> AsyncIterator[Sequence[Field]]:
-        async for fields in self._comparison.fields():
+        now = time.time_ns() // 1_000_000
+        async for fields in self._comparison.fields(tidy_at=now):
             for at in range(0, max(1, len(fields)), AT_ONCE):
                 yield fields[at : at + AT_ONCE]
 
