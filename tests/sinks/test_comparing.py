@@ -101,7 +101,10 @@ JUDGED: list[tuple[Threshold | None, bytes | None, str | None]] = [
     (None, value(), "unknown"),
     (None, value(offset=101), "ahead"),
     (None, value(epoch=8), "unknown"),
-    (None, encode_value(GONE), "unknown"),
+    (None, encode_value(GONE), None),  # the mark outlives the row
+    (None, encode_value(threshold(epoch=6, deleted=True)), None),
+    (None, encode_value(threshold(epoch=8, deleted=True)), "unknown"),
+    (None, encode_value(threshold(offset=101, deleted=True)), "ahead"),
 ]
 
 
@@ -294,9 +297,6 @@ def test_each_repair_of_a_hash_has_a_higher_number(redis_url: str, tenant: str) 
     assert numbers == [now, now + 1, now + 2]
 
 
-def listed(url: str, tenant: str, told: list[Unreadable]) -> list[str]:
-    async def run() -> list[str]:
-        return [e["path"] async for e in served_thresholds(url, tenant, unreadable=told)]
 @pytest.mark.integration
 def test_the_number_of_a_repair_outlives_the_last_path_for_a_week(
     redis_url: str, tenant: str
@@ -328,6 +328,9 @@ def test_the_number_of_a_repair_outlives_the_last_path_for_a_week(
         assert not client.exists(key)
 
 
+def listed(url: str, tenant: str, told: list[Unreadable]) -> list[str]:
+    async def run() -> list[str]:
+        return [e["path"] async for e in served_thresholds(url, tenant, unreadable=told)]
 
     return sorted(asyncio.run(run()))
 
