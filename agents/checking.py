@@ -13,7 +13,7 @@ import asyncio
 import time
 from collections import Counter
 from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final
 
 import structlog
 
@@ -23,7 +23,8 @@ from processing.answers import serves, stored_threshold
 from processing.placement import owner
 from processing.rows import CONTEXT, DEFAULT, PARTITION_KEY, context_key, default_key, version
 from sinks.comparing import Expected, RedisComparison, Repair, Stored
-from sinks.stored import Fault, Field, Reach, judge, settled
+from sinks.judging import Judged, Wrong, beyond, judged
+from sinks.stored import Field, Reach
 from sinks.thresholds import encode_value
 from topics.admin import TopicsMissing
 from topics.catalogue import EVENTS
@@ -41,12 +42,6 @@ AT_ONCE: Final = 100
 """Contexts of one step."""
 PAUSE_S: Final = 0.25
 """After each step: so 400 contexts a second are compared at most, about 2 % of a core."""
-
-
-class _Wrong(NamedTuple):
-    stored: Stored
-    threshold: Threshold | None
-    fault: Fault
 
 
 class RedisChecks:
@@ -97,7 +92,8 @@ class RedisChecks:
         self._runtime.counts.contested = self._contested.count(time.monotonic())
 
     async def _fields(self) -> AsyncIterator[Sequence[Field]]:
-        async for fields in self._comparison.fields():
+        now = time.time_ns() // 1_000_000
+        async for fields in self._comparison.fields(tidy_at=now):
             for at in range(0, max(1, len(fields)), AT_ONCE):
                 yield fields[at : at + AT_ONCE]
 
@@ -147,36 +143,27 @@ class RedisChecks:
         wrong, ahead = self._judged(owned, stored)
         partition = owned.partition
         seen = max(self._ends.get(partition, 0), self._runtime.fetched(partition))
-        if _beyond(ahead, seen):  # rare: mostly it is what this worker published ahead of its rows
+        if beyond(ahead, seen):  # rare: mostly it is what this worker published ahead of its rows
             self._ends = (await topic_state(self._runtime.kafka, EVENTS.name)).end
-            wrong += _beyond(ahead, self._ends[partition])
+            wrong += beyond(ahead, self._ends[partition])
         if wrong:
             await self._repair(owned, wrong)
 
-    def _judged(
-        self, owned: Ownership, stored: Iterable[Stored]
-    ) -> tuple[list[_Wrong], list[tuple[Stored, Threshold | None]]]:
-        """Return what is wrong, and what is newer than the table, as the rows are by now."""
+    def _judged(self, owned: Ownership, stored: Iterable[Stored]) -> Judged:
+        """Judge fields by the rows as they are by now."""
         partition, store = owned.partition, self._runtime.store
         row = store.get_row(partition, PARTITION_KEY)
         reach = Reach(*(version(row) if row is not None else (self._runtime.epoch.number, -1)))
         under_way = {(each.tenant, each.path) for each in owned.delivery.under_way}
-        wrong, ahead = [], []
+        found: list[tuple[Stored, Threshold | None, Reach]] = []
         for each in stored:
-            field = each.field
-            key = self._place(field)[1]
+            key = self._place(each.field)[1]
             row = store.get_row(partition, key)
-            threshold = None if row is None else stored_threshold(key, row)
-            found = judge(threshold, each.raw, reach)
-            if found is None or (field.tenant, field.path) in under_way:
-                continue
-            if found == "ahead":
-                ahead.append((each, threshold))
-            else:
-                wrong.append(_Wrong(each, threshold, found))
-        return wrong, ahead
+            if (each.field.tenant, each.field.path) not in under_way:
+                found.append((each, None if row is None else stored_threshold(key, row), reach))
+        return judged(found)
 
-    async def _repair(self, owned: Ownership, wrong: Sequence[_Wrong]) -> None:
+    async def _repair(self, owned: Ownership, wrong: Sequence[Wrong]) -> None:
         if any(each.fault in ("newer", "unknown") for each in wrong):
             epoch = await read_epoch(self._runtime.kafka)
             if epoch.number != self._runtime.epoch.number:
@@ -193,7 +180,7 @@ class RedisChecks:
         if repaired:
             self._say(owned.partition, repaired, now)
 
-    def _say(self, partition: int, repaired: Sequence[_Wrong], now: float) -> None:
+    def _say(self, partition: int, repaired: Sequence[Wrong], now: float) -> None:
         counted: Counter[str] = Counter(each.fault for each in repaired)
         self._runtime.counts.repaired.update(counted)
         first = repaired[0].stored
@@ -216,14 +203,3 @@ class RedisChecks:
                     meaning="something else writes this value, perhaps another installation that "
                     "uses the same Redis: give each a Redis, or a database number, of its own",
                 )
-
-
-def _beyond(ahead: Iterable[tuple[Stored, Threshold | None]], log_end: int) -> list[_Wrong]:
-    """Return those of versions that the log never had."""
-    found = []
-    for stored, threshold in ahead:
-        assert stored.raw is not None
-        fault = settled(stored.raw, log_end, known=threshold is not None)
-        if fault is not None:
-            found.append(_Wrong(stored, threshold, fault))
-    return found

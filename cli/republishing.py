@@ -42,6 +42,7 @@ def republish(
 
     Examples: headstart thresholds republish --dry-run; headstart thresholds republish --tenant acme
     """
+    from replay.served import named
     from settings import read_settings
 
     settings = read_settings(kafka=kafka, redis=redis, data=data)
@@ -56,14 +57,14 @@ def republish(
         return found, await _commands(settings, dry_run=dry_run)
 
     found, commands = asyncio.run(run())
-    named = [each.named() for each in found.wrong[:MOST_NAMED]]
+    shown = [named(each) for each in found.wrong[:MOST_NAMED]]
     if json:
         counts = {"wrong": dict(found.counts), "repaired": found.repaired}
-        show_json({**counts, "named": named, "foreign": found.foreign[:MOST_NAMED], **commands})
+        show_json({**counts, "named": shown, "foreign": found.foreign[:MOST_NAMED], **commands})
         return
-    if named:
+    if shown:
         columns = ("tenant", "path", "what")
-        show_table(columns, [[each[column] for column in columns] for each in named])
+        show_table(columns, [[each[column] for column in columns] for each in shown])
     for other in found.foreign[:MOST_NAMED]:
         say(f"no context, left as it is: {other['key']} {other['field']}".rstrip())
     for kept in commands["kept"]:

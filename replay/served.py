@@ -7,10 +7,10 @@ it, or have no worker running.
 from __future__ import annotations
 
 import time
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 from headstart.contexts import DEFAULT_PATH
 from processing.answers import serves, stored_threshold
@@ -18,17 +18,8 @@ from processing.placement import owner
 from replay.findings import Findings
 from replay.table import Rows, watermark
 from sinks.comparing import Expected, RedisComparison, Repair, Stored
-from sinks.stored import (
-    EXPLAINED,
-    Fault,
-    Field,
-    Judgement,
-    Reach,
-    UnreadableValue,
-    judge,
-    read_stored,
-    settled,
-)
+from sinks.judging import Wrong, beyond, judged
+from sinks.stored import EXPLAINED, Field, Reach, UnreadableValue, read_stored
 from sinks.thresholds import encode_value
 from topics.catalogue import EVENTS
 from topics.epoch import Epoch
@@ -42,30 +33,6 @@ FOREIGN_FIX: Final = "it is not ours and stays: remove it by hand, or move it to
 _AT_ONCE: Final = 1_000
 
 Wanted = Callable[[Field], bool]
-
-
-class Wrong(NamedTuple):
-    """A field that holds something else than the table says (`threshold`; None: nothing)."""
-
-    stored: Stored
-    threshold: Threshold | None
-    fault: Fault
-
-    def named(self) -> dict[str, Any]:
-        """Return it for people: where, what is wrong, and how to mend it."""
-        where: dict[str, Any] = self.stored.field._asdict()
-        if self.stored.other_type is not None:
-            return {**where, "what": f"its key is a {self.stored.other_type}, no hash", "fix": FIX}
-        said: dict[str, Any] = {"what": EXPLAINED[self.fault]}
-        try:
-            value = read_stored(self.stored.raw or b"")
-            said["served"] = f"{value['epoch']}:{value['offset']}"
-        except UnreadableValue as error:
-            if self.stored.raw is not None:
-                said["what"] += f": {error}"
-        if self.threshold is not None:
-            said["table"] = f"{self.threshold.epoch}:{self.threshold.offset}"
-        return {**where, **said, "fix": FIX}
 
 
 class ServedTable:
@@ -103,21 +70,15 @@ class ServedTable:
         Raises `RedisUnreachable`, `BrokerUnreachable` and `TopicsMissing`.
         """
         wrong: list[Wrong] = []
-        ahead: list[Stored] = []
+        ahead: defaultdict[int, list[tuple[Stored, Threshold | None]]] = defaultdict(list)
         async for stored in self._differing(comparison, foreign, wanted):
-            for each in stored:
-                found = self._judged(each)
-                if found == "ahead":
-                    ahead.append(each)
-                elif found is not None:
-                    wrong.append(Wrong(each, self._thresholds.get(each.field), found))
+            found = judged(map(self._with_table, stored))
+            wrong += found.wrong
+            for each in found.ahead:
+                ahead[self._partition(each[0].field)].append(each)
         ends: Mapping[int, int] = (await topic_state(kafka, EVENTS.name)).end if ahead else {}
-        for each in ahead:
-            threshold = self._thresholds.get(each.field)
-            end = ends[self._partition(each.field)]
-            fault = settled(each.raw or b"", end, known=threshold is not None)
-            if fault is not None:
-                wrong.append(Wrong(each, threshold, fault))
+        for partition, some in ahead.items():
+            wrong += beyond(some, ends[partition])
         return wrong
 
     async def _differing(
@@ -132,15 +93,9 @@ class ServedTable:
             unknown = {each for each in fields if wanted(each)} - self._thresholds.keys()
             yield await comparison.differing([Expected(each, None) for each in sorted(unknown)])
 
-    def _judged(self, stored: Stored) -> Judgement | None:
-        threshold = self._thresholds.get(stored.field)
+    def _with_table(self, stored: Stored) -> tuple[Stored, Threshold | None, Reach]:
         reach = self._reaches[self._partition(stored.field)]
-        found = judge(threshold, stored.raw, reach)
-        if found == "unknown" and threshold is None and stored.raw is not None:
-            value = read_stored(stored.raw)
-            gone = value.get("deleted") and (value["epoch"], value["offset"]) <= tuple(reach)
-            return None if gone else found  # it says that a context has gone, for half an hour
-        return found
+        return stored, self._thresholds.get(stored.field), reach
 
 
 @dataclass
@@ -179,8 +134,25 @@ async def repair_redis(
     return found
 
 
+def named(wrong: Wrong) -> dict[str, Any]:
+    """Return it for people: where, what is wrong, and how to mend it."""
+    where: dict[str, Any] = wrong.stored.field._asdict()
+    if wrong.stored.other_type is not None:
+        return {**where, "what": f"its key is a {wrong.stored.other_type}, no hash", "fix": FIX}
+    said: dict[str, Any] = {"what": EXPLAINED[wrong.fault]}
+    try:
+        value = read_stored(wrong.stored.raw or b"")
+        said["served"] = f"{value['epoch']}:{value['offset']}"
+    except UnreadableValue as error:
+        if wrong.stored.raw is not None:
+            said["what"] += f": {error}"
+    if wrong.threshold is not None:
+        said["table"] = f"{wrong.threshold.epoch}:{wrong.threshold.offset}"
+    return {**where, **said, "fix": FIX}
+
+
 def add_wrong(findings: Findings, wrong: Sequence[Wrong]) -> None:
     """Add what is wrong in Redis to findings."""
     for each in sorted(wrong, key=lambda each: each.stored.field):
         kind = "wrong_type" if each.stored.other_type is not None else each.fault
-        findings.add(f"redis_{kind}", **each.named())
+        findings.add(f"redis_{kind}", **named(each))

@@ -19,12 +19,13 @@ from processing.rows import CONTEXT, decode_context, is_deleted
 from processing.rules import Rules
 from replay.findings import Findings, compare_rows
 from replay.learning import replay_partition
-from replay.served import FIX, FOREIGN_FIX, ServedTable, Wrong, add_wrong
+from replay.served import FIX, FOREIGN_FIX, ServedTable, add_wrong
 from replay.snapshots import Snapshot
 from replay.table import Rows, live, read_settled, watermark
 from sinks.commands import CommandPublisher, redis_place
 from sinks.comparing import RedisComparison
 from sinks.connections import connect_postgres
+from sinks.judging import Wrong
 from sinks.progress import stored_offsets
 from sinks.queries import events_not_stored
 from sinks.stored import Field

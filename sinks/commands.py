@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
-from pathlib import Path
 from typing import Any, Final, Self
 from urllib.parse import unquote
 
@@ -16,8 +15,9 @@ import orjson
 from redis.exceptions import RedisError
 
 from headstart.contexts import MODES, modes_key, redis_key
-from headstart.overrides import OVERRIDES_FIELD
+from headstart.overrides import NOTHING, OVERRIDES_FIELD, read_overrides
 from sinks.connections import RedisUnreachable, asking_redis, connect_redis
+from sinks.lua import script
 from sinks.restricting import Merged, Stored, merged, version_in
 from topics.command_log import Remembered
 from topics.commands import (
@@ -29,7 +29,7 @@ from topics.commands import (
     in_force,
 )
 
-_SCRIPT: Final = (Path(__file__).parent / "serve.lua").read_text(encoding="utf-8")
+_SCRIPT: Final = script("serve")
 _VERSION: Final = "headstart:version:"
 _SERVED: Final = "headstart:served:"
 _AT_ONCE: Final = 100
@@ -267,7 +267,9 @@ def _said(place: Place, raw: bytes | None) -> list[dict[str, Any]]:
     except orjson.JSONDecodeError:
         return []
     said = overrides if isinstance(overrides, list) else []
-    return [{**each, **where} for each in said if isinstance(each, dict)]
+    # What readers cannot read stays in Redis as it is: it is no command of what can be read of it.
+    sound = [each for each in said if read_overrides([each])[0].speculate != NOTHING]
+    return [{**each, **where} for each in sound]
 
 
 def _said_of_modes(place: Place, modes: Mapping[bytes, bytes]) -> list[dict[str, Any]]:

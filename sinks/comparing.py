@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
-from pathlib import Path
 from typing import Any, Final, NamedTuple, Self
 
 import msgspec
@@ -16,6 +15,7 @@ from redis.exceptions import NoScriptError, RedisError
 
 from headstart.contexts import redis_key
 from sinks.connections import RedisUnreachable, connect_redis
+from sinks.lua import script
 from sinks.stored import MOST_BYTES, Field, field_of, owner_of
 from sinks.thresholds import announced_value
 from topics.schema import Threshold
@@ -23,6 +23,9 @@ from topics.schema import Threshold
 AT_ONCE: Final = 100
 """Most fields in one script call: Redis serves nobody else while a script runs."""
 _PATTERN: Final = "headstart:thresholds:*"
+REPAIRED_KEPT_MS: Final = 7 * 86_400_000
+"""How long the number of a repair outlives the last path of its hash: for readers that were away
+and have to notice. It is Unix ms, unless it was set higher."""
 _NOTHING: Final = "?"
 """No field holds this: what is there is returned."""
 _pack = msgspec.msgpack.Encoder().encode
@@ -61,11 +64,11 @@ class _Script(NamedTuple):
 
 
 def _script(name: str) -> _Script:
-    text = (Path(__file__).parent / name).read_text(encoding="utf-8")
+    text = script(name)
     return _Script(text, hashlib.sha1(text.encode(), usedforsecurity=False).hexdigest())
 
 
-_COMPARE, _REPAIR, _FIELDS = (_script(f"{n}.lua") for n in ("compare", "repair", "fields"))
+_COMPARE, _REPAIR, _FIELDS = (_script(n) for n in ("compare", "repair", "fields"))
 
 
 class RedisComparison:
@@ -124,12 +127,14 @@ class RedisComparison:
         return [done[each.stored.field] for each in repairs]
 
     async def fields(
-        self, foreign: list[dict[str, str]] | None = None
+        self, foreign: list[dict[str, str]] | None = None, *, tidy_at: int = 0
     ) -> AsyncIterator[list[Field]]:
         """Yield every field that may be a context, some at a time, perhaps more than once.
 
-        Keys and fields that cannot be are appended to `foreign`.
+        Keys and fields that cannot be are appended to `foreign`. `tidy_at`, Unix ms now: hashes go
+        that hold nothing but the number of a repair of long ago; 0: Redis is only read.
         """
+        before = tidy_at - REPAIRED_KEPT_MS if tidy_at else -1
         others: dict[tuple[bytes, bytes], dict[str, str]] = {}
         cursor = 0
         while True:
@@ -140,7 +145,7 @@ class RedisComparison:
                 if owner_of(key) is None:
                     others[key, b""] = {"key": _shown(key), "field": ""}
                     continue
-                async for some in self._fields(key, others):
+                async for some in self._fields(key, others, before):
                     yield some
             yield []  # others may look whether there is anything else to do
             if not cursor:
@@ -149,11 +154,11 @@ class RedisComparison:
             foreign += others.values()
 
     async def _fields(
-        self, key: bytes, others: dict[tuple[bytes, bytes], dict[str, str]]
+        self, key: bytes, others: dict[tuple[bytes, bytes], dict[str, str]], before: int
     ) -> AsyncIterator[list[Field]]:
         cursor: bytes | int = 0
         while True:
-            cursor, names = await self._run(_FIELDS, [key], cursor, AT_ONCE)
+            cursor, names = await self._run(_FIELDS, [key], cursor, AT_ONCE, before)
             found = {name: field_of(key, name) for name in names if not name.startswith(b"!")}
             for name in [name for name, field in found.items() if field is None]:
                 others[key, name] = {"key": _shown(key), "field": _shown(name)}

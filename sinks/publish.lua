@@ -19,13 +19,6 @@ local function version_of(stored)
   if epoch == epoch and offset == offset then return epoch, offset end -- else they are NaN
 end
 
--- A key of another type would refuse every value from now on. What it holds is kept for a week.
-local function set_aside(key)
-  local aside = 'headstart:set-aside:{' .. key .. '}'
-  redis.call('RENAME', key, aside)
-  redis.call('EXPIRE', aside, 604800)
-end
-
 local total, failed = 0, nil
 for number, given in ipairs(cmsgpack.unpack(ARGV[1])) do
   local paths, place = {}, {}

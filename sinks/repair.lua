@@ -7,12 +7,6 @@
 -- that missed the announcement knows that a lower version is meant.
 -- Returns for each group 1 where something was replaced, else 0.
 
-local function set_aside(key) -- a key of another type; what it holds is kept for a week
-  local aside = 'headstart:set-aside:{' .. key .. '}'
-  redis.call('RENAME', key, aside)
-  redis.call('EXPIRE', aside, 604800)
-end
-
 local results = {}
 for number, given in ipairs(cmsgpack.unpack(ARGV[1])) do
   local key, written, said = KEYS[number], {}, {}

@@ -11,24 +11,19 @@ if type(known) ~= 'string' then known = '' end
 if known ~= ARGV[2] then return -1 end
 
 local kind = redis.call('TYPE', KEYS[1])['ok']
-local other, writes = kind ~= 'hash' and kind ~= 'none', false
+local other = kind ~= 'hash' and kind ~= 'none'
 for i = 6, #ARGV, 3 do
   local stored = not other and redis.call('HGET', KEYS[1], ARGV[i])
   if (stored and '=' .. stored or '-') ~= ARGV[i + 1] then return -1 end
-  writes = writes or ARGV[i + 2] ~= '-'
 end
-if other and writes then -- a key of another type; what it holds is kept for a week
-  local aside = 'headstart:set-aside:{' .. KEYS[1] .. '}'
-  redis.call('RENAME', KEYS[1], aside)
-  redis.call('EXPIRE', aside, 604800)
-end
+if other and #ARGV >= 6 then set_aside(KEYS[1]) end
 
 redis.call('SET', KEYS[2], ARGV[1])
 redis.call('SET', KEYS[3], ARGV[3])
 if #ARGV < 6 then return 0 end
 for i = 6, #ARGV, 3 do
   if ARGV[i + 2] ~= '-' then redis.call('HSET', KEYS[1], ARGV[i], string.sub(ARGV[i + 2], 2))
-  elseif not other then redis.call('HDEL', KEYS[1], ARGV[i]) end
+  else redis.call('HDEL', KEYS[1], ARGV[i]) end
 end
 redis.call('PUBLISH', ARGV[4], ARGV[5])
 return 1

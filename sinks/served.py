@@ -9,6 +9,7 @@ import orjson
 from redis.exceptions import ResponseError
 
 from headstart.contexts import DEFAULT_PATH, redis_key
+from headstart.entries import REPAIRED_FIELD
 from headstart.overrides import OVERRIDES_FIELD
 from sinks.connections import asking_redis
 from sinks.stored import UnreadableValue, owner_of, read_stored
@@ -151,7 +152,15 @@ async def served_workflow_types(redis_url: str, tenant: str) -> set[str]:
     pattern = f"{redis_key(tenant, '').translate(_GLOB)}*"
     async with asking_redis(redis_url) as client:
         keys = [key async for key in client.scan_iter(pattern, count=500, _type="hash")]
-    owners = [owner for key in keys if (owner := owner_of(key)) is not None]
+        async with client.pipeline(transaction=False) as pipeline:
+            for key in keys:  # what is left of a hash that was repaired serves nothing
+                pipeline.hlen(key).hexists(key, REPAIRED_FIELD)
+            held = await pipeline.execute()
+    owners = [
+        owner
+        for key, fields, number in zip(keys, held[::2], held[1::2], strict=True)
+        if fields > number and (owner := owner_of(key)) is not None
+    ]
     return {workflow_type for _tenant, workflow_type in owners} - {""}  # the tenant's default
 
 

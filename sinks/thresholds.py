@@ -11,7 +11,6 @@ from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from functools import lru_cache
 from itertools import chain as chained
-from pathlib import Path
 from typing import Any, Final, Self
 
 import msgspec
@@ -19,13 +18,14 @@ from redis.exceptions import NoScriptError, RedisError
 
 from headstart.contexts import redis_key
 from sinks.connections import RedisUnreachable, connect_redis
+from sinks.lua import script
 from topics.schema import Threshold
 
 MAX_CALL: Final = 100
 """Most thresholds in one script call: Redis serves nobody else while a script runs. A call for
 each hash would cost a worker with many workflow types a quarter of its time."""
 
-_SCRIPT: Final = (Path(__file__).parent / "publish.lua").read_text(encoding="utf-8")
+_SCRIPT: Final = script("publish")
 _BURY: Final = """
 if redis.call('HGET', KEYS[1], ARGV[1]) == ARGV[2] then redis.call('HDEL', KEYS[1], ARGV[1]) end
 """

@@ -150,6 +150,9 @@ class CommandState:
     def __init__(self) -> None:
         self.number: int | None = None
         """Of the log; None until its beginning is complete."""
+        self.begun = -1
+        """Offset of the record that completed the beginning. What stands before it was copied from
+        Redis: no command was given there."""
         self._commands: defaultdict[Place, dict[bytes, Command]] = defaultdict(dict)
         self._offsets: dict[Place, int] = {}
         self._said: defaultdict[Place, dict[str, int]] = defaultdict(dict)
@@ -169,7 +172,7 @@ class CommandState:
         if command is not None and command_key(command) != key:
             raise ValueError(f"the key {key!r:.200} is not the one of its command")
         if isinstance(command, Begin):
-            self.number = command.number
+            self.number, self.begun = command.number, offset
             return None
         place = place_of(key)
         if command is None:

@@ -161,6 +161,10 @@ def test_what_something_else_did_is_repaired_and_nothing_else(redis_url: str, te
         after = client.hgetall(key)
     assert after.pop(b"!repaired")
     assert after == {**before, b"someone's": b"own", b"!overrides": b"[]"}
+    mark = encode_value(stored_threshold(context_key(tenant, path(9)), deleted(EPOCH, 50)))
+    del worker.rows[context_key(tenant, path(9))]
+    with redis.Redis.from_url(redis_url) as client:
+        client.hset(key, path(9), mark)  # it outlives its row
     rounds(redis_url, worker)
     assert sum(repaired(worker).values()) == 9
 

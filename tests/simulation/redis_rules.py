@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, Final
 from unittest.mock import patch
 
-import agents.checking
+import sinks.judging
 from agents.checking import RedisChecks
 from tests.simulation import tampering
 
@@ -24,7 +24,7 @@ def redis_is_compared() -> Patches:
 def what_is_ahead_is_left_alone() -> Patches:
     """What the log may yet explain is not replaced by what the table says."""
     return patch.object(
-        agents.checking, "settled", lambda _raw, _end, *, known: "newer" if known else "unknown"
+        sinks.judging, "settled", lambda _raw, _end, *, known: "newer" if known else "unknown"
     )
 
 

@@ -49,7 +49,7 @@ class Comparison:
         )
         return done
 
-    async def fields(self) -> AsyncIterator[list[Field]]:
+    async def fields(self, *, tidy_at: int) -> AsyncIterator[list[Field]]:
         yield await redis_call(
             self._process,
             "redis.fields",

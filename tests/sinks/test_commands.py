@@ -255,7 +255,8 @@ def test_what_an_old_snapshot_brings_back_goes(redis_url: str, client: Any, tena
 def test_what_is_served_is_remembered_for_a_new_log(
     redis_url: str, client: Any, tenant: str
 ) -> None:
-    for place, broken in enumerate((b"{", b"7", b'[1, {"path": 7}]')):
+    strange = b'[1, {"path": 7}, {"speculate": 0.1, "unless": "x"}]'
+    for place, broken in enumerate((b"{", b"7", strange)):
         client.hset(redis_key(tenant, f"broken-{place}"), OVERRIDES, broken)
     client.hset(modes_key(tenant), "agent/b", b"\xff")
     client.set(redis_key(tenant, "foreign"), "not a hash")

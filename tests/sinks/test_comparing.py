@@ -17,8 +17,8 @@ from hypothesis import strategies as st
 
 from headstart import Thresholds
 from headstart.contexts import redis_key
-from sinks.comparing import Expected, RedisComparison, Repair, Stored
-from sinks.served import Unreadable, served_chain, served_thresholds
+from sinks.comparing import REPAIRED_KEPT_MS, Expected, RedisComparison, Repair, Stored
+from sinks.served import Unreadable, served_chain, served_thresholds, served_workflow_types
 from sinks.stored import (
     MOST_BYTES,
     Field,
@@ -101,7 +101,10 @@ JUDGED: list[tuple[Threshold | None, bytes | None, str | None]] = [
     (None, value(), "unknown"),
     (None, value(offset=101), "ahead"),
     (None, value(epoch=8), "unknown"),
-    (None, encode_value(GONE), "unknown"),
+    (None, encode_value(GONE), None),  # the mark outlives the row
+    (None, encode_value(threshold(epoch=6, deleted=True)), None),
+    (None, encode_value(threshold(epoch=8, deleted=True)), "unknown"),
+    (None, encode_value(threshold(offset=101, deleted=True)), "ahead"),
 ]
 
 
@@ -292,6 +295,37 @@ def test_each_repair_of_a_hash_has_a_higher_number(redis_url: str, tenant: str) 
             assert repair(redis_url, Repair(missing, threshold(tenant)), now=at) == [True]
             numbers.append(int(client.hget(key, "!repaired") or 0))
     assert numbers == [now, now + 1, now + 2]
+
+
+@pytest.mark.integration
+def test_the_number_of_a_repair_outlives_the_last_path_for_a_week(
+    redis_url: str, tenant: str
+) -> None:
+    """So that readers that were away notice that a path has gone; nothing is served there."""
+    key, now = redis_key(tenant, "refund"), time.time_ns() // 1_000_000
+    publish(redis_url, threshold(tenant))
+
+    async def tidied(comparison: RedisComparison, at: int) -> None:
+        async for _fields in comparison.fields(tidy_at=at):
+            pass
+
+    with redis.Redis.from_url(redis_url) as client:
+        client.hset(key, PATH, "{oops")
+        (unknown,) = differing(redis_url, threshold(tenant))
+        assert repair(redis_url, Repair(unknown, None), now=now) == [True]
+        assert client.hkeys(key) == [b"!repaired"]
+        assert asyncio.run(served_workflow_types(redis_url, tenant)) == set()
+        for at in (0, now, now + REPAIRED_KEPT_MS):
+            compared(redis_url, lambda comparison, at=at: tidied(comparison, at))
+            assert client.exists(key)
+        publish(redis_url, threshold(tenant, path=f"{PATH}/domain=d"))
+        later = now + REPAIRED_KEPT_MS + 1
+        compared(redis_url, lambda comparison: tidied(comparison, later))
+        assert client.hlen(key) == 2
+        assert asyncio.run(served_workflow_types(redis_url, tenant)) == {"refund"}
+        client.hdel(key, f"{PATH}/domain=d")
+        compared(redis_url, lambda comparison: tidied(comparison, later))
+        assert not client.exists(key)
 
 
 def listed(url: str, tenant: str, told: list[Unreadable]) -> list[str]:

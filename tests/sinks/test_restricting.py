@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from headstart.contexts import modes_key, redis_key
 from headstart.modes import most_restrictive
-from headstart.overrides import OVERRIDES_FIELD
+from headstart.overrides import NOTHING, OVERRIDES_FIELD, decode_overrides
 from sinks.commands import CommandPublisher, version_key
 from sinks.restricting import Stored, merged
 from topics.commands import (
@@ -146,11 +146,98 @@ def test_overrides_stay_that_demand_more(entry: dict[str, Any], stays: bool) -> 
     assert bool(said.kept) == stays
 
 
-@pytest.mark.parametrize("raw", [b"{oops", b"7", b"[1]", b"\xff", b""])
-def test_overrides_that_cannot_be_read_are_replaced(raw: bytes) -> None:
-    stored = Stored(b"1 0", b"[]", {OVERRIDES_FIELD.encode(): raw})
-    said = merged(state_of(), Place("threshold", "acme", "w"), stored, 10)
-    assert said.changes == {OVERRIDES_FIELD.encode(): None}
+WHOLE = Place("threshold", "acme", "w")
+FIELD = OVERRIDES_FIELD.encode()
+UNREADABLE = [
+    b"{oops", b"7", b"\xff", b"", b"off", b'"off"', b'{"speculate":1}', b"[1]", b'["stop"]',
+    b"[[]]", b"[null]", b'[{"speculate":2}]', b'[{"path":7,"speculate":1}]',
+    b'[{"tool":[],"speculate":1}]', b'[{"path":"","speculate":0.1,"unless":"x"}]',
+    b'[{"speculate":true}]',
+]  # fmt: skip
+
+
+def threshold(path: str = "", speculate: float = 1.0) -> ThresholdOverride:
+    return ThresholdOverride(tenant="acme", workflow_type="w", path=path, speculate=speculate, at=1)
+
+
+@pytest.mark.parametrize("raw", UNREADABLE)
+def test_overrides_by_which_readers_start_nothing_stay(raw: bytes) -> None:
+    """Whatever commands set before, until one is given about the whole workflow type."""
+    finer = threshold("workflow_type=w/domain=d", 0.2)
+    before = state_of((finer, True))
+    ours = json.dumps([override(1.0, path="")]).encode()
+    for state, served in ((state_of(), b"[]"), (before, b"[]"), (before, ours)):
+        said = merged(state, WHOLE, Stored(b"1 1", served, {FIELD: raw}), 10)
+        after = said.changes.get(FIELD, raw)
+        assert decode_overrides(after)[0].speculate == NOTHING
+        assert len(said.kept) == 1
+        again = merged(state, WHOLE, Stored(b"1 1", said.served, {FIELD: after or b""}), 10)
+        assert (again.changes, again.kept) == ({}, said.kept)
+    since = state_of((threshold(), True), (finer, True))
+    said = merged(since, WHOLE, Stored(b"1 0", b"[]", {FIELD: raw}), 10)
+    assert [each.speculate for each in decode_overrides(said.changes[FIELD])] == [0.2, 1.0]
+    assert not said.kept
+    taken_back = state_of((threshold(), True), (threshold(), False))
+    said = merged(taken_back, WHOLE, Stored(b"1 1", b"[]", {FIELD: raw}), 10)
+    assert (said.changes, said.kept) == ({FIELD: None}, ())
+
+
+@pytest.mark.parametrize("raw", [b"null", b"[]", b'[{"speculate":2,"until":5}]'])
+def test_overrides_that_say_nothing_are_replaced(raw: bytes) -> None:
+    said = merged(state_of(), WHOLE, Stored(b"1 0", b"[]", {FIELD: raw}), 10)
+    assert (said.changes, said.kept) == ({FIELD: None}, ())
+
+
+def test_an_override_that_a_new_log_copied_is_a_command_however_it_was_written() -> None:
+    state = CommandState()
+    state.apply(command_key(threshold()), encode_command(threshold()), 0)
+    state.apply(b"log", encode_command(Begin(number=2)), 1)
+    said = merged(state, WHOLE, Stored(b"1 5", b"[]", {FIELD: b'[{"speculate":1}]'}), 10)
+    assert (json.loads(said.changes[FIELD] or b""), said.kept) == ([override(1.0)], ())
+
+
+def test_an_override_of_no_tool_takes_no_other_ones_place() -> None:
+    """It holds for a tool without a name, not for every tool."""
+    state = state_of((threshold(speculate=0.97), True))
+    raw = json.dumps([override(0.99, tool="")]).encode()
+    said = merged(state, WHOLE, Stored(b"1 1", b"[]", {FIELD: raw}), 10)
+    assert [each["tool"] for each in json.loads(said.changes[FIELD] or b"[]")] == [None, ""]
+
+
+@pytest.mark.parametrize(
+    ("commands", "seen", "stays"),
+    [
+        ([("act", None)], 1, True),
+        ([("observe", None)], 1, True),
+        ([("act", "a")], 0, True),  # since then, but not about all of them
+        ([("off", "a")], 0, True),
+        ([], 0, True),
+        ([("off", None)], 1, False),
+        ([("act", None)], 0, False),
+        ([("act", "a"), ("observe", None)], 1, False),
+    ],
+)
+def test_a_key_that_is_no_hash_is_off_for_everything(
+    commands: list[tuple[str, str | None]], seen: int, stays: bool
+) -> None:
+    state = state_of(*[(mode(name, agent), True) for name, agent in commands])
+    served = json.dumps(state.modes(PLACE)).encode()
+    said = merged(state, PLACE, Stored(b"1 %d" % seen, served, {}, other_type=True), 0)
+    assert bool(said.kept) == stays
+    expected = {field.encode(): name.encode() for field, name in state.modes(PLACE).items()}
+    assert said.changes == ({} if stays else expected)
+
+
+def test_what_a_new_log_copied_from_redis_is_no_command_since_then() -> None:
+    state, act = CommandState(), mode("act")
+    state.apply(command_key(act), encode_command(act), 0)
+    state.apply(b"log", encode_command(Begin(number=2)), 1)
+    stored = Stored(b"1 5", b'{"*":"act"}', {b"*": b"off"})
+    said = merged(state, PLACE, stored, 0)
+    assert (said.changes, said.kept) == ({}, ("mode off of *",))
+    assert merged(state, PLACE, stored._replace(fields={}), 0).changes == {b"*": b"act"}
+    state.apply(command_key(act), encode_command(act), 2)
+    assert merged(state, PLACE, stored, 0).changes == {b"*": b"act"}
 
 
 @pytest.fixture
@@ -194,4 +281,24 @@ def test_keys_of_other_types_hinder_no_command(redis_url: str, client: Any, tena
     assert serve_all(redis_url, state)[0] >= 1
     assert client.hgetall(key) == {"*": "off"}
     assert client.get(version_key(key)) == "1 1"
+    assert client.get(f"headstart:set-aside:{{{key}}}") == "off"
+
+
+@pytest.mark.integration
+def test_a_key_that_is_no_hash_stays_until_a_command(
+    redis_url: str, client: Any, tenant: str
+) -> None:
+    """The kill switch, set by SET where it should have been HSET."""
+    key, acts = modes_key(tenant), (mode("act", tenant=tenant), True)
+    serve_all(redis_url, state_of(acts))
+    client.delete(key)
+    client.set(key, "off")
+    assert serve_all(redis_url, state_of(acts))[1] == {Place("mode", tenant)}
+    assert client.get(key) == "off"
+    serve_all(redis_url, state_of(acts, acts))
+    assert client.hgetall(key) == {"*": "act"}
+    client.delete(key)
+    client.set(key, "off")
+    serve_all(redis_url, state_of(acts, acts, (acts[0], False)))
+    assert not client.exists(key)
     assert client.get(f"headstart:set-aside:{{{key}}}") == "off"

@@ -1,0 +1,7 @@
+-- Renames a key of another type, which would refuse every value. What it holds is kept for a week.
+local function set_aside(key)
+  local aside = 'headstart:set-aside:{' .. key .. '}'
+  redis.call('RENAME', key, aside)
+  redis.call('EXPIRE', aside, 604800)
+end
+
