@@ -7,7 +7,6 @@ went on would take them for those it has seen. The process that follows reads th
 from __future__ import annotations
 
 import asyncio
-import contextlib
 from typing import Any, Final
 
 from aiokafka.conn import create_conn
@@ -51,23 +50,38 @@ class LogWatch:
                 max_idle_ms=None,
                 on_close=lambda *_: self._closed.set(),
             )
-            # Read while the connection is open, so the epoch is that of the broker behind it.
-            same = await read_epoch(self._kafka) == self._epoch
         except _AWAY:
             same = False
+        else:  # read while the connection is open, so the epoch is that of the broker behind it
+            same = await self._is_same()
         if not same:
             await self._close()
             self._end()
 
     async def keep(self) -> None:
-        """End the process when the connection closes."""
+        """End the process when the connection closes, or leads to another log."""
         try:
-            with contextlib.suppress(*_AWAY):
-                while not await self._closes():
-                    await self._connection.send(MetadataRequest([]))  # not to look idle
+            while not await self._closes() and await self._answers():
+                pass
             self._end()
         finally:
             await self._close()
+
+    async def _answers(self) -> bool:
+        """Ask for something, so as not to look idle; return whether the log is there still."""
+        try:
+            await self._connection.send(MetadataRequest([]))
+        except TimeoutError:  # slow is not gone: the connection stands
+            return await self._is_same()
+        except _AWAY:
+            return False
+        return True
+
+    async def _is_same(self) -> bool:
+        try:
+            return await read_epoch(self._kafka) == self._epoch
+        except _AWAY:
+            return False
 
     async def _closes(self) -> bool:
         try:

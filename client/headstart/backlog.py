@@ -13,13 +13,15 @@ import logging
 import os
 from collections import deque
 from collections.abc import Callable
+from itertools import pairwise
 from pathlib import Path
 from typing import Final
 
 import orjson
 
-from headstart.chunks import TOO_OLD, Chunk, Item
+from headstart.chunks import TOO_OLD, TOO_OLD_AGAIN, Chunk, Item
 from headstart.directory import SPOOL_FILE, described_target, segments
+from headstart.losses import Losses
 from headstart.marks import Marks
 from headstart.quarantine import keep_event, keep_segment
 from headstart.records import (
@@ -64,6 +66,7 @@ class Backlog:
             raise Unreadable(f"{folder}: {error!r}") from error
         self.marks, self.progress = marks, marks.progress
         self._next = marks.sent
+        self._losses = Losses((marks.sent, marks.progress.settled))
         self._chunks: deque[Chunk] = deque()
         self._passed: deque[tuple[int, Path]] = deque()
         self._path = folder
@@ -93,9 +96,11 @@ class Backlog:
 
     @property
     def retained_bytes(self) -> int:
-        """Bytes of the segments that are kept although all of them is read."""
+        """Bytes of the segments that are kept although all of them is acknowledged."""
         sizes = 0
-        for _end, path in self._passed:
+        for end, path in self._passed:
+            if end > self.marks.sent:
+                break
             try:
                 sizes += path.stat().st_size
             except FileNotFoundError:  # dropped at the limit
@@ -160,16 +165,15 @@ class Backlog:
 
     def _take_part(self, fresh: list[Record], *, again: bool) -> list[Item]:
         """Make a chunk of records; of those that are sent again nothing is counted twice."""
-        self._next = fresh[-1].position + 1
+        first, self._next = fresh[0].position, fresh[-1].position + 1
         if self.is_stale(self._created_ms):
-            if not again:
-                self.quarantine(TOO_OLD)
-                self.lose(len(fresh))
-            self._mark_end()
+            self.quarantine(TOO_OLD_AGAIN if again else TOO_OLD)
+            self.lose(self._losses.stale(first, self._next, self.marks.taken))
+            self._mark_end(first)
             return []
-        # A gap within is what damage or a failed fsync left.
-        if not again:
-            self.lose(fresh[-1].position - fresh[0].position + 1 - len(fresh))
+        if self._next - first > len(fresh):  # gaps, which damage or a failed fsync left
+            for one, other in pairwise(fresh):
+                self._miss(one.position + 1, other.position)
         chunk = Chunk(self, len(fresh), self._next, self._path, self._created_ms, again=again)
         self._chunks.append(chunk)
         items = self._items(fresh, chunk)
@@ -196,13 +200,10 @@ class Backlog:
         return items
 
     def _skip_to(self, position: int) -> None:
-        """Count positions that are not there any more: dropped at the limit, or damaged.
-
-        Those that the broker had acknowledged before its log was lost are not counted.
-        """
+        """Count positions that are not there any more: dropped at the limit, or damaged."""
         if position > self._next:
-            missing = position - max(self._next, self.progress.settled)
-            if missing > 0:
+            first, self._next = self._next, position
+            if missing := self._miss(first, position):
                 log.error(
                     "%d events of spool %s are missing before position %d: dropped at the limit, "
                     "or damaged",
@@ -210,13 +211,20 @@ class Backlog:
                     self.name,
                     position,
                 )
-                self.lose(missing)
-            self._next = position
-            self._mark_end()
+            self._mark_end(first)
 
-    def _mark_end(self) -> None:
+    def _miss(self, first: int, end: int) -> int:
+        """Count positions that are in no file, those not counted before; return how many."""
+        missing = self._losses.missing(first, end, self.marks.taken)
+        self.lose(missing)
+        return missing
+
+    def _mark_end(self, first: int) -> None:
+        """Be through with what is not sent, from `first` on; for good if nothing before is kept."""
         self._chunks.append(Chunk(self, 0, self._next, self._path, self._created_ms))
         self.settle()
+        if first <= self.marks.taken:
+            self.take_in(self._next)
 
     def _pass_over(self, data: bytes) -> None:
         """Go on behind what is no record, or to the next segment."""
@@ -318,10 +326,10 @@ class Backlog:
             self._release()
 
     def give_up_oldest(self) -> int:
-        """Keep the oldest segment that is read no longer; return how many events that were."""
-        if not self._passed:
+        """Delete the oldest segment, if all is acknowledged; return how many events were kept."""
+        if not self._passed or self._passed[0][0] > self.marks.sent:
             return 0
-        position = min(self._passed[0][0], self.marks.sent)
+        position = self._passed[0][0]
         count = max(0, position - self.marks.taken)
         self.take_in(position)
         return count
@@ -332,6 +340,7 @@ class Backlog:
         The sender must have dropped the items of earlier reads.
         """
         count = self.marks.rewind()
+        self._losses.read_again(self._next)
         if self._file >= 0:
             os.close(self._file)
             self._file = -1

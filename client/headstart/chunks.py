@@ -10,13 +10,16 @@ if TYPE_CHECKING:
     from headstart.backlog import Backlog
 
 TOO_OLD: Final = "is older than its receiver can tell duplicates apart"
+TOO_OLD_AGAIN: Final = (
+    "was acknowledged by a broker that may have lost it, and is too old to be sent again"
+)
 
 
 @dataclass(slots=True)
 class Chunk:
     """Events of one segment that were read together; settled when all of them are.
 
-    `again`: the broker acknowledged them before, so they are counted already.
+    `again`: they were read before, so what was refused or scrubbed of them is counted already.
     """
 
     backlog: Backlog
@@ -35,11 +38,11 @@ class Chunk:
 
     def refused(self, event: bytes, reason: str) -> None:
         """Keep an event that will not be sent in quarantine, and count it."""
-        if not self.again:
-            if self.expired():
-                self.backlog.quarantine(TOO_OLD, self.path)
-            else:
-                self.backlog.keep(event, reason)
+        if self.expired():
+            self.backlog.quarantine(TOO_OLD_AGAIN if self.again else TOO_OLD, self.path)
+            self.backlog.lose(1)
+        elif not self.again:
+            self.backlog.keep(event, reason)
             self.backlog.lose(1)
         self.delivered()
 

@@ -25,9 +25,10 @@ NEW: Final = ".new-"
 """Prefix of a spool that is being made: readers leave it alone."""
 _ACKED = struct.Struct("<QQQI")
 ACKED_BYTES: Final = _ACKED.size
-_TAKEN = struct.Struct("<QI")
+_MARK = struct.Struct("<QI")
 _TAKEN_AT: Final = 64
 """Byte of the acknowledgement file at which the second mark begins; older readers ignore it."""
+_SENT_AT: Final = _TAKEN_AT + _MARK.size
 
 
 class SpoolUnavailable(OSError):
@@ -122,18 +123,31 @@ def read_progress(descriptor: int) -> Progress | None:
     return Progress(*counts) if crc32(b"%d %d %d" % tuple(counts)) == check else None
 
 
-def write_taken(descriptor: int, taken: int) -> None:
-    """Note in an acknowledgement file that positions below `taken` need never be sent again."""
-    os.pwrite(descriptor, _TAKEN.pack(taken, crc32(b"taken %d" % taken)), _TAKEN_AT)
+def write_taken(descriptor: int, taken: int, sent: int) -> None:
+    """Note in an acknowledgement file that positions below `taken` need never be sent again.
+
+    `sent`: positions below are in the broker's present log, which may be fewer than are settled.
+    """
+    marks = (taken, crc32(b"taken %d" % taken)), (sent, crc32(b"sent %d" % sent))
+    os.pwrite(descriptor, b"".join(_MARK.pack(*mark) for mark in marks), _TAKEN_AT)
 
 
 def read_taken(descriptor: int) -> int | None:
     """Read what `write_taken` wrote; None where a spool never kept what was acknowledged."""
-    data = os.pread(descriptor, _TAKEN.size, _TAKEN_AT)
-    if len(data) < _TAKEN.size:
+    data = os.pread(descriptor, _MARK.size, _TAKEN_AT)
+    if len(data) < _MARK.size:
         return None
-    taken, check = _TAKEN.unpack(data)
+    taken, check = _MARK.unpack(data)
     return int(taken) if crc32(b"taken %d" % taken) == check else None
+
+
+def read_sent(descriptor: int) -> int | None:
+    """Read `sent` of `write_taken`; None where there is none, 0 where it cannot be read."""
+    data = os.pread(descriptor, _MARK.size, _SENT_AT)
+    if len(data) < _MARK.size:
+        return None
+    sent, check = _MARK.unpack(data)
+    return int(sent) if crc32(b"sent %d" % sent) == check else 0
 
 
 def sync_folder(path: Path) -> None:

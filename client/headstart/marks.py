@@ -40,6 +40,8 @@ class Marks:
         self._keeps = self._marked = taken is not None
         self.taken = self.progress.settled if taken is None else min(taken, self.progress.settled)
         self.sent = self.taken
+        if self._marked:  # the broker may have another log by now: an emitter must delete nothing
+            self._note()
 
     def keep(self, *, keep: bool) -> bool:
         """Keep what is acknowledged until `take_in`, or not. Raises `OSError`.
@@ -47,7 +49,7 @@ class Marks:
         Return whether `taken` moved.
         """
         if keep and not self._marked:
-            write_taken(self._file, self.taken)  # before anything more is acknowledged
+            write_taken(self._file, self.taken, self.sent)  # before anything more is acknowledged
             self._marked = True
         self._keeps = keep
         return not keep and self.take_in(self.sent)
@@ -73,13 +75,14 @@ class Marks:
     def rewind(self) -> int:
         """Forget what was acknowledged and not taken in; return how many positions that are."""
         count, self.sent = self.sent - self.taken, self.taken
+        self._note()  # so that an emitter does not delete what no broker has
         return count
 
     def _note(self) -> bool:
         try:
             write_progress(self._file, self.progress)
             if self._marked:
-                write_taken(self._file, self.taken)
+                write_taken(self._file, self.taken, self.sent)
         except OSError as error:  # the disk may be full; what is not noted is sent again
             log.warning("cannot note what is acknowledged of %s: %s", self._folder, error)
             return False

@@ -54,6 +54,7 @@ class Retention:
         self._task: asyncio.Task[None] | None = None
         self._asked = self._said = -_SAY_EVERY_S
         self._given_up = 0
+        self._unkept: set[Backlog] = set()
 
     def note_link(self, volatile: bool, lost: bool) -> None:
         """Keep what a broker that forgets acknowledges; read again what such a one has lost.
@@ -71,7 +72,8 @@ class Retention:
             self._mark = None
             log.warning(
                 "the broker at %s has another log than before: %d events that it had acknowledged, "
-                "and that were not known to be taken in, are sent again",
+                "and that were not known to be taken in, are read again and sent; those that are "
+                "too old for that, or that are not there any more, are counted as lost",
                 self._kafka,
                 again,
             )
@@ -85,7 +87,17 @@ class Retention:
         try:
             backlog.retain(keep=self._volatile)
         except OSError as error:
-            log.warning("%s keeps nothing that is acknowledged: %s", backlog.folder, error)
+            if backlog not in self._unkept:
+                log.warning(
+                    "%s keeps nothing that is acknowledged, until its disk takes a mark: %s",
+                    backlog.folder,
+                    error,
+                )
+            self._unkept.add(backlog)
+        else:
+            if backlog in self._unkept:
+                log.info("%s keeps what is acknowledged from now on", backlog.folder)
+            self._unkept.discard(backlog)
 
     def look(self) -> None:
         """Ask what is taken in, if it is time and something is kept. Called often."""
@@ -94,7 +106,12 @@ class Retention:
         now = time.monotonic()
         if now - self._asked < ASK_S or (self._task is not None and not self._task.done()):
             return
-        kept = [each for each in self._backlogs() if each.retained]
+        present = self._backlogs()
+        self._unkept.intersection_update(present)
+        for backlog in list(self._unkept):  # its disk was full, for one
+            self._asked = now
+            self._retain(backlog)
+        kept = [each for each in present if each.retained]
         if kept:
             self._asked = now
             self._limit(kept)

@@ -29,6 +29,7 @@ from headstart.directory import (
     SpoolUnavailable,
     Target,
     read_progress,
+    read_sent,
     segment_name,
     segments,
     sync_folder,
@@ -299,7 +300,7 @@ class Spool:
             self._leave_segment()
         oldest.unlink(missing_ok=True)
         self._full = False
-        count = max(0, end - max(first, self.progress().settled))
+        count = max(0, end - max(first, self._in_log()))
         self.dropped += count
         return True, count
 
@@ -310,7 +311,7 @@ class Spool:
         worth less than an event that has not been sent at all.
         """
         there = segments(self.folder)
-        if len(there) < 2 or there[1][0] > self.progress().settled:
+        if len(there) < 2 or there[1][0] > self._in_log():
             return False
         there[0][1].unlink(missing_ok=True)
         self._full = False
@@ -325,6 +326,15 @@ class Spool:
             if found is not None:
                 return found
         return Progress()
+
+    def _in_log(self) -> int:
+        """Return below which position all is in the broker's log, as far as the shipper knows.
+
+        Where a log was lost that is less than what was acknowledged.
+        """
+        settled = self.progress().settled
+        sent = None if self._acked < 0 else read_sent(self._acked)
+        return settled if sent is None else min(settled, sent)
 
     def sync(self) -> None:
         """Bring what was appended to the disk itself. From any thread."""

@@ -9,7 +9,7 @@ import pytest
 
 from agents import log_life
 from agents.log_life import LogWatch
-from topics.epoch import Epoch, ensure_topics
+from topics.epoch import Epoch, ensure_topics, read_epoch
 
 pytestmark = pytest.mark.integration
 
@@ -37,6 +37,30 @@ def test_it_ends_when_the_connection_closes(kafka: str, epoch: Epoch) -> None:
         watch._connection.close()
         with pytest.raises(Ended):
             await keeping
+
+    asyncio.run(run())
+
+
+def test_a_slow_answer_ends_it_only_where_the_log_is_another_one(
+    kafka: str, epoch: Epoch, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(log_life, "_ASK_S", 0.01)
+
+    async def run() -> None:
+        watch = LogWatch(kafka, epoch)
+        await watch.begin()
+        watch._connection._request_timeout = 0.0  # no answer is fast enough
+        read: list[Epoch] = []
+
+        async def found(_kafka: str) -> Epoch:
+            read.append(await read_epoch(kafka) if not read else later)
+            return read[-1]
+
+        later = msgspec.structs.replace(epoch, number=epoch.number + 1)
+        monkeypatch.setattr(log_life, "read_epoch", found)
+        with pytest.raises(Ended):
+            await watch.keep()
+        assert read == [epoch, later]
 
     asyncio.run(run())
 

@@ -6,6 +6,8 @@ The files are real; what the broker would say, the test says.
 from __future__ import annotations
 
 import asyncio
+import errno
+import os
 from pathlib import Path
 from typing import Any
 
@@ -106,7 +108,7 @@ def test_the_next_shipper_begins_at_what_was_not_taken_in(tmp_path: Path) -> Non
     spool.close()
 
 
-def test_what_comes_again_is_counted_once_however_old_it_has_become(tmp_path: Path) -> None:
+def test_what_comes_again_is_counted_once_and_kept_where_it_is_too_old(tmp_path: Path) -> None:
     clock = Clock()
     spool = open_spool(tmp_path, now_ms=clock, segment_bytes=200)
     fill(spool, 30)
@@ -119,13 +121,98 @@ def test_what_comes_again_is_counted_once_however_old_it_has_become(tmp_path: Pa
     backlog.rewind()
     acknowledge(backlog)
     assert backlog.progress.lost == lost
+    there = {path.name for _first, path in segments(spool.folder)}
     clock.ms += 10 * 24 * HOUR_MS
+    for _ in range(2):  # the log is lost, and lost again
+        backlog.rewind()
+        assert acknowledge(backlog) == []
+        assert backlog.progress.lost == 30
+    kept = {path.name for path in (tmp_path / "quarantine").iterdir()}
+    assert kept == {f"{spool.id}-{name}" for name in there}
+    assert not backlog.retained
+    backlog.close()
+    after = open_backlog(spool)  # of the next shipper
+    assert acknowledge(after) == []
+    assert after.progress.lost == 30
+    after.close()
+    spool.close()
+
+
+def test_some_too_old_behind_what_is_kept_are_counted_once(tmp_path: Path) -> None:
+    clock = Clock()
+    spool = open_spool(tmp_path, now_ms=clock)
+    fill(spool, 10)
+    backlog = open_backlog(spool)
+    backlog.retain(keep=True)
+    acknowledge(backlog)
+    fill(spool, 5)
+    clock.ms += 4 * 24 * HOUR_MS
+    assert acknowledge(backlog) == []
+    assert (backlog.progress.lost, backlog.retained) == (5, 15)  # the log has the first ten
     backlog.rewind()
     assert acknowledge(backlog) == []
-    assert backlog.progress.lost == lost
-    assert [path.name for path in tmp_path.iterdir()] == [spool.id], "no quarantine"
-    spool.close()
+    assert (backlog.progress.lost, backlog.retained) == (15, 0)
     backlog.close()
+    spool.close()
+
+
+def test_what_becomes_too_old_in_the_queue_when_it_is_sent_again_is_counted(tmp_path: Path) -> None:
+    clock = Clock()
+    spool = open_spool(tmp_path, now_ms=clock)
+    fill(spool, 4)
+    backlog = open_backlog(spool)
+    backlog.retain(keep=True)
+    acknowledge(backlog)
+    backlog.rewind()
+    items = read_all(backlog)
+    clock.ms += 4 * 24 * HOUR_MS
+    for item in items:
+        assert item.chunk.expired()
+        item.chunk.refused(item.event, "too old")
+    assert backlog.progress.lost == 4
+    assert len(list((tmp_path / "quarantine").iterdir())) == 1
+    backlog.close()
+    spool.close()
+
+
+def test_an_emitter_deletes_nothing_of_a_lost_log_uncounted(tmp_path: Path) -> None:
+    spool = open_spool(tmp_path, segment_bytes=200)
+    fill(spool, 50)
+    backlog = open_backlog(spool)
+    backlog.retain(keep=True)
+    acknowledge(backlog)
+    assert spool.drop_acknowledged()  # the log is there
+    (first, _), (second, _), (third, _), *_ = segments(spool.folder)
+    backlog.rewind()
+    assert not spool.drop_acknowledged()
+    assert spool.drop_oldest() == (True, second - first)  # it is open, and still arrives
+    assert spool.drop_oldest() == (True, third - second)
+    left = acknowledge(backlog)
+    assert len(left) == 50 - first - (third - second)
+    assert backlog.progress.lost == 50 - len(left)
+    assert spool.drop_acknowledged()
+    backlog.close()
+    after = open_backlog(spool)  # of the next shipper, which does not know what log there is
+    assert not spool.drop_acknowledged()
+    after.close()
+    spool.close()
+
+
+def test_a_spool_of_an_earlier_version_is_read(tmp_path: Path) -> None:
+    spool = open_spool(tmp_path, segment_bytes=200)
+    fill(spool, 20)
+    backlog = open_backlog(spool)
+    backlog.retain(keep=True)
+    acknowledge(backlog)
+    backlog.close()
+    os.truncate(spool.folder / "acked", 76)  # without the third mark
+    assert spool.drop_acknowledged()
+    after = open_backlog(spool)
+    left = acknowledge(after)
+    assert left[-1] == event(19)
+    assert after.progress.lost == 0  # the log may still have what is gone
+    after.close()
+    spool.close()
 
 
 @given(st.lists(st.sampled_from(["emit", "acknowledge", "take in", "lose", "restart"])))
@@ -170,8 +257,9 @@ def test_an_emitter_at_its_limit_takes_the_room_of_what_is_only_kept(tmp_path: P
     assert outbox.dropped == backlog.progress.lost == 0
     assert backlog.progress.settled == 301
     backlog.rewind()
-    assert acknowledge(backlog)  # what is left of it
-    assert backlog.progress.lost == 0
+    left = acknowledge(backlog)
+    assert left
+    assert backlog.progress.lost == 301 - len(left)  # acknowledged, deleted, and on no broker
     backlog.close()
     outbox.close(0)
 
@@ -259,3 +347,48 @@ def test_what_no_worker_takes_in_is_kept_only_up_to_a_limit(
     assert backlog.retained_bytes <= 500
     assert 0 < backlog.retained < 30
     assert "not kept any more" in caplog.text
+
+
+def test_only_whole_acknowledged_segments_are_given_up(
+    kept: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    spool, backlog, retention = kept
+    fill(spool, 3)
+    acknowledge(backlog)
+    fill(spool, 97)
+    read_all(backlog)  # and none of it acknowledged
+    monkeypatch.setattr("headstart.retention.RETAINED_BYTES", 50)
+    before = segments(spool.folder)
+    assert before[1][0] > 3  # the first segment is acknowledged in part
+    assert backlog.retained_bytes == 0
+    retention._limit([backlog])
+    assert backlog.give_up_oldest() == 0
+    assert (backlog.retained, segments(spool.folder)) == (3, before)
+
+
+def test_a_mark_that_the_disk_did_not_take_is_made_later(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, "full")
+
+    monkeypatch.setattr("headstart.retention.ASK_S", 0.0)
+    spool = open_spool(tmp_path)
+    backlog = open_backlog(spool)
+    retention = Retention("b", lambda: [backlog], lambda _backlog: None)
+    retention.sender = Sender()  # type: ignore[assignment]
+    with monkeypatch.context() as patch:
+        patch.setattr("headstart.marks.write_taken", full)
+        retention.note_link(volatile=True, lost=False)
+        fill(spool, 5)
+        acknowledge(backlog)
+        for _ in range(3):
+            asked(retention)
+    assert backlog.retained == 0
+    assert caplog.text.count("keeps nothing") == 1
+    asked(retention)
+    fill(spool, 5)
+    acknowledge(backlog)
+    assert backlog.retained == 5
+    backlog.close()
+    spool.close()
