@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Annotated
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -13,6 +14,9 @@ from cli.config_threshold import get_threshold, set_threshold, unset_threshold
 from cli.options import Data, Json, Kafka, Learner, Limit, Partitions, Postgres, Redis, Since
 from cli.output import say, show_json, show_table
 from cli.times import now_ms, since_ms
+
+if TYPE_CHECKING:
+    from topics.commands import Command
 
 app = typer.Typer(
     help="Overrides and modes: set, unset, get, list; and settings: show.", no_args_is_help=True
@@ -38,10 +42,13 @@ def list_commands(
     limit: Limit = 1000,
     expired: Annotated[bool, typer.Option("--expired", help="Also what has expired.")] = False,
     kafka: Kafka = None,
+    redis: Redis = None,
     data: Data = None,
     json: Json = False,
 ) -> None:
     """List every override and mode in force; --since: those set then.
+
+    Modes that Redis serves and no command set are named on stderr: they hold too.
 
     Example: headstart config list --tenant acme
     """
@@ -49,7 +56,7 @@ def list_commands(
     from topics.command_log import read_commands
     from topics.commands import command_key, in_force
 
-    settings, begin = read_settings(kafka=kafka, data=data), since_ms(since)
+    settings, begin = read_settings(kafka=kafka, redis=redis, data=data), since_ms(since)
     state, now = asyncio.run(read_commands(settings.kafka)), now_ms()
     found = [
         each
@@ -63,7 +70,30 @@ def list_commands(
     elif found:
         show_table(COLUMNS, [row(each) for each in found])
     else:
-        say("nothing is set by hand")
+        say("no command set anything")
+    if not json:
+        _say_by_hand(settings.redis, [each for each in state.commands if in_force(each, now)])
+
+
+def _say_by_hand(redis: str, commands: Sequence[Command]) -> None:
+    """Name the modes that Redis serves and no command set."""
+    from sinks.connections import RedisUnreachable
+    from sinks.served_modes import every_mode
+    from topics.commands import ModeCommand
+
+    modes = [each for each in commands if isinstance(each, ModeCommand)]
+    known = {
+        (each.tenant, f"agent/{each.agent}" if each.agent else "*", each.mode) for each in modes
+    }
+    try:
+        served = asyncio.run(every_mode(redis))
+    except RedisUnreachable as error:
+        say(f"what executors are told is not known: {error}")
+        return
+    for each in served:
+        if (each.tenant, each.field, each.stored) not in known:
+            what = f"Redis serves {each.stored!r} for {each.whose}, which no command set"
+            say(f"{what}: {each.holds} holds")
 
 
 @app.command("show")

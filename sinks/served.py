@@ -32,7 +32,8 @@ class Unreadable(NamedTuple):
 
 
 REMEDY: Final = (
-    "a threshold worker replaces it within some minutes; at once: `headstart thresholds republish`"
+    "a threshold worker replaces what is a context's within some minutes, at once: `headstart "
+    "thresholds republish`; other fields and keys stay until they are removed by hand"
 )
 """What is to be done about what is unreadable."""
 

@@ -49,13 +49,23 @@ async def served_modes(
     return found
 
 
+async def every_mode(redis_url: str) -> list[ServedMode]:
+    """Return what is served as a mode, of anybody. Raises `RedisUnreachable`."""
+    async with asking_redis(redis_url) as client:
+        return await _every_mode(client)
+
+
 async def unsound_modes(client: Any) -> list[ServedMode]:
     """Return what is served as a mode, of anybody, and is none."""
+    return [each for each in await _every_mode(client) if not each.sound]
+
+
+async def _every_mode(client: Any) -> list[ServedMode]:
     found = []
     async for key in client.scan_iter(f"{MODES}*", count=500):
         name = key.decode(errors="replace")
         tenant = None if name == MODES else unquote(name.removeprefix(f"{MODES}:"))
-        found += [each async for each in _modes_in(client, key, tenant) if not each.sound]
+        found += [each async for each in _modes_in(client, key, tenant)]
     return sorted(found, key=lambda each: (each.tenant or "", each.field))
 
 

@@ -33,6 +33,8 @@ SUBSCRIBE_MAX: Final = 500
 """Most channels in one command."""
 FIELDS_MAX: Final = 2_000
 """Most fields asked for in one round trip, unless one hash alone has more."""
+MODES_S: Final = 2.0
+"""How often modes are asked for again: what is set in Redis by hand is not announced."""
 
 _Asked = TypeVar("_Asked", Question, ModeQuestion)
 
@@ -134,12 +136,15 @@ class Follower:
     async def _speak(self, connection: Any, line: Line) -> None:
         """Ping, and subscribe as the mirror wants. Pings that nobody answers are an error."""
         loop = asyncio.get_running_loop()
-        ping_at = loop.time()
+        ping_at, modes_at = loop.time(), loop.time() + MODES_S
         while not _cancelled():
             begin, end = self._mirror.to_follow()
             for command, keys in (("SUBSCRIBE", begin), ("UNSUBSCRIBE", end)):
                 for some in _parts(keys):
                     await self._tell(connection, command, *some)
+            if loop.time() >= modes_at:
+                modes_at = loop.time() + MODES_S
+                self._subscribed.put_nowait(MODES)
             if loop.time() >= ping_at:
                 if self._mirror.clock() - line.heard > self._silence_s:
                     raise redis.TimeoutError(f"no answer for {self._silence_s:.1f} s")

@@ -274,6 +274,16 @@ def test_the_most_restrictive_mode_wins(server: Server, monkeypatch: pytest.Monk
 UNKNOWN_MODES = ["OFF", "off ", "Observe", "ACT", " act", "act\n", "", "shadow", '"act"', b"\xff"]
 
 
+def test_a_kill_switch_set_in_redis_by_hand_reaches_a_running_reader(server: Server) -> None:
+    with Thresholds(server.url, timeout_s=PATIENT) as thresholds:
+        assert thresholds.mode("acme", "a1") == "act"
+        for key, field in ((MODES, "*"), (modes_key("acme"), "agent/a1")):
+            server.client.hset(key, field, "off")  # nothing announces it
+            until(lambda: thresholds.mode("acme", "a1") == "off")
+            server.client.hdel(key, field)
+            until(lambda: thresholds.mode("acme", "a1") == "act")
+
+
 @pytest.mark.parametrize("place", [(MODES, "*"), (modes_key("acme"), "*"), (None, "agent/a1")])
 def test_a_mode_that_is_none_is_off(
     server: Server, place: tuple[str | None, str], caplog: pytest.LogCaptureFixture

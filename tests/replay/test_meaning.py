@@ -34,8 +34,8 @@ THRESHOLD = Threshold(
     epoch=1, offset=7, outcomes=5, learner="td", at=9, gain=3.0, counts=Counts(5, 4),
 )  # fmt: skip
 json_values = st.recursive(
-    st.none() | st.booleans() | st.integers(-(2**53), 2**53) | st.floats(allow_nan=False)
-    | st.text(),
+    st.none() | st.booleans() | st.integers(-(2**53), 2**53)
+    | st.floats(allow_nan=False, allow_infinity=False) | st.text(),
     lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(), inner, max_size=4),
     max_leaves=12,
 )  # fmt: skip
