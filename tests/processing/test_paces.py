@@ -25,8 +25,8 @@ USERS = 8
 class Service(NamedTuple):
     """Seconds: how long it runs, from when in a tick on, and when no worker is there.
 
-    One in `share` outcomes is left from `night` on, all of one user; from `flood` on one user sends
-    `FASTER` as many as all.
+    `pace`: outcomes in a second; from `night` on one in `USERS` is left, all of one user; from
+    `flood` on one user sends `FASTER` more in a second.
     """
 
     seconds: int
@@ -34,6 +34,7 @@ class Service(NamedTuple):
     away: range = range(0)
     night: int = 10**9
     flood: int = 10**9
+    pace: int = 1
 
 
 FASTER = 4
@@ -41,10 +42,9 @@ FASTER = 4
 
 def outcomes(service: Service, second: int) -> Iterator[str]:
     """Yield whose outcomes come in a second."""
-    if second < service.night:
-        yield f"u{second % USERS}"
-    elif second % USERS == 0:
-        yield "u0"
+    for number in range(second * service.pace, (second + 1) * service.pace):
+        if second < service.night or number % USERS == 0:
+            yield f"u{number % USERS}"
     if second >= service.flood:
         yield from ["u7"] * FASTER
 
@@ -91,7 +91,7 @@ def paces(service: Service) -> list[Notice]:
 
 @pytest.mark.parametrize("phase", PHASES)
 def test_a_user_alone_at_night_is_no_flood(phase: int) -> None:
-    assert paces(Service(9_000, phase, night=4_000)) == []
+    assert paces(Service(4_000, phase, night=1_200, pace=8)) == []
 
 
 @pytest.mark.parametrize("phase", PHASES)
