@@ -30,28 +30,28 @@ class Alive:
     """Notices, before anything else runs, that the event loop stood still."""
 
     def __init__(self) -> None:
-        self._last = _now()
+        self._last = running_s()
 
     def start(self) -> asyncio.Task[None]:
         """Beat for as long as the loop runs. Call from the main thread."""
         # Python runs a signal's handler before any callback of the loop.
         signal.signal(signal.SIGCONT, lambda *_: self.check())
-        self._last = _now()
+        self._last = running_s()
         return asyncio.create_task(self._beat())
 
     def check(self) -> None:
         """End the process if the loop did not run for `LONGEST_STALL_S`; call before writing."""
-        stalled = _now() - self._last
+        stalled = running_s() - self._last
         if stalled > LONGEST_STALL_S:
             end_process("loop", StoodStill(f"the event loop stood still for {stalled:.1f} s"))
 
     async def _beat(self) -> None:
         while True:
             self.check()
-            self._last = _now()
+            self._last = running_s()
             await asyncio.sleep(_BEAT_S)
 
 
-def _now() -> float:
-    """Return a clock that also runs while the machine sleeps, in seconds."""
+def running_s() -> float:
+    """Return a clock that nobody sets and that also runs while the machine sleeps, in seconds."""
     return time.clock_gettime(getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC))

@@ -30,7 +30,7 @@ from agents.recovery import Recovered, recover
 from agents.refusals import RefusalGuard
 from agents.source import GroupSource
 from agents.store import ContextStore, new_table
-from agents.witnessing import LOOK_S, say_the_time
+from agents.witnessing import LOOK_S, SoundClock, say_the_time
 from delivery.intake import Intake
 from processing.answers import serves, stored_threshold
 from processing.partition import Partition
@@ -69,6 +69,7 @@ class ThresholdRuntime:
         self.policy, self.operators_key = config.rules.policy, config.rules.operators_key
         self.publishing = Publishing(config.redis, self.counts)
         self._published = Published(config.redis)
+        self.sound_clock = SoundClock(self._published.now_ms)
         self._checks = RedisChecks(self, config.redis, config.check_redis_s)
         self.share = share_of(1)
         """Bytes of each partition that may wait."""
@@ -254,8 +255,7 @@ class ThresholdRuntime:
 
     async def _say_the_time(self) -> None:
         """Tell partitions what time it is; contexts, starts and positions expire by that."""
-        for owned in list(self._owned.values()):
-            await say_the_time(owned, self)
+        await say_the_time(self.owned(), self)
 
     async def _tidy(self) -> None:
         """Look after what needs no hurry; a broker that does not answer now will later."""

@@ -1,19 +1,25 @@
 """Says what time it is, as clock records, to the partitions that a worker owns.
 
 The first thing for a partition that a worker takes up, unless another one has just done so; then
-once a tick where something arrives or starts are open, and once in a while where nothing does. A
-broker that does not take it is asked again at the next look: until then nothing expires.
+as each tick begins where something arrives or starts are open, and once in a while where nothing
+does. A broker that does not take it is asked again at the next look: until then nothing expires.
+
+A partition's clock does not go back, so a time that is too late cannot be taken back. A worker
+whose clock is ahead of Redis' says none.
 """
 
 from __future__ import annotations
 
+import asyncio
 import time
+from collections.abc import Awaitable, Callable, Sequence
 from typing import TYPE_CHECKING, Final
 
 import structlog
 from aiokafka.errors import KafkaError
 
-from headstart.events import new_id
+from agents.alive import running_s
+from headstart.events import FIRST_MS, LAST_MS, new_id
 from processing.clock import STEP_MS, TICK_MS
 from topics.controls import Clock, control_records
 
@@ -24,13 +30,15 @@ if TYPE_CHECKING:
 
 LOOK_S: Final = 10.0
 """How often it is looked which partitions are to be told."""
-LEAST_S: Final = TICK_MS / 1000
-"""How long after a clock record of this worker it sends none into the same partition."""
+LONGEST_S: Final = 5.0
+"""How long is waited for the broker, all partitions together: a rebalance waits for it, too."""
 IDLE_MS: Final = STEP_MS - 2 * TICK_MS
 """How old the clock of a partition may be to which nothing comes. A little less than one clock
 record may move it."""
 AHEAD_MS: Final = 2 * TICK_MS
 """How far a partition's clock may be ahead of the worker's before that is worth a warning."""
+FAST_MS: Final = TICK_MS
+"""How far the worker's clock may be ahead of Redis' before it says no time any more."""
 
 log = structlog.get_logger()
 
@@ -39,25 +47,27 @@ class Witness:
     """When one partition is to be told the time."""
 
     def __init__(self) -> None:
-        self._said_s: float | None = None
+        self._said: int | None = None
+        """The tick in which that was last done."""
         self._warned = False
 
-    def due(self, core: Partition, now_ms: int, now_s: float) -> bool:
+    def due(self, core: Partition, now_ms: int) -> bool:
         """Return whether to say now what time it is; `said` is to be called when that was done."""
-        clock, row = core.clock, core.clock.row
-        if self._said_s is not None and now_s < self._said_s + LEAST_S:
+        clock, row, tick = core.clock, core.clock.row, now_ms // TICK_MS
+        if tick == self._said:
             return False
         if not clock.witnessed:
             return True
         self._warn_if_ahead(core, now_ms)
-        age = now_ms - row.clock
-        if age < TICK_MS:
+        # By whole ticks, wherever in one the last was said: else the clock would lag behind by that
+        # for ever, and what arrives in the meantime would have the time of the tick's last ms.
+        if tick <= row.clock // TICK_MS:
             return False
-        return self._said_s is None or core.moved or age >= IDLE_MS
+        return self._said is None or core.moved or now_ms - row.clock >= IDLE_MS
 
-    def said(self, now_s: float) -> None:
+    def said(self, now_ms: int) -> None:
         """Note that it was said."""
-        self._said_s = now_s
+        self._said = now_ms // TICK_MS
 
     def _warn_if_ahead(self, core: Partition, now_ms: int) -> None:
         ahead = core.clock.row.clock - now_ms
@@ -69,14 +79,71 @@ class Witness:
                 "thresholds.clock.ahead",
                 partition=core.partition,
                 minutes=round(ahead / 60_000),
-                hint="this worker's clock is slow, or another worker's was fast; check NTP",
+                hint="this worker's clock is slow, or another worker's was fast: set the clocks "
+                "(NTP); until time has caught up nothing expires here",
             )
 
 
-async def say_the_time(owned: Ownership, runtime: ThresholdRuntime) -> None:
-    """Send a clock record into an owned partition where one is due."""
-    now_ms, now_s = time.time_ns() // 1_000_000, time.monotonic()
-    if not owned.witness.due(owned.core, now_ms, now_s) or not owned.current():
+class SoundClock:
+    """Whether the worker's clock may be believed: it is held against Redis' own.
+
+    While Redis is away it is held against what Redis last said, and the time passed since. Where
+    Redis was never there, there is nothing to hold it against, and it is believed.
+    """
+
+    def __init__(self, ask: Callable[[], Awaitable[int]]) -> None:
+        """`ask`: returns the time by Redis' clock, Unix ms; raises `ConnectionError`."""
+        self._ask = ask
+        self._began_ms: float | None = None
+        """What Redis' clock said as `running_s` was 0."""
+        self._told = False
+
+    async def believes(self, now_ms: int) -> bool:
+        """Return whether a time may be said; log once why not."""
+        hint = ""
+        if not FIRST_MS <= now_ms <= LAST_MS:
+            hint = "it is before the year 2000, or after 9999"
+        elif (ahead := now_ms - await self._other_ms(now_ms)) > FAST_MS:
+            hint = f"it is {ahead / 60_000:.0f} minutes ahead of Redis'"
+        if not hint:
+            self._told = False
+        elif not self._told:
+            self._told = True
+            log.error(
+                "thresholds.clock.wrong",
+                now_ms=now_ms,
+                reason=f"this worker's clock is not believed: {hint}",
+                hint="set the clocks of this host and of Redis' (NTP; `headstart doctor` compares "
+                "them); until then nothing expires in this worker's partitions",
+            )
+        return not hint
+
+    async def _other_ms(self, now_ms: int) -> int:
+        try:
+            other = await self._ask()
+        except ConnectionError:
+            if self._began_ms is None:
+                return now_ms
+        else:
+            self._began_ms = other - running_s() * 1000.0
+        return int(self._began_ms + running_s() * 1000.0)
+
+
+async def say_the_time(owned: Sequence[Ownership], runtime: ThresholdRuntime) -> None:
+    """Send a clock record into each owned partition where one is due."""
+    now_ms = time.time_ns() // 1_000_000
+    due = [each for each in owned if each.witness.due(each.core, now_ms)]
+    if not due or not await runtime.sound_clock.believes(now_ms):
+        return
+    try:
+        async with asyncio.timeout(LONGEST_S):
+            await asyncio.gather(*(_say(each, now_ms, runtime) for each in due))
+    except TimeoutError:
+        log.warning("thresholds.clock.waits", error=f"not acknowledged in {LONGEST_S:.0f} s")
+
+
+async def _say(owned: Ownership, now_ms: int, runtime: ThresholdRuntime) -> None:
+    if not owned.current():
         return
     said = Clock(new_id(now_ms), now_ms)
     try:
@@ -86,4 +153,4 @@ async def say_the_time(owned: Ownership, runtime: ThresholdRuntime) -> None:
     except (KafkaError, OSError) as error:
         log.warning("thresholds.clock.waits", partition=owned.partition, error=str(error))
         return
-    owned.witness.said(now_s)
+    owned.witness.said(now_ms)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from math import ceil, exp
 from typing import Final, NamedTuple
 
-from learners.signals import Evidence, Seen, Watched
+from learners.signals import Evidence, Seen, Watched, elapsed
 
 FLOOD: Final = 0.75
 """Of the outcomes above, so much in a block is a flood, where ..."""
@@ -43,6 +43,7 @@ def flood(state: Watched, seen: Seen, gap: float | None) -> Flood | None:
     """Return the flood that a user's block begins or ends; None where it does neither.
 
     `gap`: the usual logarithm of the ms between two outcomes above, None where it is not known.
+    Where the time that a block took is not known (`elapsed`), none begins.
     """
     n, above = seen.outcomes - state.seen.outcomes, seen.above - state.seen.above
     if not state.seen.above or above < 0:
@@ -53,8 +54,10 @@ def flood(state: Watched, seen: Seen, gap: float | None) -> Flood | None:
         return None
     usual = state.seen.outcomes / max(state.seen.above, state.seen.outcomes)
     evidence: Evidence = {"share": share, "usual": usual}
-    if share >= FLOOD and usual <= USUAL and state.seen.above >= FEWEST and gap is not None:
-        faster = exp(gap) * n / max(seen.at - state.seen.at, 1)
+    passed = elapsed(state.seen.at, seen.at)
+    drowns = share >= FLOOD and usual <= USUAL and state.seen.above >= FEWEST
+    if drowns and passed is not None and gap is not None:
+        faster = exp(gap) * n / passed
         if faster >= FASTER:
             every = min(ceil(faster / PACE), MOST)
             return Flood(every, seen.at + LASTS_MS, {**evidence, "faster": faster})

@@ -10,6 +10,8 @@ from __future__ import annotations
 from math import exp, log, sqrt
 from typing import Final, Literal, NamedTuple
 
+HELD_MS: Final = 300_000
+"""An outcome's time is held within the whole five minutes in which it arrived."""
 BLOCK: Final = 128
 """Outcomes that are looked at together, at least."""
 MEMORY: Final = 8_192.0
@@ -131,6 +133,19 @@ def follows(state: Watched, seen: Seen) -> bool:
     )
 
 
+def elapsed(before: int, after: int) -> int | None:
+    """Return the ms from one time of a context to another; None where that is not known.
+
+    A time at a bound of its five minutes is of an outcome that said another time: it came late, or
+    before the clock had moved on. Outcomes that all say one time tell nothing either.
+    """
+    if not before or after <= before:
+        return None
+    if any(at % HELD_MS in {0, HELD_MS - 1} for at in (before, after)):
+        return None
+    return after - before
+
+
 def look(state: Watched, seen: Seen, aim: Aim) -> tuple[Watched, list[Signal]]:
     """Return the state after a block that follows, and what is to be told."""
     found: list[Signal] = []
@@ -173,8 +188,8 @@ def _unusual(state: Watched, seen: Seen, found: list[Signal]) -> tuple[tuple[flo
         on = _far(on, _RIGHT, abs(share - right), limit, "right", share, right, found)
     right += weight * (share - right)
 
-    if state.seen.at:
-        took = log(max(seen.at - state.seen.at, 1) / n)
+    if (passed := elapsed(state.seen.at, seen.at)) is not None:
+        took = log(passed / n)
         off = took - gap if gap_variance else 0.0
         limit = max(RATE_FAR, DEVIATIONS * sqrt(gap_variance))
         if warm:

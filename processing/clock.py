@@ -21,9 +21,11 @@ from __future__ import annotations
 
 from typing import Final
 
+from headstart.events import LAST_MS
+from learners.signals import HELD_MS
 from processing.rows import PartitionRow
 
-TICK_MS: Final = 300_000
+TICK_MS: Final = HELD_MS
 """The clock's unit: five minutes. What arrives within one counts as of the same time."""
 STEP_MS: Final = 12 * TICK_MS
 """How far one clock record moves the clock, at the most."""
@@ -101,10 +103,20 @@ class PartitionClock:
                 return begin + life
         return reached
 
-    def heard(self, at: int) -> int:
-        """Return the time of an outcome that says `at`: within the tick in which it arrived."""
+    @property
+    def bounds(self) -> tuple[int, int]:
+        """The first and last time that an outcome can have which arrives now."""
         row = self.row
-        return min(max(at, row.clock), row.clock + TICK_MS - 1) if row.began else at
+        return (row.clock, row.clock + TICK_MS - 1) if row.began else (0, LAST_MS)
+
+    def heard(self, at: int) -> int:
+        """Return the time of an outcome that says `at`: within the tick in which it arrived.
+
+        One that says another is at a bound of that tick, from which nothing can be said of how much
+        time has passed (`learners.signals.elapsed`).
+        """
+        earliest, latest = self.bounds
+        return min(max(at, earliest), latest)
 
     def now(self, at: int) -> int:
         """Return what time it is as an event arrives that says `at`."""

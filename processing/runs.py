@@ -12,7 +12,6 @@ from abc import abstractmethod
 from collections.abc import Sequence, Set
 from typing import Final
 
-from headstart.events import LAST_MS
 from processing.chains import Chain
 from processing.decode import decode_records
 from processing.records import RecordBatch
@@ -52,7 +51,7 @@ class Runs(Stretches):
         """Apply records without headers from `begin` on; return the next position, and events."""
         row, chains, place_of = self._row, self._contexts.chains, self._contexts.place_of
         moves = not self.clock.witnessed
-        earliest, latest = self.clock.heard(0), self.clock.heard(LAST_MS)
+        earliest, latest = self.clock.bounds
         opened: Set[bytes | None] = self._starts.keys()
         ready, due, taken = self._contexts.ready, self._due(), 0
         for position, found in enumerate(decoded(batch, begin), begin):

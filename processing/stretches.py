@@ -13,7 +13,6 @@ from typing import Any, Final, NamedTuple
 
 import numpy as np
 
-from headstart.events import LAST_MS
 from processing.chains import Chain
 from processing.columns import Key, Scan
 from processing.events import Events
@@ -194,7 +193,7 @@ class Stretches(Events):
     def _apply(self, found: _Stretch, chains: list[Chain], places: Any) -> None:
         times = found.rows[:, machine_code().AT]
         if self.clock.witnessed:
-            np.clip(times, self.clock.heard(0), self.clock.heard(LAST_MS), out=times)
+            np.clip(times, *self.clock.bounds, out=times)
             clocks = np.full(len(times), self._row.clock, np.int64)
         else:
             clocks = np.maximum.accumulate(times)

@@ -52,6 +52,14 @@ class Published:
             raise RedisUnreachable(self._url, error) from error
         return run, [each for each, value in zip(partitions, found, strict=True) if value != run]
 
+    async def now_ms(self) -> int:
+        """Return what time it is by the server's clock, Unix ms. Raises `RedisUnreachable`."""
+        try:
+            seconds, microseconds = await self._redis.time()
+        except (RedisError, OSError) as error:
+            raise RedisUnreachable(self._url, error) from error
+        return int(seconds) * 1000 + int(microseconds) // 1000
+
     async def begin(self, partition: int | str) -> bytes:
         """Mark that a partition is about to be published; return the mark.
 

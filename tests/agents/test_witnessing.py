@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from agents.witnessing import AHEAD_MS, IDLE_MS, LEAST_S, Witness
+from agents import witnessing
+from agents.witnessing import AHEAD_MS, FAST_MS, IDLE_MS, SoundClock, Witness, say_the_time
 from processing.clock import TICK_MS, PartitionClock
 from processing.rows import PartitionRow
 
@@ -21,10 +23,10 @@ def core(clock: int | None = NOW, moved: bool = False) -> Any:
     return SimpleNamespace(clock=PartitionClock(row), moved=moved, partition=0)
 
 
-def said(after_s: float = 0.0) -> Witness:
-    """Return one that spoke so long before 1,000 s."""
+def said(at: int = NOW) -> Witness:
+    """Return one that spoke then."""
     witness = Witness()
-    witness.said(1_000.0 - after_s)
+    witness.said(at)
     return witness
 
 
@@ -34,24 +36,39 @@ def said(after_s: float = 0.0) -> Witness:
         (Witness, core(None), NOW, True),
         (Witness, core(), NOW + TICK_MS, True),
         (Witness, core(moved=True), NOW + TICK_MS - 1, False),
-        (lambda: said(LEAST_S), core(), NOW + TICK_MS, False),
-        (lambda: said(LEAST_S), core(moved=True), NOW + TICK_MS, True),
-        (lambda: said(LEAST_S - 1), core(moved=True), NOW + TICK_MS, False),
-        (lambda: said(LEAST_S - 1), core(None), NOW + TICK_MS, False),
-        (lambda: said(LEAST_S), core(), NOW + IDLE_MS - 1, False),
-        (lambda: said(LEAST_S), core(), NOW + IDLE_MS, True),
-        (lambda: said(LEAST_S), core(moved=True), NOW - TICK_MS, False),
+        (said, core(), NOW + TICK_MS, False),
+        (said, core(moved=True), NOW + TICK_MS, True),
+        (lambda: said(NOW + TICK_MS - 1), core(moved=True), NOW + TICK_MS, True),
+        (lambda: said(NOW + TICK_MS), core(moved=True), NOW + 2 * TICK_MS - 1, False),
+        (said, core(None), NOW + TICK_MS - 1, False),
+        (said, core(), NOW + IDLE_MS - 1, False),
+        (said, core(), NOW + IDLE_MS, True),
+        (said, core(moved=True), NOW - TICK_MS, False),
+        (lambda: said(NOW + 9 * TICK_MS), core(moved=True), NOW + TICK_MS, True),
     ],
     ids=[
         "the first thing", "of one taken over", "another one has just said so", "nothing comes",
-        "something comes", "not twice in a tick", "nor before the first is heard",
-        "not soon where nothing comes", "but once in a while", "not by a clock that is slow",
+        "something comes", "as a tick begins, wherever in it the last was", "not twice in a tick",
+        "nor before the first is heard", "not soon where nothing comes", "but once in a while",
+        "not by a clock that is slow", "by one that was set back to what is right",
     ],
 )  # fmt: skip
 def test_it_says_so_once_a_tick(
     witness: Callable[[], Witness], what: Any, now: int, due: bool
 ) -> None:
-    assert witness().due(what, now, 1_000.0) == due
+    assert witness().due(what, now) == due
+
+
+@pytest.mark.parametrize("phase", [1, 150_000, TICK_MS - 1])
+def test_a_busy_partitions_clock_lags_by_no_more_than_a_look(phase: int) -> None:
+    """Whenever the worker began: what arrives in a lag has no time of its own."""
+    witness, what, now = Witness(), core(None, moved=True), NOW + phase
+    for look in range(200):
+        if witness.due(what, now):
+            what.clock.witness(now)
+            witness.said(now)
+        assert now - what.clock.row.clock < TICK_MS, look
+        now += 10_000
 
 
 def test_a_clock_that_is_ahead_of_the_workers_is_warned_of_once(
@@ -59,5 +76,85 @@ def test_a_clock_that_is_ahead_of_the_workers_is_warned_of_once(
 ) -> None:
     witness = Witness()
     for ahead in (AHEAD_MS, AHEAD_MS + 1, AHEAD_MS + 1):
-        assert not witness.due(core(NOW + ahead), NOW, 0.0)
+        assert not witness.due(core(NOW + ahead), NOW)
     assert capsys.readouterr().out.count("thresholds.clock.ahead") == 1
+
+
+class Other:
+    """Redis' clock; None: Redis is away."""
+
+    def __init__(self, now: int | None) -> None:
+        self.now = now
+
+    async def ask(self) -> int:
+        if self.now is None:
+            raise ConnectionError("away")
+        return self.now
+
+
+def test_a_clock_that_is_fast_says_nothing_and_the_log_says_so_once(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    other = Other(NOW)
+    sound = SoundClock(other.ask)
+    assert asyncio.run(sound.believes(NOW + FAST_MS))
+    for ahead in (FAST_MS + 60_000, 10 * 365 * 86_400_000):
+        assert not asyncio.run(sound.believes(NOW + ahead))
+    assert asyncio.run(sound.believes(NOW - 10 * TICK_MS)), "one that is slow expires nothing early"
+    out = capsys.readouterr().out
+    assert out.count("thresholds.clock.wrong") == 1
+    assert "6 minutes ahead of Redis'" in out
+    assert "NTP" in out
+
+
+def test_while_redis_is_away_what_it_said_last_counts(monkeypatch: pytest.MonkeyPatch) -> None:
+    passed = [1_000.0]
+    monkeypatch.setattr(witnessing, "running_s", lambda: passed[0])
+    other = Other(None)
+    sound = SoundClock(other.ask)
+    assert asyncio.run(sound.believes(NOW + 365 * 86_400_000)), "nothing to hold it against"
+    other.now = NOW
+    assert asyncio.run(sound.believes(NOW))
+    other.now = None
+    passed[0] += 7_200.0
+    assert asyncio.run(sound.believes(NOW + 7_200_000 + FAST_MS))
+    assert not asyncio.run(sound.believes(NOW + 7_200_000 + FAST_MS + 1))
+
+
+def test_a_time_that_would_be_refused_is_not_sent(capsys: pytest.CaptureFixture[str]) -> None:
+    """A host without a battery for its clock wakes up in 1970."""
+    sound = SoundClock(Other(NOW).ask)
+    for now in (0, 300_000, 946_684_799_999):
+        assert not asyncio.run(sound.believes(now))
+    assert capsys.readouterr().out.count("before the year 2000") == 1
+
+
+class Broker:
+    """Takes what comes for some partitions, and never answers the rest."""
+
+    def __init__(self, silent: set[int]) -> None:
+        self.silent, self.begun = silent, set[int]()
+
+    async def send_controls(self, records: Any) -> None:
+        (record,) = records
+        self.begun.add(record.partition)
+        if record.partition in self.silent:
+            await asyncio.Event().wait()
+
+
+def test_partitions_are_told_together_and_no_rebalance_waits_for_long(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(witnessing, "LONGEST_S", 0.05)
+    monkeypatch.setattr(witnessing.time, "time_ns", lambda: NOW * 1_000_000)
+    broker = Broker(silent={0, 2})
+    runtime: Any = SimpleNamespace(
+        producer=broker, operators_key=None, sound_clock=SoundClock(Other(NOW).ask)
+    )
+    owned: Any = [
+        SimpleNamespace(partition=place, core=core(None), witness=Witness(), current=lambda: True)
+        for place in range(4)
+    ]
+    asyncio.run(say_the_time(owned, runtime))
+    assert broker.begun == {0, 1, 2, 3}
+    assert [each.witness.due(each.core, NOW) for each in owned] == [True, False, True, False]

@@ -10,7 +10,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from learners.signals import BLOCK, Aim, Seen, Signal, Watched, begin, follows, is_block, look
+from learners.signals import (
+    BLOCK,
+    HELD_MS,
+    Aim,
+    Seen,
+    Signal,
+    Watched,
+    begin,
+    elapsed,
+    follows,
+    is_block,
+    look,
+)
 
 AIM = Aim(0.9, 0.85, exact=True)
 SETTLED = 6_400
@@ -217,3 +229,23 @@ def test_no_stream_is_told_the_same_twice_in_a_row(values: list[Seen], aim: Aim)
         told_of.append(kinds)
         state = after
     assert not any(one & other for one, other in pairwise(told_of))
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "passed"),
+    [
+        (HELD_MS + 5, HELD_MS + 9, 4),
+        (HELD_MS + 5, 9 * HELD_MS + 9, 8 * HELD_MS + 4),
+        (0, HELD_MS + 9, None),
+        (HELD_MS + 9, HELD_MS + 9, None),
+        (HELD_MS + 9, HELD_MS + 5, None),
+        (HELD_MS, HELD_MS + 9, None),
+        (HELD_MS + 5, 2 * HELD_MS, None),
+        (HELD_MS + 5, 2 * HELD_MS - 1, None),
+        (HELD_MS - 1, HELD_MS + 5, None),
+    ],
+)
+def test_what_time_passed_is_not_known_from_times_that_were_held(
+    before: int, after: int, passed: int | None
+) -> None:
+    assert elapsed(before, after) == passed

@@ -9,6 +9,7 @@ import psycopg
 
 from sinks.episodes import encode_events
 from sinks.thresholds import encode_value
+from tests.simulation.host_clocks import redis_ms
 from tests.simulation.process import Process
 from topics.schema import Threshold
 
@@ -105,6 +106,13 @@ class Published:
             self._process, "redis.published", lambda redis: dict(redis.published)
         )
         return run, [each for each in partitions if held.get(each) != run]
+
+    async def now_ms(self) -> int:
+        process = self._process
+        now: int = await redis_call(
+            process, "redis.time", lambda _redis: redis_ms(process.world, process.name)
+        )
+        return now
 
     async def begin(self, partition: int) -> bytes:
         self._process.world.marks += 1

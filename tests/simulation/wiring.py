@@ -31,6 +31,7 @@ import processing.merging
 import processing.tombstones
 from processing.answers import stored_threshold
 from tests.simulation import clients, databases, tampering
+from tests.simulation.host_clocks import worker_ms
 from tests.simulation.loop import OWNER
 from tests.simulation.process import end_process
 
@@ -88,7 +89,7 @@ def _now_ms() -> int:
 def _worker_ms() -> int:
     """Return what time it is by the worker's own clock."""
     process = OWNER.get()
-    return 0 if process is None else _now_ms() + process.world.skews.get(process.name, 0)
+    return 0 if process is None else worker_ms(process.world, process.name)
 
 
 def _new_id(_now_ms: int) -> str:
@@ -139,10 +140,8 @@ def simulated() -> Iterator[None]:
             "log": _Log(), "time": SimpleNamespace(time_ns=lambda: _now_ms() * 1_000_000),
         }),
         (agents.witnessing, {
-            "log": _Log(), "new_id": _new_id, "LEAST_S": WITNESS_S,
-            "time": SimpleNamespace(
-                time_ns=lambda: _worker_ms() * 1_000_000, monotonic=_now
-            ),
+            "log": _Log(), "new_id": _new_id, "running_s": _now,
+            "time": SimpleNamespace(time_ns=lambda: _worker_ms() * 1_000_000),
         }),
         (processing.merging, {
             "new_id": _new_id, "LEAST": 1, "AGAIN_S": 0.0, "_evidence_moved": ne,

@@ -23,6 +23,7 @@ from tests.simulation.broker import PARTITIONS, SESSION_S, Broker, Log
 from tests.simulation.clients import Disk
 from tests.simulation.databases import Postgres, Redis
 from tests.simulation.faults import PortFault, Schedule
+from tests.simulation.host_clocks import said_ms
 from tests.simulation.loop import Loop
 from tests.simulation.process import BrokerAway, Call, Process, StoreFailed
 from tests.simulation.steering import OPERATORS_KEY, Steering
@@ -390,11 +391,8 @@ class World:
         return "a clock has to catch up" if any(map(self._lags, range(PARTITIONS))) else ""
 
     def _lags(self, partition: int) -> bool:
-        """Return whether a partition is still to be told what time it is, which may end something.
-
-        An owner tells one that is idle, too, where its clock is that old.
-        """
+        """Return whether a partition is still to be told the time, which may end something."""
         owner = self.owner_of(partition)
         own = owner.store.get_row(partition, PARTITION_KEY)
         clock = 0 if own is None else decode_partition(own).clock
-        return self.wall_ms() + self.skews.get(owner.name, 0) - clock >= IDLE_CLOCK_MS
+        return said_ms(self, owner.name) - clock >= IDLE_CLOCK_MS

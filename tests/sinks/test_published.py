@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Awaitable, Callable
 
 import pytest
@@ -85,3 +86,24 @@ def test_a_server_that_has_become_a_replica_is_left(redis_url: str) -> None:
         await published.forgotten([P])
 
     check(redis_url, body)
+
+
+def test_the_servers_clock_is_told(redis_url: str) -> None:
+    async def body(published: Published, _redis: Redis) -> None:
+        before = time.time_ns() // 1_000_000
+        now = await published.now_ms()
+        assert before - 1 <= now <= time.time_ns() // 1_000_000 + 1
+
+    check(redis_url, body)
+
+
+def test_a_clock_that_cannot_be_asked_is_unreachable() -> None:
+    async def body() -> None:
+        published = Published("redis://127.0.0.1:1")
+        try:
+            await published.now_ms()
+        finally:
+            await published.close()
+
+    with pytest.raises(RedisUnreachable):
+        asyncio.run(body())

@@ -156,6 +156,9 @@ def check_clock(others: dict[str, float]) -> Finding:
         return Finding("clock", OK, "agrees with that of " + " and ".join(others))
     agree = all(abs(each - off) < CLOCK_S for each in others.values()) and len(others) > 1
     whose = "this machine's clock is wrong" if agree else "the clocks disagree"
-    remedy = "set the clock (NTP): events more than an hour ahead of the log become dead letters"
+    remedy = (
+        "set the clock (NTP): events more than an hour ahead of the log become dead letters, and "
+        "workers more than five minutes ahead of Redis say no time, so that nothing expires"
+    )
     what = f"{whose}: {found}"
     return Finding("clock", WRONG if abs(off) >= CLOCK_WRONG_S else NOTE, what, remedy)
