@@ -27,8 +27,8 @@ def export(
 ) -> None:
     """Write a piece of the log to FILE: zstd over JSON lines, one a record, as it lay in the topic.
 
-    `zstd -dc FILE | jq` reads it; --source FILE of backtest, replay and import takes it. Commits
-    nothing.
+    `zstd -dc FILE | jq` reads it; --source FILE of backtest, tune, replay and export takes it.
+    Commits nothing.
 
     Examples: headstart export last-week.jsonl.zst --since 7d; headstart export all.jsonl.zst
     --source archive

@@ -75,7 +75,7 @@ def import_(
     say(f"{runs} runs with {calls} tool calls in {'standard output' if out == '-' else out}")
     if json:
         duplicates = sum(unmapped.duplicates.values())
-        found = {"runs": runs, "calls": calls, "duplicates": duplicates}
+        found = {"runs": runs, "calls": calls, "duplicates": duplicates, "alike": unmapped.alike}
         show_json({**found, "unmapped": dict(unmapped.counts)})
 
 
@@ -101,6 +101,11 @@ def _say(unmapped: Unmapped) -> None:
     for kind, count in unmapped.duplicates.items():
         if count:
             say(f"dropped: {count} duplicates of {kind} (the same id again)")
+    if unmapped.alike:
+        say(
+            f"kept: {unmapped.alike} runs with the identity of another run, but another start or "
+            "other calls; give each run a run_id of its own"
+        )
 
 
 def _nothing(files: Sequence[str], unmapped: Unmapped) -> str:

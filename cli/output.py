@@ -48,7 +48,7 @@ def claim_outputs(
     """
     import typer
 
-    from replay.output_files import check_output, is_stdout, refuse_input
+    from replay.output_files import check_output, is_stdout, same_output
 
     given = [each for each in targets if each is not None]
     on_stdout = [each for each in given if is_stdout(each)]
@@ -57,10 +57,8 @@ def claim_outputs(
     if on_stdout and json:
         raise typer.BadParameter("the file itself is what goes to stdout; leave out --json")
     for number, each in enumerate(given):
-        try:
-            refuse_input(each, given[:number])
-        except ValueError:
-            raise typer.BadParameter(f"{each} is given for two outputs") from None
+        if any(same_output(each, other) for other in given[:number]):
+            raise typer.BadParameter(f"{each} is given for two outputs")
         check_output(each, [each for each in inputs if each is not None])
     global _tables_go_to_stderr  # noqa: PLW0603 - one process prints one command's tables
     _tables_go_to_stderr = bool(on_stdout)
@@ -123,6 +121,9 @@ def report_errors(command: Callable[[], Any]) -> None:
 def _fail(error: Exception) -> NoReturn:
     if os.environ.get("HEADSTART_DEBUG"):
         say(traceback.format_exc())
+    if isinstance(error, FileNotFoundError) and error.filename and not error.filename2:
+        say(f"error: no such file: {os.fsdecode(error.filename)}")
+        sys.exit(FAILURE)
     said = " ".join(str(error).split()) if _is_of_a_service(error) else str(error)
     say(f"error: {said or type(error).__name__}")
     sys.exit(FAILURE)

@@ -147,6 +147,12 @@ def _apply(
     return applied
 
 
+def _parts(found: Tuned) -> list[str]:
+    """Return the headings of both parts, with how many predictions each has."""
+    names = {"searched": "first part", "confirmed": "later part"}
+    return [f"{names[part]} ({count:,} predictions)" for part, count in found.predictions.items()]
+
+
 def _show(found: Tuned, applied: dict[str, Any] | None, *, json: bool) -> None:
     from replay.verdict import amount
 
@@ -163,13 +169,14 @@ def _show(found: Tuned, applied: dict[str, Any] | None, *, json: bool) -> None:
             for name in falling
         }
         show_json({"winner": found.winner, "present": found.present, "better": found.better,
-                   "split": found.split._asdict(), "conclusion": found.conclusion,
+                   "split": found.split._asdict(), "predictions": found.predictions,
+                   "conclusion": found.conclusion,
                    **found.left_out,
                    "applied": applied, "policies": policies})  # fmt: skip
         return
     heading = "policy (in part assumed)" if found.left_out["assumptions"] else "policy"
     show_table(
-        (heading, "first part", "later part"),
+        (heading, *_parts(found)),
         [
             (name, amount(searched[name]["utility"]), amount(confirmed[name]["utility"]))
             for name in falling

@@ -14,15 +14,20 @@ from demo.traces import Step
 DECLARED: Final = "durations that the demo declares, because none is recorded of the call's tool"
 WHOLE: Final = "a hit saves the whole recorded duration of its call"
 LONGER: Final = f"{WHOLE}, which is longer than the time since the call before it"
+FAILED: Final = "a right guess of a call that failed saves nothing"
 MEAN: Final = "a hit saves the mean recorded duration of its tool, its own is not recorded"
 
 
 class CallTime(NamedTuple):
-    """What a guess is worth. `assumed`: what that rests on; `gain_known`: the gain is recorded."""
+    """What a guess is worth. `assumed`: what that rests on; `gain_known`: the gain is recorded.
+
+    `failed`: the guess was right and its call failed, so that it is no hit.
+    """
 
     latency: Latency
     assumed: str
     gain_known: bool = False
+    failed: bool = False
 
 
 class CallTimes:
@@ -41,6 +46,8 @@ class CallTimes:
         hit = actual is not None and actual.tool == guessed
         duration = recorded_ms(actual) if actual is not None and hit else None
         mean = self._mean(guessed)
+        if actual is not None and hit and actual.error:
+            return self._of_failed(drawn, mean if duration is None else duration, duration is None)
         if duration is not None:
             return CallTime(self._latency(duration), _whole(duration, actual, before), True)
         if mean is None:
@@ -49,6 +56,15 @@ class CallTimes:
         ratio = self._declared.cost_per_gain
         miss = f"a miss wastes {ratio:.3g} times the mean recorded duration of its tool"
         return CallTime(latency, MEAN if hit else miss)
+
+    def _of_failed(self, drawn: Latency, took: float | None, assumed: bool) -> CallTime:
+        """Return what a right guess of a call that failed is worth: a miss."""
+        if took is None:
+            return CallTime(drawn, f"{FAILED}; {DECLARED}", failed=True)
+        what = "the mean recorded duration of its tool" if assumed else "the call's duration"
+        ratio = self._declared.cost_per_gain
+        said = f"{FAILED}, and wastes {ratio:.3g} times {what}"
+        return CallTime(self._latency(took), said, failed=True)
 
     def of_call(self, step: Step) -> float:
         """Return how long a call took, in ms."""

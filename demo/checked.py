@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
+from demo.repeated import Repeats
 from demo.traces import BrokenLine, read_runs
 from replay.importers.runs import Run, Unmapped, files_of, refuse, run_of, step_of
 from replay.input_files import name_of
@@ -15,6 +16,7 @@ def checked_runs(files: Path | Iterable[Path], unmapped: Unmapped) -> Iterator[R
 
     Raises `NotOfThisForm` where a file has none, `CannotRead` and `OSError`.
     """
+    repeats = Repeats()
     for file in files_of(files):
         unmapped.here, found = {}, False
 
@@ -24,12 +26,17 @@ def checked_runs(files: Path | Iterable[Path], unmapped: Unmapped) -> Iterator[R
 
         for run in read_runs(file, count):
             found = True
+            if not repeats.first(run):
+                continue
             steps = [
                 step_of(step.tool, step.called_at, step.returned_at, error=step.error)
                 for step in run.steps
             ]
             made = run_of(run.source, run.domain, run.agent_model, run.task_id, steps, run.trial)
             started = made["started_at"] if run.started_at is None else run.started_at
-            yield {**made, "started_at": started}
+            own = {} if run.run_id is None else {"run_id": run.run_id}
+            yield {**own, **made, "started_at": started}
         if not found:
             refuse(file, "no agent runs: docs/replay.md has their form", unmapped)
+    unmapped.duplicates["runs"] += repeats.dropped
+    unmapped.alike += repeats.differing

@@ -18,6 +18,7 @@ import headstart
 from demo.call_times import CallTimes, recorded_ms
 from demo.latency import LatencyModel
 from demo.predictor import Guess, Predictor
+from demo.repeated import Repeats
 from demo.traces import END, BrokenLine, Run, Step, read_runs
 from demo.world import SyntheticRun, synthetic_runs
 
@@ -57,7 +58,8 @@ def workflows(work: Assignment, started: float) -> Iterator[Workflow]:
         def ignore(_broken: BrokenLine) -> None:
             """The demo itself has named it."""
 
-        runs = read_runs(work.traces, ignore)
+        repeats = Repeats()
+        runs = filter(repeats.first, read_runs(work.traces, ignore))
         for run in itertools.islice(runs, work.executor, None, work.executors):
             yield _traced(run)
         return
@@ -77,6 +79,15 @@ def _traced(run: Run) -> Workflow:
 
 def _synthetic(run: SyntheticRun) -> Workflow:
     return Workflow(run.workflow_type, run.domain, run.user, run.steps)
+
+
+def failed_prediction(guess: Guess, *, started: bool) -> dict[str, Any]:
+    """Return what the completion of a call that failed says of its right guess: it is no hit.
+
+    Whether it was started or not: the log is judged under policies that would have started it.
+    """
+    said = {"tool_id": guess.tool, "was_correct": False, "speculated": started}
+    return {**said, "failed": True} if started else said
 
 
 class Executor:
@@ -107,9 +118,8 @@ class Executor:
         for index, step in enumerate(workflow.steps):
             task = {**place, "task_id": str(index)}
             guess = self._predictor.predict(counts, history)
-            if guess is not None:
-                self._decide(task, workflow.domain, guess)
-            self._complete(task, workflow.domain, step, guess, before)
+            started = guess is not None and self._decide(task, workflow.domain, guess)
+            self._complete(task, workflow.domain, step, guess, before, started=started)
             self._times.learn(step)
             before = step
             self._predictor.learn(counts, history, step.tool)
@@ -117,14 +127,18 @@ class Executor:
         self._predictor.learn(counts, history, END)
         self._emit(place, "workflow_complete", {"outcome": "success"})
 
-    def _decide(self, task: dict[str, str], domain: str, guess: Guess) -> None:
-        """Speculate, suggest or only watch; the prediction is logged in any case."""
+    def _decide(self, task: dict[str, str], domain: str, guess: Guess) -> bool:
+        """Speculate, suggest or only watch; the prediction is logged in any case.
+
+        Return whether the guessed call is started.
+        """
         threshold = self._thresholds.get({**task, "domain": domain})
         acts = self._thresholds.mode(task["tenant"], task["agent_id"]) == "act"
+        started = acts and guess.confidence >= threshold.speculate
         prediction = {
             "tool_id": guess.tool,
             "mode": "speculative",
-            "speculated": acts and guess.confidence >= threshold.speculate,
+            "speculated": started,
             "threshold": threshold.speculate,
         }
         if not acts:
@@ -134,6 +148,7 @@ class Executor:
         if threshold.suggest <= guess.confidence < threshold.speculate:
             decision = {"type": "ail", "action": "suggest", "reasoning": f"call {guess.tool}?"}
             self._emit(task, "ail_decision", {"context": {"domain": domain}, "decision": decision})
+        return started
 
     def _complete(
         self,
@@ -142,11 +157,16 @@ class Executor:
         step: Step,
         guess: Guess | None,
         before: Step | None,
+        *,
+        started: bool,
     ) -> None:
+        prediction: dict[str, Any] | None = None
         if guess is None:
             result: dict[str, Any] = {"execution_time_ms": self._times.of_call(step)}
         else:
-            latency, assumed, _ = self._times.of_guess(guess.tool, step, before)
+            latency, assumed, _, failed = self._times.of_guess(guess.tool, step, before)
+            if failed:
+                prediction = failed_prediction(guess, started=started)
             took = recorded_ms(step)
             result = {
                 "execution_time_ms": latency.execution_ms if took is None else took,
@@ -155,6 +175,8 @@ class Executor:
                 "assumed": assumed,
             }
         data = {"context": {"domain": domain}, "result": result}
+        if prediction is not None:
+            data["prediction"] = prediction
         self._emit(task, "task_complete", data, tool_id=step.tool, success=not step.error)
         self.calls += 1
 

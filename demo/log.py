@@ -88,7 +88,7 @@ def _judge(
             confidence=start["confidence"],
             threshold=prediction["threshold"],
             speculated=prediction["speculated"],
-            correct=prediction["tool_id"] == event["tool_id"],
+            correct=_is_hit(prediction, event),
             gain_ms=result["gain_ms"],
             cost_ms=result["cost_ms"],
             at=event["timestamp"],
@@ -97,3 +97,9 @@ def _judge(
             assumed=result.get("assumed", ""),
         )
     )
+
+
+def _is_hit(prediction: dict[str, Any], event: dict[str, Any]) -> bool:
+    """Return whether a guess was right, as the threshold agent reads it (docs/contracts.md)."""
+    said = event["data"].get("prediction", {}).get("was_correct")
+    return bool(prediction["tool_id"] == event["tool_id"] if said is None else said)

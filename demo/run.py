@@ -19,6 +19,7 @@ from demo.accounting import summarise
 from demo.comparison import compare
 from demo.executor import Assignment
 from demo.invariants import Figures, check_invariants, gather
+from demo.repeated import Repeats
 from demo.traces import BrokenLine, TraceError, read_runs
 from demo.versions import versions
 from demo.watching import Watcher
@@ -73,13 +74,18 @@ def check_traces(config: DemoConfig, say: Callable[[str], None]) -> None:
         say(f"{refused[-1]}; skipped")
 
     calls = runs = 0
+    repeats = Repeats()
     for run in read_runs(config.traces, None if config.refuse_broken else name):
+        if not repeats.first(run):
+            continue
         runs, calls = runs + 1, calls + len(run.steps)
     if not runs:
         first = f": all {len(refused)} lines were refused; the first: {refused[0]}"
         raise TraceError(f"{shown} holds no runs{first if refused else ''}")
     left = f"; {len(refused)} lines refused" if refused else ""
     say(f"{shown}: {runs} runs, {calls} tool calls{left}")
+    for said in repeats.said:
+        say(f"{shown}: {said}")
 
 
 def run_demo(

@@ -11,9 +11,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from demo.call_times import CallTime, CallTimes
+from demo.call_times import FAILED, CallTime, CallTimes
 from demo.latency import DEFAULT_COST_RATIO, LatencyModel
 from demo.predictor import Guess, Predictor
+from demo.repeated import Repeats
 from demo.traces import END, BrokenLine, Run, Step, read_runs
 from headstart.contexts import context_paths
 from headstart.experiments import workflow_group
@@ -64,12 +65,14 @@ class TraceHistory:
     def read(self, unit: int, judge: Judge, notes: Notes, progress: Progress) -> None:  # noqa: ARG002
         """Let a judge have the guess before every call of every run."""
         predictor, times = Predictor(), CallTimes(LatencyModel(self.seed, 0, self.cost_ratio))
-        untimed = 0
+        untimed, repeats = 0, Repeats()
         with json_lines(self.file) as lines:
             count = max(1, sum(1 for _, line in lines if line.strip()))
         for number, run in enumerate(self._runs(notes)):
             notes.records += 1
             progress(number / count)
+            if not repeats.first(run):
+                continue
             if not self.reading.range.holds(run.started_at):
                 untimed += run.started_at is None
                 continue
@@ -101,12 +104,14 @@ class TraceHistory:
                 f"{name_of(self.file)}: {notes.records} runs accepted, {notes.refused} lines "
                 "refused"
             )
+        notes.warnings += [f"{name_of(self.file)}: {said}" for said in repeats.said]
         if untimed:
             notes.warnings.append(f"{untimed} runs say no time, so they are in no range of time")
 
     def _outcome(self, guess: Guess, actual: str, time: CallTime, basis: Basis) -> Outcome:
         """Return a judged guess, and count what its worth rests on: the options, else `time`."""
-        correct, given = guess.tool == actual, self.reading.assumed
+        # A call that failed is no hit: had it been started early, nothing was saved.
+        correct, given = guess.tool == actual and not time.failed, self.reading.assumed
         outcome = Outcome(
             guess.confidence, correct, gain=time.latency.gain_ms, cost=time.latency.cost_ms
         )
@@ -119,6 +124,8 @@ class TraceHistory:
         replaced = given.gain_ms is not None if correct else given.cost_ms is not None
         if time.gain_known or not replaced:
             basis.assume(time.assumed)
+        elif time.failed:
+            basis.assume(FAILED)
         return self.reading.scales.applied(outcome, guess.tool)
 
     def _chosen(self, run: Run) -> bool:

@@ -38,7 +38,7 @@ class Step:
 class Run:
     """One agent's run: who drove it, which task (and which repetition of it), and its calls.
 
-    `started_at`: Unix milliseconds, None where the source has no time.
+    `started_at`: Unix milliseconds, None where the source has no time; `run_id`: None for none.
     """
 
     source: str
@@ -48,6 +48,7 @@ class Run:
     trial: int | None
     steps: tuple[Step, ...]
     started_at: int | None = None
+    run_id: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,6 +103,7 @@ def _run(line: bytes) -> Run:
         trial=_optional_int({"trial": None, **record}, "trial"),
         steps=_steps(record),
         started_at=_time(record, "started_at"),
+        run_id=_run_id(record),
     )
 
 
@@ -140,6 +142,12 @@ def _text(record: Mapping[str, object], name: str, where: str = "") -> str:
     if not isinstance(value, str) or not value:
         raise _Broken(f"{_named(name, where)} must be a text that is not empty")
     return value
+
+
+def _run_id(record: Mapping[str, object]) -> str | None:
+    """Return what tells a run from every other; None where that is no text or number."""
+    value = record.get("run_id")
+    return str(value) if isinstance(value, str | int) and value != "" else None
 
 
 def _optional_int(record: Mapping[str, object], name: str, where: str = "") -> int | None:

@@ -30,6 +30,8 @@ _KNOWN: Final = frozenset(
 _MOST_CELL: Final = 1 << 27
 _TRUE: Final = frozenset(("true", "1", "yes", "t"))
 _FALSE: Final = frozenset(("false", "0", "no", "f"))
+_NOTHING: Final = frozenset(("nan", "none", "null", "n/a", "na", "<na>"))
+"""What programs write into a cell that has no value."""
 
 
 class JsonLines:
@@ -176,6 +178,12 @@ def _event(row: Row) -> Row:
 _RUN: Final = ("source", "domain", "agent_model", "task_id")
 
 
+def _failed(cell: str) -> Any:
+    """Return whether a call failed; it did not where its cell has no value."""
+    word = cell.strip().lower()
+    return False if not word or word in _NOTHING else _truth(cell)
+
+
 def _runs(found: Iterator[tuple[int, Row]]) -> Iterator[tuple[int, Row]]:
     """Yield the runs of rows that are a call each; rows of one run have the same `run_id`, or the
     same source, domain, agent_model, task_id and trial."""
@@ -187,10 +195,10 @@ def _runs(found: Iterator[tuple[int, Row]]) -> Iterator[tuple[int, Row]]:
         if "started_at" in row:
             own["started_at"] = _number(row["started_at"])
         if "run_id" in row:
-            own.setdefault("task_id", row["run_id"])
+            own["run_id" if "task_id" in own else "task_id"] = row["run_id"]
         same = (row.get("run_id"), *(own.get(name) for name in (*_RUN, "trial")))
         _, run = runs.setdefault(same, (number, {**own, "steps": []}))
         step: Row = {name: row[name] for name in ("tool",) if name in row}
         step |= {at: _number(row[at]) for at in ("called_at", "returned_at") if at in row}
-        run["steps"].append({**step, "error": _truth(row.get("error", "false"))})
+        run["steps"].append({**step, "error": _failed(row.get("error", ""))})
     yield from runs.values()

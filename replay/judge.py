@@ -17,6 +17,7 @@ from replay.arms import Answers, Arm, LiveArm, arm_of
 from replay.assumptions import Basis
 from replay.blocks import Birth, Block, Chain, Question, Step, Stretch
 from replay.tally import Course, Tally
+from replay.timeline import Timeline
 from replay.truth import Drifts, Hindsight, Reliability
 
 LIVE: Final = "live"
@@ -61,7 +62,8 @@ class Part:
 class Judge:
     """Walks arms over the predictions of one partition.
 
-    `split`: from where on sums are kept apart. `told`: see `Told`.
+    `split`: from where on sums are kept apart. `told`: see `Told`. `timed`: whether it is noted
+    when predictions were judged.
     """
 
     def __init__(
@@ -73,6 +75,7 @@ class Judge:
         split: Split | None = None,
         most_contexts: int = MOST_CONTEXTS,
         told: Told | None = None,
+        timed: bool = False,
     ) -> None:
         self._arms: dict[str, Arm] = {
             name: arm_of(policy, suggest=suggest) for name, policy in policies.items()
@@ -80,6 +83,7 @@ class Judge:
         if live:
             self._arms[LIVE] = LiveArm()
         self._split, self._most, self._told = split, most_contexts, told
+        self.timeline = Timeline() if timed else None
         self.places: list[tuple[str, str]] = []
         self._numbers: dict[tuple[str, str], int] = {}
         self._known: list[bool] = []
@@ -283,6 +287,8 @@ class Judge:
         for leaf in block.leaf:
             counts[leaf] = count = counts[leaf] + 1
             nth.append(count)
+        if self.timeline is not None:
+            self.timeline.add(block.outcomes)
         if block:
             self.clock = max(self.clock, *[each.timestamp for each in block.outcomes])
             for stretch in block.stretches:

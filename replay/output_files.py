@@ -89,6 +89,27 @@ def refuse_input(target: Target, inputs: Iterable[Target]) -> None:
             )
 
 
+def same_output(one: Target, other: Target) -> bool:
+    """Return whether two outputs are one regular file, also where it does not exist yet."""
+    place = _place(one)
+    return place is not None and place == _place(other)
+
+
+def _place(target: Target) -> tuple[int, int, str] | None:
+    """Return what tells the place of a regular file from every other; None where it is none."""
+    if (found := _identity(target)) is not None:
+        return (*found, "")
+    real = os.path.realpath(target)
+    if descriptor_of(target) is not None or os.path.lexists(real):
+        return None
+    folder, name = os.path.split(real)
+    try:
+        above = os.stat(folder)
+    except OSError:
+        return None
+    return above.st_dev, above.st_ino, name
+
+
 def check_output(target: Target, inputs: Iterable[Target] = ()) -> None:
     """Raise what `output_file` would raise when it begins, and write nothing."""
     refuse_input(target, inputs)

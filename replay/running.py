@@ -43,6 +43,7 @@ class Backtest:
 
     `split`: see `judge.Judge`. `thresholds_out`: a folder for one file per policy, with a line per
     prediction; only of a history of one unit. `begun`: Unix ms, from which times ago are counted.
+    `timed`: whether to note when predictions were judged (`timeline`).
     """
 
     history: History
@@ -52,6 +53,7 @@ class Backtest:
     thresholds_out: Path | None = None
     most_contexts: int = MOST_CONTEXTS
     begun: int = 0
+    timed: bool = False
 
     @property
     def fingerprint(self) -> str:
@@ -205,7 +207,7 @@ def _work(backtest: Backtest, task: _Task, progress: Callable[[float, int], None
     with told or nullcontext():
         judge = Judge(
             policies, live=task.live, suggest=backtest.suggest, split=backtest.split,
-            most_contexts=backtest.most_contexts, told=told,
+            most_contexts=backtest.most_contexts, told=told, timed=backtest.timed,
         )  # fmt: skip
         # Nothing here has cycles, and looking for them costs a tenth.
         collects = gc.isenabled()

@@ -92,7 +92,8 @@ class PartSums(msgspec.Struct, omit_defaults=True):
 class UnitSums(msgspec.Struct, omit_defaults=True):
     """One unit: its stretches (two where settings are searched) and what was noted in reading.
 
-    `unpriced`, `assumed`: see `assumptions.Basis`.
+    `unpriced`, `assumed`: see `assumptions.Basis`. `timeline`: times and counts of a `Timeline`,
+    where they were asked for.
     """
 
     unit: int
@@ -102,6 +103,7 @@ class UnitSums(msgspec.Struct, omit_defaults=True):
     seconds: float
     unpriced: int = 0
     assumed: dict[str, int] = {}
+    timeline: tuple[list[int], list[int]] | None = None
 
 
 def unit_sums(unit: int, judge: Judge, notes: Notes, seconds: float) -> UnitSums:
@@ -109,8 +111,11 @@ def unit_sums(unit: int, judge: Judge, notes: Notes, seconds: float) -> UnitSums
     parts = [_part(judge, part) for part in judge.parts]
     for name, arm in judge.arms.items():
         parts[-1].arms[name].nanoseconds = arm.nanoseconds
-    basis = judge.basis
-    return UnitSums(unit, parts, notes, judge.beyond, seconds, basis.unpriced, basis.assumed)
+    basis, times = judge.basis, judge.timeline
+    return UnitSums(
+        unit, parts, notes, judge.beyond, seconds, basis.unpriced, basis.assumed,
+        None if times is None else (times.at, times.counts),
+    )  # fmt: skip
 
 
 def _part(judge: Judge, part: Part) -> PartSums:

@@ -14,6 +14,7 @@ from typing import Any
 from replay.histories import History, NothingThere
 from replay.judge import Split
 from replay.running import Backtest, Say, named, run_backtest
+from replay.timeline import nearest
 from replay.verdict import amount, caveats, nothing_to_earn, report
 
 
@@ -32,6 +33,12 @@ class Tuned:
         """Whether the winner of the search surely earned more than the present one later on."""
         ends = self.confirmed["policies"][self.winner]["difference_interval"]
         return ends is not None and ends[0] > 0.0
+
+    @property
+    def predictions(self) -> Mapping[str, int]:
+        """How many predictions each part has."""
+        parts = {"searched": self.searched, "confirmed": self.confirmed}
+        return {name: part["outcomes"] for name, part in parts.items()}
 
     @property
     def left_out(self) -> Mapping[str, Any]:
@@ -94,18 +101,21 @@ def tune(
 
 
 def split_at(history: History, share: float, say: Say, processes: int | None = None) -> Split:
-    """Return where a share of a history's predictions is over. Raises `NothingThere`."""
+    """Return where a share of a history's predictions is over. Raises `NothingThere`.
+
+    That is a time, as near to the share as predictions of one millisecond allow; in a history of
+    one unit a number of predictions, where no time parts it so.
+    """
     nothing = {"never": "never"}
-    units = run_backtest(Backtest(history, nothing), say, processes=processes)
+    units = run_backtest(Backtest(history, nothing, timed=True), say, processes=processes)
     found = report(history.name, nothing, units)
-    courses, wanted, seen = found["courses"], share * found["outcomes"], 0
-    if not found["outcomes"]:
+    total = found["outcomes"]
+    if not total:
         why = " ".join(caveats(found))
         raise NothingThere(f"{history.name} holds no judged predictions{why and '. '}{why}")
-    if not courses["timed"]:
-        return Split(number=max(1, int(wanted)))
-    for at, count in zip(courses["at"], courses["counts"], strict=True):
-        seen += count
-        if seen >= wanted:
-            return Split(at=int(at) + 1)
-    return Split(at=int(found["last"]))
+    wanted = min(max(1, round(share * total)), max(1, total - 1))
+    timelines = [unit.timeline for unit in units if unit.timeline]
+    at, before = nearest(timelines, wanted) if found["courses"]["timed"] else (None, 0)
+    if at is None or (len(units) == 1 and before != wanted):
+        return Split(number=wanted)
+    return Split(at=at)

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from replay.importers.runs import Run, Unmapped, run_of, step_of
+from replay.importers.runs import NO_NAME, Run, Unmapped, run_of, step_of
 
 _SEPARATORS: Final = ("_", "-", ".", "/", ":")
 _MOST_LEVELS: Final = 200
@@ -70,6 +70,9 @@ class Spans:
         if span.begin is not None and span.end is not None and span.end < span.begin:
             self.unmapped.add(f"ends of {self.kind} before their start")
             span.end = None
+        if NO_NAME in (span.tool, span.leaf):
+            self.unmapped.add(f"{self.kind} named {NO_NAME}, which means the end of a run")
+            span.tool = span.leaf = ""
         if not span.id:
             span.tool = span.tool or span.leaf
             if span.tool:

@@ -5,7 +5,7 @@ LangSmith: runs with `run_type`, `name`, `trace_id`, `start_time`, `end_time`, `
 `type`, `name`, `traceId`, `startTime`, `endTime`, `level`, as its API has them (also its pages,
 `data` and `meta`), or with `trace_id`, `start_time`, `end_time`, as its export to blob storage has
 them; also traces that hold their `observations`, and downloads from its pages (`trace` beside
-`observations`). A trace is one run.
+`observations`). A trace is one run, and so are all traces of a session of Langfuse.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from replay.importers.runs import (
     refuse,
     text_or,
 )
-from replay.importers.tool_spans import told_by
+from replay.importers.tool_spans import conversation_of, told_by
 
 _MOST_LEVELS: Final = 200
 _RUN_STEPS: Final = frozenset(("llm", "chain", "retriever", "prompt", "parser", "embedding"))
@@ -123,7 +123,12 @@ def langfuse_runs(
 
 
 def _unpacked(entry: Mapping[str, Any], unmapped: Unmapped) -> Iterator[Mapping[str, Any]]:
-    """Yield what a page of the API holds, else the entry itself."""
+    """Yield what a page of the API or a session holds, else the entry itself."""
+    if isinstance(entry.get("traces"), list) and not _text(entry, "traceId", "trace_id"):
+        session = _text(entry, "id")
+        for trace in objects_of(entry["traces"], "traces", "elements of traces", unmapped):
+            yield {"sessionId": session, **trace}
+        return
     data = entry.get("data")
     if isinstance(data, dict):
         data = [data]
@@ -139,6 +144,8 @@ def _fuse(
     """Add an observation, or those of a trace; return whether it is either."""
     nested, above = entry.get("observations"), object_of(entry.get("trace"), "trace", unmapped)
     if nested is None:
+        if _bare_trace(entry, spans):
+            return True
         observations, own = iter([entry]), ""
     else:
         observations = objects_of(nested, "lists of observations", "observations", unmapped)
@@ -151,6 +158,8 @@ def _fuse(
             continue
         found = True
         trace = spans.trace(name)
+        if session := _session(each) or _session(entry) or _session(above):
+            trace.conversations[session] = None
         whose = ("projectId", "project_id", "environment")
         trace.domain = trace.domain or _text(entry, *whose) or _text(above, *whose)
         model = _text(each, "model", "providedModelName", "provided_model_name")
@@ -183,15 +192,41 @@ def _observed(
 
 def _told_by_metadata(each: Mapping[str, Any]) -> str:
     """Return the tool of a call that came by OpenTelemetry, whose attributes are in metadata."""
-    metadata = each.get("metadata")
+    said = _attributes(each)
+    told = told_by(_text(each, "name"), said) if said is not None else None
+    return told.tool if told and told.is_call and not told.merged else ""
+
+
+def _bare_trace(entry: Mapping[str, Any], spans: Spans) -> bool:
+    """Note the session of a trace that comes without observations; return whether it is one."""
+    name, session = _text(entry, "id"), _session(entry)
+    if not (name and session) or _text(entry, "type", "traceId", "trace_id", "Trace ID"):
+        return False
+    spans.trace(name).conversations[session] = None
+    return True
+
+
+def _session(entry: Mapping[str, Any]) -> str:
+    """Return the session that an observation or a trace says it belongs to; "" for none."""
+    if said := _text(entry, "sessionId", "session_id", "Session ID"):
+        return said
+    inner = entry.get("trace")
+    if isinstance(inner, dict) and (said := _text(inner, "sessionId", "session_id")):
+        return said
+    attributes = _attributes(entry) or {}
+    return conversation_of(attributes) or _text(attributes, "session.id")
+
+
+def _attributes(entry: Mapping[str, Any]) -> Mapping[str, Any] | None:
+    """Return the attributes of what came by OpenTelemetry (they are in its metadata), or None."""
+    metadata = entry.get("metadata")
     if isinstance(metadata, str):
         try:
             metadata = orjson.loads(metadata)
         except orjson.JSONDecodeError:
-            return ""
+            return None
     said = metadata.get("attributes") if isinstance(metadata, dict) else None
-    told = told_by(_text(each, "name"), said) if isinstance(said, dict) else None
-    return told.tool if told and told.is_call and not told.merged else ""
+    return said if isinstance(said, dict) else None
 
 
 def _said(entry: Mapping[str, Any], *names: str) -> Any:

@@ -9,18 +9,21 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from replay.importers.documents import documents
 from replay.input_files import name_of
 from replay.times import iso_ms, unix_ms
 
 __all__ = [
-    "NotOfThisForm", "Run", "Unmapped", "clock_ms", "files_of", "iso_ms", "list_of", "object_of",
-    "objects", "objects_of", "refuse", "run_of", "step_of", "text_or", "unix_ms",
+    "NO_NAME", "NotOfThisForm", "Run", "Unmapped", "clock_ms", "files_of", "iso_ms", "list_of",
+    "object_of", "objects", "objects_of", "refuse", "run_of", "step_of", "text_or", "unix_ms",
 ]  # fmt: skip
 
 Run = dict[str, Any]
+
+NO_NAME: Final = "<end>"
+"""Means the end of a run; `headstart import runs` refuses a tool of this name."""
 
 
 @dataclass
@@ -28,8 +31,9 @@ class Unmapped:
     """What was left out: how often, by reason, and where it was first found.
 
     `here`: where it was first found in the file that is being read; `place`: where its reader is.
-    `duplicates`: how many versions of one id were dropped, by what they are. `optional`: files of a
-    folder, which may be of another form.
+    `duplicates`: how many versions of one id were dropped, by what they are. `alike`: runs that
+    were kept although another one has their identity. `optional`: files of a folder, which may be
+    of another form.
     """
 
     counts: Counter[str] = field(default_factory=Counter)
@@ -37,6 +41,7 @@ class Unmapped:
     here: dict[str, str] = field(default_factory=dict)
     place: str = ""
     duplicates: Counter[str] = field(default_factory=Counter)
+    alike: int = 0
     optional: set[Path] = field(default_factory=set)
 
     def add(self, reason: str, count: int = 1) -> None:

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from replay.importers.runs import (
+    NO_NAME,
     Run,
     Unmapped,
     files_of,
@@ -158,6 +159,9 @@ def _steps(messages: list[Any], unmapped: Unmapped) -> list[dict[str, Any]]:
             tool = function.get("name") or call.get("name")
             if not isinstance(tool, str) or not tool:
                 unmapped.add("tool calls without a name")
+                continue
+            if tool == NO_NAME:
+                unmapped.add(f"tool calls named {NO_NAME}, which means the end of a run")
                 continue
             steps.append(step_of(tool, iso_ms(message.get("timestamp"))))
             by_id[str(call.get("id"))] = steps[-1]

@@ -198,3 +198,38 @@ def _timeless(said: str) -> dict[str, Any]:
     for own in found["policies"].values():
         own.pop("microseconds_per_update", None)
     return found
+
+
+@pytest.mark.parametrize("other", ["./new.out", "there/../new.out", "link", "new.out"])
+def test_two_outputs_at_one_new_name_are_refused(
+    run: Run, outcomes: Path, tmp_path: Path, other: str
+) -> None:
+    (tmp_path / "there").mkdir()
+    (tmp_path / "link").symlink_to("new.out")
+    given = ("backtest", "--outcomes", str(outcomes), "fixed", "--processes", "1")
+    ended = run(*given, "--html", "new.out", "--csv", other)
+    assert ended.returncode == 2
+    assert "is given for two outputs" in ended.stderr
+    assert not (tmp_path / "new.out").exists()
+
+
+def test_tune_says_how_many_predictions_each_part_has(run: Run, tmp_path: Path) -> None:
+    lines = [
+        {"confidence": 0.9, "correct": True, "gain": 9, "cost": 9, "at": 1_760_000_000_000 + n}
+        for n in range(0, 10_000, 1_000)
+    ]
+    (tmp_path / "ten.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    given = ("tune", "--source", "ten.jsonl", "--policy", "always", "--processes", "1")
+    found = json.loads(run(*given, "--json").stdout)
+    assert found["predictions"] == {"searched": 6, "confirmed": 4}
+    assert found["split"]["at"] == 1_760_000_006_000
+    assert "first part (6 predictions)" in run(*given).stdout
+
+
+def test_an_input_that_is_not_there_is_named(run: Run) -> None:
+    for given in (
+        ("backtest", "--source", "none.jsonl"),
+        ("import", "runs", "none.jsonl", "--out", "x"),
+    ):
+        ended = run(*given)
+        assert (ended.returncode, ended.stderr) == (1, "error: no such file: none.jsonl\n")

@@ -119,8 +119,8 @@ def test_runs_that_are_refused_are_named_by_file_line_and_reason(run: Run, tmp_p
     assert (ended.returncode, ended.stdout) == (1, "")
     (line,) = ended.stderr.splitlines()
     assert "all 2 lines were refused; the first: none.jsonl:1: steps[0].error is missing" in line
-    good = agent_run(*(step(name) for name in "abab"))
-    (tmp_path / "some.jsonl").write_text("no\n" + good * 9 + bad)
+    good = [agent_run(*map(step, "abab"), task_id=str(number)) for number in range(9)]
+    (tmp_path / "some.jsonl").write_text("".join(["no\n", *good, bad]))
     ended = run("backtest", "--source", "some.jsonl", "fixed", "--processes", "1")
     assert ended.returncode == 0, ended.stderr
     assert "some.jsonl: 9 runs accepted, 2 lines refused" in ended.stderr

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from demo.call_times import DECLARED, LONGER, MEAN, WHOLE, CallTimes, recorded_ms
+from demo.call_times import DECLARED, FAILED, LONGER, MEAN, WHOLE, CallTimes, recorded_ms
 from demo.latency import LatencyModel
 from demo.trace_history import TraceHistory
 from demo.traces import Step
@@ -112,3 +112,38 @@ def test_options_stand_in_for_what_is_declared_not_for_what_is_recorded(tmp_path
     assert (said["saved"], said["wasted"]) == (7.0 * said["hits"], 3.0 * said["misses"])
     said = found(runs(tmp_path, 10), given)["policies"]["always"]
     assert (said["saved"], said["wasted"]) == (10.0 * said["hits"], 3.0 * said["misses"])
+
+
+def test_a_right_guess_of_a_call_that_failed_is_a_miss() -> None:
+    known = times()
+    failed = Step("pay", 1_000, 1_040, error=True)
+    found = known.of_guess("pay", failed, None)
+    assert (found.failed, found.gain_known) == (True, False)
+    assert found.latency.cost_ms == pytest.approx(60.0)
+    assert found.assumed == f"{FAILED}, and wastes 1.5 times the call's duration"
+    bare = Step("pay", error=True)
+    assert known.of_guess("pay", bare, None).assumed == f"{FAILED}; {DECLARED}"
+    known.learn(call("pay", 0, 100))
+    assert known.of_guess("pay", bare, None).latency.cost_ms == pytest.approx(150.0)
+    assert not known.of_guess("find", failed, None).failed
+
+
+@pytest.mark.parametrize("cost", [None, 3.0])
+def test_no_policy_earns_by_calls_that_failed(tmp_path: Path, cost: float | None) -> None:
+    file = runs(tmp_path, 10)
+    lines = [json.loads(line) for line in file.read_text().splitlines()]
+    for line in lines:
+        for step in line["steps"]:
+            step["error"] = step["tool"] == "refund"
+    whole = found(file)
+    file.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    said = found(file, Assumed(cost_ms=cost))
+    count = sum(e["guesses"] for e in said["assumptions"] if e["assumed"].startswith(FAILED))
+    assert count > 100
+    assert said["outcomes"] == whole["outcomes"]
+    always, before = said["policies"]["always"], whole["policies"]["always"]
+    assert always["hits"] == before["hits"] - count
+    assert always["saved"] == pytest.approx(before["saved"] - 10 * count)
+    each = 15.0 if cost is None else cost
+    assert always["wasted"] == pytest.approx(each * always["misses"])
+    assert FAILED in said["conclusion"]

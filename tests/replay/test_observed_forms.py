@@ -260,3 +260,51 @@ def test_what_else_is_in_a_folder_is_counted(results: Path) -> None:
     found, unmapped, _ = taken(results)
     assert len(found) == 2
     assert unmapped.counts["files of another form"] == 1
+
+
+SECOND = fuse(3, "buy", traceId="t2")
+SESSIONS = {
+    "traces": lines(
+        {"id": "t2", "sessionId": "S", "observations": [SECOND]},
+        {"id": "t1", "sessionId": "S", "observations": [fuse(1, "find")]},
+    ),
+    "observations": lines({**SECOND, "sessionId": "S"}, fuse(1, "find", sessionId="S")),
+    "snake": lines({**SECOND, "session_id": "S"}, fuse(1, "find", session_id="S")),
+    "attributes": lines(
+        {**SECOND, "metadata": {"attributes": {"session.id": "S"}}},
+        fuse(1, "find", metadata=json.dumps({"attributes": {"session.id": "S"}})),
+    ),
+    "session": json.dumps(
+        {"id": "S", "projectId": "shop",
+         "traces": [{"id": "t2", "observations": [SECOND]},
+                    {"id": "t1", "observations": [fuse(1, "find")]}]}
+    ),
+    "apart": lines({"id": "t1", "sessionId": "S"}, {"id": "t2", "sessionId": "S"}, SECOND,
+                   fuse(1, "find")),
+    "download": lines(
+        {"trace": {"id": "t2", "sessionId": "S"}, "observations": [SECOND]},
+        {"trace": {"id": "t1", "sessionId": "S"}, "observations": [fuse(1, "find")]},
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("split", [False, True])
+@pytest.mark.parametrize("how", SESSIONS)
+def test_traces_of_a_session_of_langfuse_are_one_run(how: str, split: bool, tmp_path: Path) -> None:
+    texts = SESSIONS[how].splitlines(keepends=True) if split else [SESSIONS[how]]
+    (run,), unmapped = read(langfuse_runs, tmp_path, *texts)
+    assert [step["tool"] for step in run["steps"]] == ["find", "buy"]
+    assert run["task_id"] == "S"
+    assert not unmapped.counts
+
+
+def test_traces_of_other_sessions_stay_apart(tmp_path: Path) -> None:
+    entries = lines(fuse(1, "find", sessionId="S"), {**SECOND, "sessionId": "T"})
+    runs, _ = read(langfuse_runs, tmp_path, entries)
+    assert [run["task_id"] for run in runs] == ["S", "T"]
+
+
+def test_a_tool_that_is_named_as_the_end_of_a_run_is_not_mapped(tmp_path: Path) -> None:
+    (run,), unmapped = read(langfuse_runs, tmp_path, lines(fuse(1, "<end>"), fuse(3, "buy")))
+    assert [step["tool"] for step in run["steps"]] == ["buy"]
+    assert sum(unmapped.counts.values()) == 1

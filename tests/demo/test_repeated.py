@@ -1,0 +1,81 @@
+"""A run that is there twice counts once; what only has its identity counts, and is said."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from demo.checked import checked_runs
+from demo.executor import failed_prediction
+from demo.log import _is_hit
+from demo.predictor import Guess
+from demo.trace_history import TraceHistory
+from learners.registry import policy
+from replay.histories import Reading
+from replay.importers.runs import Unmapped
+from replay.joining import Notes
+from replay.judge import Judge
+
+
+def run(task: str = "1", tool: str = "a", **more: Any) -> dict[str, Any]:
+    steps = [{"tool": tool, "error": False}]
+    own = {"source": "x", "domain": "d", "agent_model": "m", "task_id": task, "trial": 0}
+    return {**own, "started_at": 1_790_000_000_000, "steps": steps, **more}
+
+
+def written(folder: Path, name: str, *lines: dict[str, Any]) -> Path:
+    file = folder / name
+    file.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    return file
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "kept", "dropped", "alike"),
+    [
+        (run(), run(), 1, 1, 0),
+        (run(run_id="r"), run(run_id="r"), 1, 1, 0),
+        (run(run_id="r"), run(run_id="s"), 2, 0, 0),
+        (run(run_id="r"), run("2", run_id="r"), 2, 0, 1),
+        (run(), run(trial=1), 2, 0, 0),
+        (run(), run(tool="b"), 2, 0, 1),
+        (run(), run(started_at=1_790_000_000_001), 2, 0, 1),
+        (run(started_at=None), run(started_at=None, reward=1.0), 1, 1, 0),
+    ],
+)
+def test_what_is_there_twice(
+    tmp_path: Path, first: Any, second: Any, kept: int, dropped: int, alike: int
+) -> None:
+    apart = [written(tmp_path, "1.jsonl", first), written(tmp_path, "2.jsonl", second)]
+    together = written(tmp_path, "3.jsonl", first, second)
+    for files in (apart, [together]):
+        unmapped = Unmapped()
+        runs = list(checked_runs(files, unmapped))
+        found = (len(runs), unmapped.duplicates["runs"], unmapped.alike)
+        assert found == (kept, dropped, alike)
+        assert runs[0].get("run_id") == first.get("run_id")
+
+
+def test_a_backtest_counts_it_once_and_says_so(tmp_path: Path) -> None:
+    lines = [run(str(number)) for number in range(9)]
+    notes, once = Notes(), Notes()
+    for found, given in ((once, lines), (notes, [*lines, *lines, run("3", "b")])):
+        file = written(tmp_path, "runs.jsonl", *given)
+        TraceHistory(file, Reading()).read(0, Judge({"td": policy("td")}), found, lambda _: None)
+    assert notes.predictions == once.predictions + 1
+    said = " ".join(notes.warnings)
+    assert "9 runs are there more than once" in said
+    assert "1 runs have the identity of another run" in said
+    assert once.warnings == []
+
+
+@pytest.mark.parametrize("started", [True, False])
+def test_a_right_guess_of_a_call_that_failed_is_no_hit_in_the_log(started: bool) -> None:
+    said = failed_prediction(Guess("a", 0.9), started=started)
+    assert said["was_correct"] is False
+    assert said.get("failed", False) is said["speculated"] is started
+    start, done = {"tool_id": "a"}, {"tool_id": "a", "data": {"result": {}}}
+    assert _is_hit(start, done)
+    assert not _is_hit(start, {**done, "data": {"prediction": said}})
