@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from math import log, tan
 
+from learners.bounds import COUNT, SUM, THRESHOLD
 from learners.policy import State, clamp
 from learners.rule import Rule
 
@@ -49,6 +50,7 @@ class ConformalPid(Rule):
 
     name = "conformal_pid"
     version = 1
+    kept = (THRESHOLD, THRESHOLD, SUM, COUNT)
 
     def fresh(self, threshold: float, target: float) -> State:  # noqa: ARG002
         """Return (threshold, threshold, 0, 0)."""

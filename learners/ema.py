@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from learners.bounds import COUNT, SHARE, THRESHOLD
 from learners.policy import State, clamp
 from learners.rule import Rule
 
@@ -30,6 +31,7 @@ class Ema(Rule):
 
     name = "ema"
     version = 2
+    kept = (THRESHOLD, SHARE, COUNT, COUNT)
 
     def fresh(self, threshold: float, target: float) -> State:
         """Return (threshold, target, 0, 0)."""

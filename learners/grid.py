@@ -7,6 +7,7 @@ from functools import cached_property
 from math import exp
 
 from headstart.calibration import TARGET
+from learners.bounds import SUM, outside
 from learners.outcome import Outcome
 from learners.policy import SUGGEST_TARGET, Separate, State, Thresholds
 
@@ -63,6 +64,10 @@ class Grid(Separate):
     def threshold(self, state: State, gain: float, cost: float) -> float:  # noqa: ARG002
         """Return the weighted median for the gains and costs that were seen."""
         return self._median(state[: self.size])
+
+    def flaw(self, state: State) -> str | None:
+        """Return why a finite state of this length cannot be of this policy; None: it can be."""
+        return outside(state, (SUM,) * len(state))
 
     def _median(self, logs: State) -> float:
         highest = max(logs)

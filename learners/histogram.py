@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from headstart.calibration import Deviation, wanted
+from learners.bounds import COUNT, SHARE, STAKES, outside
 from learners.outcome import Outcome
 from learners.policy import SUGGEST_TARGET, Joint, State, Thresholds, middle, same_layout
 
@@ -99,3 +100,12 @@ class Histogram(Joint):
     def migrated(self, version: int, state: State) -> State | None:
         """Return `state` if this version wrote it."""
         return same_layout(self, version, state)
+
+    def flaw(self, state: State) -> str | None:
+        """Return why a finite state of this length cannot be of this policy; None: it can be."""
+        bins = self.bins
+        found = outside(state, (*STAKES, *(COUNT,) * (2 * bins), *(SHARE,) * bins))
+        pairs = zip(state[2 : 2 + bins], state[2 + bins : 2 + 2 * bins], strict=True)
+        if found is None and any(hits > count for count, hits in pairs):
+            found = "a bin has more hits than outcomes"
+        return found

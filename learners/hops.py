@@ -8,8 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Final
 
 from headstart.calibration import FAMILIAR, Deviation, solve, wanted
+from learners.bounds import COUNT, STAKES, Bound, outside
 from learners.hops_run import begins_at_once, learn_run
 from learners.hops_steps import (
     COLD_PRIOR,
@@ -25,6 +27,22 @@ from learners.hops_steps import (
 from learners.outcome import Columns, Outcome, Part
 from learners.policy import Joint, State, Thresholds, same_layout
 from learners.pooling import pooled_calibration, typical
+
+_FAR: Final = 1e9
+_VARIANCE: Final = (1e-12, 1e3)
+"""Of any parameter: the prior's are .004 to 2, and `keep` forgets what would make them tiny."""
+_BOUNDS: Final = (
+    Bound("depth", 0.0, 1e6), COUNT._replace(name="outcomes"), *STAKES,
+    Bound("slope", -_FAR, _FAR), Bound("intercept", -_FAR, _FAR),
+    Bound("slope variance", *_VARIANCE), Bound("covariance", -1e3, 1e3),
+    Bound("intercept variance", *_VARIANCE), Bound("Page-Hinkley sum", 0.0, 1e6),
+    Bound("Page-Hinkley sum", 0.0, 1e6), Bound("cold", -_FAR, _FAR),
+    Bound("cold variance", *_VARIANCE), Bound("slope above", -1e12, 1e12),
+    Bound("intercept above", -1e12, 1e12), Bound("slope variance above", 0.0, 1e6),
+    Bound("covariance above", -1e6, 1e6), Bound("intercept variance above", 0.0, 1e6),
+)  # fmt: skip
+_CORRELATED: Final = 1.0 - 1e-9
+"""The largest square of a correlation: at 1 the covariance has no inverse."""
 
 
 @dataclass(frozen=True)
@@ -132,9 +150,26 @@ class Hops(Steps, Joint):
 
     def migrated(self, version: int, state: State) -> State | None:
         """Return `state`; also read version 1, which kept (L d, L) in place of (d, P)."""
-        if version == 1 and len(state) == 18 and state[6] * state[8] > state[7] * state[7]:
+        if version == 1 and len(state) == 18 and _invertible(state):
             state, version = _inverted(state), self.version
         return same_layout(self, version, state)
+
+    def flaw(self, state: State) -> str | None:
+        """Return why a finite state of this length cannot be of this policy; None: it can be."""
+        if (found := outside(state, _BOUNDS)) is not None:
+            return found
+        p1, p2, p3, va, cab, vb = *state[6:9], *state[15:18]
+        if p2 * p2 > _CORRELATED * p1 * p3:
+            return f"covariance is {p2:g}, which two variances of {p1:g} and {p3:g} do not allow"
+        if cab * cab > (1.0 + 1e-6) * va * vb + 1e-12:
+            return f"covariance above is {cab:g}, which {va:g} and {vb:g} do not allow"
+        return None
+
+
+def _invertible(state: State) -> bool:
+    """Return whether the precisions of a state of version 1 have an inverse."""
+    definite = state[6] * state[8] > state[7] * state[7]
+    return definite and (state[0] != 0.0 or state[12] != 0.0)
 
 
 def _inverted(state: State) -> State:

@@ -9,6 +9,7 @@ from math import exp
 from typing import Final
 
 from headstart.calibration import TARGET, Deviation
+from learners.bounds import SUM, outside
 from learners.conformal import Aci
 from learners.grid import Grid
 from learners.histogram import Histogram
@@ -117,6 +118,13 @@ class Meta(Joint):
         if calibration is None:
             return None
         return same_layout(self, self.version, calibration + state[_PLACES[0][1] :])
+
+    def flaw(self, state: State) -> str | None:
+        """Return why a finite state of this length cannot be of this policy; None: it can be."""
+        for expert, part in zip(_EXPERTS, _parts(state), strict=True):
+            if (found := expert.flaw(part)) is not None:
+                return f"{expert.name}: {found}"
+        return outside(state[-_COUNT:], (SUM,) * _COUNT)
 
 
 def _parts(state: State) -> list[State]:

@@ -93,6 +93,10 @@ class Policy(Protocol):
         """Return the state that an earlier (or this) version stored; None: it says nothing."""
         ...
 
+    def flaw(self, state: State) -> str | None:
+        """Return why a finite state of this length cannot be of this policy; None: it can be."""
+        ...
+
 
 class Joint:
     """Base of policies whose levels learn together, a finer one from what a coarser one knows."""
@@ -179,6 +183,10 @@ class Separate:
         """Return `state` if this version wrote it."""
         return same_layout(self, version, state)
 
+    def flaw(self, state: State) -> str | None:  # noqa: ARG002
+        """Return why a finite state of this length cannot be of this policy; None: it can be."""
+        return None
+
 
 def middle(policy: Any, states: Sequence[State], weights: Sequence[float]) -> State:
     """Return the state whose `speculate` is the weighted median of all."""
@@ -192,9 +200,23 @@ def middle(policy: Any, states: Sequence[State], weights: Sequence[float]) -> St
 
 
 def same_layout(policy: Any, version: int, state: State) -> State | None:
-    """Return `state` where version, length and values are of the layout that `policy` keeps."""
-    fits = version == policy.version and len(state) == len(policy.initial())
-    return state if fits and all(map(isfinite, state)) else None
+    """Return `state` where version, length and values are what `policy` keeps."""
+    return state if why_not(policy, version, state) is None else None
+
+
+def why_not(policy: Any, version: int, state: State) -> str | None:
+    """Return why `state` is none that this version of `policy` keeps; None where it is one."""
+    size = len(policy.initial())
+    if version != policy.version or len(state) != size:
+        return (
+            f"it keeps {size} numbers in version {policy.version}, "
+            f"not {len(state)} in version {version}"
+        )
+    for place, value in enumerate(state):
+        if not isfinite(value):
+            return f"number {place} is {value}"
+    flaw: str | None = policy.flaw(state)
+    return flaw
 
 
 @lru_cache(maxsize=1024)

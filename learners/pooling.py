@@ -18,6 +18,8 @@ _DOUBT: Final = 2.0
 """As how many contexts that first guess counts."""
 _LEAST: Final = 0.05
 """Of the prior's variance, what one more context may differ at the least."""
+_LARGEST: Final = 709.0
+"""`exp` of little more overflows."""
 
 
 def pooled_calibration(
@@ -71,4 +73,4 @@ def _between(known: Sequence[tuple[float, float]], mean: float, first: float, mo
 def typical(values: Iterable[float]) -> float:
     """Return the geometric mean of those above 0; 0 where none is."""
     logs = [log(value) for value in values if value > 0.0]
-    return exp(sum(logs) / len(logs)) if logs else 0.0
+    return exp(min(sum(logs) / len(logs), _LARGEST)) if logs else 0.0

@@ -5,11 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
+from learners.bounds import COUNT, SHARE, THRESHOLD, outside
 from learners.policy import State, clamp
 from learners.rule import Rule
 
 _GOLDEN: Final = 0.6180339887498949
 """Multiples of it, modulo 1, fill [0, 1) evenly: sampling without a random number."""
+_LEAST: Final = 1e-3
+"""The least priority of an outcome: one of 0 would never be drawn."""
 
 
 @dataclass(frozen=True)
@@ -51,9 +54,16 @@ class Prioritised(Rule):
         for turn in range(self.replays):
             drawn, weight = self._draw(priorities[:n], count * self.replays + turn)
             value += self.alpha * weight * (rewards[drawn] - value)
-            priorities[drawn] = max(1e-3, abs(value - rewards[drawn]))
+            priorities[drawn] = max(_LEAST, abs(value - rewards[drawn]))
         threshold = clamp(threshold + self.rate * (target - value), low, self.max)
         return (threshold, value, count, *rewards, *priorities)
+
+    def _flaw_of(self, own: State) -> str | None:
+        size, count = self.size, int(min(own[2], self.size))
+        found = outside(own, (THRESHOLD, SHARE, COUNT, *(SHARE,) * (2 * size)))
+        if found is None and any(each < _LEAST for each in own[3 + size : 3 + size + count]):
+            found = f"a priority is below {_LEAST:g}"
+        return found
 
     def _draw(self, priorities: list[float], turn: float) -> tuple[int, float]:
         """Return a place and its importance weight, in (0, 1]."""

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import ClassVar
 
+from learners.bounds import THRESHOLD, Bound, outside
 from learners.outcome import Outcome, Run
 from learners.policy import (
     START,
@@ -36,6 +38,8 @@ class Rule(Separate):
     suggest_min: float = SUGGEST_MIN
 
     columns = True
+    kept: ClassVar[tuple[Bound, ...]] = (THRESHOLD,)
+    """Of what is kept for one threshold."""
 
     def fresh(self, threshold: float, target: float) -> State:
         """Return what the rule keeps for one threshold before any outcome."""
@@ -98,6 +102,15 @@ class Rule(Separate):
         """Return both thresholds; one that is worth starting is worth showing."""
         speculate, suggest = state[0], state[len(state) // 2]
         return Thresholds(speculate, suggest if suggest < speculate else speculate)
+
+    def flaw(self, state: State) -> str | None:
+        """Return why a finite state of this length cannot be of this policy; None: it can be."""
+        half = len(state) // 2
+        return self._flaw_of(state[:half]) or self._flaw_of(state[half:])
+
+    def _flaw_of(self, own: State) -> str | None:
+        """Return what is wrong with what is kept for one threshold."""
+        return outside(own, self.kept)
 
     def threshold(self, state: State, gain: float, cost: float) -> float:  # noqa: ARG002
         """Return `speculate`: the rule knows nothing of gain and cost."""

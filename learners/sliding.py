@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from learners.bounds import BITS, COUNT, THRESHOLD, outside
 from learners.outcome import Outcome, Run
 from learners.policy import Separate, State, Thresholds, clamp
 from learners.window import pushed
@@ -97,6 +98,10 @@ class Sliding(Separate):
     def thresholds(self, state: State) -> Thresholds:
         """Return both learned thresholds."""
         return Thresholds(state[0], state[1])
+
+    def flaw(self, state: State) -> str | None:
+        """Return why a finite state of this length cannot be of this policy; None: it can be."""
+        return outside(state, (THRESHOLD, THRESHOLD, COUNT, BITS, BITS, BITS))
 
 
 def _share(some: int, of: int) -> float:

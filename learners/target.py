@@ -9,6 +9,7 @@ from math import exp
 from typing import Final
 
 from headstart.calibration import Deviation, logit
+from learners.bounds import COUNT, outside
 from learners.hops import Hops
 from learners.hops_steps import calibration
 from learners.outcome import Outcome
@@ -103,3 +104,8 @@ class HopsTarget(Joint):
         if calibration is None:
             return None
         return same_layout(self, self.version, calibration + state[-_BINS:])
+
+    def flaw(self, state: State) -> str | None:
+        """Return why a finite state of this length cannot be of this policy; None: it can be."""
+        counts = outside(state[-_BINS:], (COUNT,) * _BINS)
+        return counts or self._hops.flaw(state[:-_BINS])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from learners.bounds import SHARE, THRESHOLD
 from learners.policy import State
 from learners.rule import Rule
 
@@ -21,6 +22,7 @@ class Td(Rule):
 
     name = "td"
     version = 2
+    kept = (THRESHOLD, SHARE)
 
     def fresh(self, threshold: float, target: float) -> State:
         """Return (threshold, target)."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from learners.bounds import BITS, COUNT, SUM, THRESHOLD, Bound
 from learners.policy import State, clamp
 from learners.rule import Rule
 from learners.window import pushed, share
@@ -26,6 +27,7 @@ class Gradient(Rule):
 
     name = "gradient"
     version = 1
+    kept = (THRESHOLD, COUNT, BITS)
 
     def fresh(self, threshold: float, target: float) -> State:  # noqa: ARG002
         """Return (threshold, 0, empty)."""
@@ -63,6 +65,7 @@ class Pid(Rule):
 
     name = "pid"
     version = 1
+    kept = (THRESHOLD, COUNT, BITS, SUM, Bound("last error", -1.0, 1.0))
 
     def fresh(self, threshold: float, target: float) -> State:  # noqa: ARG002
         """Return (threshold, 0, empty, 0, 0)."""

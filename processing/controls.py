@@ -5,6 +5,7 @@ from __future__ import annotations
 import hmac
 
 from headstart.events import MAX_CLOCK_SKEW_MS
+from processing.decode import AHEAD
 from processing.records import Headers
 from topics.controls import SIGNATURE_HEADER, Control, decode_control, signature
 
@@ -14,7 +15,7 @@ def read_control(
 ) -> Control:
     """Return a control record, `timestamp_ms` being that of its Kafka record.
 
-    Raises `ValueError` where it is none, is ahead of the clock (it would hold against every later
+    Raises `ValueError` where it is none, is ahead of that (it would hold against every later
     one), or where a key is set and it is not signed with it.
     """
     if operators_key is not None:
@@ -26,5 +27,5 @@ def read_control(
     control = decode_control(value)
     if control.at > timestamp_ms + MAX_CLOCK_SKEW_MS:
         ahead = (control.at - timestamp_ms) / 3_600_000
-        raise ValueError(f"at: is {ahead:.1f} hours ahead of the clock; give Unix milliseconds")
+        raise ValueError(f"at: is {ahead:.1f} hours {AHEAD}; give Unix milliseconds")
     return control

@@ -19,6 +19,7 @@ import orjson
 from headstart.events import MAX_CLOCK_SKEW_MS, MAX_DEPTH, MAX_EVENT_BYTES, InvalidEvent
 from headstart.frames import MAX_FRAME_BYTES, MAX_FRAME_EVENTS
 from headstart.validation import validate
+from topics.limits import WholeBytes
 from topics.old_formats import NO_TIMESTAMP
 from topics.records import CLOSED_EVENT, EVENT, EventFields
 
@@ -56,6 +57,8 @@ _first: Any = itemgetter(0)
 _last: Any = itemgetter(-1)
 _OPENING, _CLOSING = set(b"{"), set(b"}")
 
+AHEAD: Final = "ahead of the record's Kafka timestamp"
+
 
 def decode_record(value: bytes | None, timestamp_ms: int) -> Decoded:
     """Return the events of one record and what was refused of it.
@@ -65,6 +68,8 @@ def decode_record(value: bytes | None, timestamp_ms: int) -> Decoded:
     """
     if value is None or not value:
         return (), (Refusal(b"", "the record has no value", None),)
+    if type(value) is WholeBytes:
+        return (), (Refusal(bytes(value), value.reason, None),)
     events = _decode_fast(value, timestamp_ms)
     if events is not None:
         return events, ()
@@ -215,7 +220,10 @@ def _decode_exactly(raw: bytes, timestamp_ms: int) -> EventFields:
     if len(raw) > MAX_EVENT_BYTES:
         raise InvalidEvent("", f"the event has {len(raw)} bytes, the limit is {MAX_EVENT_BYTES}")
     event = load_event(raw)
-    validate(event, now_ms=timestamp_ms)
+    validate(event)
+    if event["timestamp"] > timestamp_ms + MAX_CLOCK_SKEW_MS:
+        ahead = (event["timestamp"] - timestamp_ms) / 3_600_000
+        raise InvalidEvent("timestamp", f"is {ahead:.1f} hours {AHEAD}; give Unix milliseconds")
     try:
         # Written anew: of a field that stands twice the contract knows the last, and msgspec would
         # check each.

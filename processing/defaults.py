@@ -8,17 +8,19 @@ when, is `processing.merging`'s.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Final
 
 import msgspec
 
-from learners.policy import Policy, State, spec
+from learners.policy import Policy, State, spec, why_not
 from processing.choices import named_policy
 from processing.followed import Followed
 from processing.numbers import Numbers
-from processing.rows import DEFAULT, control_body, default_key, evidence_key
+from processing.rows import DEFAULT, ContextRow, control_body, default_key, evidence_key
 from processing.tally import seeded
 from topics.controls import Default, Evidence, Learned, Seeded
 
+_NONE_OF: Final = "state: is none of {}: {}"
 _encode = msgspec.msgpack.Encoder().encode
 _decode_default = msgspec.msgpack.Decoder(Default).decode
 _decode_evidence = msgspec.msgpack.Decoder(Evidence).decode
@@ -34,13 +36,17 @@ class Defaults(Followed[Default | Evidence]):
     def apply(self, said: Default | Evidence, offset: int) -> None:
         """Take over what was said unless something newer of the same is known.
 
-        Raises `ValueError` where a default's state is none of its learner's.
+        Raises `ValueError` where a state is none of its learner's.
         """
         if isinstance(said, Default):
             key = default_key(said.tenant)
             if said.learned is not None:
                 state_in(said.learned)
         else:
+            for known in said.known:
+                policy = named_policy(known.learner)
+                if policy is not None and policy.version == known.version:
+                    _of_context(known.path, known)  # what is of another version is passed over
             key = evidence_key(said.tenant, said.partition)
         held = self._held.get(key)
         if held is None or (held.epoch, held.offset) < (said.epoch, said.offset):
@@ -75,11 +81,29 @@ def state_in(learned: Learned) -> State:
         raise ValueError(f"learner: there is no policy {learned.learner!r} in this version")
     state = policy.migrated(learned.version, learned.state)
     if state is None:
-        raise ValueError(
-            f"state: is none of {learned.learner}, which keeps {len(policy.initial())} numbers in "
-            f"version {policy.version}, not {len(learned.state)} in version {learned.version}"
-        )
+        why = why_not(policy, learned.version, learned.state)
+        raise ValueError(_NONE_OF.format(learned.learner, why))
     return state
+
+
+def refuse_unsound(path: str, row: ContextRow) -> None:
+    """Raise `ValueError` where this version knows that a state is none of its learner's.
+
+    What another version of the software wrote, or of a learner that is not here, is passed over.
+    """
+    policy = named_policy(row.learner)
+    if policy is not None and policy.version == row.policy_version:
+        why = why_not(policy, row.policy_version, row.state)
+        if why is not None:
+            raise ValueError(f"{path}: {_NONE_OF.format(row.learner, why)}")
+
+
+def _of_context(path: str, learned: Learned) -> State:
+    """Return what `state_in` does. Raises `ValueError` that names the context."""
+    try:
+        return state_in(learned)
+    except ValueError as error:
+        raise ValueError(f"{path}: {error}") from error
 
 
 def readable(known: Iterable[Learned], learner: str) -> list[tuple[State, int]]:
@@ -96,7 +120,7 @@ def readable(known: Iterable[Learned], learner: str) -> list[tuple[State, int]]:
 
 def seeded_state(seed: Seeded, policy: Policy) -> State:
     """Return the state of a context to be seeded, where `policy` learns. Raises `ValueError`."""
-    read = state_in(seed)
+    read = _of_context(seed.path, seed)
     seeded(seed.outcomes, seed.speculated, seed.hits, seed.counts)
     if (named := named_policy(seed.learner)) is None or named.name != policy.name:
         raise ValueError(

@@ -11,6 +11,7 @@ from processing.dead_letters import DeadLetter, dead_letter
 from processing.decode import Refusal, decode_record, decode_records, split_frame
 from processing.records import RecordBatch
 from processing.refusals import Slice
+from topics.limits import WholeBytes
 
 Unpack = Callable[
     [Sequence[bytes | None], Sequence[int]], Sequence[tuple[Sequence[bytes], Sequence[Refusal]]]
@@ -123,4 +124,10 @@ def unpack_thresholds(
     values: Sequence[bytes | None], _timestamps_ms: Sequence[int]
 ) -> Sequence[tuple[Sequence[bytes], Sequence[Refusal]]]:
     """Return the change in each record of `headstart.thresholds`; a tombstone holds none."""
-    return [(() if value is None else (value,), ()) for value in values]
+    return [_change_of(value) for value in values]
+
+
+def _change_of(value: bytes | None) -> tuple[Sequence[bytes], Sequence[Refusal]]:
+    if type(value) is WholeBytes:
+        return (), (Refusal(bytes(value), value.reason, None),)
+    return () if value is None else (value,), ()

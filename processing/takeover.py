@@ -16,6 +16,7 @@ import msgspec
 
 from processing.controls import read_control
 from processing.cutting import cut
+from processing.defaults import refuse_unsound
 from processing.partition import Partition, RowAhead
 from processing.rebuilds import KEYS, done_rows
 from processing.records import RecordBatch
@@ -23,6 +24,7 @@ from processing.rows import (
     CONTEXT,
     PARTITION_KEY,
     PartitionRow,
+    context_of,
     decode_context,
     deleted,
     encode_partition,
@@ -121,7 +123,7 @@ class Takeover:
         self._core.restore(rows)
         for key, row in rows:
             if key.startswith(CONTEXT):
-                decode_context(row)  # what nobody could publish would end every worker
+                refuse_unsound(context_of(key)[1], decode_context(row))
 
     def apply(self, batch: RecordBatch) -> None:
         """Apply what came after the staged rows."""

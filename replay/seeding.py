@@ -104,5 +104,10 @@ def rehearse(
         found.touched[partition] = [
             context_of(key) for key, _ in commit.rows if key.startswith(CONTEXT)
         ]
-        found.refused += [dict(letter.headers)[REASON].decode() for letter in commit.dead_letters]
+        said_at = [control for place, control in said if place == partition]
+        for letter in commit.dead_letters:
+            reason = dict(letter.headers)[REASON].decode()
+            control = said_at[letter.offset - begin]
+            whose = f"{control.tenant}: " if isinstance(control, Seed) else ""
+            found.refused.append(whose + reason)
     return found

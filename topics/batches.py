@@ -10,7 +10,7 @@ from aiokafka.record.default_records import DefaultRecordBatch
 from aiokafka.record.util import decode_varint_py as decode_varint  # it keeps to the bounds
 
 from topics.decompression import TooLarge, decompressed
-from topics.limits import LARGEST_MS, MOST_HEADERS, MOST_RECORDS
+from topics.limits import LARGEST_MS, MOST_HEADERS, MOST_RECORDS, WholeBytes
 from topics.old_formats import NO_TIMESTAMP, read_old
 
 # Places in a record batch of format 2 (Kafka protocol guide, "Record Batch").
@@ -65,19 +65,27 @@ class ReadableBatch:
             return iter(self._old())
         try:
             return iter(_checked(_read(self._batch, data, begin, end), self._batch))
-        except _UNREADABLE:
+        except _UNREADABLE as error:
             first, kind = self._batch.base_offset, self._batch.timestamp_type
             at = max(-LARGEST_MS, min(self._batch.max_timestamp, LARGEST_MS))
-            return iter([WholeBatch(first, at, kind, None, data[begin:end])])
+            value = WholeBytes(data[begin:end], _reason(error))
+            return iter([WholeBatch(first, at, kind, None, value)])
 
     def _old(self) -> list[Any]:
         """Return the records of a message of format 0 or 1."""
         try:
             return read_old(self._batch, *self._where)
-        except (*_UNREADABLE, KafkaError, RuntimeError, AssertionError):  # what aiokafka raises
+        except (*_UNREADABLE, KafkaError, RuntimeError, AssertionError) as error:  # of aiokafka
             data, begin, end = self._where
             last = self._batch.next_offset - 1
-            return [WholeBatch(last, NO_TIMESTAMP, 0, None, data[begin:end])]
+            value = WholeBytes(data[begin:end], _reason(error))
+            return [WholeBatch(last, NO_TIMESTAMP, 0, None, value)]
+
+
+def _reason(error: Exception) -> str:
+    if isinstance(error, TooLarge):
+        return str(error)
+    return f"the record batch cannot be read: {str(error) or type(error).__name__}"
 
 
 def _read(batch: Any, data: bytes, begin: int, end: int) -> list[Any]:
@@ -85,11 +93,11 @@ def _read(batch: Any, data: bytes, begin: int, end: int) -> list[Any]:
     head, codec = data[begin : begin + _HEADER], data[begin + _CODEC_AT] & _CODEC
     count = int.from_bytes(head[_COUNT_AT:], "big")
     if count > MOST_RECORDS:
-        raise TooLarge
+        raise TooLarge(f"the batch has more than {MOST_RECORDS:,} records")
     if codec:
         head, data = _plain(head), decompressed(codec, data[begin + _HEADER : end])
         if len(data) > 2 * MOST_HEADERS and _headers_in(data, count) > MOST_HEADERS:
-            raise TooLarge
+            raise TooLarge(f"the batch has more than {MOST_HEADERS:,} headers")
         batch, begin, end = DefaultRecordBatch(head + data), 0, len(data)
     else:
         begin += _HEADER

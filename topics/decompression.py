@@ -22,6 +22,10 @@ class TooLarge(ValueError):
     """There is more in a batch than it may hold (topics/limits.py)."""
 
 
+def _too_large() -> TooLarge:
+    return TooLarge(f"the batch unpacks to more than {MOST_BYTES:,} bytes")
+
+
 def decompressed(codec: int, section: bytes) -> bytes:
     """Return what was compressed; `codec`: Kafka's number, 1 to 4.
 
@@ -39,7 +43,7 @@ def _gzip(section: bytes) -> bytes:
     with gzip.GzipFile(fileobj=io.BytesIO(section)) as reader:
         found = reader.read(MOST_BYTES + 1)
     if len(found) > MOST_BYTES:
-        raise TooLarge
+        raise _too_large()
     return found
 
 
@@ -54,7 +58,7 @@ def _snappy(section: bytes) -> bytes:
     for block in blocks:
         size += cramjam.snappy.decompress_raw_len(block)
         if size > MOST_BYTES:
-            raise TooLarge
+            raise _too_large()
     return bytes(snappy_decode(section))
 
 
@@ -73,7 +77,7 @@ def _into_room(decompress: Callable[[bytes, mmap.mmap], int], section: bytes) ->
             size = decompress(section, room)
         except cramjam.DecompressionError as error:
             if "whole buffer" in str(error):
-                raise TooLarge from error
+                raise _too_large() from error
             raise
         return room[:size]
 

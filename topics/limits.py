@@ -18,3 +18,18 @@ compressed has no room for more."""
 LARGEST_MS: Final = 2**61
 """Unix ms, and before 1970 as many: sums of two fit 64 bits. Clients that write nanoseconds are far
 below."""
+
+
+class WholeBytes(bytes):
+    """A record batch that cannot be read, in place of a record's value, and why.
+
+    Not a header, which a producer could write as well.
+    """
+
+    reason: str
+
+    def __new__(cls, raw: bytes, reason: str) -> WholeBytes:
+        """Return the bytes `raw` with a reason."""
+        made = super().__new__(cls, raw)
+        made.reason = reason
+        return made

@@ -122,7 +122,10 @@ def solve(a: float, b: float, va: float, cab: float, vb: float, z: float) -> flo
                 x = LOGIT_MAX
             elif x < -LOGIT_MAX:
                 x = -LOGIT_MAX
-            x = (margin * sqrt((va * x + 2.0 * cab) * x + vb) - b) / a
+            spread = (va * x + 2.0 * cab) * x + vb
+            if spread < 0.0:  # by rounding, or of a deviation that no learner wrote
+                spread = 0.0
+            x = (margin * sqrt(spread) - b) / a
     if x >= LOGIT_MAX:
         return 1.0
     return 1.0 / (1.0 + exp(-x)) if x > -LOGIT_MAX else 0.0

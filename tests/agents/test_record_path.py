@@ -26,6 +26,7 @@ from hypothesis import strategies as st
 
 from agents.record_path import drain as drain_module
 from agents.record_path.drain import MOST_BYTES, drain
+from processing.decode import decode_record
 from processing.packed import PackedBatch
 from processing.records import RECORD_BYTES, RecordBatch
 from tests.agents.record_batches import (
@@ -282,6 +283,14 @@ def test_what_unpacks_to_too_much_is_one_record(codec: int) -> None:
         assert (position, corrupt) == (7, False)
         assert [record[0] for record in records] == expected
     assert records[1][1:] == (9, None, log.batches[1][2], ())
+    assert reasons_of(records[1]) == ["the batch unpacks to more than 139,000 bytes"]
+
+
+def reasons_of(record: Any) -> list[str]:
+    """Return why what was read as one record is a dead letter."""
+    events, refused = decode_record(record[3], record[1])
+    assert not events
+    return [each.reason for each in refused]
 
 
 def one_record_of(log: Log, place: int = 1) -> None:
@@ -291,6 +300,8 @@ def one_record_of(log: Log, place: int = 1) -> None:
     assert seen[1:] == (log.end, False)
     assert [record[3] for record in seen[0]] == [b"v0", raw, b"v0"]
     assert [record[0] for record in seen[0]] == [0, base, log.end - 1]
+    (reason,) = reasons_of(seen[0][1])
+    assert reason.startswith(("the record batch cannot be read: ", "the batch has more than "))
 
 
 def around(odd: Batch, change: Callable[[bytes], bytes] = lambda raw: raw) -> Log:

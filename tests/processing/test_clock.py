@@ -281,7 +281,7 @@ def test_gaps_are_forgotten_once_they_no_longer_matter() -> None:
     ("value", "reason"),
     [
         (NOW // 1000, "expected `int` >= 946684800000|not a control record"),
-        (NOW + 2 * HOUR_MS, "ahead of the clock"),
+        (NOW + 2 * HOUR_MS, "ahead of the record's Kafka timestamp"),
     ],
 )
 def test_a_clock_record_that_cannot_be_is_a_dead_letter(value: int, reason: str) -> None:

@@ -104,7 +104,7 @@ def test_a_choice_survives_a_new_epoch_and_is_no_duplicate_of_itself() -> None:
         ((record(choice(), KEY)[0] + b" ", record(choice(), KEY)[1]), "signature is not of"),
         (record(choice("nonsense"), KEY), "there is no policy 'nonsense'"),
         (record(choice(pattern="retail"), KEY), "give * or key=value parts"),
-        (record(choice(at=NOW + 4_000_000), KEY), "hours ahead of the clock"),
+        (record(choice(at=NOW + 4_000_000), KEY), "hours ahead of the record's Kafka timestamp"),
     ],
 )
 def test_what_is_wrong_or_not_signed_is_a_dead_letter(control: Any, said: str) -> None:

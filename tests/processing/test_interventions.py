@@ -9,11 +9,11 @@ import pytest
 
 from learners.registry import policy
 from processing.partition import Partition
-from processing.rows import context_key, is_deleted
+from processing.rows import context_key, decode_context, encode_context, is_deleted
 from processing.rules import Rules
 from tests.processing.building import EPOCH, NOW, Table, context, counts, fetch, judged, reasons
 from tests.processing.control_records import EVERY, RETAIL, record, run
-from topics.controls import Reset, Seed, Seeded
+from topics.controls import Default, Evidence, Known, Learned, Reset, Seed, Seeded
 
 ALICE = RETAIL + "/user_id=alice"
 
@@ -116,3 +116,58 @@ def test_a_seed_is_for_its_own_partition() -> None:
         refused += reasons(core.commit())
     assert len(refused) == 3
     assert msgspec.json.decode(value)["kind"] == "seed"
+
+
+HOPS = policy("hops")
+FORGED = (0.0, 1.0, 100.0, 600.0, 0.0, 0.0, -10.0, 0.0, -10.0, 0.0, 0.0, 0.0, 0.0, 1.0,
+          0.0, 0.0, 0.0, 0.0)  # fmt: skip
+NO_COLD = (*HOPS.initial()[:12], 0.0, *HOPS.initial()[13:])
+
+
+def applied(*records: Any) -> Any:
+    """Return what a partition that learns by HOPS commits after control records and an event."""
+    core = Partition(0, 1, EPOCH, Rules(HOPS), {}.get)
+    for offset, (value, headers) in enumerate([*records, (judged(), None)]):
+        batch = fetch(value, offsets=[offset])
+        if headers is not None:
+            batch.headers[offset] = headers
+        core.apply(batch)
+        core.answers()
+    return core.commit()
+
+
+@pytest.mark.parametrize(
+    ("state", "why"),
+    [
+        (FORGED, "slope variance is -10, which must be 1e-12 to 1000"),
+        (NO_COLD, "cold variance is 0"),
+        ((1e308,) * 18, "depth is 1e+308"),
+    ],
+)
+def test_a_state_that_no_learner_reaches_is_a_dead_letter(state: Any, why: str) -> None:
+    known = Known("hops", 2, state, 30, EVERY)
+    said = [
+        seed(seeded(learner="hops", version=2, state=state)),
+        record(Default("d", NOW, "acme", EPOCH, 1, Learned("hops", 2, state, 30))),
+        record(Evidence("e", NOW, "acme", 0, EPOCH, 1, (known,))),
+    ]
+    for each in said:
+        commit = applied(each)
+        (reason,) = reasons(commit)
+        assert f"state: is none of hops: {why}" in reason
+        assert commit.events == 1
+    assert reasons(applied(said[0]))[0].startswith(f"{EVERY}: state")
+
+
+def test_a_row_with_a_state_that_no_learner_reaches_begins_anew() -> None:
+    """One that an earlier version took in would end every worker that restores it."""
+    commit = applied(seed(seeded(learner="hops", version=2, state=HOPS.initial())))
+    rows = dict(commit.rows)
+    key = context_key("acme", EVERY)
+    row = decode_context(rows[key])
+    rows[key] = encode_context(row._replace(state=FORGED))
+    core = Partition(0, 1, EPOCH, Rules(HOPS), rows.get)
+    core.restore(rows.items())
+    core.apply(fetch(judged(), offsets=[core.watermark + 1]))
+    (answer, *_) = core.answers()
+    assert 0.0 < answer.speculate < 1.0

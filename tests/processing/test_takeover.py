@@ -20,6 +20,7 @@ from processing.rows import (
     context_of,
     decode_context,
     deleted,
+    encode_context,
     version,
     with_version,
 )
@@ -232,6 +233,21 @@ def test_rows_that_nobody_can_read_are_refused_and_stop_nobody(row: tuple[bytes,
     followup = followup_in(found.table[KEY])
     assert followup is not None
     assert "cannot be read" in followup.result
+    assert content(found) == content(follow([*BEFORE, *BETWEEN]))
+
+
+def test_a_staged_state_that_no_learner_reaches_is_refused() -> None:
+    before = follow(BEFORE)
+    rows = live(before.table)
+    row = decode_context(rows[CONTEXT])
+    rows[CONTEXT] = encode_context(row._replace(state=(-1.0, *row.state[1:])))
+    staged = [*rows.items()]
+    said = Rebuild("r", NOW, EPOCH, before.watermark, 1, digest_of(staged), RULES.digest)
+    sent = [record(Staged("r", NOW, 0, tuple(staged))), record(said)]
+    found = follow([*BEFORE, *sent, *BETWEEN])
+    followup = followup_in(found.table[KEY])
+    assert followup is not None
+    assert "workflow_type=refund: state: is none of" in followup.result
     assert content(found) == content(follow([*BEFORE, *BETWEEN]))
 
 

@@ -12,8 +12,9 @@ import pytest
 from learners.registry import policy
 from processing.answers import stored_threshold
 from processing.rows import CONTEXT, is_deleted
+from processing.rules import Rules
 from replay.learned import learned_lines, read_learned
-from replay.seeding import seeds_of
+from replay.seeding import rehearse, seeds_of
 from replay.table import TablePartition
 from tests.processing.building import EPOCH, NOW, Table, context, judged, reasons
 from tests.processing.control_records import EVERY, record, run
@@ -130,3 +131,19 @@ def test_counts_that_cannot_be_are_a_dead_letter(counts: tuple[int, ...], said: 
     _, commit = run(record(Seed("s1", NOW, "acme", 0, (seeded,))))
     (reason,) = reasons(commit)
     assert said in reason
+
+
+def test_a_file_with_a_state_that_cannot_be_names_the_context_and_the_reason(
+    tmp_path: Path,
+) -> None:
+    file = exported(learned(), tmp_path)
+    header, *lines = file.read_bytes().splitlines()
+    changed = [{**orjson.loads(line), "state": [0.8, 7.0, 0.6, 0.5]} for line in lines]
+    file.write_bytes(b"\n".join([header, *map(orjson.dumps, changed)]))
+    _, read = read_learned(file)
+    rules = Rules(policy("td"))
+    tables = {0: TablePartition({})}
+    found = rehearse(tables, Epoch(EPOCH, 1), rules, seeds_of(read, 1, "i1", NOW), NOW)
+    (reason,) = found.refused
+    wanted = f"acme: {EVERY}: state: is none of td: share is 7, which must be 0 to 1"
+    assert reason == wanted
