@@ -22,7 +22,7 @@ GOOD = {
     "tenant": "t",
     "workflow_type": "w",
     "workflow_id": "x",
-    "timestamp": 1,
+    "timestamp": 1_760_000_000_000,
 }
 
 
