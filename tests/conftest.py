@@ -6,6 +6,7 @@ or host:port of one that runs. It stays in the environment: pytest-xdist's worke
 
 from __future__ import annotations
 
+import logging
 import os
 import shutil
 import signal
@@ -56,6 +57,16 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if item.get_closest_marker(marker):
             item.add_marker(pytest.mark.skip(reason=reason))
+
+
+@pytest.fixture(autouse=True)
+def log_levels() -> Iterator[None]:
+    """The command line quietens some loggers; of one that a test runs here that must not stay."""
+    loggers = [logging.getLogger(name) for name in ("aiokafka", "headstart.thresholds")]
+    before = [each.level for each in loggers]
+    yield
+    for logger, level in zip(loggers, before, strict=True):
+        logger.setLevel(level)
 
 
 @pytest.fixture(scope="session")
