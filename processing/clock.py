@@ -109,6 +109,10 @@ class PartitionClock:
         row = self.row
         return (row.clock, row.clock + TICK_MS - 1) if row.began else (0, LAST_MS)
 
+    def latest(self, at: int) -> int:
+        """Return the last time that is not ahead as an event arrives that says `at`."""
+        return self.bounds[1] if self.witnessed else at
+
     def heard(self, at: int) -> int:
         """Return the time of an outcome that says `at`: within the tick in which it arrived.
 

@@ -245,7 +245,7 @@ class Contexts:
             context = self._context(tenant, each.path, policy, above)
             numbers = context.changing()
             plant(numbers, each, state)
-            own = seeded_at(each.at, self.clock.now(at), self._idle_ms)
+            own = seeded_at(each.at, self.clock.now(at), self.clock.latest(at), self._idle_ms)
             newest = own if above is None else min(own, above.numbers.at)
             numbers.at = newest if self.clock.is_ahead(numbers.at) else max(numbers.at, newest)
             context.offset = offset

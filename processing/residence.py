@@ -90,14 +90,15 @@ class Residence:
         heapq.heapreplace(heap, (newest, length, key))
 
 
-def seeded_at(newest: int | None, now: int, idle_ms: int) -> int:
+def seeded_at(newest: int | None, now: int, latest: int, idle_ms: int) -> int:
     """Return the time of a seeded context's newest outcome (Unix ms), said to be `newest`.
 
-    `now`, where none is said, or one so old that the context would be idle at once.
+    `now`, where none is said, or one so old that the context would be idle at once; `latest` at the
+    most, which is the end of the clock's tick.
     """
     if newest is None or newest <= now - idle_ms:
         return now
-    return min(newest, now)
+    return min(newest, latest)
 
 
 def next_hour(clock: int) -> int:

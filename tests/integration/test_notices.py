@@ -16,6 +16,7 @@ import pytest
 
 from deploy.system import System
 from headstart import Emitter
+from processing.clock import TICK_MS
 from processing.noticing import Key, Known, take, watchable
 from tests.patience import PATIENCE_S
 from topics.catalogue import EVENTS, NOTICES, THRESHOLDS
@@ -167,10 +168,14 @@ def test_a_user_who_floods_is_told_and_weighed_down_by_a_control_record(
     told: Told,
 ) -> None:
     kafka, now = system.addresses.kafka, time.time_ns() // 1_000_000
-    chance, events, at = random.Random(5), [], float(now - 3_000_000)
+    # Of times outside the tick in which they arrive no pace is told: all are within this one.
+    if (left := TICK_MS - now % TICK_MS) < 150_000:
+        time.sleep(left / 1000 + 5)
+        now += left + 5_000
+    chance, events, at = random.Random(5), [], float(now // TICK_MS * TICK_MS + 5_000)
     for number in range(5_000):
         flooding = number >= 3_500
-        at += chance.expovariate(1 / (10 if flooding else 500))
+        at += chance.expovariate(1 / (0.6 if flooding else 30))
         user = "bad" if flooding and chance.random() < 0.95 else f"u{chance.randrange(19)}"
         events.append(judged(tenant, user_id=user, timestamp=int(at)))
     with Emitter(kafka) as emitter:

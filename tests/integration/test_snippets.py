@@ -26,7 +26,7 @@ pytestmark = [pytest.mark.integration, pytest.mark.any_broker]
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
-PAGES = {"quickstart": 2, "how-to": 8, "notices": 1, "reading": 2, "replay": 3, "reference": 5}
+PAGES = {"quickstart": 2, "how-to": 11, "notices": 1, "reading": 2, "replay": 3, "reference": 5}
 """How many snippets of each page are run; other pages have none, or need Docker."""
 
 ELSEWHERE = ("make ", "headstart up")
