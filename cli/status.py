@@ -82,6 +82,8 @@ def _show(look: Look, verdict: Verdict, *, json: bool) -> None:
     if json:
         show_json(described(look, verdict))
         return
+    from topics.catalogue import DEAD_LETTERS
+
     print(verdict, flush=True)
     rows: list[tuple[Any, ...]] = [
         (each.service, each.address, each.error or f"answers in {each.took_ms:.0f} ms", "")
@@ -100,7 +102,7 @@ def _show(look: Look, verdict: Verdict, *, json: bool) -> None:
         for group in look.groups
     ]
     if look.log:
-        rows.append(("dead letters", DEAD_LETTERS, *_letters(look.log.waiting_letters)))
+        rows.append(("dead letters", DEAD_LETTERS.name, *_letters(look.log.waiting_letters)))
     rows += [
         (f"lost by {worker.name}", f"process {worker.pid}", LOST, f"{worker.lost:,} records")
         for worker in look.workers
@@ -109,7 +111,6 @@ def _show(look: Look, verdict: Verdict, *, json: bool) -> None:
     show_table(("what", "where", "state", ""), rows)
 
 
-DEAD_LETTERS: Final = "headstart.dead-letters"
 LOST: Final = "deleted by retention before they were taken in"
 
 

@@ -32,7 +32,6 @@ from replay.pieces import Head, NotAPiece, body, encode_piece, heads
 from topics.catalogue import EVENTS
 
 FORMAT: Final = 1
-ZSTD: Final = bytes.fromhex("28b52ffd")
 FRAME_BYTES: Final = 1_000_000
 
 

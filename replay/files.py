@@ -11,9 +11,9 @@ import orjson
 
 from headstart.experiments import GROUPS, workflow_group
 from processing.records import RecordBatch
-from replay.exports import ZSTD, ExportHistory, NotAnExport, is_export
+from replay.exports import ExportHistory, NotAnExport, is_export
 from replay.histories import History, NothingThere, Progress, Reading, read_records_of
-from replay.input_files import name_of
+from replay.input_files import ZSTD, name_of
 from replay.joining import Notes
 from replay.json_lines import JsonLines, json_lines
 from replay.judge import Judge

@@ -30,7 +30,7 @@ MOST_UNPACKED: Final = 1 << 29
 """Bytes of one line, one document or one zstd frame of a compressed file."""
 _CHUNK: Final = 1 << 18
 _GZIP: Final = bytes.fromhex("1f8b")
-_ZSTD: Final = bytes.fromhex("28b52ffd")
+ZSTD: Final = bytes.fromhex("28b52ffd")
 _OTHERS: Final = {
     bytes.fromhex("504b0304"): "a zip archive",
     bytes.fromhex("425a68"): "compressed by bzip2",
@@ -95,7 +95,7 @@ def open_input(file: Path) -> Iterator[Input]:
         head = raw.peek(6)[:6]
         if head[:2] == _GZIP:
             packed: Iterator[bytes] | None = _gunzipped(name, raw)
-        elif head[:4] == _ZSTD or _is_skippable(head):
+        elif head[:4] == ZSTD or _is_skippable(head):
             packed = _unpacked_frames(name, raw)
         else:
             packed = None
@@ -198,7 +198,7 @@ def _unpacked_frames(name: str, raw: BinaryIO) -> Iterator[bytes]:
         if _is_skippable(magic):
             _exactly(raw, int.from_bytes(_exactly(raw, 4, name), "little"), name)
             continue
-        if magic != _ZSTD:
+        if magic != ZSTD:
             raise CannotRead(f"{name}: damaged zstd: no frame begins at byte {raw.tell() - 4}")
         yield from _unpacked(magic + _frame(raw, name), name)
 

@@ -5,14 +5,14 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
+from headstart.events import LAST_MS
+
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
-_LAST_MS: Final = 253_402_300_799_999
-"""The end of the year 9999: what is later is no time, and may not fit into 64 bits."""
 
 
 def unix_ms(milliseconds: float) -> int | None:
     """Return a time in whole ms; None for 0, which means "not set", and for what is no time."""
-    return int(milliseconds) if 0 < milliseconds <= _LAST_MS else None
+    return int(milliseconds) if 0 < milliseconds <= LAST_MS else None
 
 
 def iso_ms(value: Any) -> int | None:

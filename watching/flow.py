@@ -50,7 +50,7 @@ class LogState:
     @property
     def waiting_letters(self) -> int:
         """Dead letters that were neither replayed nor dropped, about."""
-        return max(0, self.dead_letters - self.handled)
+        return waiting_letters(self.topics)
 
     @property
     def handled(self) -> int:
@@ -134,6 +134,15 @@ def _behind(topic: TopicState, reached: Mapping[int, int]) -> dict[int, int]:
         partition: max(0, end - max(topic.begin[partition], reached.get(partition, 0)))
         for partition, end in sorted(topic.end.items())
     }
+
+
+def waiting_letters(topics: Mapping[str, TopicState]) -> int:
+    """Return about how many dead letters were neither replayed nor dropped. Pure."""
+    refused, handled = (
+        _held(topics[topic.name]) if topic.name in topics else 0
+        for topic in (DEAD_LETTERS, HANDLED)
+    )
+    return max(0, refused - handled)
 
 
 def _held(topic: TopicState) -> int:

@@ -8,12 +8,13 @@ from typing import Final
 
 from headstart.producing import BrokerUnreachable
 from topics.admin import TopicState, describe_topics, topic_settings
-from topics.catalogue import DEAD_LETTERS, EPOCHS, EVENTS, HANDLED, TOPICS, Topic
+from topics.catalogue import EPOCHS, EVENTS, TOPICS, Topic
 from topics.epoch import PartitionsChanged, read_epoch
 from topics.reading import LogTruncated
 from topics.transactions import OpenTransaction, long_open, open_transactions
 from watching.causes import cause, unreachable_why
 from watching.doctor.findings import NOTE, OK, WRONG, Finding
+from watching.flow import waiting_letters
 
 _CREATE: Final = "headstart topics create"
 _AT_LEAST: Final = ("retention.ms", "max.message.bytes", "min.compaction.lag.ms")
@@ -61,13 +62,7 @@ def check_topics(
 
 def dead_letters(states: Mapping[str, TopicState]) -> Iterator[Finding]:
     """Yield how many dead letters wait, where there are any. Pure."""
-    held = {
-        name: sum(states[name].end.values()) - sum(states[name].begin.values())
-        for name in (DEAD_LETTERS.name, HANDLED.name)
-        if name in states
-    }
-    waiting = held.get(DEAD_LETTERS.name, 0) - held.get(HANDLED.name, 0)
-    if waiting > 0:
+    if waiting := waiting_letters(states):
         what = f"about {waiting:,} wait to be replayed or dropped"
         yield Finding("dead letters", NOTE, what, "headstart dead-letters list")
 
