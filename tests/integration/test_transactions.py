@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import re
 import shutil
 import signal
 import time
@@ -193,7 +194,8 @@ def test_an_open_transaction_is_named_and_ends_no_worker(
         owned.nobody_lags()
         owned.stays()
         assert stored.ids() == []
-        until(lambda: sum(owned.report("thresholds").held_back.values()) == 4)
+        # Clock records may be held back, too.
+        until(lambda: sum(owned.report("thresholds").held_back.values()) >= 4)
         status = headstart("status", "--data", owned.system.data)
         assert status.returncode == 1
         assert "a transaction open for" in status.stdout
@@ -201,7 +203,9 @@ def test_an_open_transaction_is_named_and_ends_no_worker(
             each for each in asyncio.run(check_broker(owned.kafka)) if each.check == "transactions"
         ]
         assert found.state == "wrong"
-        assert "holds 4 records back" in found.what
+        held = re.search(r"holds (\d+) records back", found.what)
+        assert held is not None
+        assert int(held[1]) >= 4
         assert "kafka-transactions.sh" in found.remedy
         agrees(owned, headstart)
 
