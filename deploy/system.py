@@ -30,6 +30,7 @@ from sinks.connections import connect_postgres
 from sinks.epochs import known_epochs, remember_epoch
 from sinks.migrate import migrate
 from sinks.progress import stored_offsets
+from sinks.rights import require_rights
 from topics.admin import committed_offsets, describe_topics
 from topics.catalogue import EPISODES_GROUP, EVENTS, HISTORY_GROUP, THRESHOLDS, THRESHOLDS_GROUP
 from topics.command_log import begin_commands
@@ -236,6 +237,7 @@ async def prepare(addresses: Addresses, partitions: int, *, volatile: bool = Fal
     `volatile`: the broker keeps its log in memory.
     """
     await migrate(addresses.postgres)
+    await require_rights(addresses.postgres)  # else the worker episodes waits, and nothing says why
     known = await known_epochs(addresses.postgres, addresses.redis)
     _created, epoch = await ensure_topics(
         addresses.kafka, partitions=partitions, known=known, volatile=volatile

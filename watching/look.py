@@ -10,6 +10,7 @@ from typing import Final, TypeVar
 
 from headstart.masking import masked
 from headstart.producing import BrokerUnreachable
+from sinks.rights import require_rights
 from watching.causes import SILENT, cause, unreachable_why
 from watching.flow import GroupLag, Log, LogState, Stored, ask_stored, lags
 from watching.learning import Learned, ask_learned, ask_moves
@@ -79,6 +80,10 @@ class Looking:
         if postgres.ok:
             epoch = log.epoch if log else None
             stored, error = await _tried(lambda: ask_stored(self._target.postgres, epoch))
+            if error is None:
+                _, error = await _tried(
+                    lambda: require_rights(self._target.postgres, of_readers=False)
+                )
             postgres = _also(postgres, error)
         if redis.ok and self._contexts:
             learned, error = await _tried(self._learn)

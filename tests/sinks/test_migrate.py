@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Iterator
 from datetime import date
 from pathlib import Path
@@ -13,6 +14,7 @@ import pytest
 from psycopg import sql
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
+from cli.migrate import migrate as migrate_command
 from sinks.connections import connect_postgres
 from sinks.migrate import (
     DatabaseNewer,
@@ -23,6 +25,11 @@ from sinks.migrate import (
 )
 from sinks.partitions import ensure_partitions
 from sinks.permissions import PermissionMissing
+from sinks.rights import RightsMissing, require_rights
+from watching.doctor.databases import check_postgres
+from watching.doctor.findings import WRONG
+from watching.look import Looking
+from watching.target import Target
 
 pytestmark = pytest.mark.integration
 
@@ -134,6 +141,79 @@ def test_tables_of_another_role_are_named_with_the_grant(database: str, limited_
     asyncio.run(migrate(database))
     with pytest.raises(PermissionMissing, match="GRANT ALL ON ALL TABLES IN SCHEMA public TO"):
         asyncio.run(migrate(limited_role))
+
+
+@pytest.fixture
+def writing_role(migrated: str, limited_role: str) -> str:
+    """The migrated database as a role sees it that may write to every table, and owns none."""
+    name = sql.Identifier(str(conninfo_to_dict(limited_role)["user"]))
+    grant = sql.SQL("GRANT ALL ON ALL TABLES IN SCHEMA public TO {}").format(name)
+    with psycopg.connect(migrated, autocommit=True) as connection:
+        connection.execute(grant)
+    return limited_role
+
+
+async def _partitions(dsn: str) -> list[str]:
+    async with await connect_postgres(dsn) as connection:
+        return await ensure_partitions(connection, date(2026, 1, 1), 0, 0)
+
+
+def test_a_role_that_only_writes_is_told_all_it_lacks_at_once(
+    migrated: str, writing_role: str
+) -> None:
+    """One that migrates without error, and could not create the partitions of the next days."""
+    assert asyncio.run(migrate(writing_role)) == []
+    with pytest.raises(psycopg.errors.InsufficientPrivilege):
+        asyncio.run(_partitions(writing_role))
+    with pytest.raises(RightsMissing) as caught:
+        asyncio.run(require_rights(writing_role, of_readers=False))
+    role = conninfo_to_dict(writing_role)["user"]
+    assert caught.value.statements == [
+        f"GRANT USAGE, CREATE ON SCHEMA public TO {role}",
+        f"ALTER TABLE public.episodic_events OWNER TO {role}",
+    ]
+    with psycopg.connect(migrated, autocommit=True) as connection:
+        for statement in caught.value.statements:
+            connection.execute(statement.encode())
+    asyncio.run(require_rights(writing_role))
+    assert asyncio.run(_partitions(writing_role)) == ["episodic_events_20260101"]
+
+
+def test_a_role_without_any_right_is_told_all_it_lacks_at_once(
+    migrated: str, limited_role: str
+) -> None:
+    asyncio.run(require_rights(limited_role, of_readers=False))  # it stores nothing
+    with pytest.raises(RightsMissing) as caught:
+        asyncio.run(require_rights(limited_role))
+    assert "planted-secret" not in str(caught.value)
+    with psycopg.connect(migrated, autocommit=True) as connection:
+        for statement in caught.value.statements:
+            connection.execute(statement.encode())
+    asyncio.run(require_rights(limited_role))
+    asyncio.run(migrate(limited_role))
+    assert asyncio.run(_partitions(limited_role)) == ["episodic_events_20260101"]
+
+
+@pytest.mark.parametrize("json", [False, True])
+def test_the_command_fails_and_names_the_statements(
+    writing_role: str, capsys: pytest.CaptureFixture[str], *, json: bool
+) -> None:
+    with pytest.raises(RightsMissing, match="ALTER TABLE public.episodic_events OWNER TO"):
+        migrate_command(postgres=writing_role, json=json)
+    assert ("missing_rights" in capsys.readouterr().out) is json
+
+
+def test_doctor_names_the_statements(writing_role: str) -> None:
+    findings, _ = asyncio.run(check_postgres(writing_role, time.time))
+    (wrong,) = [each for each in findings if each.state == WRONG]
+    assert "ALTER TABLE public.episodic_events OWNER TO" in wrong.remedy
+
+
+def test_status_names_the_statements(writing_role: str, tmp_path: Path) -> None:
+    target = Target("127.0.0.1:1", writing_role, "redis://127.0.0.1:1/0", tmp_path)
+    look = asyncio.run(Looking(target, contexts=False).look())
+    (postgres,) = [each for each in look.services if each.service == "postgres"]
+    assert "ALTER TABLE public.episodic_events OWNER TO" in (postgres.error or "")
 
 
 def test_files_must_be_numbered(tmp_path: Path) -> None:

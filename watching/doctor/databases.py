@@ -8,6 +8,7 @@ from typing import Any
 from headstart.masking import masked
 from sinks.connections import asking_redis, connect_postgres, postgres_address
 from sinks.migrate import MigrationError, pending
+from sinks.rights import missing_rights
 from sinks.served_modes import ServedMode, unsound_modes
 from watching.causes import PASSWORD_WANTED, WRONG_PASSWORD, cause
 from watching.doctor.findings import NOTE, OK, WRONG, Finding
@@ -28,12 +29,17 @@ async def check_postgres(dsn: str, now: Callable[[], float]) -> tuple[list[Findi
             ).fetchone()
             assert row is not None
             ahead = row[0] - (began + now()) / 2
+            lacking, role = await missing_rights(connection), connection.info.user
     except Exception as error:
         return [_away("postgres", at, cause(error), "DSN")], None
     found = [Finding("postgres", OK, f"{at} answers, version {row[1]}")]
     if row[2]:
         what = f"{at} takes no writes: it is a standby or read-only"
         found.append(Finding("postgres", WRONG, what, "name the primary: --postgres"))
+    if lacking:
+        what = f"the role {role} lacks rights to create partitions or to write"
+        remedy = f"run as a superuser or the owner: {'; '.join(lacking)}"
+        found.append(Finding("postgres", WRONG, what, remedy))
     return [*found, await _schema(dsn)], ahead
 
 
