@@ -24,28 +24,45 @@ from redis.exceptions import MasterDownError, ReadOnlyError, RedisError, Respons
 
 from headstart.masking import HIDDEN, masked, needs_encoding, passwords_in
 from headstart.thresholds import redis_address
+from sinks.troubles import POSTGRES, REDIS, postgres_trouble, redis_trouble
 
 CONNECT_TIMEOUT_S = 5
 """How long to wait for Postgres to accept a connection."""
 
 
 class PostgresUnreachable(ConnectionError):
-    """Postgres refused the connection or did not answer; start it, or name another."""
+    """Postgres refused the connection or did not answer.
 
-    def __init__(self, dsn: str, reason: object) -> None:
+    `trouble`: what is wrong and what mends it, where that is known; None: nothing answers there.
+    """
+
+    def __init__(self, dsn: str, reason: BaseException) -> None:
+        self.trouble = postgres_trouble(dsn, reason)
+        if self.trouble is not None:
+            said = f"{self.trouble.what}; {self.trouble.remedy}"
+            super().__init__(f"Postgres at {postgres_address(dsn)}: {said}")
+            return
         super().__init__(
             f"Postgres at {postgres_address(dsn)} is unreachable ({_one_line(reason, dsn)}); start "
-            "one with `headstart up`, or name yours: --postgres DSN or HEADSTART_POSTGRES"
+            f"one with `headstart up`, or name yours: {POSTGRES}"
         )
 
 
 class RedisUnreachable(ConnectionError):
-    """Redis refused the connection, did not answer in time, or refused a command."""
+    """Redis refused the connection, did not answer in time, or refused a command.
 
-    def __init__(self, url: str, reason: object) -> None:
+    `trouble`: what is wrong and what mends it, where that is known.
+    """
+
+    def __init__(self, url: str, reason: BaseException) -> None:
+        self.trouble = redis_trouble(url, reason)
+        if self.trouble is not None:
+            said = f"{self.trouble.what}; {self.trouble.remedy}"
+            super().__init__(f"Redis at {redis_address(url)}: {said}")
+            return
         super().__init__(
             f"Redis at {redis_address(url)} is unreachable ({_one_line(reason, url)}); start "
-            "one with `headstart up`, or name yours: --redis URL or HEADSTART_REDIS"
+            f"one with `headstart up`, or name yours: {REDIS}"
         )
 
 
@@ -61,9 +78,7 @@ def postgres_address(dsn: str) -> str:
     return f"{host}:{given.get('port') or 5432}/{given.get('dbname') or ''}"
 
 
-def _one_line(reason: object, dsn: str) -> str:
-    if needs_encoding(dsn):
-        return "its password must be percent-encoded: %40 for @, %2F for /, %3A for :"
+def _one_line(reason: BaseException, dsn: str) -> str:
     text = masked(" ".join(str(reason).split()) or type(reason).__name__)
     if isinstance(reason, psycopg.ProgrammingError):
         return "it cannot be parsed"  # libpq's message quotes the string, password and all
@@ -152,8 +167,8 @@ def connect_redis(url: str, timeout_s: float = 2.0) -> Redis:
             socket_connect_timeout=timeout_s,
             retry=Retry(NoBackoff(), 1, supported_errors=(RedisConnectionError,)),
         )
-    except ValueError:  # its message may quote a part of the password
-        raise RedisUnreachable(url, "the URL cannot be parsed") from None
+    except ValueError as error:  # its message may quote a part of the password
+        raise RedisUnreachable(url, error) from None
     pool = client.connection_pool
     kind: Any = pool.connection_class
     pool.connection_class = _leaving(kind)

@@ -14,16 +14,10 @@ from sinks.connections import PostgresUnreachable, RedisUnreachable
 CLOSED: Final = "nothing listens there"
 UNKNOWN_HOST: Final = "no such host"
 SILENT: Final = "no answer in time"
-WRONG_PASSWORD: Final = "the password or user is wrong"
-PASSWORD_WANTED: Final = "it wants a password"
 
 _SIGNS: Final = tuple(
     (re.compile(pattern, re.IGNORECASE), words)
     for pattern, words in (
-        (r"password authentication failed|WRONGPASS|invalid username-password", WRONG_PASSWORD),
-        # Redis answers the client's first HELLO in its own way.
-        (r"NOAUTH|authentication required|already authenticated", PASSWORD_WANTED),
-        (r"no password supplied", PASSWORD_WANTED),
         (r"refused|connect call failed", CLOSED),
         (r"resolve|not known|getaddrinfo|name or service|name resolution", UNKNOWN_HOST),
         (r"timed? ?out", SILENT),
@@ -36,6 +30,8 @@ def cause(error: BaseException) -> str:
     """Return why, in a few words where they are known, else the error's own, without passwords."""
     if isinstance(error, TimeoutError):
         return SILENT
+    if isinstance(error, (PostgresUnreachable, RedisUnreachable)) and error.trouble is not None:
+        return error.trouble.what
     found = error.__cause__ if isinstance(error, _UNREACHABLE) and error.__cause__ else error
     text = f"{type(found).__name__} {one_line(found)}"
     for sign, words in _SIGNS:

@@ -242,10 +242,18 @@ _IDS: Final = ("workflow_id", "task_id", "user_id", "agent_id", "session_id")
 """Fields of a context that are known by name, whether or not they are levels."""
 
 
+_NO_URL: Final = "an address that is no URL"
+
+
 def redis_address(url: str) -> str:
     """Return `host:port/db` of a Redis URL (or a socket's path), fit to be printed."""
     if needs_encoding(url):
         return masked(url)
-    parts = urlsplit(url)
-    server = f"{parts.hostname or 'localhost'}:{parts.port or 6379}"
+    try:
+        parts = urlsplit(url)
+        server = f"{parts.hostname or 'localhost'}:{parts.port or 6379}"
+    except ValueError:  # no port, or no host, can be told from the rest
+        return _NO_URL
+    if not url.lower().startswith(("redis://", "rediss://", "unix://")):
+        return _NO_URL  # any part of it may be a password
     return parts.path if parts.scheme == "unix" else server + parts.path

@@ -92,7 +92,19 @@ def one_line(error: BaseException) -> str:
 
 def unreachable(what: str, address: str, error: BaseException) -> StackError:
     """The error for a service that somebody else should have started."""
+    from headstart.thresholds import redis_address
+    from sinks.connections import postgres_address
+    from sinks.troubles import Trouble, postgres_trouble, redis_trouble
+
+    at = masked(address)
+    known: Trouble | None = None
+    if what == "Postgres":
+        at, known = postgres_address(address), postgres_trouble(address, error)
+    elif what == "Redis":
+        at, known = redis_address(address), redis_trouble(address, error)
+    if known is not None:
+        return StackError(f"{what} at {at}: {known.what}; {known.remedy}")
     return StackError(
-        f"{what} at {masked(address)} cannot be reached ({one_line(error)}): start it, "
+        f"{what} at {at} cannot be reached ({one_line(error)}): start it, "
         "correct the address, or use the embedded one"
     )

@@ -47,7 +47,8 @@ def test_postgres_away_is_one_clear_line_without_the_password(dsn: str, address:
         asyncio.run(connect_postgres(dsn))  # type: ignore[arg-type]
     message = str(caught.value)
     assert address in message
-    assert "headstart up" in message
+    assert ("headstart up" in message) is ("127.0.0.1" in address)
+    assert "--postgres DSN or HEADSTART_POSTGRES" in message
     assert "HEADSTART_POSTGRES" in message
     assert "secret" not in message
     assert "\n" not in message

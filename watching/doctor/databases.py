@@ -6,11 +6,18 @@ from collections.abc import Callable
 from typing import Any
 
 from headstart.masking import masked
-from sinks.connections import asking_redis, connect_postgres, postgres_address
+from sinks.connections import (
+    PostgresUnreachable,
+    RedisUnreachable,
+    asking_redis,
+    connect_postgres,
+    postgres_address,
+)
 from sinks.migrate import MigrationError, pending
 from sinks.rights import missing_rights
 from sinks.served_modes import ServedMode, unsound_modes
-from watching.causes import PASSWORD_WANTED, WRONG_PASSWORD, cause
+from sinks.troubles import POSTGRES, REDIS
+from watching.causes import cause
 from watching.doctor.findings import NOTE, OK, WRONG, Finding
 
 
@@ -31,7 +38,7 @@ async def check_postgres(dsn: str, now: Callable[[], float]) -> tuple[list[Findi
             ahead = row[0] - (began + now()) / 2
             lacking, role = await missing_rights(connection), connection.info.user
     except Exception as error:
-        return [_away("postgres", at, cause(error), "DSN")], None
+        return [_away("postgres", at, error, POSTGRES)], None
     found = [Finding("postgres", OK, f"{at} answers, version {row[1]}")]
     if row[2]:
         what = f"{at} takes no writes: it is a standby or read-only"
@@ -77,7 +84,7 @@ async def check_redis(url: str, now: Callable[[], float]) -> tuple[list[Finding]
             refused = await _write_refused(client)
             modes = await unsound_modes(client)
     except Exception as error:
-        return [_away("redis", at, cause(error), "URL")], None
+        return [_away("redis", at, error, REDIS)], None
     version = info.get("valkey_version") or info.get("redis_version")
     found = [Finding("redis", OK, f"{at} answers, version {version}")]
     if refused is not None:
@@ -115,9 +122,8 @@ def _unwritable(at: str, info: dict[str, Any], refused: str) -> Finding:
     return Finding("redis", WRONG, f"{at} is read-only: {refused}", remedy)
 
 
-def _away(service: str, at: str, why: str, kind: str) -> Finding:
-    name = f"--{service} {kind} or HEADSTART_{service.upper()}"
-    remedy = f"start it (`headstart up`), or name yours: {name}"
-    if why in {WRONG_PASSWORD, PASSWORD_WANTED}:
-        remedy = f"correct user and password in {name}"
-    return Finding(service, WRONG, f"{at}: {why}", remedy)
+def _away(service: str, at: str, error: Exception, setting: str) -> Finding:
+    remedy = f"start it (`headstart up`), or name yours: {setting}"
+    if isinstance(error, (PostgresUnreachable, RedisUnreachable)) and error.trouble is not None:
+        remedy = error.trouble.remedy
+    return Finding(service, WRONG, f"{at}: {cause(error)}", remedy)

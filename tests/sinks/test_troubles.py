@@ -1,0 +1,140 @@
+"""A service that answers and refuses is told from one that is not there: the remedies differ."""
+
+from __future__ import annotations
+
+import asyncio
+from urllib.parse import urlsplit
+
+import pytest
+from psycopg.conninfo import make_conninfo
+
+from deploy.local import StackError
+from deploy.local.parts import Existing
+from deploy.local.ready import postgres, redis
+from sinks.connections import (
+    PostgresUnreachable,
+    RedisUnreachable,
+    asking_redis,
+    connect_postgres,
+)
+from watching.causes import cause
+
+SECRET = "hush-hush"
+
+
+async def _open(dsn: str) -> None:
+    await (await connect_postgres(dsn)).close()
+
+
+async def _ping(url: str) -> None:
+    async with asking_redis(url) as client:
+        await client.ping()
+
+
+def refused_postgres(dsn: str) -> str:
+    """Return what every command says of `dsn`, having looked at what `up` and `status` say."""
+    with pytest.raises(PostgresUnreachable) as caught:
+        asyncio.run(_open(dsn))
+    with pytest.raises(StackError) as of_up:
+        Existing("Postgres", dsn, postgres).ready()
+    return _said(caught.value, of_up.value)
+
+
+def refused_redis(url: str) -> str:
+    """Return the same of a Redis."""
+    with pytest.raises(RedisUnreachable) as caught:
+        asyncio.run(_ping(url))
+    with pytest.raises(StackError) as of_up:
+        Existing("Redis", url, redis).ready()
+    return _said(caught.value, of_up.value)
+
+
+def _said(error: PostgresUnreachable | RedisUnreachable, of_up: StackError) -> str:
+    for each in (str(error), str(of_up), cause(error)):
+        assert SECRET not in each
+        assert "start one" not in each
+        assert "start it" not in each
+        assert "\n" not in each
+    assert str(error).partition(";")[2] in str(of_up)
+    return str(error)
+
+
+@pytest.mark.integration
+def test_a_user_that_postgres_refuses(postgres_dsn: str) -> None:
+    said = refused_postgres(make_conninfo(postgres_dsn, user="no_such_user", password=SECRET))
+    assert "the password or user is wrong" in said
+    assert "correct user and password in --postgres DSN or HEADSTART_POSTGRES" in said
+
+
+@pytest.mark.integration
+def test_a_database_that_does_not_exist(postgres_dsn: str) -> None:
+    said = refused_postgres(make_conninfo(postgres_dsn, dbname="no such"))
+    assert "the database no such does not exist; create it: createdb -h" in said
+    assert "'no such'" in said
+
+
+@pytest.mark.parametrize(
+    "dsn",
+    [
+        f"localhost:5432/{SECRET}",
+        f"host=db password=two {SECRET}",
+        f"postgress://u:{SECRET}@db/headstart",
+        f"postgresql://u:%zz{SECRET}@db/headstart",
+        f"postgresql://u:{SECRET}@db:99999/headstart",
+    ],
+)
+def test_a_dsn_that_cannot_be_parsed(dsn: str) -> None:
+    said = refused_postgres(dsn)
+    assert "cannot be parsed" in said
+    assert "postgresql://USER:PASSWORD@HOST:PORT/DATABASE" in said
+
+
+@pytest.mark.parametrize(
+    ("message", "what", "remedy"),
+    [
+        ('FATAL:  password authentication failed for user "u"', "user is wrong", "correct user"),
+        ("fe_sendauth: no password supplied", "wants a password", "correct user and password"),
+        ('FATAL:  no pg_hba.conf entry for host "10.0.0.1"', "accepts no", "pg_hba.conf"),
+        (
+            'FATAL:  permission denied for database "d"\nDETAIL:  User does not have CONNECT',
+            "may not connect",
+            "GRANT CONNECT ON DATABASE d TO u",
+        ),
+        ("FATAL:  sorry, too many clients already", "no connection left", "max_connections"),
+    ],
+)
+def test_what_postgres_says(message: str, what: str, remedy: str) -> None:
+    error = PostgresUnreachable("postgresql://u@h/d", OSError(message))
+    assert error.trouble is not None
+    assert what in error.trouble.what
+    assert remedy in error.trouble.remedy
+    assert "start one" not in str(error)
+
+
+@pytest.mark.integration
+def test_a_user_that_redis_refuses(redis_url: str) -> None:
+    at = urlsplit(redis_url)
+    said = refused_redis(f"redis://no_such_user:{SECRET}@{at.hostname}:{at.port}/0")
+    assert "the password or user is wrong" in said
+    assert "correct user and password in --redis URL or HEADSTART_REDIS" in said
+
+
+@pytest.mark.integration
+def test_a_database_that_redis_does_not_have(redis_url: str) -> None:
+    at = urlsplit(redis_url)
+    said = refused_redis(f"redis://{at.hostname}:{at.port}/9999")
+    assert "no database of this number" in said
+
+
+def test_a_redis_that_wants_a_password() -> None:
+    error = RedisUnreachable("redis://h/0", OSError("NOAUTH Authentication required."))
+    assert "it wants a password; correct user and password in --redis URL" in str(error)
+
+
+@pytest.mark.parametrize(
+    "url", [f"redis:/:{SECRET}@h", f"redis://:{SECRET}@h:99999/0", f"localhost/{SECRET}"]
+)
+def test_a_url_that_cannot_be_parsed(url: str) -> None:
+    said = refused_redis(url)
+    assert "cannot be parsed" in said
+    assert "redis://USER:PASSWORD@HOST:PORT/NUMBER" in said
