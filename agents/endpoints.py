@@ -76,8 +76,8 @@ async def serving(address: str, judged: Judged) -> AsyncIterator[None]:
 
 def unready(report: Report) -> str | None:
     """Return why a worker is not ready; None: it is."""
-    if report.waits_for:
-        return f"it waits for {', '.join(report.waits_for)}"
+    if report.waiting:
+        return f"it {report.waiting}"
     if report.away:
         return f"no answer from {', '.join(report.away)}"
     if not report.ready:

@@ -21,6 +21,7 @@ from agents.endpoints import serving
 from agents.lane import end_process
 from agents.metrics import Counts, Exposition, Values, values
 from agents.probes import LogEnds, Probe, answers
+from headstart.masking import masked
 from processing.liveness import REPORT_FILE, Report, Watchdog, encode_report
 
 if TYPE_CHECKING:
@@ -48,6 +49,7 @@ class Health:
         self._probes, self._needs = probes, {BROKER, *needs}
         self._away: set[str] = set()
         self._starting: tuple[str, ...] = ()
+        self._reason = ""
         self._app: App | None = None
         self._log: LogEnds | None = None
         self._exposition: Exposition | None = None
@@ -55,15 +57,15 @@ class Health:
         self.stuck: str | None = None
         """Why this worker is stuck, None while it is not."""
 
-    def wait_for(self, *what: str) -> None:
-        """Say what the start waits for; nothing: it goes on."""
-        self._starting = what
+    def wait_for(self, *what: str, reason: str = "") -> None:
+        """Say what the start waits for, and why; nothing: it goes on."""
+        self._starting, self._reason = what, masked(reason)
         self.tell()
 
     def attach(self, app: App, partitions: int) -> None:
         """From now on it is `app` that runs."""
         (topic,) = app.source_topics
-        self._app, self._starting = app, ()
+        self._app, self._starting, self._reason = app, (), ""
         self._log = LogEnds(self._config.kafka, topic, partitions)
 
     @asynccontextmanager
@@ -168,6 +170,7 @@ class Health:
             at=time.time_ns() // 1_000_000,
             away=tuple(sorted(away)),
             waits_for=(*self._starting, *sorted(away & self._needs)),
+            reason=self._reason,
             **more,
         )
 

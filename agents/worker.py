@@ -144,7 +144,7 @@ async def _until_ready(name: str, config: WorkerConfig, health: Health) -> Epoch
             except (ConnectionError, TopicsMissing, PermissionMissing) as error:
                 delay = _RETRY_S[min(attempt, len(_RETRY_S) - 1)]
                 log.warning("worker.waits", worker=name, reason=str(error), retry_s=delay)
-                health.wait_for(_missing(error))
+                health.wait_for(_missing(error), reason=" ".join(str(error).split()))
                 await asyncio.sleep(delay)
                 attempt += 1
 

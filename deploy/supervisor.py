@@ -197,6 +197,20 @@ class Supervisor:
         return all(self._is_ready(worker) for worker in self._workers)
 
     @property
+    def unready(self) -> list[str]:
+        """What each worker that is not ready waits for: `worker NAME waits for postgres: ...`."""
+        waiting = [worker for worker in self._workers if not self._is_ready(worker)]
+        return [f"worker {worker.name} {self._standing(worker)}" for worker in waiting]
+
+    def _standing(self, worker: _Worker) -> str:
+        if worker.again_at is not None or not worker.child.alive:
+            return f"has ended ({worker.restarts} restarts) and starts again"
+        report = self._report(worker)
+        if report is None:
+            return "is loading, or waits for its data directory"
+        return report.waiting or "restores its partitions"
+
+    @property
     def spared(self) -> bool:
         """Whether there is a spare for every worker that is to have one."""
         wanted = [worker for worker in self._workers if worker.name in SPARED]

@@ -115,7 +115,8 @@ class System:
             self.check()
             if time.monotonic() > deadline:
                 raise TimeoutError(
-                    f"the workers are not ready after {READY_S:.0f} s; see the logs in "
+                    f"the workers are not ready after {READY_S:.0f} s: "
+                    f"{'; '.join(self.supervisor.unready)}; see the logs in "
                     f"{self.data / 'workers' / 'logs'}"
                 )
             time.sleep(0.1)

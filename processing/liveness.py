@@ -53,6 +53,17 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
     """Modes and overrides in Redis that no command set, and that stay because they restrict."""
     waits_for: tuple[str, ...] = ()
     """What it cannot go on without, and does not have."""
+    reason: str = ""
+    """Why its start waits, as far as it knows; without passwords."""
+
+    @property
+    def waiting(self) -> str | None:
+        """What it waits for, and why where that is known; None: for nothing."""
+        if not self.waits_for:
+            return None
+        return f"waits for {', '.join(self.waits_for)}" + (
+            f": {self.reason}" if self.reason else ""
+        )
 
     @property
     def has_work(self) -> bool:

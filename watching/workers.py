@@ -96,8 +96,8 @@ class Worker:
             return f"has not reported for {self.silent_s:.0f} s"
         if self.report is None or (not self.report.ready and not self.report.waits_for):
             return "is starting"
-        if self.report.waits_for:
-            return f"waits for {', '.join(self.report.waits_for)}"
+        if self.report.waiting:
+            return self.report.waiting
         if self.report.away:
             return f"gets no answer from {', '.join(self.report.away)}"
         return None

@@ -30,12 +30,13 @@ def test_a_worker_that_waits_for_its_services_says_so(worker_config: WorkerConfi
 
     async def start() -> Report | None:
         async with health.running():
-            health.wait_for("topics")
+            health.wait_for("topics", reason="redis://u:hush@h has none")
             return decode_report((worker_config.data / REPORT_FILE).read_bytes())
 
     found = asyncio.run(start())
     assert found is not None
     assert (found.worker, found.ready, found.waits_for) == ("episodes", False, ("topics",))
+    assert found.waiting == "waits for topics: redis://u:***@h has none"
     assert health.stuck is None
 
 
