@@ -3,21 +3,20 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Annotated, Any, Final
+import sys
+from typing import TYPE_CHECKING, Annotated, Any
 
 import orjson
 import typer
 
 from cli.options import Data, Json, Kafka, Limit, Since
-from cli.output import show_json
+from cli.output import json_line, show_json
 from cli.times import since_ms
 
 if TYPE_CHECKING:
     from topics.admin import TopicState
 
 app = typer.Typer(help="The events on the log.", no_args_is_help=True)
-
-_CONTROLS: Final = {each: f"\\u{each:04x}" for each in range(0x7F, 0xA0)}
 
 
 @app.callback()
@@ -119,8 +118,9 @@ def _emitted(shown: tuple[object, int]) -> tuple[int, str]:
 
 
 def _show(event: object) -> None:
-    """Print an event; JSON leaves control characters beyond ASCII, which command terminals too."""
-    print(orjson.dumps(event).decode().translate(_CONTROLS), flush=True)
+    sys.stdout.flush()
+    sys.stdout.buffer.write(json_line(event))
+    sys.stdout.buffer.flush()
 
 
 def _events(value: bytes | None) -> list[object]:

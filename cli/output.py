@@ -35,6 +35,11 @@ def say(line: str) -> None:
     print(printable(line), file=sys.stderr, flush=True)
 
 
+def put(line: object) -> None:
+    """Print one line of data for people, on stdout."""
+    print(printable(str(line)), flush=True)
+
+
 _tables_go_to_stderr = False
 
 
@@ -66,12 +71,31 @@ def claim_outputs(
 
 def show_json(value: Mapping[str, Any]) -> None:
     """Print the one JSON object of a command, on one line of stdout."""
+    sys.stdout.flush()
+    sys.stdout.buffer.write(json_line(value))  # UTF-8, whatever the terminal's encoding
+    sys.stdout.buffer.flush()
+
+
+def json_line(value: Any) -> bytes:
+    """Return a value as one line of JSON in UTF-8, in which nothing commands a terminal.
+
+    Control and format characters, such as U+009B and U+202E, are escaped: the data is the same.
+    """
     line = orjson.dumps(
         value, option=orjson.OPT_NON_STR_KEYS | orjson.OPT_APPEND_NEWLINE, default=str
     )
-    sys.stdout.flush()
-    sys.stdout.buffer.write(line)  # JSON is UTF-8, whatever the terminal's encoding
-    sys.stdout.buffer.flush()
+    if line.isascii() and b"\x7f" not in line:
+        return line
+    text = line[:-1].decode()
+    return "".join(map(_escaped, text)).encode() + b"\n"
+
+
+def _escaped(character: str) -> str:
+    """Return a character of JSON as it is, or by its escapes where it is not to be printed."""
+    if character.isprintable():
+        return character
+    units = character.encode("utf-16-be")
+    return "".join(f"\\u{units[at]:02x}{units[at + 1]:02x}" for at in range(0, len(units), 2))
 
 
 def show_table(columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:

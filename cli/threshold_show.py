@@ -12,7 +12,7 @@ import typer
 
 from cli.config_threshold import Domain, Further, User, WorkflowType, path_of, warn_of_unknown
 from cli.options import Data, Json, Limit, Postgres, Redis, Since, Tenant
-from cli.output import say, show_json, show_table
+from cli.output import put, say, show_json, show_table
 from cli.times import now_ms, shown_moment, since_ms
 from cli.unreadable import described, say_unreadable
 
@@ -57,7 +57,7 @@ def show(
         show_json(_described(found))
         return
     told = found.threshold
-    print(f"speculate {told.speculate:.4f}  suggest {told.suggest:.4f}", flush=True)
+    put(f"speculate {told.speculate:.4f}  suggest {told.suggest:.4f}")
     _show_why(found)
 
 
@@ -66,10 +66,10 @@ def _show_why(found: Explanation) -> None:
     from watching.screen import age_of
 
     for sentence in sentences(found):
-        print(f"  {sentence}")
+        put(f"  {sentence}")
     if found.age_s is not None:
         last, version = shown_moment(found.value["at"]), found.threshold.version
-        print(f"  last learned {age_of(found.age_s)} ago ({last}), version {version}")
+        put(f"  last learned {age_of(found.age_s)} ago ({last}), version {version}")
     show_table(
         ("level", "speculate", "outcomes", "last learned", ""),
         [
@@ -86,7 +86,7 @@ def _show_why(found: Explanation) -> None:
     if found.metrics is not None:
         _show_metrics(found.metrics)
     for each in found.overrides:
-        print(f"override: {_named(each)}")
+        put(f"override: {_named(each)}")
     say_unreadable(found.unreadable)
 
 
@@ -105,7 +105,7 @@ def _show_metrics(metrics: Mapping[str, Any]) -> None:
     means.append(f"mean execution {_number(metrics['mean_execution_ms'], ',.0f')} ms")
     means.append(f"saved {metrics['saved_ms']:,.0f} ms, wasted {metrics['wasted_ms']:,.0f} ms")
     means.append(f"{metrics['feedback_accepted']} of {metrics['feedback']} verdicts accept")
-    print(f"  {'; '.join(means)}")
+    put(f"  {'; '.join(means)}")
 
 
 def _percent(share: float | None) -> str:
@@ -191,7 +191,7 @@ def _plot(values: list[float]) -> None:
 
     width = min(100, shutil.get_terminal_size().columns)
     for line in plot(values, width, _PLOT_ROWS, ascii_only=only_ascii(sys.stdout)):
-        print(line)
+        put(line)
 
 
 def _paths(path: str, workflow_type: str) -> list[str]:

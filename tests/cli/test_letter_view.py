@@ -10,8 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from cli.events import _show
 from cli.letter_view import fields, page, row, with_value
-from cli.output import printable, say, show_table
+from cli.output import json_line, printable, put, say, show_json, show_table
 from topics.letter_log import Handling
 from topics.letters import Letter, Source
 
@@ -68,3 +69,34 @@ def test_a_page_leaves_out_what_is_not_there() -> None:
     assert {"key", "handled", "truncated_from"} & shown.keys() == set()
     assert shown["offset"] == "41"
     assert fields(letter(), Handling("replayed", 5))["handled"] == "replayed"
+
+
+_COMMANDING = "a\x7f\x9b2J\u202egnp\u2066\u200f\ufeff\U000e0041é✓ "
+
+
+def test_json_commands_no_terminal_and_stays_the_same_data(
+    capfdbinary: pytest.CaptureFixture[bytes],
+) -> None:
+    value = {"tenant": _COMMANDING, _COMMANDING: [1, None, _COMMANDING]}
+    show_json(value)
+    _show(value)
+    lines = capfdbinary.readouterr().out.decode().splitlines()
+    assert len(lines) == 2
+    for line in lines:
+        assert line.isprintable()
+        assert "\\u009b" in line
+        assert "\\u202e" in line
+        assert "é✓" in line
+        assert json.loads(line) == value
+
+
+@given(st.text())
+def test_any_text_of_json_is_kept_and_printable(text: str) -> None:
+    line = json_line({"text": text}).decode()
+    assert line[:-1].isprintable()
+    assert json.loads(line) == {"text": text}
+
+
+def test_lines_of_data_command_no_terminal(capsys: pytest.CaptureFixture[str]) -> None:
+    put(f"override: {_COMMANDING}")
+    assert capsys.readouterr().out[:-1].isprintable()
