@@ -11,12 +11,14 @@ import typer
 
 from cli.ending import Asked, say_if_heard
 from cli.options import Data, Json, Learner, Part, Partitions
-from cli.output import show_json
+from cli.output import put, show_json
 
 if TYPE_CHECKING:
     from settings import Reading
 
-Port = Annotated[int, typer.Option(help="Port of the embedded one; 0: a free one.")]
+Port = Annotated[
+    int, typer.Option(min=0, max=65_535, help="Port of the embedded one; 0: a free one.")
+]
 
 
 def up(
@@ -45,9 +47,9 @@ def up(
     """
     from deploy.local import StackConfig
     from deploy.system import System
-    from headstart.masking import remember_passwords
     from settings import environment, read_with_origins
 
+    _require_accepted({"kafka": kafka, "postgres": postgres, "redis": redis})
     reading = read_with_origins(data=data, partitions=partitions, learner=learner)
     settings = reading.settings
     asked = Asked()
@@ -68,7 +70,6 @@ def up(
         spool=_spool(),
         ending=lambda: asked.at_once,
     )
-    remember_passwords(postgres, redis)
     try:
         addresses = system.start()
         asked.started = True
@@ -81,6 +82,20 @@ def up(
     say_if_heard("stopped")
 
 
+def _require_accepted(parts: Mapping[str, str]) -> None:
+    """Raise `typer.BadParameter` for the first part whose value names nothing.
+
+    Their passwords are hidden wherever they appear from now on.
+    """
+    from deploy.local.accepted import why_not
+    from headstart.masking import remember_passwords
+
+    for part, value in parts.items():
+        if wrong := why_not(part, value):
+            raise typer.BadParameter(wrong, param_hint=f"--{part}")
+    remember_passwords(parts["postgres"], parts["redis"])
+
+
 def _show(ready: Mapping[str, Any], *, json: bool) -> None:
     from headstart.masking import masked
 
@@ -89,7 +104,7 @@ def _show(ready: Mapping[str, Any], *, json: bool) -> None:
         show_json(ready)
         return
     for name, value in ready.items():
-        print(f"{name:9} {value}", flush=True)
+        put(f"{name:9} {value}")
 
 
 def _partitions(reading: Reading) -> int:

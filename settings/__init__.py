@@ -115,6 +115,14 @@ class Settings(BaseSettings):
             raise ValueError("weights are from 0 to 1,000,000")
         return found
 
+    @field_validator("kafka")
+    @classmethod
+    def _ports(cls, value: str) -> str:
+        ports = (each.strip().rpartition(":")[2] for each in value.split(","))
+        if any(port.isdecimal() and not 1 <= int(port) <= HIGHEST_PORT + 2 for port in ports):
+            raise ValueError(f"give host:port, the port from 1 to {HIGHEST_PORT + 2}")
+        return value
+
     @field_validator("health")
     @classmethod
     def _an_address(cls, value: str) -> str:

@@ -1,0 +1,51 @@
+"""Which values name a part of the stack: `embedded`, or the address of a service that runs."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from deploy.local.ports import HIGHEST
+
+_SCHEMES: Final = ("postgresql://", "postgres://")
+EMBEDDED: Final = "embedded"
+ACCEPTED: Final = {
+    "kafka": f"embedded, apache, or brokers as host:port[,host:port], ports from 1 to {HIGHEST}",
+    "postgres": (
+        "embedded, or a DSN: postgresql://USER:PASSWORD@HOST:PORT/DATABASE, or host=HOST "
+        "dbname=DATABASE"
+    ),
+    "redis": "embedded, or a URL: redis://USER:PASSWORD@HOST:PORT/NUMBER, rediss:// or unix://",
+}
+"""By option of `headstart up`."""
+
+
+def why_not(part: str, value: str) -> str | None:
+    """Return what `part` (a key of `ACCEPTED`) accepts where `value` is none of it, else None.
+
+    Quotes nothing of the value: a mistyped address may hold a password anywhere.
+    """
+    known = {"kafka": _is_kafka, "postgres": _is_dsn, "redis": _is_url}[part](value)
+    return None if known or value == EMBEDDED else f"accepted are {ACCEPTED[part]}"
+
+
+def _is_kafka(value: str) -> bool:
+    return value == "apache" or all(_is_broker(each.strip()) for each in value.split(","))
+
+
+def _is_broker(value: str) -> bool:
+    host, _, port = value.rpartition(":")
+    return bool(host) and port.isascii() and port.isdecimal() and 1 <= int(port) <= HIGHEST
+
+
+def _is_dsn(value: str) -> bool:
+    import psycopg
+    from psycopg.conninfo import conninfo_to_dict
+
+    try:
+        return bool(conninfo_to_dict(value)) or value.startswith(_SCHEMES)
+    except (psycopg.Error, UnicodeError):
+        return value.startswith(_SCHEMES)  # what is wrong further on is said as it is connected to
+
+
+def _is_url(value: str) -> bool:
+    return value.lower().startswith(("redis://", "rediss://", "unix://"))

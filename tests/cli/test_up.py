@@ -1,0 +1,85 @@
+"""What `headstart up` accepts: anything else is wrong usage, said before anything starts."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from cli.main import whole
+from deploy.local import StackError
+from deploy.local.accepted import ACCEPTED, why_not
+from deploy.local.ports import HIGHEST, Ports
+from settings import SettingsError, read_settings
+
+Run = Callable[..., subprocess.CompletedProcess[str]]
+
+
+@pytest.mark.parametrize("part", ["kafka", "postgres", "redis"])
+@pytest.mark.parametrize("port", ["99999", "65536", "-1"])
+def test_a_port_that_is_none(part: str, port: str) -> None:
+    ended = CliRunner().invoke(whole(), ["up", f"--{part}-port={port}"])
+    assert ended.exit_code == 2
+    assert f"Invalid value for '--{part}-port'" in ended.output
+    assert "equal to 0" in ended.output or "equal to 65535" in ended.output
+    assert "taken" not in ended.output
+
+
+def test_a_port_that_is_none_of_a_stack(tmp_path: Path) -> None:
+    with pytest.raises(StackError, match=f"99999 is no port for redis: .* 0 to {HIGHEST}"):
+        Ports(tmp_path).reserve("redis", 99_999)
+
+
+@pytest.mark.parametrize(
+    ("part", "value"),
+    [
+        ("postgres", "apache"),
+        ("postgres", ""),
+        ("postgres", "localhost:5432"),
+        ("redis", "apache"),
+        ("redis", "localhost:6379"),
+        ("redis", "Embedded"),
+        ("kafka", "tansu"),
+        ("kafka", ""),
+        ("kafka", "localhost"),
+        ("kafka", "localhost:0"),
+        ("kafka", "a:9092,b:99999"),
+    ],
+)
+def test_what_a_part_cannot_be(part: str, value: str) -> None:
+    assert why_not(part, value) == f"accepted are {ACCEPTED[part]}"
+
+
+@pytest.mark.parametrize(
+    ("part", "value"),
+    [
+        ("kafka", "apache"),
+        ("kafka", "a:9092, [::1]:9093"),
+        ("postgres", "postgresql://u:p@h/d"),
+        ("postgres", "postgres://"),
+        ("postgres", "host=/run dbname=headstart"),
+        ("redis", "rediss://h:6380/1"),
+        ("redis", "unix:///run/redis.sock"),
+    ],
+)
+def test_what_a_part_can_be(part: str, value: str) -> None:
+    assert why_not(part, value) is None
+    assert why_not(part, "embedded") is None
+
+
+def test_the_command_names_the_option_and_what_it_accepts(run: Run) -> None:
+    ended = run("up", "--postgres", "apache:hush-hush")
+    assert (ended.returncode, ended.stdout) == (2, "")
+    said = " ".join(ended.stderr.replace("│", "").split())
+    assert "--postgres" in said
+    assert "embedded, or a DSN: postgresql://" in said
+    assert "hush-hush" not in said
+
+
+@pytest.mark.parametrize("kafka", ["broker:99999", "a:9092,b:0"])
+def test_a_port_that_is_none_of_a_broker(kafka: str) -> None:
+    with pytest.raises(SettingsError, match="setting kafka: give host:port, the port from 1 to"):
+        read_settings(kafka=kafka)
