@@ -7,12 +7,14 @@ from dataclasses import dataclass
 from typing import Final
 
 from deploy.supervisor import WORKERS
-from topics.transactions import long_open
+from topics.transactions import LONG_S, OpenTransaction, long_open
 from watching.look import Look
 from watching.workers import Worker
 
 STILL_S: Final = 30.0
 """A group that lags and has come no further for so long is stuck."""
+_MOST_HELD: Final = 3
+"""Open transactions that are told one by one."""
 _SERVICES: Final = {"kafka": "Kafka", "postgres": "Postgres", "redis": "Redis"}
 
 
@@ -43,10 +45,22 @@ def judge(look: Look, *, still_s: float = 0.0, workers: Sequence[str] = WORKERS)
     for name in workers:
         reasons += _missing(name, [each for each in look.workers if each.name == name])
     if look.log:  # nobody can work it off, so it is no lag
-        reasons += [each.described(look.at) for each in long_open(look.log.open, look.at)]
+        reasons += _held(long_open(look.log.open, look.at), look.at)
     if look.lag and still_s > STILL_S:
         reasons.append(f"{look.lag:,} records wait and nothing moved for {still_s:.0f} s")
     return Verdict(tuple(reasons), "" if reasons else _note(look))
+
+
+def _held(found: Sequence[OpenTransaction], now: float) -> list[str]:
+    """Return what is told of open transactions: of the oldest, and how many more there are."""
+    oldest = sorted(found, key=lambda each: -each.age_s(now))
+    told = [each.described(now) for each in oldest[:_MOST_HELD]]
+    if more := len(oldest) - len(told):
+        told.append(
+            f"and {more:,} more partitions with transactions open for more than {LONG_S:.0f} s "
+            "(`headstart status --json` lists all)"
+        )
+    return told
 
 
 def _missing(name: str, there: Sequence[Worker]) -> Iterable[str]:

@@ -265,3 +265,20 @@ def test_a_transaction_that_is_open_for_long_is_named() -> None:
         "headstart.events partition 0: a transaction open for 95 s at offset 10 holds 7 records "
         "back",
     )
+
+
+def test_of_many_open_transactions_the_oldest_are_told() -> None:
+    held = [
+        OpenTransaction("headstart.events", number, 5, 2, since=1_000_000 - 40_000 - number)
+        for number in range(1_000)
+    ]
+    seen = look()
+    log = replace(seen.log, open=tuple(held)) if seen.log else None
+    verdict = judge(replace(seen, at=1_000.0, log=log))
+    assert len(verdict.reasons) == 4
+    for reason, number in zip(verdict.reasons, (999, 998, 997), strict=False):
+        assert f"headstart.events partition {number}:" in reason
+    assert verdict.reasons[3].startswith("and 997 more")
+    assert len(str(verdict)) < 600
+    few = replace(seen, at=1_000.0, log=replace(log, open=tuple(held[:3])) if log else None)
+    assert not any("more" in each for each in judge(few).reasons)
