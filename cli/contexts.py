@@ -27,8 +27,12 @@ def contexts(
     FP: the share of what was started that was wrong; FN: of what was not started that was right.
     saved, wasted: seconds. With --json all that `thresholds show --json` has under "metrics".
 
+    last is held to five minutes; the first outcomes after a silence may have happened up to 50
+    minutes later than it says. --since leaves out no context that may have learned since then.
+
     Example: headstart contexts --tenant acme --since 1h --limit 20
     """
+    from processing.clock import latest_of
     from settings import read_settings
     from sinks.served import Unreadable, served_thresholds
 
@@ -41,7 +45,7 @@ def contexts(
         return [
             _counted(each)
             async for each in served
-            if each["at"] >= begin and workflow_type in {None, each["workflow_type"]}
+            if latest_of(each["at"]) >= begin and workflow_type in {None, each["workflow_type"]}
         ]
 
     found = sorted(asyncio.run(run()), key=lambda each: (-each["at"], each["path"]))

@@ -36,8 +36,11 @@ def list_thresholds(
 ) -> None:
     """List the thresholds served from Redis, most outcomes first; --since: those that learned then.
 
+    When a context learned is held to five minutes: --since leaves out none that may have since.
+
     Example: headstart thresholds list --tenant acme --limit 20
     """
+    from processing.clock import latest_of
     from settings import read_settings
     from sinks.served import Unreadable, served_thresholds
 
@@ -47,7 +50,7 @@ def list_thresholds(
 
     async def run() -> list[dict[str, Any]]:
         served = served_thresholds(settings.redis, tenant, unreadable=unreadable)
-        return [each async for each in served if each["at"] >= begin]
+        return [each async for each in served if latest_of(each["at"]) >= begin]
 
     found = sorted(asyncio.run(run()), key=lambda each: (-each["outcomes"], each["path"]))
     if json:

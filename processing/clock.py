@@ -37,6 +37,20 @@ _GAP_SHARE: Final = 10
 as well expire as if it had arrived at the gap's beginning."""
 
 
+_SILENT_MS: Final = STEP_MS - 2 * TICK_MS
+"""How old a partition's clock may be as something arrives: agents/witnessing.py, `IDLE_MS`."""
+
+
+def latest_of(at: int) -> int:
+    """Return when, at the latest, an outcome happened whose time is held as `at` (Unix ms).
+
+    The end of its tick; where `at` is the tick's last ms the outcome arrived while the partition's
+    clock was behind, by up to 50 minutes where nothing had come before it.
+    """
+    end = at - at % TICK_MS + TICK_MS - 1
+    return end + _SILENT_MS if at == end else end
+
+
 class PartitionClock:
     """The clock in a partition's row. Times are in Unix ms."""
 

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from processing.clock import STEP_MS, TICK_MS, PartitionClock
+from processing.clock import STEP_MS, TICK_MS, PartitionClock, latest_of
 from processing.partition import Partition
 from processing.records import RecordBatch
 from processing.residence import HOUR_MS
@@ -333,3 +333,15 @@ def test_the_partitions_row_comes_after_others_all_the_same() -> None:
     assert next(iter(turned)) == PARTITION_KEY or list(turned)[-1] == PARTITION_KEY
     more = [at(NOW + TICK_MS), said(judged(user_id="another", timestamp=NOW))]
     assert live(run(more, table, **rules)[0]) == live(run(more, turned, **rules)[0])
+
+
+@given(st.integers(0, 3_600_000), st.integers(0, 55 * 60_000))
+def test_no_outcome_happened_later_than_is_said(clock: int, later: int) -> None:
+    """`later`: how far the partition's clock was behind as the outcome arrived."""
+    row = PartitionRow()
+    core = PartitionClock(row)
+    core.witness(1_760_000_000_000 + clock)
+    now = row.clock + min(later, 50 * 60_000)
+    held = core.heard(now)
+    assert latest_of(held) >= now
+    assert latest_of(held) - held < TICK_MS or later >= TICK_MS - 1

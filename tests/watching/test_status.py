@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import json
+import time
 from pathlib import Path
 from typing import Any
 
 import pytest
+from redis import Redis
 
+from headstart.contexts import redis_key
+from processing.clock import STEP_MS, TICK_MS
 from watching.target import Target
 
 
@@ -56,3 +60,27 @@ def test_what_it_cannot_do(run: Any, wrong: tuple[str, ...], tmp_path: Path) -> 
     assert ended.returncode in {1, 2}
     assert ended.stdout == ""
     assert "Traceback" not in ended.stderr
+
+
+@pytest.mark.parametrize("command", [("contexts",), ("thresholds", "list")], ids=" ".join)
+def test_since_leaves_out_no_context_of_its_window(
+    run: Any, target: Target, command: tuple[str, ...]
+) -> None:
+    """Their times are held within ticks of five minutes, of a clock that may be behind."""
+    value = {"speculate": 0.8, "suggest": 0.5, "epoch": 1, "offset": 1, "outcomes": 7,
+             "learner": "hops", "counts": [1, 0, 0, 0, 6, 4, 0, 0, 0, 1000, 9000]}  # fmt: skip
+    tick = time.time_ns() // 1_000_000 // TICK_MS * TICK_MS
+    old = tick - 6 * TICK_MS
+    held = {"now": tick, "held": old - 1, "old": old, "older": old - STEP_MS - 1}
+    key = redis_key("of-ticks", "refund")
+    with Redis.from_url(target.redis) as redis:
+        for name, at in held.items():
+            redis.hset(key, f"workflow_type=refund|domain={name}", json.dumps({**value, "at": at}))
+        try:
+            ended = run(*command, "--since", "20m", "--tenant", "of-ticks", "--json", "--redis",
+                        target.redis)  # fmt: skip
+        finally:
+            redis.delete(key)
+    assert ended.returncode == 0, ended.stderr
+    (found,) = (each for name, each in json.loads(ended.stdout).items() if name == command[0])
+    assert {each["path"].rpartition("=")[2] for each in found} == {"now", "held"}
