@@ -198,7 +198,7 @@ def test_a_role_without_any_right_is_told_all_it_lacks_at_once(
 def test_the_command_fails_and_names_the_statements(
     writing_role: str, capsys: pytest.CaptureFixture[str], *, json: bool
 ) -> None:
-    with pytest.raises(RightsMissing, match="ALTER TABLE public.episodic_events OWNER TO"):
+    with pytest.raises(RightsMissing, match=r"ALTER TABLE public\.episodic_events OWNER TO"):
         migrate_command(postgres=writing_role, json=json)
     assert ("missing_rights" in capsys.readouterr().out) is json
 
