@@ -39,9 +39,8 @@ def choose(
 
     The most special pattern holds; one for a tenant before one for everybody. A context follows
     with its next outcome, and begins anew. --back is sent in any case, as workers may not have read
-    a choice yet; where the table holds none, the exit code is 1.
-    The choice goes into every partition of headstart.events
-    as a control record, signed where HEADSTART_OPERATORS_KEY is set.
+    a choice yet; where the table holds none, the exit code is 1. The choice goes into every
+    partition of headstart.events as a control record, signed where HEADSTART_OPERATORS_KEY is set.
 
     Examples: headstart learner choose workflow_type=refund ema:alpha=.1;
     headstart learner choose 'domain=retail/user_id=*' hops_target --tenant acme;
