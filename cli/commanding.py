@@ -72,7 +72,12 @@ def unset_and_say(
     settings: Settings, key: bytes, by: str, reason: str, done: str, *, json: bool
 ) -> None:
     """Take something back and say `done`. Raises as `unset_now` does."""
-    waits = asyncio.run(unset_now(settings, key, by, reason))
+    try:
+        waits = asyncio.run(unset_now(settings, key, by, reason))
+    except LookupError:
+        if json:
+            show_json({"unset": False, "served": False})
+        raise
     if json:
         show_json({"unset": True, "served": waits is None})
     say(waits or done)

@@ -12,7 +12,7 @@ from cli.commanding import COLUMNS, row, shown
 from cli.config_mode import get_mode, set_mode, unset_mode
 from cli.config_threshold import get_threshold, set_threshold, unset_threshold
 from cli.options import Data, Json, Kafka, Learner, Limit, Partitions, Postgres, Redis, Since
-from cli.output import say, show_json, show_table
+from cli.output import require_found, say, show_json, show_table
 from cli.times import now_ms, since_ms
 
 if TYPE_CHECKING:
@@ -69,10 +69,11 @@ def list_commands(
         show_json({"commands": commands})
     elif found:
         show_table(COLUMNS, [row(each) for each in found])
-    else:
+    elif not (tenant or since):
         say("no command set anything")
     if not json:
         _say_by_hand(settings.redis, [each for each in state.commands if in_force(each, now)])
+    require_found(len(found), "override or mode", tenant=tenant, since=since)
 
 
 def _say_by_hand(redis: str, commands: Sequence[Command]) -> None:

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from cli.options import Data, Json, Limit, Redis, Since
-from cli.output import say, show_json, show_table
+from cli.output import require_found, say, show_json, show_table
 from cli.times import shown_moment, since_ms
 from cli.unreadable import described, say_unreadable
 
@@ -52,7 +52,14 @@ def contexts(
     if json:
         more = {"unreadable": described(unreadable)} if unreadable else {}
         show_json({"contexts": found[:limit], "total": len(found), **more})
-        return
+    else:
+        _show(found, limit)
+        say_unreadable(unreadable)
+    count = len(found) + len(unreadable)
+    require_found(count, "context", tenant=tenant, workflow_type=workflow_type, since=since)
+
+
+def _show(found: list[dict[str, Any]], limit: int) -> None:
     columns = (
         "tenant", "path", "outcomes", "hits", "misses", "FP", "FN", "saved", "wasted", "speculate",
         "last",
@@ -60,7 +67,6 @@ def contexts(
     rows = [_shown(each) for each in found[:limit]]
     show_table(columns, [[each[column] for column in columns] for each in rows])
     say(f"{len(rows)} of {len(found)}, those that learned last first")
-    say_unreadable(unreadable)
 
 
 def _counted(served: dict[str, Any]) -> dict[str, Any]:

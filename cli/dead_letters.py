@@ -28,7 +28,7 @@ from cli.letter_choice import (
 )
 from cli.letter_view import fields, page, row, with_value
 from cli.options import Data, Json, Kafka, Limit
-from cli.output import FAILURE, printable, say, show_json, show_table
+from cli.output import FAILURE, printable, require_found, say, show_json, show_table
 from cli.times import now_ms
 
 if TYPE_CHECKING:
@@ -77,10 +77,11 @@ def list_letters(
     if json:
         found = [fields(letter, log.handling(letter)) for letter in letters]
         show_json({"dead_letters": found, "total": total})
-        return
-    columns = ("at", "refused", "group", "source", "bytes", "reason")
-    show_table(columns, [list(row(each, log.handling(each)).values()) for each in letters])
-    say(f"{len(letters)} of {total}, newest first")
+    else:
+        columns = ("at", "refused", "group", "source", "bytes", "reason")
+        show_table(columns, [list(row(each, log.handling(each)).values()) for each in letters])
+        say(f"{len(letters)} of {total}, newest first")
+    require_found(total, "dead letter", group=group, topic=topic, reason=reason, since=since)
 
 
 @app.command("show")
@@ -136,7 +137,8 @@ def replay(
 ) -> None:
     """Send dead letters to headstart.events again, each for the group that refused it alone.
 
-    What would be refused again stays as it is, and the exit code is 1. To correct an event for
+    What would be refused again stays as it is, and the exit code is 1, as where nothing is left to
+    replay. To correct an event for
     both groups, name both of its dead letters beside --file.
 
     Examples: headstart dead-letters replay 0:12 0:13 --file event.json;
@@ -163,6 +165,7 @@ def replay(
         say(f"{count - len(left)} replayed, {len(left)} not")
     if left:
         raise typer.Exit(FAILURE)
+    _require(count, group, topic, reason, since)
 
 
 @app.command("drop")
@@ -180,7 +183,8 @@ def drop(
 ) -> None:
     """Note that nothing more shall be done about dead letters: `list` hides them from then on.
 
-    The bytes stay on the broker for as long as the topic keeps them; `list --handled` shows them.
+    The bytes stay on the broker for as long as the topic keeps them; `list --handled` shows
+    them. Exit code 1 where there is nothing to drop.
 
     Examples: headstart dead-letters drop 0:12; headstart dead-letters drop --all --since 1h --yes
     """
@@ -196,6 +200,16 @@ def drop(
         show_json({"dropped": count})
     else:
         say(f"{count} dropped")
+    _require(count, group, topic, reason, since)
+
+
+def _require(
+    count: int, group: str | None, topic: str | None, reason: str | None, since: str | None
+) -> None:
+    """End with exit code 1 where `--all` and its filters left nothing to do."""
+    what = "dead letter that waits"
+    chosen = {"group": group, "topic": topic, "reason": reason, "since": since}
+    require_found(count, what, always=True, **chosen)
 
 
 def _question(do: str, count: int) -> str:

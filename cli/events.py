@@ -10,7 +10,7 @@ import orjson
 import typer
 
 from cli.options import Data, Json, Kafka, Limit, Since
-from cli.output import json_line, show_json
+from cli.output import json_line, require_found, show_json
 from cli.times import since_ms
 
 if TYPE_CHECKING:
@@ -47,6 +47,8 @@ def tail(
     shown = asyncio.run(_tail(settings.kafka, limit, since_ms(since), follow, quiet=json))
     if json:
         show_json({"events": shown})
+    if not follow:
+        require_found(len(shown), "event", since=since)
 
 
 async def _tail(kafka: str, limit: int, since: int, follow: bool, *, quiet: bool) -> list[object]:

@@ -36,10 +36,12 @@ def export(
     from replay.exports import FORMAT, ExportHeader, Writer
     from replay.histories import NothingThere, Reading, RecordHistory
     from replay.joining import Notes
+    from replay.output_files import check_ending
     from replay.rebuilt import NoRecords
     from settings import read_settings
 
     claim_outputs(file, inputs=[source], json=json)
+    check_ending(file, "zstd")
     settings = read_settings(kafka=kafka, postgres=postgres, data=data)
     reading = Reading(settings.levels, span(since, until, from_offset, to_offset))
     history = open_source(source, reading, settings)

@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from itertools import groupby
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Any, Final, NamedTuple, NoReturn
 
 import typer
 
@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from settings import Settings
     from topics.controls import Control
 
+_MOST_NAMED: Final = 10
+"""Tenants of a file that an error names."""
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Say what would happen, and send nothing.")]
 Yes = Annotated[bool, typer.Option("--yes", help="Do not ask.")]
 
@@ -42,7 +44,8 @@ def reset(
 
     They learn anew from then on; a workflow type begins with its tenant's default. Those below
     them are forgotten as well. It goes into every partition of headstart.events as a control
-    record, signed where HEADSTART_OPERATORS_KEY is set.
+    record, signed where HEADSTART_OPERATORS_KEY is set. Where the pattern matches nothing, nothing
+    is sent, and the exit code is 1.
 
     Examples: headstart thresholds reset workflow_type=refund --tenant acme --dry-run;
     headstart thresholds reset 'user_id=u7' --yes
@@ -59,7 +62,8 @@ def reset(
     whose = f"of {tenant}" if tenant else "of every tenant"
     about = {"id": said.id, "pattern": pattern, "tenant": tenant}
     question = f"Forget {{}} contexts {whose}?"
-    how = _How(question, about, dry_run, yes, json)
+    nothing = f"no context {whose} has learned anything that {pattern} matches"
+    how = _How(question, nothing, about, dry_run, yes, json)
     asyncio.run(_intervene(settings, how, lambda count: [(n, said) for n in range(count)]))
 
 
@@ -77,7 +81,8 @@ def import_learned(
 
     What they have learned until then is overwritten. Each goes to its own partition of
     headstart.events as a control record, signed where HEADSTART_OPERATORS_KEY is set. A context
-    keeps what it is given where the same policy learns there; choose it first.
+    keeps what it is given where the same policy learns there; choose it first. Where the file has
+    no context of the tenant, nothing is sent, and the exit code is 1.
 
     Examples: headstart thresholds import learned.jsonl --dry-run;
     headstart thresholds import learned.jsonl --tenant acme --yes
@@ -96,12 +101,21 @@ def import_learned(
     wanted_lines = [each for each in lines if tenant in (None, each.tenant)]
     id = new_id(now)
     about = {"id": id, "file": str(file), "tenant": tenant}
-    how = _How("Overwrite {} contexts?", about, dry_run, yes, json)
+    nothing = f"{file} holds no contexts"
+    if tenant is not None:
+        others = ", ".join(sorted({each.tenant for each in lines})[:_MOST_NAMED])
+        nothing = f"{file} holds no context of tenant {tenant!r}"
+        nothing += f"; it has those of {others}" if others else ""
+    how = _How("Overwrite {} contexts?", nothing, about, dry_run, yes, json)
+    if not wanted_lines:
+        _end_without(how)
     asyncio.run(_intervene(settings, how, lambda count: seeds_of(wanted_lines, count, id, now)))
 
 
 class _How(NamedTuple):
     question: str
+    nothing: str
+    """What is said where no context is meant."""
     about: Mapping[str, Any]
     dry_run: bool
     yes: bool
@@ -128,6 +142,8 @@ async def _intervene(
     found = {**how.about, "contexts": tried.contexts, "refused": tried.refused}
     for reason in tried.refused:
         say(f"would be refused: {reason}")
+    if not tried.contexts and not tried.refused:
+        _end_without(how)
     if how.dry_run or tried.refused:
         _show({**found, "sent": False}, f"{tried.contexts} contexts, nothing sent", how.json)
         if tried.refused:
@@ -143,6 +159,14 @@ async def _intervene(
         offsets |= await send_control(settings.kafka, control, key, only=places)
     text = f"{tried.contexts} contexts, in {len(offsets)} partitions"
     _show({**found, "sent": True, "offsets": offsets}, text, how.json)
+
+
+def _end_without(how: _How) -> NoReturn:
+    """End the command, which is about no context, with exit code 1."""
+    if how.json:
+        show_json({**how.about, "contexts": 0, "refused": [], "sent": False})
+    say(f"error: {how.nothing}; nothing is sent")
+    raise typer.Exit(FAILURE)
 
 
 def _show(found: Mapping[str, Any], text: str, json: bool) -> None:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from cli.options import Data, Json, Kafka, Limit, Since
-from cli.output import say, show_json, show_table
+from cli.output import require_found, say, show_json, show_table
 from cli.times import since_ms
 
 if TYPE_CHECKING:
@@ -38,8 +38,9 @@ def choose(
     """Have a policy learn in every context that has all parts of a pattern.
 
     The most special pattern holds; one for a tenant before one for everybody. A context follows
-    with its next outcome, and begins anew. The choice goes into every partition of headstart.events
-    as a control record, signed where HEADSTART_OPERATORS_KEY is set.
+    with its next outcome, and begins anew. --back is sent in any case, as workers may not have read
+    a choice yet; where the table holds none, the exit code is 1. The choice goes into every
+    partition of headstart.events as a control record, signed where HEADSTART_OPERATORS_KEY is set.
 
     Examples: headstart learner choose workflow_type=refund ema:alpha=.1;
     headstart learner choose 'domain=retail/user_id=*' hops_target --tenant acme;
@@ -55,11 +56,29 @@ def choose(
     parts(pattern)
     learner = None if policy is None else spec(find(policy))
     settings = read_settings(kafka=kafka, data=data)
+    held = asyncio.run(_holders(settings.kafka, pattern, tenant)) if back else 0
     sent = send_choice(settings, pattern, learner, tenant)
     if json:
         show_json(sent)
     else:
         say(f"{pattern}: {learner or 'as without a choice'}, in {len(sent['offsets'])} partitions")
+    if back:
+        whose = f"tenant {tenant!r}" if tenant else "every tenant"
+        require_found(held, f"choice for {pattern} of {whose} in the table", always=True)
+
+
+async def _holders(kafka: str, pattern: str, tenant: str | None) -> int:
+    """Return in how many partitions the table holds a choice for exactly this pattern."""
+    from processing.choices import choices_in
+    from replay.table import read_whole_table
+    from topics.epoch import read_epoch
+
+    tables = await read_whole_table(kafka, await read_epoch(kafka))
+    return sum(
+        (each.pattern, each.tenant) == (pattern, tenant) and each.learner is not None
+        for table in tables.values()
+        for each in choices_in(table.rows)
+    )
 
 
 def send_choice(
@@ -104,10 +123,11 @@ def list_choices(
     found = [each for each in asyncio.run(run()) if each["at"] >= begin][:limit]
     if json:
         show_json({"default": settings.learner, "choices": found})
-        return
-    columns = ("pattern", "tenant", "learner", "partitions")
-    show_table(columns, [[each[column] for column in columns] for each in found])
-    say(f"elsewhere: {settings.learner}")
+    else:
+        columns = ("pattern", "tenant", "learner", "partitions")
+        show_table(columns, [[each[column] for column in columns] for each in found])
+        say(f"elsewhere: {settings.learner}")
+    require_found(len(found), "choice", since=since)
 
 
 def _held(tables: dict[int, dict[bytes, bytes]]) -> list[dict[str, Any]]:

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from cli.options import Data, Json, Limit, Postgres, Since, Tenant
-from cli.output import show_json, show_table
+from cli.output import require_found, show_json, show_table
 from cli.times import iso_moment, since_ms
 
 app = typer.Typer(help="The episodic memory.", no_args_is_help=True)
@@ -47,7 +47,12 @@ def query(
     events = [event for event in asyncio.run(run()) if event["timestamp"] >= begin]
     if json:
         show_json({"events": events})
-        return
+    else:
+        _show(events)
+    require_found(len(events), "event", workflow_id=workflow_id, tenant=tenant, since=since)
+
+
+def _show(events: list[dict[str, Any]]) -> None:
     columns = ("timestamp", "event_type", "task_id", "tool_id", "confidence", "success")
     rows = []
     for event in events:

@@ -10,7 +10,7 @@ import typer
 from typer.core import TyperGroup
 
 from cli.options import Data, Json, Kafka, Limit, Postgres, Since
-from cli.output import say, show_json, show_table
+from cli.output import require_found, say, show_json, show_table
 from cli.times import now_ms, shown_moment, since_ms
 
 if TYPE_CHECKING:
@@ -80,8 +80,9 @@ def list_notices(
         show_table(columns, [_row(*each) for each in found])
         if len(found) == limit:
             say(f"the newest {limit}; --limit shows more")
-    else:
+    elif not (kind or tenant or since):
         say("there is nothing to tell")
+    require_found(len(found), "notice", kind=", ".join(kind or ()), tenant=tenant, since=since)
 
 
 async def _stored(

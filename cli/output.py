@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import io
 import os
 import sys
@@ -21,6 +22,8 @@ FAILURE = 1
 _EXPECTED = (ConnectionError, TimeoutError, LookupError, ValueError, RuntimeError, OSError)
 
 
+_REASONS: Final = {errno.ENOENT: "no such file"}
+"""What an error of a file is called where its own words would mislead: a folder can be missing."""
 _LINES: Final = "\n\t"
 
 
@@ -114,6 +117,22 @@ def show_table(columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
     Console(file=stream, width=None if stream.isatty() else 200).print(table)
 
 
+def require_found(count: int, what: str, *, always: bool = False, **filters: object) -> None:
+    """End with exit code 1, and one line on stderr, where a selection found nothing.
+
+    `filters`: the values of the command's filters, by the option's name; empty where not given. A
+    list without filters may be empty, unless it is `always` a selection. Call it after `show_json`.
+    """
+    import typer
+
+    given = {f"--{name.replace('_', '-')}": each for name, each in filters.items() if each}
+    if count or not (given or always):
+        return
+    options = " ".join(f"{name} {value}" for name, value in given.items())
+    say(f"error: no {what} matches {options}" if given else f"error: there is no {what}")
+    raise typer.Exit(FAILURE)
+
+
 def report_errors(command: Callable[[], Any]) -> None:
     """Run a command; end with one clear line and exit code 1 where it fails.
 
@@ -145,9 +164,11 @@ def report_errors(command: Callable[[], Any]) -> None:
 def _fail(error: Exception) -> NoReturn:
     if os.environ.get("HEADSTART_DEBUG"):
         say(traceback.format_exc())
-    if isinstance(error, FileNotFoundError) and error.filename and not error.filename2:
-        say(f"error: no such file: {os.fsdecode(error.filename)}")
-        sys.exit(FAILURE)
+    if isinstance(error, OSError) and isinstance(error.filename, str | bytes | os.PathLike):
+        why = _REASONS.get(error.errno or 0) or (error.strerror or type(error).__name__).lower()
+        if not error.filename2:
+            say(f"error: {why}: {os.fsdecode(error.filename)}")
+            sys.exit(FAILURE)
     said = " ".join(str(error).split()) if _is_of_a_service(error) else str(error)
     say(f"error: {said or type(error).__name__}")
     sys.exit(FAILURE)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from cli.options import Data, Json, Kafka, Redis
-from cli.output import say, show_json, show_table
+from cli.output import require_found, say, show_json, show_table
 from cli.times import now_ms
 
 if TYPE_CHECKING:
@@ -38,7 +38,8 @@ def republish(
 
     Workers do the same by themselves, slowly. It needs none: it reads the changelog. Modes and
     overrides are served again, too; of those in Redis that no command set, the ones that restrict
-    executors stay, and are named. Exit code 0, also where nothing was wrong.
+    executors stay, and are named. Exit code 0, also where nothing was wrong; 1 where the tenant has
+    no context in the table and no value in Redis.
 
     Examples: headstart thresholds republish --dry-run; headstart thresholds republish --tenant acme
     """
@@ -47,21 +48,42 @@ def republish(
 
     settings = read_settings(kafka=kafka, redis=redis, data=data)
 
-    async def run() -> tuple[Repaired, dict[str, Any]]:
+    async def run() -> tuple[Repaired, dict[str, Any], int]:
         from replay.table import read_whole_table
         from topics.epoch import read_epoch
 
         epoch = await read_epoch(settings.kafka)
         tables = await read_whole_table(settings.kafka, epoch)
         found = await repaired(settings, epoch, tables, tenant, dry_run=dry_run)
-        return found, await _commands(settings, dry_run=dry_run)
+        commands = await _commands(settings, dry_run=dry_run)
+        return found, commands, len(found.wrong) + _contexts_of(tables, tenant)
 
-    found, commands = asyncio.run(run())
+    found, commands, about = asyncio.run(run())
     shown = [named(each) for each in found.wrong[:MOST_NAMED]]
     if json:
         counts = {"wrong": dict(found.counts), "repaired": found.repaired}
         show_json({**counts, "named": shown, "foreign": found.foreign[:MOST_NAMED], **commands})
-        return
+    else:
+        _show(found, shown, commands, dry_run=dry_run)
+    require_found(about, "context", tenant=tenant)
+
+
+def _contexts_of(tables: Mapping[int, TablePartition], tenant: str | None) -> int:
+    """Return how many contexts a tenant has in the table; 1 where none is named."""
+    from processing.rows import CONTEXT, context_of, is_deleted
+
+    if tenant is None:
+        return 1
+    return sum(
+        key.startswith(CONTEXT) and not is_deleted(row) and context_of(key)[0] == tenant
+        for table in tables.values()
+        for key, row in table.rows.items()
+    )
+
+
+def _show(
+    found: Repaired, shown: list[dict[str, Any]], commands: Mapping[str, Any], *, dry_run: bool
+) -> None:
     if shown:
         columns = ("tenant", "path", "what")
         show_table(columns, [[each[column] for column in columns] for each in shown])

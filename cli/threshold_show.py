@@ -12,7 +12,7 @@ import typer
 
 from cli.config_threshold import Domain, Further, User, WorkflowType, path_of, warn_of_unknown
 from cli.options import Data, Json, Limit, Postgres, Redis, Since, Tenant
-from cli.output import put, say, show_json, show_table
+from cli.output import put, require_found, say, show_json, show_table
 from cli.times import now_ms, shown_moment, since_ms
 from cli.unreadable import described, say_unreadable
 
@@ -181,8 +181,8 @@ def history(
         ]  # fmt: skip
         show_table(("at", "speculate", "suggest", "outcomes", "learner"), rows)
         say(f"{len(changes)} changes, the newest {len(rows)} listed")
-    else:
-        say(f"no change of {path} is kept for tenant {tenant!r}")
+    what = f"change of {path} kept for tenant {tenant!r}"
+    require_found(len(changes), what, always=True, since=since)
 
 
 def _plot(values: list[float]) -> None:

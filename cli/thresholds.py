@@ -9,7 +9,7 @@ import typer
 
 from cli.intervening import import_learned, reset
 from cli.options import Data, Json, Kafka, Learner, Limit, Redis, Since
-from cli.output import claim_outputs, say, show_json, show_table
+from cli.output import claim_outputs, require_found, say, show_json, show_table
 from cli.republishing import republish
 from cli.threshold_show import history, show
 from cli.times import since_ms
@@ -56,10 +56,11 @@ def list_thresholds(
     if json:
         more = {"unreadable": described(unreadable)} if unreadable else {}
         show_json({"thresholds": found[:limit], "total": len(found), **more})
-        return
-    columns = ("tenant", "path", "speculate", "suggest", "outcomes", "learner")
-    show_table(columns, [[_cell(each[column]) for column in columns] for each in found[:limit]])
-    say_unreadable(unreadable)
+    else:
+        columns = ("tenant", "path", "speculate", "suggest", "outcomes", "learner")
+        show_table(columns, [[_cell(each[column]) for column in columns] for each in found[:limit]])
+        say_unreadable(unreadable)
+    require_found(len(found) + len(unreadable), "threshold", tenant=tenant, since=since)
 
 
 app.command("show")(show)
@@ -106,7 +107,11 @@ def export(
 
     lines = asyncio.run(run())
     if len(lines) == 1:
-        raise LookupError(f"no context was found; {file} is not written")
+        if json:
+            show_json({"file": file, "contexts": 0})
+        say(f"nothing was found, so {file} is not written")
+        chosen = {"tenant": tenant, "workflow_type": workflow_type}
+        require_found(0, "context", always=True, **chosen)
     write_file(file, b"".join(lines))
     if json:
         show_json({"file": file, "contexts": len(lines) - 1})
@@ -125,12 +130,14 @@ def snapshot(
 
     Example: headstart thresholds snapshot nightly.gz
     """
+    from replay.output_files import check_ending
     from replay.snapshots import Snapshot, write_snapshot
     from replay.table import read_whole_table
     from settings import read_settings
     from topics.epoch import read_minted_epoch
 
     claim_outputs(file, json=json)
+    check_ending(file, "gzip")
     settings = read_settings(kafka=kafka, data=data)
 
     async def run() -> Snapshot:

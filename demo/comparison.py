@@ -177,11 +177,15 @@ def _contexts(rows: Sequence[Judged]) -> Iterator[dict[str, Any]]:
         }
 
 
-def _bins(rows: Sequence[Judged]) -> list[dict[str, float]]:
+def _bins(rows: Sequence[Judged]) -> list[dict[str, float | None]]:
+    """Return how many predictions each bin of confidences has, how many were right, their mean."""
     bins = [{"count": 0.0, "right": 0.0, "confidence": 0.0} for _ in range(BINS + 1)]
     for each in rows:
         own = bins[int(each.confidence * BINS)]
         own["count"] += 1
         own["right"] += each.correct
         own["confidence"] += each.confidence
-    return bins
+    return [
+        {**own, "confidence": own["confidence"] / own["count"] if own["count"] else None}
+        for own in bins
+    ]

@@ -77,7 +77,8 @@ class Writer:
     _out: IO[bytes] | None = None
 
     def __enter__(self) -> Self:
-        self._out = self._held.enter_context(output_file(self.file, self.inputs))
+        opened = output_file(self.file, self.inputs, format="zstd")
+        self._out = self._held.enter_context(opened)
         self._held.push(self._end)
         self._write([msgspec.json.encode(self.header) + b"\n"], -1, 0)
         return self

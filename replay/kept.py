@@ -52,7 +52,7 @@ class Kept:
         self.found[name] = sums
         if self.file is not None:
             stored = _Stored(self.fingerprint, self.shares, self.begun, self.found)
-            write_file(self.file, msgspec.msgpack.encode(stored))
+            write_file(self.file, msgspec.msgpack.encode(stored), format="msgpack")
 
 
 def begun(file: Path) -> int | None:

@@ -3,11 +3,12 @@
 A regular file is replaced by rename once the whole result is in a temporary file beside it; it
 keeps its mode and owner, and a symbolic link to it stays. A pipe, a device and a descriptor
 (`/dev/stdout`, `/dev/fd/N`) are written in place, after the whole result was made. `-` is standard
-output.
+output. What is named `.gz` or `.zst` is compressed like that, as `replay.input_files` reads it.
 """
 
 from __future__ import annotations
 
+import gzip
 import io
 import os
 import re
@@ -21,13 +22,22 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from errno import EBUSY, ENOENT
 from pathlib import Path
-from typing import IO, Any, Final, NoReturn
+from typing import IO, Any, Final, Literal, NoReturn
+
+import cramjam
 
 STDOUT: Final = "-"
 _OWN_DESCRIPTORS: Final = re.compile(r"/proc/(?:self|thread-self|(\d+))(?:/task/\d+)?/fd")
 _IN_MEMORY: Final = 1 << 24
 """Bytes of a result for a pipe that are held in memory; more of it is held in a temporary file."""
 _MOST_LINKS: Final = 40
+
+_FRAME_BYTES: Final = 1 << 22
+"""Bytes of one zstd frame before compression; a reader holds a whole one in memory."""
+_PACKED: Final[dict[str, Literal["gzip", "zstd"]]] = {
+    ".gz": "gzip", ".gzip": "gzip", ".zst": "zstd", ".zstd": "zstd"
+}  # fmt: skip
+_UNKNOWN: Final = frozenset({".7z", ".br", ".bz2", ".lz4", ".lzma", ".xz", ".zip"})
 
 Target = str | Path
 
@@ -41,12 +51,62 @@ class OutputIsInput(ValueError):
 
 
 @contextmanager
-def output_file(target: Target, inputs: Iterable[Target] = ()) -> Iterator[IO[bytes]]:
+def output_file(
+    target: Target, inputs: Iterable[Target] = (), *, format: str | None = None
+) -> Iterator[IO[bytes]]:
     """Open an output for bytes; it is replaced when the block ends without an exception.
 
-    After an exception, SIGINT or SIGTERM it is as it was, and nothing is left beside it. Raises
-    `CannotWrite`, also at the end, and `OutputIsInput` where `inputs` has the same file.
+    After an exception, SIGINT or SIGTERM it is as it was, and nothing is left beside it. The bytes
+    are compressed where the output's ending says so, unless they are of a `format` of their own:
+    gzip, zstd, or another. Raises `CannotWrite`, also where the ending says another compression and
+    at the end, and `OutputIsInput` where `inputs` has the same file.
     """
+    packing = check_ending(target, format)
+    with _opened(target, inputs) as written:
+        if format is not None or packing is None:
+            yield written
+        elif packing == "gzip":
+            with gzip.GzipFile("", "wb", fileobj=written, mtime=0) as packed:
+                yield packed  # type: ignore[misc]
+        else:
+            with io.BufferedWriter(_Frames(written), _FRAME_BYTES) as packed:
+                yield packed
+
+
+def check_ending(target: Target, format: str | None = None) -> Literal["gzip", "zstd"] | None:
+    """Return the compression that an output's ending names.
+
+    Raises `CannotWrite` where the output cannot be that. `format`: as for `output_file`.
+    """
+    if descriptor_of(target) is not None:
+        return None
+    ending = Path(target).suffix.lower()
+    if ending in _UNKNOWN:
+        raise CannotWrite(f"cannot write {target}: {ending} is not supported; use .gz or .zst")
+    packing = _PACKED.get(ending)
+    if format in ("gzip", "zstd") and packing not in (None, format):
+        fix = ".zst" if format == "zstd" else ".gz"
+        raise CannotWrite(f"cannot write {target}: the file is {format}; let its name end in {fix}")
+    return packing
+
+
+class _Frames(io.RawIOBase):
+    """Writes each part as a zstd frame of its own."""
+
+    def __init__(self, written: IO[bytes]) -> None:
+        self._written = written
+
+    def writable(self) -> bool:
+        return True
+
+    def write(self, data: Any) -> int:
+        part = bytes(data[:_FRAME_BYTES])
+        self._written.write(bytes(cramjam.zstd.compress(part)))
+        return len(part)
+
+
+@contextmanager
+def _opened(target: Target, inputs: Iterable[Target]) -> Iterator[IO[bytes]]:
     refuse_input(target, inputs)
     descriptor = descriptor_of(target)
     if descriptor is not None:
@@ -68,9 +128,15 @@ def output_file(target: Target, inputs: Iterable[Target] = ()) -> Iterator[IO[by
         yield written
 
 
-def write_file(target: Target, content: bytes | str, inputs: Iterable[Target] = ()) -> None:
-    """Write a whole output; a text as UTF-8. Raises as `output_file` does."""
-    with output_file(target, inputs) as written:
+def write_file(
+    target: Target,
+    content: bytes | str,
+    inputs: Iterable[Target] = (),
+    *,
+    format: str | None = None,
+) -> None:
+    """Write a whole output; a text as UTF-8. `format`, and what is raised: as for `output_file`."""
+    with output_file(target, inputs, format=format) as written:
         written.write(content.encode() if isinstance(content, str) else content)
 
 
@@ -112,6 +178,7 @@ def _place(target: Target) -> tuple[int, int, str] | None:
 
 def check_output(target: Target, inputs: Iterable[Target] = ()) -> None:
     """Raise what `output_file` would raise when it begins, and write nothing."""
+    check_ending(target)
     refuse_input(target, inputs)
     if descriptor_of(target) is None:
         real = _checked(Path(target))

@@ -107,6 +107,8 @@ def _when(found: Found) -> str:
     count = f"{found['outcomes']:,} predictions"
     if not found["last"]:
         return count
+    if not found["first"]:  # some have no time
+        return f"{count}, until {_day(found['last'])} UTC"
     return f"{count}, {_day(found['first'])} to {_day(found['last'])} UTC"
 
 
@@ -263,7 +265,7 @@ def reliability(found: Found) -> str:
         some = found["bins"][begin : begin + 5] + (found["bins"][100:] if begin == 95 else [])
         count = sum(each["count"] for each in some)
         if count >= 5:
-            confidence = sum(each["confidence"] for each in some) / count
+            confidence = sum((each["confidence"] or 0.0) * each["count"] for each in some) / count
             points.append((confidence, sum(each["right"] for each in some) / count))
     share = partial("{:.1f}".format)
     lines = [

@@ -51,7 +51,7 @@ def write_snapshot(file: Target, snapshot: Snapshot) -> int:
         "partitions": list(snapshot.partitions),
         "rows": rows,
     }
-    with output_file(file) as whole, gzip.open(whole, "wb") as written:
+    with output_file(file, format="gzip") as whole, gzip.open(whole, "wb") as written:
         written.write(orjson.dumps(header) + b"\n")
         for number, each in snapshot.partitions.items():
             for line in _lines(number, each):

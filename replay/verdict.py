@@ -112,7 +112,8 @@ def _details(parts: Sequence[PartSums], names: Sequence[str]) -> dict[str, Any]:
         for tenant, path, drift in each.drifts
     ]  # fmt: skip
     bins = [
-        {"count": each.count, "right": each.right, "confidence": each.confidence,
+        {"count": each.count, "right": each.right,
+         "confidence": each.confidence / each.count if each.count else None,
          "gain": each.gain, "cost": each.cost}
         for each in merged([each.bins for each in parts])
     ]  # fmt: skip
@@ -135,8 +136,9 @@ def _truth(parts: Sequence[PartSums]) -> dict[str, Any]:
     return {
         "outcomes": sum(each.predictions for each in parts),
         "right": sum(each.right for each in bins),
-        "first": min((each.first for each in there), default=0),
-        "last": max((each.last for each in there), default=0),
+        # Predictions without a time have 0, which is no moment of any log.
+        "first": min((each.first for each in there), default=0) or None,
+        "last": max((each.last for each in there), default=0) or None,
         "best_fixed": sum(each.best for each in parts),
         "best_fixed_exact": all(each.exact for each in parts),
         "always": sum(each.always for each in parts),

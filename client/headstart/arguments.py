@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
-import math
 import re
+import sys
 from collections.abc import Collection, Iterable, Mapping
+from numbers import Integral, Real
 from typing import Any, Final
 from urllib.parse import urlsplit
 
 _HOST: Final = r"([^\s:/@\[\]]+|\[[0-9A-Fa-f:.%a-z]+\])"
 _BROKER: Final = re.compile(rf"\s*{_HOST}(?::([0-9]{{1,5}}))?\s*")
+
+
+LARGEST: Final = sys.float_info.max
+"""The largest number that is finite."""
 
 
 class InvalidArgument(TypeError, ValueError):
@@ -24,7 +29,7 @@ def refuse_unknown(callee: str, given: Iterable[str], known: Collection[str]) ->
     for name in given:
         if name in known:
             continue
-        near = nearest(name, known, cutoff=0.6)
+        near = nearest(name, known, cutoff=0.6) or nearest(name.casefold(), known, cutoff=0.6)
         wanted = f"did you mean {near!r}?" if near else f"it has {', '.join(sorted(known))}"
         raise InvalidArgument(f"{callee}() has no argument {name!r}; {wanted}")
 
@@ -36,6 +41,7 @@ OTHER_NAMES: Final = {
     "task": "task_id",
     "tool": "tool_id",
     "type": "workflow_type",
+    "uid": "user_id",
     "user": "user_id",
     "workflow": "workflow_type",
 }
@@ -102,16 +108,54 @@ def _can_connect(url: str) -> bool:
     return True
 
 
-def number(name: str, value: object, least: float, *, above: bool = False) -> float:
-    """Return a number, at least or above `least`. Raises `InvalidArgument` naming the argument."""
+def number(
+    name: str,
+    value: object,
+    least: float,
+    most: float = LARGEST,
+    *,
+    above: bool = False,
+    whole: bool = False,
+    unit: str = "",
+) -> float:
+    """Return a number from `least` (or `above` it) to `most`; infinity only where `most` is that.
+
+    `whole`: without a fraction. `unit`: for the message. Raises `InvalidArgument` naming the
+    argument; NaN and a boolean are no numbers.
+    """
+    found: Any = value if isinstance(value, Real) and not isinstance(value, bool) else None
+    fits = found is not None and (found > least if above else found >= least) and found <= most
+    if fits and (not whole or isinstance(found, Integral) or float(found).is_integer()):
+        told: float = found if isinstance(found, int | float) else float(found)
+        return told
+    kind = "a whole number" if whole else "a finite number" if most == LARGEST else "a number"
     bound = f"above {least:g}" if above else f"of at least {least:g}"
-    fits = isinstance(value, int | float) and not isinstance(value, bool)
-    if fits:
-        assert isinstance(value, int | float)
-        fits = not math.isnan(value) and (value > least if above else value >= least)
-    if not fits:
-        raise InvalidArgument(f"{name} must be a number {bound}, not {value!r:.100}")
-    return value  # type: ignore[return-value]
+    bound += f" and at most {most:g}" if most < LARGEST else ""
+    raise InvalidArgument(
+        f"{name} must be {kind}{unit and ' of ' + unit + ','} {bound}, not {value!r:.100}"
+    )
+
+
+def flag(name: str, value: object) -> bool:
+    """Return True or False. Raises `InvalidArgument`: a text such as "no" would count as true."""
+    if not isinstance(value, bool):
+        raise InvalidArgument(f"{name} must be True or False, not {value!r:.100}")
+    return value
+
+
+def identifier(name: str, value: object, *, none: bool = False) -> str | None:
+    """Return a non-empty text, or None where that is allowed. Raises `InvalidArgument`."""
+    if (none and value is None) or (isinstance(value, str) and value):
+        return value
+    fix = "; leave it out where there is none" if value is None else ""
+    raise InvalidArgument(f"{name} must be a non-empty string, not {value!r:.100}{fix}")
+
+
+def function(name: str, value: object) -> Any:
+    """Return something that can be called. Raises `InvalidArgument` naming the argument."""
+    if not callable(value):
+        raise InvalidArgument(f"{name} must be a function, not {value!r:.100}")
+    return value
 
 
 def choice(name: str, value: Any, allowed: Collection[Any]) -> Any:

@@ -13,7 +13,8 @@ class Breaker:
     """Admits a guess where its cost still fits into what may be wasted within a minute.
 
     A guess under way counts with the cost it is expected to have, so that many at once cannot pass
-    the limit together. `limit` and costs are in one unit, such as milliseconds; times in seconds.
+    the limit together. Once the limit is reached none is admitted, also of no or unknown cost; so
+    a limit of 0 admits none. `limit` and costs are in one unit, such as ms; times in seconds.
     """
 
     def __init__(self, limit: float) -> None:
@@ -25,7 +26,8 @@ class Breaker:
 
     def fits(self, cost: float, now: float) -> bool:
         """Return whether a guess that may cost so much fits."""
-        return self.wasted(now) + self._reserved + cost <= self.limit
+        taken = self.wasted(now) + self._reserved
+        return taken < self.limit and taken + cost <= self.limit
 
     def reserve(self, cost: float, now: float) -> bool:
         """Take that much for a guess that begins now; return False where it does not fit."""

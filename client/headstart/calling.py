@@ -6,6 +6,8 @@ import inspect
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Final, TypeVar
 
+from headstart.arguments import InvalidArgument
+
 T = TypeVar("T")
 
 _FIX: Final = (
@@ -18,15 +20,15 @@ class GuessFailed(RuntimeError):
 
 
 def check_call(call: object) -> None:
-    """Raise `TypeError` for what surely is no function that returns an awaitable."""
+    """Raise `InvalidArgument` for what surely is no function that returns an awaitable."""
     if not callable(call):
         if inspect.iscoroutine(call):
             call.close()  # or Python warns that it was never awaited
-        raise TypeError(
+        raise InvalidArgument(
             f"call: a function that makes the guessed call, not {call!r:.64}: pass run, not run()"
         )
     if inspect.isgeneratorfunction(call) or inspect.isasyncgenfunction(call):
-        raise TypeError(f"call: a generator function cannot be awaited; {_FIX}")
+        raise InvalidArgument(f"call: a generator function cannot be awaited; {_FIX}")
 
 
 class NoAwaitable(TypeError):

@@ -5,6 +5,8 @@ from __future__ import annotations
 from importlib.util import find_spec
 from typing import Literal
 
+from headstart.arguments import InvalidArgument
+
 Compression = Literal["lz4", "zstd"]
 
 
@@ -13,10 +15,10 @@ class CodecMissing(ValueError):
 
 
 def require_codec(compression: str | None) -> None:
-    """Raise `CodecMissing` where this cannot be compressed here, `ValueError` where unknown."""
+    """Raise `CodecMissing` where this cannot be compressed here, `InvalidArgument` if unknown."""
     if compression is None:
         return
     if compression not in ("lz4", "zstd"):
-        raise ValueError(f"compression must be lz4, zstd or None, not {compression!r}")
+        raise InvalidArgument(f"compression must be lz4, zstd or None, not {compression!r}")
     if find_spec("cramjam") is None:
         raise CodecMissing(f"{compression} needs cramjam: pip install 'headstart[compression]'")

@@ -6,6 +6,7 @@ from numbers import Real
 from typing import Literal, NamedTuple
 
 from headstart.answers import Threshold
+from headstart.arguments import InvalidArgument
 from headstart.modes import Mode, known_mode
 
 Action = Literal["speculate", "suggest", "ask"]
@@ -42,14 +43,14 @@ class Choice(NamedTuple):
 
 
 def checked(guess: Guess) -> Guess:
-    """Return a guess that can be decided upon. Raises `ValueError` naming the field."""
+    """Return a guess that can be decided upon. Raises `InvalidArgument` naming the field."""
     if not isinstance(guess.tool, str) or not guess.tool:
-        raise ValueError(f"tool: a name, not {guess.tool!r:.64}")
+        raise InvalidArgument(f"tool: a name, not {guess.tool!r:.64}")
     if not _is_number(guess.confidence) or not 0.0 <= guess.confidence <= 1.0:
-        raise ValueError(f"confidence: within [0, 1], not {guess.confidence!r}")
+        raise InvalidArgument(f"confidence: within [0, 1], not {guess.confidence!r}")
     for name, value in (("gain", guess.gain), ("cost", guess.cost)):
         if value is not None and not (_is_number(value) and 0.0 <= value < float("inf")):
-            raise ValueError(f"{name}: a finite number, at least 0, not {value!r}")
+            raise InvalidArgument(f"{name}: a finite number, at least 0, not {value!r}")
     return guess
 
 

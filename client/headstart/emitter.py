@@ -28,6 +28,7 @@ from headstart.arguments import (
     InvalidArgument,
     brokers,
     choice,
+    flag,
     number,
     refuse_unknown,
 )
@@ -96,7 +97,8 @@ class Emitter:
         refuse_unknown("Emitter", unknown, _OPTIONS)
         self.kafka, self.topic = brokers(kafka), _topic(topic)
         self.linger_s = number("linger_s", linger_s, 0.0)
-        number("buffer", buffer, 1)
+        number("buffer", buffer, 1, whole=True)
+        flag("durable", durable)
         if on_full is not None:
             choice("on_full", on_full, ON_FULL)
         self._outbox: Outbox
@@ -192,11 +194,11 @@ class Emitter:
         `timeout_s` seconds, and where events were given up since the last call (too old, refused
         by the broker, damaged on disk, or dropped at the limit).
         """
-        self._flushing.flush(timeout_s)
+        self._flushing.flush(_patience(timeout_s))
 
     async def aflush(self, timeout_s: float = 30.0) -> None:
         """`flush()` for async code: the event loop goes on meanwhile."""
-        await self._flushing.aflush(timeout_s)
+        await self._flushing.aflush(_patience(timeout_s))
 
     def close(self, timeout_s: float = 30.0) -> None:
         """Wait for what is not acknowledged, and let go. Closing twice is harmless.
@@ -292,12 +294,16 @@ class Emitter:
 
 def _settings(spool: str | os.PathLike[str] | SpoolSettings | None) -> SpoolSettings:
     if spool is not None and not isinstance(spool, str | os.PathLike | SpoolSettings):
-        raise ValueError(f"spool must be a directory or SpoolSettings, not {spool!r:.100}")
+        raise InvalidArgument(f"spool must be a directory or SpoolSettings, not {spool!r:.100}")
     if spool == "":
-        raise ValueError("spool must be a directory, not ''; leave it out for the default")
+        raise InvalidArgument("spool must be a directory, not ''; leave it out for the default")
     if not isinstance(spool, SpoolSettings):
         spool = SpoolSettings(Path(spool) if spool is not None else default_directory())
     return replace(spool, directory=Path(spool.directory).absolute())
+
+
+def _patience(timeout_s: float) -> float:
+    return number("timeout_s", timeout_s, 0.0, float("inf"))
 
 
 def _mode(shipper: Mode | None) -> Mode:
@@ -323,7 +329,7 @@ def _refuse_misnamed(fields: Mapping[str, Any]) -> None:
 
 def _topic(topic: object) -> str:
     if not isinstance(topic, str) or not _CLIENT_ID.fullmatch(topic):
-        raise ValueError(f"topic must be 1 to 249 of A-Z a-z 0-9 . _ -, not {topic!r:.300}")
+        raise InvalidArgument(f"topic must be 1 to 249 of A-Z a-z 0-9 . _ -, not {topic!r:.300}")
     return topic
 
 
@@ -342,7 +348,9 @@ def _compression(compression: Compression | None) -> Compression | None:
 def _client_id(client_id: str | None) -> str:
     named = client_id or os.environ.get("HEADSTART_CLIENT_ID") or CLIENT_ID
     if not isinstance(named, str) or not _CLIENT_ID.fullmatch(named):
-        raise ValueError(f"client_id must be 1 to 249 of A-Z a-z 0-9 . _ -, not {named!r:.300}")
+        raise InvalidArgument(
+            f"client_id must be 1 to 249 of A-Z a-z 0-9 . _ -, not {named!r:.300}"
+        )
     return named
 
 

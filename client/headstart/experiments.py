@@ -12,6 +12,8 @@ from hashlib import blake2b
 from typing import Final
 from zlib import crc32
 
+from headstart.arguments import LARGEST, InvalidArgument, identifier, mapping, number
+
 GROUPS: Final = 1024
 """Workflows are kept apart in so many groups by a hash of their ids."""
 
@@ -20,10 +22,11 @@ def arm_of(experiment: str, shares: Mapping[str, float], workflow_id: str) -> st
     """Return the arm of a workflow.
 
     `shares`: of each arm, taken in proportion, in the order that the experiment is looked at with.
-    Raises `ValueError` without a share above 0.
+    Raises `InvalidArgument` without a share above 0, and for what is no name or no id.
 
         arm = headstart.arm_of("bolder", {"control": 50, "bolder": 50}, run.id)
     """
+    identifier("workflow_id", workflow_id)
     return assignment(experiment, shares)[workflow_group(workflow_id)]
 
 
@@ -33,11 +36,15 @@ def workflow_group(workflow_id: str) -> int:
 
 
 def assignment(experiment: str, shares: Mapping[str, float]) -> Sequence[str]:
-    """Return the arm of each group of workflows. Raises `ValueError` without a share above 0.
+    """Return the arm of each group of workflows. Raises `InvalidArgument` without a share above 0.
 
     Groups stand in an order that only the experiment's name decides, and are cut by the shares; so
     two experiments share workflows out independently.
     """
+    identifier("experiment", experiment)
+    for arm, share in mapping("shares", shares).items():
+        identifier("shares: the name of an arm", arm)
+        number(f"shares: {arm}", share, float("-inf"))
     return _arms(experiment, tuple(shares.items()))
 
 
@@ -47,8 +54,8 @@ def _arms(experiment: str, shares: tuple[tuple[str, float], ...]) -> Sequence[st
         return blake2b(f"{experiment}\x1f{group}".encode(), digest_size=8).digest()
 
     total = sum(share for _, share in shares)
-    if not total > 0.0 or min(share for _, share in shares) < 0.0:
-        raise ValueError(f"an experiment's shares must be above 0, not {dict(shares)}")
+    if not 0.0 < total <= LARGEST or min(share for _, share in shares) < 0.0:
+        raise InvalidArgument(f"an experiment's shares must be above 0, not {dict(shares)}")
     order = sorted(range(GROUPS), key=drawn)
     arms, at, taken = [""] * GROUPS, 0, 0.0
     for name, share in shares:

@@ -72,7 +72,8 @@ def in_scope(context: Mapping[str, object]) -> Mapping[str, object]:
     if not fields or others:
         return context
     own = {name: value for name, value in fields.items() if name != "context"}
-    return {**fields.get("context", {}), **own, **context}
+    said = {n: value for n, value in context.items() if value is not None or n not in _IDENTITY}
+    return {**fields.get("context", {}), **own, **said}
 
 
 class Scoped(dict[str, Any]):

@@ -96,6 +96,8 @@ class Mirror:
     def _found_with_gaps(self, given: Given) -> Entry | None:
         """Return the entry of a context that leaves out its tenant or a level."""
         workflow_type, tenant, *levels = map(given.get, self._names)
+        if tenant is None and "tenant" in given:
+            return None  # a tenant that is unknown is not the default one: it is refused
         key: tuple[Any, ...] = (workflow_type, "default" if tenant is None else tenant, *levels)
         try:
             return self._entries.get(key)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from numbers import Real
 from typing import Final
 
 from headstart.arguments import InvalidArgument
@@ -21,14 +20,6 @@ def names_in(option: str, given: object) -> frozenset[str]:
         if not isinstance(name, str) or not name:
             raise InvalidArgument(f"{option}: each name is a non-empty string, not {name!r:.64}")
     return frozenset(names)
-
-
-def number(option: str, given: object, least: float, most: float, unit: str) -> float:
-    """Return an option's number within [least, most]. Raises `InvalidArgument`; NaN is none."""
-    real = isinstance(given, Real) and not isinstance(given, bool)
-    if not real or not least <= (found := float(given)) <= most:  # type: ignore[arg-type]
-        raise InvalidArgument(f"{option}: {unit}, not {given!r:.64}")
-    return found
 
 
 def by_tool(option: str, given: object) -> dict[str, object]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
-from functools import partial
+from functools import lru_cache, partial
 from typing import Any, ClassVar, Final
 from urllib.parse import urlsplit
 
@@ -19,10 +19,11 @@ from redis.retry import Retry
 
 from headstart import arguments
 from headstart.answers import Threshold
-from headstart.arguments import number, refuse_unknown
+from headstart.arguments import InvalidArgument, function, identifier, number, refuse_unknown
 from headstart.asking import Reply
-from headstart.contexts import DEFAULT_LEVELS
+from headstart.contexts import DEFAULT_LEVELS, level_value
 from headstart.entries import Question
+from headstart.events import MAX_IDENTIFIER
 from headstart.following import Follower
 from headstart.masking import masked, needs_encoding
 from headstart.mirror import Mirror
@@ -52,6 +53,7 @@ _LOG = logging.getLogger("headstart.thresholds")
 class Reader:
     """Everything but the round trip. `mode` is what the environment says."""
 
+    _known: frozenset[str]
     _connect: ClassVar[Callable[..., Any]]
     _retry: ClassVar[type[Retry] | type[AsyncRetry]]
 
@@ -70,7 +72,8 @@ class Reader:
         arguments.redis_url(redis_url)
         number("timeout_s", timeout_s, 0.0, above=True)
         number("staleness_s", staleness_s, 0.0)
-        number("mirror_limit", mirror_limit, 1)
+        number("mirror_limit", mirror_limit, 1, whole=True)
+        function("clock", clock)
         names_in("levels", levels)
         self._url, self._timeout_s, self._clock = redis_url, timeout_s, clock
         self._address = redis_address(redis_url)
@@ -103,18 +106,44 @@ class Reader:
     def _given(self, context: Context | None, fields: dict[str, object]) -> Context:
         """Return the context of a call. Raises `ValueError`, `TypeError` naming what is wrong."""
         if fields and not self._known.issuperset(fields):
-            self._refuse_misspelt(fields)
-        if context is None:
-            return fields
-        if type(context) is not dict:
-            arguments.mapping("context", context)
-        return {**context, **fields} if fields else context
+            self._refuse_misspelt(fields, f"{type(self).__name__}.get")
+        given: Context = fields
+        if context is not None:
+            if type(context) is not dict:
+                arguments.mapping("context", context)
+            given = {**context, **fields} if fields else context
+        if "tenant" in given:
+            identifier("tenant", given["tenant"])
+        return given
 
-    def _refuse_misspelt(self, fields: dict[str, object]) -> None:
-        """Raise `TypeError` for a keyword that is nearly one which counts; others are let pass."""
+    def check_names(self, context: Context) -> None:
+        """Raise `InvalidArgument` for a key that is nearly the name of a level or an id.
+
+        It would otherwise be answered for a coarser context. Other keys are content, and pass.
+        """
+        if not self._known.issuperset(context):
+            self._refuse_misspelt(context, "the context")
+
+    def _refuse_misspelt(self, fields: Context, where: str) -> None:
+        """Raise `TypeError` for a name that is nearly one which counts; others are let pass."""
         for name in fields:
-            if name not in self._known and arguments.nearest(name, self._known):
-                refuse_unknown(f"{type(self).__name__}.get", [name], self._known)
+            identifier("a key of a context", name)
+            if name not in self._known and _nearest(name, self._known):
+                refuse_unknown(where, [name], self._known)
+
+    def _check_values(self, given: Context) -> None:
+        """Raise `InvalidArgument` for a value that names no context, and would be left out."""
+        for name in ("workflow_type", "tenant"):
+            if name in given or name == "workflow_type":
+                identifier(name, given.get(name))
+        for name, value in given.items():
+            if name in _IDS:
+                identifier(name, value, none=True)
+            elif name in self._levels and value is not None and level_value(value) is None:
+                raise InvalidArgument(
+                    f"{name} must be a string of at most {MAX_IDENTIFIER} characters, a number or "
+                    f"a boolean, not {value!r:.100}"
+                )
 
     def _follow(self) -> None:
         """Start the follower where there is none, and have it look at what is to be followed."""
@@ -139,6 +168,8 @@ class Reader:
 
     def _ask(self, given: Context, tool: str | None) -> Threshold | Question:
         """Return the answer, where one can be given without asking Redis; else what to ask."""
+        self._check_values(given)
+        identifier("tool", tool, none=True)
         question = self._mirror.question(given, tool)
         if isinstance(question, Question) and self._pausing():
             return self._unanswered(question, None)
@@ -190,6 +221,8 @@ class Reader:
 
     def _ask_mode(self, tenant: str, agent_id: str | None) -> Mode | ModeQuestion:
         """Return the mode, where it can be told without asking Redis; else what to ask."""
+        identifier("tenant", tenant)
+        identifier("agent_id", agent_id, none=True)
         if self._environment == "off":
             return "off"
         known = self._modes.hit(tenant, agent_id)
@@ -240,6 +273,16 @@ class Reader:
 _OPTIONS: Final = frozenset(Reader.__init__.__kwdefaults__ or ())
 _IDS: Final = ("workflow_id", "task_id", "user_id", "agent_id", "session_id")
 """Fields of a context that are known by name, whether or not they are levels."""
+Reader._known = frozenset(("workflow_type", "tenant", *DEFAULT_LEVELS, *_IDS))
+
+
+@lru_cache(maxsize=1_000)
+def _nearest(name: str, known: frozenset[str]) -> str | None:
+    """Return what a name was most likely meant to be, in whatever case; comparing is dear."""
+    folded = name.casefold().replace("-", "_")
+    if folded in known:
+        return folded
+    return arguments.nearest(name, known) or arguments.nearest(folded, known)
 
 
 _NO_URL: Final = "an address that is no URL"

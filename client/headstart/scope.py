@@ -11,7 +11,7 @@ from types import TracebackType
 from typing import Any, Final, Self
 
 from headstart import kinds
-from headstart.arguments import number, refuse_unknown
+from headstart.arguments import InvalidArgument, number, refuse_unknown
 from headstart.emitter import Emitter, NotDelivered
 from headstart.events import FIRST_MS, InvalidEvent, new_id
 from headstart.validation import validate
@@ -31,8 +31,9 @@ class Workflow:
 
     Constructors called within, also in tasks that are started within, know its ids; so does an
     attempt of a speculator. What `run.emit` takes is this run's, whatever scope or thread is
-    current. Without `complete` its end is `success`, `failure` where an exception left the block,
-    `aborted` where it was cancelled or interrupted. An end that the broker does not confirm in time
+    current; an event after the end is sent, and warned of once. Without `complete` its end is
+    `success`, `failure` where an exception left the block, `aborted` where it was cancelled or
+    interrupted. An end that the broker does not confirm in time
     is logged, and never raised.
     """
 
@@ -42,20 +43,31 @@ class Workflow:
         self._ended: str | None = None
         self._ending = threading.Lock()
         self._begun: float | None = None
+        self._late = False
 
     @property
     def id(self) -> str:
         """The workflow's id."""
         return str(self._fields["workflow_id"])
 
-    def emit(self, event: Mapping[str, Any]) -> str:
+    def emit(self, event: Mapping[str, Any] | None = None, /, **unknown: Any) -> str:
         """Emit one event of this run and return its id; ids that it leaves out are filled in.
 
-        Raises what `Emitter.emit` raises, `InvalidEvent` for an event that names another workflow,
-        and `RuntimeError` for a second `workflow_complete`.
+        An event that comes after the run's end, as of a task that ends late, is emitted as well;
+        the first one of a run is warned of in the log. Raises what `Emitter.emit` raises,
+        `InvalidEvent` for an event that names another workflow, `RuntimeError` for a second
+        `workflow_complete`, and `InvalidArgument` where it is given anything but one event.
         """
+        if unknown or not isinstance(event, Mapping):
+            given = f"argument {next(iter(unknown))!r}" if unknown else f"event {event!r:.64}"
+            raise InvalidArgument(
+                f"Workflow.emit() takes one mapping and no {given}; give it one event, such as "
+                "run.emit(headstart.task_complete(...)) or run.emit({...})"
+            )
         own = kinds.within(event, self._fields)
         if own.get("event_type") != "workflow_complete":
+            if self._ended is not None:
+                self._warn_of_late(own.get("event_type"))
             return self._emitter.emit(own)
         self._end_once(str((own.get("data") or {}).get("outcome")))
         try:
@@ -63,6 +75,16 @@ class Workflow:
         except BaseException:
             self._ended = None
             raise
+
+    def _warn_of_late(self, kind: object) -> None:
+        with self._ending:
+            warned, self._late = self._late, True
+        if not warned:
+            log.warning(
+                "workflow %s had completed (%s) when a %s was emitted: it is sent, but belongs "
+                "before the end; await the run's tasks first. Later ones are not warned of",
+                self.id, self._ended, kind,
+            )  # fmt: skip
 
     def _end_once(self, outcome: str) -> None:
         with self._ending:
@@ -170,8 +192,8 @@ def workflow(  # noqa: PLR0913 - each by its name
     if context:
         fields["context"] = dict(context)  # type: ignore[assignment]
     if emitter is not None and not callable(getattr(emitter, "emit", None)):
-        raise ValueError(f"emitter must be an Emitter, not {emitter!r:.100}")
-    flush_s = number("flush_s", flush_s, 0.0)
+        raise InvalidArgument(f"emitter must be an Emitter, not {emitter!r:.100}")
+    flush_s = number("flush_s", flush_s, 0.0, float("inf"))
     return Workflow(_default_emitter() if emitter is None else emitter, fields, flush_s)
 
 

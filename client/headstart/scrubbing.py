@@ -9,13 +9,15 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Literal
 
 import orjson
 
+from headstart.arguments import InvalidArgument, choice
 from headstart.events import MAX_EVENT_BYTES, MAX_IDENTIFIER
+from headstart.options import names_in
 from headstart.secrets import KEYS, PATTERNS, Pattern, find_cards, is_card
 
 MARK: Final = "[scrubbed]"
@@ -58,18 +60,25 @@ class Scrubbing:
     without: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
-        """Raise `ValueError` where a setting means nothing."""
-        if self.where not in ("shipper", "emit", "off"):
-            raise ValueError(f"scrub must be shipper, emit or off, not {self.where!r}")
+        """Raise `InvalidArgument` where a setting means nothing."""
+        choice("scrub", self.where, ("shipper", "emit", "off"))
+        names_in("keys", self.keys)
+        names_in("without", self.without)
+        if isinstance(self.patterns, str) or not isinstance(self.patterns, Sequence):
+            raise InvalidArgument(f"patterns: a tuple of Pattern, not {self.patterns!r:.100}")
         for pattern in self.patterns:
+            if not isinstance(pattern, Pattern):
+                raise InvalidArgument(f"patterns: each is a Pattern, not {pattern!r:.100}")
             try:
                 pattern.compiled()
                 re.compile((pattern.hint or "").encode())
             except re.error as error:
-                raise ValueError(f"the pattern {pattern.name!r} is wrong: {error}") from error
+                raise InvalidArgument(f"the pattern {pattern.name!r} is wrong: {error}") from error
         known = {pattern.name for pattern in PATTERNS} | {"card"}
         if unknown := set(self.without) - known:
-            raise ValueError(f"no pattern is named {sorted(unknown)}; there are {sorted(known)}")
+            raise InvalidArgument(
+                f"no pattern is named {sorted(unknown)}; there are {sorted(known)}"
+            )
 
 
 def read_scrubbing(described: Mapping[str, Any]) -> Scrubbing:

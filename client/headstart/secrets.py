@@ -11,6 +11,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
+from headstart.arguments import InvalidArgument, flag, identifier
+
 
 @dataclass(frozen=True)
 class Pattern:
@@ -29,6 +31,14 @@ class Pattern:
     expression: str
     hint: str | None = None
     ignore_case: bool = False
+
+    def __post_init__(self) -> None:
+        """Raise `InvalidArgument` naming a field of the wrong type."""
+        identifier("name", self.name)
+        identifier("expression", self.expression)
+        if self.hint is not None and not isinstance(self.hint, str):
+            raise InvalidArgument(f"hint must be a string or None, not {self.hint!r:.100}")
+        flag("ignore_case", self.ignore_case)
 
     def compiled(self) -> re.Pattern[str]:
         """Return the expression; only ASCII counts, as in the folded bytes."""

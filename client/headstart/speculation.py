@@ -16,7 +16,14 @@ from functools import partial
 from typing import Final, NamedTuple, TypedDict, TypeVar, Unpack
 
 from headstart.answers import Threshold
-from headstart.arguments import InvalidArgument, refuse_unknown
+from headstart.arguments import (
+    InvalidArgument,
+    function,
+    identifier,
+    mapping,
+    number,
+    refuse_unknown,
+)
 from headstart.attempt import Attempt, AttemptResolved, Resolution
 from headstart.breaker import Breaker
 from headstart.calling import check_call
@@ -24,8 +31,8 @@ from headstart.deciding import Action, Choice, Guess, checked, decided
 from headstart.eligibility import Eligibility
 from headstart.kinds import in_scope
 from headstart.modes import Mode
-from headstart.options import number
 from headstart.prediction_log import Emits, PredictionLog
+from headstart.reading import Reader
 from headstart.thresholds import AsyncThresholds, Context, Thresholds
 
 __all__ = [
@@ -62,7 +69,8 @@ class Options(TypedDict, total=False):
     """By tool name MCP annotations, a framework's metadata or its tool: mappings or objects.
     A tool that they call read-only is safe; one that they call destructive is never run."""
     wasted_per_minute: float
-    """Cost (ms) of wrong guesses after which none is started: 60,000, over all contexts."""
+    """Cost (ms) of wrong guesses after which none is started: 60,000, over all contexts. 0: none is
+    started; infinity: no limit."""
     exploration: float
     """Share of the declined guesses of safe tools that is tried all the same: 0."""
     seed: int
@@ -77,11 +85,9 @@ class _Speculating:
     def __init__(self, **options: Unpack[Options]) -> None:
         refuse_unknown(type(self).__name__, options, Options.__annotations__)
         share, limit = options.get("exploration", 0.0), options.get("wasted_per_minute")
-        self._exploration = number("exploration", share, 0.0, 1.0, "a share within [0, 1]")
+        self._exploration = number("exploration", share, 0.0, 1.0)
         limit = WASTED_PER_MINUTE if limit is None else limit
-        self._breaker = Breaker(
-            number("wasted_per_minute", limit, 0.0, float("inf"), "ms, at least 0")
-        )
+        self._breaker = Breaker(number("wasted_per_minute", limit, 0.0, float("inf"), unit="ms"))
         self._eligibility = Eligibility(
             allowed=options.get("allowed", ()),
             dangerous=options.get("dangerous", ()),
@@ -90,10 +96,7 @@ class _Speculating:
         seed, self._clock = options.get("seed"), options.get("clock", time.monotonic)
         if isinstance(seed, bool) or not isinstance(seed, int | None):
             raise InvalidArgument(f"seed: a whole number, not {seed!r:.64}")
-        if not callable(self._clock):
-            raise InvalidArgument(
-                f"clock: a function that returns seconds, not {self._clock!r:.64}"
-            )
+        function("clock", self._clock)
         self._random = random.Random(seed)
         self._counts: Counter[str] = Counter()
         self._lock = threading.Lock()
@@ -119,7 +122,7 @@ class _Speculating:
 
         For calls that you started yourself; an attempt does it. `cost`: in ms. Raises `ValueError`.
         """
-        number("cost", cost, 0.0, LARGEST_MS, "ms, finite and at least 0")
+        number("cost", cost, 0.0, LARGEST_MS, unit="ms")
         with self._lock:
             self._breaker.settle(0.0, cost, self._clock())
 
@@ -165,7 +168,7 @@ class Speculator(_Speculating):
         own. Raises `ValueError` naming what is wrong.
         """
         guess = checked(Guess(tool, confidence, gain, cost))
-        context = in_scope(context)
+        context = _placed(context, self._thresholds)
         mode = self._thresholds.mode(*_who(context))
         return self._decided(guess, mode, self._thresholds.get(context, tool=tool))
 
@@ -214,7 +217,7 @@ class AsyncSpeculator(_Speculating):
     ) -> Choice:
         """Return speculate, suggest or ask, with the reason; see `Speculator.decide`."""
         guess = checked(Guess(tool, confidence, gain, cost))
-        return await self._choose(in_scope(context), guess)
+        return await self._choose(_placed(context, self._thresholds), guess)
 
     async def _choose(self, context: Context, guess: Guess) -> Choice:
         mode = await self._thresholds.mode(*_who(context))
@@ -238,11 +241,12 @@ class AsyncSpeculator(_Speculating):
         bear that. A function that blocks is called as `lambda: asyncio.to_thread(function)`. The
         rest is as for `decide`. Within `headstart.workflow` the context is filled up from it;
         elsewhere, with an emitter, it names its `workflow_id`. Raises `ValueError`, and
-        `TypeError` where `call` cannot be used.
+        `TypeError` where `call` cannot be used, or the context has a key that is nearly the name of
+        a level or an id.
         """
         check_call(call)
         guess = checked(Guess(tool, confidence, gain, cost))
-        context = in_scope(context)
+        context = _placed(context, self._thresholds)
         log = PredictionLog(self._emitter, context, guess, failed=partial(self._count, "unlogged"))
         return Attempt(_Deciding(self, context, guess), log, arguments, call, self._clock)
 
@@ -278,6 +282,17 @@ class _Deciding(NamedTuple):
 
     def end(self, wasted: float | None, *, failed: bool = False) -> None:
         self.speculator._end(self.guess, wasted, failed)
+
+
+def _placed(context: object, thresholds: object) -> Context:
+    """Return a context with what the current scope has of it. Raises `InvalidArgument`."""
+    placed = in_scope(mapping("context", context))
+    identifier("workflow_type", placed.get("workflow_type"))
+    if "tenant" in placed:
+        identifier("tenant", placed["tenant"])
+    if isinstance(thresholds, Reader):
+        thresholds.check_names(placed)
+    return placed
 
 
 def _who(context: Context) -> tuple[str, str | None]:

@@ -20,7 +20,7 @@ from typing import Final, Literal, get_args
 
 import orjson
 
-from headstart.arguments import choice, number
+from headstart.arguments import InvalidArgument, choice, number
 from headstart.directory import (
     ACKED_FILE,
     NEW,
@@ -68,12 +68,14 @@ class SpoolSettings:
 
     def __post_init__(self) -> None:
         """Raise `ValueError` naming a setting that means nothing."""
+        if not self.directory or not isinstance(self.directory, str | os.PathLike):
+            raise InvalidArgument(f"directory must be a path, not {self.directory!r:.100}")
         choice("on_full", self.on_full, ON_FULL)
         choice("fsync", self.fsync, ("never", "interval", "every"))
         for name in ("limit_bytes", "segment_bytes"):
-            number(name, getattr(self, name), 1)
-        for name in ("segment_s", "fsync_s"):
-            number(name, getattr(self, name), 0.0)
+            number(name, getattr(self, name), 1, whole=True)
+        number("segment_s", self.segment_s, 0.0, float("inf"))
+        number("fsync_s", self.fsync_s, 0.0)
 
 
 @dataclass

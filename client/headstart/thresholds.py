@@ -73,8 +73,9 @@ class Thresholds(Reader):
     ) -> Threshold:
         """Return the thresholds of a context, given as a mapping, as keywords, or both.
 
-        `tenant` is "default" unless given; `tool` is whose overrides apply. Raises `ValueError`
-        without `workflow_type`, `TypeError` for a keyword that is nearly the name of a level.
+        `tenant` is "default" unless given; `tool` is whose overrides apply. Raises
+        `InvalidArgument` without `workflow_type`, for an id that is no string, and for a keyword
+        that is nearly the name of a level.
         """
         if fields or type(context) is not dict:
             context = self._given(context, fields)

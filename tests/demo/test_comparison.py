@@ -73,6 +73,9 @@ def test_the_winner_earned_most_and_courses_end_at_the_sums(predictions: list[Ju
             assert found["gained"][name][-1] == pytest.approx(utilities[name], abs=1e-3)
     assert sum(each["predictions"] for each in found["contexts"]) == len(predictions)
     assert sum(each["count"] for each in found["bins"]) == len(predictions)
+    for each in found["bins"]:
+        assert (each["confidence"] is None) == (each["count"] == 0)
+        assert 0.0 <= (each["confidence"] or 0.0) <= 1.0
 
 
 def test_what_is_worth_it_wins_surely_over_starting_every_guess() -> None:

@@ -71,7 +71,9 @@ def test_they_do_what_they_say(system: System, headstart: Any, known: None) -> N
             if name in LOOKS and ended.returncode == 1:
                 until_well(system, headstart)
                 ended = headstart(*given, "--data", system.data)
-            assert ended.returncode == 0, (given, ended.stdout, ended.stderr)
+            # An example may select what this system does not have; then it says so.
+            nothing = ended.returncode == 1 and "error: no " in ended.stderr
+            assert nothing or ended.returncode == 0, (given, ended.stdout, ended.stderr)
             assert "Traceback" not in ended.stderr
             assert ended.stdout or ended.stderr, given
 

@@ -34,6 +34,13 @@ ELSEWHERE = ("make ", "headstart up")
 INSTEAD = {
     ".venv/bin/headstart": "headstart",
     "headstart top": "headstart top --looks 1",  # else for ever
+    # There may be no notice here: then they say so, with exit code 1.
+    "headstart notices list --kind drift --since 2h": (
+        "{ headstart notices list --kind drift --since 2h || test $? = 1; }"
+    ),
+    "headstart notices list --tenant acme --limit 100 --json": (
+        "{ headstart notices list --tenant acme --limit 100 --json || test $? = 1; }"
+    ),
     "# correct it, then, for both groups:": "\nsed -i 's/ 7\\.0/ 0.7/' event.json",
 }
 PROGRAM = """
