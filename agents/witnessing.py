@@ -1,8 +1,9 @@
 """Says what time it is, as clock records, to the partitions that a worker owns.
 
-The first thing for a partition that a worker takes up, unless another one has just done so; then
-as each tick begins where something arrives or starts are open, and once in a while where nothing
-does. A broker that does not take it is asked again at the next look: until then nothing expires.
+A worker appends one to each partition that it takes over, unless the previous owner has just done
+so, and then one as each tick begins, also where no events arrive: the first events after a pause
+count as of the tick in which they arrive. If the broker does not take one, the worker tries again
+at the next look; until then nothing expires.
 
 A partition's clock does not go back, so a time that is too late cannot be taken back. A worker
 whose clock is ahead of Redis' says none.
@@ -20,7 +21,7 @@ from aiokafka.errors import KafkaError
 
 from agents.alive import running_s
 from headstart.events import FIRST_MS, LAST_MS, new_id
-from processing.clock import STEP_MS, TICK_MS
+from processing.clock import TICK_MS
 from topics.controls import Clock, control_records
 
 if TYPE_CHECKING:
@@ -32,9 +33,6 @@ LOOK_S: Final = 10.0
 """How often it is looked which partitions are to be told."""
 LONGEST_S: Final = 5.0
 """How long is waited for the broker, all partitions together: a rebalance waits for it, too."""
-IDLE_MS: Final = STEP_MS - 2 * TICK_MS
-"""How old the clock of a partition may be to which nothing comes. A little less than one clock
-record may move it."""
 AHEAD_MS: Final = 2 * TICK_MS
 """How far a partition's clock may be ahead of the worker's before that is worth a warning."""
 FAST_MS: Final = TICK_MS
@@ -61,9 +59,7 @@ class Witness:
         self._warn_if_ahead(core, now_ms)
         # By whole ticks, wherever in one the last was said: else the clock would lag behind by that
         # for ever, and what arrives in the meantime would have the time of the tick's last ms.
-        if tick <= row.clock // TICK_MS:
-            return False
-        return self._said is None or core.moved or now_ms - row.clock >= IDLE_MS
+        return tick > row.clock // TICK_MS
 
     def said(self, now_ms: int) -> None:
         """Note that it was said."""

@@ -37,18 +37,14 @@ _GAP_SHARE: Final = 10
 as well expire as if it had arrived at the gap's beginning."""
 
 
-_SILENT_MS: Final = STEP_MS - 2 * TICK_MS
-"""How old a partition's clock may be as something arrives: agents/witnessing.py, `IDLE_MS`."""
-
-
 def latest_of(at: int) -> int:
-    """Return when, at the latest, an outcome happened whose time is held as `at` (Unix ms).
+    """Return the latest time at which an outcome happened whose stored time is `at` (Unix ms).
 
-    The end of its tick; where `at` is the tick's last ms the outcome arrived while the partition's
-    clock was behind, by up to 50 minutes where nothing had come before it.
+    The end of its tick. Where `at` is the tick's last ms, the outcome may have arrived before the
+    clock record of the next tick; one that waited in the log while no worker ran may be later yet.
     """
     end = at - at % TICK_MS + TICK_MS - 1
-    return end + _SILENT_MS if at == end else end
+    return end + TICK_MS if at == end else end
 
 
 class PartitionClock:

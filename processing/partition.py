@@ -127,7 +127,7 @@ class Partition(Runs):
         """Those of the record, by offset, of which an event was last refused."""
         self._events = self._end = 0
         self._newest = -1, b""
-        self.watermark = self._clock_offset = -1
+        self.watermark = -1
         """The last offset applied, and that of the last clock record since this was made."""
         self.taking: Rebuild | None = None
         """The rebuild that is next, at `reached`: to be taken over, or passed, before all else."""
@@ -269,7 +269,6 @@ class Partition(Runs):
             self._seed(control, offset)
         elif isinstance(control, Clock):
             self._witness(control.at, offset)
-            self._clock_offset = offset
         elif isinstance(control, Weighing):
             self._own(control.tenant, control.path)
             self._contexts.weigh(control, self._row.clock, offset)
@@ -309,12 +308,6 @@ class Partition(Runs):
             return True
         following = batch.value_bytes_at(position) if position < len(batch) else 0
         return gathered > 0 and gathered + self._growth * following > WITH_NEXT_BYTES
-
-    @property
-    def moved(self) -> bool:
-        """Whether anything came after the last clock record, or waits for the clock to go on."""
-        later = self.watermark > self._clock_offset
-        return later or bool(self._starts) or self._row.idle_left or self._overdue()
 
     def gathers(self) -> bool:
         """Return whether the next commit has room for more records. A refusal waits for nothing."""

@@ -335,13 +335,13 @@ def test_the_partitions_row_comes_after_others_all_the_same() -> None:
     assert live(run(more, table, **rules)[0]) == live(run(more, turned, **rules)[0])
 
 
-@given(st.integers(0, 3_600_000), st.integers(0, 55 * 60_000))
+@given(st.integers(0, 3_600_000), st.integers(0, 2 * TICK_MS - 1))
 def test_no_outcome_happened_later_than_is_said(clock: int, later: int) -> None:
-    """`later`: how far the partition's clock was behind as the outcome arrived."""
+    """`later`: how far the partition's clock is behind as the outcome arrives."""
     row = PartitionRow()
     core = PartitionClock(row)
     core.witness(1_760_000_000_000 + clock)
-    now = row.clock + min(later, 50 * 60_000)
+    now = row.clock + later
     held = core.heard(now)
     assert latest_of(held) >= now
     assert latest_of(held) - held < TICK_MS or later >= TICK_MS - 1

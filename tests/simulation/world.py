@@ -11,10 +11,10 @@ from typing import Any, Final
 
 import psycopg
 
-from agents.witnessing import IDLE_MS as IDLE_CLOCK_MS
 from headstart.contexts import event_key
 from headstart.frames import encode_frame
 from learners.registry import policy
+from processing.clock import TICK_MS
 from processing.placement import owner
 from processing.records import Headers
 from processing.rows import PARTITION_KEY, decode_partition, version
@@ -395,4 +395,4 @@ class World:
         owner = self.owner_of(partition)
         own = owner.store.get_row(partition, PARTITION_KEY)
         clock = 0 if own is None else decode_partition(own).clock
-        return said_ms(self, owner.name) - clock >= IDLE_CLOCK_MS
+        return said_ms(self, owner.name) - clock >= TICK_MS
