@@ -116,6 +116,10 @@ class Reader:
             if name not in self._known and arguments.nearest(name, self._known):
                 refuse_unknown(f"{type(self).__name__}.get", [name], self._known)
 
+    def _refuse_of_mode(self, unknown: dict[str, object]) -> None:
+        """Raise `TypeError` for keywords that `mode` lacks."""
+        refuse_unknown(f"{type(self).__name__}.mode", unknown, ("tenant", "agent_id"))
+
     def _follow(self) -> None:
         """Start the follower where there is none, and have it look at what is to be followed."""
         raise NotImplementedError
