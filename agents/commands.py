@@ -90,7 +90,7 @@ class CommandKeeper:
         self._looked = now
         try:
             run, forgotten = await self._published.forgotten([self._name])
-            if forgotten:
+            if forgotten or not await self._publisher.has_all_modes():
                 mark = await self._published.begin(self._name)
                 changes = await self._publisher.serve_all(state, now)
                 await self._published.remember(self._name, run, mark)

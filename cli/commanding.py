@@ -91,7 +91,10 @@ async def _serve(settings: Settings, key: bytes) -> str | None:
     state = await read_commands(settings.kafka)
     try:
         async with CommandPublisher(settings.redis) as publisher:
-            await publisher.serve(state, [place_of(key)], now_ms())
+            if await publisher.has_all_modes():
+                await publisher.serve(state, [place_of(key)], now_ms())
+            else:  # a Redis that is new or was emptied
+                await publisher.serve_all(state, now_ms())
     except ConnectionError as error:
         return f"recorded, but not yet served: a threshold worker serves it when it can ({error})"
     return None

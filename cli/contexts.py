@@ -91,7 +91,12 @@ def _shown(context: dict[str, Any]) -> dict[str, Any]:
         **context,
         "FP": "" if fp is None else f"{fp:.1%}",
         "FN": "" if fn is None else f"{fn:.1%}",
-        "saved": f"{context['saved_ms'] / 1000:,.1f}",
-        "wasted": f"{context['wasted_ms'] / 1000:,.1f}",
+        "saved": _seconds(context["saved_ms"]),
+        "wasted": _seconds(context["wasted_ms"]),
         "last": shown_moment(context["at"]),
     }
+
+
+def _seconds(ms: float) -> str:
+    """Return milliseconds in seconds: with two decimals where it is fewer than ten."""
+    return f"{ms / 1000:,.2f}" if abs(ms) < 9_995 else f"{ms / 1000:,.1f}"

@@ -25,7 +25,7 @@ from deploy.local import Addresses, Stack, StackConfig, StackError
 from deploy.partitions import require_partitions
 from deploy.supervisor import WORKERS, Supervisor
 from headstart.keeping import ship_leftovers
-from sinks.commands import remembered_by
+from sinks.commands import CommandPublisher, remembered_by
 from sinks.connections import connect_postgres
 from sinks.epochs import known_epochs, remember_epoch
 from sinks.migrate import migrate
@@ -33,7 +33,7 @@ from sinks.progress import stored_offsets
 from sinks.rights import require_rights
 from topics.admin import committed_offsets, describe_topics
 from topics.catalogue import EPISODES_GROUP, EVENTS, HISTORY_GROUP, THRESHOLDS, THRESHOLDS_GROUP
-from topics.command_log import begin_commands
+from topics.command_log import begin_commands, read_commands
 from topics.epoch import Epoch, ensure_topics
 
 READY_S: Final = 120.0
@@ -235,7 +235,7 @@ class System:
 async def prepare(addresses: Addresses, partitions: int, *, volatile: bool = False) -> Epoch:
     """Create what is missing on the broker and in Postgres; return the log epoch in force.
 
-    `volatile`: the broker keeps its log in memory.
+    Modes and overrides are published to Redis. `volatile`: the broker keeps its log in memory.
     """
     await migrate(addresses.postgres)
     await require_rights(addresses.postgres)  # else the worker episodes waits, and nothing says why
@@ -246,6 +246,8 @@ async def prepare(addresses: Addresses, partitions: int, *, volatile: bool = Fal
     await remember_epoch(addresses.redis, epoch.number)
     now = time.time_ns() // 1_000_000
     await begin_commands(addresses.kafka, remembered_by(addresses.redis, now))
+    async with CommandPublisher(addresses.redis) as publisher:  # before executors can ask
+        await publisher.serve_all(await read_commands(addresses.kafka), now)
     return epoch
 
 

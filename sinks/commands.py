@@ -14,10 +14,11 @@ from urllib.parse import unquote
 import orjson
 from redis.exceptions import RedisError
 
-from headstart.contexts import MODES, modes_key, redis_key
+from headstart.contexts import MODES, PUBLISHED, modes_key, redis_key
 from headstart.overrides import NOTHING, OVERRIDES_FIELD, read_overrides
 from sinks.connections import RedisUnreachable, asking_redis, connect_redis
 from sinks.lua import script
+from sinks.modes_marker import ModesMarker
 from sinks.restricting import Merged, Stored, merged, version_in
 from topics.command_log import Remembered
 from topics.commands import (
@@ -71,6 +72,7 @@ class CommandPublisher:
     def __init__(self, redis_url: str, *, timeout_s: float = 2.0) -> None:
         self._url = redis_url
         self._redis: Any = connect_redis(redis_url, timeout_s)
+        self._marker = ModesMarker(self._redis)
         self.kept: dict[Place, tuple[str, ...]] = {}
         """What no command set, by place, and that stays because it restricts."""
 
@@ -90,6 +92,12 @@ class CommandPublisher:
         What is there though no command set it, and restricts, stays: `kept` names it. Raises
         `RedisUnreachable`; some may be served then, and serving again does no harm.
         """
+        return (await self._serve(state, places, now))[0]
+
+    async def _serve(
+        self, state: CommandState, places: Iterable[Place], now: int
+    ) -> tuple[int, list[Place]]:
+        """Serve as `serve` does; return also the places that others changed again and again."""
         changed, todo = 0, list(places)
         try:
             for _attempt in range(_ATTEMPTS):
@@ -105,18 +113,31 @@ class CommandPublisher:
                     break
         except (RedisError, OSError) as error:
             raise RedisUnreachable(self._url, error) from error
-        return changed
+        return changed, todo
+
+    async def has_all_modes(self) -> bool:
+        """Return whether readers are told that Redis has all modes. Raises `RedisUnreachable`."""
+        try:
+            return await self._marker.is_set()
+        except (RedisError, OSError) as error:
+            raise RedisUnreachable(self._url, error) from error
 
     async def serve_all(self, state: CommandState, now: int) -> int:
         """Serve everything, and take away what only an older snapshot of Redis still has.
 
-        Returns how many places changed. Raises as `serve` does.
+        Tells readers then that Redis has all modes; not where others changed a place again and
+        again, so that it is still to be served. Returns how many places changed. Raises as `serve`
+        does.
         """
         self.kept.clear()
-        changed = await self.serve(state, state.places, now)
         try:
+            token = await self._marker.begin()
+            changed, left = await self._serve(state, state.places, now)
             async for found in self._places():
-                changed += await self.serve(state, found.difference(state.places), now)
+                more, again = await self._serve(state, found.difference(state.places), now)
+                changed, left = changed + more, left + again
+            if token is not None and not left:
+                await self._marker.finish(token)
         except (RedisError, OSError) as error:
             raise RedisUnreachable(self._url, error) from error
         return changed
@@ -277,6 +298,7 @@ def _said_of_modes(place: Place, modes: Mapping[bytes, bytes]) -> list[dict[str,
     agents = {
         field.decode(errors="replace"): mode.decode(errors="replace")
         for field, mode in modes.items()
+        if place.tenant or field != PUBLISHED.encode()
     }
     return [
         {**where, "agent": None if field == "*" else field.removeprefix("agent/"), "mode": mode}

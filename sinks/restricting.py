@@ -18,7 +18,7 @@ import msgspec
 import orjson
 
 from headstart.answers import DEFAULT_SPECULATE, DEFAULT_SUGGEST
-from headstart.contexts import MODES
+from headstart.contexts import MODES, PUBLISHED
 from headstart.overrides import NOTHING, OVERRIDES_FIELD, Override, read_overrides
 from topics.commands import CommandState, Place, served_overrides
 
@@ -84,6 +84,9 @@ def _modes(state: CommandState, place: Place, stored: Stored) -> Merged:
     wanted = {field.encode(): mode.encode() for field, mode in state.modes(place).items()}
     explicit = {name.encode() for name in _explicit(state, place, stored)}
     ours = _decoded(stored.served, dict)
+    there = dict(stored.fields)
+    if not place.tenant:
+        there.pop(PUBLISHED.encode(), None)  # the marker that all modes are there: no mode
     changes: dict[bytes, bytes | None] = {}
     kept = []
     if stored.other_type:
@@ -92,8 +95,8 @@ def _modes(state: CommandState, place: Place, stored: Stored) -> Merged:
             changes[_EVERY_AGENT] = None  # so that the key goes where nothing is wanted
         else:
             kept, wanted = ["a key that is no hash: off holds"], {}
-    for field in sorted(stored.fields.keys() | wanted.keys()):
-        found, want = stored.fields.get(field), wanted.get(field)
+    for field in sorted(there.keys() | wanted.keys()):
+        found, want = there.get(field), wanted.get(field)
         text = (found or b"").decode(errors="backslashreplace")
         name = field.decode(errors="backslashreplace")
         if found == want:
@@ -102,7 +105,7 @@ def _modes(state: CommandState, place: Place, stored: Stored) -> Merged:
             changes[field] = want
         else:
             kept.append(f"mode {text:.64} of {name:.300}")
-    served = {**stored.fields, **changes}
+    served = {**there, **changes}
     modes = {
         field.decode(errors="replace"): mode.decode(errors="replace")
         for field, mode in sorted(served.items())

@@ -24,6 +24,15 @@ DEFAULT_PATH: Final = "default"
 MODES: Final = "headstart:modes"
 """The Redis hash of everybody's mode, and the channel on which every change of a mode is said."""
 
+PUBLISHED: Final = "published"
+"""The field of everybody's hash of modes by which a Redis has all modes; it is no mode itself.
+
+The service sets it, to the server's run id, once every mode of the log of commands is there.
+"""
+
+PUBLISHING: Final = b"begun "
+"""What the field begins with while modes are being published: as if it were not there yet."""
+
 _ESCAPES = {ord(c): f"%{ord(c):02X}" for c in "%/="} | {n: f"%{n:02X}" for n in (*range(32), 127)}
 
 

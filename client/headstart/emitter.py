@@ -240,15 +240,17 @@ class Emitter:
     def stats(self) -> dict[str, int]:
         """Return counts of events.
 
-        `emitted`; `acknowledged` by the broker; `waiting`; `lost` for good, by damage or refusal
-        (quarantined) or at the limit; `dropped` at the limit (an upper bound, part of `lost` once
-        the shipper has come to it). `scrubbed`: secrets replaced, in what is through.
+        `emitted`; `acknowledged` by the broker; `waiting` for it; `lost` for good, by damage or
+        refusal (quarantined) or at the limit; `dropped` at the limit (an upper bound: no longer
+        `waiting`, and part of `lost` once the shipper has come to it). Then `emitted` is the sum of
+        `acknowledged`, `waiting` and `lost`. `scrubbed`: secrets replaced, in what is through.
         """
         progress, emitted = self._outbox.progress(), self._outbox.emitted
+        settled = progress.settled
         return {
             "emitted": emitted,
-            "acknowledged": max(0, progress.settled - progress.lost),
-            "waiting": max(0, emitted - progress.settled),
+            "acknowledged": max(0, settled - progress.lost),
+            "waiting": max(0, emitted - settled - self._outbox.dropped_between(settled, emitted)),
             "lost": progress.lost,
             "dropped": self._outbox.dropped,
             "scrubbed": progress.scrubbed + (0 if self._scrub is None else self._scrub.replaced),

@@ -58,26 +58,29 @@ class Flushing:
 
         Raises `NotDelivered` where no time is left.
         """
-        missing = target - self._outbox.progress().settled
-        if missing <= 0:
+        settled = self._outbox.progress().settled
+        if settled >= target:
             return 0.0
         left = deadline - time.monotonic()
         if left > 0.0:
             return left
-        raise self._not_delivered(missing)
+        raise self._not_delivered(settled, target)
 
     def _look(self, target: int, wait_s: float) -> None:
         """Wait for progress; what ended the sending is raised as `NotDelivered`."""
         try:
             self._outbox.wait(wait_s)
         except Exception as failure:
-            missing = target - self._outbox.progress().settled
-            raise self._not_delivered(missing) from failure
+            settled = self._outbox.progress().settled
+            raise self._not_delivered(settled, target) from failure
 
-    def _not_delivered(self, missing: int) -> NotDelivered:
+    def _not_delivered(self, settled: int, target: int) -> NotDelivered:
+        """Return what to raise for the positions from `settled` to `target`."""
+        dropped = self._outbox.dropped_between(settled, target)
+        more = f"; {dropped:,} more were dropped at the limit" if dropped else ""
         return NotDelivered(
-            f"{missing} events are not acknowledged by the broker at {self._kafka}; they wait "
-            f"{self._outbox.where}"
+            f"{target - settled - dropped} events are not acknowledged by the broker at "
+            f"{self._kafka}; they wait {self._outbox.where}{more}"
         )
 
     def _refuse_losses(self) -> None:

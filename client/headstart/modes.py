@@ -7,6 +7,7 @@ Here is also what is known of them, without I/O. Setting them is the service's.
 
 from __future__ import annotations
 
+import logging
 import os
 import threading
 from collections import OrderedDict
@@ -20,7 +21,7 @@ from redis.exceptions import (
     TryAgainError,
 )
 
-from headstart.contexts import MODES, modes_key
+from headstart.contexts import MODES, PUBLISHED, PUBLISHING, modes_key
 from headstart.lines import Line
 from headstart.unreadable import warn_once
 
@@ -30,7 +31,9 @@ Mode = Literal["off", "observe", "act"]
 RESTRICTIVE_FIRST: Final[tuple[Mode, ...]] = ("off", "observe", "act")
 
 UNASKED: Final[Mode] = "observe"
-"""Until Redis has answered once, as the kill switch may be set: predictions are logged only."""
+"""Until a Redis with all modes has answered once, as the kill switch may be set: only logged."""
+
+_LOG = logging.getLogger("headstart.thresholds")
 
 _PASSING: Final = (BusyLoadingError, ClusterDownError, ReadOnlyError, TryAgainError)
 """Errors of a server that is not ready: as if Redis did not answer."""
@@ -72,7 +75,10 @@ def read_mode(stored: object, where: str) -> Mode:
 
 
 class ModeQuestion(NamedTuple):
-    """What to ask Redis: the field `*` of everybody's hash, and these fields of a tenant's."""
+    """What to ask Redis: two fields of everybody's hash, and these fields of a tenant's.
+
+    Everybody's are `*` and the one that says whether this Redis has all modes.
+    """
 
     owner: tuple[str, str | None]
     key: str
@@ -85,11 +91,25 @@ class ModeQuestion(NamedTuple):
 
         To be executed with `raise_on_error=False`: an error in an answer's place is read as off.
         """
-        return pipeline.hget(MODES, "*").hmget(self.key, self.fields)
+        return pipeline.hmget(MODES, "*", PUBLISHED).hmget(self.key, self.fields)
+
+    @staticmethod
+    def published(values: Sequence[Any]) -> bool:
+        """Return whether the answers come from a Redis to which all modes were published.
+
+        Where not, a mode that is absent may be one that was lost.
+        """
+        everybody = values[0]
+        if isinstance(everybody, Exception):
+            return False
+        marker = everybody[1]
+        return isinstance(marker, bytes) and not marker.startswith(PUBLISHING)
 
     def read(self, values: Sequence[Any]) -> Mode:
         """Return the most restrictive mode in the answers to the two commands."""
         everybody, others = values
+        if not isinstance(everybody, Exception):
+            everybody = everybody[0]
         if isinstance(others, Exception):
             others = [others] * len(self.fields)
         places = [(MODES, "*"), *((self.key, field) for field in self.fields)]
@@ -105,20 +125,30 @@ def not_ready(values: Sequence[Any]) -> Exception | None:
     return next((each for each in values if isinstance(each, _PASSING)), None)
 
 
+class _Known(NamedTuple):
+    """What is known of an owner's mode. `published`: the last one of a Redis with all modes."""
+
+    mode: Mode
+    line: Line
+    published: Mode | None
+
+
 class ModeMirror:
     """The modes of the tenants and agents that were asked for, the last used `limit` of them."""
 
     def __init__(self, *, limit: int, staleness_s: float, clock: Callable[[], float]) -> None:
         self._limit, self._staleness_s, self._clock = limit, staleness_s, clock
-        self._known: OrderedDict[tuple[str, str | None], tuple[Mode, Line]] = OrderedDict()
+        self._known: OrderedDict[tuple[str, str | None], _Known] = OrderedDict()
         self._line: Line | None = None
         self._announced = 0
+        self.published = True
+        """Whether Redis had all modes when it was last asked."""
         self.lock = threading.Lock()
 
     def hit(self, tenant: str, agent: str | None) -> Mode | None:
         """Return a mode that Redis has confirmed within the bound."""
         try:
-            mode, line = self._known[tenant, agent]
+            mode, line, _ = self._known[tenant, agent]
             self._known.move_to_end((tenant, agent))
         except (KeyError, TypeError):
             return None
@@ -130,18 +160,27 @@ class ModeMirror:
         return ModeQuestion((tenant, agent), modes_key(tenant), fields, self._line, self._announced)
 
     def filled(self, question: ModeQuestion, values: Sequence[Any], asked_at: float) -> Mode:
-        """Keep what a question's pipeline gave, asked at `asked_at`, and return the mode."""
+        """Keep what a question's pipeline gave, asked at `asked_at`, and return the mode.
+
+        A Redis without all modes (emptied, new) can only restrict what was last published.
+        """
         if not_ready(values) is not None:
             return self.last_known(*question.owner) or UNASKED
         mode = question.read(values)
+        complete = question.published(values)
+        self._warn(values, complete=complete)
         with self.lock:
+            known = self._known.get(question.owner)
+            published = mode if complete else known and known.published
+            if not complete:
+                mode = most_restrictive((mode, published or UNASKED))
             if question.announced == self._announced:
                 followed = question.line is not None and question.line is self._line
                 line = question.line if followed and question.line else Line(asked_at)
-                self._known[question.owner] = (mode, line)
+                self._known[question.owner] = _Known(mode, line, published)
                 self._known.move_to_end(question.owner)
-            elif question.owner in self._known:  # something changed since it was asked
-                return self._known[question.owner][0]
+            elif known is not None:  # something changed since it was asked
+                return known.mode
             while len(self._known) > self._limit:
                 self._known.popitem(last=False)
         return mode
@@ -149,7 +188,20 @@ class ModeMirror:
     def last_known(self, tenant: str, agent: str | None) -> Mode | None:
         """Return what was last known, however long ago; None where nothing ever was."""
         known = self._known.get((tenant, agent))
-        return known[0] if known else None
+        return known.mode if known else None
+
+    def _warn(self, values: Sequence[Any], *, complete: bool) -> None:
+        """Warn of a Redis without all modes, once until it has them."""
+        if isinstance(values[0], Exception):  # said otherwise: the mode cannot be read
+            return
+        if not complete and self.published:
+            _LOG.warning(
+                "no worker has published modes to this Redis yet: what was last known holds, else "
+                "%s, so that nothing is started; start the service (`headstart up` or `headstart "
+                "worker thresholds`)",
+                UNASKED,
+            )
+        self.published = complete
 
     def subscribed(self, line: Line) -> None:
         """Note that changes are announced on `line` from now on; ask all of `held` again."""

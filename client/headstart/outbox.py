@@ -27,6 +27,10 @@ class Outbox(Protocol):
         """How many of them were dropped again at the limit."""
         ...
 
+    def dropped_between(self, first: int, end: int) -> int:
+        """Return how many of these positions were dropped, of those that `progress` lacks."""
+        ...
+
     def put(self, key: bytes, body: bytes, now_ms: int) -> None:
         """Take one event, the JSON of an object, at a time in Unix ms.
 

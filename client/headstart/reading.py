@@ -145,6 +145,10 @@ class Reader:
                     f"a boolean, not {value!r:.100}"
                 )
 
+    def _refuse_of_mode(self, unknown: dict[str, object]) -> None:
+        """Raise `TypeError` for keywords that `mode` lacks."""
+        refuse_unknown(f"{type(self).__name__}.mode", unknown, ("tenant", "agent_id"))
+
     def _follow(self) -> None:
         """Start the follower where there is none, and have it look at what is to be followed."""
         raise NotImplementedError

@@ -100,6 +100,7 @@ class Spool:
     _others: int | None = field(default=None, init=False)  # bytes beside the segment, looked ahead
     _ahead_from: int = field(default=-1, init=False)  # its size when that look began
     _full: bool = field(default=False, init=False)
+    _drops: list[tuple[int, int]] = field(default_factory=list, init=False)  # positions, from, to
     _left: deque[int] = field(default_factory=deque, init=False)  # segments that are to be synced
     _renamed: bool = field(default=False, init=False)
     _syncing: threading.Lock = field(default_factory=threading.Lock, init=False)
@@ -304,7 +305,22 @@ class Spool:
         self._full = False
         count = max(0, end - max(first, self._in_log()))
         self.dropped += count
+        self._note_drop(end - count, end)
         return True, count
+
+    def _note_drop(self, first: int, end: int) -> None:
+        """Remember dropped positions until the shipper has come to them."""
+        settled = self.progress().settled
+        drops = [span for span in self._drops if span[1] > settled]
+        if drops and drops[-1][1] == first:
+            first = drops.pop()[0]
+        if first < end:
+            drops.append((first, end))
+        self._drops = drops  # replaced as a whole: other threads read it
+
+    def dropped_between(self, first: int, end: int) -> int:
+        """Return how many of these positions were dropped at the limit. From any thread."""
+        return sum(max(0, min(end, b) - max(first, a)) for a, b in self._drops)
 
     def drop_acknowledged(self) -> bool:
         """Delete the oldest segment if the broker has all of it; return whether there was one.

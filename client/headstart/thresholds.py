@@ -94,8 +94,13 @@ class Thresholds(Reader):
         """Return what Redis says; the last known where it does not answer."""
         return self._told(asked, self._asker.ask(asked))
 
-    def mode(self, tenant: str = "default", agent_id: str | None = None) -> Mode:
-        """Return whether guesses may be acted on: the most restrictive of all that applies."""
+    def mode(self, tenant: str = "default", agent_id: str | None = None, **unknown: object) -> Mode:
+        """Return whether guesses may be acted on: the most restrictive of all that applies.
+
+        Raises `TypeError` for any other keyword, naming the one that was probably meant.
+        """
+        if unknown:
+            self._refuse_of_mode(unknown)
         asked = self._ask_mode(tenant, agent_id)
         if not isinstance(asked, ModeQuestion):
             return asked
@@ -176,8 +181,12 @@ class AsyncThresholds(Reader):
         """Return what Redis says; the last known where it does not answer."""
         return self._told(asked, await self._here().ask(asked))
 
-    async def mode(self, tenant: str = "default", agent_id: str | None = None) -> Mode:
+    async def mode(
+        self, tenant: str = "default", agent_id: str | None = None, **unknown: object
+    ) -> Mode:
         """Return whether guesses may be acted on; see `Thresholds.mode`."""
+        if unknown:
+            self._refuse_of_mode(unknown)
         asked = self._ask_mode(tenant, agent_id)
         if not isinstance(asked, ModeQuestion):
             return asked

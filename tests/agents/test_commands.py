@@ -11,7 +11,7 @@ import pytest
 import redis
 
 from agents.commands import CommandKeeper
-from headstart.contexts import modes_key, redis_key
+from headstart.contexts import MODES, PUBLISHED, modes_key, redis_key
 from topics.commands import (
     Begin,
     Command,
@@ -107,3 +107,36 @@ def test_what_could_not_be_served_waits(
         assert len(served()[0]) == 1
 
     keeping("redis://127.0.0.1:1/0", tenant, work)
+
+
+def test_readers_are_told_that_all_modes_are_there(
+    redis_url: str, tenant: str, state: CommandState
+) -> None:
+    """At the start, and where the modes alone were lost: no field of ours is missing then."""
+    with redis.Redis.from_url(redis_url, decode_responses=True) as client:
+        client.delete(MODES)
+
+        async def work(keeper: CommandKeeper) -> None:
+            for loss in ((), (MODES, modes_key(tenant)), (MODES,)):
+                if loss:
+                    client.delete(*loss)
+                await keeper.keep(state, set(), 1)
+                assert client.hget(MODES, PUBLISHED) == client.info("server")["run_id"]
+                assert client.hget(modes_key(tenant), "*") == "off"
+            assert Place("mode", "") not in keeper._publisher.kept
+
+        keeping(redis_url, f"{tenant} marker", work)
+
+
+def test_a_snapshot_of_another_server_does_not_say_so(
+    redis_url: str, tenant: str, state: CommandState
+) -> None:
+    with redis.Redis.from_url(redis_url, decode_responses=True) as client:
+        client.hset(MODES, PUBLISHED, "the run id of another server")
+
+        async def work(keeper: CommandKeeper) -> None:
+            assert not await keeper._publisher.has_all_modes()
+            await keeper.keep(state, set(), 1)
+            assert client.hget(MODES, PUBLISHED) == client.info("server")["run_id"]
+
+        keeping(redis_url, f"{tenant} snapshot", work)

@@ -43,7 +43,7 @@ def know(reader: Any, speculate: float = 0.8, mode: bytes = b"act") -> None:
     values = [orjson.dumps(value), *[None] * (len(asked.fields) - 1)]
     reader._mirror.filled(asked, values, reader._clock())
     question = reader._modes.question("default", None)
-    reader._modes.filled(question, [mode, [None]], reader._clock())
+    reader._modes.filled(question, [[mode, b"run"], [None]], reader._clock())
 
 
 def attempts(

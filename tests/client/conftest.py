@@ -6,7 +6,9 @@ from pathlib import Path
 
 import pytest
 from hypothesis import settings
+from redis import Redis
 
+from headstart.contexts import MODES, PUBLISHED
 from tests.client.spooling import Host, end, new_host
 from topics.epoch import ensure_topics
 
@@ -24,3 +26,12 @@ def host(kafka: str, tenant: str, topics: None, tmp_path: Path) -> Iterator[Host
     made = new_host(kafka, tenant, tmp_path)
     yield made
     end(made)
+
+
+@pytest.fixture
+def modes_published(redis_url: str) -> Iterator[None]:
+    """What a service says once all modes are in the session's Redis, which has no workers."""
+    with Redis.from_url(redis_url) as client:
+        client.hset(MODES, PUBLISHED, "a run id")
+        yield
+        client.hdel(MODES, PUBLISHED)

@@ -49,6 +49,7 @@ async def in_tasks(reader: AsyncThresholds, asked: list[dict[str, object]]) -> l
     return await asyncio.gather(*(reader.get(each) for each in asked))
 
 
+@pytest.mark.usefixtures("modes_published")
 @integration
 @pytest.mark.parametrize("same", [True, False], ids=["same", "different"])
 def test_every_task_of_a_burst_is_answered(
@@ -66,6 +67,7 @@ def test_every_task_of_a_burst_is_answered(
     assert not [record for record in caplog.records if record.levelno >= logging.WARNING]
 
 
+@pytest.mark.usefixtures("modes_published")
 @integration
 @pytest.mark.parametrize("same", [True, False], ids=["same", "different"])
 def test_every_thread_of_a_burst_is_answered(

@@ -110,8 +110,38 @@ def test_dropping_the_oldest_is_counted_and_said_once(
     emitter = emitter_in(tmp_path, limit_bytes=20_000, on_full="drop_oldest")
     for n in range(1_000):
         emitter.emit(FIELDS, n=n)
-    assert emitter.stats()["dropped"] > 500
+    stats = emitter.stats()
+    assert stats["dropped"] > 500
+    assert stats["waiting"] == 1_000 - stats["dropped"], "what was dropped does not wait"
     assert caplog.text.count("were dropped") == 1
+    said = rf"^{stats['waiting']} events .* wait in .*; {stats['dropped']:,} more were dropped"
+    with pytest.raises(NotDelivered, match=said):
+        emitter.close(0.0)
+
+
+@pytest.mark.integration
+@pytest.mark.usefixtures("topics")
+def test_after_shipping_all_that_was_emitted_is_acknowledged_or_lost(
+    kafka: str, tmp_path: Path
+) -> None:
+    where = SpoolSettings(tmp_path, limit_bytes=20_000)
+    emitter = Emitter(kafka, spool=where, shipper="none", on_full="drop_oldest")
+    for n in range(1_000):
+        emitter.emit(FIELDS, n=n)
+    before = emitter.stats()
+    assert before["waiting"] + before["dropped"] == before["emitted"] == 1_000
+    with Emitter(kafka, spool=where, shipper="thread") as shipping:
+        shipping.emit(FIELDS)
+        with pytest.raises(NotDelivered, match=f"^{before['dropped']} events were given up"):
+            emitter.flush()
+        shipping.flush()
+    after = emitter.stats()
+    assert (after["acknowledged"], after["waiting"]) == (before["waiting"], 0)
+    assert after["acknowledged"] + after["lost"] == after["emitted"] == 1_000
+    for n in range(1_000):
+        emitter.emit(FIELDS, n=n)
+    again = emitter.stats()
+    assert again["waiting"] + again["dropped"] + again["acknowledged"] == again["emitted"] == 2_000
     give_up(emitter)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import math
 from typing import Any
 
@@ -127,3 +128,19 @@ def test_a_tool_whose_calls_a_person_approves_never_runs(said: dict[str, Any]) -
     hints = {"readOnlyHint": True, **said}
     assert read_hints("pay", hints).approval
     assert not read_hints("pay", {"readOnlyHint": True, "approval_mode": "never_require"}).approval
+
+
+@pytest.mark.parametrize(
+    ("given", "meant"), [("agent", "agent_id"), ("agentid", "agent_id"), ("tenants", "tenant")]
+)
+def test_a_misspelt_argument_of_mode_is_refused_naming_the_nearest(given: str, meant: str) -> None:
+    said = rf"Thresholds.mode\(\) has no argument '{given}'; did you mean '{meant}'"
+    with Thresholds(NOWHERE) as reader, pytest.raises(InvalidArgument, match=f"^{said}"):
+        reader.mode(**{given: "a"})
+
+    async def asynchronously() -> None:
+        async with AsyncThresholds(NOWHERE) as reader:
+            with pytest.raises(InvalidArgument, match=f"^Async{said}"):
+                await reader.mode(**{given: "a"})
+
+    asyncio.run(asynchronously())

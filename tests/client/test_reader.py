@@ -20,7 +20,7 @@ import redis
 from deploy.local.wheels import folder
 from headstart import unreadable
 from headstart.answers import Threshold
-from headstart.contexts import MODES, context_paths, modes_key, redis_key
+from headstart.contexts import MODES, PUBLISHED, context_paths, modes_key, redis_key
 from headstart.overrides import OVERRIDES_FIELD
 from headstart.speculation import Speculator
 from headstart.thresholds import AsyncThresholds, Thresholds
@@ -105,11 +105,16 @@ class Server:
         self.client.hset(key, field, mode)
         self.client.publish(MODES, "{}")
 
+    def publish_modes(self) -> None:
+        """Say, as the service does, that all modes are there."""
+        self.set_mode(MODES, PUBLISHED, "a run id")
+
 
 @pytest.fixture
 def server(tmp_path: Path) -> Iterator[Server]:
     server = Server(tmp_path)
     server.start()
+    server.publish_modes()
     yield server
     server.stop()
     server.client.close()
@@ -282,6 +287,85 @@ def test_a_kill_switch_set_in_redis_by_hand_reaches_a_running_reader(server: Ser
             until(lambda: thresholds.mode("acme", "a1") == "off")
             server.client.hdel(key, field)
             until(lambda: thresholds.mode("acme", "a1") == "act")
+
+
+EMPTIED = ["flushed", "started anew", "the modes deleted", "being published"]
+
+
+def lose_modes(server: Server, how: str) -> None:
+    if how == "flushed":
+        server.client.flushall()
+    elif how == "started anew":
+        server.stop()
+        server.start()
+    else:
+        server.client.delete(MODES)
+    if how == "being published":
+        server.client.hset(MODES, PUBLISHED, b"begun 0123")
+    server.client.publish(MODES, "{}")
+
+
+@pytest.mark.parametrize("how", EMPTIED)
+def test_the_kill_switch_holds_though_redis_lost_it(server: Server, how: str) -> None:
+    server.set_mode(MODES, "*", "off")
+    with (
+        Thresholds(server.url, timeout_s=PATIENT) as running,
+        Thresholds(server.url, timeout_s=PATIENT, staleness_s=0) as asking,
+        Thresholds(server.url, timeout_s=PATIENT) as acting,
+    ):
+        assert running.mode() == asking.mode() == "off"
+        until(lambda: running.stats()["connections"])
+        lose_modes(server, how)
+        until(lambda: not running._modes.published)  # asked again, and told that none is there
+        assert running.mode() == asking.mode() == "off", "the last known"
+        assert acting.mode() == "observe", "asked for the first time"
+        choice = Speculator(acting, allowed={"search"}).decide(CONTEXT, "search", 1.0)
+        assert (choice.action, choice.mode) == ("ask", "observe")
+        server.publish_modes()
+        for reader in (running, asking, acting):
+            until(lambda reader=reader: reader.mode() == "act")  # type: ignore[misc]
+
+
+def test_a_reader_that_acts_goes_on_through_the_loss(server: Server) -> None:
+    with Thresholds(server.url, timeout_s=PATIENT, staleness_s=0) as reader:
+        assert reader.mode("acme", "a1") == "act"
+        server.client.flushall()
+        assert reader.mode("acme", "a1") == "act", "the last known"
+        assert reader.mode("acme", "a2") == "observe", "not known of this one"
+        server.set_mode(modes_key("acme"), "agent/a1", "off")
+        assert reader.mode("acme", "a1") == "off", "what restricts counts all the same"
+        server.client.hdel(modes_key("acme"), "agent/a1")
+        assert reader.mode("acme", "a1") == "act", "the last one that was published"
+        server.set_mode(MODES, "*", "act")
+        assert reader.mode("acme", "a2") == "observe", "a part is not all"
+        server.publish_modes()
+        assert reader.mode("acme", "a2") == "act"
+
+
+def test_a_redis_without_modes_is_said_once_with_the_fix(
+    server: Server, caplog: pytest.LogCaptureFixture
+) -> None:
+    def said() -> int:
+        return caplog.text.count("no worker has published modes to this Redis yet")
+
+    server.client.flushall()
+    with Thresholds(server.url, timeout_s=PATIENT, staleness_s=0) as reader:
+        for agent in ("a1", "a2", "a1"):
+            assert reader.mode("acme", agent) == "observe"
+        assert said() == 1
+        assert "`headstart up` or `headstart worker thresholds`" in caplog.text
+        server.publish_modes()
+        reader.mode()
+        assert said() == 1
+        server.client.flushall()
+        reader.mode()
+        assert said() == 2
+
+    async def asynchronously() -> None:
+        async with AsyncThresholds(server.url, timeout_s=PATIENT) as reader:
+            assert await reader.mode() == "observe"
+
+    asyncio.run(asynchronously())
 
 
 @pytest.mark.parametrize("place", [(MODES, "*"), (modes_key("acme"), "*"), (None, "agent/a1")])

@@ -43,7 +43,7 @@ def test_threads_share_connections(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_modes_are_read_while_they_are_listed(monkeypatch: pytest.MonkeyPatch) -> None:
     modes = ModeMirror(limit=10, staleness_s=1.0, clock=lambda: 0.0)
     for agent in ("a", "b", "c"):
-        modes.filled(modes.question("t", agent), (None, (b"act", None)), 0.0)
+        modes.filled(modes.question("t", agent), ((None, b"run"), (b"act", None)), 0.0)
     question = ModeMirror.question
 
     def read_meanwhile(self: ModeMirror, tenant: str, agent: str | None) -> Any:

@@ -104,6 +104,7 @@ def ends(body: str, url: str) -> None:
 
 
 @pytest.mark.integration
+@pytest.mark.usefixtures("modes_published")
 @pytest.mark.parametrize(
     "body",
     [

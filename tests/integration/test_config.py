@@ -14,7 +14,7 @@ import pytest
 from redis import Redis
 
 from deploy.system import System
-from headstart.contexts import MODES, modes_key, redis_key
+from headstart.contexts import MODES, PUBLISHED, modes_key, redis_key
 from tests.patience import until
 from topics.command_log import send_commands
 from topics.commands import ModeCommand, ThresholdOverride
@@ -46,6 +46,13 @@ def overrides(redis: str, tenant: str) -> list[Answer]:
 def modes(redis: str, key: str) -> dict[bytes, bytes]:
     with Redis.from_url(redis) as client:
         return dict(client.hgetall(key))
+
+
+def everybody(redis: str) -> dict[bytes, bytes]:
+    """Everybody's modes; none before all are there, as readers see it."""
+    found = modes(redis, MODES)
+    marker = found.pop(PUBLISHED.encode(), b"begun")
+    return {} if marker.startswith(b"begun") else {**found, b"all": b"there"}
 
 
 def test_an_override_from_set_to_unset(
@@ -147,7 +154,7 @@ def test_through_the_loss_of_redis_and_of_the_broker(
 
     def holds(at: Answer) -> bool:
         found = [each["speculate"] for each in overrides(at["redis"], tenant)]
-        return found == [0.9] and modes(at["redis"], MODES) == {b"*": b"off"}
+        return found == [0.9] and everybody(at["redis"]) == {b"*": b"off", b"all": b"there"}
 
     running, at = up()
     override = ThresholdOverride(tenant=tenant, workflow_type="refund", speculate=0.9, at=1)
@@ -165,5 +172,5 @@ def test_through_the_loss_of_redis_and_of_the_broker(
     assert [each["set"] for each in commands] == ["mode", "threshold"]
     ended = headstart("config", "unset", "mode", "--everybody", "--data", data)
     assert ended.returncode == 0, ended.stderr
-    assert modes(at["redis"], MODES) == {}
+    assert everybody(at["redis"]) == {b"all": b"there"}
     assert running.end(signal.SIGTERM) == 0

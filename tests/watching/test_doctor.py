@@ -16,7 +16,7 @@ import pytest
 from redis import Redis
 
 from deploy.local import Addresses
-from headstart.contexts import MODES, modes_key
+from headstart.contexts import MODES, PUBLISHED, modes_key
 from processing.liveness import Report, encode_report
 from sinks.migrate import migrate, read_migrations
 from topics.admin import TopicState, admin_client, create_topics
@@ -84,6 +84,23 @@ def test_modes_that_are_no_hash(target: Target) -> None:
         redis.set(MODES, "off")
         try:
             one(wrong(target), "redis", "WRONGTYPE", "everybody")
+        finally:
+            redis.delete(MODES)
+
+
+def test_modes_that_no_worker_has_published(target: Target) -> None:
+    def noted() -> list[Finding]:
+        found = asyncio.run(diagnose(target, HERE))
+        return [each for each in found if "no worker has published modes" in each.what]
+
+    with Redis.from_url(target.redis, decode_responses=True) as redis:
+        redis.delete(MODES)
+        (only,) = noted()
+        assert (only.check, only.state) == ("served", "note")
+        assert "`headstart up` or `headstart worker thresholds`" in only.remedy
+        redis.hset(MODES, PUBLISHED, redis.info("server")["run_id"])
+        try:
+            assert noted() == wrong(target) == []
         finally:
             redis.delete(MODES)
 

@@ -19,7 +19,7 @@ async def check_served(kafka: str, redis: str, now: Callable[[], float]) -> list
     Whether broker and Redis answer is said by others: where one does not, nothing is found.
     """
     found: list[Finding] = []
-    for check in (_thresholds(redis), _commands(kafka, redis, int(now() * 1000))):
+    for check in (_thresholds(redis), _modes(redis), _commands(kafka, redis, int(now() * 1000))):
         try:
             found += await check
         except Exception:
@@ -42,6 +42,15 @@ async def _thresholds(redis: str) -> list[Finding]:
         what = f"{len(aside)} keys of another type were set aside, such as {first}"
         found.append(Finding("served", NOTE, what, "they go after a week; find what wrote them"))
     return found
+
+
+async def _modes(redis: str) -> list[Finding]:
+    async with CommandPublisher(redis) as publisher:
+        if await publisher.has_all_modes():
+            return []
+    what = "no worker has published modes: executors start nothing until one has"
+    remedy = "start the service: `headstart up` or `headstart worker thresholds`"
+    return [Finding("served", NOTE, what, remedy)]
 
 
 async def _commands(kafka: str, redis: str, now: int) -> list[Finding]:

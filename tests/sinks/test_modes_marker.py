@@ -1,0 +1,132 @@
+"""The marker by which readers know that Redis has all modes: set only where nothing was lost."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterator
+from typing import Any
+
+import pytest
+import redis
+import redis.asyncio
+
+from headstart.contexts import MODES, PUBLISHED, modes_key
+from sinks.commands import CommandPublisher, remembered_by, version_key
+from sinks.modes_marker import ModesMarker
+from sinks.served_modes import every_mode, served_modes
+from topics.commands import Begin, CommandState, ModeCommand, Place, command_key, encode_command
+
+pytestmark = pytest.mark.integration
+
+
+@pytest.fixture
+def client(redis_url: str) -> Iterator[Any]:
+    with redis.Redis.from_url(redis_url, decode_responses=True) as opened:
+        opened.delete(MODES, version_key(MODES), f"headstart:served:{{{MODES}}}")
+        yield opened
+        opened.delete(MODES, version_key(MODES), f"headstart:served:{{{MODES}}}")
+
+
+def marking(url: str, work: Callable[[ModesMarker], Awaitable[None]]) -> None:
+    async def run() -> None:
+        async with redis.asyncio.Redis.from_url(url) as opened:
+            await work(ModesMarker(opened))
+
+    asyncio.run(run())
+
+
+def state_of(*commands: ModeCommand) -> CommandState:
+    state = CommandState()
+    for offset, each in enumerate((Begin(number=1), *commands)):
+        state.apply(command_key(each), encode_command(each), offset)
+    return state
+
+
+def test_it_is_set_and_announced_once_all_is_published(redis_url: str, client: Any) -> None:
+    with client.pubsub(ignore_subscribe_messages=True) as heard:
+        heard.subscribe(MODES)
+        heard.get_message(timeout=5)
+
+        async def work(marker: ModesMarker) -> None:
+            token = await marker.begin()
+            assert token is not None
+            assert not await marker.is_set()
+            assert heard.get_message(timeout=0) is None
+            assert await marker.finish(token)
+            assert await marker.is_set()
+            assert await marker.begin() is None, "what is published stays so"
+
+        marking(redis_url, work)
+        assert heard.get_message(timeout=5)["data"] == '{"published":true}'
+    assert client.hgetall(MODES) == {PUBLISHED: client.info("server")["run_id"]}
+
+
+def test_it_is_not_set_where_redis_was_emptied_meanwhile(redis_url: str, client: Any) -> None:
+    async def work(marker: ModesMarker) -> None:
+        token = await marker.begin()
+        assert token is not None
+        client.delete(MODES)
+        assert not await marker.finish(token)
+        assert not client.exists(MODES)
+        later = await marker.begin()
+        assert later is not None
+        assert not await marker.finish(token), "what was published before is gone"
+        assert not await marker.is_set()
+        assert await marker.finish(later)
+
+    marking(redis_url, work)
+
+
+def test_those_who_publish_at_the_same_time_share_the_token(redis_url: str, client: Any) -> None:
+    async def work(marker: ModesMarker) -> None:
+        tokens = [await marker.begin() for _ in range(3)]
+        assert len(set(tokens)) == 1
+        assert tokens[0] is not None
+        assert [await marker.finish(tokens[0]) for _ in tokens] == [True] * 3
+
+    marking(redis_url, work)
+
+
+def test_modes_that_are_no_hash_have_none(redis_url: str, client: Any) -> None:
+    client.set(MODES, "off")
+
+    async def work(marker: ModesMarker) -> None:
+        assert await marker.is_set(), "readers take it for off, and nothing can be added"
+        assert await marker.begin() is None
+        assert not await marker.finish(b"begun x")
+
+    marking(redis_url, work)
+    assert client.get(MODES) == "off"
+
+
+@pytest.mark.parametrize("marker", ["a run id", "begun 0123", "off"])
+def test_it_is_no_mode(redis_url: str, client: Any, tenant: str, marker: str) -> None:
+    client.hset(MODES, PUBLISHED, marker)
+    assert [each for each in asyncio.run(every_mode(redis_url)) if each.tenant is None] == []
+    assert asyncio.run(served_modes(redis_url, tenant)) == []
+    commands = asyncio.run(remembered_by(redis_url, 20)()).commands
+    assert not [e for e in commands if isinstance(e, ModeCommand) and e.tenant is None]
+    state = state_of(ModeCommand(mode="act", tenant=tenant, at=1))
+
+    async def run() -> None:
+        async with CommandPublisher(redis_url) as publisher:
+            for _ in range(2):
+                await publisher.serve_all(state, 0)
+                assert Place("mode", "") not in publisher.kept
+            looked = await publisher.look(state, 0)
+            assert Place("mode", "") not in [place for place, _said in looked]
+
+    asyncio.run(run())
+    assert client.hgetall(MODES) == {PUBLISHED: client.info("server")["run_id"]}
+    assert client.hgetall(modes_key(tenant)) == {"*": "act"}
+
+
+def test_one_place_alone_does_not_set_it(redis_url: str, client: Any) -> None:
+    state = state_of(ModeCommand(mode="off", at=1))
+
+    async def run() -> None:
+        async with CommandPublisher(redis_url) as publisher:
+            await publisher.serve(state, state.places, 0)
+
+    asyncio.run(run())
+    assert client.hgetall(MODES) == {"*": "off"}
