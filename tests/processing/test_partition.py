@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import msgspec
 import orjson
 import pytest
@@ -34,6 +36,7 @@ from tests.processing.building import (
     run,
     start,
 )
+from tests.processing.mixtures import stretches_of
 
 
 def test_a_completion_that_says_all_counts_at_once() -> None:
@@ -188,16 +191,16 @@ def test_a_whole_completion_ends_a_start_of_an_earlier_version() -> None:
 
 
 @pytest.mark.parametrize("before", [False, True])
-def test_a_stretch_ends_the_open_starts_of_its_own_type(before: bool) -> None:
-    """The batch is large enough to be scanned by compiled code."""
+def test_a_stretch_ends_the_open_starts_of_its_own_type(compiled: Any, before: bool) -> None:
     table, _commit = run(judged(), judged(workflow_type="book"), start())
-    many = [judged(workflow_type="book", task_id="t1" if n == 200 else f"x{n}") for n in range(800)]
-    if not before:
-        run(*many, table=table)
-        assert start_key("acme", "refund", "w1", "t1") in live(table)
-    many = [judged(task_id="t1" if n == 200 else f"y{n}") for n in range(800)]
-    run(*many, table=of_before(table) if before else table)
-    assert counts(table) == PartitionRow(clock=NOW, outcomes=802 if before else 1_602)
+    with stretches_of(compiled):
+        if not before:
+            others = [f"t{n}" for n in range(200)]
+            run([judged(workflow_type="book", task_id=task) for task in others], table=table)
+            assert start_key("acme", "refund", "w1", "t1") in live(table)
+        own = [judged(task_id=f"t{n}") for n in range(200)]
+        run(own, table=of_before(table) if before else table)
+    assert counts(table) == PartitionRow(clock=NOW, outcomes=202 if before else 402)
     assert not [key for key in live(table) if key.startswith(b"s")]
 
 
