@@ -50,7 +50,11 @@ class Filter:
 
 @dataclass
 class Notes:
-    """What was read, and what of it was no prediction."""
+    """What was read, and what of it was no prediction.
+
+    `unmatched`: completions that say no outcome and have no open start; `unresolved`: starts that
+    no completion followed, within an hour or up to the end of what was read.
+    """
 
     records: int = 0
     events: int = 0
@@ -357,7 +361,7 @@ class Joiner(Partition):
         notes.predictions += self._row.outcomes - self._heard.filtered
         notes.duplicates += self._row.duplicates
         notes.unmatched += self._row.unmatched
-        notes.unresolved += self._row.unresolved
+        notes.unresolved += self._row.unresolved + len(self._starts.values())
         notes.filtered += self._heard.filtered
         notes.scaled += self._heard.met()
 
