@@ -120,7 +120,7 @@ def backtest(
     from settings import read_settings
 
     claim_outputs(html, csv, inputs=[outcomes or source, resume], json=json)
-    _check_places(thresholds_out, resume)
+    _check_places(thresholds_out, resume, outcomes or source)
     settings = read_settings(kafka=kafka, postgres=postgres, data=data)
     if outcomes and levels is None:
         levels = "domain,user_id"
@@ -141,13 +141,18 @@ def _warn_of_scales(found: dict[str, Any], reading: Reading) -> None:
         found["read"]["warnings"].append(f"{tool}: scaled, but no prediction is of such a tool")
 
 
-def _check_places(thresholds_out: Path | None, resume: Path | None) -> None:
-    from replay.output_files import check_folder, check_output
+def _check_places(thresholds_out: Path | None, resume: Path | None, source: str) -> None:
+    from replay.output_files import OutputIsInput, check_folder, check_output
 
     if thresholds_out is not None:
         check_folder(thresholds_out)
     if resume is not None:
-        check_output(resume)
+        try:
+            check_output(resume, [source])
+        except OutputIsInput as error:
+            raise OutputIsInput(
+                f"{resume}: not written by --resume, but the input; name another file"
+            ) from error
 
 
 def _now(resume: Path | None) -> datetime:
@@ -217,6 +222,8 @@ def _heading(name: str, found: Mapping[str, Any]) -> str:
 
 
 def _say_what_was_read(found: Mapping[str, Any]) -> None:
+    from replay.verdict import caveats
+
     read = found["read"]
     for warning in read["warnings"]:
         say(warning)
@@ -233,6 +240,7 @@ def _say_what_was_read(found: Mapping[str, Any]) -> None:
             f"{found['source']}: {read['events'] or read['records']} events, but no judged "
             "prediction among them"
             + (f" ({read['filtered']} filtered out)" if read["filtered"] else "")
+            + "".join(f". {sentence}" for sentence in caveats(found))
         )
     if found["contexts_beyond_limit"]:
         say(f"{found['contexts_beyond_limit']} predictions of contexts beyond the limit were "

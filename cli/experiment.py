@@ -95,7 +95,7 @@ def _earned(
     said = report(history.name, {"never": "never"}, units)
     apart = {each: said[each] for each in ("not_startable", "unpriced", "assumptions")}
     if not any(members):
-        why = ". " + " ".join(caveats(apart)) if caveats(apart) else ""
+        why = "".join(f". {sentence.removesuffix('.')}" for sentence in caveats(said))
         raise LookupError(f"{history.name}: no judged prediction was found there{why}")
     return outcome_of(list(shares), assignment(name, shares), groups, members), apart
 

@@ -65,7 +65,7 @@ class TraceHistory:
     def read(self, unit: int, judge: Judge, notes: Notes, progress: Progress) -> None:  # noqa: ARG002
         """Let a judge have the guess before every call of every run."""
         predictor, times = Predictor(), CallTimes(LatencyModel(self.seed, 0, self.cost_ratio))
-        untimed, repeats = 0, Repeats()
+        untimed, repeats, unmet = 0, Repeats(), self.reading.scales.named
         with json_lines(self.file) as lines:
             count = max(1, sum(1 for _, line in lines if line.strip()))
         for number, run in enumerate(self._runs(notes)):
@@ -90,6 +90,7 @@ class TraceHistory:
                         outcome = self._outcome(guess, actual, time, judge.basis)
                         judge.judge(self._chain(judge, run, history), outcome, group)
                         notes.predictions += 1
+                        unmet.discard(guess.tool)
                     else:
                         notes.filtered += 1
                 predictor.learn(run.domain, history, actual)
@@ -98,6 +99,7 @@ class TraceHistory:
                     before = step
                 history.append(actual)
         judge.flush()
+        notes.scaled += self.reading.scales.named - unmet
         progress(1.0)
         if notes.refused:
             notes.warnings.append(

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Final
 
 from replay.json_lines import json_lines
-from replay.times import iso_ms
+from replay.times import iso_ms, refuse_other_units
 
 END: Final = "<end>"
 """Stands for "no further call" wherever a next tool is counted or guessed; never a tool's name."""
@@ -169,6 +169,12 @@ def _time(record: Mapping[str, object], name: str, where: str = "") -> int | Non
             )
             raise _Broken(f"{said}, not {value!r}")
         return at
+    try:
+        refuse_other_units(value, _named(name, where))
+    except ValueError as error:
+        raise _Broken(str(error)) from error
+    if isinstance(value, float):
+        raise _Broken(f"{_named(name, where)} must be an integer or null (Unix ms), not {value!r}")
     return _optional_int({name: value}, name, where)
 
 

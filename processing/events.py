@@ -112,7 +112,6 @@ class Events:
         if event.confidence is None:
             return "confidence: is missing; nothing can be learned from this speculation_start"
         prediction = event.data.prediction if event.data else None
-        key = start_key(event.tenant, event.workflow_id, event.task_id)
         start = Start(
             self.clock.now(event.timestamp),
             event.confidence,
@@ -120,14 +119,18 @@ class Events:
             (prediction.mode if prediction else None) or "speculative",
             bool(prediction and prediction.speculated),
             self._contexts.levels_of(event),
+            event.user_id,
         )
+        place = event.tenant, event.workflow_type, event.workflow_id, event.task_id
+        key, before = start_key(*place), self._starts.key_of(*place)
+        if before != key:  # a row of an earlier version, which is replaced as any other is
+            self._row.unresolved += self._starts.close(before, offset) is not None
         self._row.unresolved += self._starts.open(key, start, offset)
         return None
 
     def _complete(self, event: EventFields, offset: int) -> str | None:
         start = None
-        if self._starts and event.task_id is not None:
-            key = start_key(event.tenant, event.workflow_id, event.task_id)
+        if (key := self._start_of(event)) is not None:
             start = self._starts.close(key, offset)
         prediction = event.data.prediction if event.data else None
         correct = prediction.was_correct if prediction else None
@@ -149,6 +152,25 @@ class Events:
         return self._learn(
             event, start.levels, start.confidence, correct, start.mode, start.speculated, offset
         )
+
+    def _start_of(self, event: EventFields) -> bytes | None:
+        """Return the key of the open start that a completion belongs to; None where there is none.
+
+        It belongs to none of another user's: then two runs have the same ids.
+        """
+        if not self._starts or event.task_id is None:
+            return None
+        key = self._starts.key_of(
+            event.tenant, event.workflow_type, event.workflow_id, event.task_id
+        )
+        start = self._starts.get(key)
+        if start is None or (
+            start.user_id is not None
+            and event.user_id is not None
+            and start.user_id != event.user_id
+        ):
+            return None
+        return key
 
     def _learn(
         self,

@@ -1,6 +1,7 @@
 """Rows of the contexts table as bytes: the log epoch and the last offset applied come first.
 
-Keys: `c` tenant 0x1f path (a context), `s` tenant 0x1f workflow id 0x1f task id (an open start),
+Keys: `c` tenant 0x1f path (a context), `s` tenant 0x1f workflow type 0x1f workflow id 0x1f task id
+(an open start; in tables of old without the workflow type),
 `o` tenant 0x1f workflow type 0x1f spool id (how far a spool's events of a key were seen), `k` kind
 0x1f … (what control records said), `d` tenant 0x1f `default` (a tenant's learned default), `e`
 tenant 0x1f partition (what a partition knows of a tenant's workflow types), `@partition` (the
@@ -30,6 +31,7 @@ CONTROL: Final = b"k"
 DEFAULT: Final = b"d"
 EVIDENCE: Final = b"e"
 
+_SEPARATOR: Final = SEPARATOR.encode()
 _VERSION = struct.Struct("<Qq")
 _CONTEXT = struct.Struct("<QqqQQQHB")
 _COUNTED = struct.Struct("<dd10Q")
@@ -65,7 +67,7 @@ class Start(msgspec.Struct, gc=False, array_like=True):
     """An open `speculation_start`, kept until its task completes, or for an hour.
 
     `timestamp`: the partition's clock as it arrived, Unix ms; in logs without clock records the
-    event's own.
+    event's own. `user_id`: None also in rows of old.
     """
 
     timestamp: int
@@ -74,6 +76,7 @@ class Start(msgspec.Struct, gc=False, array_like=True):
     mode: str
     speculated: bool
     levels: tuple[str | None, ...]
+    user_id: str | None = None
 
 
 class PartitionRow(msgspec.Struct, gc=False, array_like=True):
@@ -137,9 +140,28 @@ def context_of(key: bytes) -> tuple[str, str]:
     return tenant, path
 
 
-def start_key(tenant: str, workflow_id: str, task_id: str) -> bytes:
+def start_key(tenant: str, workflow_type: str, workflow_id: str, task_id: str) -> bytes:
     """Return the key of an open start's row."""
+    return (
+        START
+        + f"{tenant}{SEPARATOR}{workflow_type}{SEPARATOR}{workflow_id}{SEPARATOR}{task_id}".encode()
+    )
+
+
+def old_start_key(tenant: str, workflow_id: str, task_id: str) -> bytes:
+    """Return the key that earlier versions gave an open start's row, without a workflow type."""
     return START + f"{tenant}{SEPARATOR}{workflow_id}{SEPARATOR}{task_id}".encode()
+
+
+def without_type(key: bytes) -> bytes:
+    """Return the key that earlier versions gave the row of a start's key."""
+    tenant, _workflow_type, rest = key.split(_SEPARATOR, 2)
+    return tenant + _SEPARATOR + rest
+
+
+def is_old_start(key: bytes) -> bool:
+    """Return whether a row's key is that of a start, as earlier versions wrote it."""
+    return key.startswith(START) and key.count(_SEPARATOR) == 2
 
 
 def spool_key(tenant: str, workflow_type: str, spool: str) -> bytes:

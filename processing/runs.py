@@ -9,13 +9,12 @@ wrong with, is left to the long way; so it changes nothing where a run begins or
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Sequence, Set
+from collections.abc import Sequence
 from typing import Final
 
 from processing.chains import Chain
 from processing.decode import decode_records
 from processing.records import RecordBatch
-from processing.rows import start_key
 from processing.rules import LARGEST_MS
 from processing.stretches import Stretches
 from processing.tally import flags_of
@@ -52,7 +51,7 @@ class Runs(Stretches):
         row, chains, place_of = self._row, self._contexts.chains, self._contexts.place_of
         moves = not self.clock.witnessed
         earliest, latest = self.clock.bounds
-        opened: Set[bytes | None] = self._starts.keys()
+        opened, awaits = self._starts.keys(), self._starts.awaits
         ready, due, taken = self._contexts.ready, self._due(), 0
         for position, found in enumerate(decoded(batch, begin), begin):
             offset, grown = batch.offsets[position], False
@@ -73,7 +72,12 @@ class Runs(Stretches):
                     and (correct := prediction.was_correct) is not None
                     and (at < due or (moves and at <= row.clock))
                     and (chain := chains.get(place_of(event)) if chains else None) is not None
-                    and not (opened and start_of(event) in opened)
+                    and not (
+                        opened
+                        and awaits(
+                            event.tenant, event.workflow_type, event.workflow_id, event.task_id
+                        )
+                    )
                 ):
                     gain = cost = execution = 0.0
                     if (result := data.result) is not None:
@@ -129,10 +133,3 @@ def next_is_large(batch: RecordBatch, position: int) -> bool:
     """Return whether the record after a position may need more room than there always is."""
     values = batch.values
     return position + 1 < len(values) and len(values[position + 1] or b"") > LARGE_BYTES
-
-
-def start_of(event: EventFields) -> bytes | None:
-    """Return the key of the start that a completion may belong to."""
-    if event.task_id is None:
-        return None
-    return start_key(event.tenant, event.workflow_id, event.task_id)

@@ -14,7 +14,15 @@ from typing import Final
 
 from processing.cutting import ROW_EXTRA
 from processing.endings import Room
-from processing.rows import Start, decode_start, deleted, encode_start
+from processing.rows import (
+    Start,
+    decode_start,
+    deleted,
+    encode_start,
+    is_old_start,
+    old_start_key,
+    start_key,
+)
 
 START_LIFE_MS: Final = 3_600_000
 """How long a start waits for its completion, by the partition's clock."""
@@ -31,6 +39,8 @@ class Starts:
         self._touched: dict[bytes, bytes] = {}
         self._opened: dict[bytes, tuple[int, bytes | None]] = {}
         """Offsets of those opened since the last commit, and what was to be written before."""
+        self._old = set[bytes]()
+        """Keys of open ones from tables of old, which do not say the workflow type."""
         self.touched_bytes = 0
 
     def __bool__(self) -> bool:
@@ -39,6 +49,23 @@ class Starts:
     def keys(self) -> Set[bytes]:
         """Return the keys of the open ones, as they are at any time."""
         return self._open.keys()
+
+    def key_of(self, tenant: str, workflow_type: str, workflow_id: str, task_id: str) -> bytes:
+        """Return the key of a task's open start, else the key that one would have."""
+        key = start_key(tenant, workflow_type, workflow_id, task_id)
+        if self._old and key not in self._open:
+            old = old_start_key(tenant, workflow_id, task_id)
+            if old in self._old:
+                return old
+        return key
+
+    def awaits(
+        self, tenant: str, workflow_type: str, workflow_id: str, task_id: str | None
+    ) -> bool:
+        """Return whether a task has an open start."""
+        if task_id is None:
+            return False
+        return self.key_of(tenant, workflow_type, workflow_id, task_id) in self._open
 
     def get(self, key: bytes) -> Start | None:
         """Return an open start; None where there is none."""
@@ -56,6 +83,8 @@ class Starts:
     def restore(self, key: bytes, raw: bytes) -> None:
         """Take up one row of the table."""
         self._open[key] = start = decode_start(raw)
+        if is_old_start(key):
+            self._old.add(key)
         heapq.heappush(self._expiry, (self._arrived(start.timestamp), key))
 
     def judge_again(self) -> None:
@@ -78,6 +107,7 @@ class Starts:
         start = self._open.pop(key, None)
         if start is None:
             return None
+        self._old.discard(key)
         opened, before = self._opened.pop(key, (-1, None))
         if opened != offset:
             self._touch(key, deleted(self._epoch, offset))

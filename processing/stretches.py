@@ -19,7 +19,6 @@ from processing.events import Events
 from processing.machine_code import machine_code
 from processing.records import RecordBatch
 from processing.residence import next_hour
-from processing.rows import start_key
 from processing.spools import Seen, most_bytes
 from processing.tally import Told
 from processing.teaching import only_policy, teach
@@ -205,16 +204,15 @@ class Stretches(Events):
 
     def _may_close(self, scan: Scan, rows: Any) -> bool:
         """Return whether an event may be the end of an open start."""
-        opened = self._starts.keys()
-        if not opened:
+        if not self._starts:
             return False
-        compiled = machine_code()
+        compiled, awaits = machine_code(), self._starts.awaits
         keys = scan.place_keys
-        tenants = [str(keys[number][0]) for number in rows[:, compiled.PLACE].tolist()]
+        places = [keys[number] for number in rows[:, compiled.PLACE].tolist()]
         workflows, tasks = scan.texts(rows, compiled.WORKFLOW), scan.texts(rows, compiled.TASK)
         return any(
-            task is not None and start_key(tenant, workflow, task) in opened  # type: ignore[arg-type]
-            for tenant, workflow, task in zip(tenants, workflows, tasks, strict=True)
+            awaits(str(place[0]), str(place[1]), str(workflow), task)
+            for place, workflow, task in zip(places, workflows, tasks, strict=True)
         )
 
     def _has_room(self, chains: Sequence[Chain | None]) -> bool:

@@ -63,7 +63,8 @@ class Assumed:
         reason = outcome.not_startable
         if reason not in self.startable:
             return outcome
-        basis.assume(f"it could have been started, although {WHY.get(reason, reason)}")
+        why = WHY.get(reason, f"the log gives the reason {reason!r} against it")
+        basis.assume(f"it could have been started, although {why}")
         return msgspec.structs.replace(outcome, not_startable="")
 
     def priced(

@@ -15,6 +15,9 @@ from processing.rows import (
     START,
     context_of,
     decode_context,
+    is_old_start,
+    version,
+    without_type,
 )
 from replay.meaning import same_row
 from replay.table import Rows
@@ -44,6 +47,7 @@ class Findings:
 
 def compare_rows(findings: Findings, partition: int, live: Rows, right: Rows) -> None:
     """Add how `live` differs from `right`, both without deleted rows."""
+    live = _keyed_alike(live, right)
     for key in right.keys() - live.keys():
         findings.add("row_missing", partition=partition, **_named(key))
     for key in live.keys() - right.keys():
@@ -53,6 +57,24 @@ def compare_rows(findings: Findings, partition: int, live: Rows, right: Rows) ->
             findings.add(
                 "row_differing", partition=partition, **_named(key), **_outcomes(key, live, right)
             )
+
+
+def _keyed_alike(live: Rows, right: Rows) -> Rows:
+    """Return live rows with those of starts from earlier versions at the keys that they have now.
+
+    Their keys do not say the workflow type, so it is that of the right row of the same version.
+    """
+    if not any(map(is_old_start, live)):
+        return live
+    now = {
+        (without_type(key), version(row)): key
+        for key, row in right.items()
+        if key.startswith(START) and not is_old_start(key)
+    }
+    return {
+        now.get((key, version(row)), key) if is_old_start(key) else key: row
+        for key, row in live.items()
+    }
 
 
 def _named(key: bytes) -> dict[str, str]:

@@ -23,9 +23,8 @@ from processing.events import outcome_of
 from processing.partition import Commit, Partition
 from processing.places import Place
 from processing.records import RecordBatch
-from processing.rows import start_key
 from processing.rules import Rules
-from processing.runs import decoded, start_of
+from processing.runs import decoded
 from processing.starts import START_LIFE_MS
 from replay.assumptions import Assumed
 from replay.blocks import Chain, Step
@@ -51,7 +50,11 @@ class Filter:
 
 @dataclass
 class Notes:
-    """What was read, and what of it was no prediction."""
+    """What was read, and what of it was no prediction.
+
+    `unmatched`: completions that say no outcome and have no open start; `unresolved`: starts that
+    no completion followed, within an hour or up to the end of what was read.
+    """
 
     records: int = 0
     events: int = 0
@@ -252,8 +255,8 @@ class Joiner(Partition):
     def _complete(self, event: EventFields, offset: int) -> str | None:
         """Apply a completion, which may be of a start that says why it could not be started."""
         reason = ""
-        if self._starts and event.task_id is not None:
-            start = self._starts.get(start_key(event.tenant, event.workflow_id, event.task_id))
+        if (key := self._start_of(event)) is not None:
+            start = self._starts.get(key)
             if start is not None and type(start.levels) is _Asked:
                 reason = start.levels.found.not_startable
         self._heard.start_not_startable = reason
@@ -272,7 +275,8 @@ class Joiner(Partition):
         row, heard, steps, groups = self._row, self._heard, list[Step](), list[int]()
         place_of, chain_of = heard.place_of, heard.chain_of if heard.plain else {}
         positions, duplicate = self._spools.positions, self._spools.duplicate
-        opened, due, taken = self._starts.keys(), self._due(), 0
+        opened, awaits = self._starts.keys(), self._starts.awaits
+        due, taken = self._due(), 0
         moves = not self.clock.witnessed
         for position, found in enumerate(decoded(batch, begin), begin):
             offset = batch.offsets[position]
@@ -292,7 +296,12 @@ class Joiner(Partition):
                     and (prediction.not_startable is None or prediction.speculated is True)
                     and (at < due or (moves and at <= row.clock))
                     and (chain := chain_of.get(place_of(event))) is not None
-                    and not (opened and start_of(event) in opened)
+                    and not (
+                        opened
+                        and awaits(
+                            event.tenant, event.workflow_type, event.workflow_id, event.task_id
+                        )
+                    )
                     and (outcome := _outcome(event, prediction)) is not None
                 ):
                     if moves and at > row.clock:
@@ -352,7 +361,7 @@ class Joiner(Partition):
         notes.predictions += self._row.outcomes - self._heard.filtered
         notes.duplicates += self._row.duplicates
         notes.unmatched += self._row.unmatched
-        notes.unresolved += self._row.unresolved
+        notes.unresolved += self._row.unresolved + len(self._starts.values())
         notes.filtered += self._heard.filtered
         notes.scaled += self._heard.met()
 

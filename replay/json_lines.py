@@ -28,8 +28,8 @@ _KNOWN: Final = frozenset(
 )  # fmt: skip
 """A first line with one of these among its cells is a header."""
 _MOST_CELL: Final = 1 << 27
-_TRUE: Final = frozenset(("true", "1", "yes", "t"))
-_FALSE: Final = frozenset(("false", "0", "no", "f"))
+_TRUE: Final = frozenset(("true", "1", "1.0", "yes", "t"))
+_FALSE: Final = frozenset(("false", "0", "0.0", "no", "f"))
 _NOTHING: Final = frozenset(("nan", "none", "null", "n/a", "na", "<na>"))
 """What programs write into a cell that has no value."""
 

@@ -70,4 +70,4 @@ def _stored(file: Path) -> _Stored | None:
     except FileNotFoundError:
         return None
     except msgspec.MsgspecError as error:
-        raise AnotherBacktest(f"{file}: not written by --resume; delete it") from error
+        raise AnotherBacktest(f"{file}: not written by --resume; name another file") from error

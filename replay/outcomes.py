@@ -13,7 +13,7 @@ from headstart.contexts import context_paths
 from learners.outcome import Outcome
 from replay.input_files import local_file
 from replay.json_lines import json_lines
-from replay.times import iso_ms
+from replay.times import iso_ms, refuse_other_units
 
 ROOT: Final = "default"
 """The level above all workflow types."""
@@ -126,12 +126,16 @@ def _reason(record: Mapping[str, Any]) -> str:
 
 
 def _time(value: Any) -> int:
-    """Return a time in Unix ms: of a number of them, or an ISO 8601 time; 0 where there is none."""
+    """Return a time in Unix ms: of a number of them, or an ISO 8601 time; 0 where there is none.
+
+    Raises `ValueError` where it is in another unit.
+    """
     if isinstance(value, str):
         at = iso_ms(value)
         if at is None:
             raise ValueError(f"at must be Unix ms or an ISO 8601 time, not {value!r}")
         return at
+    refuse_other_units(value, "at")
     return int(_number({"at": value}, "at", 0.0))
 
 

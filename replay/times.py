@@ -6,6 +6,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
 from headstart.events import LAST_MS
+from headstart.validation import misread_unit
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -13,6 +14,14 @@ _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 def unix_ms(milliseconds: float) -> int | None:
     """Return a time in whole ms; None for 0, which means "not set", and for what is no time."""
     return int(milliseconds) if 0 < milliseconds <= LAST_MS else None
+
+
+def refuse_other_units(value: Any, name: str) -> None:
+    """Raise `ValueError` where a number is a time in seconds, µs or ns in the place of Unix ms."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return
+    if (unit := misread_unit(value)) is not None:
+        raise ValueError(f"{name}: {value} reads as {unit}; give Unix milliseconds")
 
 
 def iso_ms(value: Any) -> int | None:

@@ -279,7 +279,10 @@ def conclusion(found: Mapping[str, Any]) -> str:
 
 
 def caveats(found: Mapping[str, Any]) -> list[str]:
-    """Return in sentences what figures leave out, and what they rest on; `found`: `left_out`."""
+    """Return in sentences what figures leave out, and what they rest on.
+
+    `found`: `left_out`, and under `read`, where it is known, what was read.
+    """
     said = []
     apart = found["not_startable"]
     if count := apart["guesses"]:
@@ -292,11 +295,30 @@ def caveats(found: Mapping[str, Any]) -> list[str]:
             f"No gain or cost is recorded for {guesses(found['unpriced'])}, which count as 0 ms: "
             "log gain_ms and cost_ms, or give --gain and --cost."
         )
+    if (unjoined := _unjoined(found.get("read") or {})) is not None:
+        said.append(unjoined)
     said += [
         f"Assumed for {guesses(each['guesses'])}: {each['assumed']}."
         for each in found["assumptions"]
     ]
     return said
+
+
+def _unjoined(read: Mapping[str, Any]) -> str | None:
+    """Return how many starts and completions were not joined, and why; None where all were."""
+    ends, starts = read.get("unmatched", 0), read.get("unresolved", 0)
+    parts = []
+    if ends:
+        parts.append(f"{ends:,} unmatched (a completion with no open start before it)")
+    if starts:
+        parts.append(f"{starts:,} unresolved (a start with no completion within an hour after it)")
+    if not parts:
+        return None
+    return (
+        f"Not judged: {' and '.join(parts)}. A file is read in its own order, a log partition by "
+        "partition, and a completion is joined to the open start of its tenant, workflow type, "
+        "workflow_id and task_id, unless their user_id differ."
+    )
 
 
 def guesses(count: int) -> str:

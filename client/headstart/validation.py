@@ -64,13 +64,22 @@ def _check_unit(timestamp: Any) -> None:
     """Refuse a timestamp that cannot be in Unix milliseconds; leave what is no number to others."""
     if type(timestamp) not in {int, float} or FIRST_MS <= timestamp <= LAST_MS:
         return
-    for unit, (first, last) in _UNITS.items():
-        if first <= timestamp <= last:
-            raise InvalidEvent("timestamp", f"{timestamp} reads as {unit}; give Unix milliseconds")
+    if (unit := misread_unit(timestamp)) is not None:
+        raise InvalidEvent("timestamp", f"{timestamp} reads as {unit}; give Unix milliseconds")
     if type(timestamp) is int:
         raise InvalidEvent(
             "timestamp", "is before the year 2000 or after the year 9999; give Unix milliseconds"
         )
+
+
+def misread_unit(timestamp: float) -> str | None:
+    """Return the unit other than milliseconds that a Unix time must be in; None where it may be in
+    milliseconds, or is no time in any unit."""
+    if FIRST_MS <= timestamp <= LAST_MS:
+        return None
+    return next(
+        (unit for unit, (first, last) in _UNITS.items() if first <= timestamp <= last), None
+    )
 
 
 def _kind(value: Any) -> str:

@@ -44,11 +44,18 @@ class Span:
 
 @dataclass(slots=True)
 class Trace:
-    """What spans say of their trace: whose it is, and which conversations it belongs to."""
+    """What spans say of their trace: whose it is, and which conversations and users it is of."""
 
     domain: str = ""
     model: str = ""
     conversations: dict[str, None] = field(default_factory=dict)
+    users: dict[str, None] = field(default_factory=dict)
+
+    @property
+    def conversation(self) -> tuple[str, str]:
+        """Its domain and its conversation, "" where it has none, or several: none is its own."""
+        (own,) = self.conversations if len(self.conversations) == 1 else ("",)
+        return self.domain, own
 
 
 @dataclass
@@ -105,18 +112,23 @@ class Spans:
             yield run_of(source, domain, model, name, [*map(_step, self._once(spans))])
 
     def _by_conversation(self, grouped: dict[str, list[Span]]) -> dict[str, list[Span]]:
-        found: dict[tuple[str, str], tuple[str, list[Span]]] = {}
+        found: dict[tuple[str, ...], tuple[str, list[Span]]] = {}
+        users: dict[tuple[str, str], set[str]] = {}
+        for trace in self.traces.values():
+            users.setdefault(trace.conversation, set()).update(trace.users)
         for name, spans in grouped.items():
             if spans:
                 trace = self.trace(name)
-                # Of a trace with several conversations no single one is its own.
-                (own,) = trace.conversations if len(trace.conversations) == 1 else ("",)
-                key = (trace.domain, own) if own else ("", f"\0{name}")
+                domain, own = trace.conversation
+                every = users[domain, own]
+                # A trace that names no user is of the only one that its conversation has.
+                whose = trace.users or (every if len(every) == 1 else ())
+                key = (domain, own, *sorted(whose)) if own else ("", f"\0{name}")
                 found.setdefault(key, (own or name, []))[1].extend(spans)
         named: dict[str, list[Span]] = {}
         for name, spans in found.values():
             while name in named:
-                name += "+"  # noqa: PLW2901 - the same id of another service
+                name += "+"  # noqa: PLW2901 - the same id of another service or user
             named[name] = spans
         return named
 

@@ -28,7 +28,7 @@ from replay.importers.runs import (
     refuse,
     text_or,
 )
-from replay.importers.tool_spans import conversation_of, told_by
+from replay.importers.tool_spans import conversation_of, told_by, user_of
 
 _MOST_LEVELS: Final = 200
 _RUN_STEPS: Final = frozenset(("llm", "chain", "retriever", "prompt", "parser", "embedding"))
@@ -160,6 +160,8 @@ def _fuse(
         trace = spans.trace(name)
         if session := _session(each) or _session(entry) or _session(above):
             trace.conversations[session] = None
+        if user := _user(each) or _user(entry) or _user(above):
+            trace.users[user] = None
         whose = ("projectId", "project_id", "environment")
         trace.domain = trace.domain or _text(entry, *whose) or _text(above, *whose)
         model = _text(each, "model", "providedModelName", "provided_model_name")
@@ -202,7 +204,10 @@ def _bare_trace(entry: Mapping[str, Any], spans: Spans) -> bool:
     name, session = _text(entry, "id"), _session(entry)
     if not (name and session) or _text(entry, "type", "traceId", "trace_id", "Trace ID"):
         return False
-    spans.trace(name).conversations[session] = None
+    trace = spans.trace(name)
+    trace.conversations[session] = None
+    if user := _user(entry):
+        trace.users[user] = None
     return True
 
 
@@ -215,6 +220,16 @@ def _session(entry: Mapping[str, Any]) -> str:
         return said
     attributes = _attributes(entry) or {}
     return conversation_of(attributes) or _text(attributes, "session.id")
+
+
+def _user(entry: Mapping[str, Any]) -> str:
+    """Return the user that an observation or a trace says it is of; "" for none."""
+    if said := _text(entry, "userId", "user_id", "User ID"):
+        return said
+    inner = entry.get("trace")
+    if isinstance(inner, dict) and (said := _text(inner, "userId", "user_id")):
+        return said
+    return user_of(_attributes(entry) or {})
 
 
 def _attributes(entry: Mapping[str, Any]) -> Mapping[str, Any] | None:

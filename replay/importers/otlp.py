@@ -29,7 +29,7 @@ from replay.importers.runs import (
     text_or,
     unix_ms,
 )
-from replay.importers.tool_spans import conversation_of, model_of, told_by
+from replay.importers.tool_spans import conversation_of, model_of, told_by, user_of
 
 _ERROR: Final = frozenset(("2", "STATUS_CODE_ERROR", "ERROR"))
 _GROUPS: Final = ("resourceSpans", "resource_spans", "batches")
@@ -131,6 +131,8 @@ def _add(span: Mapping[str, Any], service: str, spans: Spans, unmapped: Unmapped
     known.model = known.model or model_of(said)
     if conversation := conversation_of(said):
         known.conversations[conversation] = None
+    if user := user_of(said):
+        known.users[user] = None
     name = text_or(_first(span, "name", "operationName"), "")
     begin, end, reversed_ = _times(span)
     told = told_by(name, said)

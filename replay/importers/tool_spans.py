@@ -44,6 +44,10 @@ _MODELS: Final = (
 _CONVERSATIONS: Final = (
     "gen_ai.conversation.id", "langfuse.session.id", "lmnr.association.properties.session_id",
 )  # fmt: skip
+_USERS: Final = (
+    "user.id", "enduser.id", "langfuse.user.id", "lmnr.association.properties.user_id",
+    "traceloop.association.properties.user_id", "langwatch.user.id",
+)  # fmt: skip
 _SESSIONS_OF: Final = ("openinference.span.kind", "langfuse.observation.type")
 
 
@@ -84,6 +88,11 @@ def conversation_of(said: Mapping[str, Any]) -> str:
     if not found and any(key in said for key in _SESSIONS_OF):
         return _text(said.get("session.id"))  # elsewhere that may be a browser's
     return found
+
+
+def user_of(said: Mapping[str, Any]) -> str:
+    """Return the user that a span says it is of, "" where it says none."""
+    return next((t for key in _USERS if (t := _text(said.get(key)))), "")
 
 
 def _is_call(key: str, kind: str) -> bool:

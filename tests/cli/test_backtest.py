@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 
 from bench.replay import write
+from headstart.events import new_id
 from tests.cli.conftest import ENVIRONMENT
 
 Run = Callable[..., subprocess.CompletedProcess[str]]
@@ -64,7 +65,11 @@ def test_outcomes_to_every_output(run: Run, outcomes: Path, tmp_path: Path) -> N
         (("--outcomes", "FILE", "td", "--domain", "retail"), "300 filtered out"),
         (("--outcomes", "FILE", "td", "--tenant", "acme"), "leave out --tenant"),
         (("--source", "missing.jsonl", "td"), "missing.jsonl"),
-        (("--outcomes", "FILE", "td", "--resume", "FILE"), "not written by --resume"),
+        (
+            ("--outcomes", "FILE", "td", "--resume", "FILE"),
+            "not written by --resume, but the input",
+        ),
+        (("--outcomes", "FILE", "td", "--resume", __file__), "by --resume; name another file"),
     ],
 )
 def test_what_is_wrong_is_named(
@@ -74,6 +79,45 @@ def test_what_is_wrong_is_named(
     assert (ended.returncode, ended.stdout) == (1, "")
     assert why in ended.stderr
     assert "Traceback" not in ended.stderr
+
+
+def events_of(number: int, *kinds: str) -> str:
+    """Return a start and a completion of a task, or some of both in another order."""
+    data = {
+        "speculation_start": {"prediction": {"tool_id": "find"}},
+        "task_complete": {"result": {"gain_ms": 4, "cost_ms": 6}},
+    }
+    said = {
+        "tenant": "acme", "workflow_type": "refund", "workflow_id": "w", "task_id": f"t{number}",
+        "timestamp": 1_760_000_000_000 + number, "tool_id": "find", "confidence": 0.9,
+    }  # fmt: skip
+    return "".join(
+        json.dumps({**said, "id": new_id(), "event_type": kind, "data": data[kind]}) + "\n"
+        for kind in kinds
+    )
+
+
+def test_what_was_not_joined_is_said(run: Run, tmp_path: Path) -> None:
+    """A file whose completions come before their starts has none to judge, and that is why."""
+    ordered, reversed_ = (
+        ("speculation_start", "task_complete"),
+        ("task_complete", "speculation_start"),
+    )
+    lines = [events_of(n, *(ordered if n < 7 else reversed_)) for n in range(10)]
+    (tmp_path / "some.jsonl").write_text("".join(lines))
+    (tmp_path / "none.jsonl").write_text("".join(lines[7:]))
+    told = (
+        "Not judged: 3 unmatched (a completion with no open start before it) and 3 unresolved "
+        "(a start with no completion within an hour after it). A file is read in its own order"
+    )
+    ended = run("backtest", "--source", "some.jsonl", "td", "--json")
+    found = json.loads(ended.stdout)
+    assert (found["outcomes"], found["read"]["unmatched"], found["read"]["unresolved"]) == (7, 3, 3)
+    assert told in found["conclusion"]
+    ended = run("backtest", "--source", "none.jsonl", "td")
+    assert ended.returncode == 1
+    assert "no judged prediction among them" in ended.stderr
+    assert told in ended.stderr
 
 
 @pytest.mark.parametrize("log", [False, True])

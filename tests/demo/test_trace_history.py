@@ -12,6 +12,7 @@ from learners.registry import policy
 from replay.histories import Range, Reading
 from replay.joining import Filter, Notes
 from replay.judge import Judge
+from replay.scales import Scales
 
 HOUR = 3_600_000
 
@@ -58,3 +59,10 @@ def test_a_range_of_time(runs: Path) -> None:
     assert 0 < first.predictions < every.predictions
     assert "1 runs say no time" in first.warnings[0]
     assert judged(runs, Reading(range=Range(since=40 * HOUR)))[0].predictions == 0
+
+
+def test_scales_of_guessed_tools_are_noted(runs: Path) -> None:
+    """What was scaled is not reported as a tool that no prediction is of."""
+    scales = Scales(gain={"book": 2.0, "": 1.5}, cost={"bok": 3.0})
+    notes, _ = judged(runs, Reading(scales=scales))
+    assert notes.scaled == ["book"]

@@ -59,6 +59,22 @@ BROKEN = [
         r"steps\[0\].called_at must be an int",
     ),
     (json.dumps(run(steps=[step(returned_at=1.5)])).encode(), r"returned_at must be an integer"),
+    (
+        json.dumps(run(steps=[step(called_at=1_790_000_000)])).encode(),
+        r"steps\[0\].called_at: 1790000000 reads as seconds; give Unix milliseconds",
+    ),
+    (
+        json.dumps(run(steps=[step(returned_at=1_790_000_000.25)])).encode(),
+        r"steps\[0\].returned_at: 1790000000.25 reads as seconds; give Unix milliseconds",
+    ),
+    (
+        json.dumps(run(started_at=1_790_000_000_000_000)).encode(),
+        "started_at: 1790000000000000 reads as microseconds; give Unix milliseconds",
+    ),
+    (
+        json.dumps(run(started_at=1_790_000_000_000.5)).encode(),
+        r"started_at must be an integer or null \(Unix ms\), not 1790000000000.5",
+    ),
     (json.dumps(run(steps=[step(tool=END)])).encode(), r"steps\[0\].tool is '<end>'"),
 ]
 
@@ -87,6 +103,16 @@ def test_times_may_be_missing_or_iso_8601(tmp_path: Path) -> None:
     assert first.steps == RUN.steps
     assert second.started_at == 2000
     assert second.steps == (Step("a", None, None, True),)
+
+
+@pytest.mark.parametrize("column", ["started_at", "called_at", "returned_at"])
+@pytest.mark.parametrize("seconds", ["1790000000", "1790000000.5"])
+def test_seconds_in_csv_are_refused(tmp_path: Path, column: str, seconds: str) -> None:
+    header = f"source,domain,agent_model,task_id,tool,{column}"
+    path = written(tmp_path, header.encode(), f"s,d,m,t,find,{seconds}".encode())
+    broken: list[BrokenLine] = []
+    assert not list(read_runs(path, broken.append))
+    assert f"{column}: {seconds} reads as seconds; give Unix milliseconds" in broken[0].reason
 
 
 @pytest.mark.parametrize(("line", "reason"), BROKEN)

@@ -257,7 +257,7 @@ def test_a_row_carries_the_offset_of_its_last_change() -> None:
     table, _commit = run(judged(), judged(data={"prediction": {"was_correct": True}}), start())
     assert version(table[context_key("acme", "workflow_type=refund/domain=retail")]) == (EPOCH, 0)
     assert version(table[context_key("acme", "workflow_type=refund")]) == (EPOCH, 1)
-    assert version(table[start_key("acme", "w1", "t1")]) == (EPOCH, 2)
+    assert version(table[start_key("acme", "refund", "w1", "t1")]) == (EPOCH, 2)
     assert version(table[PARTITION_KEY]) == (EPOCH, 2)
 
 

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+import msgspec
 import orjson
 import pytest
 
@@ -12,6 +15,9 @@ from processing.rows import (
     ContextRow,
     PartitionRow,
     context_key,
+    decode_start,
+    deleted,
+    old_start_key,
     start_key,
     version,
 )
@@ -30,6 +36,7 @@ from tests.processing.building import (
     run,
     start,
 )
+from tests.processing.mixtures import stretches_of
 
 
 def test_a_completion_that_says_all_counts_at_once() -> None:
@@ -46,7 +53,7 @@ def test_a_completion_that_says_all_counts_at_once() -> None:
 
 def test_start_and_completion_are_joined() -> None:
     table, _commit = run(start(confidence=0.95, tool="search"))
-    key = start_key("acme", "w1", "t1")
+    key = start_key("acme", "refund", "w1", "t1")
     assert version(table[key]) == (EPOCH, 0)
     assert counts(table).outcomes == 0
     run(event(task_id="t1", tool_id="search", user_id="u9"), table=table)
@@ -86,7 +93,7 @@ def test_the_confidence_of_the_start_counts_where_the_completion_is_not_whole() 
 def test_a_whole_completion_ends_its_start_too() -> None:
     table, commit = run(start(confidence=0.3), judged(task_id="t1", correct=False))
     assert counts(table) == PartitionRow(clock=NOW, outcomes=1)
-    assert start_key("acme", "w1", "t1") not in live(table)
+    assert start_key("acme", "refund", "w1", "t1") not in live(table)
     assert context(table).speculated == 0  # its own prediction counts, not that of the start
     assert commit.dead_letters == []
 
@@ -117,10 +124,103 @@ def test_a_start_is_joined_once() -> None:
     assert counts(table) == PartitionRow(clock=NOW, outcomes=1, unmatched=1)
 
 
-@pytest.mark.parametrize("other", [{"workflow_id": "w2"}, {"task_id": "t2"}, {"tenant": "b"}])
+@pytest.mark.parametrize(
+    "other",
+    [
+        {"workflow_id": "w2"}, {"task_id": "t2"}, {"tenant": "b"}, {"workflow_type": "book"},
+    ],
+)  # fmt: skip
 def test_starts_are_told_apart(other: dict[str, str]) -> None:
     table, _commit = run(start(), event(**{"task_id": "t1", "tool_id": "search", **other}))
     assert counts(table) == PartitionRow(clock=NOW, unmatched=1)
+
+
+def test_starts_of_two_workflow_types_do_not_collide() -> None:
+    """One partition holds several types; of equal ids each has its own start."""
+    other = {"workflow_type": "book"}
+    table, _commit = run(
+        start(tool="search"), start(tool="cancel", **other),
+        event(task_id="t1", tool_id="search"), event(task_id="t1", tool_id="cancel", **other),
+    )  # fmt: skip
+    assert counts(table) == PartitionRow(clock=NOW, outcomes=2)
+    assert context(table).hits == context(table, "workflow_type=book").hits == 1
+
+
+def of_before(table: Table) -> Table:
+    """Return a table with its one open start as earlier versions wrote it."""
+    key = start_key("acme", "refund", "w1", "t1")
+    row = table.pop(key)
+    before = msgspec.structs.astuple(decode_start(row))[:-1]
+    table[old_start_key("acme", "w1", "t1")] = row[:16] + msgspec.msgpack.encode(before)
+    return table
+
+
+def test_a_start_of_an_earlier_version_is_joined() -> None:
+    old = old_start_key("acme", "w1", "t1")
+    table, _commit = run(start(user_id="u7"))
+    run(event(task_id="t1", tool_id="search", user_id="u7"), table=of_before(table))
+    assert counts(table) == PartitionRow(clock=NOW, outcomes=1)
+    assert table[old] == deleted(EPOCH, 1)  # the changelog has it deleted at its own key
+    assert not [key for key in live(table) if key.startswith(b"s")]
+
+
+def test_a_start_of_an_earlier_version_is_replaced_by_a_later_one() -> None:
+    table, _commit = run(start(tool="search"))
+    run(start(tool="cancel"), table=of_before(table))
+    assert counts(table) == PartitionRow(clock=NOW, unresolved=1)
+    assert list(starts := {key for key in live(table) if key.startswith(b"s")}) == [
+        start_key("acme", "refund", "w1", "t1")
+    ], starts
+    run(event(task_id="t1", tool_id="cancel"), table=table)
+    assert counts(table) == PartitionRow(clock=NOW, outcomes=1, unresolved=1)
+
+
+def test_a_start_of_an_earlier_version_expires() -> None:
+    table, _commit = run(start(timestamp=NOW - START_LIFE_MS - 1))
+    run(event("hil_decision"), table=of_before(table))
+    assert counts(table).unresolved == 1
+    assert not [key for key in live(table) if key.startswith(b"s")]
+
+
+def test_a_whole_completion_ends_a_start_of_an_earlier_version() -> None:
+    """Also where a run of records is applied flat: its context is known, so it looks plain."""
+    table, _commit = run(judged(), start())
+    run(judged(), judged(task_id="t1"), table=of_before(table))
+    assert counts(table) == PartitionRow(clock=NOW, outcomes=3)
+    assert not [key for key in live(table) if key.startswith(b"s")]
+
+
+@pytest.mark.parametrize("before", [False, True])
+def test_a_stretch_ends_the_open_starts_of_its_own_type(compiled: Any, before: bool) -> None:
+    table, _commit = run(judged(), judged(workflow_type="book"), start())
+    with stretches_of(compiled):
+        if not before:
+            others = [f"t{n}" for n in range(200)]
+            run([judged(workflow_type="book", task_id=task) for task in others], table=table)
+            assert start_key("acme", "refund", "w1", "t1") in live(table)
+        own = [judged(task_id=f"t{n}") for n in range(200)]
+        run(own, table=of_before(table) if before else table)
+    assert counts(table) == PartitionRow(clock=NOW, outcomes=202 if before else 402)
+    assert not [key for key in live(table) if key.startswith(b"s")]
+
+
+def test_a_completion_of_another_user_is_not_joined() -> None:
+    """Two users' runs may have the same ids: what contradicts is unmatched, not a wrong guess."""
+    table, _commit = run(
+        start(user_id="u1"), event(task_id="t1", tool_id="other", user_id="u2"),
+    )  # fmt: skip
+    assert counts(table) == PartitionRow(clock=NOW, unmatched=1)
+    run(judged(task_id="t1", user_id="u2"), table=table)  # it counts, and ends no start of u1
+    run(event(task_id="t1", tool_id="search", user_id="u1"), table=table)
+    assert counts(table) == PartitionRow(clock=NOW, outcomes=2, unmatched=1)
+
+
+@pytest.mark.parametrize("users", [(None, "u1"), ("u1", None), ("u1", "u1")])
+def test_users_that_do_not_contradict_are_joined(users: tuple[str | None, str | None]) -> None:
+    table, _commit = run(
+        start(user_id=users[0]), event(task_id="t1", tool_id="search", user_id=users[1])
+    )
+    assert counts(table) == PartitionRow(clock=NOW, outcomes=1)
 
 
 def test_a_second_start_of_a_task_replaces_the_first_which_is_unresolved() -> None:
@@ -138,7 +238,7 @@ def test_a_start_expires_after_an_hour_of_event_time(waited: int, unresolved: in
     run(start(timestamp=begun), table=table)
     run(event("hil_decision", timestamp=begun + waited), table=table)
     assert counts(table).unresolved == unresolved
-    assert (start_key("acme", "w1", "t1") in live(table)) == (not unresolved)
+    assert (start_key("acme", "refund", "w1", "t1") in live(table)) == (not unresolved)
     run(event(task_id="t1", tool_id="search", timestamp=begun), table=table)
     assert counts(table).outcomes == 1 - unresolved
     assert counts(table).unmatched == unresolved
@@ -149,9 +249,9 @@ def test_a_start_replaced_by_a_later_one_expires_with_the_later_one() -> None:
     begun = NOW - START_LIFE_MS
     both = [start(timestamp=begun), start(timestamp=begun + 500)]
     table, _commit = run(*both, event(timestamp=begun + 500 + START_LIFE_MS))
-    assert start_key("acme", "w1", "t1") in live(table)
+    assert start_key("acme", "refund", "w1", "t1") in live(table)
     run(event(timestamp=begun + 501 + START_LIFE_MS), table=table)
-    assert start_key("acme", "w1", "t1") not in live(table)
+    assert start_key("acme", "refund", "w1", "t1") not in live(table)
     assert counts(table).unresolved == 2
 
 

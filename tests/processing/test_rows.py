@@ -23,9 +23,12 @@ from processing.rows import (
     encode_packed,
     encode_partition,
     encode_start,
+    is_old_start,
+    old_start_key,
     start_key,
     version,
     with_version,
+    without_type,
 )
 from processing.tally import stored
 
@@ -44,6 +47,7 @@ starts = st.builds(
     Start,
     timestamp=signed, confidence=st.floats(0, 1), tool_id=st.none() | text, mode=text,
     speculated=st.booleans(), levels=st.lists(st.none() | text, max_size=4).map(tuple),
+    user_id=st.none() | text,
 )  # fmt: skip
 partitions = st.builds(
     PartitionRow, clock=signed, outcomes=unsigned, unresolved=unsigned, unmatched=unsigned
@@ -127,12 +131,25 @@ def test_the_key_of_a_context_tells_which(tenant: str, path: str) -> None:
     assert context_of(context_key(tenant, path)) == (tenant, path)
 
 
-@given(st.tuples(name, name, name), st.tuples(name, name, name))
+@given(st.tuples(name, name, name, name), st.tuples(name, name, name, name))
 def test_starts_have_keys_of_their_own(one: tuple[str, ...], other: tuple[str, ...]) -> None:
     assert (start_key(*one) == start_key(*other)) == (one == other)
 
 
+@given(name, name, name, name)
+def test_a_starts_key_tells_which_it_had_before(
+    tenant: str, workflow_type: str, workflow: str, task: str
+) -> None:
+    key, old = (
+        start_key(tenant, workflow_type, workflow, task),
+        old_start_key(tenant, workflow, task),
+    )
+    assert without_type(key) == old
+    assert is_old_start(old)
+    assert not is_old_start(key)
+
+
 @given(name, name, name)
 def test_keys_of_different_kinds_never_meet(tenant: str, other: str, task: str) -> None:
-    keys = {context_key(tenant, other), start_key(tenant, other, task), PARTITION_KEY}
+    keys = {context_key(tenant, other), start_key(tenant, other, other, task), PARTITION_KEY}
     assert len({key[:1] for key in keys}) == 3

@@ -9,6 +9,7 @@ from typing import Any
 import orjson
 import pytest
 
+from learners.outcome import Outcome
 from replay.assumptions import Assumed, Basis
 from replay.files import EventFile, OutcomeFile
 from replay.histories import History, Reading
@@ -97,3 +98,14 @@ def test_a_basis_counts_each_guess_once(correct: bool) -> None:
     assert basis == Basis()
     Assumed().priced(Outcome(0.5, correct), basis, gain_known=not correct, cost_known=correct)
     assert basis == Basis(unpriced=1)
+
+
+@pytest.mark.parametrize(
+    ("reason", "why"),
+    [("mode", "the mode did not allow it"),
+     ("quota", "the log gives the reason 'quota' against it")],
+)  # fmt: skip
+def test_an_included_reason_is_named_in_a_whole_sentence(reason: str, why: str) -> None:
+    basis, outcome = Basis(), Outcome(0.5, correct=True, not_startable=reason)
+    assert not Assumed(startable=frozenset({reason})).counted(outcome, basis).not_startable
+    assert basis.assumed == {f"it could have been started, although {why}": 1}

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
 from headstart.calibration import combined, threshold
@@ -131,3 +133,14 @@ def test_the_sums() -> None:
 )  # fmt: skip
 def test_oscillations_are_turns_of_two_hundredths(thresholds: list[float], turns: int) -> None:
     assert oscillations(thresholds) == turns
+
+
+@pytest.mark.parametrize(
+    ("at", "unit"), [("1790000000", "seconds"), ("1790000000.5", "seconds"),
+                     ("1790000000000000", "microseconds")],
+)  # fmt: skip
+def test_a_time_in_another_unit_is_refused(at: str, unit: str) -> None:
+    line = f'{{"confidence": 0.5, "correct": true, "at": {at}}}'.encode()
+    said = f"f, line 1: at: {at} reads as {unit}; give Unix milliseconds"
+    with pytest.raises(OutcomeError, match=re.escape(said)):
+        list(parse_outcomes([line], LEVELS, "f"))

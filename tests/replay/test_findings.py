@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import msgspec
+
 from processing.rows import (
     PARTITION_KEY,
     ContextRow,
     PartitionRow,
     Start,
     context_key,
+    deleted,
     encode_context,
     encode_partition,
     encode_start,
+    old_start_key,
     spool_key,
     start_key,
 )
@@ -31,14 +35,14 @@ def test_every_kind_of_row_is_named() -> None:
     compare_rows(
         findings, 3,
         {CONTEXT: context(7), spool: b"x", PARTITION_KEY: encode_partition(PartitionRow(), 1, 4)},
-        {CONTEXT: context(9), start_key("acme", "w1", "t1"): start,
+        {CONTEXT: context(9), start_key("acme", "refund", "w1", "t1"): start,
          PARTITION_KEY: encode_partition(PartitionRow(), 1, 5)},
     )  # fmt: skip
     assert not findings.ok
     assert findings.counts == {"row_missing": 1, "row_extra": 1, "row_differing": 2}
     named = {(each["finding"], each["kind"]): each for each in findings.named}
     assert {each["partition"] for each in findings.named} == {3}
-    assert named["row_missing", "start"]["key"] == "acme / w1 / t1"
+    assert named["row_missing", "start"]["key"] == "acme / refund / w1 / t1"
     assert named["row_extra", "spool"]["key"] == "acme / refund / s1"
     differs = named["row_differing", "context"]
     assert (differs["tenant"], differs["path"]) == ("acme", "workflow_type=refund")
@@ -63,3 +67,20 @@ def test_nothing_is_found_where_nothing_differs() -> None:
     findings = Findings()
     compare_rows(findings, 0, {CONTEXT: context(7)}, {CONTEXT: context(7)})
     assert findings.ok
+
+
+def test_a_start_that_an_earlier_version_wrote_is_no_difference() -> None:
+    """Its key does not say the workflow type, its row does not say the user."""
+    said = Start(1, 0.9, None, "speculative", False, ("retail",), "u7")
+    before = msgspec.structs.astuple(said)[:-1]
+    written = deleted(1, 5) + msgspec.msgpack.encode(before)
+    live = {old_start_key("acme", "w1", "t1"): written}
+    findings = Findings()
+    compare_rows(
+        findings, 0, live, {start_key("acme", "refund", "w1", "t1"): encode_start(said, 1, 5)}
+    )
+    assert findings.ok
+    compare_rows(
+        findings, 0, live, {start_key("acme", "refund", "w1", "t1"): encode_start(said, 1, 6)}
+    )
+    assert findings.counts == {"row_missing": 1, "row_extra": 1}

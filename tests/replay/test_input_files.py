@@ -147,6 +147,11 @@ CSV = [
         ],
     ),
     (
+        "confidence,correct\n0.5,1.0\n0.5,0.0\n",
+        [{"confidence": 0.5, "correct": True, "context": {}},
+         {"confidence": 0.5, "correct": False, "context": {}}],
+    ),
+    (
         "event_type;tenant;timestamp;success;data.result.gain_ms;data.prediction.was_correct\n"
         "task_complete;007;1760000000000;1;4.5;true\n",
         [

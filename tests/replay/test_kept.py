@@ -49,5 +49,5 @@ def test_a_file_that_has_changed_is_another(work: Backtest, tmp_path: Path) -> N
 def test_a_file_that_is_none_of_ours(tmp_path: Path) -> None:
     (tmp_path / "kept").write_text("a letter")
     assert begun(tmp_path / "missing") is None
-    with pytest.raises(AnotherBacktest, match="delete it"):
+    with pytest.raises(AnotherBacktest, match="not written by --resume; name another file"):
         begun(tmp_path / "kept")

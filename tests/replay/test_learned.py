@@ -49,7 +49,7 @@ def test_every_wanted_context_with_its_bits(
         number: TablePartition({context_key(*place): row(s) for place, s in each.items()})
         for number, each in enumerate((one, two))
     }
-    partitions[0].rows[start_key("acme", "w", "t")] = b"not a context"
+    partitions[0].rows[start_key("acme", "refund", "w", "t")] = b"not a context"
     header, *lines = [json.loads(line) for line in exported(partitions)]
     assert header["contexts"] == len(lines) == len(one | two)
     found = {(each["tenant"], each["path"]): tuple(each["state"]) for each in lines}

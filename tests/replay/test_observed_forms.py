@@ -298,6 +298,37 @@ def test_traces_of_a_session_of_langfuse_are_one_run(how: str, split: bool, tmp_
     assert not unmapped.counts
 
 
+USERS = {
+    "observations": [fuse(1, "find", sessionId="S", userId="u1"),
+                     {**SECOND, "sessionId": "S", "userId": "u2"}],
+    "snake": [fuse(1, "find", session_id="S", user_id="u1"),
+              {**SECOND, "session_id": "S", "user_id": "u2"}],
+    "traces": [{"id": "t1", "sessionId": "S", "userId": "u1", "observations": [fuse(1, "find")]},
+               {"id": "t2", "sessionId": "S", "userId": "u2", "observations": [SECOND]}],
+    "apart": [{"id": "t1", "sessionId": "S", "userId": "u1"},
+              {"id": "t2", "sessionId": "S", "userId": "u2"}, fuse(1, "find"), SECOND],
+    "attributes": [
+        fuse(1, "find", metadata={"attributes": {"session.id": "S", "user.id": "u1"}}),
+        {**SECOND, "metadata": {"attributes": {"session.id": "S", "user.id": "u2"}}},
+    ],
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("how", USERS)
+def test_a_session_id_of_two_users_is_two_runs(how: str, tmp_path: Path) -> None:
+    runs, _ = read(langfuse_runs, tmp_path, lines(*USERS[how]))
+    assert [[step["tool"] for step in run["steps"]] for run in runs] == [["find"], ["buy"]]
+
+
+@pytest.mark.parametrize("second", [{}, {"userId": "u1"}])
+def test_a_session_whose_traces_do_not_all_name_the_user_is_one_run(
+    second: dict[str, str], tmp_path: Path
+) -> None:
+    first = fuse(1, "find", sessionId="S", userId="u1")
+    (run,), _ = read(langfuse_runs, tmp_path, lines(first, {**SECOND, "sessionId": "S", **second}))
+    assert [step["tool"] for step in run["steps"]] == ["find", "buy"]
+
+
 def test_traces_of_other_sessions_stay_apart(tmp_path: Path) -> None:
     entries = lines(fuse(1, "find", sessionId="S"), {**SECOND, "sessionId": "T"})
     runs, _ = read(langfuse_runs, tmp_path, entries)

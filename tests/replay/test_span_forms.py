@@ -319,6 +319,19 @@ def test_a_conversation_over_several_traces_is_one_run(key: str, tmp_path: Path)
     }  # fmt: skip
 
 
+@pytest.mark.parametrize("key", ["user.id", "enduser.id", "langfuse.user.id"])
+def test_a_conversation_id_of_two_users_is_two_runs(key: str, tmp_path: Path) -> None:
+    """Also where another span of the trace than the call names the user."""
+    spans = [
+        {**call(1, "search", said={"gen_ai.conversation.id": "c", key: "u1"}), "traceId": "1" * 32},
+        {**call(2, "buy", said={"gen_ai.conversation.id": "c"}), "traceId": "2" * 32},
+        {**span(0, "invoke_agent", {**AGENT, key: "u2"}), "traceId": "2" * 32},
+    ]
+    runs, _ = imported(tmp_path, document(*spans))
+    assert sorted(tools(runs)) == [["buy"], ["search"]]
+    assert len({run["task_id"] for run in runs}) == 2
+
+
 def test_a_trace_of_several_conversations_is_a_run_by_itself(tmp_path: Path) -> None:
     spans = [call(n, f"t{n}", said={"gen_ai.conversation.id": f"c{n}"}) for n in range(2)]
     (run,), _ = imported(tmp_path, document(*spans))
