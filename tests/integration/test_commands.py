@@ -199,4 +199,4 @@ def test_thresholds_export(
     given = ("thresholds", "export", str(file), "--tenant", tenant, "--workflow-type", "order")
     none = headstart(*given, "--data", system.data)
     assert (none.returncode, file.read_text()) == (1, learned)
-    assert "no context was found" in none.stderr
+    assert "error: no context matches" in none.stderr
