@@ -15,7 +15,7 @@ from processing.residence import HOUR_MS
 from processing.rows import PartitionRow, Start, start_key
 from processing.rules import Rules
 from processing.spools import SPOOL_LIFE_MS, Spools
-from processing.starts import START_LIFE_MS, Starts
+from processing.starts import START_LIFE_MS, Starts, task_of
 from topics.records import EventFields
 
 CACHED: Final = 400_000
@@ -121,8 +121,8 @@ class Events:
             self._contexts.levels_of(event),
             event.user_id,
         )
-        place = event.tenant, event.workflow_type, event.workflow_id, event.task_id
-        key, before = start_key(*place), self._starts.key_of(*place)
+        task = task_of(event)
+        key, before = start_key(*task), self._starts.key_of(*task)
         if before != key:  # a row of an earlier version, which is replaced as any other is
             self._row.unresolved += self._starts.close(before, offset) is not None
         self._row.unresolved += self._starts.open(key, start, offset)
@@ -160,9 +160,7 @@ class Events:
         """
         if not self._starts or event.task_id is None:
             return None
-        key = self._starts.key_of(
-            event.tenant, event.workflow_type, event.workflow_id, event.task_id
-        )
+        key = self._starts.key_of(*task_of(event))
         start = self._starts.get(key)
         if start is None or (
             start.user_id is not None

@@ -16,6 +16,7 @@ from processing.chains import Chain
 from processing.decode import decode_records
 from processing.records import RecordBatch
 from processing.rules import LARGEST_MS
+from processing.starts import task_of
 from processing.stretches import Stretches
 from processing.tally import flags_of
 from topics.records import EventFields
@@ -72,12 +73,7 @@ class Runs(Stretches):
                     and (correct := prediction.was_correct) is not None
                     and (at < due or (moves and at <= row.clock))
                     and (chain := chains.get(place_of(event)) if chains else None) is not None
-                    and not (
-                        opened
-                        and awaits(
-                            event.tenant, event.workflow_type, event.workflow_id, event.task_id
-                        )
-                    )
+                    and not (opened and awaits(*task_of(event)))
                 ):
                     gain = cost = execution = 0.0
                     if (result := data.result) is not None:

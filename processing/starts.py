@@ -10,6 +10,7 @@ from __future__ import annotations
 import heapq
 from collections.abc import Callable, Collection, Set
 from math import inf
+from operator import attrgetter
 from typing import Final
 
 from processing.cutting import ROW_EXTRA
@@ -26,6 +27,9 @@ from processing.rows import (
 
 START_LIFE_MS: Final = 3_600_000
 """How long a start waits for its completion, by the partition's clock."""
+
+task_of: Final = attrgetter("tenant", "workflow_type", "workflow_id", "task_id")
+"""Of an event what a start is told from others by."""
 
 
 class Starts:

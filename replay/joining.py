@@ -25,7 +25,7 @@ from processing.places import Place
 from processing.records import RecordBatch
 from processing.rules import Rules
 from processing.runs import decoded
-from processing.starts import START_LIFE_MS
+from processing.starts import START_LIFE_MS, task_of
 from replay.assumptions import Assumed
 from replay.blocks import Chain, Step
 from replay.judge import Judge
@@ -275,8 +275,7 @@ class Joiner(Partition):
         row, heard, steps, groups = self._row, self._heard, list[Step](), list[int]()
         place_of, chain_of = heard.place_of, heard.chain_of if heard.plain else {}
         positions, duplicate = self._spools.positions, self._spools.duplicate
-        opened, awaits = self._starts.keys(), self._starts.awaits
-        due, taken = self._due(), 0
+        opened, awaits, due, taken = self._starts.keys(), self._starts.awaits, self._due(), 0
         moves = not self.clock.witnessed
         for position, found in enumerate(decoded(batch, begin), begin):
             offset = batch.offsets[position]
@@ -296,12 +295,7 @@ class Joiner(Partition):
                     and (prediction.not_startable is None or prediction.speculated is True)
                     and (at < due or (moves and at <= row.clock))
                     and (chain := chain_of.get(place_of(event))) is not None
-                    and not (
-                        opened
-                        and awaits(
-                            event.tenant, event.workflow_type, event.workflow_id, event.task_id
-                        )
-                    )
+                    and not (opened and awaits(*task_of(event)))
                     and (outcome := _outcome(event, prediction)) is not None
                 ):
                     if moves and at > row.clock:
