@@ -7,7 +7,7 @@ import asyncio
 import typer
 
 from cli.options import Data, Json, Kafka, Postgres, Redis
-from cli.output import FAILURE, say, show_json
+from cli.output import FAILURE, printable, say, show_json
 
 
 def doctor(
@@ -35,9 +35,9 @@ def doctor(
         show_json({"findings": [each._asdict() for each in findings], "wrong": len(wrong)})
     else:
         for each in findings:
-            print(f"{each.state:5}  {each.check:9}  {each.what}")
+            print(printable(f"{each.state:5}  {each.check:9}  {each.what}"))
             if each.remedy and each.state != OK:
-                print(f"{'':18}mend: {each.remedy}")
+                print(printable(f"{'':18}mend: {each.remedy}"))
     say(f"{len(wrong)} wrong, see above" if wrong else "nothing is wrong")
     if wrong:
         raise typer.Exit(FAILURE)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 import typer
 
 from cli.options import Data, Health, Json, Kafka, Postgres, Redis
-from cli.output import FAILURE, say, show_json, show_table
+from cli.output import FAILURE, printable, say, show_json, show_table
 
 if TYPE_CHECKING:
     from watching.look import Look
@@ -73,7 +73,7 @@ def status(
 
 def _say_or_print(line: str, *, data: bool) -> None:
     if data:
-        print(line, flush=True)
+        print(printable(line), flush=True)
     else:
         say(line)
 
@@ -84,7 +84,7 @@ def _show(look: Look, verdict: Verdict, *, json: bool) -> None:
         return
     from topics.catalogue import DEAD_LETTERS
 
-    print(verdict, flush=True)
+    print(printable(str(verdict)), flush=True)
     rows: list[tuple[Any, ...]] = [
         (each.service, each.address, each.error or f"answers in {each.took_ms:.0f} ms", "")
         if each.service != "kafka"
