@@ -110,7 +110,7 @@ def compile_elsewhere() -> None:
 
     The process ends with this one, however this one ends: it reads a pipe that then closes.
     """
-    argv = [sys.executable, "-m", "agents.compiling", _WITH_PARENT]
+    argv = [sys.executable, "-P", "-m", "agents.compiling", _WITH_PARENT]
     with subprocess.Popen(
         argv,
         cwd=Path(__file__).parents[1],
@@ -142,7 +142,10 @@ def compile_here() -> None:
 
 
 def _end_with_parent() -> None:
-    sys.stdin.buffer.read()  # until the parent closes it, or ends
+    # Until the parent closes it, or ends. Not by sys.stdin, whose lock held here is a fatal error
+    # as the interpreter ends.
+    while os.read(0, 4_096):
+        pass
     os._exit(1)
 
 

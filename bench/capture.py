@@ -89,7 +89,7 @@ def _timed(
 ) -> list[int]:
     """Return the nanoseconds that each call took, of processes that run at the same time."""
     environment = _environment(folder)
-    argv = [sys.executable, "-m", "bench.emitting"]
+    argv = [sys.executable, "-P", "-m", "bench.emitting"]
     running = [
         subprocess.Popen(
             [*argv, kind, kafka, str(count), str(threads), pace],

@@ -144,7 +144,7 @@ class _Worker:
         self._life = self._start()
 
     def _start(self) -> Running:
-        argv = [sys.executable, "-m", "cli", "worker", "thresholds"]
+        argv = [sys.executable, "-P", "-m", "cli", "worker", "thresholds"]
         life = Running(self._folder, self._name, argv, self._environment)
         if self._group is not None:
             join(self._group, life.process)

@@ -29,7 +29,7 @@ def run(kafka: str, count: int = 1_000_000) -> dict[str, Any]:
     """Return the figures: resident megabytes before and at most."""
     with TemporaryDirectory(prefix="headstart-bench-spool-") as spool, ExitStack() as broker:
         addresses, _folder = broker.enter_context(fresh_stack(kafka))
-        argv = [sys.executable, "-m", "bench.outage", addresses.kafka, spool, str(count)]
+        argv = [sys.executable, "-P", "-m", "bench.outage", addresses.kafka, spool, str(count)]
         with subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as executor:
             assert executor.stdin is not None
             assert executor.stdout is not None

@@ -145,7 +145,7 @@ def threshold_agent(
         addresses, folder / "agent", HEADSTART_LEARNER=learner, HEADSTART_LEVELS=levels,
         HEADSTART_HEALTH=health,
     )  # fmt: skip
-    argv = [sys.executable, "-m", module, "worker", "thresholds"]
+    argv = [sys.executable, "-P", "-m", module, "worker", "thresholds"]
     with Running(folder, "agent", argv, environment):
         ports.release()
         wait_until(lambda: _ready(health), PATIENCE_S, LOOK_S)
@@ -180,7 +180,8 @@ async def _last_commit(kafka: str) -> float:
 def _plain_faust(addresses: Addresses, folder: Path) -> float:
     """Return the events/s of the anchor over its first writes."""
     argv = [
-        sys.executable, "-m", "bench.plain_faust", addresses.kafka, str(folder / "plain-data"),
+        sys.executable, "-P", "-m", "bench.plain_faust", addresses.kafka,
+        str(folder / "plain-data"),
     ]  # fmt: skip
     with Running(folder, "plain", argv, {}):
         wait_until(lambda: _end(asyncio.run(_plain_state(addresses.kafka))) >= PLAIN_EVENTS)

@@ -108,7 +108,7 @@ async def _empty(connection: Connection) -> None:
 def _worker(addresses: Addresses, folder: Path, count: int) -> tuple[float, int]:
     """Return the rows/s of a worker between its first and its last commit, and rows a commit."""
     environment = worker_environment(addresses, folder / "agent")
-    argv = [sys.executable, "-m", "cli", "worker", "episodes"]
+    argv = [sys.executable, "-P", "-m", "cli", "worker", "episodes"]
     with Running(folder, "agent", argv, environment):
         marks = asyncio.run(_commits(addresses, count))
     if len(marks) < 3:

@@ -67,7 +67,7 @@ def _started(kafka: str, rows: int) -> float:
         names = _workflow_types()
         asyncio.run(_fill(addresses, names, rows))
         begun = time.monotonic()
-        argv = [sys.executable, "-m", "cli", "worker", "thresholds"]
+        argv = [sys.executable, "-P", "-m", "cli", "worker", "thresholds"]
         environment = worker_environment(addresses, folder / "agent")
         with (
             Running(Path(folder), "agent", argv, environment),

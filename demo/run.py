@@ -193,7 +193,7 @@ def _spawn(
     )
     name = f"executor-{number}"
     nursery.claim(name)
-    argv = [sys.executable, "-m", "demo.executor", json.dumps(asdict(work))]
+    argv = [sys.executable, "-P", "-m", "demo.executor", json.dumps(asdict(work))]
     return nursery.spawn(name, argv, _ENDING)
 
 

@@ -96,7 +96,8 @@ class Supervisor:
         if health := environment.get("HEADSTART_HEALTH"):
             address = health_address(health, self._names.index(name))
             environment = {**environment, "HEADSTART_HEALTH": address}
-        command = [sys.executable, "-m", "cli", "worker", name, *more]
+        # -P: the current directory may have a settings.py or cli.py of the user's.
+        command = [sys.executable, "-P", "-m", "cli", "worker", name, *more]
         child = self._nursery.spawn(label, command, _ENDING, env=environment)
         self._nursery.launched()
         return child

@@ -8,6 +8,7 @@ when, is `processing.merging`'s.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from math import isfinite
 from typing import Final
 
 import msgspec
@@ -96,6 +97,15 @@ def refuse_unsound(path: str, row: ContextRow) -> None:
         why = why_not(policy, row.policy_version, row.state)
         if why is not None:
             raise ValueError(f"{path}: {_NONE_OF.format(row.learner, why)}")
+
+
+def refuse_implausible(path: str, row: ContextRow) -> None:
+    """Raise `ValueError` where no replay of this version makes such a row of a context."""
+    if named_policy(row.learner) is None:
+        raise ValueError(f"{path}: there is no policy {row.learner!r:.200} in this version")
+    if not all(map(isfinite, (row.gain, row.cost, *row.state))):
+        raise ValueError(f"{path}: a number is infinite or none")
+    refuse_unsound(path, row)
 
 
 def _of_context(path: str, learned: Learned) -> State:

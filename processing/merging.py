@@ -9,6 +9,7 @@ again what they are not sure that somebody heard, and else only what has moved.
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Callable, Iterable, Sequence
 from typing import Final, Generic, TypeVar
 
@@ -58,16 +59,21 @@ class TypesKnown:
     def note(self, rows: Iterable[tuple[bytes, bytes]]) -> None:
         """Take note of rows that took effect, or are restored."""
         for key, raw in rows:
-            # Only a workflow type has no part below it; a tenant may have any character.
-            if key[:1] == CONTEXT and key.find(b"/", key.index(_SEPARATOR)) < 0:
-                tenant, path = context_of(key)
+            if key[:1] == CONTEXT:
+                if (names := _type_of(key)) is None:
+                    continue
+                tenant, path = names
                 types = self._rows.setdefault(tenant, {})
                 if is_deleted(raw):
                     types.pop(path, None)
                     self._news.changed(tenant)
                     continue
+                try:
+                    outcomes = outcomes_in(raw)
+                except struct.error:
+                    continue
                 types[path] = raw
-                if self._news.spoken(tenant) or outcomes_in(raw) >= LEAST:
+                if self._news.spoken(tenant) or outcomes >= LEAST:
                     self._news.changed(tenant)
             elif key == PARTITION_KEY:
                 self._place = version(raw)
@@ -97,7 +103,10 @@ class TypesKnown:
     def _known(self, tenant: str) -> tuple[Known, ...]:
         known = []
         for path, raw in self._rows.get(tenant, {}).items():
-            row = decode_context(raw)
+            try:
+                row = decode_context(raw)
+            except (struct.error, ValueError):  # of a row that no worker wrote
+                continue
             if row.outcomes >= LEAST:
                 known.append(Known(row.learner, row.policy_version, row.state, row.outcomes, path))
         known.sort(key=lambda each: (-each.outcomes, each.path))
@@ -196,6 +205,21 @@ class _News(Generic[T]):
 
 
 _SEPARATOR: Final = SEPARATOR.encode()
+
+
+def _type_of(key: bytes) -> tuple[str, str] | None:
+    """Return (tenant, path) of the row key of a workflow type; None of another context.
+
+    Also of a key that no worker writes: a table may have got it from somebody else.
+    """
+    begin = key.find(_SEPARATOR)
+    # Only a workflow type has no part below it; a tenant may have any character.
+    if begin < 0 or key.find(b"/", begin) >= 0:
+        return None
+    try:
+        return context_of(key)
+    except UnicodeDecodeError:
+        return None
 
 
 def _evidence_moved(before: Sequence[Known], now: Sequence[Known]) -> bool:

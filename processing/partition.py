@@ -51,6 +51,7 @@ from topics.controls import (
     Staged,
     Weighing,
     is_control,
+    refuse_misplaced,
 )
 from topics.records import EventFields
 from topics.schema import Threshold
@@ -257,6 +258,7 @@ class Partition(Runs):
 
     def _follow(self, control: Control, offset: int) -> None:
         """Do what a control record says. Raises `ValueError`, nothing done."""
+        refuse_misplaced(control, self.partition)
         if isinstance(control, Choice):
             if self._choices.apply(control, offset):
                 self._contexts.choose_again()

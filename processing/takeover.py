@@ -14,15 +14,19 @@ from typing import Final
 
 import msgspec
 
+from headstart.contexts import SEPARATOR, workflow_type_of
 from processing.controls import read_control
 from processing.cutting import cut
-from processing.defaults import refuse_unsound
+from processing.defaults import refuse_implausible
 from processing.partition import Partition, RowAhead
+from processing.placement import owner
 from processing.rebuilds import KEYS, done_rows
 from processing.records import RecordBatch
 from processing.rows import (
     CONTEXT,
+    DEFAULT,
     PARTITION_KEY,
+    SPOOL,
     PartitionRow,
     context_of,
     decode_context,
@@ -77,6 +81,7 @@ class Takeover:
         """Why there are no rows: what was staged is not what was meant."""
         self._rebuild, self._offset, self._epoch = rebuild, offset, epoch
         self._operators_key = rules.operators_key
+        self._partition, self._partitions = partition, partitions
         self._staged: dict[int, Sequence[Row]] = {}
         self._records = 0
         """Records gathered that are not applied yet."""
@@ -95,7 +100,9 @@ class Takeover:
                 control = read_control(value, headers, at, self._operators_key)
             except ValueError:
                 continue  # a dead letter: nothing of it holds
-            if isinstance(control, Staged) and control.id == self._rebuild.id:
+            # Both name one partition, or neither does: `Partition` has refused another rebuild.
+            meant = self._rebuild.id, self._rebuild.partition
+            if isinstance(control, Staged) and (control.id, control.partition) == meant:
                 self._staged[control.place] = control.rows
 
     def begin(self) -> bool:
@@ -119,11 +126,37 @@ class Takeover:
         return self.refused is None
 
     def _take_up(self, rows: Sequence[Row]) -> None:
+        """Check the rows and restore them. Raises what is `UNREADABLE`."""
+        unnamed = self._rebuild.partition is msgspec.UNSET and self._operators_key is not None
+        if unnamed and not any(key.startswith((CONTEXT, SPOOL)) for key, _row in rows):
+            # Signed by an earlier version, and perhaps copied from another partition, for nothing
+            # in it says whose it is. Rows with an owner are checked below.
+            raise ValueError(
+                "the rebuild names no partition and has no context that does; run `headstart "
+                "rebuild` of this version"
+            )
+        for key, row in rows:
+            self._check(key, row)
         self._rows.update(rows)
         self._core.restore(rows)
-        for key, row in rows:
-            if key.startswith(CONTEXT):
-                refuse_unsound(context_of(key)[1], decode_context(row))
+
+    def _check(self, key: bytes, row: bytes) -> None:
+        """Raise what is `UNREADABLE` where a row is none that this partition can have."""
+        if not key:
+            raise ValueError("a row without a key")
+        if not key.startswith((CONTEXT, SPOOL, DEFAULT)) or is_deleted(row):
+            return
+        tenant, path = context_of(key)
+        if not path:
+            raise ValueError(f"the key {key!r:.200} has no tenant and path")
+        if key.startswith(DEFAULT):
+            return
+        kind = workflow_type_of(path) if key.startswith(CONTEXT) else path.partition(SEPARATOR)[0]
+        right = owner(tenant, kind, self._partitions)
+        if right != self._partition:
+            raise ValueError(f"the row {key!r:.200} belongs to partition {right}")
+        if key.startswith(CONTEXT):
+            refuse_implausible(path, decode_context(row))
 
     def apply(self, batch: RecordBatch) -> None:
         """Apply what came after the staged rows."""

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator, Sequence
+from hashlib import sha256
 from typing import Any, Final, NamedTuple
 
 from aiokafka.errors import CorruptRecordException, KafkaError
+from aiokafka.record.control_record import ControlRecord
 from aiokafka.record.default_records import DefaultRecordBatch
 from aiokafka.record.util import decode_varint_py as decode_varint  # it keeps to the bounds
 
 from topics.decompression import TooLarge, decompressed
 from topics.limits import LARGEST_MS, MOST_HEADERS, MOST_RECORDS, WholeBytes
 from topics.old_formats import NO_TIMESTAMP, read_old
+
+_LOG: Final = logging.getLogger("headstart.batches")
 
 # Places in a record batch of format 2 (Kafka protocol guide, "Record Batch").
 _CODEC_AT: Final = 22
@@ -41,26 +46,82 @@ class WholeBatch(NamedTuple):
     checksum: None = None
 
 
+_NO_MARKER: Final = WholeBatch(0, 0, 0, b"\0\0\0\1", b"")
+"""A commit: for a reader it changes nothing."""
+_MOST_SUSPECTS: Final = 1_000
+_suspects: set[bytes] = set()
+"""Digests of batches that had the wrong checksum when they were fetched last."""
+
+
 class ReadableBatch:
     """A batch of aiokafka's, whose records are as they should be, or else one: the whole batch.
 
     aiokafka unpacks whatever it may become, cannot read headers whose names are no text, and
     believes each record its offset. No broker refuses those, and each fetch would end at them, or
-    go on where there is nothing. What was damaged on its way has another checksum, which whoever
-    reads has compared.
+    go on where there is nothing. A broker need not compare checksums either: see `suspect`.
     """
 
     def __init__(self, batch: Any, data: bytes, begin: int, end: int) -> None:
         self._batch, self._where = batch, (data, begin, end)
+        self._intact = bool(batch.validate_crc())
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._batch, name)
 
+    def validate_crc(self) -> bool:
+        """Return True: what has the wrong checksum is read as one record, the whole batch."""
+        return True
+
+    @property
+    def suspect(self) -> bool:
+        """Whether it has the wrong checksum for the first time, so that it is to be fetched again.
+
+        What was damaged on its way is whole the next time; the same bytes again are what the
+        broker holds.
+        """
+        if self._intact:
+            return False
+        data, begin, end = self._where
+        digest = sha256(data[begin:end]).digest()
+        if digest in _suspects:
+            return False
+        if len(_suspects) >= _MOST_SUSPECTS:
+            _suspects.clear()
+        _suspects.add(digest)
+        _LOG.warning("a record batch at offset %d has the wrong checksum", self._batch.base_offset)
+        return True
+
+    @property
+    def next_offset(self) -> int:
+        """The offset after it. One that is not after its first would be read again for ever."""
+        return max(int(self._batch.next_offset), int(self._batch.base_offset) + 1)
+
+    @property
+    def is_control_batch(self) -> bool:
+        """Whether it is a marker of the broker's."""
+        return self._intact and bool(self._batch.is_control_batch)
+
+    @property
+    def is_transactional(self) -> bool:
+        """Whether it is of a transaction."""
+        return self._intact and bool(self._batch.is_transactional)
+
     def __next__(self) -> Any:
-        return next(self._batch)
+        """Return the marker in a control batch, one that ends nothing where it cannot be read."""
+        try:
+            record = next(self._batch)
+            ControlRecord.parse(record.key)
+        except Exception:  # a producer's, of any form; brokers write none that cannot be read
+            return _NO_MARKER
+        return record
 
     def __iter__(self) -> Iterator[Any]:
         data, begin, end = self._where
+        if not self._intact:
+            value = WholeBytes(data[begin:end], "the record batch cannot be read: its checksum")
+            old = data[begin + _MAGIC_AT] != _MAGIC
+            at = self.next_offset - 1 if old else self._batch.base_offset
+            return iter([WholeBatch(at, NO_TIMESTAMP, 0, None, value)])
         if data[begin + _MAGIC_AT] != _MAGIC:
             return iter(self._old())
         try:

@@ -156,12 +156,14 @@ class Staged(
     """Rows of a partition of the table as a rebuild found them: (key, row) each, in base64.
 
     They do nothing until the `Rebuild` of the same `id` comes; `place` counts the records of one.
+    `partition`: see `Rebuild`.
     """
 
     id: _Id
     at: _Time
     place: _Count
     rows: tuple[tuple[bytes, bytes], ...]
+    partition: _Count | msgspec.UnsetType = msgspec.UNSET
 
 
 class Rebuild(
@@ -172,7 +174,9 @@ class Rebuild(
     `offset` of log `epoch`: the last that the staged rows have applied; `places`: how many records
     they came in; `digest`: see `processing.takeover`; `rules`: of whoever made them, which have to
     be ours; `choice`: the learner of some contexts, as if chosen before the log began. Of two the
-    later (`at`, `id`) counts, so a repetition changes nothing.
+    later (`at`, `id`) counts, so a repetition changes nothing. `partition`: the only partition in
+    which it counts, set by `control_records`, so that a signed record cannot be copied into another
+    one. Earlier versions did not write it: see `processing.takeover`.
     """
 
     id: _Id
@@ -183,6 +187,7 @@ class Rebuild(
     digest: Annotated[str, msgspec.Meta(max_length=64)]
     rules: Annotated[str, msgspec.Meta(max_length=64)]
     choice: Choice | None = None
+    partition: _Count | msgspec.UnsetType = msgspec.UNSET
 
 
 class Weighing(
@@ -241,9 +246,36 @@ def signature(value: bytes, operators_key: bytes) -> bytes:
 def control_records(
     control: Control, partitions: Sequence[int], operators_key: bytes | None
 ) -> list[Outgoing]:
-    """Return the records that bring it into partitions, signed where there is a key."""
+    """Return the records that bring it into partitions, signed where there is a key.
+
+    Those of a rebuild name their partition, which the signature covers.
+    """
+    return [_outgoing(control, partition, operators_key) for partition in partitions]
+
+
+def _outgoing(control: Control, partition: int, operators_key: bytes | None) -> Outgoing:
+    if isinstance(control, Staged | Rebuild):
+        control = msgspec.structs.replace(control, partition=partition)
     value = msgspec.json.encode(control)
     headers = [(GROUP_HEADER, THRESHOLDS_GROUP.encode()), (CONTROL_HEADER, b"1")]
     if operators_key is not None:
         headers.append((SIGNATURE_HEADER, signature(value, operators_key)))
-    return [Outgoing(partition, CONTROL_KEY, value, headers) for partition in partitions]
+    return Outgoing(partition, CONTROL_KEY, value, headers)
+
+
+def refuse_misplaced(control: Control, partition: int) -> None:
+    """Raise `ValueError` where a control record was made for another partition than the given one.
+
+    The other kinds do no harm there: choices, resets and defaults are for every partition, seeds
+    and weighings name contexts, of which each partition takes its own, and a clock record says the
+    time of a worker, which is the same everywhere.
+    """
+    if isinstance(control, Staged | Rebuild):
+        right = control.partition
+    else:
+        right = 0 if isinstance(control, Evidence) else msgspec.UNSET
+    if right is not msgspec.UNSET and right != partition:
+        raise ValueError(
+            f"partition: the record was made for partition {right} and is in {partition}; a control"
+            " record must not be copied, give the command that sent it again"
+        )

@@ -8,8 +8,10 @@ sink offset and published version.
 from __future__ import annotations
 
 import contextlib
+import logging
 import time
 from collections.abc import Iterable
+from typing import Any
 
 import msgspec
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
@@ -19,6 +21,8 @@ from headstart.producing import BrokerUnreachable
 from topics.admin import TopicsMissing, create_topics, describe_topics
 from topics.catalogue import EPOCHS, EVENTS
 from topics.fetches import ISOLATION
+
+_LOG = logging.getLogger("headstart.epoch")
 
 
 class Epoch(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -83,10 +87,22 @@ async def _last_record(kafka: str, end: int) -> Epoch | None:
         await consumer.seek_to_beginning(tp)
         while await consumer.position(tp) < end:
             for records in (await consumer.getmany(tp, timeout_ms=1000)).values():
-                last = msgspec.json.decode(records[-1].value, type=Epoch)
+                last = next(filter(None, map(_epoch_in, reversed(records))), last)
     finally:
         await consumer.stop()
     return last
+
+
+def _epoch_in(record: Any) -> Epoch | None:
+    """Return the epoch in a record; None, with a warning, of one that is none."""
+    try:
+        return msgspec.json.decode(record.value or b"", type=Epoch)
+    except ValueError:
+        _LOG.warning(
+            "%s: the record at offset %d is no log epoch; it is skipped",
+            EPOCHS.name, record.offset,
+        )  # fmt: skip
+        return None
 
 
 async def ensure_topics(

@@ -25,9 +25,34 @@ class ReadableRecords(MemoryRecords):  # type: ignore[misc]
         """`data`: record batches, the last perhaps cut off."""
         super().__init__(data)
         self.data, self._next = data, 0
+        self._peeked: ReadableBatch | None = None
+        self._suspect = False
+
+    def has_next(self) -> bool:
+        """Return whether there is a batch to be read.
+
+        Not where one may have been damaged on its way: a reader that ends there fetches it again.
+        """
+        if self._peeked is None and not self._suspect:
+            self._peeked = self._read()
+            self._suspect = self._peeked is not None and self._peeked.suspect
+        return self._peeked is not None and not self._suspect
+
+    def size_in_bytes(self) -> int:
+        """Return the bytes there are; 0 where they are to be fetched again.
+
+        aiokafka takes bytes without a batch for one that is larger than a fetch, and goes on.
+        """
+        return 0 if self._suspect else int(super().size_in_bytes())
 
     def next_batch(self) -> Any:
         """Return the next batch, None at the end."""
+        if not self.has_next():
+            return None
+        batch, self._peeked = self._peeked, None
+        return batch
+
+    def _read(self) -> ReadableBatch | None:
         batch = super().next_batch()
         if batch is None:
             return None

@@ -7,9 +7,10 @@ its lane shows to be the same, and never loses one.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from types import TracebackType
-from typing import Final, Literal, Self
+from typing import Any, Final, Literal, Self
 
 import msgspec
 from aiokafka import AIOKafkaProducer
@@ -21,6 +22,8 @@ from topics.catalogue import DEAD_LETTERS, EVENTS, HANDLED
 from topics.letters import Letter, Outgoing, Wanted, letter_of
 from topics.reading import read_records, topic_state
 from topics.sending import send_all
+
+_LOG = logging.getLogger("headstart.dead_letters")
 
 SENT_AT_ONCE: Final = 200
 """How many dead letters to send together; bounds memory, and what a crash repeats."""
@@ -46,7 +49,8 @@ class LetterLog:
         notes = await topic_state(kafka, HANDLED.name)
         handled = {}
         async for record in read_records(kafka, HANDLED.name, notes.begin, notes.end):
-            handled[record.key.decode()] = msgspec.json.decode(record.value, type=Handling)
+            if (note := _note_in(record)) is not None:
+                handled[note[0]] = note[1]
         return cls(kafka, state, handled)
 
     def handling(self, letter: Letter) -> Handling | None:
@@ -77,6 +81,21 @@ class LetterLog:
     def _ends(self) -> Iterable[tuple[int, int]]:
         filled = {p: n for p, n in self._state.end.items() if n > self._state.begin[p]}
         return sorted(filled.items())
+
+
+def _note_in(record: Any) -> tuple[str, Handling] | None:
+    """Return which dead letter was handled, and how; None, with a warning, where nothing says so.
+
+    The topic is open to be written to, and such a record must not hide all dead letters.
+    """
+    try:
+        return record.key.decode(), msgspec.json.decode(record.value or b"", type=Handling)
+    except (AttributeError, ValueError):  # no key, or what is no note; msgspec's are ValueErrors
+        _LOG.warning(
+            "%s: the record at offset %d says of no dead letter that it was handled; it is skipped",
+            HANDLED.name, record.offset,
+        )  # fmt: skip
+        return None
 
 
 class LetterSender:

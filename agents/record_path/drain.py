@@ -9,7 +9,6 @@ from __future__ import annotations
 from typing import Any, Final
 
 from aiokafka.consumer.fetcher import READ_COMMITTED
-from aiokafka.errors import CorruptRecordException
 
 from processing.machine_code import machine_code
 from processing.records import RecordBatch, record_bytes
@@ -32,7 +31,8 @@ def drain(fetched: Any, most_bytes: int = MOST_BYTES) -> RecordBatch | None:
     From `most_bytes` of records on the rest stays in it. None where nothing may be returned
     (partition paused, revoked or sought elsewhere). A batch without records where only markers,
     aborted records and holes were fetched: their offsets count as processed too, or they would be
-    taken for lag and for a gap. Raises `CorruptRecordException` on a CRC that does not match.
+    taken for lag and for a gap. Before a batch whose checksum does not match it ends, so that the
+    batch is fetched again; where it is the same again it is one record (`topics.batches`).
     """
     tp = fetched._topic_partition
     if not fetched.has_more():
@@ -83,10 +83,6 @@ def _record_by_record(source: Any, batch: RecordBatch, most_bytes: int) -> bool:
         if size >= most_bytes:
             return True
         records_of = records.next_batch()
-        if source._check_crcs and not records_of.validate_crc():
-            if batch.offsets:
-                return False  # hand over what is good; the fetch that begins here raises
-            raise CorruptRecordException(f"Invalid CRC - {source._tp}")
         if _aborted(source, records_of) or records_of.is_control_batch:
             source.next_fetch_offset = records_of.next_offset
             continue

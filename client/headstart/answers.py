@@ -122,9 +122,11 @@ def read_value(stored: object) -> Learned | None:
 
 
 def _read_value(stored: object) -> Learned | None:
-    if not isinstance(stored, dict) or stored.get("format", FORMAT) != FORMAT:
+    if not isinstance(stored, dict):
         return None
     try:
+        if _whole(stored.get("format", FORMAT)) != FORMAT:
+            return None
         version = _whole(stored["epoch"]), _whole(stored["offset"])
         if stored.get("deleted") is True:
             return Learned(version, DEFAULT_SPECULATE, DEFAULT_SUGGEST, 0, None, gone=True)
@@ -163,7 +165,7 @@ def _deviation(stored: object) -> bytes | None:
     try:
         whole = len(stored) == len(Deviation._fields)
         deviation = _fields(stored) if whole else Deviation(**stored)
-        return _DEVIATION.pack(*deviation) if all(map(isfinite, deviation)) else None
+        return _DEVIATION.pack(*deviation) if all(map(isfinite, map(_number, deviation))) else None
     except (TypeError, KeyError, OverflowError):
         return None
 

@@ -316,7 +316,7 @@ class Mirror:
             if isinstance(message, dict) and "overrides" in message:
                 owner.replaced += 1
                 self._override(owner, read_overrides(message["overrides"]))
-            elif isinstance(message, dict) and isinstance(repair := message.get("repair"), int):
+            elif isinstance(message, dict) and type(repair := message.get("repair")) is int:
                 owner.repair = max(owner.repair, repair)
                 for cell, value in _announced(owner, message.get("values")):
                     if repair >= cell.repair:

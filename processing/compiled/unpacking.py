@@ -164,7 +164,7 @@ def unpack(
         if stop < at + HEADER or data[at + _MAGIC] != 2:
             return OTHER
         attributes, count = number(data, at + ATTRIBUTES, 2), number(data, at + _COUNT, 4)
-        if attributes & _UNUSUAL:
+        if attributes & _UNUSUAL or number(data, at + _LAST_DELTA, 4) < 0:
             return OTHER
         packed = attributes & CODEC != 0
         if packed and section == 0:

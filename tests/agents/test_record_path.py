@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import functools
+import itertools
 import struct
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -41,6 +42,7 @@ from tests.agents.record_batches import (
     NO_PRODUCER,
     Batch,
     Log,
+    encode,
     with_section,
     write,
 )
@@ -51,6 +53,8 @@ from topics.fetches import KeptRecords
 from topics.limits import LARGEST_MS, MOST_HEADERS, MOST_RECORDS
 
 TP = TopicPartition("source", 3)
+FRESH = itertools.count(10**9, 100)
+"""First offsets of logs whose bytes no other test fetches."""
 
 
 def encode_varint(value: int) -> bytes:
@@ -93,7 +97,6 @@ def data_batches(draw: st.DrawFn) -> Batch:
         gap=draw(st.sampled_from([0, 0, 0, 5])),
         codec=draw(st.sampled_from([0, 0, 1, 2, 3, 4])) if deltas else 0,
         producer=draw(PRODUCER),
-        wrong_crc=draw(st.sampled_from([False] * 19 + [True])),
     )
 
 
@@ -208,12 +211,8 @@ def test_equal_to_the_stock_path(
     log = write(batches, first)
     position = first + into  # often within a batch
     expected = stock(log, position, isolation)
-    event(f"records: {min(len(expected[0]), 3)}, corrupt: {expected[2]}")
-    found = ours(log, position, isolation, most_bytes)
-    if expected[2]:  # the holes before a corrupt batch may count as passed, or not yet
-        assert expected[1] <= found[1] <= log.corrupt_after(position)
-        expected = expected[0], found[1], True
-    assert found == expected
+    event(f"records: {min(len(expected[0]), 3)}")
+    assert ours(log, position, isolation, most_bytes) == expected
 
 
 @settings(max_examples=600, deadline=None)
@@ -532,22 +531,67 @@ def test_aborted_records_are_left_out_where_committed_ones_are_asked_for() -> No
 
 
 @in_loop
-def test_what_precedes_a_corrupt_batch_is_handed_over_first() -> None:
-    log = write([data(0, 1), data(0, wrong_crc=True), data(0)], first=0)
-    assert ours(log, 0, READ_UNCOMMITTED) == (
-        [(0, 1_000, b"k", b"v0", ()), (1, 1_001, b"k", b"v1", ())],
-        2,
-        True,
-    )
+def test_a_wrong_checksum_is_fetched_once_more_and_then_one_record() -> None:
+    """Damaged on its way it is whole the next time; a broker need not compare checksums."""
+    log = write([data(0, 1), data(0, 2, wrong_crc=True), data(0)], first=next(FRESH))
+    first, bad = log.batches[0][0], log.batches[1]
+    fetched, _assignment = result(log, first, READ_UNCOMMITTED)
+    batch = drain(fetched)
+    assert batch is not None
+    assert (batch.offsets, batch.end) == ([first, first + 1], first + 2)
+    assert drain(fetched) is None, "the rest would be taken without it"
+    records, position, _corrupt = ours(log, first + 2, READ_UNCOMMITTED)
+    assert [record[0] for record in records] == [bad[0], log.end - 1]
+    assert (records[0][3], position) == (bad[2], log.end)
+    assert reasons_of(records[0]) == ["the record batch cannot be read: its checksum"]
 
 
 @in_loop
-def test_a_corrupt_batch_is_never_passed_over() -> None:
-    fetched, assignment = result(write([data(0, wrong_crc=True), data(0)], 0), 0, 0)
-    with pytest.raises(CorruptRecordException):
-        drain(fetched)
+def test_a_batch_that_was_damaged_on_its_way_is_read_as_it_is() -> None:
+    log = write([data(0, wrong_crc=True), data(0)], first=next(FRESH))
+    first, *_ = log.batches[0]
+    fetched, assignment = result(log, first, READ_UNCOMMITTED)
     assert drain(fetched) is None
-    assert assignment.state_value(TP).position == 0
+    assert assignment.state_value(TP).position == first
+    whole = write([data(0), data(0)], first)
+    assert [each[3] for each in ours(whole, first, READ_UNCOMMITTED)[0]] == [b"v0", b"v0"]
+
+
+@in_loop
+def test_aiokafkas_own_path_passes_a_wrong_checksum_too() -> None:
+    log = write([data(0, wrong_crc=True), data(0)], first=next(FRESH))
+    first, _end, raw = log.batches[0]
+    records = KeptRecords(log.fetch(first))
+    assert not records.has_next()
+    assert records.size_in_bytes() == 0, "aiokafka would take it for too large, and go on"
+    seen, position, corrupt = stock(log, first, READ_COMMITTED)
+    assert (len(seen), position, corrupt) == (2, log.end, False)
+    assert seen[0][3] == raw
+
+
+@pytest.mark.parametrize("last_delta", [-5, -1, -(2**31)])
+@in_loop
+def test_a_batch_that_says_it_ends_before_it_begins_is_passed(last_delta: int) -> None:
+    def change(raw: bytes) -> bytes:
+        changed = bytearray(raw)
+        struct.pack_into(">i", changed, LAST_DELTA_AT, last_delta)
+        struct.pack_into(">I", changed, CRC_AT, calc_crc32c(bytes(changed[ATTRIBUTES_AT:])))
+        return bytes(changed)
+
+    one_record_of(around(data(0), change))
+    empty = around(Batch((), 0, 0), change)
+    assert offsets(empty) == [0, 2]
+
+
+@pytest.mark.parametrize("key", [None, b"", b"\0", b"\0\0\0\7", b"\xff" * 9])
+@in_loop
+def test_a_control_batch_of_any_form_ends_nothing(key: bytes | None) -> None:
+    odd = Batch(((0, 1, key, None),), 0, gap=0, producer=77, control=True)
+    log = write([data(0), data(0)], 0)
+    odd_raw = encode(odd, 1)
+    log.batches[1:] = [(1, 2, odd_raw), (2, 3, encode(data(0), 2))]
+    assert offsets(log, 0, READ_COMMITTED) == [0, 2]
+    assert offsets(log, 0, READ_UNCOMMITTED) == [0, 2]
 
 
 @in_loop

@@ -89,6 +89,22 @@ def test_what_a_partition_knows_is_said_once_and_again_when_it_moved() -> None:
     assert len(known.due(NOW)) == 1
 
 
+@pytest.mark.parametrize(
+    "row",
+    [
+        (b"cacme", bytes(100)),
+        (b"c\xff\x1fworkflow_type=refund", bytes(100)),
+        (b"cacme\x1fworkflow_type=refund", bytes(17)),
+        (b"cacme\x1fworkflow_type=refund", bytes(16) + b"\x7f" * 60),
+    ],
+)
+def test_a_row_that_no_worker_wrote_does_no_harm(row: tuple[bytes, bytes]) -> None:
+    known = TypesKnown(0, Clock())
+    known.note([row, *learned_by(policy("td"), "order")])
+    (evidence,) = known.due(NOW)
+    assert [each.path for each in evidence.known] == ["workflow_type=order"]
+
+
 def test_few_outcomes_are_no_evidence() -> None:
     known = TypesKnown(0, Clock())
     known.note(learned_by(policy("td"), "refund", outcomes=LEAST - 1))

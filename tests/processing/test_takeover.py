@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -13,6 +14,7 @@ from delivery.commits import answer
 from delivery.takeover import replacing
 from processing.choices import choice_row
 from processing.partition import Partition
+from processing.placement import owner
 from processing.rebuilds import KEY, KEYS, UNDERWAY, followup_in
 from processing.rows import (
     PARTITION_KEY,
@@ -42,7 +44,15 @@ from tests.processing.building import (
     start,
 )
 from tests.processing.control_records import record
-from topics.controls import Choice, Rebuild, Staged
+from topics.controls import (
+    SIGNATURE_HEADER,
+    Choice,
+    Evidence,
+    Rebuild,
+    Staged,
+    control_records,
+    signature,
+)
 
 PLACE = Place(0, 1, EPOCH)
 RULES = Rules(TD)
@@ -89,6 +99,101 @@ def rebuilt(fresh: Following, at: int = NOW, **fields: Any) -> list[Any]:
     }  # fmt: skip
     staged = [Staged(said["id"], at, place, tuple(part)) for place, part in enumerate(parts)]
     return [record(each) for each in (*staged, Rebuild(**said))]
+
+
+OPERATORS_KEY = b"operators"
+SIGNED = Rules(TD, operators_key=OPERATORS_KEY)
+PARTITIONS = 2
+HERE, THERE = (
+    next(kind for kind in map(str, range(99)) if owner("acme", kind, PARTITIONS) == place)
+    for place in range(PARTITIONS)
+)
+"""Workflow types of the first partition and of the second."""
+
+
+def of_partition(place: int, rules: Rules, *records: Any) -> Following:
+    """Take one of two partitions through a log."""
+    following = Following(Place(place, PARTITIONS, EPOCH), rules, {})
+    for takeover in following.apply(log(*records)):
+        fed(takeover, list(records))
+    return following
+
+
+def signed_rebuild(rows: list[tuple[bytes, bytes]], offset: int, place: int) -> list[Any]:
+    """Return the signed records of a rebuild as this version sends them into a partition."""
+    staged = Staged("r", NOW, 0, tuple(rows))
+    said = Rebuild("r", NOW, EPOCH, offset, 1, digest_of(rows), SIGNED.digest)
+    return [
+        (made.value, made.headers)
+        for each in (staged, said)
+        for made in control_records(each, [place], OPERATORS_KEY)
+    ]
+
+
+def without_partition(sent: list[Any]) -> list[Any]:
+    """Return the same records as earlier versions signed them."""
+    found = []
+    for value, headers in sent:
+        said = msgspec.json.decode(value)
+        del said["partition"]
+        old = msgspec.json.encode(said)
+        found.append((old, [*headers[:2], (SIGNATURE_HEADER, signature(old, OPERATORS_KEY))]))
+    return found
+
+
+def rows_of(place: int, kind: str) -> tuple[list[tuple[bytes, bytes]], int]:
+    fresh = of_partition(place, SIGNED, judged(workflow_type=kind))
+    return list(live(fresh.table).items()), fresh.watermark
+
+
+@pytest.mark.parametrize("old", [False, True], ids=["with a partition", "without"])
+def test_a_signed_rebuild_copied_into_another_partition_changes_nothing(old: bool) -> None:
+    """Whoever may append to the topic can copy it, byte for byte, without the key."""
+    sent = signed_rebuild(*rows_of(1, THERE), 1)
+    sent = without_partition(sent) if old else sent
+    before = [judged(workflow_type=HERE)]
+    found = of_partition(0, SIGNED, *before, *sent)
+    assert content(found) == content(of_partition(0, SIGNED, *before))
+    table = {**found.table}
+    core = Partition(0, PARTITIONS, EPOCH, SIGNED, table.get)
+    core.apply(log(*before, *sent))
+    if not old:
+        assert all("partition 1" in reason for reason in reasons(core.commit()))
+        assert core.taking is None
+
+
+def test_a_signed_rebuild_without_a_partition_and_without_contexts_is_refused() -> None:
+    """Nothing in what an earlier version signed says whose table is to be empty."""
+    fresh = of_partition(1, SIGNED, event())
+    rows = [(key, row) for key, row in live(fresh.table).items() if key == PARTITION_KEY]
+    before = [judged(workflow_type=HERE)]
+    sent = without_partition(signed_rebuild(rows, fresh.watermark, 1))
+    found = of_partition(0, SIGNED, *before, *sent)
+    assert content(found) == content(of_partition(0, SIGNED, *before))
+    said = followup_in(found.table[KEY])
+    assert said is not None
+    assert "names no partition" in said.result
+
+
+@pytest.mark.parametrize("old", [False, True], ids=["with a partition", "without"])
+def test_a_signed_rebuild_of_its_own_partition_is_followed(old: bool) -> None:
+    sent = signed_rebuild(*rows_of(1, THERE), 1)
+    sent = without_partition(sent) if old else sent
+    before = [judged(workflow_type=THERE)]
+    found = of_partition(1, SIGNED, *before, *sent, *sent)
+    said = followup_in(found.table[KEY])
+    assert said is not None
+    assert said.result == "done"
+    assert content(found) == content(of_partition(1, SIGNED, *before))
+
+
+def test_evidence_is_for_the_first_partition_only() -> None:
+    said = Evidence("e", NOW, "acme", 1, EPOCH, 0, ())
+    ((value, headers),) = [
+        (each.value, each.headers) for each in control_records(said, [0], OPERATORS_KEY)
+    ]
+    assert of_partition(1, SIGNED, (value, headers)).table.keys() == {PARTITION_KEY}
+    assert len(of_partition(0, SIGNED, (value, headers)).table) == 2
 
 
 def content(following: Following) -> Table:
@@ -209,9 +314,21 @@ def test_what_is_not_whole_is_refused_and_the_table_stays(change: Any, why: str)
 CONTEXT = context_key("acme", "workflow_type=refund")
 
 
+def _with(**fields: Any) -> tuple[bytes, bytes]:
+    row = decode_context(follow(BEFORE).table[CONTEXT])
+    return CONTEXT, encode_context(row._replace(**fields))
+
+
 @pytest.mark.parametrize(
     "row",
     [
+        (b"cacme", _with()[1]),
+        (b"cacme\x1f", _with()[1]),
+        (b"dacme", deleted(EPOCH, 0) + b"\xc0"),
+        _with(gain=float("nan")),
+        _with(cost=float("inf")),
+        _with(state=(float("nan"),) * len(decode_context(_with()[1]).state)),
+        _with(learner="nobody knows it"),
         (b"", b""),
         (PARTITION_KEY, b"12"),
         (PARTITION_KEY, deleted(EPOCH, 0) + b"\xc1"),

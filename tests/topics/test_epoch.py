@@ -94,6 +94,20 @@ def test_recreated_events_begin_a_new_epoch_and_the_last_record_counts(
     asyncio.run(run())
 
 
+def test_what_is_no_epoch_is_skipped(kafka: str, own: tuple[Topic, Topic]) -> None:
+    async def run() -> None:
+        _created, epoch = await ensure_topics(kafka, partitions=2)
+        producer = await start_producer(kafka)
+        try:
+            for value in (b"{", None, b'{"number":"x"}'):
+                await producer.send_and_wait(own[1].name, value, key=None if value else b"epoch")
+        finally:
+            await producer.stop()
+        assert await read_epoch(kafka) == epoch
+
+    asyncio.run(run())
+
+
 def test_an_interrupted_creation_is_mended(kafka: str, own: tuple[Topic, Topic]) -> None:
     async def run() -> None:
         await create_topics(kafka, 3, topics=own)  # and then it was killed

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from types import SimpleNamespace
 from uuid import uuid4
 
 import pytest
@@ -11,7 +12,7 @@ from headstart.producing import start_producer
 from topics import letter_log as module
 from topics.admin import TopicsMissing, create_topics
 from topics.catalogue import Topic
-from topics.letter_log import Handling, LetterLog, LetterSender
+from topics.letter_log import Handling, LetterLog, LetterSender, _note_in
 from topics.letters import GROUP_HEADER, Letter, Outgoing, Wanted
 
 pytestmark = pytest.mark.integration
@@ -70,6 +71,29 @@ def test_what_is_noted_is_hidden_and_still_there(kafka: str, own: Topics) -> Non
             None,
             Handling("replayed", 6),
         ]
+
+    asyncio.run(run())
+
+
+def test_what_is_no_note_hides_no_dead_letter(kafka: str, own: Topics) -> None:
+    async def run() -> None:
+        await create_topics(kafka, 1, topics=own.values())
+        await refuse(kafka, own, "a", "b")
+        letter = await (await LetterLog.open(kafka)).letter(0, 0)
+        producer = await start_producer(kafka)
+        try:
+            for key, value in (
+                (b"k", b"{"), (None, b"{}"), (b"k", None), (b"\xff", b"{}"),
+                (None, b'{"did":"dropped","at":1}'), (b"\xff", b'{"did":"dropped","at":1}'),
+            ):  # fmt: skip
+                await producer.send_and_wait(own["HANDLED"].name, value, key=key)
+        finally:
+            await producer.stop()
+        async with LetterSender(kafka) as sender:
+            await sender.drop([letter], at=5)
+        assert await found(kafka) == ["0:1"]
+        # aiokafka's producer sends none without key and value; others do
+        assert _note_in(SimpleNamespace(key=None, value=None, offset=3)) is None
 
     asyncio.run(run())
 

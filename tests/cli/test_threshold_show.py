@@ -1,0 +1,20 @@
+"""What `thresholds show` prints commands no terminal, whatever an override says."""
+
+from __future__ import annotations
+
+import pytest
+
+from cli.threshold_show import _show_why
+from watching.explaining import explained
+
+HOSTILE = "\x1b[2J\x1b]0;owned\x07\u202e\nspeculate 0.1"
+
+
+def test_text_of_an_override_is_printed_safely(capsys: pytest.CaptureFixture[str]) -> None:
+    path = "workflow_type=refund"
+    override = {"path": "", "tool": HOSTILE, "speculate": 0.9, "by": HOSTILE, "reason": HOSTILE}
+    _show_why(explained([None], [override], [path], HOSTILE, 0))
+    told = capsys.readouterr().out
+    assert "override" in told
+    assert all(each.isprintable() or each == "\n" for each in told)
+    assert not any(line.startswith("speculate 0.1") for line in told.splitlines())
