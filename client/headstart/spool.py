@@ -15,6 +15,7 @@ import time
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from os import PathLike
 from pathlib import Path
 from typing import Final, Literal, get_args
 
@@ -68,7 +69,7 @@ class SpoolSettings:
 
     def __post_init__(self) -> None:
         """Raise `ValueError` naming a setting that means nothing."""
-        if not self.directory or not isinstance(self.directory, str | os.PathLike):
+        if not self.directory or not isinstance(self.directory, str | PathLike):
             raise InvalidArgument(f"directory must be a path, not {self.directory!r:.100}")
         choice("on_full", self.on_full, ON_FULL)
         choice("fsync", self.fsync, ("never", "interval", "every"))

@@ -71,7 +71,7 @@ def test_since_leaves_out_no_context_of_its_window(
              "learner": "hops", "counts": [1, 0, 0, 0, 6, 4, 0, 0, 0, 1000, 9000]}  # fmt: skip
     tick = time.time_ns() // 1_000_000 // TICK_MS * TICK_MS
     old = tick - 6 * TICK_MS
-    held = {"now": tick, "held": old - 1, "old": old, "older": old - STEP_MS - 1}
+    held = {"now": tick, "held": tick - 4 * TICK_MS - 1, "old": old, "older": old - STEP_MS - 1}
     key = redis_key("of-ticks", "refund")
     with Redis.from_url(target.redis) as redis:
         for name, at in held.items():
