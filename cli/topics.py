@@ -58,20 +58,25 @@ def create(
     Example: headstart topics create --kafka broker:9092 --partitions 32 --replication 3
     """
     from cli.times import now_ms
-    from settings import read_settings
+    from settings import read_with_origins
     from sinks.commands import remembered_by
     from sinks.epochs import known_epochs, remember_epoch
     from topics.command_log import begin_commands
     from topics.epoch import ensure_topics
 
-    settings = read_settings(
+    reading = read_with_origins(
         kafka=kafka, postgres=postgres, redis=redis, data=data, partitions=partitions
     )
+    settings = reading.settings
 
     async def run() -> tuple[list[str], int]:
         known = await known_epochs(settings.postgres, settings.redis)
         created, epoch = await ensure_topics(
-            settings.kafka, partitions=settings.partitions, replication=replication, known=known
+            settings.kafka,
+            partitions=settings.partitions,
+            replication=replication,
+            known=known,
+            exact=reading.origins["partitions"] != "default",
         )
         await remember_epoch(settings.redis, epoch.number)
         await begin_commands(settings.kafka, remembered_by(settings.redis, now_ms()))

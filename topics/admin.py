@@ -19,6 +19,8 @@ from topics import fetches
 from topics.catalogue import TOPICS, Topic
 
 FETCH_TIMEOUT_S: Final = 30.0
+_SETTLE_ATTEMPTS: Final = 20
+"""How often topics are created again that a client's request creates in between."""
 
 
 class TopicsMissing(LookupError):
@@ -94,13 +96,54 @@ async def create_topics(
     return created
 
 
+class PartitionsUnsettled(KafkaError):  # type: ignore[misc]
+    """Clients create topics with another number of partitions, again and again."""
+
+    def __init__(self, kafka: str, names: Iterable[str]) -> None:
+        super().__init__(
+            f"clients of the broker at {kafka} create {', '.join(sorted(names))} with another "
+            "number of partitions, again and again: stop them until the topics are there"
+        )
+
+
+async def partition_counts(kafka: str, names: Iterable[str]) -> dict[str, int]:
+    """Return how many partitions those of `names` have that exist. Raises `BrokerUnreachable`."""
+    async with admin_client(kafka) as client:
+        return await _counted(client, names)
+
+
+async def settle_partitions(
+    kafka: str, partitions: int, replication: int = 1, topics: Sequence[Topic] = TOPICS
+) -> None:
+    """Delete and create again each topic that has another number of partitions than it should.
+
+    Only for a log without a log epoch: a broker that creates a topic when a client asks for it
+    (the embedded one) may have made it, and no shipper has sent anything yet. Raises
+    `BrokerUnreachable` and `KafkaError`.
+    """
+    wanted = {each.name: partitions if each.partitioned else 1 for each in topics}
+    for _attempt in range(_SETTLE_ATTEMPTS):
+        async with admin_client(kafka) as client:
+            found = await _counted(client, wanted)
+            wrong = [name for name, count in found.items() if count != wanted[name]]
+            if wrong:
+                await client.delete_topics(wrong)
+        if not wrong and found.keys() == wanted.keys():
+            return
+        await create_topics(kafka, partitions, replication, topics)
+    raise PartitionsUnsettled(kafka, wrong)
+
+
+async def _counted(client: AIOKafkaAdminClient, names: Iterable[str]) -> dict[str, int]:
+    existing = set(await client.list_topics())
+    wanted = [name for name in names if name in existing]  # others would be created by asking
+    described = await client.describe_topics(wanted) if wanted else []
+    return {topic["topic"]: len(topic["partitions"]) for topic in described}
+
+
 async def describe_topics(kafka: str, names: Iterable[str]) -> dict[str, TopicState]:
     """Return the state of those of `names` that exist. Raises `BrokerUnreachable`."""
-    async with admin_client(kafka) as client:
-        existing = set(await client.list_topics())
-        wanted = [name for name in names if name in existing]
-        described = await client.describe_topics(wanted) if wanted else []
-    counts = {topic["topic"]: len(topic["partitions"]) for topic in described}
+    counts = await partition_counts(kafka, names)
     if not counts:
         return {}
     fetches.install()  # where the broker does not say where a log ends, its records are read
