@@ -61,8 +61,9 @@ class System:
         ending: Callable[[], bool] = lambda: False,
         exact: bool = False,
     ) -> None:
-        """`exact`: refuse topics that exist with another number of partitions. `environment`: further settings for the workers. `say`: where progress goes.
+        """`environment`: further settings for the workers. `say`: where progress goes.
 
+        `exact`: refuse topics that exist with another number of partitions.
         `spool`: a directory of spools to ship when the embedded broker begins a
         new log, also where no executor runs any more. `ending`: whether to stop without draining
         to the end.
