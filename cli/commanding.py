@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import getpass
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated, Any
@@ -35,12 +36,15 @@ async def set_now(settings: Settings, command: Command) -> str | None:
 
     Raises `ValueError` where the command is none, `BrokerUnreachable` and `TopicsMissing`.
     """
+    from sinks.told import remember_command
     from topics.command_log import read_commands, send_commands
     from topics.commands import command_key, decode_command, encode_command
 
     decode_command(encode_command(command))
     await read_commands(settings.kafka)  # nobody adds to a log that was not begun
     await send_commands(settings.kafka, [command])
+    with contextlib.suppress(ConnectionError):  # said by what serves it
+        await remember_command(settings.redis, command)
     return await _serve(settings, command_key(command))
 
 
@@ -49,11 +53,14 @@ async def unset_now(settings: Settings, key: bytes, by: str, reason: str) -> str
 
     Raises `LookupError` where nothing is set there.
     """
+    from sinks.told import forget_command
     from topics.command_log import read_commands, unset_commands
 
     if key not in await read_commands(settings.kafka):
         raise LookupError("nothing is set there; `headstart config list --expired` shows what is")
     await unset_commands(settings.kafka, [key], by, reason)
+    with contextlib.suppress(ConnectionError):
+        await forget_command(settings.redis, key)
     return await _serve(settings, key)
 
 

@@ -83,7 +83,7 @@ COMMANDS = {
         "cli.contexts:contexts",
         "List contexts with what was counted in them, those that learned last first.",
     ),
-    "topics": Place("cli.topics:app", "The topics: list, create, describe."),
+    "topics": Place("cli.topics:app", "The topics: list, create, delete, describe."),
     "thresholds": Place(
         "cli.thresholds:app",
         "The thresholds that are served: list, show, history, export, import, reset, republish, "

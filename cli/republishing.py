@@ -38,21 +38,27 @@ def republish(
 
     Workers do the same by themselves, slowly. It needs none: it reads the changelog. Modes and
     overrides are served again, too; of those in Redis that no command set, the ones that restrict
-    executors stay, and are named. Exit code 0, also where nothing was wrong; 1 where the tenant has
-    no context in the table and no value in Redis.
+    executors stay, and are named. Exit code 0, also where nothing was wrong; 1, and nothing
+    changed, where the tenant has no context in the table and no value in Redis, where the changelog
+    has no rows of what Redis serves, or the data directory was learned with another number of
+    partitions.
 
     Examples: headstart thresholds republish --dry-run; headstart thresholds republish --tenant acme
     """
+    from deploy.partitions import require_log_partitions
     from replay.served import named
-    from settings import read_settings
+    from settings import read_with_origins
 
-    settings = read_settings(kafka=kafka, redis=redis, data=data)
+    reading = read_with_origins(kafka=kafka, redis=redis, data=data)
+    settings = reading.settings
 
     async def run() -> tuple[Repaired, dict[str, Any], int]:
         from replay.table import read_whole_table
         from topics.epoch import read_epoch
 
         epoch = await read_epoch(settings.kafka)
+        if reading.origins["kafka"] != "flag":  # else it may be another system's directory
+            require_log_partitions(settings.data, settings.kafka, epoch.partitions)
         tables = await read_whole_table(settings.kafka, epoch)
         found = await repaired(settings, epoch, tables, tenant, dry_run=dry_run)
         commands = await _commands(settings, dry_run=dry_run)
@@ -124,11 +130,14 @@ async def repair_or_say(
 ) -> int | None:
     """Do the same beside another command; return how many values were replaced.
 
-    None, and a line for people, where Redis is away: workers repair it when it is back.
+    None, and a line for people, where Redis is away, or the table has no rows yet: workers repair
+    it later.
     """
+    from replay.served import TableUnwritten
+
     try:
         return (await repaired(settings, epoch, tables)).repaired
-    except ConnectionError as error:
+    except (ConnectionError, TableUnwritten) as error:
         say(f"Redis was not compared with the table; a threshold worker does that later ({error})")
         return None
 

@@ -12,6 +12,7 @@ from cli.options import Data, Health, Json, Kafka, Postgres, Redis
 from cli.output import FAILURE, put, say, show_json, show_table
 
 if TYPE_CHECKING:
+    from settings import Reading
     from watching.look import Look
     from watching.verdict import Verdict
 
@@ -45,7 +46,7 @@ def status(
     """
     from cli.targets import target_of
     from deploy.supervisor import WORKERS
-    from settings import read_settings
+    from settings import read_with_origins
     from watching.look import Looking
     from watching.verdict import judge
 
@@ -58,8 +59,9 @@ def status(
     async def run() -> Verdict:
         while True:
             # Each time anew: a stack that starts now says where it is when it is there.
-            look = await Looking(target_of(read_settings(**given)), contexts=False).look()
-            verdict = judge(look, workers=expected)
+            reading = read_with_origins(**given)
+            look = await Looking(target_of(reading.settings), contexts=False).look()
+            verdict = _without_stack(judge(look, workers=expected), look, reading)
             ended = verdict.healthy if exit_when_ready else not watch
             if ended or (until is not None and time.monotonic() > until):
                 _show(look, verdict, json=json)
@@ -69,6 +71,23 @@ def status(
 
     if not asyncio.run(run()).healthy:
         raise typer.Exit(FAILURE)
+
+
+def _without_stack(verdict: Verdict, look: Look, reading: Reading) -> Verdict:
+    """Return what to say where no address is known but the defaults, at which nothing answers."""
+    from watching.verdict import Verdict
+
+    services = ("kafka", "postgres", "redis")
+    defaults = all(reading.origins[each] == "default" for each in services)
+    if not defaults or any(each.ok for each in look.services):
+        return verdict
+    return Verdict(
+        (
+            f"no `headstart up` runs on {reading.settings.data}, and nothing answers at the "
+            "default addresses: start it, or name the directory (--data) or your services "
+            "(--kafka, --postgres, --redis)",
+        )
+    )
 
 
 def _say_or_print(line: str, *, data: bool) -> None:

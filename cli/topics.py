@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
 from cli.options import Data, Json, Kafka, Partitions, Postgres, Redis
 from cli.output import say, show_json, show_table
 
-app = typer.Typer(help="The topics: list, create, describe.", no_args_is_help=True)
+if TYPE_CHECKING:
+    from settings import Settings
+
+MEMBERS_S: Final = 20.0
+"""Longer than the session of a worker that has ended (agents/alive.py), which has to be over."""
+
+app = typer.Typer(help="The topics: list, create, delete, describe.", no_args_is_help=True)
 
 
 @app.command("list")
@@ -58,20 +64,25 @@ def create(
     Example: headstart topics create --kafka broker:9092 --partitions 32 --replication 3
     """
     from cli.times import now_ms
-    from settings import read_settings
+    from settings import read_with_origins
     from sinks.commands import remembered_by
     from sinks.epochs import known_epochs, remember_epoch
     from topics.command_log import begin_commands
     from topics.epoch import ensure_topics
 
-    settings = read_settings(
+    reading = read_with_origins(
         kafka=kafka, postgres=postgres, redis=redis, data=data, partitions=partitions
     )
+    settings = reading.settings
 
     async def run() -> tuple[list[str], int]:
         known = await known_epochs(settings.postgres, settings.redis)
         created, epoch = await ensure_topics(
-            settings.kafka, partitions=settings.partitions, replication=replication, known=known
+            settings.kafka,
+            partitions=settings.partitions,
+            replication=replication,
+            known=known,
+            exact=reading.origins["partitions"] != "default",
         )
         await remember_epoch(settings.redis, epoch.number)
         await begin_commands(settings.kafka, remembered_by(settings.redis, now_ms()))
@@ -82,6 +93,71 @@ def create(
         show_json({"created": created, "epoch": epoch})
     else:
         say(f"created {', '.join(created) or 'nothing: all topics exist'}; log epoch {epoch}")
+
+
+@app.command("delete")
+def delete(
+    yes: Annotated[
+        bool, typer.Option("--yes", help="Delete; without it they are only named.")
+    ] = False,
+    kafka: Kafka = None,
+    data: Data = None,
+    json: Json = False,
+) -> None:
+    """Delete the topics of the log that the broker has, to create them with other partitions.
+
+    Events, thresholds, notices, log epochs and the changelog, with all that they hold; commands and
+    dead letters stay. Save what was learned before: `headstart thresholds export FILE`. The
+    consumer groups go, too. Refuses while a worker runs, for which it may wait 20 s. See
+    docs/operations.md, 'Change the number of partitions'.
+
+    Example: headstart topics delete --yes
+    """
+    from settings import read_settings
+    from topics.admin import delete_groups, delete_topics, partition_counts
+    from topics.catalogue import EPISODES_GROUP, HISTORY_GROUP, OF_ONE_LOG, THRESHOLDS_GROUP
+
+    settings = read_settings(kafka=kafka, data=data)
+    names = [topic.name for topic in OF_ONE_LOG]
+
+    async def run() -> list[str]:
+        if not yes:
+            return sorted(await partition_counts(settings.kafka, names))
+        await _require_no_workers(settings)
+        groups = (THRESHOLDS_GROUP, EPISODES_GROUP, HISTORY_GROUP)
+        await delete_groups(settings.kafka, groups, MEMBERS_S)
+        return await delete_topics(settings.kafka, names)
+
+    found = asyncio.run(run())
+    if json:
+        show_json({"deleted": found if yes else [], "found": found})
+    elif yes:
+        say(f"deleted {', '.join(found) or 'nothing: none exists'}")
+    else:
+        say(f"--yes deletes {', '.join(found) or 'nothing: none exists'}; nothing was deleted")
+
+
+async def _require_no_workers(settings: Settings) -> None:
+    """Raise `RuntimeError` where workers take in the log, or the log ends with its broker."""
+    from contextlib import suppress
+
+    from topics.admin import TopicsMissing
+    from topics.epoch import read_minted_epoch
+    from watching.workers import find_workers
+
+    with suppress(TopicsMissing):
+        if (await read_minted_epoch(settings.kafka))[0].volatile:
+            raise RuntimeError(
+                "the embedded broker's topics end with `headstart up`, and the next start creates "
+                "them: stop it instead. Nothing was deleted"
+            )
+    workers = find_workers(settings.data)
+    running = [f"{each.name} (process {each.pid})" for each in workers if each.running]
+    if running:
+        raise RuntimeError(
+            f"workers run: {', '.join(running)}. Stop them first (with `up`: start it with "
+            "--no-workers). Nothing was deleted"
+        )
 
 
 @app.command("describe")

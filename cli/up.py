@@ -64,6 +64,7 @@ def up(
             redis_port=redis_port,
         ),
         partitions=_partitions(reading),
+        exact=reading.origins["partitions"] != "default",
         environment=environment(settings, addresses=False),
         workers=workers,
         say=say_if_heard,

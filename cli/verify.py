@@ -34,11 +34,12 @@ def verify(
     from replay.snapshots import read_snapshot
     from replay.verify import VerifyConfig
     from replay.verify import verify as run
-    from settings import read_settings, rules_of
+    from settings import read_with_origins, rules_of
 
-    settings = read_settings(
+    reading = read_with_origins(
         kafka=kafka, postgres=postgres, redis=redis, learner=learner, data=data
     )
+    settings = reading.settings
     config = VerifyConfig(
         kafka=settings.kafka,
         postgres=settings.postgres,
@@ -46,6 +47,8 @@ def verify(
         rules=rules_of(settings),
         snapshot=read_snapshot(snapshot) if snapshot else None,
     )
+    if reading.origins["kafka"] != "flag":  # else it may be another system's directory
+        _require_partitions(settings.data, settings.kafka)
     found = asyncio.run(run(config, say))
     counts = dict(found.findings.counts)
     for each in found.findings.named:
@@ -65,3 +68,10 @@ def verify(
         say("everything agrees" if found.findings.ok else "they do not agree: see above")
     if not found.findings.ok:
         raise typer.Exit(1)
+
+
+def _require_partitions(data: Path, kafka: str) -> None:
+    from deploy.partitions import require_log_partitions
+    from topics.epoch import read_epoch
+
+    require_log_partitions(data, kafka, asyncio.run(read_epoch(kafka)).partitions)

@@ -23,6 +23,21 @@ def require_partitions(data: Path, partitions: int) -> None:
         return
     raise StackError(
         f"what was learned in {data} is of {learned.number} partitions, and the topics have "
-        f"{partitions}: its keys would belong to other partitions. Start with --partitions "
-        f"{learned.number}; to change the number, {HOW}. Nothing was changed"
+        f"{partitions}, or would get so many: its keys would belong to other partitions. Start "
+        f"with --partitions {learned.number}; to change the number, {HOW}. Nothing was changed"
+    )
+
+
+def require_log_partitions(data: Path, kafka: str, partitions: int) -> None:
+    """Raise `StackError` where a running log has another number than the learned state.
+
+    For what compares the two: rows and Redis would be judged by the wrong partitions.
+    """
+    learned = learned_partitions(data)
+    if learned is None or not learned.contradicts(partitions):
+        return
+    raise StackError(
+        f"the log at {kafka} has {partitions} partitions, and what was learned in {data} is of "
+        f"{learned.number}: they cannot be compared, and threshold workers do not start. Nothing "
+        f"was changed. Where both belong together, {HOW}; else name the right --data or --kafka"
     )

@@ -21,7 +21,7 @@ from typing import Final, Self
 import psycopg
 from aiokafka.errors import KafkaError
 
-from deploy.local import Addresses, Stack, StackConfig, StackError
+from deploy.local import Addresses, Stack, StackConfig, StackError, running
 from deploy.partitions import require_partitions
 from deploy.supervisor import WORKERS, Supervisor
 from headstart.keeping import ship_leftovers
@@ -59,16 +59,18 @@ class System:
         say: Callable[[str], None] = lambda _line: None,
         spool: Path | None = None,
         ending: Callable[[], bool] = lambda: False,
+        exact: bool = False,
     ) -> None:
         """`environment`: further settings for the workers. `say`: where progress goes.
 
+        `exact`: refuse topics that exist with another number of partitions.
         `spool`: a directory of spools to ship when the embedded broker begins a
         new log, also where no executor runs any more. `ending`: whether to stop without draining
         to the end.
         """
         self.stack = Stack(config)
         self.data = Path(config.data)
-        self._partitions = partitions
+        self._partitions, self._exact = partitions, exact
         self._environment = dict(environment or {})
         self._with_workers = workers
         self._say = say
@@ -85,7 +87,8 @@ class System:
 
     def start(self) -> Addresses:
         """Start what is configured. Raises `StackError` and what topics and schema raise."""
-        if self.stack.forgets:  # its topics are about to be created
+        # Its topics are about to be created; where a stack runs already, starting says so.
+        if self.stack.forgets and running(self.data) is None:
             require_partitions(self.data, self._partitions)
         self._say("starting broker, Postgres and Redis")
         addresses = self.stack.start()
@@ -123,7 +126,14 @@ class System:
         self.check()  # Postgres has begun processes for them since the last time
 
     def _prepared(self) -> Epoch:
-        epoch = asyncio.run(prepare(self.addresses, self._partitions, volatile=self.stack.forgets))
+        epoch = asyncio.run(
+            prepare(
+                self.addresses,
+                self._partitions,
+                volatile=self.stack.forgets,
+                exact=self._exact,
+            )
+        )
         if self._spool is not None and self.stack.forgets:
             with contextlib.suppress(OSError, subprocess.SubprocessError):
                 ship_leftovers(self._spool)
@@ -232,16 +242,19 @@ class System:
         self.stop(drain=error is None)
 
 
-async def prepare(addresses: Addresses, partitions: int, *, volatile: bool = False) -> Epoch:
+async def prepare(
+    addresses: Addresses, partitions: int, *, volatile: bool = False, exact: bool = False
+) -> Epoch:
     """Create what is missing on the broker and in Postgres; return the log epoch in force.
 
     Modes and overrides are published to Redis. `volatile`: the broker keeps its log in memory.
+    `exact`: see `ensure_topics`.
     """
     await migrate(addresses.postgres)
     await require_rights(addresses.postgres)  # else the worker episodes waits, and nothing says why
     known = await known_epochs(addresses.postgres, addresses.redis)
     _created, epoch = await ensure_topics(
-        addresses.kafka, partitions=partitions, known=known, volatile=volatile
+        addresses.kafka, partitions=partitions, known=known, volatile=volatile, exact=exact
     )
     await remember_epoch(addresses.redis, epoch.number)
     now = time.time_ns() // 1_000_000

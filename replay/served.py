@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter, defaultdict
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -35,6 +35,21 @@ _AT_ONCE: Final = 1_000
 Wanted = Callable[[Field], bool]
 
 
+class TableUnwritten(LookupError):
+    """The changelog has no rows of partitions of which Redis serves thresholds."""
+
+    def __init__(self, epoch: int, partitions: Iterable[int], served: int) -> None:
+        named = ", ".join(map(str, sorted(partitions)))
+        super().__init__(
+            f"Redis serves {served:,} thresholds of partitions ({named}) of which the changelog "
+            f"has no rows in log epoch {epoch}: the threshold worker has not written yet what it "
+            "learned before, or the topics are new. Nothing was changed. See `headstart status` "
+            "for what the worker waits for; where the topics are new, bring back what was learned: "
+            "`headstart thresholds import FILE`. A worker that is ready takes out of Redis by "
+            "itself what it does not have"
+        )
+
+
 class ServedTable:
     """What Redis should hold: all that the partitions of a table publish."""
 
@@ -42,10 +57,13 @@ class ServedTable:
         self._epoch = epoch
         self._thresholds: dict[Field, Threshold] = {}
         self._reaches: dict[int, Reach] = {}
+        self._rowless: set[int] = set()
 
     def add(self, partition: int, rows: Rows) -> None:
         """Take in a partition's rows, none of them deleted."""
         self._reaches[partition] = Reach(self._epoch.number, watermark(rows))
+        if not rows:
+            self._rowless.add(partition)
         for key, row in rows.items():
             if serves(partition, key):
                 said = stored_threshold(key, row)
@@ -67,7 +85,8 @@ class ServedTable:
     ) -> list[Wrong]:
         """Return what is wrong in Redis; what is no context's goes to `foreign`.
 
-        Raises `RedisUnreachable`, `BrokerUnreachable` and `TopicsMissing`.
+        Raises `RedisUnreachable`, `BrokerUnreachable` and `TopicsMissing`, and `TableUnwritten`
+        where that would be all that Redis still has of partitions without rows.
         """
         wrong: list[Wrong] = []
         ahead: defaultdict[int, list[tuple[Stored, Threshold | None]]] = defaultdict(list)
@@ -79,7 +98,24 @@ class ServedTable:
         ends: Mapping[int, int] = (await topic_state(kafka, EVENTS.name)).end if ahead else {}
         for partition, some in ahead.items():
             wrong += beyond(some, ends[partition])
+        self._require_rows(wrong)
         return wrong
+
+    def _require_rows(self, wrong: Sequence[Wrong]) -> None:
+        """Raise `TableUnwritten` where thresholds would go because the table has no rows yet.
+
+        A partition of a running log may have none: what has this log's own epoch there is wrong.
+        """
+        whole = self._rowless == self._reaches.keys()
+        lost = [
+            self._partition(each.stored.field)
+            for each in wrong
+            if each.threshold is None and each.stored.raw is not None
+            if self._partition(each.stored.field) in self._rowless
+            if _epoch_of(each.stored.raw) not in ((None,) if whole else (None, self._epoch.number))
+        ]
+        if lost:
+            raise TableUnwritten(self._epoch.number, set(lost), len(lost))
 
     async def _differing(
         self, comparison: RedisComparison, foreign: list[dict[str, str]] | None, wanted: Wanted
@@ -96,6 +132,14 @@ class ServedTable:
     def _with_table(self, stored: Stored) -> tuple[Stored, Threshold | None, Reach]:
         reach = self._reaches[self._partition(stored.field)]
         return stored, self._thresholds.get(stored.field), reach
+
+
+def _epoch_of(raw: bytes) -> int | None:
+    """Return the log epoch of a value; None where it cannot be read."""
+    try:
+        return int(read_stored(raw)["epoch"])
+    except (UnreadableValue, LookupError, TypeError, ValueError):
+        return None
 
 
 @dataclass

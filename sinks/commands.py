@@ -20,6 +20,7 @@ from sinks.connections import RedisUnreachable, asking_redis, connect_redis
 from sinks.lua import script
 from sinks.modes_marker import ModesMarker
 from sinks.restricting import Merged, Stored, merged, version_in
+from sinks.told import as_told
 from topics.command_log import Remembered
 from topics.commands import (
     Begin,
@@ -250,12 +251,13 @@ def _hash_of(key: bytes) -> str:
 def remembered_by(redis_url: str, now: int) -> Callable[[], Awaitable[Remembered]]:
     """Return what reads the commands that Redis serves, for a log that has to begin again.
 
-    Who set a mode, why and when is not served, so it is lost. It raises `RedisUnreachable`.
+    Who set something, why and when is as `told` has it, where that is known. It raises
+    `RedisUnreachable`.
     """
 
     async def read() -> Remembered:
         async with asking_redis(redis_url) as client:
-            commands = [each async for each in _served(client, now)]
+            commands = await as_told(client, [each async for each in _served(client, now)])
             keys = client.scan_iter(f"{_VERSION}*", count=500, _type="string")
             numbers = [version_in(await client.get(key))[0] async for key in keys]
         return Remembered(commands, max(numbers, default=0))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -12,13 +13,23 @@ from aiokafka import AIOKafkaConsumer, TopicPartition
 from aiokafka.admin import AIOKafkaAdminClient, NewTopic
 from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
 from aiokafka.consumer.fetcher import READ_UNCOMMITTED
-from aiokafka.errors import KafkaError, TopicAlreadyExistsError, for_code
+from aiokafka.errors import (
+    GroupIdNotFound,
+    KafkaError,
+    NonEmptyGroup,
+    TopicAlreadyExistsError,
+    for_code,
+)
+from aiokafka.protocol.admin import DeleteGroupsRequest
 
 from headstart.producing import BrokerUnreachable
 from topics import fetches
 from topics.catalogue import TOPICS, Topic
 
 FETCH_TIMEOUT_S: Final = 30.0
+_SETTLE_ATTEMPTS: Final = 20
+"""How often topics are created again that a client's request creates in between."""
+_DELETED_S: Final = 30.0
 
 
 class TopicsMissing(LookupError):
@@ -94,13 +105,111 @@ async def create_topics(
     return created
 
 
+class PartitionsUnsettled(KafkaError):  # type: ignore[misc]
+    """Clients create topics with another number of partitions, again and again."""
+
+    def __init__(self, kafka: str, names: Iterable[str]) -> None:
+        super().__init__(
+            f"clients of the broker at {kafka} create {', '.join(sorted(names))} with another "
+            "number of partitions, again and again: stop them until the topics are there"
+        )
+
+
+async def partition_counts(kafka: str, names: Iterable[str]) -> dict[str, int]:
+    """Return how many partitions those of `names` have that exist. Raises `BrokerUnreachable`."""
+    async with admin_client(kafka) as client:
+        return await _counted(client, names)
+
+
+async def settle_partitions(
+    kafka: str, partitions: int, replication: int = 1, topics: Sequence[Topic] = TOPICS
+) -> None:
+    """Delete and create again each topic that has another number of partitions than it should.
+
+    Only for a log without a log epoch: a broker that creates a topic when a client asks for it
+    (the embedded one) may have made it, and no shipper has sent anything yet. Raises
+    `BrokerUnreachable` and `KafkaError`.
+    """
+    wanted = {each.name: partitions if each.partitioned else 1 for each in topics}
+    for _attempt in range(_SETTLE_ATTEMPTS):
+        async with admin_client(kafka) as client:
+            found = await _counted(client, wanted)
+            wrong = [name for name, count in found.items() if count != wanted[name]]
+            if wrong:
+                await client.delete_topics(wrong)
+        if not wrong and found.keys() == wanted.keys():
+            return
+        await create_topics(kafka, partitions, replication, topics)
+    raise PartitionsUnsettled(kafka, wrong)
+
+
+async def delete_topics(kafka: str, names: Iterable[str]) -> list[str]:
+    """Delete those of `names` that exist; return them once the broker lists none of them.
+
+    Raises `BrokerUnreachable`, `KafkaError` with the broker's reason, and `TimeoutError`.
+    """
+    async with admin_client(kafka) as client:
+        found = sorted(set(names) & set(await client.list_topics()))
+        response = await client.delete_topics(found) if found else None
+        for name, code in response.topic_error_codes if response else ():
+            if code:
+                raise for_code(code)(f"{name}: {for_code(code).__name__}")
+        deadline = time.monotonic() + _DELETED_S
+        while left := set(found) & set(await client.list_topics()):
+            if time.monotonic() > deadline:
+                raise TimeoutError(f"the broker still lists {', '.join(sorted(left))}: try again")
+            await asyncio.sleep(0.2)
+    return found
+
+
+async def delete_groups(kafka: str, groups: Iterable[str], patience_s: float) -> None:
+    """Delete consumer groups with what they remember: offsets, and who had which partitions.
+
+    The broker keeps a member that ended until its session is over, and gives a member of the same
+    name its partitions again, also where the topic has others by now. So members are waited for.
+    Raises `GroupInUse` where one is left after `patience_s` seconds, and `BrokerUnreachable`.
+    """
+    deadline = time.monotonic() + patience_s
+    async with admin_client(kafka) as client:
+        for group in groups:
+            while (error := await _delete_group(client, group)) is not None:
+                if time.monotonic() > deadline:
+                    raise GroupInUse(group) if error is NonEmptyGroup else error(group)
+                await asyncio.sleep(0.5)
+
+
+class GroupInUse(RuntimeError):
+    """A consumer group has members."""
+
+    def __init__(self, group: str) -> None:
+        super().__init__(
+            f"workers of group {group} run: stop them on every host (with `up`: start it with "
+            "--no-workers). No topic was deleted"
+        )
+
+
+async def _delete_group(client: AIOKafkaAdminClient, group: str) -> type[KafkaError] | None:
+    """Ask the group's coordinator to delete it; return its refusal, None where it has gone."""
+    try:
+        node = await client.find_coordinator(group)
+    except KafkaError as refusal:  # it is being loaded
+        return type(refusal)
+    response = await client._send_request_to_node(node, DeleteGroupsRequest([group]))
+    ((_group, code),) = response.results
+    error: type[KafkaError] = for_code(code)
+    return error if code and error is not GroupIdNotFound else None
+
+
+async def _counted(client: AIOKafkaAdminClient, names: Iterable[str]) -> dict[str, int]:
+    existing = set(await client.list_topics())
+    wanted = [name for name in names if name in existing]  # others would be created by asking
+    described = await client.describe_topics(wanted) if wanted else []
+    return {topic["topic"]: len(topic["partitions"]) for topic in described}
+
+
 async def describe_topics(kafka: str, names: Iterable[str]) -> dict[str, TopicState]:
     """Return the state of those of `names` that exist. Raises `BrokerUnreachable`."""
-    async with admin_client(kafka) as client:
-        existing = set(await client.list_topics())
-        wanted = [name for name in names if name in existing]
-        described = await client.describe_topics(wanted) if wanted else []
-    counts = {topic["topic"]: len(topic["partitions"]) for topic in described}
+    counts = await partition_counts(kafka, names)
     if not counts:
         return {}
     fetches.install()  # where the broker does not say where a log ends, its records are read

@@ -125,3 +125,6 @@ CHANGELOG: Final = Topic(
 )
 
 TOPICS: Final = (EVENTS, THRESHOLDS, DEAD_LETTERS, HANDLED, COMMANDS, NOTICES, EPOCHS, CHANGELOG)
+
+OF_ONE_LOG: Final = tuple(each for each in TOPICS if each.partitioned or each is EPOCHS)
+"""Topics that belong to one log epoch and its number of partitions; the others outlive it."""

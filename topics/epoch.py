@@ -7,7 +7,6 @@ sink offset and published version.
 
 from __future__ import annotations
 
-import contextlib
 import logging
 import time
 from collections.abc import Iterable
@@ -18,7 +17,13 @@ from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
 from aiokafka.errors import KafkaError
 
 from headstart.producing import BrokerUnreachable
-from topics.admin import TopicsMissing, create_topics, describe_topics
+from topics.admin import (
+    TopicsMissing,
+    create_topics,
+    describe_topics,
+    partition_counts,
+    settle_partitions,
+)
 from topics.catalogue import EPOCHS, EVENTS
 from topics.fetches import ISOLATION
 
@@ -46,6 +51,17 @@ class PartitionsChanged(RuntimeError):
             "would change owners, so workers do not start. Nothing is lost, and nothing has to be "
             "deleted yet: `headstart thresholds export FILE` still reads what was learned; then "
             "see docs/operations.md, 'Change the number of partitions'"
+        )
+
+
+class PartitionsDiffer(RuntimeError):
+    """`headstart.events` exists, and has not the number of partitions that was asked for."""
+
+    def __init__(self, found: int, wanted: int) -> None:
+        super().__init__(
+            f"{EVENTS.name} has {found} partitions, and {wanted} were asked for: existing topics "
+            f"keep their number. Use --partitions {found}, or leave it out; to change the "
+            "number, see docs/operations.md, 'Change the number of partitions'. Nothing was changed"
         )
 
 
@@ -112,29 +128,43 @@ async def ensure_topics(
     replication: int = 1,
     known: Iterable[int] = (),
     volatile: bool = False,
+    exact: bool = False,
 ) -> tuple[list[str], Epoch]:
     """Create missing topics and mint a log epoch where the log is new.
 
     `known`: epochs seen elsewhere (Redis, Postgres); the new one is larger than each, and at least
     the Unix time in seconds, so that it also exceeds what only a worker's local store remembers.
-    `volatile`: the log ends with the broker's process.
+    `volatile`: the log ends with the broker's process; topics of a log without an epoch that have
+    another number of partitions are created anew, as a client's request may have created them.
+    `exact`: raise `PartitionsDiffer` where events has another number of partitions; else its number
+    is the one that counts. Also raises `PartitionsChanged` and `BrokerUnreachable`.
     Returns the names created and the epoch in force.
     """
+    before = await _minted(kafka)
+    settles = volatile and before is None
+    there = (await partition_counts(kafka, [EVENTS.name])).get(EVENTS.name)
+    if there is not None and there != partitions and not settles:
+        if exact and (before is None or before.partitions == there):
+            raise PartitionsDiffer(there, partitions)
+        partitions = there
     created = await create_topics(kafka, partitions, replication)
-    if EVENTS.name not in created and EPOCHS.name not in created:
-        # Without a record, an earlier run ended between creating the topics and minting.
-        with contextlib.suppress(TopicsMissing):
-            epoch = await read_epoch(kafka)
-            if volatile and not epoch.volatile:  # minted by `headstart topics create`
-                epoch = msgspec.structs.replace(epoch, volatile=True)
-                await _write_epoch(kafka, epoch)
-            return created, epoch
-    number = max([int(time.time()), *(n + 1 for n in known)])
-    if EVENTS.name not in created:
-        partitions = (await describe_topics(kafka, [EVENTS.name]))[EVENTS.name].partitions
-    epoch = Epoch(number, partitions, volatile)
+    if settles:
+        await settle_partitions(kafka, partitions, replication)
+    if before is not None and EVENTS.name not in created and EPOCHS.name not in created:
+        epoch = await read_epoch(kafka)
+        if volatile and not epoch.volatile:  # minted by `headstart topics create`
+            epoch = msgspec.structs.replace(epoch, volatile=True)
+            await _write_epoch(kafka, epoch)
+        return created, epoch
+    epoch = Epoch(max([int(time.time()), *(n + 1 for n in known)]), partitions, volatile)
     await _write_epoch(kafka, epoch)
     return created, epoch
+
+
+async def _minted(kafka: str) -> Epoch | None:
+    """Return the log epoch; None where there is none, also of an interrupted creation."""
+    state = (await describe_topics(kafka, [EPOCHS.name])).get(EPOCHS.name)
+    return None if state is None else await _last_record(kafka, state.end[0])
 
 
 async def _write_epoch(kafka: str, epoch: Epoch) -> None:

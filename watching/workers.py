@@ -18,6 +18,7 @@ import msgspec
 
 from deploy.supervisor import WORKERS, health_address
 from processing.liveness import REPORT_FILE, Report, decode_report
+from watching.ended import why_ended
 
 SILENT_AFTER_S: Final = 10.0
 """A worker reports once a second; on a busy machine a few may be late."""
@@ -44,6 +45,8 @@ class Worker:
     stuck: str | None = None
     refused: bool = False
     """Whether it was stopped by the limits of what may be refused."""
+    ended_by: str | None = None
+    """The error with which it, or its predecessor, ended before anything else was logged."""
 
     @property
     def lag(self) -> int:
@@ -89,13 +92,14 @@ class Worker:
                 "list` and HEADSTART_REFUSED_RATIO"
             )
         if not self.running:
-            return "has ended"
+            return f"has ended: {self.ended_by}" if self.ended_by else "has ended"
         if self.stuck:
             return self.stuck
         if self.silent_s is not None and self.silent_s > SILENT_AFTER_S:
             return f"has not reported for {self.silent_s:.0f} s"
         if self.report is None or (not self.report.ready and not self.report.waits_for):
-            return "is starting"
+            again = f" again, after it ended: {self.ended_by}" if self.ended_by else ""
+            return f"is starting{again}"
         if self.report.waiting:
             return self.report.waiting
         if self.report.away:
@@ -135,6 +139,7 @@ def _worker(name: str, instance: str, file: Path, now: float) -> Worker:
         None if since is None else max(0.0, now - since),
         max(0.0, now - report.at / 1000) if report is not None and mine else None,
         refused=file.with_name(_REFUSED).exists(),
+        ended_by=why_ended(file.parents[1], f"{name}-{instance}"),
     )
 
 

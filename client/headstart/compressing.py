@@ -14,7 +14,7 @@ from aiokafka import AIOKafkaProducer
 
 from headstart import producing
 from headstart.compression import Compression
-from headstart.volatile import Life, volatile_life
+from headstart.volatile import Life, require_epoch, volatile_life
 
 COMPRESS_BYTES: Final = 4096
 """Smaller frames go as they are. By measurement (events of 750 bytes, zstd): one event alone costs
@@ -49,6 +49,13 @@ class FrameProducer:
         """Return which life of a broker that forgets this is connected to: see `volatile`."""
         producers = [each for each in (self._plain, self._packing) if each is not None]
         return await volatile_life(kafka, producers, lost)
+
+    async def require_epoch(self, kafka: str) -> None:
+        """Return where the log has an epoch, or the broker is no embedded one. Raises `KafkaError`.
+
+        Before that, topics may be missing, and be created with another number of partitions.
+        """
+        await require_epoch(kafka, self._plain)
 
     async def end(self, timeout_s: float) -> None:
         """Stop; what is still held is given up."""

@@ -14,13 +14,15 @@ from aiokafka.errors import KafkaConnectionError, KafkaError, UnknownTopicOrPart
 
 from headstart.compressing import FrameProducer, start_producer
 from headstart.compression import Compression
-from headstart.volatile import Life
+from headstart.volatile import EVENTS, Life
 
 log = logging.getLogger("headstart")
 
 RETRY_S: Final = 1.0
 STOP_S: Final = 2.0
 """How long a producer that failed may take to end."""
+PARTITIONS_S: Final = 10.0
+"""How long to ask over the one connection of a volatile log how many partitions a topic has."""
 _LOST_STOP_S: Final = 0.1
 """The same where its broker is gone for good, so that nothing it still holds can arrive."""
 
@@ -99,9 +101,16 @@ class Linking:
             request_timeout_ms=30_000,
         )
         try:
-            link = Link(producer, await producer.partitions(self.topic))
+            link = Link(producer, 0)
+            # First: the embedded broker creates a topic that is asked for, with partitions of its
+            # own number, so it is not asked before the service has created the topics.
             if self._lives:
                 link.life = await producer.life(self._kafka, lambda: self._lost(link))
+            elif self.topic == EVENTS:
+                await producer.require_epoch(self._kafka)
+            # Of a connection that was lost meanwhile nothing would ever come.
+            limit_s = PARTITIONS_S if link.life else None
+            link.partitions = await asyncio.wait_for(producer.partitions(self.topic), limit_s)
         except BaseException:
             await producer.end(STOP_S)
             raise

@@ -78,6 +78,15 @@ async def volatile_life(
     return Life(epoch, clients, nodes[0])
 
 
+async def require_epoch(kafka: str, producer: AIOKafkaProducer) -> None:
+    """Return where the log has an epoch, or the broker gives producer ids, as no embedded one does.
+
+    Raises `KafkaError` where there is no epoch yet, or the broker went away.
+    """
+    if producer._txn_manager is None:
+        await _read_epoch(kafka)
+
+
 def _pin(client: Any, node: int, lost: Callable[[], None]) -> None:
     """Have a client use the connection that it has, and no other one.
 

@@ -43,6 +43,7 @@ def test_the_commands() -> None:
         "ship",
         "topics list",
         "topics create",
+        "topics delete",
         "topics describe",
         "thresholds list",
         "thresholds show",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -14,8 +15,9 @@ from aiokafka import AIOKafkaConsumer, TopicPartition
 from deploy.local import Addresses, Stack, StackConfig
 from headstart.keeping import ship_leftovers
 from headstart.volatile import GROUPS
-from tests.client.spooling import Host, end, new_host
+from tests.client.spooling import EXECUTOR, Host, end, new_host
 from tests.patience import until
+from topics.admin import partition_counts
 from topics.catalogue import EVENTS
 from topics.epoch import ensure_topics
 from topics.reading import topic_state
@@ -56,7 +58,7 @@ class Broker:
 
 
 @pytest.fixture
-def broker(tmp_path: Path, addresses: Addresses) -> Iterator[Broker]:
+def unbegun(tmp_path: Path, addresses: Addresses) -> Iterator[Broker]:
     config = StackConfig(
         data=tmp_path / "stack",
         kafka="embedded",
@@ -64,9 +66,13 @@ def broker(tmp_path: Path, addresses: Addresses) -> Iterator[Broker]:
         redis=addresses.redis,
     )
     with Stack(config) as stack:
-        made = Broker(stack)
-        made.begin_log()
-        yield made
+        yield Broker(stack)
+
+
+@pytest.fixture
+def broker(unbegun: Broker) -> Broker:
+    unbegun.begin_log()
+    return unbegun
 
 
 @pytest.fixture
@@ -128,3 +134,25 @@ def test_draining_waits_for_the_broker_only(broker: Broker, host: Host) -> None:
     host.drain()  # ends although no worker takes anything in
     assert host.spools()
     host.check()
+
+
+@pytest.mark.parametrize("durable", [True, False])
+def test_an_executor_that_is_there_first_creates_no_topic(
+    unbegun: Broker, tenant: str, tmp_path: Path, durable: bool
+) -> None:
+    """The embedded broker would give it partitions of its own number."""
+    host = Host(unbegun.kafka, tenant, tmp_path, begin=dict.fromkeys(range(3), 0))
+    emitter = f"Emitter(kafka, durable={durable})"
+    executor = host.start(20, program=EXECUTOR.replace("Emitter(kafka)", emitter))
+    try:
+        executor.until(20)
+        deadline = time.monotonic() + 2.5
+        while time.monotonic() < deadline:  # nothing may come of its attempts, one a second
+            assert asyncio.run(partition_counts(unbegun.kafka, [EVENTS.name])) == {}
+            time.sleep(0.2)
+        unbegun.begin_log()
+        executor.end()
+        assert asyncio.run(partition_counts(unbegun.kafka, [EVENTS.name])) == {EVENTS.name: 3}
+        assert {event["id"] for event in host.log()} == host.told()
+    finally:
+        end(host)

@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 from agents.adoption import OtherPartitions, adopt_rows
-from deploy.local import StackConfig, StackError
+from deploy.local import AlreadyRunning, StackConfig, StackError
+from deploy.local.hold import Hold
 from deploy.partitions import learned_partitions, require_partitions
 from deploy.system import System
 from processing.partition_count import PartitionCount, read_count, write_count
@@ -113,3 +114,12 @@ def test_what_an_earlier_version_adopted_into_the_wrong_partition_is_left_out() 
     store = Store(owner("t", OWN, 8), [OWN, OTHER])
     adopt(store, same_count=True)
     assert store.sent == [context_key("t", f"workflow_type={OWN}"), PARTITION_KEY]
+
+
+def test_where_a_system_runs_already_that_is_what_is_said(learned: Path) -> None:
+    hold = Hold.acquire(learned)
+    try:
+        with pytest.raises(AlreadyRunning, match="runs on"):
+            System(StackConfig(data=learned), partitions=16).start()
+    finally:
+        hold.release()

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from typing import Any
 from uuid import uuid4
 
+import msgspec
 import pytest
 import redis
 from hypothesis import given, settings
@@ -24,6 +25,7 @@ from sinks.served import (
 )
 from sinks.served_modes import holding, served_modes
 from sinks.thresholds import ThresholdPublisher
+from sinks.told import forget_command, remember_command
 from topics.commands import (
     Begin,
     Command,
@@ -276,6 +278,29 @@ def test_what_is_served_is_remembered_for_a_new_log(
     assert number >= 5_000_000_000
     (kept,) = (each for each in mine if isinstance(each, ThresholdOverride))
     assert (kept.by, kept.reason, kept.at) == ("ann", "slow", 20)
+
+
+def test_a_log_that_begins_again_knows_who_set_what_when(redis_url: str, tenant: str) -> None:
+    log = Log()
+    mode = ModeCommand(mode="off", tenant=tenant, by="ann", reason="slow", at=7)
+    other = ModeCommand(mode="off", tenant=tenant, agent="planner", by="bob", at=8)
+    for command in (mode, other, override(tenant, by="ann")):
+        log.add(command)
+        asyncio.run(remember_command(redis_url, command))
+    replaced = msgspec.structs.replace(other, mode="observe")  # by what remembers nothing
+    log.add(replaced)
+    serve(redis_url, log.state())
+
+    def mine() -> dict[bytes, Command]:
+        commands, _number = asyncio.run(remembered_by(redis_url, 20)())
+        return {command_key(each): each for each in commands if each.tenant == tenant}
+
+    found = mine()
+    assert found[command_key(mode)] == mode
+    assert found[command_key(override(tenant))] == override(tenant, by="ann")
+    assert found[command_key(other)] == msgspec.structs.replace(replaced, by="", at=20)
+    asyncio.run(forget_command(redis_url, command_key(mode)))
+    assert mine()[command_key(mode)] == msgspec.structs.replace(mode, by="", reason="", at=20)
 
 
 def test_redis_away() -> None:

@@ -5,19 +5,25 @@ from __future__ import annotations
 import asyncio
 import socket
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 from uuid import uuid4
 
 import pytest
+from aiokafka import AIOKafkaConsumer
 
 from headstart.producing import start_producer
 from topics.admin import (
     BrokerUnreachable,
+    GroupInUse,
     TopicsMissing,
     admin_client,
     committed_offsets,
     create_topics,
+    delete_groups,
+    delete_topics,
     describe_topics,
+    partition_counts,
 )
 from topics.catalogue import Topic
 from topics.reading import read_records, topic_state
@@ -189,3 +195,36 @@ def test_no_broker_is_named_with_its_address_and_the_remedy(ask: Any, closed_por
     assert "`headstart up`" in message
     assert "HEADSTART_KAFKA" in message
     assert "\n" not in message
+
+
+def test_topics_are_deleted_and_others_stay(kafka: str, topic: Topic) -> None:
+    other = replace(topic, name=f"{topic.name}.other")
+
+    async def run() -> None:
+        await create_topics(kafka, 2, topics=[topic, other])
+        assert await delete_topics(kafka, [topic.name, "test.no-such-topic"]) == [topic.name]
+        found = await partition_counts(kafka, [topic.name, other.name])
+        assert found == {other.name: 2}
+
+    asyncio.run(run())
+
+
+@pytest.mark.slow  # for Apache Kafka, which has static members
+def test_a_group_is_deleted_once_it_has_no_member(kafka: str, topic: Topic) -> None:
+    """Else a static member that comes again within its session has its old partitions only."""
+
+    async def run() -> None:
+        await create_topics(kafka, 2, topics=[topic])
+        consumer = AIOKafkaConsumer(
+            topic.name, bootstrap_servers=kafka, group_id=topic.name, session_timeout_ms=6_000
+        )
+        await consumer.start()
+        try:
+            await consumer.getmany(timeout_ms=200)
+            with pytest.raises(GroupInUse, match="stop them"):
+                await delete_groups(kafka, [topic.name], 0.0)
+        finally:
+            await consumer.stop()
+        await delete_groups(kafka, [topic.name, "test.no-such-group"], 20.0)
+
+    asyncio.run(run())

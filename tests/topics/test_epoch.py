@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import socket
 import time
+from dataclasses import replace
 from functools import partial
 from uuid import uuid4
 
@@ -13,9 +14,15 @@ import pytest
 
 from headstart.producing import start_producer
 from topics import epoch as epoch_module
-from topics.admin import BrokerUnreachable, TopicsMissing, create_topics
+from topics.admin import (
+    BrokerUnreachable,
+    TopicsMissing,
+    create_topics,
+    partition_counts,
+    settle_partitions,
+)
 from topics.catalogue import Topic
-from topics.epoch import Epoch, PartitionsChanged, ensure_topics, read_epoch
+from topics.epoch import Epoch, PartitionsChanged, PartitionsDiffer, ensure_topics, read_epoch
 
 pytestmark = pytest.mark.integration
 
@@ -30,6 +37,9 @@ def own(monkeypatch: pytest.MonkeyPatch) -> tuple[Topic, Topic]:
     monkeypatch.setattr(epoch_module, "EPOCHS", epochs)
     monkeypatch.setattr(
         epoch_module, "create_topics", partial(create_topics, topics=(events, epochs))
+    )
+    monkeypatch.setattr(
+        epoch_module, "settle_partitions", partial(settle_partitions, topics=(events, epochs))
     )
     return events, epochs
 
@@ -134,6 +144,44 @@ def test_another_number_of_partitions_is_refused(kafka: str, own: tuple[Topic, T
             assert "minted for 4" in message
             assert "`headstart thresholds export FILE`" in message
             assert "delete" not in message.replace("nothing has to be deleted", "")
+
+    asyncio.run(run())
+
+
+def test_what_a_client_s_request_created_in_a_new_volatile_log_is_created_anew(
+    kafka: str, own: tuple[Topic, Topic]
+) -> None:
+    """The embedded broker creates a topic that is asked for, with four partitions."""
+    events, epochs = own
+
+    async def run() -> None:
+        await create_topics(kafka, 4, topics=[events])
+        await create_topics(kafka, 4, topics=[replace(epochs, partitioned=True)])
+        _created, epoch = await ensure_topics(kafka, partitions=8, volatile=True, exact=True)
+        assert epoch.partitions == 8
+        assert await read_epoch(kafka) == epoch
+        assert await partition_counts(kafka, [events.name, epochs.name]) == {
+            events.name: 8, epochs.name: 1,
+        }  # fmt: skip
+        assert await ensure_topics(kafka, partitions=4, volatile=True) == ([], epoch)  # it is begun
+
+    asyncio.run(run())
+
+
+def test_a_number_that_was_asked_for_is_never_silently_another(
+    kafka: str, own: tuple[Topic, Topic]
+) -> None:
+    events, epochs = own
+
+    async def run() -> None:
+        await create_topics(kafka, 3, topics=[events])  # and no epoch: by the broker itself
+        with pytest.raises(PartitionsDiffer, match="has 3 partitions, and 5 were asked for"):
+            await ensure_topics(kafka, partitions=5, exact=True)
+        assert await partition_counts(kafka, [events.name, epochs.name]) == {events.name: 3}
+        _created, epoch = await ensure_topics(kafka, partitions=3, exact=True)
+        with pytest.raises(PartitionsDiffer, match="--partitions 3"):
+            await ensure_topics(kafka, partitions=5, exact=True)
+        assert await ensure_topics(kafka, partitions=5) == ([], epoch)
 
     asyncio.run(run())
 

@@ -84,3 +84,12 @@ def test_since_leaves_out_no_context_of_its_window(
     assert ended.returncode == 0, ended.stderr
     (found,) = (each for name, each in json.loads(ended.stdout).items() if name == command[0])
     assert {each["path"].rpartition("=")[2] for each in found} == {"now", "held"}
+
+
+def test_a_directory_on_which_nothing_runs(run: Any, tmp_path: Path) -> None:
+    """Not the default addresses one by one: the directory never used them."""
+    ended = run("status", "--data", str(tmp_path / "away"))
+    assert ended.returncode == 1
+    first = ended.stdout.splitlines()[0]
+    assert first.startswith(f"UNHEALTHY  no `headstart up` runs on {tmp_path / 'away'}")
+    assert "listens" not in first
