@@ -69,13 +69,13 @@ class Rebuilds(Followed[Followup]):
         held = self._held.get(KEY)
         if held is not None and _order(held.rebuild) >= _order(rebuild):
             return None
-        said = Followup(rebuild, offset, BEGUN)
+        said = _followup(rebuild, offset, BEGUN)
         self._hold(UNDERWAY, said, _encode(said), offset)
         return rebuild
 
     def end(self, rebuild: Rebuild, result: str, offset: int) -> None:
         """Note why it was not followed."""
-        said = Followup(rebuild, offset, result)
+        said = _followup(rebuild, offset, result)
         self._hold(KEY, said, _encode(said), offset)
 
     def writes(self, offset: int) -> bool:
@@ -88,9 +88,14 @@ def done_rows(rebuild: Rebuild, epoch: int, offset: int) -> dict[bytes, bytes]:
     """Return the rows that say that a rebuild at an offset was begun and is done."""
     said = {UNDERWAY: BEGUN, KEY: DONE}
     return {
-        key: control_row(_encode(Followup(rebuild, offset, result)), epoch, offset)
+        key: control_row(_encode(_followup(rebuild, offset, result)), epoch, offset)
         for key, result in said.items()
     }
+
+
+def _followup(rebuild: Rebuild, offset: int, result: str) -> Followup:
+    """Return the row without its partition: earlier versions refuse a field that they lack."""
+    return Followup(msgspec.structs.replace(rebuild, partition=msgspec.UNSET), offset, result)
 
 
 def followup_in(raw: bytes | None) -> Followup | None:

@@ -23,6 +23,7 @@ _CODEC_AT: Final = 22
 _CODEC: Final = 0x07
 _MAGIC_AT: Final = 16
 _MAGIC: Final = 2
+_OFFSET_BYTES: Final = 8
 _COUNT_AT: Final = 57
 _HEADER: Final = 61
 _UNREADABLE: Final = (
@@ -93,8 +94,18 @@ class ReadableBatch:
 
     @property
     def next_offset(self) -> int:
-        """The offset after it. One that is not after its first would be read again for ever."""
-        return max(int(self._batch.next_offset), int(self._batch.base_offset) + 1)
+        """The offset after it. One that is not after its first would be read again for ever.
+
+        Of a batch whose checksum is wrong, the first offset of the batch behind it: where it says
+        that it ends may be what is damaged.
+        """
+        first, told = int(self._batch.base_offset), int(self._batch.next_offset)
+        if not self._intact:
+            data, _, end = self._where
+            behind = data[end : end + _OFFSET_BYTES]
+            if len(behind) == _OFFSET_BYTES:
+                told = int.from_bytes(behind, "big", signed=True)
+        return max(told, first + 1)
 
     @property
     def is_control_batch(self) -> bool:

@@ -65,10 +65,23 @@ class PartitionsDiffer(RuntimeError):
         )
 
 
+class EpochUnreadable(RuntimeError):
+    """`headstart.epochs` has records, and none of them is a log epoch."""
+
+    def __init__(self, end: int) -> None:
+        super().__init__(
+            f"none of the records of {EPOCHS.name} up to offset {end} is a log epoch, so a log "
+            "that was partly taken in cannot be told from a new one. Nothing was changed. Produce "
+            f"the epoch to {EPOCHS.name} again, with the key `epoch` and the value "
+            '{"number": N, "partitions": P}: N is the `epoch` in `headstart thresholds list '
+            f"--json`, P the number of partitions of {EVENTS.name}"
+        )
+
+
 async def read_epoch(kafka: str) -> Epoch:
     """Return the broker's log epoch.
 
-    Raises `BrokerUnreachable`, `TopicsMissing` and `PartitionsChanged`.
+    Raises `BrokerUnreachable`, `TopicsMissing`, `PartitionsChanged` and `EpochUnreadable`.
     """
     epoch, found = await read_minted_epoch(kafka)
     if found != epoch.partitions:
@@ -91,7 +104,10 @@ async def read_minted_epoch(kafka: str) -> tuple[Epoch, int]:
 
 
 async def _last_record(kafka: str, end: int) -> Epoch | None:
-    """Read the topic of epochs to its end; the last record counts."""
+    """Read the topic of epochs to its end; the last record counts, None where there is none.
+
+    Raises `EpochUnreadable` where there are records, and none of them is an epoch.
+    """
     consumer = AIOKafkaConsumer(
         bootstrap_servers=kafka, enable_auto_commit=False, isolation_level=ISOLATION
     )
@@ -106,6 +122,8 @@ async def _last_record(kafka: str, end: int) -> Epoch | None:
                 last = next(filter(None, map(_epoch_in, reversed(records))), last)
     finally:
         await consumer.stop()
+    if end > 0 and last is None:
+        raise EpochUnreadable(end)
     return last
 
 
@@ -137,7 +155,8 @@ async def ensure_topics(
     `volatile`: the log ends with the broker's process; topics of a log without an epoch that have
     another number of partitions are created anew, as a client's request may have created them.
     `exact`: raise `PartitionsDiffer` where events has another number of partitions; else its number
-    is the one that counts. Also raises `PartitionsChanged` and `BrokerUnreachable`.
+    is the one that counts. Also raises `PartitionsChanged`, `EpochUnreadable` and
+    `BrokerUnreachable`.
     Returns the names created and the epoch in force.
     """
     before = await _minted(kafka)

@@ -46,11 +46,13 @@ def drain(fetched: Any, most_bytes: int = MOST_BYTES) -> RecordBatch | None:
     rest = False
     try:
         batch, rest = _unpacked(source, tp, most_bytes)
+        end = _readable_end(source, fetched._assignment.state_value(tp))
+        if batch is not None and batch.begin < end < batch.end:
+            # A damaged batch says that it ends behind the log: what comes next would be skipped.
+            batch.end = source.next_fetch_offset = end
         fetched._update_position()
         if batch is not None:
-            batch.behind = max(
-                0, _readable_end(source, fetched._assignment.state_value(tp)) - batch.end
-            )
+            batch.behind = max(0, end - batch.end)
     finally:
         if not rest:  # also after an error: it must not be taken without what could not be read
             fetched._partition_records = None

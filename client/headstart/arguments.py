@@ -59,6 +59,15 @@ def nearest(name: str, known: Collection[str], cutoff: float = 0.75) -> str | No
     return found[0] if found else None
 
 
+def mistyped(name: str, known: Collection[str]) -> str | None:
+    """Return the name of the same length of which another one differs by a letter or two."""
+    import difflib  # only where something is wrong
+
+    alike = [each for each in known if len(each) == len(name)]
+    found = difflib.get_close_matches(name, alike, n=1, cutoff=0.8)
+    return found[0] if found else None
+
+
 def brokers(kafka: object) -> str:
     """Return addresses of Kafka brokers, with ports or without (9092). Raises `InvalidArgument`."""
     wanted = "give host:port[,host:port], such as 127.0.0.1:9092"

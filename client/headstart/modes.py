@@ -179,8 +179,10 @@ class ModeMirror:
                 line = question.line if followed and question.line else Line(asked_at)
                 self._known[question.owner] = _Known(mode, line, published)
                 self._known.move_to_end(question.owner)
-            elif known is not None:  # something changed since it was asked
-                return known.mode
+            elif known is not None:
+                # Something changed since it was asked, and what was known may be older yet: the
+                # process may have stood still. The answer is not kept; the next call asks again.
+                return most_restrictive((mode, known.mode))
             while len(self._known) > self._limit:
                 self._known.popitem(last=False)
         return mode

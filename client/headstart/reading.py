@@ -116,13 +116,21 @@ class Reader:
             identifier("tenant", given["tenant"])
         return given
 
-    def check_names(self, context: Context) -> None:
-        """Raise `InvalidArgument` for a key that is nearly the name of a level or an id.
+    def check(self, context: Context, placed: Context) -> None:
+        """Check what a guess is decided by. `placed`: with what the current scope adds.
 
-        It would otherwise be answered for a coarser context. Other keys are content, and pass.
+        Raises `InvalidArgument` for a value of `placed` that names no context, and for a key of
+        `context` that is another spelling of a level or an id (`userid`, `user`, `tenent`): it
+        would be answered for a coarser context. Other keys are content (`customer_id`), and pass.
         """
         if not self._known.issuperset(context):
-            self._refuse_misspelt(context, "the context")
+            for name in context:
+                identifier("a key of a context", name)
+                if name not in self._known and (meant := _other_spelling(name, self._known)):
+                    raise InvalidArgument(
+                        f"the context has no key {name!r} that counts; did you mean {meant!r}?"
+                    )
+        self._check_values(placed)
 
     def _refuse_misspelt(self, fields: Context, where: str) -> None:
         """Raise `TypeError` for a name that is nearly one which counts; others are let pass."""
@@ -287,6 +295,22 @@ def _nearest(name: str, known: frozenset[str]) -> str | None:
     if folded in known:
         return folded
     return arguments.nearest(name, known) or arguments.nearest(folded, known)
+
+
+@lru_cache(maxsize=1_000)
+def _other_spelling(name: str, known: frozenset[str]) -> str | None:
+    """Return the name of a level or an id that a key of a context stands for; None for content."""
+    if (other := arguments.OTHER_NAMES.get(name)) in known:
+        return other
+    plain = _plain(name)
+    for each in sorted(known):
+        if plain == _plain(each):
+            return each
+    return arguments.mistyped(name, known)
+
+
+def _plain(name: str) -> str:
+    return name.casefold().replace("-", "").replace("_", "")
 
 
 _NO_URL: Final = "an address that is no URL"

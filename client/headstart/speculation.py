@@ -286,12 +286,13 @@ class _Deciding(NamedTuple):
 
 def _placed(context: object, thresholds: object) -> Context:
     """Return a context with what the current scope has of it. Raises `InvalidArgument`."""
-    placed = in_scope(mapping("context", context))
+    given = mapping("context", context)
+    placed = in_scope(given)
     identifier("workflow_type", placed.get("workflow_type"))
     if "tenant" in placed:
         identifier("tenant", placed["tenant"])
     if isinstance(thresholds, Reader):
-        thresholds.check_names(placed)
+        thresholds.check(given, placed)
     return placed
 
 

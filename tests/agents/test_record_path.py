@@ -557,6 +557,36 @@ def test_a_batch_that_was_damaged_on_its_way_is_read_as_it_is() -> None:
     assert [each[3] for each in ours(whole, first, READ_UNCOMMITTED)[0]] == [b"v0", b"v0"]
 
 
+@pytest.mark.parametrize("last_delta", [0, 3, 1_000_000])
+@in_loop
+def test_where_a_damaged_batch_says_it_ends_is_not_believed(last_delta: int) -> None:
+    log = write([data(0), data(0, 1, 2), data(0, 1)], first=next(FRESH))
+    base, end, raw = log.batches[1]
+    damaged = bytearray(raw)
+    struct.pack_into(">i", damaged, LAST_DELTA_AT, last_delta)
+    log.batches[1] = base, end, bytes(damaged)
+    assert drain(result(log, base, READ_UNCOMMITTED)[0]) is None
+    records, position, _corrupt = ours(log, base, READ_UNCOMMITTED)
+    assert [each[0] for each in records] == [base, end, end + 1]
+    assert position == log.end
+
+
+@in_loop
+def test_a_damaged_last_batch_does_not_end_behind_the_log() -> None:
+    log = write([data(0), data(0, 1, 2)], first=next(FRESH))
+    base, end, raw = log.batches[1]
+    damaged = bytearray(raw)
+    struct.pack_into(">i", damaged, LAST_DELTA_AT, 1_000_000)
+    log.batches[1] = base, end, bytes(damaged)
+    for _fetch in range(2):
+        fetched, assignment = result(log, base, READ_UNCOMMITTED)
+        assignment.state_value(TP).highwater = log.end
+        batch = drain(fetched)
+    assert batch is not None
+    assert (batch.offsets, batch.end) == ([base], log.end)
+    assert assignment.state_value(TP).position == log.end
+
+
 @in_loop
 def test_aiokafkas_own_path_passes_a_wrong_checksum_too() -> None:
     log = write([data(0, wrong_crc=True), data(0)], first=next(FRESH))

@@ -194,7 +194,15 @@ def test_a_context_of_a_guess_has_no_misspelt_dimension(call: Any, name: str) ->
 @pytest.mark.parametrize("call", [decide, attempt])
 def test_content_of_a_context_is_let_pass(call: Any) -> None:
     context = {"workflow_type": "refund", "complexity": 3, "region": "eu", "user_id": None}
-    call(context)
+    content = ("customer_id", "user_tier", "tenant_id", "task_kind", "workflow_name", "domains")
+    call({**context, **dict.fromkeys(content, "x")})
+
+
+@pytest.mark.parametrize("call", [decide, attempt])
+def test_content_of_a_run_is_let_pass(call: Any) -> None:
+    content = {"customer_id": "c7", "agent": "a"}
+    with headstart.workflow(workflow_type="refund", emitter=emitter(), context=content):
+        call({"workflow_type": "refund"})
 
 
 @pytest.mark.parametrize(("limit", "cost"), [(0.0, 0.0), (0.0, 5.0), (10.0, 0.0)])

@@ -53,3 +53,15 @@ def test_modes_are_read_while_they_are_listed(monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr(ModeMirror, "question", read_meanwhile)
     held: list[ModeQuestion] = modes.held()
     assert {each.owner for each in held} == {("t", "a"), ("t", "b"), ("t", "c")}
+
+
+def test_an_answer_that_something_overtook_may_restrict_what_was_known() -> None:
+    """A process that stood still asks, and hears at once of a change from long before."""
+    modes = ModeMirror(limit=10, staleness_s=1.0, clock=lambda: 60.0)
+    published = b"run"
+    asked = modes.question("t", None)
+    assert modes.filled(asked, ((None, published), (b"act",)), 0.0) == "act"
+    asked = modes.question("t", None)
+    modes.changed()
+    assert modes.filled(asked, ((b"off", published), (b"act",)), 60.0) == "off"
+    assert modes.hit("t", None) is None, "it is asked again"

@@ -171,4 +171,4 @@ def test_every_event_once_and_the_thresholds_of_a_plain_replay(
         assert (answer.level, answer.speculate) == (finest, learned[finest])
         coarse = reader.get(tenant=tenant, workflow_type="shared", domain="elsewhere")
         assert coarse.level == "workflow_type=shared"
-        assert not reader.get(tenant=tenant, workflow_type="never seen").known
+        assert reader.get(tenant=tenant, workflow_type="never seen").level == DEFAULT_PATH

@@ -22,7 +22,14 @@ from topics.admin import (
     settle_partitions,
 )
 from topics.catalogue import Topic
-from topics.epoch import Epoch, PartitionsChanged, PartitionsDiffer, ensure_topics, read_epoch
+from topics.epoch import (
+    Epoch,
+    EpochUnreadable,
+    PartitionsChanged,
+    PartitionsDiffer,
+    ensure_topics,
+    read_epoch,
+)
 
 pytestmark = pytest.mark.integration
 
@@ -114,6 +121,23 @@ def test_what_is_no_epoch_is_skipped(kafka: str, own: tuple[Topic, Topic]) -> No
         finally:
             await producer.stop()
         assert await read_epoch(kafka) == epoch
+
+    asyncio.run(run())
+
+
+def test_a_log_whose_epoch_cannot_be_read_is_no_new_log(
+    kafka: str, own: tuple[Topic, Topic]
+) -> None:
+    async def run() -> None:
+        await create_topics(kafka, 2, topics=own)
+        producer = await start_producer(kafka)
+        try:
+            await producer.send_and_wait(own[1].name, b"{", key=b"epoch")
+        finally:
+            await producer.stop()
+        for act in (read_epoch(kafka), ensure_topics(kafka, partitions=2)):
+            with pytest.raises(EpochUnreadable, match=r"none of the records .* is a log epoch"):
+                await act
 
     asyncio.run(run())
 

@@ -9,7 +9,7 @@ from typing import Final
 from headstart.producing import BrokerUnreachable
 from topics.admin import TopicState, describe_topics, topic_settings
 from topics.catalogue import EPOCHS, EVENTS, TOPICS, Topic
-from topics.epoch import PartitionsChanged, read_epoch
+from topics.epoch import EpochUnreadable, PartitionsChanged, read_epoch
 from topics.reading import LogTruncated
 from topics.transactions import OpenTransaction, long_open, open_transactions
 from watching.causes import cause, unreachable_why
@@ -126,6 +126,9 @@ async def _epoch(kafka: str) -> Finding:
     except PartitionsChanged as error:
         what, _, remedy = str(error).partition(": keys would change owners. ")
         return Finding("topics", WRONG, f"{what}: keys would change owners", remedy)
+    except EpochUnreadable as error:
+        what, _, remedy = str(error).partition(". Nothing was changed. ")
+        return Finding("topics", WRONG, what, remedy)
     except Exception as error:
         return Finding("topics", WRONG, f"no log epoch can be read: {cause(error)}", _CREATE)
     return Finding("epoch", OK, f"{epoch.number}, minted for {epoch.partitions} partitions")
