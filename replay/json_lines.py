@@ -142,9 +142,19 @@ def _truth(cell: str) -> Any:
     return True if word in _TRUE else False if word in _FALSE else cell
 
 
+def _maybe_truth(cell: str) -> Any:
+    return None if cell.strip().lower() in _NOTHING else _truth(cell)
+
+
+def _reason(cell: str) -> Any:
+    """Return a text; what reads as true or false stays that, so that it is refused as no text."""
+    found = _maybe_truth(cell)
+    return cell.strip() if isinstance(found, str) else found
+
+
 _OUTCOME: Final[Mapping[str, Callable[[str], Any]]] = {
     "confidence": _number, "gain": _number, "cost": _number, "at": _number,
-    "correct": _truth, "speculated": _truth, "workflow_id": str,
+    "correct": _truth, "speculated": _maybe_truth, "not_startable": _reason, "workflow_id": str,
 }  # fmt: skip
 
 
