@@ -7,6 +7,7 @@ of agent runs (`tool`, a row each), or observations of other tools, whose column
 from __future__ import annotations
 
 import csv
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from itertools import chain
@@ -85,19 +86,34 @@ def rows(
 ) -> Iterator[tuple[int, Row]]:
     """Yield the rows below a header with the number of their last line; empty cells are left out.
 
-    `first`: the number of the header's line. Raises `CannotRead`.
+    `first`: the number of the header's line. Raises `CannotRead`, also where a column is there
+    twice, and where a row with a value has more or fewer cells than the header.
     """
     columns, delimiter = header
+    if twice := [name for name, count in Counter(columns).items() if name and count > 1]:
+        raise CannotRead(f"{name}:{first}: column {twice[0]} is there twice; leave one of them out")
     csv.field_size_limit(_MOST_CELL)
     texts = (line.decode("utf-8", "backslashreplace") for line in lines)
     reader = csv.reader(texts, delimiter=delimiter)
     try:
         for cells in reader:
-            pairs = zip(columns, cells, strict=False)
+            if not any(cell.strip() for cell in cells):
+                continue
+            number = first + reader.line_num
+            if len(cells) != len(columns):
+                raise CannotRead(
+                    f"{name}:{number}: {len(cells)} cells, the header has {len(columns)}; quote a "
+                    f"cell that holds {_named(delimiter)}"
+                )
+            pairs = zip(columns, cells, strict=True)
             if row := {column: cell for column, cell in pairs if column and cell != ""}:
-                yield first + reader.line_num, row
+                yield number, row
     except csv.Error as error:
         raise CannotRead(f"{name}, line {first + reader.line_num}: no CSV ({error})") from None
+
+
+def _named(delimiter: str) -> str:
+    return "a tab" if delimiter == "\t" else f"'{delimiter}'"
 
 
 def _rows_as_lines(
@@ -109,6 +125,10 @@ def _rows_as_lines(
     elif "event_type" in header[0]:
         made = ((number, _event(row)) for number, row in found)
     elif "correct" in header[0] or "confidence" in header[0]:
+        for column in header[0]:
+            if column.startswith("context.") and column.removeprefix("context.") in header[0]:
+                key = column.removeprefix("context.")
+                raise CannotRead(f"{name}:{first}: column {key} is there twice, also as {column}")
         made = ((number, _outcome(row)) for number, row in found)
     else:
         made = ((number, plain(row)) for number, row in found)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import pytest
@@ -31,5 +30,7 @@ def test_a_guess_that_could_not_be_started_is_told_by_a_column(
 
 @pytest.mark.parametrize("cell", ["true", "0", "FALSE"])
 def test_not_startable_in_csv_is_a_reason(tmp_path: Path, cell: str) -> None:
-    with pytest.raises(OutcomeError, match="line 2: not_startable must be a text, not (Tru|Fals)e"):
+    with pytest.raises(
+        OutcomeError, match=r"line 2: not_startable must be a text, not (Tru|Fals)e"
+    ):
         outcomes(tmp_path, f"{HEADER},not_startable\nrefund,0.9,true,100,50,{cell}\n")
