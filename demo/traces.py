@@ -78,14 +78,23 @@ def read_runs(
             try:
                 yield _run(line)
             except _Broken as broken:
+                # Of CSV a run is several lines: the one of the step that is wrong is named.
+                at = number
+                if broken.step is not None and broken.step < len(lines.step_lines):
+                    at = lines.step_lines[broken.step]
                 if on_broken is None:
-                    message = f"{path}, line {number}: {broken}; mend it or skip broken lines"
+                    message = f"{path}, line {at}: {broken}; mend it or skip broken lines"
                     raise TraceError(message) from broken
-                on_broken(BrokenLine(number, str(broken)))
+                on_broken(BrokenLine(at, str(broken)))
 
 
 class _Broken(Exception):
-    """Why a line is not a run; of our own, so that no error of a caller is taken for it."""
+    """Why a line is not a run; of our own, so that no error of a caller is taken for it.
+
+    `step`: the index of the step that is wrong, None where it is another field.
+    """
+
+    step: int | None = None
 
 
 def _run(line: bytes) -> Run:
@@ -111,7 +120,15 @@ def _steps(record: Mapping[str, object]) -> tuple[Step, ...]:
     steps = _field(record, "steps")
     if not isinstance(steps, list):
         raise _Broken(f"steps must be a list, not {type(steps).__name__}")
-    return tuple(_step(step, f"steps[{index}]") for index, step in enumerate(steps))
+    return tuple(_numbered_step(step, index) for index, step in enumerate(steps))
+
+
+def _numbered_step(step: object, index: int) -> Step:
+    try:
+        return _step(step, f"steps[{index}]")
+    except _Broken as broken:
+        broken.step = index
+        raise
 
 
 def _step(step: object, where: str) -> Step:

@@ -159,3 +159,14 @@ def test_the_real_traces_are_read_whole() -> None:
     assert len(runs) == 468
     assert sum(len(r.steps) for r in runs) == 3_510
     assert {r.domain for r in runs} == {"airline", "retail"}
+
+
+def test_a_step_that_is_wrong_in_csv_is_named_by_its_own_row(tmp_path: Path) -> None:
+    header = b"source,domain,agent_model,task_id,tool,called_at,error"
+    rows = (b"s,d,m,t1,find,1000,", b"s,d,m,t2,find,1000,", b"s,d,m,t1,buy,2000,maybe")
+    broken: list[BrokenLine] = []
+    (left,) = read_runs(written(tmp_path, header, *rows), broken.append)
+    assert left.task_id == "t2"
+    assert [each.line_number for each in broken] == [4]
+    with pytest.raises(TraceError, match=r"line 4: steps\[1\]\.error must be true or false"):
+        list(read_runs(written(tmp_path, header, *rows)))

@@ -78,3 +78,20 @@ def test_a_quoted_cell_may_hold_the_delimiter(tmp_path: Path) -> None:
     header, row = HEADERS["outcomes"]
     (made,) = read(tmp_path, f"{header}\n{row.replace('r,', chr(34) + 'a,b' + chr(34) + ',')}\n")
     assert made["context"] == {"workflow_type": "a,b"}
+
+
+FLAGS = ("success", "data.accepted")
+FLAGS += tuple(f"data.prediction.{name}" for name in ("was_correct", "speculated", "failed"))
+
+
+@pytest.mark.parametrize("column", FLAGS)
+@pytest.mark.parametrize(
+    ("cell", "value"), [("1", True), ("1.0", True), ("yes", True), ("TRUE", True), ("0.0", False)]
+)
+def test_what_an_event_has_as_true_or_false(
+    tmp_path: Path, column: str, cell: str, value: bool
+) -> None:
+    (event,) = read(tmp_path, f"event_type,{column}\ntask_complete,{cell}\n")
+    for name in column.split("."):
+        event = event[name]
+    assert event is value
