@@ -221,7 +221,8 @@ def _event(row: Row) -> Row:
             if not isinstance(place, dict):
                 break
         else:
-            place[last] = _EVENT.get(column, _json if above[:1] == ["data"] else str)(cell)
+            other: Callable[[str], Any] = _json if above[:1] == ["data"] else str
+            place[last] = _EVENT.get(column, other)(cell)
     return made
 
 
