@@ -100,3 +100,11 @@ def test_zero_is_no_time(tmp_path: Path) -> None:
     runs, unmapped = imported(tmp_path, otlp(startTimeUnixNano="0"))
     assert not runs
     assert unmapped.counts == {"tool spans without a start time": 1}
+
+
+def test_an_end_more_than_a_day_after_the_start_is_counted(tmp_path: Path) -> None:
+    end = (AT + 25 * 3_600_000) * 1_000_000
+    made = otlp(startTimeUnixNano=AT * 1_000_000, endTimeUnixNano=end)
+    (run,), unmapped = imported(tmp_path, made)
+    assert run["steps"][0]["returned_at"] is None
+    assert unmapped.counts == {"ends of tool spans more than 24 hours after their start": 1}
