@@ -80,7 +80,8 @@ class Spans:
             self.unmapped.add(f"ends of {self.kind} before their start")
             span.end = None
         if None not in (span.begin, span.end) and span.end - span.begin > _LONGEST_MS:  # type: ignore[operator]
-            self.unmapped.add(f"ends of {self.kind} more than 24 hours after their start")
+            if span.tool or span.leaf:
+                self.unmapped.add(f"ends of {self.kind} more than 24 hours after their start")
             span.end = None
         if NO_NAME in (span.tool, span.leaf):
             self.unmapped.add(f"{self.kind} named {NO_NAME}, which means the end of a run")
