@@ -13,11 +13,16 @@ from os import PathLike
 from pathlib import Path
 from typing import Final
 
+from headstart.events import FIRST_MS, LAST_MS
 from replay.json_lines import json_lines
 from replay.times import iso_ms, refuse_other_units
 
 END: Final = "<end>"
 """Stands for "no further call" wherever a next tool is counted or guessed; never a tool's name."""
+LONGEST_MS: Final = 24 * 3_600_000
+"""The longest that a call may have taken, in ms."""
+_RELATIVE_MS: Final = FIRST_MS // 1000
+"""Times below are relative to some start; from here on a number may be Unix seconds."""
 
 
 class TraceError(ValueError):
@@ -78,14 +83,23 @@ def read_runs(
             try:
                 yield _run(line)
             except _Broken as broken:
+                # Of CSV a run is several lines: the one of the step that is wrong is named.
+                at = number
+                if broken.step is not None and broken.step < len(lines.step_lines):
+                    at = lines.step_lines[broken.step]
                 if on_broken is None:
-                    message = f"{path}, line {number}: {broken}; mend it or skip broken lines"
+                    message = f"{path}, line {at}: {broken}; mend it or skip broken lines"
                     raise TraceError(message) from broken
-                on_broken(BrokenLine(number, str(broken)))
+                on_broken(BrokenLine(at, str(broken)))
 
 
 class _Broken(Exception):
-    """Why a line is not a run; of our own, so that no error of a caller is taken for it."""
+    """Why a line is not a run; of our own, so that no error of a caller is taken for it.
+
+    `step`: the index of the step that is wrong, None where it is another field.
+    """
+
+    step: int | None = None
 
 
 def _run(line: bytes) -> Run:
@@ -95,14 +109,16 @@ def _run(line: bytes) -> Run:
         raise _Broken(f"not JSON ({error})") from error
     if not isinstance(record, dict):
         raise _Broken(f"a run must be an object, not {type(record).__name__}")
+    started_at, steps = _time(record, "started_at"), _steps(record)
+    _check_times(started_at, steps)
     return Run(
         source=_text(record, "source"),
         domain=_text(record, "domain"),
         agent_model=_text(record, "agent_model"),
         task_id=_text(record, "task_id"),
         trial=_optional_int({"trial": None, **record}, "trial"),
-        steps=_steps(record),
-        started_at=_time(record, "started_at"),
+        steps=steps,
+        started_at=started_at,
         run_id=_run_id(record),
     )
 
@@ -111,7 +127,15 @@ def _steps(record: Mapping[str, object]) -> tuple[Step, ...]:
     steps = _field(record, "steps")
     if not isinstance(steps, list):
         raise _Broken(f"steps must be a list, not {type(steps).__name__}")
-    return tuple(_step(step, f"steps[{index}]") for index, step in enumerate(steps))
+    return tuple(_numbered_step(step, index) for index, step in enumerate(steps))
+
+
+def _numbered_step(step: object, index: int) -> Step:
+    try:
+        return _step(step, f"steps[{index}]")
+    except _Broken as broken:
+        broken.step = index
+        raise
 
 
 def _step(step: object, where: str) -> Step:
@@ -168,14 +192,49 @@ def _time(record: Mapping[str, object], name: str, where: str = "") -> int | Non
                 f"{_named(name, where)} must be an integer or null (Unix ms), or an ISO 8601 time"
             )
             raise _Broken(f"{said}, not {value!r}")
-        return at
+        return _in_range(at, _named(name, where))
     try:
         refuse_other_units(value, _named(name, where))
     except ValueError as error:
         raise _Broken(str(error)) from error
     if isinstance(value, float):
         raise _Broken(f"{_named(name, where)} must be an integer or null (Unix ms), not {value!r}")
-    return _optional_int({name: value}, name, where)
+    at = _optional_int({name: value}, name, where)
+    return _in_range(at, _named(name, where)) if at else None
+
+
+def _in_range(at: int, name: str) -> int:
+    if not (0 < at < _RELATIVE_MS or FIRST_MS <= at <= LAST_MS):
+        raise _Broken(
+            f"{name}: {at} is before the year 2000 or after 9999; give Unix milliseconds, or null"
+        )
+    return at
+
+
+def _check_times(started_at: int | None, steps: tuple[Step, ...]) -> None:
+    """Refuse what gives absurd durations: dates beside relative times, calls of days."""
+    times: list[tuple[int | None, int | None]] = [(None, started_at)]
+    times += [(n, at) for n, step in enumerate(steps) for at in (step.called_at, step.returned_at)]
+    if any(at is not None and at >= FIRST_MS for _, at in times):
+        for index, at in times:
+            if at is not None and at < FIRST_MS:
+                name = "started_at" if index is None else f"steps[{index}]"
+                raise _broken_at(
+                    index,
+                    f"{name} has the time {at}, and other times are dates; "
+                    "give Unix milliseconds, or null",
+                )
+    for index, step in enumerate(steps):
+        took = (step.returned_at or 0) - (step.called_at or step.returned_at or 0)
+        if took > LONGEST_MS:
+            hours = f"steps[{index}] took {took / 3_600_000:,.1f} hours"
+            raise _broken_at(index, f"{hours}, a call may take 24; give null for one of its times")
+
+
+def _broken_at(step: int | None, reason: str) -> _Broken:
+    broken = _Broken(reason)
+    broken.step = step
+    return broken
 
 
 def _named(name: str, where: str) -> str:

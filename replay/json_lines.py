@@ -7,6 +7,7 @@ of agent runs (`tool`, a row each), or observations of other tools, whose column
 from __future__ import annotations
 
 import csv
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from itertools import chain
@@ -35,10 +36,14 @@ _NOTHING: Final = frozenset(("nan", "none", "null", "n/a", "na", "<na>"))
 
 
 class JsonLines:
-    """Lines with their numbers, from 1; of CSV the JSON that stands for a row. `share`: read."""
+    """Lines with their numbers, from 1; of CSV the JSON that stands for a row. `share`: read.
+
+    `step_lines`: of the run that was yielded last, the line of each step; empty where it was one.
+    """
 
     def __init__(self, opened: Input, name: str) -> None:
         self._opened, self._name = opened, name
+        self.step_lines: list[int] = []
 
     @property
     def share(self) -> float:
@@ -54,7 +59,7 @@ class JsonLines:
                 yield from chain([(number, line)], lines)
             else:
                 rest = (line for _, line in lines)
-                yield from _rows_as_lines(found, rest, number, self._name)
+                yield from _rows_as_lines(found, rest, number, self._name, self.step_lines)
             return
 
 
@@ -85,30 +90,53 @@ def rows(
 ) -> Iterator[tuple[int, Row]]:
     """Yield the rows below a header with the number of their last line; empty cells are left out.
 
-    `first`: the number of the header's line. Raises `CannotRead`.
+    `first`: the number of the header's line. Raises `CannotRead`, also where a column is there
+    twice, and where a row with a value has more or fewer cells than the header.
     """
     columns, delimiter = header
+    if twice := [name for name, count in Counter(columns).items() if name and count > 1]:
+        raise CannotRead(f"{name}:{first}: column {twice[0]} is there twice; leave one of them out")
     csv.field_size_limit(_MOST_CELL)
     texts = (line.decode("utf-8", "backslashreplace") for line in lines)
     reader = csv.reader(texts, delimiter=delimiter)
     try:
         for cells in reader:
-            pairs = zip(columns, cells, strict=False)
+            if not any(cell.strip() for cell in cells):
+                continue
+            number = first + reader.line_num
+            if len(cells) != len(columns):
+                raise CannotRead(
+                    f"{name}:{number}: {len(cells)} cells, the header has {len(columns)}; quote a "
+                    f"cell that holds {_named(delimiter)}"
+                )
+            pairs = zip(columns, cells, strict=True)
             if row := {column: cell for column, cell in pairs if column and cell != ""}:
-                yield first + reader.line_num, row
+                yield number, row
     except csv.Error as error:
         raise CannotRead(f"{name}, line {first + reader.line_num}: no CSV ({error})") from None
 
 
+def _named(delimiter: str) -> str:
+    return "a tab" if delimiter == "\t" else f"'{delimiter}'"
+
+
 def _rows_as_lines(
-    header: tuple[Sequence[str], str], lines: Iterator[bytes], first: int, name: str
+    header: tuple[Sequence[str], str],
+    lines: Iterator[bytes],
+    first: int,
+    name: str,
+    step_lines: list[int],
 ) -> Iterator[tuple[int, bytes]]:
     found = rows(header, lines, first, name)
     if "tool" in header[0] and "correct" not in header[0]:
-        made: Iterator[tuple[int, Row]] = _runs(found)
+        made: Iterator[tuple[int, Row]] = _runs(found, step_lines)
     elif "event_type" in header[0]:
         made = ((number, _event(row)) for number, row in found)
     elif "correct" in header[0] or "confidence" in header[0]:
+        for column in header[0]:
+            if column.startswith("context.") and column.removeprefix("context.") in header[0]:
+                key = column.removeprefix("context.")
+                raise CannotRead(f"{name}:{first}: column {key} is there twice, also as {column}")
         made = ((number, _outcome(row)) for number, row in found)
     else:
         made = ((number, plain(row)) for number, row in found)
@@ -142,9 +170,19 @@ def _truth(cell: str) -> Any:
     return True if word in _TRUE else False if word in _FALSE else cell
 
 
+def _maybe_truth(cell: str) -> Any:
+    return None if cell.strip().lower() in _NOTHING else _truth(cell)
+
+
+def _reason(cell: str) -> Any:
+    """Return a text; what reads as true or false stays that, so that it is refused as no text."""
+    found = _maybe_truth(cell)
+    return cell.strip() if isinstance(found, str) else found
+
+
 _OUTCOME: Final[Mapping[str, Callable[[str], Any]]] = {
     "confidence": _number, "gain": _number, "cost": _number, "at": _number,
-    "correct": _truth, "speculated": _truth, "workflow_id": str,
+    "correct": _truth, "speculated": _maybe_truth, "not_startable": _reason, "workflow_id": str,
 }  # fmt: skip
 
 
@@ -159,9 +197,21 @@ def _outcome(row: Row) -> Row:
     return made
 
 
+def _flag(cell: str) -> Any:
+    found = _truth(cell)
+    return found if isinstance(found, bool) else _json(cell)  # null, and what is refused
+
+
+_EVENT: Final[Mapping[str, Callable[[str], Any]]] = {
+    "timestamp": _number, "confidence": _number, "success": _truth, "data.accepted": _flag,
+    "data.prediction.was_correct": _flag, "data.prediction.speculated": _flag,
+    "data.prediction.failed": _flag,
+}  # fmt: skip
+"""What is a number, or true or false, in the contract of events."""
+
+
 def _event(row: Row) -> Row:
     """Return an event; a dot in a column's name is a level: `data.result.gain_ms`."""
-    kinds = {"timestamp": _number, "confidence": _number, "success": _truth}
     made: Row = {}
     for column, cell in row.items():
         *above, last = column.split(".")
@@ -171,7 +221,8 @@ def _event(row: Row) -> Row:
             if not isinstance(place, dict):
                 break
         else:
-            place[last] = kinds.get(column, _json if above[:1] == ["data"] else str)(cell)
+            other: Callable[[str], Any] = _json if above[:1] == ["data"] else str
+            place[last] = _EVENT.get(column, other)(cell)
     return made
 
 
@@ -184,10 +235,10 @@ def _failed(cell: str) -> Any:
     return False if not word or word in _NOTHING else _truth(cell)
 
 
-def _runs(found: Iterator[tuple[int, Row]]) -> Iterator[tuple[int, Row]]:
+def _runs(found: Iterator[tuple[int, Row]], step_lines: list[int]) -> Iterator[tuple[int, Row]]:
     """Yield the runs of rows that are a call each; rows of one run have the same `run_id`, or the
-    same source, domain, agent_model, task_id and trial."""
-    runs: dict[tuple[Any, ...], tuple[int, Row]] = {}
+    same source, domain, agent_model, task_id and trial. `step_lines`: takes the rows of a run."""
+    runs: dict[tuple[Any, ...], tuple[list[int], Row]] = {}
     for number, row in found:
         own: Row = {name: row[name] for name in _RUN if name in row}
         if "trial" in row:
@@ -197,8 +248,11 @@ def _runs(found: Iterator[tuple[int, Row]]) -> Iterator[tuple[int, Row]]:
         if "run_id" in row:
             own["run_id" if "task_id" in own else "task_id"] = row["run_id"]
         same = (row.get("run_id"), *(own.get(name) for name in (*_RUN, "trial")))
-        _, run = runs.setdefault(same, (number, {**own, "steps": []}))
+        numbers, run = runs.setdefault(same, ([], {**own, "steps": []}))
+        numbers.append(number)
         step: Row = {name: row[name] for name in ("tool",) if name in row}
         step |= {at: _number(row[at]) for at in ("called_at", "returned_at") if at in row}
         run["steps"].append({**step, "error": _failed(row.get("error", ""))})
-    yield from runs.values()
+    for numbers, run in runs.values():
+        step_lines[:] = numbers
+        yield numbers[0], run

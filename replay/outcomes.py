@@ -17,6 +17,9 @@ from replay.times import iso_ms, refuse_other_units
 
 ROOT: Final = "default"
 """The level above all workflow types."""
+_MEANT: Final = {"gain_ms": "gain", "cost_ms": "cost"}
+"""Fields of events that outcomes have under another name."""
+_OF_CONTEXT: Final = ("workflow_type", "domain", "user_id", "tool_id", "tool")
 
 
 class OutcomeError(ValueError):
@@ -105,16 +108,37 @@ def _judged(record: Any, levels: Sequence[str]) -> Judged:
     correct = record.get("correct")
     if not isinstance(correct, bool):
         raise ValueError(f"correct must be true or false, not {correct!r}")
+    speculated = record.get("speculated")
+    if speculated is not None and not isinstance(speculated, bool):
+        raise ValueError(f"speculated must be true or false, not {speculated!r}")
+    _refuse_misplaced(record, context, levels)
     outcome = Outcome(
         confidence=_number(record, "confidence", None),
         correct=correct,
-        speculated=record.get("speculated") is True,
+        speculated=speculated is True,
         gain=_number(record, "gain", 0.0),
         cost=_number(record, "cost", 0.0),
         timestamp=_time(record.get("at")),
         not_startable=_reason(record),
     )
     return Judged(paths_of(context, levels), outcome)
+
+
+def _refuse_misplaced(
+    record: Mapping[str, Any], context: Mapping[str, Any], levels: Sequence[str]
+) -> None:
+    """Raise `ValueError` where a field has another name, or a key of the context is beside it.
+
+    It would be ignored, and the outcome counted without a gain, or under no context.
+    """
+    for name, meant in _MEANT.items():
+        if record.get(name, context.get(name)) is not None and record.get(meant) is None:
+            raise ValueError(f"{name} is no field of an outcome; did you mean {meant}?")
+    for key in dict.fromkeys((*_OF_CONTEXT, *levels)):
+        name = "tool_id" if key == "tool" else key
+        if record.get(key) is not None and context.get(key, context.get(name)) is None:
+            form = f'"context": {{"{name}": ...}}'
+            raise ValueError(f"{key} belongs in context; give {form}")
 
 
 def _reason(record: Mapping[str, Any]) -> str:

@@ -15,6 +15,8 @@ from replay.importers.runs import NO_NAME, Run, Unmapped, run_of, step_of
 
 _SEPARATORS: Final = ("_", "-", ".", "/", ":")
 _MOST_LEVELS: Final = 200
+_LONGEST_MS: Final = 24 * 3_600_000
+"""The longest that a call may have taken, in ms; the reader of runs refuses longer ones."""
 
 
 @dataclass(slots=True)
@@ -76,6 +78,10 @@ class Spans:
         """Add a span, or another version of one."""
         if span.begin is not None and span.end is not None and span.end < span.begin:
             self.unmapped.add(f"ends of {self.kind} before their start")
+            span.end = None
+        if None not in (span.begin, span.end) and span.end - span.begin > _LONGEST_MS:  # type: ignore[operator]
+            if span.tool or span.leaf:
+                self.unmapped.add(f"ends of {self.kind} more than 24 hours after their start")
             span.end = None
         if NO_NAME in (span.tool, span.leaf):
             self.unmapped.add(f"{self.kind} named {NO_NAME}, which means the end of a run")

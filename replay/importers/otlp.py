@@ -15,6 +15,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
 
+from headstart.events import FIRST_MS, LAST_MS
 from replay.importers.calls import Span, Spans
 from replay.importers.runs import (
     Run,
@@ -38,6 +39,14 @@ _SCOPES: Final = (
 )  # fmt: skip
 _AROUND: Final = ("data", "result", "trace")
 """What services put around what they answer with."""
+_PER_MS: Final = {"microseconds": 1_000, "nanoseconds": 1_000_000}
+_READS_AS: Final = {
+    "seconds": (FIRST_MS // 1000, LAST_MS // 1000),
+    "milliseconds": (FIRST_MS, LAST_MS),
+    "microseconds": (FIRST_MS * 1_000, LAST_MS * 1_000),
+    "nanoseconds": (FIRST_MS * 1_000_000, LAST_MS * 1_000_000),
+}
+"""The years 2000 to 9999 in each unit. They overlap: the first one that fits is named."""
 _HEX: Final = re.compile(r"(?:0x)?([0-9a-fA-F]+)")
 
 Found = tuple[Mapping[str, Any], str]
@@ -134,7 +143,7 @@ def _add(span: Mapping[str, Any], service: str, spans: Spans, unmapped: Unmapped
     if user := user_of(said):
         known.users[user] = None
     name = text_or(_first(span, "name", "operationName"), "")
-    begin, end, reversed_ = _times(span)
+    begin, end, reversed_, wrong = _times(span)
     told = told_by(name, said)
     made = Span(
         trace, _id(_first(ids, "spanId", "span_id", "spanID"), 8), _parent(span, unmapped),
@@ -148,9 +157,11 @@ def _add(span: Mapping[str, Any], service: str, spans: Spans, unmapped: Unmapped
     elif not told.tool:
         unmapped.add("tool spans without gen_ai.tool.name")
     elif begin is None:
-        unmapped.add("tool spans without a start time")
+        unmapped.add(wrong[0] if wrong else "tool spans without a start time")
     else:
         made.tool = told.tool
+        if wrong:
+            unmapped.add(wrong[0])
         if reversed_:
             unmapped.add("ends of tool spans before their start")
     spans.add(made)
@@ -170,25 +181,50 @@ def _failed(span: Mapping[str, Any], said: Mapping[str, Any], unmapped: Unmapped
     )
 
 
-def _times(span: Mapping[str, Any]) -> tuple[int | None, int | None, bool]:
-    """Return begin and end in Unix ms, and whether an end was before the begin."""
-    if "operationName" in span:  # Jaeger's microseconds
-        micros, lasted = _whole(span.get("startTime")), _whole(span.get("duration"))
-        if micros is None:
-            return None, None, False
-        end = None if lasted is None else unix_ms((micros + lasted) // 1000)
-        return unix_ms(micros // 1000), end, (lasted or 0) < 0
+def _times(span: Mapping[str, Any]) -> tuple[int | None, int | None, bool, list[str]]:
+    """Return begin and end in Unix ms, whether an end was before the begin, and what of both is no
+    time in the unit of its field."""
+    wrong: list[str] = []
+    if "operationName" in span:
+        said = span.get("startTime")
+        begin = _at(said, "microseconds", "start times", wrong)
+        lasted = _whole(span.get("duration"))
+        if begin is None or lasted is None:
+            return begin, None, False, wrong
+        end = unix_ms((int(said) + lasted) // 1000)  # type: ignore[arg-type]
+        return begin, end, lasted < 0, wrong
     nanos = [
-        _whole(_first(span, f"{name}TimeUnixNano", f"{name}_time_unix_nano"))
-        for name in ("start", "end")
+        _first(span, f"{name}TimeUnixNano", f"{name}_time_unix_nano") for name in ("start", "end")
     ]
-    begin, end = (None if each is None else unix_ms(each // 1_000_000) for each in nanos)
+    begin = _at(nanos[0], "nanoseconds", "start times", wrong)
     if begin is None and nanos[0] is None:
         begin = clock_ms(_first(span, "start_time", "startTime"))
         end = clock_ms(_first(span, "end_time", "endTime"))
-        return begin, end, False  # `Spans` sees what is reversed
-    # What is no time after the rounding, `Spans` does not see as reversed.
-    return begin, end, end is None and 0 < (nanos[1] or 0) < (nanos[0] or 0)
+        return begin, end, False, wrong  # `Spans` sees what is reversed
+    reversed_ = 0 < (_whole(nanos[1]) or 0) < (_whole(nanos[0]) or 0)
+    end = _at(nanos[1], "nanoseconds", "end times", [] if reversed_ else wrong)
+    # What is no time, `Spans` does not see as reversed.
+    return begin, end, end is None and begin is not None and reversed_, wrong
+
+
+def _at(value: Any, unit: str, which: str, wrong: list[str]) -> int | None:
+    """Return a time in Unix ms, None where there is none; what it is instead goes to `wrong`."""
+    number = _whole(value)
+    if number is None:
+        if value is not None:
+            wrong.append(f"{which} of tool spans that are not a number of {unit}")
+        return None
+    if number == 0:
+        return None
+    per_ms = _PER_MS[unit]
+    if FIRST_MS * per_ms <= number < (LAST_MS + 1) * per_ms:
+        return number // per_ms
+    for other, (first, last) in _READS_AS.items():
+        if other != unit and first <= number <= last:
+            wrong.append(f"{which} of tool spans that read as {other}, not as {unit}")
+            return None
+    wrong.append(f"{which} of tool spans that are before the year 2000 or after 9999")
+    return None
 
 
 def _whole(number: Any) -> int | None:

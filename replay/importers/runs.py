@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
+from headstart.events import FIRST_MS
 from replay.importers.documents import documents
 from replay.input_files import name_of
 from replay.times import iso_ms, unix_ms
@@ -68,7 +69,15 @@ def refuse(file: Path, why: str, unmapped: Unmapped) -> None:
 
 
 def clock_ms(value: Any) -> int | None:
-    """Return a time as Unix ms: ISO 8601, or a number of seconds, ms, µs or ns by its size."""
+    """Return a time as Unix ms: ISO 8601, or a number of seconds, ms, µs or ns by its size.
+
+    None for what is before the year 2000: no run may have it beside other times.
+    """
+    at = _by_size(value)
+    return at if at is not None and at >= FIRST_MS else None
+
+
+def _by_size(value: Any) -> int | None:
     if isinstance(value, str) and value.replace(".", "", 1).isdecimal():
         value = float(value)
     if not isinstance(value, int | float) or isinstance(value, bool):

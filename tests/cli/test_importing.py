@@ -131,3 +131,15 @@ def test_runs_that_are_refused_are_named_by_file_line_and_reason(run: Run, tmp_p
     ended = run("demo", "--traces", "none.jsonl")
     assert ended.returncode == 1
     assert "all 2 lines were refused" in ended.stderr
+
+
+def test_times_in_another_unit_leave_the_output_as_it_was(run: Run, tmp_path: Path) -> None:
+    span = {"traceId": "aa", "spanId": "bb", "name": "execute_tool find"}
+    span |= {"startTimeUnixNano": "1790000000000000", "endTimeUnixNano": "1790000001000000"}
+    spans = {"resourceSpans": [{"scopeSpans": [{"spans": [span]}]}]}
+    (tmp_path / "x.json").write_text(json.dumps(spans))
+    (tmp_path / "runs.jsonl").write_text("before")
+    ended = run("import", "otlp", "x.json", "--out", "runs.jsonl")
+    assert ended.returncode == 1
+    assert "1 start times of tool spans that read as microseconds" in ended.stderr
+    assert (tmp_path / "runs.jsonl").read_text() == "before"

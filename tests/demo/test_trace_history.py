@@ -28,7 +28,7 @@ def runs(tmp_path: Path) -> Path:
         lines.append({
             "source": "one" if number % 3 else "other", "agent_model": "m", "trial": None,
             "domain": "retail" if number % 2 else "airline", "task_id": str(number),
-            "started_at": None if number == 29 else HOUR * number, "steps": steps,
+            "started_at": None if number == 29 else HOUR * number or 1, "steps": steps,
         })  # fmt: skip
     file = tmp_path / "runs.jsonl"
     file.write_text("".join(json.dumps(line) + "\n" for line in lines))

@@ -159,3 +159,55 @@ def test_the_real_traces_are_read_whole() -> None:
     assert len(runs) == 468
     assert sum(len(r.steps) for r in runs) == 3_510
     assert {r.domain for r in runs} == {"airline", "retail"}
+
+
+def test_a_step_that_is_wrong_in_csv_is_named_by_its_own_row(tmp_path: Path) -> None:
+    header = b"source,domain,agent_model,task_id,tool,called_at,error"
+    rows = (b"s,d,m,t1,find,1000,", b"s,d,m,t2,find,1000,", b"s,d,m,t1,buy,2000,maybe")
+    broken: list[BrokenLine] = []
+    (left,) = read_runs(written(tmp_path, header, *rows), broken.append)
+    assert left.task_id == "t2"
+    assert [each.line_number for each in broken] == [4]
+    with pytest.raises(TraceError, match=r"line 4: steps\[1\]\.error must be true or false"):
+        list(read_runs(written(tmp_path, header, *rows)))
+
+
+AT = 1_790_000_000_000
+DAY = 24 * 3_600_000
+
+
+@pytest.mark.parametrize("name", ["started_at", "called_at", "returned_at"])
+@pytest.mark.parametrize("time", [-1, -AT, 946_684_799_999, 253_402_300_800_000])
+def test_a_time_outside_the_range_of_dates_is_refused(tmp_path: Path, name: str, time: int) -> None:
+    record = run(started_at=time) if name == "started_at" else run(steps=[step(**{name: time})])
+    with pytest.raises(TraceError, match=name):
+        list(read_runs(written(tmp_path, json.dumps(record).encode())))
+
+
+def test_a_time_of_zero_is_none(tmp_path: Path) -> None:
+    record = run(started_at=0, steps=[step(called_at=0, returned_at=AT)])
+    (read,) = read_runs(written(tmp_path, json.dumps(record).encode()))
+    assert (read.started_at, read.steps[0].called_at, read.steps[0].returned_at) == (None, None, AT)
+
+
+@pytest.mark.parametrize(
+    ("record", "why"),
+    [
+        (run(steps=[step(called_at=1_000, returned_at=AT)]), r"steps\[0\] has the time 1000, and"),
+        (run(steps=[step(called_at=AT, returned_at=AT), step()]), r"steps\[1\] has the time 1000"),
+        (run(started_at=5, steps=[step(called_at=AT, returned_at=AT)]), "started_at has the time"),
+        (run(steps=[step(called_at=AT, returned_at=AT + DAY + 1)]), r"steps\[0\] took 24.0 hours"),
+        (run(steps=[step(called_at=1, returned_at=DAY + 2)]), r"steps\[0\] took 24.0 hours"),
+        (run(steps=[step(called_at=AT, returned_at=4_102_444_800_000)]), r"steps\[0\] took 6"),
+    ],
+)
+def test_times_that_give_absurd_durations_are_refused(
+    tmp_path: Path, record: dict[str, Any], why: str
+) -> None:
+    with pytest.raises(TraceError, match=why):
+        list(read_runs(written(tmp_path, json.dumps(record).encode())))
+
+
+def test_a_call_may_take_a_day(tmp_path: Path) -> None:
+    record = run(steps=[step(called_at=AT, returned_at=AT + DAY)])
+    assert len(list(read_runs(written(tmp_path, json.dumps(record).encode())))) == 1

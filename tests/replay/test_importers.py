@@ -71,13 +71,16 @@ def test_tau2_bench(written: Any, tmp_path: Path) -> None:
     assert unmapped.counts == {"tool calls of the simulated user": 1}
 
 
+AT = 1_790_000_000_000
+
+
 def test_otlp(written: Any, tmp_path: Path) -> None:
     def span(name: str, start: int, **said: str) -> dict[str, Any]:
         pairs = [
             {"key": k.replace("__", "."), "value": {"stringValue": v}} for k, v in said.items()
         ]
-        return {"traceId": "t1", "name": name, "startTimeUnixNano": str(start * 10**6),
-                "endTimeUnixNano": str((start + 5) * 10**6), "attributes": pairs,
+        return {"traceId": "t1", "name": name, "startTimeUnixNano": str((AT + start) * 10**6),
+                "endTimeUnixNano": str((AT + start + 5) * 10**6), "attributes": pairs,
                 "status": {"code": 2}}  # fmt: skip
 
     spans = [
@@ -92,9 +95,11 @@ def test_otlp(written: Any, tmp_path: Path) -> None:
     (run,) = otlp_runs(file, unmapped)
     assert readable(tmp_path, [run]) == [["first", "later"]]
     assert (run["domain"], run["agent_model"]) == ("shop", "m")
-    assert run["steps"][0] == {"tool": "first", "called_at": 100, "returned_at": 105, "error": True}
+    assert run["steps"][0] == {
+        "tool": "first", "called_at": AT + 100, "returned_at": AT + 105, "error": True,
+    }  # fmt: skip
     assert run["steps"][1]["returned_at"] is None
-    assert run["started_at"] == 100
+    assert run["started_at"] == AT + 100
     assert unmapped.counts == {
         "spans that execute no tool": 1, "tool spans without gen_ai.tool.name": 1,
     }  # fmt: skip
