@@ -156,9 +156,9 @@ def test_an_open_transaction_holds_no_command_back(kafka: str, own: str, committ
         await send_commands(kafka, [ACT, OBSERVE])
         async with transaction(kafka, own, inside, OBSERVE) as producer:
             offset = await send_commands(kafka, [OFF])
+            assert sorted(await modes(kafka), key=str) == [("acme", "observe"), (None, "off")]
             state = await read_commands(kafka)
             assert state.version(Place("mode", "")).offset == offset
-            assert sorted(await modes(kafka), key=str) == [("acme", "observe"), (None, "off")]
             await unset_commands(kafka, [command_key(OBSERVE)], "ann", "over")
             assert await modes(kafka) == [(None, "off")]
             await (producer.commit_transaction() if committed else producer.abort_transaction())
