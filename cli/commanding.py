@@ -42,10 +42,10 @@ async def set_now(settings: Settings, command: Command) -> str | None:
 
     decode_command(encode_command(command))
     await read_commands(settings.kafka)  # nobody adds to a log that was not begun
-    await send_commands(settings.kafka, [command])
+    offset = await send_commands(settings.kafka, [command])
     with contextlib.suppress(ConnectionError):  # said by what serves it
         await remember_command(settings.redis, command)
-    return await _serve(settings, command_key(command))
+    return await _serve(settings, command_key(command), offset)
 
 
 async def unset_now(settings: Settings, key: bytes, by: str, reason: str) -> str | None:
@@ -58,10 +58,10 @@ async def unset_now(settings: Settings, key: bytes, by: str, reason: str) -> str
 
     if key not in await read_commands(settings.kafka):
         raise LookupError("nothing is set there; `headstart config list --expired` shows what is")
-    await unset_commands(settings.kafka, [key], by, reason)
+    offset = await unset_commands(settings.kafka, [key], by, reason)
     with contextlib.suppress(ConnectionError):
         await forget_command(settings.redis, key)
-    return await _serve(settings, key)
+    return await _serve(settings, key, offset)
 
 
 def set_and_show(settings: Settings, command: Command, *, json: bool) -> None:
@@ -90,12 +90,18 @@ def unset_and_say(
     say(waits or done)
 
 
-async def _serve(settings: Settings, key: bytes) -> str | None:
+async def _serve(settings: Settings, key: bytes, offset: int) -> str | None:
+    """Serve what is in force where a key's record was appended at an offset."""
     from sinks.commands import CommandPublisher
     from topics.command_log import read_commands
     from topics.commands import place_of
 
     state = await read_commands(settings.kafka)
+    if state.version(place_of(key)).offset < offset:  # never tell that something else is served
+        return (
+            f"recorded at offset {offset} of headstart.commands, but the broker does not give it "
+            "back yet, so it is not yet served: run the command again, and `headstart doctor`"
+        )
     try:
         async with CommandPublisher(settings.redis) as publisher:
             if await publisher.has_all_modes():

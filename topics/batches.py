@@ -44,7 +44,14 @@ class WholeBatch(NamedTuple):
     key: bytes | None
     value: bytes | None
     headers: Sequence[tuple[str, bytes | None]] = ()
-    checksum: None = None
+    checksum: int | None = None
+
+
+IN_TRANSACTION: Final = -1
+"""In the place of a record's checksum, which format 2 has not: the record is of a transaction.
+
+aiokafka's `ConsumerRecord` hands it on, and has no field that says this.
+"""
 
 
 _NO_MARKER: Final = WholeBatch(0, 0, 0, b"\0\0\0\1", b"")
@@ -136,7 +143,8 @@ class ReadableBatch:
         if data[begin + _MAGIC_AT] != _MAGIC:
             return iter(self._old())
         try:
-            return iter(_checked(_read(self._batch, data, begin, end), self._batch))
+            records = _checked(_read(self._batch, data, begin, end), self._batch)
+            return iter(map(_in_transaction, records) if self.is_transactional else records)
         except _UNREADABLE as error:
             first, kind = self._batch.base_offset, self._batch.timestamp_type
             at = max(-LARGEST_MS, min(self._batch.max_timestamp, LARGEST_MS))
@@ -152,6 +160,13 @@ class ReadableBatch:
             last = self._batch.next_offset - 1
             value = WholeBytes(data[begin:end], _reason(error))
             return [WholeBatch(last, NO_TIMESTAMP, 0, None, value)]
+
+
+def _in_transaction(record: Any) -> WholeBatch:
+    """Return a record as it is, marked as one of a transaction."""
+    at, kind = record.timestamp, record.timestamp_type
+    key, value, headers = record.key, record.value, record.headers
+    return WholeBatch(record.offset, at, kind, key, value, headers, IN_TRANSACTION)
 
 
 def _reason(error: Exception) -> str:

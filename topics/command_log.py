@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import time
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Sequence
+from contextlib import suppress
+from copy import deepcopy
 from typing import Any, Final, NamedTuple
 
 from aiokafka import TopicPartition
@@ -12,6 +14,7 @@ from aiokafka.errors import KafkaError
 from headstart.producing import BrokerUnreachable, start_producer
 from topics.admin import TopicsMissing
 from topics.catalogue import COMMANDS
+from topics.command_tail import Tail, outside_transactions
 from topics.commands import Begin, Command, CommandState, Place, command_key, encode_command
 from topics.reading import read_records, reading, topic_state
 
@@ -30,6 +33,9 @@ class Remembered(NamedTuple):
 async def read_commands(kafka: str) -> CommandState:
     """Return what is in force now. What is no command is passed over.
 
+    Commands that an open transaction holds back count, up to the high watermark, unless they are
+    part of a transaction themselves: see `topics.command_tail`.
+
     Raises `BrokerUnreachable`, and `TopicsMissing` where the log was not begun.
     """
     found = await _read(kafka)
@@ -41,11 +47,17 @@ async def read_commands(kafka: str) -> CommandState:
 async def _read(kafka: str) -> CommandState:
     state, found = await topic_state(kafka, COMMANDS.name), CommandState()
     async for record in read_records(kafka, COMMANDS.name, state.begin, state.end):
-        try:
-            found.apply(record.key, record.value, record.offset)
-        except ValueError:
-            continue  # the worker that follows the log says so
+        _apply(found, record)
+    async for record in outside_transactions(kafka, COMMANDS.name, state.end[0], state.high[0]):
+        _apply(found, record)
     return found
+
+
+def _apply(state: CommandState, record: Any) -> Place | None:
+    """Take a record; what is no command is passed over: the worker that follows the log says so."""
+    with suppress(ValueError):
+        return state.apply(record.key, record.value, record.offset)
+    return None
 
 
 async def begin_commands(kafka: str, remembered: Callable[[], Awaitable[Remembered]]) -> int | None:
@@ -65,33 +77,42 @@ async def begin_commands(kafka: str, remembered: Callable[[], Awaitable[Remember
     return begin.number
 
 
-async def send_commands(kafka: str, commands: Iterable[Command]) -> None:
-    """Set something; returns once the broker has it. Raises `BrokerUnreachable`."""
-    await _send(kafka, [(command_key(each), encode_command(each)) for each in commands])
+async def send_commands(kafka: str, commands: Iterable[Command]) -> int:
+    """Set something; return the last record's offset, -1 without any, once the broker has it.
+
+    Raises `BrokerUnreachable`.
+    """
+    return await _send(kafka, [(command_key(each), encode_command(each)) for each in commands])
 
 
-async def unset_commands(kafka: str, keys: Iterable[bytes], by: str, reason: str) -> None:
-    """Take back what is set under these keys. Raises `BrokerUnreachable`."""
+async def unset_commands(kafka: str, keys: Iterable[bytes], by: str, reason: str) -> int:
+    """Take back what is set under these keys; return as `send_commands` does.
+
+    Raises `BrokerUnreachable`.
+    """
     headers = [(BY_HEADER, by.encode()), (REASON_HEADER, reason.encode())]
-    await _send(kafka, [(key, None) for key in keys], headers)
+    return await _send(kafka, [(key, None) for key in keys], headers)
 
 
 async def _send(
     kafka: str,
     records: Iterable[tuple[bytes, bytes | None]],
     headers: Sequence[tuple[str, bytes]] = (),
-) -> None:
+) -> int:
+    last = -1
     try:
         producer = await start_producer(kafka)
         try:
             for key, value in records:  # one after the other: their order is what they mean
-                await producer.send_and_wait(
+                sent = await producer.send_and_wait(
                     COMMANDS.name, value, key=key, partition=0, headers=list(headers)
                 )
+                last = sent.offset
         finally:
             await producer.stop()
     except (KafkaError, OSError) as error:
         raise BrokerUnreachable(kafka, error) from error
+    return last
 
 
 class CommandFollower:
@@ -99,18 +120,22 @@ class CommandFollower:
 
     def __init__(self, kafka: str) -> None:
         self._kafka = kafka
-        self.state = CommandState()
+        self.state = self._committed = CommandState()
+        self._tail = Tail(kafka, COMMANDS.name)
 
     async def changes(
         self, refused: Callable[[int, str], None], idle_ms: int
     ) -> AsyncGenerator[set[Place], None]:
         """Yield the places that changed; the first time, once all of the log is read.
 
-        After `idle_ms` without a change it yields none. `refused` is told the offset of what is no
-        command, and why. Raises `BrokerUnreachable` and `TopicsMissing`; a broker that is only away
-        for a while is waited for.
+        After `idle_ms` without a change it yields none. What an open transaction holds back is read
+        as `read_commands` does. `refused` is told the offset of what is no command, and why. Raises
+        `BrokerUnreachable` and `TopicsMissing`; a broker that is only away for a while is waited
+        for.
         """
-        log, self.state = await topic_state(self._kafka, COMMANDS.name), CommandState()
+        log = await topic_state(self._kafka, COMMANDS.name)
+        self.state = self._committed = CommandState()
+        self._tail = Tail(self._kafka, COMMANDS.name)
         tp, changed = TopicPartition(COMMANDS.name, 0), set[Place]()
         begin, earliest = {0: log.begin[0]}, {"auto_offset_reset": "earliest"}
         async with reading(self._kafka, COMMANDS.name, begin, **earliest) as consumer:
@@ -118,18 +143,39 @@ class CommandFollower:
                 while True:
                     for records in (await consumer.getmany(tp, timeout_ms=idle_ms)).values():
                         changed |= self._apply(records, refused)
-                    begun = self.state.number is not None
-                    if begun and await consumer.position(tp) >= log.end[0]:
+                    at = await consumer.position(tp)
+                    if at < max(log.end[0], consumer.last_stable_offset(tp) or 0):
+                        continue
+                    high = max(log.high[0], consumer.highwater(tp) or 0)
+                    whole = await self._overlay(at, high, changed)
+                    if whole and self.state.number is not None:
                         yield changed
                         changed = set()
             except (KafkaError, OSError) as error:
                 raise BrokerUnreachable(self._kafka, error) from error
 
+    async def _overlay(self, at: int, high: int, changed: set[Place]) -> bool:
+        """Have `state` be that up to `high`; add the places that changed since the last time.
+
+        Return False where what is held back between `at` and `high` could not be read.
+        """
+        before = {each.offset for each in self._tail.records}
+        whole = await self._tail.read(at, high)
+        if not self._tail.records:
+            self.state = self._committed
+        else:
+            self.state = deepcopy(self._committed)
+            for record in self._tail.records:
+                place = _apply(self.state, record)
+                if place is not None and record.offset not in before:
+                    changed.add(place)
+        return whole
+
     def _apply(self, records: Iterable[Any], refused: Callable[[int, str], None]) -> set[Place]:
         changed = set()
         for record in records:
             try:
-                place = self.state.apply(record.key, record.value, record.offset)
+                place = self._committed.apply(record.key, record.value, record.offset)
             except ValueError as error:
                 refused(record.offset, str(error))
             else:

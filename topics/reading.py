@@ -110,6 +110,7 @@ async def read_records(
     topic: str,
     begin: Mapping[int, int],
     end: Mapping[int, int] | None = None,
+    isolation_level: str = fetches.ISOLATION,
 ) -> AsyncGenerator[Any, None]:
     """Yield records (aiokafka's) from `begin` on, by partition: up to `end`, or without end.
 
@@ -119,7 +120,9 @@ async def read_records(
     wanted = {p for p in begin if end is None or begin[p] < end[p]}
     if not wanted:
         return
-    settings = {} if end is not None else {"auto_offset_reset": "earliest"}
+    settings = {"isolation_level": isolation_level}
+    if end is None:
+        settings["auto_offset_reset"] = "earliest"
     async with reading(kafka, topic, {p: begin[p] for p in wanted}, **settings) as consumer:
         while wanted:
             # Of these alone: what is behind the end of another may be gone, and nobody cares.

@@ -10,6 +10,7 @@ from sinks.progress import stored_offsets
 from sinks.queries import estimate_events
 from topics.admin import TopicsMissing, TopicState, committed_offsets, describe_topics
 from topics.catalogue import (
+    COMMANDS,
     DEAD_LETTERS,
     EPISODES_GROUP,
     EPOCHS,
@@ -93,7 +94,8 @@ class Log:
 
         And `LogTruncated`, very rarely: see `open_transactions`.
         """
-        states = await describe_topics(self._kafka, [topic.name for topic in _TOPICS])
+        names = [topic.name for topic in (*_TOPICS, COMMANDS)]  # for its transactions only
+        states = await describe_topics(self._kafka, names)
         if missing := {topic.name for topic in _TOPICS} - states.keys():
             raise TopicsMissing(self._kafka, missing)
         end = states[EVENTS.name].end

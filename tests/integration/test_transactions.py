@@ -22,7 +22,7 @@ from deploy.system import System
 from headstart.contexts import event_key
 from processing.liveness import REPORT_FILE, Report, decode_report
 from tests.patience import PATIENCE_S, STALLED, until
-from topics.catalogue import DEAD_LETTERS, EVENTS
+from topics.catalogue import COMMANDS, DEAD_LETTERS, EVENTS
 from topics.reading import read_records, topic_state
 from watching.doctor.broker import check_broker
 
@@ -88,7 +88,9 @@ def transaction(owned: Owned, tenant: str) -> Any:
     """A transaction of events that were sent; how it ends is the caller's."""
 
     @asynccontextmanager
-    async def begun(values: Sequence[bytes], at_ms: int | None = None) -> AsyncIterator[Any]:
+    async def begun(
+        values: Sequence[bytes], at_ms: int | None = None, topic: str = EVENTS.name
+    ) -> AsyncIterator[Any]:
         producer = AIOKafkaProducer(
             bootstrap_servers=owned.kafka, transactional_id=tenant, transaction_timeout_ms=600_000
         )
@@ -97,7 +99,7 @@ def transaction(owned: Owned, tenant: str) -> Any:
             await producer.begin_transaction()
             key = event_key(tenant, "refund")
             for value in values:
-                await producer.send(EVENTS.name, value, key=key, timestamp_ms=at_ms)
+                await producer.send(topic, value, key=key, timestamp_ms=at_ms)
             await producer.flush()
             yield producer
         finally:
@@ -223,3 +225,32 @@ def test_an_open_transaction_is_named_and_ends_no_worker(
     assert stored.counted("refund") == counts([*inside, behind])
     assert headstart("status", "--data", owned.system.data).returncode == 0
     agrees(owned, headstart)
+
+
+def test_an_open_transaction_of_commands_delays_no_mode_and_is_named(
+    owned: Owned, transaction: Any, headstart: Any, tenant: str
+) -> None:
+    data, sent_at = ("--data", owned.system.data), time.time_ns() // 1_000_000 - 60_000
+    mode = ("config", "set", "mode")
+
+    def holds() -> Any:
+        got = headstart("config", "get", "mode", "--tenant", tenant, "--json", *data)
+        return [each["stored"] for each in json.loads(got.stdout)["served"]]
+
+    def while_it_is_open() -> None:
+        for wanted in ("act", "off"):
+            ended = headstart(*mode, wanted, "--tenant", tenant, "--json", *data)
+            assert ended.returncode == 0, ended.stderr
+            assert json.loads(ended.stdout)["served"] is True
+            assert holds() == [wanted]
+        status = headstart("status", *data)
+        assert status.returncode == 1
+        assert f"{COMMANDS.name} partition 0: a transaction open for" in status.stdout
+
+    async def run() -> None:
+        async with transaction([b"foreign"], sent_at, COMMANDS.name) as producer:
+            await asyncio.to_thread(while_it_is_open)
+            await producer.abort_transaction()
+
+    asyncio.run(run())
+    assert holds() == ["off"]

@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
+from collections.abc import AsyncIterator
+from typing import Any
 from uuid import uuid4
 
 import pytest
+from aiokafka import AIOKafkaProducer
 
 from headstart.producing import start_producer
 from topics import command_log as module
@@ -117,6 +121,81 @@ def test_a_follower_begins_with_all_of_it(kafka: str, own: str) -> None:
                 pass
             assert changed == {Place("mode", "")}
             assert follower.state.modes(Place("mode", "")) == {"*": "act"}
+
+    asyncio.run(run())
+
+
+needs_transactions = pytest.mark.skipif(
+    os.environ.get("TEST_KAFKA", "embedded") == "embedded", reason="needs Apache Kafka"
+)
+
+
+@contextlib.asynccontextmanager
+async def transaction(kafka: str, topic: str, *commands: Command) -> AsyncIterator[Any]:
+    """A transaction of commands that were sent; how it ends is the caller's."""
+    producer = AIOKafkaProducer(bootstrap_servers=kafka, transactional_id=uuid4().hex)
+    await producer.start()
+    try:
+        await producer.begin_transaction()
+        for each in commands:
+            value, key = encode_command(each), command_key(each)
+            await producer.send_and_wait(topic, value, key=key, partition=0)
+        yield producer
+    finally:
+        await producer.stop()
+
+
+@needs_transactions
+@pytest.mark.parametrize("committed", [True, False])
+def test_an_open_transaction_holds_no_command_back(kafka: str, own: str, committed: bool) -> None:
+    inside = ModeCommand(mode="act", tenant="inside", at=4)
+    after = [("inside", "act")] if committed else []
+
+    async def run() -> None:
+        await begin_commands(kafka, remembering())
+        await send_commands(kafka, [ACT, OBSERVE])
+        async with transaction(kafka, own, inside, OBSERVE) as producer:
+            offset = await send_commands(kafka, [OFF])
+            assert sorted(await modes(kafka), key=str) == [("acme", "observe"), (None, "off")]
+            state = await read_commands(kafka)
+            assert state.version(Place("mode", "")).offset == offset
+            await unset_commands(kafka, [command_key(OBSERVE)], "ann", "over")
+            assert await modes(kafka) == [(None, "off")]
+            await (producer.commit_transaction() if committed else producer.abort_transaction())
+        assert sorted(await modes(kafka), key=str) == sorted([*after, (None, "off")], key=str)
+
+    asyncio.run(run())
+
+
+@needs_transactions
+@pytest.mark.parametrize("committed", [True, False])
+def test_a_follower_passes_an_open_transaction(kafka: str, own: str, committed: bool) -> None:
+    inside = ModeCommand(mode="act", tenant="inside", at=4)
+    all_, ours, theirs = Place("mode", ""), Place("mode", "acme"), Place("mode", "inside")
+
+    async def until(changes: Any, place: Place) -> None:
+        while place not in await anext(changes):
+            pass
+
+    async def run() -> None:
+        await begin_commands(kafka, remembering())
+        await send_commands(kafka, [ACT])
+        async with transaction(kafka, own, inside) as producer:
+            await send_commands(kafka, [OFF])
+            follower = CommandFollower(kafka)
+            changes = follower.changes(lambda *_: None, 100)
+            async with contextlib.aclosing(changes), asyncio.timeout(60):
+                assert await anext(changes) == {all_}
+                assert follower.state.modes(all_) == {"*": "off"}
+                assert not await anext(changes)
+                await send_commands(kafka, [OBSERVE])
+                await until(changes, ours)
+                assert follower.state.modes(ours) == {"*": "observe"}
+                assert theirs not in follower.state.places
+                await (producer.commit_transaction() if committed else producer.abort_transaction())
+                await until(changes, theirs if committed else all_)
+                assert follower.state.modes(all_) == {"*": "off"}
+                assert follower.state.modes(theirs) == ({"*": "act"} if committed else {})
 
     asyncio.run(run())
 
