@@ -13,7 +13,7 @@ import structlog
 
 from agents.record_path.reading import read_batches
 from agents.store import ContextStore
-from processing.rows import stale
+from processing.rows import is_row, stale
 from topics.catalogue import CHANGELOG
 from topics.completeness import complete_from
 from topics.reading import read_records, topic_state
@@ -42,7 +42,11 @@ class Restoring:
                 ours = changed[key]
             else:
                 ours = None if self._empty else self._store.get_row(self._partition, key)
-            if stale(ours, row):
+            if not is_row(row):
+                log.warning("changelog.unreadable", partition=self._partition, key=repr(key))
+                if ours is not None:
+                    overtaken.add(key)
+            elif stale(ours, row):
                 overtaken.add(key)
             else:
                 if overtaken:

@@ -14,7 +14,7 @@ import structlog
 from processing.cutting import cut
 from processing.dead_letters import DeadLetter
 from processing.partition import Commit
-from processing.rows import PARTITION_KEY, deleted, is_deleted, stale, version
+from processing.rows import PARTITION_KEY, deleted, is_deleted, is_row, stale, version
 from topics.schema import Threshold
 
 log = structlog.get_logger()
@@ -257,6 +257,10 @@ class Delivery:
         reached = (-1, -1) if partition is None else version(partition)
         rows: list[tuple[bytes, bytes]] = []
         for key, row in theirs.items():
+            if not is_row(row):
+                if (held := outlets.get_row(key)) is not None:
+                    rows.append((key, held))
+                continue
             if row is not None:
                 self._ahead = max(self._ahead, version(row))
             ours = answer(outlets.get_row(key), row, reached)

@@ -175,6 +175,14 @@ def version(row: bytes) -> tuple[int, int]:
     return epoch, offset
 
 
+def is_row(row: bytes | None) -> bool:
+    """Return whether a value of the changelog may be a row or a tombstone: not what is too short.
+
+    A worker writes none that is; another process may, where the broker lets it.
+    """
+    return row is None or len(row) >= _VERSION.size
+
+
 def with_version(row: bytes, epoch: int, offset: int) -> bytes:
     """Return `row` as it stands at another place of the log (a new epoch adopts old rows)."""
     return _VERSION.pack(epoch, offset) + row[_VERSION.size :]

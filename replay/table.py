@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from processing.rebuilds import UNDERWAY, followup_in
-from processing.rows import PARTITION_KEY, is_deleted, stale, version
+from processing.rows import PARTITION_KEY, is_deleted, is_row, stale, version
 from topics.admin import TopicState
 from topics.catalogue import CHANGELOG
 from topics.epoch import Epoch
@@ -44,7 +44,7 @@ async def read_table(kafka: str, state: TopicState, partition: int, epoch: int) 
     begin, end = {partition: state.begin[partition]}, {partition: state.end[partition]}
     async for record in read_records(kafka, CHANGELOG.name, begin, end):
         key, row = record.key, record.value
-        if stale(found.rows.get(key), row):
+        if not is_row(row) or stale(found.rows.get(key), row):
             continue
         if row is None:
             found.rows.pop(key, None)

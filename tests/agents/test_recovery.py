@@ -16,8 +16,10 @@ from agents.store import ContextStore, new_table
 from deploy.local import Addresses
 from deploy.system import prepare
 from processing.rows import deleted, with_version
+from replay.table import read_table
 from topics.catalogue import CHANGELOG, CONTEXTS_TABLE
 from topics.completeness import complete_from, completeness
+from topics.reading import topic_state
 
 T = TypeVar("T")
 PARTITIONS = 4
@@ -85,3 +87,18 @@ def test_what_names_no_offset_means_the_whole_log() -> None:
     assert complete_from([("other", b"7")]) == 0
     assert complete_from([("headstart.complete-from", b"-1")]) == 0
     assert complete_from([completeness(12)]) == 12
+
+
+@pytest.mark.integration
+def test_a_record_that_is_no_row_is_passed_over(kafka: str, store: ContextStore) -> None:
+    async def append(producer: BatchProducer) -> None:
+        rows = [(b"kept", row(2)), (b"foreign", b"{}"), (b"kept", b"{}"), (b"last", row(3))]
+        await producer.send_rows(CHANGELOG.name, 3, rows)
+
+    asyncio.run(_appending(kafka, append))
+    found = asyncio.run(recover(store, kafka, [3]))[3]
+    assert dict(store.scan(3)) == {b"kept": row(2), b"last": row(3)}
+    assert found.overtaken == {b"kept"}, "it is appended again"
+    state = asyncio.run(topic_state(kafka, CHANGELOG.name))
+    table = asyncio.run(read_table(kafka, state, 3, 1))
+    assert table.rows == {}, "rows that are deleted"
