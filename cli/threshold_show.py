@@ -12,7 +12,7 @@ import typer
 
 from cli.config_threshold import Domain, Further, User, WorkflowType, path_of, warn_of_unknown
 from cli.options import Data, Json, Limit, Postgres, Redis, Since, Tenant
-from cli.output import put, require_found, say, show_json, show_table
+from cli.output import printable, put, require_found, say, show_json, show_table
 from cli.times import now_ms, shown_moment, since_ms
 from cli.unreadable import described, say_unreadable
 
@@ -66,7 +66,7 @@ def _show_why(found: Explanation) -> None:
     from watching.screen import age_of
 
     for sentence in sentences(found):
-        put(f"  {sentence}")
+        put(f"  {printable(sentence, '')}")
     if found.age_s is not None:
         last, version = shown_moment(found.value["at"]), found.threshold.version
         put(f"  last learned {age_of(found.age_s)} ago ({last}), version {version}")
@@ -86,7 +86,7 @@ def _show_why(found: Explanation) -> None:
     if found.metrics is not None:
         _show_metrics(found.metrics)
     for each in found.overrides:
-        put(f"override: {_named(each)}")
+        put(f"override: {printable(_named(each), '')}")
     say_unreadable(found.unreadable)
 
 

@@ -54,6 +54,7 @@ class Reader:
     """Everything but the round trip. `mode` is what the environment says."""
 
     _known: frozenset[str]
+    _levels: Sequence[str] = DEFAULT_LEVELS
     _connect: ClassVar[Callable[..., Any]]
     _retry: ClassVar[type[Retry] | type[AsyncRetry]]
 

@@ -41,6 +41,14 @@ INSTEAD = {
     "headstart notices list --tenant acme --limit 100 --json": (
         "{ headstart notices list --tenant acme --limit 100 --json || test $? = 1; }"
     ),
+    # The record was replayed by its places; what else waits depends on the other snippets.
+    'headstart dead-letters replay --all --reason "belongs to partition" --yes': (
+        '{ headstart dead-letters replay --all --reason "belongs to partition" --yes || '
+        "test $? = 1; }"
+    ),
+    "headstart dead-letters drop --all --since 1h": (
+        "{ headstart dead-letters drop --all --since 1h || test $? = 1; }"
+    ),
     "# correct it, then, for both groups:": "\nsed -i 's/ 7\\.0/ 0.7/' event.json",
 }
 PROGRAM = """
