@@ -27,8 +27,8 @@ def contexts(
     FP: the share of what was started that was wrong; FN: of what was not started that was right.
     saved, wasted: seconds. With --json all that `thresholds show --json` has under "metrics".
 
-    last is held to five minutes; the first outcomes after a silence may have happened up to 50
-    minutes later than it says. --since leaves out no context that may have learned since then.
+    last is exact to five minutes; outcomes that waited while no worker ran may have happened later
+    than it says. --since leaves out no context that may have learned since then.
 
     Example: headstart contexts --tenant acme --since 1h --limit 20
     """

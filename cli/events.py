@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import sys
 from typing import TYPE_CHECKING, Annotated, Any
 
 import orjson
 import typer
 
 from cli.options import Data, Json, Kafka, Limit, Since
-from cli.output import json_line, require_found, show_json
+from cli.output import put_json, require_found, show_json
 from cli.times import since_ms
 
 if TYPE_CHECKING:
@@ -67,11 +66,11 @@ async def _tail(kafka: str, limit: int, since: int, follow: bool, *, quiet: bool
     if quiet:
         return shown
     for event in shown:
-        _show(event)
+        put_json(event)
     if follow:
         async for record in read_records(kafka, EVENTS.name, state.end):
             for event in () if _is_control(record) else _events(record.value):
-                _show(event)
+                put_json(event)
     return shown
 
 
@@ -117,12 +116,6 @@ def _emitted(shown: tuple[object, int]) -> tuple[int, str]:
     fields = event if isinstance(event, dict) else {}
     own, id = fields.get("timestamp"), fields.get("id")
     return own if isinstance(own, int) else at, id if isinstance(id, str) else ""
-
-
-def _show(event: object) -> None:
-    sys.stdout.flush()
-    sys.stdout.buffer.write(json_line(event))
-    sys.stdout.buffer.flush()
 
 
 def _events(value: bytes | None) -> list[object]:

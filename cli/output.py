@@ -74,6 +74,11 @@ def claim_outputs(
 
 def show_json(value: Mapping[str, Any]) -> None:
     """Print the one JSON object of a command, on one line of stdout."""
+    put_json(value)
+
+
+def put_json(value: Any) -> None:
+    """Print a value as one line of JSON on stdout."""
     sys.stdout.flush()
     sys.stdout.buffer.write(json_line(value))  # UTF-8, whatever the terminal's encoding
     sys.stdout.buffer.flush()

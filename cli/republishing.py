@@ -10,6 +10,7 @@ import typer
 
 from cli.options import Data, Json, Kafka, Redis
 from cli.output import require_found, say, show_json, show_table
+from cli.targets import require_own_log
 from cli.times import now_ms
 
 if TYPE_CHECKING:
@@ -45,7 +46,6 @@ def republish(
 
     Examples: headstart thresholds republish --dry-run; headstart thresholds republish --tenant acme
     """
-    from deploy.partitions import require_log_partitions
     from replay.served import named
     from settings import read_with_origins
 
@@ -57,12 +57,12 @@ def republish(
         from topics.epoch import read_epoch
 
         epoch = await read_epoch(settings.kafka)
-        if reading.origins["kafka"] != "flag":  # else it may be another system's directory
-            require_log_partitions(settings.data, settings.kafka, epoch.partitions)
+        await require_own_log(reading, epoch)
         tables = await read_whole_table(settings.kafka, epoch)
         found = await repaired(settings, epoch, tables, tenant, dry_run=dry_run)
         commands = await _commands(settings, dry_run=dry_run)
-        return found, commands, len(found.wrong) + _contexts_of(tables, tenant)
+        about = len(found.wrong) + (_contexts_of(tables, tenant) if tenant else 0)
+        return found, commands, about
 
     found, commands, about = asyncio.run(run())
     shown = [named(each) for each in found.wrong[:MOST_NAMED]]
@@ -74,12 +74,10 @@ def republish(
     require_found(about, "context", tenant=tenant)
 
 
-def _contexts_of(tables: Mapping[int, TablePartition], tenant: str | None) -> int:
-    """Return how many contexts a tenant has in the table; 1 where none is named."""
+def _contexts_of(tables: Mapping[int, TablePartition], tenant: str) -> int:
+    """Return how many contexts a tenant has in the table."""
     from processing.rows import CONTEXT, context_of, is_deleted
 
-    if tenant is None:
-        return 1
     return sum(
         key.startswith(CONTEXT) and not is_deleted(row) and context_of(key)[0] == tenant
         for table in tables.values()

@@ -10,6 +10,7 @@ import typer
 
 from cli.options import Data, Json, Kafka, Learner, Postgres, Redis
 from cli.output import say, show_json, show_table
+from cli.targets import require_own_log
 
 
 def verify(
@@ -47,8 +48,7 @@ def verify(
         rules=rules_of(settings),
         snapshot=read_snapshot(snapshot) if snapshot else None,
     )
-    if reading.origins["kafka"] != "flag":  # else it may be another system's directory
-        _require_partitions(settings.data, settings.kafka)
+    asyncio.run(require_own_log(reading))
     found = asyncio.run(run(config, say))
     counts = dict(found.findings.counts)
     for each in found.findings.named:
@@ -68,10 +68,3 @@ def verify(
         say("everything agrees" if found.findings.ok else "they do not agree: see above")
     if not found.findings.ok:
         raise typer.Exit(1)
-
-
-def _require_partitions(data: Path, kafka: str) -> None:
-    from deploy.partitions import require_log_partitions
-    from topics.epoch import read_epoch
-
-    require_log_partitions(data, kafka, asyncio.run(read_epoch(kafka)).partitions)

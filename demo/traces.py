@@ -15,12 +15,10 @@ from typing import Final
 
 from headstart.events import FIRST_MS, LAST_MS
 from replay.json_lines import json_lines
-from replay.times import iso_ms, refuse_other_units
+from replay.times import LONGEST_CALL_MS, iso_ms, refuse_other_units
 
 END: Final = "<end>"
 """Stands for "no further call" wherever a next tool is counted or guessed; never a tool's name."""
-LONGEST_MS: Final = 24 * 3_600_000
-"""The longest that a call may have taken, in ms."""
 _RELATIVE_MS: Final = FIRST_MS // 1000
 """Times below are relative to some start; from here on a number may be Unix seconds."""
 
@@ -99,7 +97,9 @@ class _Broken(Exception):
     `step`: the index of the step that is wrong, None where it is another field.
     """
 
-    step: int | None = None
+    def __init__(self, reason: str, step: int | None = None) -> None:
+        super().__init__(reason)
+        self.step = step
 
 
 def _run(line: bytes) -> Run:
@@ -134,8 +134,7 @@ def _numbered_step(step: object, index: int) -> Step:
     try:
         return _step(step, f"steps[{index}]")
     except _Broken as broken:
-        broken.step = index
-        raise
+        raise _Broken(str(broken), index) from broken
 
 
 def _step(step: object, where: str) -> Step:
@@ -219,22 +218,16 @@ def _check_times(started_at: int | None, steps: tuple[Step, ...]) -> None:
         for index, at in times:
             if at is not None and at < FIRST_MS:
                 name = "started_at" if index is None else f"steps[{index}]"
-                raise _broken_at(
-                    index,
+                raise _Broken(
                     f"{name} has the time {at}, and other times are dates; "
                     "give Unix milliseconds, or null",
+                    index,
                 )
     for index, step in enumerate(steps):
         took = (step.returned_at or 0) - (step.called_at or step.returned_at or 0)
-        if took > LONGEST_MS:
+        if took > LONGEST_CALL_MS:
             hours = f"steps[{index}] took {took / 3_600_000:,.1f} hours"
-            raise _broken_at(index, f"{hours}, a call may take 24; give null for one of its times")
-
-
-def _broken_at(step: int | None, reason: str) -> _Broken:
-    broken = _Broken(reason)
-    broken.step = step
-    return broken
+            raise _Broken(f"{hours}, a call may take 24; give null for one of its times", index)
 
 
 def _named(name: str, where: str) -> str:

@@ -16,10 +16,16 @@ def learned_partitions(data: Path) -> PartitionCount | None:
     return max(found, key=lambda count: (count.sure, count.number), default=None)
 
 
+def _contradicting(data: Path, partitions: int) -> PartitionCount | None:
+    """Return the number of a directory's learned state where it surely is another one."""
+    learned = learned_partitions(data)
+    return learned if learned is not None and learned.contradicts(partitions) else None
+
+
 def require_partitions(data: Path, partitions: int) -> None:
     """Raise `StackError` where the directory's learned state is of another number of partitions."""
-    learned = learned_partitions(data)
-    if learned is None or not learned.contradicts(partitions):
+    learned = _contradicting(data, partitions)
+    if learned is None:
         return
     raise StackError(
         f"what was learned in {data} is of {learned.number} partitions, and the topics have "
@@ -33,8 +39,8 @@ def require_log_partitions(data: Path, kafka: str, partitions: int) -> None:
 
     For what compares the two: rows and Redis would be judged by the wrong partitions.
     """
-    learned = learned_partitions(data)
-    if learned is None or not learned.contradicts(partitions):
+    learned = _contradicting(data, partitions)
+    if learned is None:
         return
     raise StackError(
         f"the log at {kafka} has {partitions} partitions, and what was learned in {data} is of "

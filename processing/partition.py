@@ -129,7 +129,7 @@ class Partition(Runs):
         self._events = self._end = 0
         self._newest = -1, b""
         self.watermark = -1
-        """The last offset applied, and that of the last clock record since this was made."""
+        """The last offset applied."""
         self.taking: Rebuild | None = None
         """The rebuild that is next, at `reached`: to be taken over, or passed, before all else."""
         self.reached = -1

@@ -8,6 +8,8 @@ from typing import Any, Final
 from headstart.events import LAST_MS
 from headstart.validation import misread_unit
 
+LONGEST_CALL_MS: Final = 24 * 3_600_000
+"""The longest that a call of an agent run may have taken, in ms."""
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 

@@ -14,6 +14,7 @@ from typing import Annotated, Any, Final
 from pydantic import Field, SecretStr, ValidationError, field_validator
 from pydantic_settings import BaseSettings, EnvSettingsSource, NoDecode, SettingsConfigDict
 
+from headstart.arguments import HIGHEST_PORT
 from headstart.contexts import DEFAULT_LEVELS
 from headstart.masking import remember_passwords, remember_secret
 from learners.policy import spec
@@ -26,7 +27,7 @@ from topics.catalogue import DAY_MS
 
 LIMITS = RefusalLimits()
 
-HIGHEST_PORT: Final = 65_533
+_HIGHEST_HEALTH_PORT: Final = HIGHEST_PORT - 2
 """The two ports after it are those of the other workers."""
 
 
@@ -119,16 +120,16 @@ class Settings(BaseSettings):
     @classmethod
     def _ports(cls, value: str) -> str:
         ports = (each.strip().rpartition(":")[2] for each in value.split(","))
-        if any(port.isdecimal() and not 1 <= int(port) <= HIGHEST_PORT + 2 for port in ports):
-            raise ValueError(f"give host:port, the port from 1 to {HIGHEST_PORT + 2}")
+        if any(port.isdecimal() and not 1 <= int(port) <= HIGHEST_PORT for port in ports):
+            raise ValueError(f"give host:port, the port from 1 to {HIGHEST_PORT}")
         return value
 
     @field_validator("health")
     @classmethod
     def _an_address(cls, value: str) -> str:
         host, _, port = value.rpartition(":")
-        if value and not (host and port.isdecimal() and 0 < int(port) <= HIGHEST_PORT):
-            raise ValueError(f"give host:port, the port from 1 to {HIGHEST_PORT}")
+        if value and not (host and port.isdecimal() and 0 < int(port) <= _HIGHEST_HEALTH_PORT):
+            raise ValueError(f"give host:port, the port from 1 to {_HIGHEST_HEALTH_PORT}")
         return value
 
     @field_validator("learner")

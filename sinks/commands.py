@@ -14,11 +14,11 @@ from urllib.parse import unquote
 import orjson
 from redis.exceptions import RedisError
 
-from headstart.contexts import MODES, PUBLISHED, modes_key, redis_key
+from headstart.contexts import MODES, modes_key, redis_key
 from headstart.overrides import NOTHING, OVERRIDES_FIELD, read_overrides
 from sinks.connections import RedisUnreachable, asking_redis, connect_redis
 from sinks.lua import script
-from sinks.modes_marker import ModesMarker
+from sinks.modes_marker import ModesMarker, without_marker
 from sinks.restricting import Merged, Stored, merged, version_in
 from sinks.told import as_told
 from topics.command_log import Remembered
@@ -299,8 +299,7 @@ def _said_of_modes(place: Place, modes: Mapping[bytes, bytes]) -> list[dict[str,
     where = {"set": "mode", "tenant": place.tenant or None}
     agents = {
         field.decode(errors="replace"): mode.decode(errors="replace")
-        for field, mode in modes.items()
-        if place.tenant or field != PUBLISHED.encode()
+        for field, mode in without_marker(place.tenant, modes).items()
     }
     return [
         {**where, "agent": None if field == "*" else field.removeprefix("agent/"), "mode": mode}

@@ -24,46 +24,44 @@ from redis.exceptions import MasterDownError, ReadOnlyError, RedisError, Respons
 
 from headstart.masking import HIDDEN, masked, needs_encoding, passwords_in
 from headstart.thresholds import redis_address
-from sinks.troubles import POSTGRES, REDIS, postgres_trouble, redis_trouble
+from sinks.troubles import POSTGRES, REDIS, Trouble, postgres_trouble, redis_trouble
 
 CONNECT_TIMEOUT_S = 5
 """How long to wait for Postgres to accept a connection."""
 
 
-class PostgresUnreachable(ConnectionError):
-    """Postgres refused the connection or did not answer.
+class DatabaseUnreachable(ConnectionError):
+    """Postgres or Redis does not serve us.
 
-    `trouble`: what is wrong and what mends it, where that is known; None: nothing answers there.
+    `trouble`: what is wrong and how to fix it, where that is known; None: nothing answers there.
     """
+
+    def __init__(self, at: str, trouble: Trouble | None, reason: str, setting: str) -> None:
+        """`at`: the service and its address; `setting`: what names it."""
+        self.trouble = trouble
+        if trouble is not None:
+            super().__init__(f"{at}: {trouble.what}; {trouble.remedy}")
+        else:
+            super().__init__(
+                f"{at} is unreachable ({reason}); start one with `headstart up`, or name yours: "
+                f"{setting}"
+            )
+
+
+class PostgresUnreachable(DatabaseUnreachable):
+    """Postgres refused the connection or did not answer."""
 
     def __init__(self, dsn: str, reason: BaseException) -> None:
-        self.trouble = postgres_trouble(dsn, reason)
-        if self.trouble is not None:
-            said = f"{self.trouble.what}; {self.trouble.remedy}"
-            super().__init__(f"Postgres at {postgres_address(dsn)}: {said}")
-            return
-        super().__init__(
-            f"Postgres at {postgres_address(dsn)} is unreachable ({_one_line(reason, dsn)}); start "
-            f"one with `headstart up`, or name yours: {POSTGRES}"
-        )
+        at, trouble = f"Postgres at {postgres_address(dsn)}", postgres_trouble(dsn, reason)
+        super().__init__(at, trouble, _one_line(reason, dsn), POSTGRES)
 
 
-class RedisUnreachable(ConnectionError):
-    """Redis refused the connection, did not answer in time, or refused a command.
-
-    `trouble`: what is wrong and what mends it, where that is known.
-    """
+class RedisUnreachable(DatabaseUnreachable):
+    """Redis refused the connection, did not answer in time, or refused a command."""
 
     def __init__(self, url: str, reason: BaseException) -> None:
-        self.trouble = redis_trouble(url, reason)
-        if self.trouble is not None:
-            said = f"{self.trouble.what}; {self.trouble.remedy}"
-            super().__init__(f"Redis at {redis_address(url)}: {said}")
-            return
-        super().__init__(
-            f"Redis at {redis_address(url)} is unreachable ({_one_line(reason, url)}); start "
-            f"one with `headstart up`, or name yours: {REDIS}"
-        )
+        at, trouble = f"Redis at {redis_address(url)}", redis_trouble(url, reason)
+        super().__init__(at, trouble, _one_line(reason, url), REDIS)
 
 
 def postgres_address(dsn: str) -> str:

@@ -11,15 +11,23 @@ by the run id only where it is still there: else Redis lost meanwhile what was p
 from __future__ import annotations
 
 import secrets
-from typing import Any, Final
+from collections.abc import Mapping
+from typing import Any, Final, TypeVar
 
 from redis.exceptions import ResponseError
 
 from headstart.contexts import MODES, PUBLISHED, PUBLISHING
 from sinks.lua import script
 
+_FIELD: Final = PUBLISHED.encode()
 _BEGIN: Final = script("begin_modes")
 _FINISH: Final = script("finish_modes")
+V = TypeVar("V")
+
+
+def without_marker(tenant: str | None, fields: Mapping[bytes, V]) -> dict[bytes, V]:
+    """Return the modes in the fields of a hash of modes; `tenant`: None or "" for everybody's."""
+    return {field: value for field, value in fields.items() if tenant or field != _FIELD}
 
 
 class ModesMarker:

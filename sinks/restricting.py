@@ -18,8 +18,9 @@ import msgspec
 import orjson
 
 from headstart.answers import DEFAULT_SPECULATE, DEFAULT_SUGGEST
-from headstart.contexts import MODES, PUBLISHED
+from headstart.contexts import MODES
 from headstart.overrides import NOTHING, OVERRIDES_FIELD, Override, read_overrides
+from sinks.modes_marker import without_marker
 from topics.commands import CommandState, Place, served_overrides
 
 _RANKS: Final = {b"off": 0, b"observe": 1, b"act": 2}
@@ -84,9 +85,7 @@ def _modes(state: CommandState, place: Place, stored: Stored) -> Merged:
     wanted = {field.encode(): mode.encode() for field, mode in state.modes(place).items()}
     explicit = {name.encode() for name in _explicit(state, place, stored)}
     ours = _decoded(stored.served, dict)
-    there = dict(stored.fields)
-    if not place.tenant:
-        there.pop(PUBLISHED.encode(), None)  # the marker that all modes are there: no mode
+    there = without_marker(place.tenant, stored.fields)
     changes: dict[bytes, bytes | None] = {}
     kept = []
     if stored.other_type:

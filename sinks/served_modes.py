@@ -8,9 +8,10 @@ from urllib.parse import unquote
 
 from redis.exceptions import ResponseError
 
-from headstart.contexts import MODES, PUBLISHED, modes_key
+from headstart.contexts import MODES, modes_key
 from headstart.modes import Mode, known_mode, most_restrictive
 from sinks.connections import asking_redis
+from sinks.modes_marker import without_marker
 
 
 class ServedMode(NamedTuple):
@@ -75,9 +76,7 @@ async def _modes_in(client: Any, key: str | bytes, tenant: str | None) -> AsyncI
     except ResponseError as error:  # no hash
         yield ServedMode(tenant, "*", str(error), "off")
         return
-    if tenant is None:
-        stored.pop(PUBLISHED.encode(), None)  # the marker that all modes are there: no mode
-    for field, raw in sorted(stored.items()):
+    for field, raw in sorted(without_marker(tenant, stored).items()):
         text = raw.decode(errors="replace")
         yield ServedMode(tenant, field.decode(errors="replace"), text, known_mode(text))
 

@@ -12,6 +12,7 @@ from typing import Final, NamedTuple
 import psycopg
 from psycopg.conninfo import conninfo_to_dict
 
+from headstart.arguments import HIGHEST_PORT
 from headstart.masking import needs_encoding
 
 POSTGRES: Final = "--postgres DSN or HEADSTART_POSTGRES"
@@ -23,7 +24,6 @@ POSTGRES_FORM: Final = (
     "postgresql://USER:PASSWORD@HOST:PORT/DATABASE or host=HOST port=PORT dbname=DATABASE user=USER"
 )
 REDIS_FORM: Final = "redis://USER:PASSWORD@HOST:PORT/NUMBER, rediss://... for TLS, or unix://PATH"
-_HIGHEST_PORT: Final = 65_535
 _ENCODED: Final = "its password must be percent-encoded: %40 for @, %2F for /, %3A for :"
 
 
@@ -121,7 +121,7 @@ def postgres_trouble(dsn: str, reason: BaseException) -> Trouble | None:
 def _is_port(text: str) -> bool:
     """Return whether a port of a connection string is one; libpq takes none for 5432."""
     text = text.strip()
-    return not text or (text.isascii() and text.isdecimal() and 1 <= int(text) <= _HIGHEST_PORT)
+    return not text or (text.isascii() and text.isdecimal() and 1 <= int(text) <= HIGHEST_PORT)
 
 
 def _createdb(name: str, host: object, port: object) -> str:

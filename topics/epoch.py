@@ -21,7 +21,6 @@ from topics.admin import (
     TopicsMissing,
     create_topics,
     describe_topics,
-    partition_counts,
     settle_partitions,
 )
 from topics.catalogue import EPOCHS, EVENTS
@@ -159,9 +158,13 @@ async def ensure_topics(
     `BrokerUnreachable`.
     Returns the names created and the epoch in force.
     """
-    before = await _minted(kafka)
+    states = await describe_topics(kafka, [EPOCHS.name, EVENTS.name])
+    # None also where a creation was interrupted.
+    before = (
+        await _last_record(kafka, states[EPOCHS.name].end[0]) if EPOCHS.name in states else None
+    )
     settles = volatile and before is None
-    there = (await partition_counts(kafka, [EVENTS.name])).get(EVENTS.name)
+    there = states[EVENTS.name].partitions if EVENTS.name in states else None
     if there is not None and there != partitions and not settles:
         if exact and (before is None or before.partitions == there):
             raise PartitionsDiffer(there, partitions)
@@ -178,12 +181,6 @@ async def ensure_topics(
     epoch = Epoch(max([int(time.time()), *(n + 1 for n in known)]), partitions, volatile)
     await _write_epoch(kafka, epoch)
     return created, epoch
-
-
-async def _minted(kafka: str) -> Epoch | None:
-    """Return the log epoch; None where there is none, also of an interrupted creation."""
-    state = (await describe_topics(kafka, [EPOCHS.name])).get(EPOCHS.name)
-    return None if state is None else await _last_record(kafka, state.end[0])
 
 
 async def _write_epoch(kafka: str, epoch: Epoch) -> None:

@@ -9,7 +9,7 @@ from typing import Final
 
 from deploy.local.ready import one_line
 from headstart.producing import BrokerUnreachable
-from sinks.connections import PostgresUnreachable, RedisUnreachable
+from sinks.connections import DatabaseUnreachable
 
 CLOSED: Final = "nothing listens there"
 UNKNOWN_HOST: Final = "no such host"
@@ -23,14 +23,14 @@ _SIGNS: Final = tuple(
         (r"timed? ?out", SILENT),
     )
 )
-_UNREACHABLE: Final = (BrokerUnreachable, PostgresUnreachable, RedisUnreachable)
+_UNREACHABLE: Final = (BrokerUnreachable, DatabaseUnreachable)
 
 
 def cause(error: BaseException) -> str:
     """Return why, in a few words where they are known, else the error's own, without passwords."""
     if isinstance(error, TimeoutError):
         return SILENT
-    if isinstance(error, (PostgresUnreachable, RedisUnreachable)) and error.trouble is not None:
+    if isinstance(error, DatabaseUnreachable) and error.trouble is not None:
         return error.trouble.what
     found = error.__cause__ if isinstance(error, _UNREACHABLE) and error.__cause__ else error
     text = f"{type(found).__name__} {one_line(found)}"

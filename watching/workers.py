@@ -130,16 +130,18 @@ def _worker(name: str, instance: str, file: Path, now: float) -> Worker:
         pass  # it has not taken its directory yet, or is about to write its id
     pid = held or (report.pid if report else 0)
     mine = report is not None and report.pid == pid  # else it is its predecessor's
+    running, own = _alive(pid), report if mine else None
+    up = running and own is not None and own.ready
     return Worker(
         name,
         instance,
         pid,
-        _alive(pid),
-        report if mine else None,
+        running,
+        own,
         None if since is None else max(0.0, now - since),
         max(0.0, now - report.at / 1000) if report is not None and mine else None,
         refused=file.with_name(_REFUSED).exists(),
-        ended_by=why_ended(file.parents[1], f"{name}-{instance}"),
+        ended_by=None if up else why_ended(file.parents[1], f"{name}-{instance}"),
     )
 
 

@@ -13,6 +13,7 @@ _HOST: Final = r"([^\s:/@\[\]]+|\[[0-9A-Fa-f:.%a-z]+\])"
 _BROKER: Final = re.compile(rf"\s*{_HOST}(?::([0-9]{{1,5}}))?\s*")
 
 
+HIGHEST_PORT: Final = 65_535
 LARGEST: Final = sys.float_info.max
 """The largest number that is finite."""
 
@@ -75,7 +76,7 @@ def brokers(kafka: object) -> str:
         raise InvalidArgument(f"kafka: {kafka!r:.100} is no address; {wanted}")
     for each in kafka.split(","):
         found = _BROKER.fullmatch(each)
-        if found is None or not 0 < int(found[2] or 9092) < 65_536:
+        if found is None or not 0 < int(found[2] or 9092) <= HIGHEST_PORT:
             raise InvalidArgument(f"kafka: {each!r:.100} is no address; {wanted}")
     return kafka
 

@@ -54,7 +54,6 @@ class Reader:
     """Everything but the round trip. `mode` is what the environment says."""
 
     _known: frozenset[str]
-    _levels: Sequence[str] = DEFAULT_LEVELS
     _connect: ClassVar[Callable[..., Any]]
     _retry: ClassVar[type[Retry] | type[AsyncRetry]]
 
@@ -107,7 +106,7 @@ class Reader:
     def _given(self, context: Context | None, fields: dict[str, object]) -> Context:
         """Return the context of a call. Raises `ValueError`, `TypeError` naming what is wrong."""
         if fields and not self._known.issuperset(fields):
-            self._refuse_misspelt(fields, f"{type(self).__name__}.get")
+            self._refuse_misspelt(fields)
         given: Context = fields
         if context is not None:
             if type(context) is not dict:
@@ -133,12 +132,11 @@ class Reader:
                     )
         self._check_values(placed)
 
-    def _refuse_misspelt(self, fields: Context, where: str) -> None:
-        """Raise `TypeError` for a name that is nearly one which counts; others are let pass."""
+    def _refuse_misspelt(self, fields: dict[str, object]) -> None:
+        """Raise `TypeError` for a keyword that is nearly one which counts; others are let pass."""
         for name in fields:
-            identifier("a key of a context", name)
             if name not in self._known and _nearest(name, self._known):
-                refuse_unknown(where, [name], self._known)
+                refuse_unknown(f"{type(self).__name__}.get", [name], self._known)
 
     def _check_values(self, given: Context) -> None:
         """Raise `InvalidArgument` for a value that names no context, and would be left out."""

@@ -26,12 +26,13 @@ from headstart.events import (
 
 Check = Callable[[Any, str], None]
 
-_UNITS = {
+UNITS = {
     "seconds": (FIRST_MS // 1000, LAST_MS // 1000),
+    "milliseconds": (FIRST_MS, LAST_MS),
     "microseconds": (FIRST_MS * 1000, LAST_MS * 1000),
     "nanoseconds": (FIRST_MS * 1_000_000, LAST_MS * 1_000_000),
 }
-"""The first and last timestamp in other units. They overlap: the first one that fits is named."""
+"""The first and last timestamp in each unit. They overlap: the first one that fits is named."""
 _SURROGATE = re.compile("[\ud800-\udfff]")
 
 
@@ -77,9 +78,7 @@ def misread_unit(timestamp: float) -> str | None:
     milliseconds, or is no time in any unit."""
     if FIRST_MS <= timestamp <= LAST_MS:
         return None
-    return next(
-        (unit for unit, (first, last) in _UNITS.items() if first <= timestamp <= last), None
-    )
+    return next((unit for unit, (first, last) in UNITS.items() if first <= timestamp <= last), None)
 
 
 def _kind(value: Any) -> str:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from typing import Final
 
-from deploy.local.ports import HIGHEST
+from headstart.arguments import HIGHEST_PORT
 
 _SCHEMES: Final = ("postgresql://", "postgres://")
 EMBEDDED: Final = "embedded"
 ACCEPTED: Final = {
-    "kafka": f"embedded, apache, or brokers as host:port[,host:port], ports from 1 to {HIGHEST}",
+    "kafka": (
+        f"embedded, apache, or brokers as host:port[,host:port], ports from 1 to {HIGHEST_PORT}"
+    ),
     "postgres": (
         "embedded, or a DSN: postgresql://USER:PASSWORD@HOST:PORT/DATABASE, or host=HOST "
         "dbname=DATABASE"
@@ -34,7 +36,7 @@ def _is_kafka(value: str) -> bool:
 
 def _is_broker(value: str) -> bool:
     host, _, port = value.rpartition(":")
-    return bool(host) and port.isascii() and port.isdecimal() and 1 <= int(port) <= HIGHEST
+    return bool(host) and port.isascii() and port.isdecimal() and 1 <= int(port) <= HIGHEST_PORT
 
 
 def _is_dsn(value: str) -> bool:

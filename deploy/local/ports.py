@@ -7,9 +7,9 @@ import sys
 from pathlib import Path
 
 from deploy.local.errors import StackError
+from headstart.arguments import HIGHEST_PORT
 
 HOST = "127.0.0.1"
-HIGHEST = 65_535
 
 
 class Ports:
@@ -23,8 +23,8 @@ class Ports:
 
     def reserve(self, name: str, wanted: int = 0) -> int:
         """`wanted` as it is, else the last one, else any free one."""
-        if not 0 <= wanted <= HIGHEST:
-            raise StackError(f"{wanted} is no port for {name}: give one from 0 to {HIGHEST}")
+        if not 0 <= wanted <= HIGHEST_PORT:
+            raise StackError(f"{wanted} is no port for {name}: give one from 0 to {HIGHEST_PORT}")
         if wanted:
             reserved = _bound(wanted)
             if reserved is None:

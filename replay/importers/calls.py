@@ -12,11 +12,10 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from replay.importers.runs import NO_NAME, Run, Unmapped, run_of, step_of
+from replay.times import LONGEST_CALL_MS
 
 _SEPARATORS: Final = ("_", "-", ".", "/", ":")
 _MOST_LEVELS: Final = 200
-_LONGEST_MS: Final = 24 * 3_600_000
-"""The longest that a call may have taken, in ms; the reader of runs refuses longer ones."""
 
 
 @dataclass(slots=True)
@@ -79,7 +78,11 @@ class Spans:
         if span.begin is not None and span.end is not None and span.end < span.begin:
             self.unmapped.add(f"ends of {self.kind} before their start")
             span.end = None
-        if None not in (span.begin, span.end) and span.end - span.begin > _LONGEST_MS:  # type: ignore[operator]
+        if (
+            span.begin is not None
+            and span.end is not None
+            and span.end - span.begin > LONGEST_CALL_MS  # the reader of runs refuses it
+        ):
             if span.tool or span.leaf:
                 self.unmapped.add(f"ends of {self.kind} more than 24 hours after their start")
             span.end = None

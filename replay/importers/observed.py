@@ -213,10 +213,7 @@ def _bare_trace(entry: Mapping[str, Any], spans: Spans) -> bool:
 
 def _session(entry: Mapping[str, Any]) -> str:
     """Return the session that an observation or a trace says it belongs to; "" for none."""
-    if said := _text(entry, "sessionId", "session_id", "Session ID"):
-        return said
-    inner = entry.get("trace")
-    if isinstance(inner, dict) and (said := _text(inner, "sessionId", "session_id")):
+    if said := _own_or_of_trace(entry, "sessionId", "session_id", "Session ID"):
         return said
     attributes = _attributes(entry) or {}
     return conversation_of(attributes) or _text(attributes, "session.id")
@@ -224,12 +221,14 @@ def _session(entry: Mapping[str, Any]) -> str:
 
 def _user(entry: Mapping[str, Any]) -> str:
     """Return the user that an observation or a trace says it is of; "" for none."""
-    if said := _text(entry, "userId", "user_id", "User ID"):
-        return said
+    said = _own_or_of_trace(entry, "userId", "user_id", "User ID")
+    return said or user_of(_attributes(entry) or {})
+
+
+def _own_or_of_trace(entry: Mapping[str, Any], *names: str) -> str:
+    """Return a text of an entry, else of the trace within it; `names`: the last is the entry's."""
     inner = entry.get("trace")
-    if isinstance(inner, dict) and (said := _text(inner, "userId", "user_id")):
-        return said
-    return user_of(_attributes(entry) or {})
+    return _text(entry, *names) or (_text(inner, *names[:-1]) if isinstance(inner, dict) else "")
 
 
 def _attributes(entry: Mapping[str, Any]) -> Mapping[str, Any] | None:

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from headstart.events import FIRST_MS, LAST_MS
+from headstart.validation import UNITS
 from replay.importers.calls import Span, Spans
 from replay.importers.runs import (
     Run,
@@ -40,13 +41,6 @@ _SCOPES: Final = (
 _AROUND: Final = ("data", "result", "trace")
 """What services put around what they answer with."""
 _PER_MS: Final = {"microseconds": 1_000, "nanoseconds": 1_000_000}
-_READS_AS: Final = {
-    "seconds": (FIRST_MS // 1000, LAST_MS // 1000),
-    "milliseconds": (FIRST_MS, LAST_MS),
-    "microseconds": (FIRST_MS * 1_000, LAST_MS * 1_000),
-    "nanoseconds": (FIRST_MS * 1_000_000, LAST_MS * 1_000_000),
-}
-"""The years 2000 to 9999 in each unit. They overlap: the first one that fits is named."""
 _HEX: Final = re.compile(r"(?:0x)?([0-9a-fA-F]+)")
 
 Found = tuple[Mapping[str, Any], str]
@@ -219,7 +213,7 @@ def _at(value: Any, unit: str, which: str, wrong: list[str]) -> int | None:
     per_ms = _PER_MS[unit]
     if FIRST_MS * per_ms <= number < (LAST_MS + 1) * per_ms:
         return number // per_ms
-    for other, (first, last) in _READS_AS.items():
+    for other, (first, last) in UNITS.items():
         if other != unit and first <= number <= last:
             wrong.append(f"{which} of tool spans that read as {other}, not as {unit}")
             return None

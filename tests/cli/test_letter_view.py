@@ -10,9 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cli.events import _show
 from cli.letter_view import fields, page, row, with_value
-from cli.output import json_line, printable, put, say, show_json, show_table
+from cli.output import json_line, printable, put, put_json, say, show_json, show_table
 from topics.letter_log import Handling
 from topics.letters import Letter, Source
 
@@ -79,7 +78,7 @@ def test_json_commands_no_terminal_and_stays_the_same_data(
 ) -> None:
     value = {"tenant": _COMMANDING, _COMMANDING: [1, None, _COMMANDING]}
     show_json(value)
-    _show(value)
+    put_json(value)
     lines = capfdbinary.readouterr().out.decode().splitlines()
     assert len(lines) == 2
     for line in lines:

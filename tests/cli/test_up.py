@@ -12,7 +12,8 @@ from click.testing import CliRunner
 from cli.main import whole
 from deploy.local import StackError
 from deploy.local.accepted import ACCEPTED, why_not
-from deploy.local.ports import HIGHEST, Ports
+from deploy.local.ports import Ports
+from headstart.arguments import HIGHEST_PORT
 from settings import SettingsError, read_settings
 
 Run = Callable[..., subprocess.CompletedProcess[str]]
@@ -29,7 +30,7 @@ def test_a_port_that_is_none(part: str, port: str) -> None:
 
 
 def test_a_port_that_is_none_of_a_stack(tmp_path: Path) -> None:
-    with pytest.raises(StackError, match=f"99999 is no port for redis: .* 0 to {HIGHEST}"):
+    with pytest.raises(StackError, match=f"99999 is no port for redis: .* 0 to {HIGHEST_PORT}"):
         Ports(tmp_path).reserve("redis", 99_999)
 
 

@@ -13,6 +13,7 @@ import pytest
 
 import headstart
 from headstart import InvalidEvent, NotDelivered
+from headstart.contexts import DEFAULT_LEVELS
 from headstart.kinds import scope
 from headstart.thresholds import AsyncThresholds, Thresholds
 from tests.client.test_kinds import Taken
@@ -225,6 +226,7 @@ class Asked:
 class Reader(Asked, Thresholds):
     def __init__(self) -> None:
         Asked.__init__(self)
+        self._levels = DEFAULT_LEVELS
 
     def get(self, context: Any = None, /, **_: Any) -> headstart.Threshold:
         return self.of(context)
@@ -237,6 +239,7 @@ class Reader(Asked, Thresholds):
 class AsyncReader(Asked, AsyncThresholds):
     def __init__(self) -> None:
         Asked.__init__(self)
+        self._levels = DEFAULT_LEVELS
 
     async def get(self, context: Any = None, /, **_: Any) -> headstart.Threshold:
         return self.of(context)

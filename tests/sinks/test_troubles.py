@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Coroutine
+from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
@@ -12,6 +14,7 @@ from deploy.local import StackError
 from deploy.local.parts import Existing
 from deploy.local.ready import postgres, redis
 from sinks.connections import (
+    DatabaseUnreachable,
     PostgresUnreachable,
     RedisUnreachable,
     asking_redis,
@@ -33,23 +36,25 @@ async def _ping(url: str) -> None:
 
 def refused_postgres(dsn: str) -> str:
     """Return what every command says of `dsn`, having looked at what `up` and `status` say."""
-    with pytest.raises(PostgresUnreachable) as caught:
-        asyncio.run(_open(dsn))
-    with pytest.raises(StackError) as of_up:
-        Existing("Postgres", dsn, postgres).ready()
-    return _said(caught.value, of_up.value)
+    return _refused(PostgresUnreachable, _open(dsn), Existing("Postgres", dsn, postgres))
 
 
 def refused_redis(url: str) -> str:
     """Return the same of a Redis."""
-    with pytest.raises(RedisUnreachable) as caught:
-        asyncio.run(_ping(url))
+    return _refused(RedisUnreachable, _ping(url), Existing("Redis", url, redis))
+
+
+def _refused(
+    kind: type[DatabaseUnreachable], asking: Coroutine[Any, Any, None], part: Existing
+) -> str:
+    with pytest.raises(kind) as caught:
+        asyncio.run(asking)
     with pytest.raises(StackError) as of_up:
-        Existing("Redis", url, redis).ready()
+        part.ready()
     return _said(caught.value, of_up.value)
 
 
-def _said(error: PostgresUnreachable | RedisUnreachable, of_up: StackError) -> str:
+def _said(error: DatabaseUnreachable, of_up: StackError) -> str:
     for each in (str(error), str(of_up), cause(error)):
         assert SECRET not in each
         assert "start one" not in each

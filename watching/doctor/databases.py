@@ -7,8 +7,7 @@ from typing import Any
 
 from headstart.masking import masked
 from sinks.connections import (
-    PostgresUnreachable,
-    RedisUnreachable,
+    DatabaseUnreachable,
     asking_redis,
     connect_postgres,
     postgres_address,
@@ -124,6 +123,6 @@ def _unwritable(at: str, info: dict[str, Any], refused: str) -> Finding:
 
 def _away(service: str, at: str, error: Exception, setting: str) -> Finding:
     remedy = f"start it (`headstart up`), or name yours: {setting}"
-    if isinstance(error, (PostgresUnreachable, RedisUnreachable)) and error.trouble is not None:
+    if isinstance(error, DatabaseUnreachable) and error.trouble is not None:
         remedy = error.trouble.remedy
     return Finding(service, WRONG, f"{at}: {cause(error)}", remedy)
