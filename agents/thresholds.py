@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import threading
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
@@ -18,7 +17,6 @@ from agents.alive import Alive
 from agents.app import App, WorkerConfig, new_app, register_agent
 from agents.checking import RedisChecks
 from agents.commands import keep_commands
-from agents.compiling import load
 from agents.defaults import say_what_is_known
 from agents.lane import end_process, share_of
 from agents.metrics import Counts
@@ -33,6 +31,7 @@ from agents.store import ContextStore, new_table
 from agents.witnessing import LOOK_S, SoundClock, say_the_time
 from delivery.intake import Intake
 from processing.answers import serves, stored_threshold
+from processing.kernel_loader import load_in_background
 from processing.partition import Partition
 from processing.partition_count import read_count, write_count
 from processing.records import RecordBatch
@@ -270,7 +269,7 @@ class ThresholdRuntime:
 def thresholds_app(config: WorkerConfig, epoch: Epoch) -> App:
     """Return the app of the threshold agent."""
     # While the group is being joined, which is mostly waiting.
-    threading.Thread(target=load, name="machine code", daemon=True).start()
+    load_in_background()
     app = new_app(THRESHOLDS_GROUP, config)
     table: Any = new_table(app, CONTEXTS_TABLE, epoch.partitions, epoch.number)
     runtime = ThresholdRuntime(app, config, epoch, table.data)

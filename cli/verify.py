@@ -17,6 +17,13 @@ def verify(
     snapshot: Annotated[
         Path | None, typer.Option(help="Begin with this snapshot where the log is cut.")
     ] = None,
+    reference: Annotated[
+        bool,
+        typer.Option(
+            help="Replay without the compiled kernels that workers use: slower, and independent of "
+            "them."
+        ),
+    ] = False,
     kafka: Kafka = None,
     postgres: Postgres = None,
     redis: Redis = None,
@@ -47,6 +54,7 @@ def verify(
         redis=settings.redis,
         rules=rules_of(settings),
         snapshot=read_snapshot(snapshot) if snapshot else None,
+        reference=reference,
     )
     asyncio.run(require_own_log(reading))
     found = asyncio.run(run(config, say))

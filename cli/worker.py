@@ -81,11 +81,11 @@ def worker(
 
 
 def _run(name: str, settings: Settings, *, spare: bool) -> int:
-    from agents.standing import AHEAD, BEHIND, stand
     from cli.logs import configure_worker_logs
+    from processing.process_priority import BACKGROUND, FOREGROUND, add_niceness
 
     configure_worker_logs()
-    stand(AHEAD if name == Name.THRESHOLDS.value else BEHIND)
+    add_niceness(FOREGROUND if name == Name.THRESHOLDS.value else BACKGROUND)
     from agents.app import WorkerConfig
     from agents.worker import run_worker
     from processing.refusals import RefusalLimits

@@ -4,13 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from typing import Final
 
+from processing.kernel_loader import load_in_background
 from processing.partition import Commit, Partition
 from processing.records import RecordBatch
 from processing.rules import Rules
 from processing.takeover import Takeover
 from replay.table import Rows
 from topics.controls import Rebuild
+
+LOADS_KERNELS: Final = 50_000
+"""Records applied from which on the compiled kernels are loaded: that takes a second, or 20 where
+they have to be compiled first, meanwhile records are applied without them."""
 
 
 @dataclass(frozen=True)
@@ -37,8 +43,11 @@ class Following:
         note: Callable[[Commit], None] = lambda _commit: None,
         *,
         pass_over: bool = False,
+        reference: bool = False,
     ) -> None:
-        """`rows`: what to begin with. `note` is told of every commit. Raises `RowAhead`."""
+        """`rows`: what to begin with. `note` is called with every commit. `reference`: the kernels
+        are not loaded, every event is applied by the Python code alone. Raises `RowAhead`."""
+        self._reference, self._records = reference, 0
         self.table = dict(rows)
         self._place, self._rules, self._note = place, rules, note
         self._pass_over = pass_over
@@ -51,6 +60,9 @@ class Following:
 
     def apply(self, batch: RecordBatch) -> Iterator[Takeover]:
         """Apply a batch whole. Yields each rebuild that has to be fed before it goes on."""
+        self._records += len(batch)
+        if self._records >= LOADS_KERNELS and not self._reference:
+            load_in_background()
         position = 0
         while True:
             if self._pass_over and self._core.taking is not None:

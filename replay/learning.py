@@ -39,14 +39,18 @@ async def replay_partition(
     rows: Rows,
     log: range,
     seen: Callable[[RecordBatch], Any],
+    *,
+    reference: bool = False,
 ) -> Rows:
     """Return the rows after the last offset of `log`, deleted ones included.
 
     `rows`: what to begin with, the state at some offset of this epoch or before. `log`: the offsets
     that the broker has and that are to be applied. `seen` is awaited for every batch read.
+    `reference`: see `Following`.
     Raises `LogCut` where `rows` end before `log` begins, or retention takes some of it meanwhile.
     """
-    following = Following(Place(partition, epoch.partitions, epoch.number), rules, rows)
+    at = Place(partition, epoch.partitions, epoch.number)
+    following = Following(at, rules, rows, reference=reference)
     read = partial(read_all, kafka, partition)
     begin = following.watermark + 1
     if begin < log.start and log.start < log.stop:

@@ -60,6 +60,8 @@ class VerifyConfig:
     redis: str
     rules: Rules
     snapshot: Snapshot | None = None
+    reference: bool = False
+    """Whether the log is replayed without the compiled kernels that workers apply events with."""
 
 
 @dataclass
@@ -114,8 +116,9 @@ async def _partition(
         begin = config.snapshot.of_epoch(epoch.number).get(partition, begin)
     log = range(events.begin[partition], max(events.begin[partition], table.watermark + 1))
     replayed = await replay_partition(
-        config.kafka, partition, epoch, config.rules, begin, log, episodes.check
-    )
+        config.kafka, partition, epoch, config.rules, begin, log, episodes.check,
+        reference=config.reference,
+    )  # fmt: skip
     if table.watermark != (expected := watermark(replayed)):
         found.findings.add("watermark", partition=partition, table=table.watermark, log=expected)
     _check_learner(table.rows, replayed, spec(config.rules.policy))

@@ -18,8 +18,8 @@ from uuid import uuid4
 import pytest
 from hypothesis import settings
 
-from agents.compiling import load
 from deploy.local import Addresses, Stack, StackConfig
+from processing.kernel_loader import load
 from processing.machine_code import machine_code
 
 # Laws are judged by what they find, not by how busy the machine is.

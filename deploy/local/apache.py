@@ -18,7 +18,7 @@ from deploy.local.jars import kafka_jars
 from deploy.local.nursery import Nursery
 from deploy.local.ports import HOST, Ports
 from deploy.local.process import AT_ONCE, Child, Ending
-from deploy.local.standing import AHEAD
+from processing.process_priority import FOREGROUND
 
 _NAME = "broker"
 _OLDEST_JAVA = 17
@@ -129,7 +129,7 @@ class Apache:
 
     def _run(self, program: str, words: list[str], ending: Ending) -> Child:
         argv = [*self._java, program, *words]
-        return self._nursery.spawn(_NAME, argv, ending, cwd=self._home, standing=AHEAD)
+        return self._nursery.spawn(_NAME, argv, ending, cwd=self._home, niceness=FOREGROUND)
 
 
 def _java() -> str:

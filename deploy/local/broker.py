@@ -8,8 +8,8 @@ from deploy.local.errors import StackError
 from deploy.local.nursery import Nursery
 from deploy.local.ports import HOST, Ports
 from deploy.local.process import Child, Ending
-from deploy.local.standing import AHEAD
 from deploy.local.wheels import folder
+from processing.process_priority import FOREGROUND
 
 _NAME = "broker"
 _READY_SECONDS = 60.0
@@ -41,7 +41,7 @@ class Tansu:
         argv = [_binary(), "broker", "--listener-url", url, "--advertised-listener-url", url]
         argv += ["--storage-engine", "memory://tansu/"]
         env = {name: value for name, value in os.environ.items() if name not in _FOREIGN}
-        self._server = self._nursery.spawn(_NAME, argv, _ENDING, env=env, standing=AHEAD)
+        self._server = self._nursery.spawn(_NAME, argv, _ENDING, env=env, niceness=FOREGROUND)
 
     @property
     def server(self) -> Child | None:

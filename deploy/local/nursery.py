@@ -18,7 +18,7 @@ from deploy.local.account import Account
 from deploy.local.errors import StackError
 from deploy.local.lifeline import lifeline
 from deploy.local.process import Child, Ending, end_all
-from deploy.local.standing import stand
+from processing.process_priority import add_niceness
 
 _ORPHAN_SECONDS = 5.0
 _KILLED_SECONDS = 2.0
@@ -66,11 +66,11 @@ class Nursery:
         env: Mapping[str, str] | None = None,
         cwd: Path | None = None,
         account: Account | None = None,
-        standing: int = 0,
+        niceness: int = 0,
     ) -> Child:
         """Start a process under a claimed name, in a session of its own.
 
-        `standing`: added to its niceness, where the system lets us.
+        `niceness`: added to its niceness, where the system lets us.
         """
         lock = self._locks[name]
         log = self.data / "logs" / f"{name}.log"
@@ -98,8 +98,8 @@ class Nursery:
             except (OSError, subprocess.SubprocessError) as error:
                 raise StackError(f"{name}: cannot run {argv[0]} ({error})") from error
             child = Child(name, process, ending, log, start)
-        if standing:
-            stand(process.pid, standing)
+        if niceness:
+            add_niceness(niceness, process.pid)
         self._children.append(child)
         self._lifeline.follow(process.pid, ending.orphaned)
         os.ftruncate(lock, 0)

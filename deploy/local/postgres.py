@@ -19,7 +19,7 @@ from deploy.local.install import installation
 from deploy.local.nursery import Nursery
 from deploy.local.ports import HOST, Ports
 from deploy.local.process import AT_ONCE, Child, Ending
-from deploy.local.standing import BEHIND
+from processing.process_priority import BACKGROUND
 
 _NAME = "postgres"
 _DATABASE = "headstart"
@@ -77,7 +77,7 @@ class Postgres:
         _remove_stale_pid(self._cluster / "postmaster.pid")
         settings = {"port": str(self._port), **_SETTINGS}
         options = [word for name, value in settings.items() for word in ("-c", f"{name}={value}")]
-        self._server = self._spawn("postgres", self._cluster, options, _ENDING, BEHIND)
+        self._server = self._spawn("postgres", self._cluster, options, _ENDING, BACKGROUND)
 
     @property
     def server(self) -> Child | None:
@@ -95,14 +95,14 @@ class Postgres:
         return f"{base}/{_DATABASE}"
 
     def _spawn(
-        self, program: str, cluster: Path, options: list[str], ending: Ending, standing: int = 0
+        self, program: str, cluster: Path, options: list[str], ending: Ending, niceness: int = 0
     ) -> Child:
         argv = [str(self._install / "bin" / program), "-D", self._path(cluster), *options]
         # PGPORT and the like are meant for other servers.
         env = {name: value for name, value in os.environ.items() if not name.startswith("PG")}
         env["LC_ALL"] = "C"
         return self._nursery.spawn(
-            _NAME, argv, ending, env=env, cwd=cluster, account=self._account, standing=standing
+            _NAME, argv, ending, env=env, cwd=cluster, account=self._account, niceness=niceness
         )
 
     def _path(self, cluster: Path) -> str:

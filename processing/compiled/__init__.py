@@ -1,8 +1,8 @@
 """What the threshold agent does with many events at once, compiled.
 
-Numba compiles it for the machine that it runs on, in ten to twenty seconds, and keeps the result;
-it runs without the interpreter's lock. `agents/compiling.py` looks after that, `machine_code` has
-it for whoever can use it. To the same end as what stands elsewhere in Python (laws in the tests).
+Numba compiles it for the machine in 10 to 20 s and caches the result; it runs without the
+interpreter's lock. `processing/kernel_loader.py` loads it, `machine_code()` returns it. It computes
+the same results as the Python code elsewhere (laws in the tests).
 """
 
 from __future__ import annotations

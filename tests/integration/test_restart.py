@@ -16,8 +16,8 @@ from deploy.system import System
 from headstart import Emitter
 from headstart.contexts import DEFAULT_PATH
 from processing.liveness import REPORT_FILE, decode_report
+from tests.niceness import check_niceness, foreground
 from tests.patience import PATIENCE_S
-from tests.standing import check_standing, first
 
 pytestmark = pytest.mark.integration
 
@@ -96,9 +96,9 @@ def test_what_is_served_goes_first_and_what_only_stores_last(system: System) -> 
     assert system.supervisor is not None
     until(system, lambda: system.supervisor.ready)  # type: ignore[union-attr]
     own = os.getpriority(os.PRIO_PROCESS, 0)
-    ahead = first()
+    ahead = foreground()
     for name, pid in system.supervisor.pids.items():
-        check_standing(pid, min(own + (ahead if name == "thresholds" else 10), 19))
+        check_niceness(pid, min(own + (ahead if name == "thresholds" else 10), 19))
 
 
 def test_what_only_stores_loads_after_what_is_served(

@@ -11,8 +11,8 @@ import pytest
 from redis import Redis
 
 from deploy.local import Stack, StackError, running
-from deploy.local.standing import BEHIND
-from tests.standing import check_standing, first
+from processing.process_priority import BACKGROUND
+from tests.niceness import check_niceness, foreground
 
 MakeStack = Callable[..., Stack]
 Wait = Callable[..., None]
@@ -104,10 +104,10 @@ def test_only_the_embedded_broker_forgets(make: MakeStack) -> None:
 
 def test_who_goes_first(make: MakeStack) -> None:
     own = os.getpriority(os.PRIO_PROCESS, 0)
-    ahead = first()
+    ahead = foreground()
     with make() as stack:
         for name, pid in stack.pids.items():
-            check_standing(pid, own + (BEHIND if name == "postgres" else ahead))
+            check_niceness(pid, own + (BACKGROUND if name == "postgres" else ahead))
         with psycopg.connect(stack.addresses.postgres) as connection:
             stack.check()
-            check_standing(connection.info.backend_pid, own + BEHIND)
+            check_niceness(connection.info.backend_pid, own + BACKGROUND)

@@ -1,7 +1,7 @@
-"""The compiled code (`processing.compiled`), lent once it is there; nobody waits for it.
+"""Loads the compiled kernels (`processing.compiled`) and compiles them where no cache has them.
 
-What it does the interpreter does too, to the same end, only slower. So a worker begins without:
-importing Numba takes half a second and compiling, once for a machine and version, some 20.
+The interpreter computes the same results, only slower, so a worker starts without them: importing
+Numba takes half a second, compiling about 20 s, once for each machine and version.
 """
 
 from __future__ import annotations
@@ -19,7 +19,6 @@ from typing import Any, Final
 import numpy as np
 import structlog
 
-from agents.standing import LAST, stand
 from headstart import calibration
 from learners.outcome import Outcome
 from processing import numbers, records, tally
@@ -27,6 +26,7 @@ from processing.chains import Chain, Context
 from processing.columns import Scan
 from processing.machine_code import lend, machine_code
 from processing.packed import words_in
+from processing.process_priority import IDLE, add_niceness
 from processing.records import RecordBatch
 from processing.rules import Weights
 from processing.tally import told_of
@@ -42,15 +42,17 @@ _LOCK: Final = "compiling.lock"
 _WITH_PARENT: Final = "--with-parent"
 _MODULE: Final = "processing.compiled"
 _SOURCES: Final = (_MODULE.replace(".", "/"), "learners")
+_started: Final = threading.Lock()
+"""Held once `load_in_background` has started its thread."""
 _PARTS: Final = (calibration, limits, numbers, records, tally)
 """Modules besides, of which something is compiled."""
 
 
 def load() -> bool:
-    """Have it compiled where it is not, and lend it; return whether it can be had.
+    """Load the kernels for this process, compiled first if need be; return whether they are there.
 
-    Takes a while: for a thread, or before anything else. Compiling is another process's, at the
-    lowest priority: it takes memory that would stay, and the interpreter's lock.
+    This blocks for seconds. Compilation runs in another process at the lowest priority, because it
+    takes memory that would not be released, and the interpreter's lock.
     """
     if machine_code() is not None:
         return True
@@ -67,6 +69,12 @@ def load() -> bool:
     lend(module)
     log.info("machine_code.loaded")
     return True
+
+
+def load_in_background() -> None:
+    """Start a thread that loads the kernels; do nothing where this process has started one."""
+    if not _started.locked() and _started.acquire(blocking=False):
+        threading.Thread(target=load, name="kernels", daemon=True).start()
 
 
 def prepared() -> tuple[Any, Path]:
@@ -110,7 +118,7 @@ def compile_elsewhere() -> None:
 
     The process ends with this one, however this one ends: it reads a pipe that then closes.
     """
-    argv = [sys.executable, "-P", "-m", "agents.compiling", _WITH_PARENT]
+    argv = [sys.executable, "-P", "-m", "processing.kernel_loader", _WITH_PARENT]
     with subprocess.Popen(
         argv,
         cwd=Path(__file__).parents[1],
@@ -164,7 +172,7 @@ def warm(module: Any) -> None:
 
 
 if __name__ == "__main__":
-    stand(LAST)
+    add_niceness(IDLE)
     if _WITH_PARENT in sys.argv:
         threading.Thread(target=_end_with_parent, daemon=True).start()
     compile_here()

@@ -1,4 +1,4 @@
-"""Where processes stand on a busy host, as tests see it."""
+"""Process priority, as tests see it."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ import sys
 from pathlib import Path
 
 
-def first() -> int:
-    """Return what is added to the niceness of what goes ahead; 0 where the system forbids it."""
+def foreground() -> int:
+    """Return what a foreground process gets added; 0 where the system forbids it."""
     lower = [sys.executable, "-c", "import os; os.nice(-5)"]
     refused = subprocess.run(lower, check=False, capture_output=True).returncode
     return 0 if refused else -5
 
 
-def check_standing(pid: int, niceness: int) -> None:
+def check_niceness(pid: int, niceness: int) -> None:
     """Check the niceness of a process that leads a session, and of that session."""
     assert os.getpriority(os.PRIO_PROCESS, pid) == niceness
     session = Path(f"/proc/{pid}/autogroup")
