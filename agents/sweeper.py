@@ -1,5 +1,5 @@
 """Fetches again where a partition stands still although there is more: 63 such skips were seen
-after rebalances in the prototype (design §4, rule 5).
+after rebalances in the prototype.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Real agent runs as judged predictions, by the metric of design §5 ("Real traces").
+"""Real agent runs as judged predictions.
 
 Runs in shuffled order, one pass; the next tool is guessed by the demo's back-off predictor, which
 learns online per domain; guesses that a run ends are left out. Contexts: default, domain, +

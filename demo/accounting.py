@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Final
 
 FIXED_THRESHOLD: Final = 0.92
-"""The constant that stands until anything is learned (design §3)."""
+"""The constant that stands until anything is learned."""
 
 
 @dataclass(frozen=True, slots=True)

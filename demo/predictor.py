@@ -13,7 +13,7 @@ from typing import Final
 from demo.traces import END
 
 ORDERS: Final = 2
-"""How many of the last tools a guess looks at (design §5, "Real traces, exactly defined")."""
+"""How many of the last tools a guess looks at."""
 
 _START: Final = ""
 """Fills the history before a run's first calls, so that a beginning is a context like any other."""
@@ -53,10 +53,10 @@ class _Counts:
 class Predictor:
     """Interpolated back-off over the last two tool names, one set of counts per domain.
 
-    P of order k is (count + P of order k-1) / (total + 1), from order 0 (every call of the domain)
-    to order 2; below order 0 all tools seen in the domain, and the end, are equally likely
-    (design §5, "Real traces, exactly defined"). A context not seen yet thus repeats the order
-    below it. What a domain is, is the caller's choice: any text that keeps the counts apart.
+     P of order k is (count + P of order k-1) / (total + 1), from order 0 (every call of the domain)
+     to order 2; below order 0 all tools seen in the domain, and the end, are equally likely
+    . A context not seen yet thus repeats the order
+     below it. What a domain is, is the caller's choice: any text that keeps the counts apart.
     """
 
     def __init__(self) -> None:

@@ -11,7 +11,7 @@ from learners.rule import Rule
 
 @dataclass(frozen=True)
 class Ema(Rule):
-    """The rule of source 000 (§3.1, option B), as design §5 reads it.
+    """The rule of source 000 (§3.1, option B).
 
     Learns from outcomes at or above the threshold. Every `window` of them, with m their share of
     hits: e <- (1 - alpha) e + alpha m; err = e - target. Below target - `band` the threshold rises

@@ -1,4 +1,4 @@
-"""HOPS: hierarchical online Platt scaling with a cost-sensitive threshold (design §5).
+"""HOPS: hierarchical online Platt scaling with a cost-sensitive threshold.
 
 What a confidence is worth is learned at every level of the context path at once; a fine level
 only learns how it differs from the coarser ones, so that it answers well from its first outcome.

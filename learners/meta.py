@@ -26,7 +26,7 @@ _COUNT: Final = len(_EXPERTS)
 
 @dataclass(frozen=True)
 class Meta(Joint):
-    """Hedge (Freund & Schapire 1997) over HOPS, histogram, grid and ACI (design §5).
+    """Hedge (Freund & Schapire 1997) over HOPS, histogram, grid and ACI.
 
     Every expert answers each outcome before it learns from it. One that would have speculated
     gains 1 - r on a hit and loses r on a miss, r = cost / (cost + gain); its log-weight grows by

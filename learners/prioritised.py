@@ -23,7 +23,7 @@ class Prioritised(Rule):
     of `size`. After each, `replays` are drawn in proportion to priority^omega; one drawn with
     probability P moves V by alpha w (r - V) with w = (1 / (n P))^beta over the largest such weight
     (Schaul et al. 2016, §3.4) and gets its new priority. `beta=0` leaves the correction out, which
-    ruins the rule (design §5). Kept per threshold: (threshold, V, count, r and priority of each).
+    ruins the rule. Kept per threshold: (threshold, V, count, r and priority of each).
     """
 
     alpha: float = 0.1

@@ -21,8 +21,8 @@ WARM_UP: Final = 2_048
 
 SLACK: Final = 0.075
 ALARM: Final = 25.0
-"""Page-Hinkley's delta and lambda (Page 1954), in outcomes. Design §5 has .05 and 10 with .13 false
-alarms in 1,000 outcomes: good for a learner, which forgets a little, not for a person."""
+"""Page-Hinkley's delta and lambda (Page 1954), in outcomes. HOPS uses .05 and 10, which give .13
+false alarms in 1,000 outcomes: good for a learner, which forgets a little, not for a person."""
 DRIFT_WARM_UP: Final = 1_024
 """Outcomes that make the mean which a drift is measured from."""
 

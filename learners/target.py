@@ -21,7 +21,7 @@ _LOGITS: Final = tuple(logit((place + 0.5) / _BINS) for place in range(_BINS))
 
 @dataclass(frozen=True)
 class HopsTarget(Joint):
-    """For people who want "85 % of what we start is right" (design §5).
+    """For people who want "85 % of what we start is right".
 
     The lowest threshold whose predicted precision, the calibrated probability over a histogram of
     40 bins of the confidences seen, reaches `target`. The calibration is that of `Hops` with a

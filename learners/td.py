@@ -11,7 +11,7 @@ from learners.rule import Rule
 
 @dataclass(frozen=True)
 class Td(Rule):
-    """V(s) <- V(s) + alpha (r - V(s)): source 000 §9.1, Sutton & Barto ch. 6, read by design §5.
+    """V(s) <- V(s) + alpha (r - V(s)): source 000 §9.1, Sutton & Barto ch. 6.
 
     Learns from outcomes at or above the threshold, r = 1 for a hit, 0 for a miss; then
     threshold += rate (target - V). V starts at the target. Kept per threshold: (threshold, V).

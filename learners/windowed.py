@@ -12,7 +12,7 @@ from learners.window import pushed, share
 
 @dataclass(frozen=True)
 class Gradient(Rule):
-    """Simple gradient of source 000 (§3.1, option A), as design §5 reads it.
+    """Simple gradient of source 000 (§3.1, option A).
 
     Every `every` outcomes at or above the threshold, from `least` on: +`move` where the share of
     hits among the last `window` is below target - `band`, -`move` above target + `band`. Kept per
@@ -48,7 +48,7 @@ class Gradient(Rule):
 
 @dataclass(frozen=True)
 class Pid(Rule):
-    """PID controller of source 000 (§3.1, option C), as design §5 reads it.
+    """PID controller of source 000 (§3.1, option C).
 
     Every `every` outcomes at or above the threshold, err = target - share of hits among the last
     `window`: threshold += kp err + ki sum(err) + kd change(err). The sum is held within

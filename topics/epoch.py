@@ -1,4 +1,4 @@
-"""The log epoch: which life of the log an offset belongs to (design §3).
+"""The log epoch: which life of the log an offset belongs to.
 
 A broker can forget, or a topic be recreated; offsets then begin again at 0. The epoch is minted
 when the topics are created, kept in a topic of that broker, and carried by every watermark, row,

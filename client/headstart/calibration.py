@@ -106,7 +106,7 @@ def break_even(gain: float, cost: float) -> float:
 
 
 def solve(a: float, b: float, va: float, cab: float, vb: float, z: float) -> float:
-    """Return the confidence whose calibrated logit, a margin below, is `z` (design §5).
+    """Return the confidence whose calibrated logit, a margin below, is `z`.
 
     a x + b - m sd(x) = z, sd² = va x² + 2 cab x + vb, by fixed-point steps; m = min(z²,
     `MARGIN_MAX`) where z is above 0, else 0. 1 where no confidence is enough, 0 where any is.

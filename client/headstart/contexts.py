@@ -16,7 +16,7 @@ SEPARATOR: Final = "\x1f"
 """Between the parts of a Kafka key; no identifier may hold it."""
 
 DEFAULT_LEVELS: Final = ("domain", "user_id")
-"""Keys that refine a workflow type, in order, each level holding those before it (design §3)."""
+"""Keys that refine a workflow type, in order, each level holding those before it."""
 
 DEFAULT_PATH: Final = "default"
 """In the place of a context path: what a tenant's workflow types have in common."""

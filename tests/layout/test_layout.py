@@ -16,7 +16,7 @@ ROOT = Path(__file__).parents[2]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
 FOLDERS = sorted(
     {name.partition(".")[0] for name in PROJECT["tool"]["setuptools"]["packages"]}
-    | {"client/headstart", "examples"}
+    | {"bench", "client/headstart", "examples"}
 )
 FILES = sorted(path for folder in FOLDERS for path in (ROOT / folder).rglob("*.py"))
 TREES = {path: ast.parse(path.read_text(), str(path)) for path in FILES}
@@ -55,7 +55,7 @@ def test_packages_are_listed_for_the_wheel() -> None:
     there = {
         relative(path.parent).replace("/", ".") for path in FILES if path.name == "__init__.py"
     }
-    assert there - {"client.headstart"} == listed
+    assert there - {"client.headstart", "bench"} == listed
 
 
 def test_only_the_agents_know_faust() -> None:

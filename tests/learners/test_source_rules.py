@@ -1,4 +1,4 @@
-"""The rules of the sources by hand: numbers worked out on paper, as design §5 reads the rules."""
+"""The rules of the sources by hand: numbers worked out on paper."""
 
 from __future__ import annotations
 
