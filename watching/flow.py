@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
-from sinks.connections import connect_postgres
+from psycopg import AsyncConnection
+
 from sinks.progress import stored_offsets
 from sinks.queries import estimate_events
 from topics.admin import TopicsMissing, TopicState, committed_offsets, describe_topics
@@ -107,17 +109,16 @@ class Log:
         return LogState(self._epoch.number, states, learned, open_now)
 
 
-async def ask_stored(postgres: str, epoch: int | None) -> Stored:
+async def ask_stored(connection: AsyncConnection[Any], epoch: int | None) -> Stored:
     """Return how far the sinks are; nothing of offsets without an epoch.
 
-    Raises `PostgresUnreachable`, and psycopg's errors where the schema is not there.
+    Raises psycopg's errors where the schema is not there.
     """
-    async with await connect_postgres(postgres) as connection:
-        offsets = {}
-        if epoch is not None:
-            for group, topic in ((EPISODES_GROUP, EVENTS), (HISTORY_GROUP, THRESHOLDS)):
-                offsets[group] = await stored_offsets(connection, group, topic.name, epoch)
-        return Stored(offsets, await estimate_events(connection))
+    offsets = {}
+    if epoch is not None:
+        for group, topic in ((EPISODES_GROUP, EVENTS), (HISTORY_GROUP, THRESHOLDS)):
+            offsets[group] = await stored_offsets(connection, group, topic.name, epoch)
+    return Stored(offsets, await estimate_events(connection))
 
 
 def lags(log: LogState, stored: Stored | None) -> list[GroupLag]:
