@@ -110,8 +110,8 @@ async def _serve(settings: Settings, key: bytes, offset: int) -> str | None:
     state = await read_commands(settings.kafka)
     if state.version(place_of(key)).offset < offset:  # never tell that something else is served
         return (
-            f"recorded at offset {offset} of headstart.commands, but not yet served: the broker does "
-            f"not give it back yet. {_LATER}; where it stays so: `headstart doctor`"
+            f"recorded at offset {offset} of headstart.commands, but not yet served: the broker "
+            f"does not give it back yet. {_LATER}; where it stays so: `headstart doctor`"
         )
     try:
         async with CommandPublisher(settings.redis) as publisher:

@@ -210,6 +210,10 @@ def test_an_open_transaction_is_named_and_ends_no_worker(
         assert int(held[1]) >= 4
         assert "kafka-transactions.sh" in found.remedy
         agrees(owned, headstart)
+        rebuilt = headstart("rebuild", "--yes", "--wait", "8", "--data", owned.system.data)
+        assert rebuilt.returncode == 1
+        assert f"waiting for {EVENTS.name} partition" in rebuilt.stderr
+        assert "a threshold worker waits for headstart.events partition" in rebuilt.stderr
 
     async def run() -> None:
         async with transaction([*map(orjson.dumps, inside)], sent_at) as producer:
