@@ -94,7 +94,7 @@ def test_what_is_no_command_is_passed_over(kafka: str, own: str) -> None:
         await begin_commands(kafka, remembering())
         producer = await start_producer(kafka)
         await producer.send_and_wait(own, b"rubbish", key=command_key(OFF))
-        await producer.send_and_wait(own, b"{}")
+        await producer.send_and_wait(own, b"{}", key=b"rubbish")  # Kafka takes none without a key
         await producer.stop()
         await send_commands(kafka, [ACT])
         assert await modes(kafka) == [(None, "act")]
