@@ -20,6 +20,7 @@ from topics.command_log import (
     CommandFollower,
     Remembered,
     begin_commands,
+    is_whole,
     read_commands,
     send_commands,
     unset_commands,
@@ -108,6 +109,26 @@ def test_what_is_no_command_is_passed_over(kafka: str, own: str) -> None:
     asyncio.run(run())
 
 
+def test_a_state_is_whole_until_something_is_appended(kafka: str, own: str) -> None:
+    async def run() -> None:
+        await begin_commands(kafka, remembering())
+        state, follower = await read_commands(kafka), CommandFollower(kafka)
+        changes = follower.changes(lambda *_: None, 100)
+        async with contextlib.aclosing(changes), asyncio.timeout(60):
+            await anext(changes)
+            for each in (state, follower.state):
+                assert await is_whole(kafka, each)
+                assert not await is_whole("127.0.0.1:1", each), "the broker does not say"
+            await send_commands(kafka, [ACT])
+            assert not await is_whole(kafka, state)
+            assert not await is_whole(kafka, follower.state)
+            while not await anext(changes):
+                pass
+            assert await is_whole(kafka, follower.state)
+
+    asyncio.run(run())
+
+
 def test_a_follower_begins_with_all_of_it(kafka: str, own: str) -> None:
     async def run() -> None:
         await begin_commands(kafka, remembering())
@@ -159,6 +180,7 @@ def test_an_open_transaction_holds_no_command_back(kafka: str, own: str, committ
             assert sorted(await modes(kafka), key=str) == [("acme", "observe"), (None, "off")]
             state = await read_commands(kafka)
             assert state.version(Place("mode", "")).offset == offset
+            assert await is_whole(kafka, state)
             await unset_commands(kafka, [command_key(OBSERVE)], "ann", "over")
             assert await modes(kafka) == [(None, "off")]
             await (producer.commit_transaction() if committed else producer.abort_transaction())
@@ -187,6 +209,7 @@ def test_a_follower_passes_an_open_transaction(kafka: str, own: str, committed: 
             async with contextlib.aclosing(changes), asyncio.timeout(60):
                 assert await anext(changes) == {all_}
                 assert follower.state.modes(all_) == {"*": "off"}
+                assert await is_whole(kafka, follower.state)
                 assert not await anext(changes)
                 await send_commands(kafka, [OBSERVE])
                 await until(changes, ours)
