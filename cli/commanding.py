@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import getpass
 from collections.abc import Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -104,7 +105,7 @@ def unset_and_say(
 async def _serve(settings: Settings, key: bytes, offset: int) -> str | None:
     """Serve what is in force where a key's record was appended at an offset."""
     from sinks.commands import CommandPublisher
-    from topics.command_log import read_commands
+    from topics.command_log import is_whole, read_commands
     from topics.commands import place_of
 
     state = await read_commands(settings.kafka)
@@ -118,7 +119,8 @@ async def _serve(settings: Settings, key: bytes, offset: int) -> str | None:
             if await publisher.has_all_modes():
                 await publisher.serve(state, [place_of(key)], now_ms())
             else:  # a Redis that is new or was emptied
-                await publisher.serve_all(state, now_ms())
+                whole = partial(is_whole, settings.kafka, state)
+                await publisher.serve_all(state, now_ms(), whole)
     except ConnectionError as error:
         return f"recorded, but not yet served: {error}. {_LATER}"
     return None

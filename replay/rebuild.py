@@ -19,7 +19,7 @@ from typing import Final
 from delivery.takeover import feed
 from processing.choices import choice_row
 from processing.rebuilds import BEGUN, DONE, KEY, KEYS, followup_in
-from processing.rows import CONTEXT, PARTITION_KEY, version, with_version
+from processing.rows import CONTEXT, PARTITION_KEY, is_row, version, with_version
 from processing.rules import Rules
 from processing.takeover import digest_of, staged_parts
 from replay.findings import Findings, compare_rows
@@ -207,7 +207,7 @@ class Rebuilding:
         self, id: str, waiting: dict[int, int], place: int, key: bytes, row: bytes | None
     ) -> None:
         """Take note of a row of the changelog. Raises `NotTaken` where the rebuild was refused."""
-        if place not in waiting or row is None:
+        if place not in waiting or row is None or not is_row(key, row):
             return
         past = key == PARTITION_KEY and version(row) >= (self._epoch.number, waiting[place])
         if past and place not in self._taking:
