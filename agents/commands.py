@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
+from functools import partial
 from typing import Final
 
 import structlog
@@ -16,10 +17,10 @@ import structlog
 from agents.app import WorkerConfig
 from agents.lane import end_process
 from agents.metrics import Counts
-from sinks.commands import CommandPublisher, redis_place
+from sinks.commands import CommandPublisher, IsWhole, redis_place
 from sinks.published import Published
 from topics.admin import TopicsMissing
-from topics.command_log import CommandFollower
+from topics.command_log import CommandFollower, is_whole
 from topics.commands import CommandState, Place
 
 log = structlog.get_logger()
@@ -82,23 +83,30 @@ class CommandKeeper:
         changes = follower.changes(_say_refused, int(INTERVAL_S * 1000))
         async with contextlib.aclosing(changes):
             async for changed in changes:
-                await self.keep(follower.state, changed, time.time_ns() // 1_000_000)
+                whole = partial(is_whole, kafka, follower.state)
+                await self.keep(follower.state, changed, time.time_ns() // 1_000_000, whole)
 
-    async def keep(self, state: CommandState, changed: set[Place], now: int) -> None:
-        """Serve what changed, what expired and what waited; everything where Redis forgot."""
+    async def keep(
+        self, state: CommandState, changed: set[Place], now: int, whole: IsWhole | None = None
+    ) -> None:
+        """Serve what changed, what expired and what waited; everything where Redis forgot.
+
+        `whole`: see `CommandPublisher.serve_all`.
+        """
         self._waiting |= changed | state.expired(self._looked, now)
         self._looked = now
         try:
             run, forgotten = await self._published.forgotten([self._name])
-            if forgotten or not await self._publisher.has_all_modes():
+            if forgotten or not await self._publisher.has_all_modes(run):
                 mark = await self._published.begin(self._name)
-                changes = await self._publisher.serve_all(state, now)
+                changes = await self._publisher.serve_all(state, now, whole)
                 await self._published.remember(self._name, run, mark)
-                log.info("commands.published.again", places=len(state.places), changed=changes)
+                if forgotten or changes:  # not each second while a broker is away
+                    log.info("commands.published.again", places=len(state.places), changed=changes)
                 self._checked = now
             else:
                 await self._publisher.serve(state, self._waiting, now)
-                await self._check(state, now)
+                await self._check(state, now, whole)
             self._say_kept()
         except ConnectionError as error:
             if not self._away:
@@ -107,12 +115,12 @@ class CommandKeeper:
             return
         self._waiting, self._away = set(), False
 
-    async def _check(self, state: CommandState, now: int) -> None:
+    async def _check(self, state: CommandState, now: int, whole: IsWhole | None) -> None:
         """Look at all that Redis serves, where that is due: something else may have changed it."""
         if not self._check_ms or now - self._checked < self._check_ms:
             return
         self._checked = now
-        if changes := await self._publisher.serve_all(state, now):
+        if changes := await self._publisher.serve_all(state, now, whole):
             log.warning("commands.redis.repaired", places=changes)
             self._counts.repaired["command"] += changes
 

@@ -34,15 +34,18 @@ class Restoring:
         self.overtaken: set[bytes] = set()
         """Keys whose last row in the changelog is not the right one."""
 
-    def apply(self, keys: Iterable[bytes], rows: Iterable[bytes | None], end: int) -> None:
+    def apply(self, keys: Iterable[bytes | None], rows: Iterable[bytes | None], end: int) -> None:
         """Take up records of the changelog in their order; `end`: the offset after them."""
         changed, overtaken = self._changed, self.overtaken
         for key, row in zip(keys, rows, strict=True):
+            if key is None:
+                log.warning("changelog.unreadable", partition=self._partition, key=None)
+                continue
             if key in changed:
                 ours = changed[key]
             else:
                 ours = None if self._empty else self._store.get_row(self._partition, key)
-            if not is_row(row):
+            if not is_row(key, row):
                 log.warning("changelog.unreadable", partition=self._partition, key=repr(key))
                 if ours is not None:
                     overtaken.add(key)

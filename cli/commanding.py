@@ -6,11 +6,12 @@ import asyncio
 import contextlib
 import getpass
 from collections.abc import Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from cli.output import say, show_json, show_table
+from cli.output import FAILURE, say, show_json, show_table
 from cli.times import now_ms, shown_moment
 
 if TYPE_CHECKING:
@@ -19,6 +20,11 @@ if TYPE_CHECKING:
 
 By = Annotated[str | None, typer.Option(help="Who sets it [default: your user name].")]
 Reason = Annotated[str, typer.Option(help="Why, for whoever finds it later.")]
+
+_LATER = (
+    "A threshold worker serves it once it runs and reaches Redis (`headstart status`); "
+    "`headstart config get mode` and `headstart thresholds show` show what is served"
+)
 
 
 def whoever(by: str | None) -> str:
@@ -65,7 +71,7 @@ async def unset_now(settings: Settings, key: bytes, by: str, reason: str) -> str
 
 
 def set_and_show(settings: Settings, command: Command, *, json: bool) -> None:
-    """Set something and show it. Raises as `set_now` does."""
+    """Set something and show it; exit with 1 where it is not yet served. Raises as `set_now`."""
     waits = asyncio.run(set_now(settings, command))
     if json:
         show_json({"set": shown(command), "served": waits is None})
@@ -73,12 +79,16 @@ def set_and_show(settings: Settings, command: Command, *, json: bool) -> None:
         show_table(COLUMNS, [row(command)])
     if waits:
         say(waits)
+        raise typer.Exit(FAILURE)
 
 
 def unset_and_say(
     settings: Settings, key: bytes, by: str, reason: str, done: str, *, json: bool
 ) -> None:
-    """Take something back and say `done`. Raises as `unset_now` does."""
+    """Take something back and say `done`; exit with 1 where it is still served.
+
+    Raises as `unset_now` does.
+    """
     try:
         waits = asyncio.run(unset_now(settings, key, by, reason))
     except LookupError:
@@ -88,28 +98,31 @@ def unset_and_say(
     if json:
         show_json({"unset": True, "served": waits is None})
     say(waits or done)
+    if waits:
+        raise typer.Exit(FAILURE)
 
 
 async def _serve(settings: Settings, key: bytes, offset: int) -> str | None:
     """Serve what is in force where a key's record was appended at an offset."""
     from sinks.commands import CommandPublisher
-    from topics.command_log import read_commands
+    from topics.command_log import is_whole, read_commands
     from topics.commands import place_of
 
     state = await read_commands(settings.kafka)
     if state.version(place_of(key)).offset < offset:  # never tell that something else is served
         return (
-            f"recorded at offset {offset} of headstart.commands, but the broker does not give it "
-            "back yet, so it is not yet served: run the command again, and `headstart doctor`"
+            f"recorded at offset {offset} of headstart.commands, but not yet served: the broker "
+            f"does not give it back yet. {_LATER}; where it stays so: `headstart doctor`"
         )
     try:
         async with CommandPublisher(settings.redis) as publisher:
             if await publisher.has_all_modes():
                 await publisher.serve(state, [place_of(key)], now_ms())
             else:  # a Redis that is new or was emptied
-                await publisher.serve_all(state, now_ms())
+                whole = partial(is_whole, settings.kafka, state)
+                await publisher.serve_all(state, now_ms(), whole)
     except ConnectionError as error:
-        return f"recorded, but not yet served: a threshold worker serves it when it can ({error})"
+        return f"recorded, but not yet served: {error}. {_LATER}"
     return None
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -144,7 +145,7 @@ async def _commands(settings: Settings, *, dry_run: bool) -> dict[str, Any]:
     """Serve modes and overrides again; return how many places changed, and what was kept."""
     from sinks.commands import CommandPublisher, redis_place
     from topics.admin import TopicsMissing
-    from topics.command_log import read_commands
+    from topics.command_log import is_whole, read_commands
 
     try:
         state = await read_commands(settings.kafka)
@@ -155,5 +156,6 @@ async def _commands(settings: Settings, *, dry_run: bool) -> dict[str, Any]:
         kept = [f"{redis_place(place)}: {what}" for place, said in found for what in said.kept]
         changed = sum(bool(said.changes) for _place, said in found)
         if not dry_run:
-            changed = await publisher.serve_all(state, now_ms())
+            whole = partial(is_whole, settings.kafka, state)
+            changed = await publisher.serve_all(state, now_ms(), whole)
     return {"commands": changed, "kept": kept}

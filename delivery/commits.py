@@ -257,8 +257,8 @@ class Delivery:
         reached = (-1, -1) if partition is None else version(partition)
         rows: list[tuple[bytes, bytes]] = []
         for key, row in theirs.items():
-            if not is_row(row):
-                if (held := outlets.get_row(key)) is not None:
+            if not is_row(key, row):
+                if key is not None and (held := outlets.get_row(key)) is not None:
                     rows.append((key, held))
                 continue
             if row is not None:

@@ -17,6 +17,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
+from deploy.ended import why_log_ends
 from deploy.local.nursery import Nursery
 from deploy.local.process import Child, Ending
 from processing.liveness import REPORT_FILE, Report, Watchdog, decode_report
@@ -168,7 +169,11 @@ class Supervisor:
         else:
             worker.again_at = now + worker.delay_s
             worker.delay_s = min(worker.delay_s * 2, _LONGEST_DELAY_S)
-        said.append(f"worker {worker.name} {ended.outcome}{note}; {what} (log: {ended.log})")
+        why = why_log_ends(ended.log, ended.log_start)
+        reason = f": {why}" if why else ""
+        said.append(
+            f"worker {worker.name} {ended.outcome}{note}{reason}; {what} (log: {ended.log})"
+        )
 
     def _replace(self, worker: _Worker, child: Child, now: float) -> None:
         self._nursery.let_go(worker.child)

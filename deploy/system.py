@@ -14,6 +14,7 @@ import contextlib
 import subprocess
 import time
 from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import Final, Self
@@ -33,7 +34,7 @@ from sinks.progress import stored_offsets
 from sinks.rights import require_rights
 from topics.admin import committed_offsets, describe_topics
 from topics.catalogue import EPISODES_GROUP, EVENTS, HISTORY_GROUP, THRESHOLDS, THRESHOLDS_GROUP
-from topics.command_log import begin_commands, read_commands
+from topics.command_log import begin_commands, is_whole, read_commands
 from topics.epoch import Epoch, ensure_topics
 
 READY_S: Final = 120.0
@@ -260,7 +261,8 @@ async def prepare(
     now = time.time_ns() // 1_000_000
     await begin_commands(addresses.kafka, remembered_by(addresses.redis, now))
     async with CommandPublisher(addresses.redis) as publisher:  # before executors can ask
-        await publisher.serve_all(await read_commands(addresses.kafka), now)
+        state = await read_commands(addresses.kafka)
+        await publisher.serve_all(state, now, partial(is_whole, addresses.kafka, state))
     return epoch
 
 

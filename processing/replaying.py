@@ -9,7 +9,7 @@ from processing.partition import Partition
 from processing.placement import owner
 from processing.records import RecordBatch
 from processing.rules import Rules
-from topics.catalogue import EVENTS, THRESHOLDS_GROUP
+from topics.catalogue import EVENTS, EVENTS_GROUPS, THRESHOLDS_GROUP
 from topics.letters import GROUP_HEADER, ORIGIN_HEADER, Letter, Outgoing
 
 
@@ -33,6 +33,11 @@ def replay_of(
         raise NotReplayable(
             f"it comes from {letter.source.topic}, where an old record would take the place of "
             f"the newest of its key; only {EVENTS.name} can be replayed to. Drop it"
+        )
+    if letter.group not in EVENTS_GROUPS:
+        raise NotReplayable(
+            f"it names the group {letter.group!r}, which reads no events: the record would be sent "
+            "and handled by no worker. Drop it"
         )
     if corrected is None and letter.truncated_from is not None:
         raise NotReplayable(

@@ -33,6 +33,8 @@ EVIDENCE: Final = b"e"
 
 _SEPARATOR: Final = SEPARATOR.encode()
 _VERSION = struct.Struct("<Qq")
+_LARGEST: Final = 2**53
+"""Epochs are Unix seconds, and no partition has so many records; Redis' Lua is exact up to it."""
 _CONTEXT = struct.Struct("<QqqQQQHB")
 _COUNTED = struct.Struct("<dd10Q")
 _HAS_COUNTS: Final = 0x8000
@@ -175,12 +177,18 @@ def version(row: bytes) -> tuple[int, int]:
     return epoch, offset
 
 
-def is_row(row: bytes | None) -> bool:
-    """Return whether a value of the changelog may be a row or a tombstone: not what is too short.
+def is_row(key: bytes | None, row: bytes | None) -> bool:
+    """Return whether a record of the changelog may be a worker's row or tombstone.
 
-    A worker writes none that is; another process may, where the broker lets it.
+    Not where it has no key, is too short for a version, or has one that no log comes to, as nearly
+    all text does. Such a row would win over every row of a worker's.
     """
-    return row is None or len(row) >= _VERSION.size
+    if row is None or key is None:
+        return key is not None
+    if len(row) < _VERSION.size:
+        return False
+    epoch, offset = _VERSION.unpack_from(row)
+    return bool(epoch <= _LARGEST and -1 <= offset <= _LARGEST)
 
 
 def with_version(row: bytes, epoch: int, offset: int) -> bytes:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field
 from functools import partial
@@ -19,11 +19,12 @@ from typing import Final
 from delivery.takeover import feed
 from processing.choices import choice_row
 from processing.rebuilds import BEGUN, DONE, KEY, KEYS, followup_in
-from processing.rows import CONTEXT, PARTITION_KEY, version, with_version
+from processing.rows import CONTEXT, PARTITION_KEY, is_row, version, with_version
 from processing.rules import Rules
 from processing.takeover import digest_of, staged_parts
 from replay.findings import Findings, compare_rows
 from replay.following import Following, Place
+from replay.held import REMEDY, holding_back
 from replay.learning import LogCut, read_all
 from replay.moves import Moves
 from replay.snapshots import Snapshot
@@ -181,6 +182,7 @@ class Rebuilding:
         """Return when every partition's table is the fresh one. Raises `NotTaken`."""
         waiting = dict(offsets)
         rows = read_records(self._config.kafka, CHANGELOG.name, self._changelog)
+        telling = asyncio.create_task(self._tell_what_holds(waiting))
         try:
             async with asyncio.timeout(patience_s), aclosing(rows):
                 async for record in rows:
@@ -188,18 +190,24 @@ class Rebuilding:
                     if not waiting:
                         return
         except TimeoutError:
-            places = ", ".join(f"{place}:{offset}" for place, offset in sorted(waiting.items()))
-            raise NotTaken(
-                f"sent, but not taken over after {patience_s:.0f} s at {places} "
-                "(partition:offset); a threshold worker does so when it comes there: "
-                "`headstart status` says whether one runs"
-            ) from None
+            held = await holding_back(self._config.kafka, waiting)
+            raise NotTaken(_not_taken(waiting, patience_s, held)) from None
+        finally:
+            telling.cancel()
+
+    async def _tell_what_holds(self, waiting: Mapping[int, int]) -> None:
+        """Name the open transactions that workers wait for, once."""
+        held: list[str] = []
+        while not held:
+            await asyncio.sleep(_SAY_S)
+            held = await holding_back(self._config.kafka, waiting)
+        self._say(f"waiting for {'; '.join(held)}: {REMEDY}")
 
     def _heard(
         self, id: str, waiting: dict[int, int], place: int, key: bytes, row: bytes | None
     ) -> None:
         """Take note of a row of the changelog. Raises `NotTaken` where the rebuild was refused."""
-        if place not in waiting or row is None:
+        if place not in waiting or row is None or not is_row(key, row):
             return
         past = key == PARTITION_KEY and version(row) >= (self._epoch.number, waiting[place])
         if past and place not in self._taking:
@@ -217,3 +225,14 @@ class Rebuilding:
             raise NotTaken(f"partition {place} refused the rebuild: {said.result}")
         del waiting[place]
         self._say(f"partition {place}: taken over")
+
+
+def _not_taken(waiting: Mapping[int, int], patience_s: float, held: Sequence[str]) -> str:
+    places = ", ".join(f"{place}:{offset}" for place, offset in sorted(waiting.items()))
+    said = f"sent, but not taken over after {patience_s:.0f} s at {places} (partition:offset)"
+    if held:
+        return f"{said}; a threshold worker waits for {'; '.join(held)}: {REMEDY}"
+    return (
+        f"{said}; a threshold worker does so when it comes there: "
+        "`headstart status` says whether one runs"
+    )

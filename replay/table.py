@@ -44,7 +44,7 @@ async def read_table(kafka: str, state: TopicState, partition: int, epoch: int) 
     begin, end = {partition: state.begin[partition]}, {partition: state.end[partition]}
     async for record in read_records(kafka, CHANGELOG.name, begin, end):
         key, row = record.key, record.value
-        if not is_row(row) or stale(found.rows.get(key), row):
+        if not is_row(key, row) or stale(found.rows.get(key), row):
             continue
         if row is None:
             found.rows.pop(key, None)

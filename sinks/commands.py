@@ -38,6 +38,8 @@ _AT_ONCE: Final = 100
 """Places that are read in one request."""
 _ATTEMPTS: Final = 5
 """How often a place is looked at again that others write to just now."""
+IsWhole = Callable[[], Awaitable[bool]]
+"""Asks whether a `CommandState` is what all of the log says by now."""
 
 
 def redis_place(place: Place) -> str:
@@ -116,19 +118,25 @@ class CommandPublisher:
             raise RedisUnreachable(self._url, error) from error
         return changed, todo
 
-    async def has_all_modes(self) -> bool:
-        """Return whether readers are told that Redis has all modes. Raises `RedisUnreachable`."""
+    async def has_all_modes(self, run: bytes | None = None) -> bool:
+        """Return whether readers are told that Redis has all modes.
+
+        `run`: the server's run id, where it was asked for just now. Raises `RedisUnreachable`.
+        """
         try:
-            return await self._marker.is_set()
+            return await self._marker.is_set(run)
         except (RedisError, OSError) as error:
             raise RedisUnreachable(self._url, error) from error
 
-    async def serve_all(self, state: CommandState, now: int) -> int:
+    async def serve_all(
+        self, state: CommandState, now: int, is_whole: IsWhole | None = None
+    ) -> int:
         """Serve everything, and take away what only an older snapshot of Redis still has.
 
         Tells readers then that Redis has all modes; not where others changed a place again and
-        again, so that it is still to be served. Returns how many places changed. Raises as `serve`
-        does.
+        again, so that it is still to be served, nor where `is_whole` (None: it is known to be) says
+        that there are commands that `state` does not have: Redis may have lost them. Returns how
+        many places changed. Raises as `serve` does.
         """
         self.kept.clear()
         try:
@@ -137,7 +145,7 @@ class CommandPublisher:
             async for found in self._places():
                 more, again = await self._serve(state, found.difference(state.places), now)
                 changed, left = changed + more, left + again
-            if token is not None and not left:
+            if token is not None and not left and (is_whole is None or await is_whole()):
                 await self._marker.finish(token)
         except (RedisError, OSError) as error:
             raise RedisUnreachable(self._url, error) from error

@@ -36,10 +36,11 @@ class ModesMarker:
     def __init__(self, client: Any) -> None:
         self._redis = client
 
-    async def is_set(self) -> bool:
+    async def is_set(self, run: bytes | None = None) -> bool:
         """Return whether this server's marker is there; also where the hash of modes is no hash.
 
-        Readers take that for `off`, and nothing can be set in it.
+        Readers take that for `off`, and nothing can be set in it. `run`: the server's run id; None:
+        it is asked for.
         """
         try:
             found = await self._redis.hget(MODES, PUBLISHED)
@@ -47,7 +48,7 @@ class ModesMarker:
             if str(error).startswith("WRONGTYPE"):
                 return True
             raise
-        return found is not None and bytes(found) == await self._run_id()
+        return found is not None and bytes(found) == (run or await self._run_id())
 
     async def begin(self) -> bytes | None:
         """Note that all modes are about to be published; return the token to finish with.

@@ -34,16 +34,21 @@ async def missing_rights(connection: AsyncConnection[Any]) -> list[str]:
     return [statement for (statement,) in found]
 
 
-async def require_rights(dsn: str, *, of_readers: bool = True) -> None:
+async def require_rights(dsn: str) -> None:
     """Raise `RightsMissing` where the role of `dsn` lacks rights that the workers need.
 
-    `of_readers`: False passes a role that may not insert episodes, such as one for monitoring.
     Raises `PostgresUnreachable`.
     """
     async with await connect_postgres(dsn) as connection:
-        if not of_readers:
-            row = await (await connection.execute(_SQL["stores"])).fetchone()
-            if not (row and row[0]):
-                return
         if missing := await missing_rights(connection):
             raise RightsMissing(dsn, connection.info.user, missing)
+
+
+async def require_rights_to_store(connection: AsyncConnection[Any], dsn: str) -> None:
+    """As `require_rights`, over an open connection to `dsn`.
+
+    A role that may not insert episodes, such as one for monitoring, needs none.
+    """
+    row = await (await connection.execute(_SQL["stores"])).fetchone()
+    if row and row[0] and (missing := await missing_rights(connection)):
+        raise RightsMissing(dsn, connection.info.user, missing)

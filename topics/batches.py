@@ -81,6 +81,11 @@ class ReadableBatch:
         return True
 
     @property
+    def damaged(self) -> bool:
+        """Whether it has the wrong checksum: nothing in its head can be relied on."""
+        return not self._intact
+
+    @property
     def suspect(self) -> bool:
         """Whether it has the wrong checksum for the first time, so that it is to be fetched again.
 

@@ -108,6 +108,8 @@ EPOCHS: Final = Topic(
 THRESHOLDS_GROUP: Final = "headstart-thresholds"
 EPISODES_GROUP: Final = "headstart-episodes"
 HISTORY_GROUP: Final = "headstart-history"
+EVENTS_GROUPS: Final = (THRESHOLDS_GROUP, EPISODES_GROUP)
+"""The groups whose workers read `headstart.events`."""
 CONTEXTS_TABLE: Final = "contexts"
 
 CHANGELOG: Final = Topic(

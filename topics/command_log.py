@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Sequence
 from contextlib import suppress
@@ -21,6 +22,8 @@ from topics.reading import read_records, reading, topic_state
 BY_HEADER: Final = "headstart.by"
 REASON_HEADER: Final = "headstart.reason"
 """Of a record without a value, which says who no longer wants something set, and why."""
+_PATIENCE_S: Final = 5.0
+"""How long a broker that is asked where the log ends may take."""
 
 
 class Remembered(NamedTuple):
@@ -50,7 +53,21 @@ async def _read(kafka: str) -> CommandState:
         _apply(found, record)
     async for record in outside_transactions(kafka, COMMANDS.name, state.end[0], state.high[0]):
         _apply(found, record)
+    found.read_to = max(state.end[0], state.high[0])
     return found
+
+
+async def is_whole(kafka: str, state: CommandState) -> bool:
+    """Return whether `state` is what all of the log says: nothing was appended since it was read.
+
+    False, too, where the broker does not say in time where the log ends.
+    """
+    try:
+        async with asyncio.timeout(_PATIENCE_S):
+            now = await topic_state(kafka, COMMANDS.name)
+    except (KafkaError, OSError, TopicsMissing):  # of which one is `TimeoutError`
+        return False
+    return max(now.end[0], now.high[0]) == state.read_to
 
 
 def _apply(state: CommandState, record: Any) -> Place | None:
@@ -148,6 +165,7 @@ class CommandFollower:
                         continue
                     high = max(log.high[0], consumer.highwater(tp) or 0)
                     whole = await self._overlay(at, high, changed)
+                    self.state.read_to = max(at, high)
                     if whole and self.state.number is not None:
                         yield changed
                         changed = set()

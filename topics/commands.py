@@ -158,6 +158,8 @@ class CommandState:
         self._said: defaultdict[Place, dict[str, int]] = defaultdict(dict)
         """Offset of the newest record about each thing, be it that it is no longer set."""
         self._read = -1
+        self.read_to = 0
+        """Offset up to which (not including) the log was read."""
 
     def apply(self, key: bytes | None, value: bytes | None, offset: int) -> Place | None:
         """Take the next record; return the place where something changed, if any.

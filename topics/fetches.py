@@ -26,13 +26,18 @@ class ReadableRecords(MemoryRecords):  # type: ignore[misc]
         super().__init__(data)
         self.data, self._next = data, 0
         self._peeked: ReadableBatch | None = None
-        self._suspect = False
+        self._suspect = self._ended = False
 
     def has_next(self) -> bool:
         """Return whether there is a batch to be read.
 
         Not where one may have been damaged on its way: a reader that ends there fetches it again.
+        Not behind one that is damaged either: it may have been the marker that ended an aborted
+        transaction, and the producer's later records, which are committed, would be passed over.
+        The broker says with the next fetch which transactions are aborted from there on.
         """
+        if self._ended:
+            return False
         if self._peeked is None and not self._suspect:
             self._peeked = self._read()
             self._suspect = self._peeked is not None and self._peeked.suspect
@@ -50,6 +55,7 @@ class ReadableRecords(MemoryRecords):  # type: ignore[misc]
         if not self.has_next():
             return None
         batch, self._peeked = self._peeked, None
+        self._ended = batch is not None and batch.damaged
         return batch
 
     def _read(self) -> ReadableBatch | None:

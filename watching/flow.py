@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
-from sinks.connections import connect_postgres
+from psycopg import AsyncConnection
+
 from sinks.progress import stored_offsets
 from sinks.queries import estimate_events
 from topics.admin import TopicsMissing, TopicState, committed_offsets, describe_topics
@@ -21,6 +24,7 @@ from topics.catalogue import (
     THRESHOLDS_GROUP,
 )
 from topics.epoch import Epoch, read_epoch
+from topics.groups import GroupState, describe_groups
 from topics.transactions import OpenTransaction, open_transactions
 
 _TOPICS = (EVENTS, THRESHOLDS, DEAD_LETTERS, HANDLED, EPOCHS)
@@ -30,13 +34,15 @@ _TOPICS = (EVENTS, THRESHOLDS, DEAD_LETTERS, HANDLED, EPOCHS)
 class LogState:
     """What the broker says: `learned` are the offsets that the threshold group has committed.
 
-    `open`: the oldest open transaction of each partition that has one.
+    `open`: the oldest open transaction of each partition that has one; `groups`: the state of each
+    group of which the broker says it.
     """
 
     epoch: int
     topics: Mapping[str, TopicState]
     learned: Mapping[int, int]
     open: Sequence[OpenTransaction] = ()
+    groups: Mapping[str, GroupState] = field(default_factory=dict)
 
     @property
     def records(self) -> int:
@@ -102,22 +108,24 @@ class Log:
         if self._epoch is None or any(end.get(p, 0) < at for p, at in self._end.items()):
             self._epoch = await read_epoch(self._kafka)
         self._end = end
-        learned = await committed_offsets(self._kafka, THRESHOLDS_GROUP, EVENTS.name, len(end))
+        learned, groups = await asyncio.gather(
+            committed_offsets(self._kafka, THRESHOLDS_GROUP, EVENTS.name, len(end)),
+            describe_groups(self._kafka, (EPISODES_GROUP, THRESHOLDS_GROUP, HISTORY_GROUP)),
+        )
         open_now = await open_transactions(self._kafka, states.values())
-        return LogState(self._epoch.number, states, learned, open_now)
+        return LogState(self._epoch.number, states, learned, open_now, groups)
 
 
-async def ask_stored(postgres: str, epoch: int | None) -> Stored:
+async def ask_stored(connection: AsyncConnection[Any], epoch: int | None) -> Stored:
     """Return how far the sinks are; nothing of offsets without an epoch.
 
-    Raises `PostgresUnreachable`, and psycopg's errors where the schema is not there.
+    Raises psycopg's errors where the schema is not there.
     """
-    async with await connect_postgres(postgres) as connection:
-        offsets = {}
-        if epoch is not None:
-            for group, topic in ((EPISODES_GROUP, EVENTS), (HISTORY_GROUP, THRESHOLDS)):
-                offsets[group] = await stored_offsets(connection, group, topic.name, epoch)
-        return Stored(offsets, await estimate_events(connection))
+    offsets = {}
+    if epoch is not None:
+        for group, topic in ((EPISODES_GROUP, EVENTS), (HISTORY_GROUP, THRESHOLDS)):
+            offsets[group] = await stored_offsets(connection, group, topic.name, epoch)
+    return Stored(offsets, await estimate_events(connection))
 
 
 def lags(log: LogState, stored: Stored | None) -> list[GroupLag]:

@@ -7,7 +7,8 @@ from collections.abc import AsyncIterable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
-from sinks.connections import connect_postgres
+from psycopg import AsyncConnection
+
 from sinks.queries import history_of_context
 from sinks.served import Unreadable, served_thresholds
 from topics.schema import Counts
@@ -68,18 +69,13 @@ async def ask_learned(redis: str, tenant: str | None = None, leading: int = 8) -
 
 
 async def ask_moves(
-    postgres: str, contexts: Iterable[tuple[str, str]]
+    connection: AsyncConnection[Any], contexts: Iterable[tuple[str, str]]
 ) -> dict[tuple[str, str], list[float]]:
-    """Return how the thresholds of contexts (tenant, path) moved of late, oldest first.
-
-    Raises `PostgresUnreachable`.
-    """
+    """Return how the thresholds of contexts (tenant, path) moved of late, oldest first."""
     found: dict[tuple[str, str], list[float]] = {}
-    if wanted := list(contexts):
-        async with await connect_postgres(postgres) as connection:
-            for key in wanted:
-                changes = await history_of_context(connection, *key, limit=KEPT)
-                found[key] = [each["speculate"] for each in reversed(changes)]
+    for key in contexts:
+        changes = await history_of_context(connection, *key, limit=KEPT)
+        found[key] = [each["speculate"] for each in reversed(changes)]
     return found
 
 

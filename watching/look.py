@@ -6,15 +6,17 @@ import asyncio
 import time
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Final, TypeVar
+from typing import Any, Final, TypeVar
+
+from psycopg import AsyncConnection
 
 from headstart.masking import masked
 from headstart.producing import BrokerUnreachable
-from sinks.rights import require_rights
+from sinks.rights import require_rights_to_store
 from watching.causes import SILENT, cause, unreachable_why
 from watching.flow import GroupLag, Log, LogState, Stored, ask_stored, lags
 from watching.learning import Learned, ask_learned, ask_moves
-from watching.services import Answer, ask_postgres, ask_redis
+from watching.services import Answer, AskedPostgres, ask_redis
 from watching.target import Target
 from watching.workers import Worker, ask_workers, find_workers
 
@@ -69,8 +71,12 @@ class Looking:
 
     async def look(self) -> Look:
         """Look once: at most some seconds. Raises nothing for a service that does not answer."""
+        async with AskedPostgres(self._target.postgres) as asked:
+            return await self._look(asked)
+
+    async def _look(self, asked: AskedPostgres) -> Look:
         postgres, redis, (log, kafka_error), workers = await asyncio.gather(
-            _bounded(ask_postgres(self._target), "postgres", self._target.postgres),
+            _bounded(asked.answer(), "postgres", self._target.postgres),
             _bounded(ask_redis(self._target), "redis", self._target.redis),
             _tried(self._log.ask, self._target.kafka),
             asyncio.to_thread(self._workers),
@@ -78,17 +84,16 @@ class Looking:
         kafka = Answer("kafka", self._target.kafka, error=kafka_error)
         stored = learned = None
         if postgres.ok:
+            connection = await asked.connection()
             epoch = log.epoch if log else None
-            stored, error = await _tried(lambda: ask_stored(self._target.postgres, epoch))
+            stored, error = await _tried(lambda: ask_stored(connection, epoch))
             if error is None:
-                _, error = await _tried(
-                    lambda: require_rights(self._target.postgres, of_readers=False)
-                )
+                _, error = await _tried(lambda: require_rights_to_store(connection, asked.dsn))
             postgres = _also(postgres, error)
         if redis.ok and self._contexts:
             learned, error = await _tried(self._learn)
             redis = _also(redis, error)
-        moves = await self._moves(learned) if learned and postgres.ok else {}
+        moves = await self._moves(connection, learned) if learned and postgres.ok else {}
         services = (kafka, postgres, redis)
         return Look(time.time(), services, tuple(workers), log, stored, learned, moves)
 
@@ -98,9 +103,11 @@ class Looking:
             found = ask_workers(self._target.health)
         return found
 
-    async def _moves(self, learned: Learned) -> dict[tuple[str, str], list[float]]:
+    async def _moves(
+        self, connection: AsyncConnection[Any], learned: Learned
+    ) -> dict[tuple[str, str], list[float]]:
         new = {(each.tenant, each.path) for each in learned.leading} - self._told
-        found, _error = await _tried(lambda: ask_moves(self._target.postgres, new))
+        found, _error = await _tried(lambda: ask_moves(connection, new))
         self._told |= found.keys() if found else set()
         return found or {}
 

@@ -5,6 +5,9 @@ from __future__ import annotations
 import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
+from typing import Any, Self
+
+from psycopg import AsyncConnection
 
 from headstart.masking import masked
 from sinks.connections import asking_redis, connect_postgres, postgres_address
@@ -39,15 +42,34 @@ async def answer_of(service: str, address: str, ask: Callable[[], Awaitable[str 
     return Answer(service, address, version, error, (time.perf_counter() - began) * 1e3)
 
 
-async def ask_postgres(target: Target) -> Answer:
-    """Ask Postgres."""
+class AskedPostgres:
+    """Postgres, asked over one connection that the first question opens."""
 
-    async def ask() -> str | None:
-        async with await connect_postgres(target.postgres) as connection:
-            row = await (await connection.execute("SHOW server_version")).fetchone()
-            return str(row[0]) if row else None
+    def __init__(self, dsn: str) -> None:
+        self.dsn = dsn
+        self._connection: AsyncConnection[Any] | None = None
 
-    return await answer_of("postgres", postgres_address(target.postgres), ask)
+    async def connection(self) -> AsyncConnection[Any]:
+        """Return the connection. Raises `PostgresUnreachable`."""
+        if self._connection is None:
+            self._connection = await connect_postgres(self.dsn)
+        return self._connection
+
+    async def answer(self) -> Answer:
+        """Ask for the version."""
+        return await answer_of("postgres", postgres_address(self.dsn), self._version)
+
+    async def _version(self) -> str | None:
+        connection = await self.connection()
+        row = await (await connection.execute("SHOW server_version")).fetchone()
+        return str(row[0]) if row else None
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        if self._connection is not None:
+            await self._connection.close()
 
 
 async def ask_redis(target: Target) -> Answer:

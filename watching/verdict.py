@@ -9,6 +9,7 @@ from typing import Final
 from deploy.supervisor import WORKERS
 from topics.transactions import LONG_S, OpenTransaction, long_open
 from watching.look import Look
+from watching.owners import without_owner
 from watching.workers import Worker
 
 STILL_S: Final = 30.0
@@ -46,6 +47,7 @@ def judge(look: Look, *, still_s: float = 0.0, workers: Sequence[str] = WORKERS)
         reasons += _missing(name, [each for each in look.workers if each.name == name])
     if look.log:  # nobody can work it off, so it is no lag
         reasons += _held(long_open(look.log.open, look.at), look.at)
+        reasons += [each.what for each in without_owner(look.groups, look.log.groups)]
     if look.lag and still_s > STILL_S:
         reasons.append(f"{look.lag:,} records wait and nothing moved for {still_s:.0f} s")
     return Verdict(tuple(reasons), "" if reasons else _note(look))

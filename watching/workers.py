@@ -16,9 +16,9 @@ from typing import Final
 
 import msgspec
 
+from deploy.ended import why_ended
 from deploy.supervisor import WORKERS, health_address
 from processing.liveness import REPORT_FILE, Report, decode_report
-from watching.ended import why_ended
 
 SILENT_AFTER_S: Final = 10.0
 """A worker reports once a second; on a busy machine a few may be late."""
@@ -108,16 +108,19 @@ class Worker:
 
 
 def find_workers(data: Path, now: float | None = None) -> list[Worker]:
-    """Return the workers that have reported in a data directory, in the order of their names.
+    """Return the workers of a data directory that reported or have a log, in order of their names.
 
-    `now`: Unix seconds, the clock's unless given.
+    One that ends while it starts has no more than a log. `now`: Unix seconds, the clock's unless
+    given.
     """
-    moment = time.time() if now is None else now
+    moment, workers = time.time() if now is None else now, data / "workers"
+    labels = {file.parent.name for file in workers.glob(f"*/{REPORT_FILE}")}
+    labels |= {log.stem for log in workers.glob("logs/*.log") if not log.stem.endswith("-spare")}
     found = []
-    for file in sorted((data / "workers").glob(f"*/{REPORT_FILE}")):
-        name, _, instance = file.parent.name.partition("-")
+    for label in labels:
+        name, _, instance = label.partition("-")
         if name in WORKERS:
-            found.append(_worker(name, instance, file, moment))
+            found.append(_worker(name, instance, workers / label / REPORT_FILE, moment))
     return sorted(found, key=lambda each: (WORKERS.index(each.name), each.instance))
 
 
@@ -128,7 +131,7 @@ def _worker(name: str, instance: str, file: Path, now: float) -> Worker:
         held, since = int(lock.read_text() or 0), lock.stat().st_mtime
     except (OSError, ValueError):
         pass  # it has not taken its directory yet, or is about to write its id
-    pid = held or (report.pid if report else 0)
+    pid = held or (report.pid if report else 0) or _spawned(file)
     mine = report is not None and report.pid == pid  # else it is its predecessor's
     running, own = _alive(pid), report if mine else None
     up = running and own is not None and own.ready
@@ -143,6 +146,14 @@ def _worker(name: str, instance: str, file: Path, now: float) -> Worker:
         refused=file.with_name(_REFUSED).exists(),
         ended_by=None if up else why_ended(file.parents[1], f"{name}-{instance}"),
     )
+
+
+def _spawned(file: Path) -> int:
+    """Return the process that a supervisor started last, 0 where that is not known."""
+    try:
+        return int((file.parents[1] / "locks" / f"{file.parent.name}.lock").read_text() or 0)
+    except (OSError, ValueError):
+        return 0
 
 
 def _report(file: Path) -> Report | None:

@@ -6,12 +6,17 @@ import asyncio
 import json
 from collections.abc import Awaitable, Callable, Iterator
 from typing import Any
+from uuid import uuid4
 
 import pytest
 import redis
 
 from agents.commands import CommandKeeper
 from headstart.contexts import MODES, PUBLISHED, modes_key, redis_key
+from topics import command_log
+from topics.admin import create_topics
+from topics.catalogue import Topic
+from topics.command_log import Remembered, begin_commands, send_commands
 from topics.commands import (
     Begin,
     Command,
@@ -126,6 +131,59 @@ def test_readers_are_told_that_all_modes_are_there(
             assert Place("mode", "") not in keeper._publisher.kept
 
         keeping(redis_url, f"{tenant} marker", work)
+
+
+def test_a_look_asks_for_the_run_id_once(
+    redis_url: str, tenant: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def work(keeper: CommandKeeper) -> None:
+        await keeper.keep(state_of(), set(), 1)
+        monkeypatch.setattr(keeper._publisher._marker, "_run_id", None)
+        await keeper.keep(state_of(), set(), 2)
+
+    keeping(redis_url, f"{tenant} once", work)
+
+
+def test_readers_are_not_told_so_before_every_command_is_read(
+    kafka: str, redis_url: str, tenant: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A command that came behind what is read may have been served, and lost, before."""
+    topic = Topic(f"test.{uuid4().hex}", "", "", partitioned=False, cleanup="compact")
+    monkeypatch.setattr(command_log, "COMMANDS", topic)
+    said = []
+
+    async def remembered() -> Remembered:
+        return Remembered((), 0)
+
+    with redis.Redis.from_url(redis_url, decode_responses=True) as client:
+
+        async def work(keeper: CommandKeeper) -> None:
+            await create_topics(kafka, 1, topics=[topic])
+            await begin_commands(kafka, remembered)
+            keep, forgotten = keeper.keep, keeper._published.forgotten
+
+            async def late(names: list[str]) -> Any:
+                if not said:
+                    await send_commands(kafka, [ModeCommand(mode="off", tenant=tenant, at=1)])
+                    client.delete(MODES)
+                return await forgotten(names)
+
+            async def looked(*arguments: Any) -> None:
+                await keep(*arguments)
+                there = client.hget(MODES, PUBLISHED) == client.info("server")["run_id"]
+                said.append((there, client.hget(modes_key(tenant), "*")))
+                if len(said) > 1 and there:
+                    raise EOFError
+
+            monkeypatch.setattr(keeper._published, "forgotten", late)
+            monkeypatch.setattr(keeper, "keep", looked)
+            with pytest.raises(EOFError):
+                async with asyncio.timeout(60):
+                    await keeper.follow(kafka)
+            assert said[0] == (False, None)
+            assert said[-1] == (True, "off")
+
+        keeping(redis_url, f"{tenant} unread", work)
 
 
 def test_a_snapshot_of_another_server_does_not_say_so(

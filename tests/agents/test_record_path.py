@@ -590,13 +590,29 @@ def test_a_damaged_last_batch_does_not_end_behind_the_log() -> None:
 @in_loop
 def test_aiokafkas_own_path_passes_a_wrong_checksum_too() -> None:
     log = write([data(0, wrong_crc=True), data(0)], first=next(FRESH))
-    first, _end, raw = log.batches[0]
+    first, end, raw = log.batches[0]
     records = KeptRecords(log.fetch(first))
     assert not records.has_next()
     assert records.size_in_bytes() == 0, "aiokafka would take it for too large, and go on"
     seen, position, corrupt = stock(log, first, READ_COMMITTED)
-    assert (len(seen), position, corrupt) == (2, log.end, False)
-    assert seen[0][3] == raw
+    assert ([record[3] for record in seen], position, corrupt) == ([raw], end, False)
+    assert [record[0] for record in stock(log, end, READ_COMMITTED)[0]] == [end]
+
+
+@pytest.mark.parametrize("read", [ours, stock])
+@in_loop
+def test_behind_a_damaged_abort_marker_no_committed_record_is_dropped(read: Any) -> None:
+    abort, commit = (
+        Batch(((0, 1, key, b"\0" * 6),), 0, gap=0, producer=7, control=True, wrong_crc=damaged)
+        for key, damaged in ((ABORT, True), (COMMIT, False))
+    )
+    log = write([data(0, producer=7), abort, data(0, 1, producer=7), commit], first=next(FRESH))
+    first, marker = log.batches[0][0], log.batches[1][0]
+    seen, position = [], first
+    for _fetch in range(4):
+        records, position, _corrupt = read(log, position, READ_COMMITTED)
+        seen += [record[0] for record in records]
+    assert (seen, position) == ([marker, marker + 1, marker + 2], log.end)
 
 
 @pytest.mark.parametrize("last_delta", [-5, -1, -(2**31)])

@@ -11,7 +11,7 @@ import faust
 import pytest
 
 from agents.producer import BatchProducer
-from agents.recovery import Recovered, recover
+from agents.recovery import Recovered, Restoring, recover
 from agents.store import ContextStore, new_table
 from deploy.local import Addresses
 from deploy.system import prepare
@@ -92,7 +92,12 @@ def test_what_names_no_offset_means_the_whole_log() -> None:
 @pytest.mark.integration
 def test_a_record_that_is_no_row_is_passed_over(kafka: str, store: ContextStore) -> None:
     async def append(producer: BatchProducer) -> None:
-        rows = [(b"kept", row(2)), (b"foreign", b"{}"), (b"kept", b"{}"), (b"last", row(3))]
+        foreign = [b"{}", b'{"mode": "act", "at": 1}', deleted(2**53 + 1, 0), deleted(1, -2)]
+        rows = [
+            (b"kept", row(2)),
+            *((key, value) for value in foreign for key in (b"foreign", b"kept")),
+            (b"last", row(3)),
+        ]
         await producer.send_rows(CHANGELOG.name, 3, rows)
 
     asyncio.run(_appending(kafka, append))
@@ -102,3 +107,12 @@ def test_a_record_that_is_no_row_is_passed_over(kafka: str, store: ContextStore)
     state = asyncio.run(topic_state(kafka, CHANGELOG.name))
     table = asyncio.run(read_table(kafka, state, 3, 1))
     assert table.rows == {}, "rows that are deleted"
+
+
+def test_a_record_without_a_key_is_passed_over(store: ContextStore) -> None:
+    restoring = Restoring(store, 3)
+    for end in (2, 4):
+        restoring.apply([None, b"kept"], [row(2), row(end)], end)
+        restoring.write(end - 1)
+    assert dict(store.scan(3)) == {b"kept": row(4)}
+    assert restoring.overtaken == set()

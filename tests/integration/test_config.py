@@ -114,10 +114,17 @@ def test_without_redis_it_is_recorded_and_a_worker_serves_it(
     config: Callable[..., Answer], system: System, tenant: str
 ) -> None:
     gone = ("--redis", "redis://127.0.0.1:1/0")
-    done = config("config", "set", "mode", "off", "--tenant", tenant, *gone)
+    mode = ("mode", "--tenant", tenant, *gone)
+    done = config("config", "set", *mode, "off", code=1)
     assert done["served"] is False
     assert "recorded, but not yet served" in done["stderr"]
+    assert "A threshold worker serves it once it runs" in done["stderr"]
+    assert "`headstart config get mode`" in done["stderr"]
     until(lambda: modes(system.addresses.redis, modes_key(tenant)) == {b"*": b"off"})
+    done = config("config", "unset", *mode, code=1)
+    assert (done["unset"], done["served"]) == (True, False)
+    assert "recorded, but not yet served" in done["stderr"]
+    until(lambda: modes(system.addresses.redis, modes_key(tenant)) == {})
 
 
 def test_tables_for_people(headstart: Any, system: System, tenant: str) -> None:

@@ -22,7 +22,8 @@ from deploy.system import System
 from headstart.contexts import event_key
 from processing.liveness import REPORT_FILE, Report, decode_report
 from tests.patience import PATIENCE_S, STALLED, until
-from topics.catalogue import COMMANDS, DEAD_LETTERS, EVENTS
+from topics.catalogue import COMMANDS, DEAD_LETTERS, EPISODES_GROUP, EVENTS
+from topics.groups import GroupState, describe_groups
 from topics.reading import read_records, topic_state
 from watching.doctor.broker import check_broker
 
@@ -196,6 +197,8 @@ def test_an_open_transaction_is_named_and_ends_no_worker(
         owned.nobody_lags()
         owned.stays()
         assert stored.ids() == []
+        group = asyncio.run(describe_groups(owned.kafka, [EPISODES_GROUP]))[EPISODES_GROUP]
+        assert group == GroupState(1, {EVENTS.name: frozenset({0, 1})})
         # Clock records may be held back, too.
         until(lambda: sum(owned.report("thresholds").held_back.values()) >= 4)
         status = headstart("status", "--data", owned.system.data)
@@ -210,6 +213,10 @@ def test_an_open_transaction_is_named_and_ends_no_worker(
         assert int(held[1]) >= 4
         assert "kafka-transactions.sh" in found.remedy
         agrees(owned, headstart)
+        rebuilt = headstart("rebuild", "--yes", "--wait", "8", "--data", owned.system.data)
+        assert rebuilt.returncode == 1
+        assert f"waiting for {EVENTS.name} partition" in rebuilt.stderr
+        assert "a threshold worker waits for headstart.events partition" in rebuilt.stderr
 
     async def run() -> None:
         async with transaction([*map(orjson.dumps, inside)], sent_at) as producer:

@@ -14,7 +14,7 @@ from processing.addressing import lane_of, meant_for
 from processing.placement import owner
 from processing.replaying import NotReplayable, replay_of
 from tests.processing.building import NOW, event
-from topics.catalogue import EPISODES_GROUP, EVENTS, THRESHOLDS, THRESHOLDS_GROUP
+from topics.catalogue import EPISODES_GROUP, EVENTS, HISTORY_GROUP, THRESHOLDS, THRESHOLDS_GROUP
 from topics.letters import Letter, Outgoing, Source
 
 GOOD = orjson.dumps(event())
@@ -75,6 +75,9 @@ def test_the_same_dead_letter_always_has_the_same_lane() -> None:
         (letter(b"cut", truncated_from=900_001), None, "only 3 of its 900001 bytes"),
         (letter(source=None), GOOD, "headers do not say"),
         (letter(group=None), GOOD, "headers do not say"),
+        (letter(group="somebody"), None, "'somebody', which reads no events"),
+        (letter(group="\x1b[2J"), GOOD, r"'\\x1b\[2J', which reads no events"),
+        (letter(group=HISTORY_GROUP), GOOD, "which reads no events"),
         (letter(source=Source(THRESHOLDS.name, 0, 1, NOW, None)), None, "the newest of its key"),
         (letter(orjson.dumps([event(), event(tenant="b")])), None, "events of several keys"),
     ],

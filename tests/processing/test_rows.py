@@ -19,11 +19,13 @@ from processing.rows import (
     decode_context,
     decode_partition,
     decode_start,
+    deleted,
     encode_context,
     encode_packed,
     encode_partition,
     encode_start,
     is_old_start,
+    is_row,
     old_start_key,
     start_key,
     version,
@@ -153,3 +155,11 @@ def test_a_starts_key_tells_which_it_had_before(
 def test_keys_of_different_kinds_never_meet(tenant: str, other: str, task: str) -> None:
     keys = {context_key(tenant, other), start_key(tenant, other, other, task), PARTITION_KEY}
     assert len({key[:1] for key in keys}) == 3
+
+
+def test_what_no_worker_writes_to_the_changelog_is_no_row() -> None:
+    for row in (None, deleted(0, 0), deleted(4_000_000_000, -1), with_version(b"x" * 40, 7, 9)):
+        assert is_row(b"key", row)
+        assert not is_row(None, row)
+    for row in (b"", b"x" * 15, b"x" * 16, b'{"tenant": "t", "mode": "act"}', deleted(7, -2)):
+        assert not is_row(b"key", row)

@@ -25,7 +25,7 @@ from sinks.migrate import (
 )
 from sinks.partitions import ensure_partitions
 from sinks.permissions import PermissionMissing
-from sinks.rights import RightsMissing, require_rights
+from sinks.rights import RightsMissing, require_rights, require_rights_to_store
 from watching.doctor.databases import check_postgres
 from watching.doctor.findings import WRONG
 from watching.look import Looking
@@ -153,6 +153,11 @@ def writing_role(migrated: str, limited_role: str) -> str:
     return limited_role
 
 
+async def _required_to_store(dsn: str) -> None:
+    async with await connect_postgres(dsn) as connection:
+        await require_rights_to_store(connection, dsn)
+
+
 async def _partitions(dsn: str) -> list[str]:
     async with await connect_postgres(dsn) as connection:
         return await ensure_partitions(connection, date(2026, 1, 1), 0, 0)
@@ -166,7 +171,7 @@ def test_a_role_that_only_writes_is_told_all_it_lacks_at_once(
     with pytest.raises(psycopg.errors.InsufficientPrivilege):
         asyncio.run(_partitions(writing_role))
     with pytest.raises(RightsMissing) as caught:
-        asyncio.run(require_rights(writing_role, of_readers=False))
+        asyncio.run(_required_to_store(writing_role))
     role = conninfo_to_dict(writing_role)["user"]
     assert caught.value.statements == [
         f"GRANT USAGE, CREATE ON SCHEMA public TO {role}",
@@ -182,7 +187,7 @@ def test_a_role_that_only_writes_is_told_all_it_lacks_at_once(
 def test_a_role_without_any_right_is_told_all_it_lacks_at_once(
     migrated: str, limited_role: str
 ) -> None:
-    asyncio.run(require_rights(limited_role, of_readers=False))  # it stores nothing
+    asyncio.run(_required_to_store(limited_role))  # it stores nothing
     with pytest.raises(RightsMissing) as caught:
         asyncio.run(require_rights(limited_role))
     assert "planted-secret" not in str(caught.value)

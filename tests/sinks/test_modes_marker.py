@@ -121,6 +121,26 @@ def test_it_is_no_mode(redis_url: str, client: Any, tenant: str, marker: str) ->
     assert client.hgetall(modes_key(tenant)) == {"*": "act"}
 
 
+def test_it_is_not_set_where_commands_were_not_read_yet(redis_url: str, client: Any) -> None:
+    state = state_of(ModeCommand(mode="observe", at=1))
+    asked = []
+
+    async def run() -> None:
+        async with CommandPublisher(redis_url) as publisher:
+            for whole in (False, True):
+
+                async def is_whole(whole: bool = whole) -> bool:
+                    asked.append(client.hget(MODES, "*"))
+                    return whole
+
+                await publisher.serve_all(state, 0, is_whole)
+                assert await publisher.has_all_modes() is whole
+            await publisher.serve_all(state, 0, is_whole)
+
+    asyncio.run(run())
+    assert asked == ["observe"] * 2, "once all is served, and not where the marker is set"
+
+
 def test_one_place_alone_does_not_set_it(redis_url: str, client: Any) -> None:
     state = state_of(ModeCommand(mode="off", at=1))
 

@@ -20,6 +20,7 @@ from topics.command_log import (
     CommandFollower,
     Remembered,
     begin_commands,
+    is_whole,
     read_commands,
     send_commands,
     unset_commands,
@@ -94,7 +95,7 @@ def test_what_is_no_command_is_passed_over(kafka: str, own: str) -> None:
         await begin_commands(kafka, remembering())
         producer = await start_producer(kafka)
         await producer.send_and_wait(own, b"rubbish", key=command_key(OFF))
-        await producer.send_and_wait(own, b"{}")
+        await producer.send_and_wait(own, b"{}", key=b"rubbish")  # Kafka takes none without a key
         await producer.stop()
         await send_commands(kafka, [ACT])
         assert await modes(kafka) == [(None, "act")]
@@ -104,6 +105,26 @@ def test_what_is_no_command_is_passed_over(kafka: str, own: str) -> None:
         async with contextlib.aclosing(changes), asyncio.timeout(60):
             assert await anext(changes) == {Place("mode", "")}
         assert refused == [1, 2]
+
+    asyncio.run(run())
+
+
+def test_a_state_is_whole_until_something_is_appended(kafka: str, own: str) -> None:
+    async def run() -> None:
+        await begin_commands(kafka, remembering())
+        state, follower = await read_commands(kafka), CommandFollower(kafka)
+        changes = follower.changes(lambda *_: None, 100)
+        async with contextlib.aclosing(changes), asyncio.timeout(60):
+            await anext(changes)
+            for each in (state, follower.state):
+                assert await is_whole(kafka, each)
+                assert not await is_whole("127.0.0.1:1", each), "the broker does not say"
+            await send_commands(kafka, [ACT])
+            assert not await is_whole(kafka, state)
+            assert not await is_whole(kafka, follower.state)
+            while not await anext(changes):
+                pass
+            assert await is_whole(kafka, follower.state)
 
     asyncio.run(run())
 
@@ -159,6 +180,7 @@ def test_an_open_transaction_holds_no_command_back(kafka: str, own: str, committ
             assert sorted(await modes(kafka), key=str) == [("acme", "observe"), (None, "off")]
             state = await read_commands(kafka)
             assert state.version(Place("mode", "")).offset == offset
+            assert await is_whole(kafka, state)
             await unset_commands(kafka, [command_key(OBSERVE)], "ann", "over")
             assert await modes(kafka) == [(None, "off")]
             await (producer.commit_transaction() if committed else producer.abort_transaction())
@@ -187,6 +209,7 @@ def test_a_follower_passes_an_open_transaction(kafka: str, own: str, committed: 
             async with contextlib.aclosing(changes), asyncio.timeout(60):
                 assert await anext(changes) == {all_}
                 assert follower.state.modes(all_) == {"*": "off"}
+                assert await is_whole(kafka, follower.state)
                 assert not await anext(changes)
                 await send_commands(kafka, [OBSERVE])
                 await until(changes, ours)

@@ -19,6 +19,13 @@ ENDS = (
 SAID = "error: thresholds-0 was learned with 8 partitions, and the topic has 4"
 JSON = '{"time":"t","level":"error","event":"worker.ends","where":"log","error":"LogLost: gone"}'
 
+TRACEBACK = [
+    "Traceback (most recent call last):",
+    '  File "x.py", line 1, in <module>',
+    "ImportError: no module named x",
+]
+FAULT = "error: this is a fault of Headstart; please report it with the lines above"
+
 
 @pytest.mark.parametrize(
     ("lines", "trouble"),
@@ -27,6 +34,10 @@ JSON = '{"time":"t","level":"error","event":"worker.ends","where":"log","error":
         ([STARTS, JSON], "has ended: LogLost: gone"),
         ([STARTS, ENDS, SAID], f"has ended: {SAID.removeprefix('error: ')}"),
         ([ENDS, STARTS, "some other line"], "has ended"),  # it was killed
+        ([STARTS, *TRACEBACK], "has ended: ImportError: no module named x"),
+        ([STARTS, *TRACEBACK, "", FAULT], "has ended: ImportError: no module named x"),
+        ([*TRACEBACK, STARTS], "has ended"),
+        (["error: password=hushhush is wrong"], "has ended: password=*** is wrong"),
         ([], "has ended"),
     ],
 )
@@ -47,3 +58,15 @@ def test_the_last_error_is_told(tmp_path: Path, lines: list[str], trouble: str) 
     os.utime(spare, (log.stat().st_mtime + 9,) * 2)
     (found,) = find_workers(tmp_path)
     assert found.trouble == "has ended: the spare's"
+
+
+def test_a_worker_that_ends_before_it_reports_is_named(tmp_path: Path) -> None:
+    logs = tmp_path / "workers/logs"
+    logs.mkdir(parents=True)
+    (logs / "episodes-0.log").write_text("error: setting learner: there is no policy 'x'\n")
+    (logs / "episodes-0-spare.log").touch()
+    (logs / "postgres.log").touch()
+    os.utime(logs / "episodes-0-spare.log", (1, 1))
+    (found,) = find_workers(tmp_path)
+    assert (found.name, found.instance, found.running) == ("episodes", "0", False)
+    assert found.trouble == "has ended: setting learner: there is no policy 'x'"

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import time
 from pathlib import Path
 from typing import Any
 
 import pytest
+from psycopg import AsyncConnection
 from redis import Redis
 
 from headstart.contexts import redis_key
 from processing.clock import STEP_MS, TICK_MS
+from watching.look import Looking
 from watching.target import Target
 
 
@@ -32,6 +35,25 @@ def test_services_without_workers(run: Any, where: Any) -> None:
     assert (found["healthy"], found["reasons"]) == (True, [])
     assert found["lag"] == {f"headstart-{name}": {"0": 0, "1": 0, "2": 0} for name in
                             ("episodes", "thresholds", "history")}  # fmt: skip
+
+
+@pytest.mark.parametrize("contexts", [False, True])
+def test_a_look_opens_one_connection_to_postgres(
+    target: Target, served: None, monkeypatch: pytest.MonkeyPatch, *, contexts: bool
+) -> None:
+    opened, connect = [], AsyncConnection.connect
+
+    async def counted(dsn: str, **more: Any) -> Any:
+        opened.append(await connect(dsn, **more))
+        return opened[-1]
+
+    monkeypatch.setattr(AsyncConnection, "connect", counted)
+    looking = Looking(target, contexts=contexts)
+    look = asyncio.run(looking.look())
+    assert look.answered, look.services
+    assert look.stored is not None
+    assert (look.learned is not None) is contexts
+    assert [each.closed for each in opened] == [True]
 
 
 def test_until_it_is_ready(run: Any, where: Any, closed: str) -> None:

@@ -1,0 +1,33 @@
+"""A worker that ends is started again, and what is said of it names the reason."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+import pytest
+
+from deploy.supervisor import Supervisor
+from tests.patience import PATIENCE_S
+
+
+@pytest.mark.integration
+def test_the_reason_is_told(tmp_path: Path) -> None:
+    environment = {"HEADSTART_LEARNER": "password=hushhush"}
+    supervisor = Supervisor(tmp_path, environment, names=("episodes",))
+    supervisor.start()
+    try:
+        deadline, said = time.monotonic() + PATIENCE_S, list[str]()
+        while not said:
+            assert time.monotonic() < deadline
+            said = supervisor.check()
+            time.sleep(0.1)
+    finally:
+        supervisor.stop()
+    (line,) = said
+    assert line.startswith(
+        "worker episodes ended with exit code 1: setting learner: there is no policy 'password=***"
+    )
+    assert "; starting it again in 0.5 s (log: " in line
+    assert "hushhush" not in line
+    assert "\n" not in line
