@@ -24,11 +24,11 @@ demo: setup ## run the whole pipeline on real parts; writes demo-report.html [TR
 
 # Compiled first: workers would each wait for it, and compile at the side of what is tested.
 test: setup lint ## lint, types, import rules and every test, on every core
-	@$(BIN)/python -m processing.kernel_loader
+	@$(BIN)/python -m kernels.loader
 	@$(BIN)/python -m pytest $(PARALLEL) $(ARGS)
 
 test-apache: setup ## the integration suite on Apache Kafka itself (needs Java 17 and Maven)
-	@$(BIN)/python -m processing.kernel_loader
+	@$(BIN)/python -m kernels.loader
 	@TEST_KAFKA=apache $(BIN)/python -m pytest $(PARALLEL) tests/integration $(ARGS)
 
 chaos: setup ## real faults on Apache Kafka, then the checker [ROUNDS=n] [ARGS="--seconds 60"]

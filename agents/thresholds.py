@@ -30,8 +30,8 @@ from agents.source import GroupSource
 from agents.store import ContextStore, new_table
 from agents.witnessing import LOOK_S, SoundClock, say_the_time
 from delivery.intake import Intake
+from kernels.loader import load_in_background
 from processing.answers import serves, stored_threshold
-from processing.kernel_loader import load_in_background
 from processing.partition import Partition
 from processing.partition_count import read_count, write_count
 from processing.records import RecordBatch

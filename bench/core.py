@@ -116,8 +116,8 @@ def measured(case: Case, count: int) -> float:
 
 def _as_in_a_worker() -> None:
     """Have the compiled scanner, which not every tree has."""
-    if find_spec("processing.kernel_loader") is not None:
-        import_module("processing.kernel_loader").load()
+    if find_spec("kernels.loader") is not None:
+        import_module("kernels.loader").load()
 
 
 if __name__ == "__main__":

@@ -82,7 +82,7 @@ def worker(
 
 def _run(name: str, settings: Settings, *, spare: bool) -> int:
     from cli.logs import configure_worker_logs
-    from processing.process_priority import BACKGROUND, FOREGROUND, add_niceness
+    from deploy.process_priority import BACKGROUND, FOREGROUND, add_niceness
 
     configure_worker_logs()
     add_niceness(FOREGROUND if name == Name.THRESHOLDS.value else BACKGROUND)

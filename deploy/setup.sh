@@ -24,6 +24,6 @@ say "installing pinned dependencies (a minute or two on the first run)"
 "$VENV/bin/python" -m pip install --quiet --disable-pip-version-check \
   --no-deps --no-build-isolation -e ./client -e .
 say "compiling the scanner of events (some twenty seconds)"
-"$VENV/bin/python" -m processing.kernel_loader ||
+"$VENV/bin/python" -m kernels.loader ||
   fail "Numba cannot compile for this platform ($(uname -sm)); tests of it need that, workers do not"
 say "done"

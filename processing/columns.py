@@ -20,7 +20,7 @@ _BASIS: Final = np.uint64(hash("scanner") & (1 << 64) - 1)
 """Another one in every process: or texts that fall together could be made for all."""
 
 _ABSENT, _NEXT_KEY = "\0", "\n"
-"""As `processing.compiled` writes keys, with `SEPARATOR` between their parts; the test of its
+"""As `kernels.api` writes keys, with `SEPARATOR` between their parts; the test of its
 limits compares them."""
 KEYS_KEPT: Final = 1 << 16
 """Most keys that are kept by their text, some 500 bytes each."""
@@ -38,7 +38,7 @@ class Scan:
     def __init__(
         self, batch: RecordBatch, records: range, levels: Sequence[str], compiled: Any
     ) -> None:
-        """`compiled`: `processing.compiled`. Raises `TypeError` where a record has no value."""
+        """`compiled`: `kernels.api`. Raises `TypeError` where a record has no value."""
         self._compiled, self._depth = compiled, len(levels)
         self.begin, self.end = records.start, records.stop
         packed = _packed(batch, self.begin, self.end)

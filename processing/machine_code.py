@@ -1,4 +1,4 @@
-"""The compiled code (`processing.compiled`), for whoever can use it where it is there.
+"""The compiled code (`kernels.api`), for whoever can use it where it is there.
 
 It takes a while to be had, or cannot be; so nobody imports it, and everybody can do without.
 """
@@ -11,11 +11,11 @@ _lent: Any = None
 
 
 def machine_code() -> Any:
-    """Return the module `processing.compiled`; None while it is not there."""
+    """Return the module `kernels.api`; None while it is not there."""
     return _lent
 
 
 def lend(compiled: Any) -> None:
-    """Have the module `processing.compiled` used by all of this process; None: no more."""
+    """Have the module `kernels.api` used by all of this process; None: no more."""
     global _lent  # noqa: PLW0603 - once in a process
     _lent = compiled

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Final
 
-from processing.kernel_loader import load_in_background
+from kernels.loader import load_in_background
 from processing.partition import Commit, Partition
 from processing.records import RecordBatch
 from processing.rules import Rules

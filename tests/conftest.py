@@ -19,7 +19,7 @@ import pytest
 from hypothesis import settings
 
 from deploy.local import Addresses, Stack, StackConfig
-from processing.kernel_loader import load
+from kernels.loader import load
 from processing.machine_code import machine_code
 
 # Laws are judged by what they find, not by how busy the machine is.

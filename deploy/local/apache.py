@@ -18,7 +18,7 @@ from deploy.local.jars import kafka_jars
 from deploy.local.nursery import Nursery
 from deploy.local.ports import HOST, Ports
 from deploy.local.process import AT_ONCE, Child, Ending
-from processing.process_priority import FOREGROUND
+from deploy.process_priority import FOREGROUND
 
 _NAME = "broker"
 _OLDEST_JAVA = 17

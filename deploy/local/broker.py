@@ -9,7 +9,7 @@ from deploy.local.nursery import Nursery
 from deploy.local.ports import HOST, Ports
 from deploy.local.process import Child, Ending
 from deploy.local.wheels import folder
-from processing.process_priority import FOREGROUND
+from deploy.process_priority import FOREGROUND
 
 _NAME = "broker"
 _READY_SECONDS = 60.0

@@ -18,7 +18,7 @@ from deploy.local.account import Account
 from deploy.local.errors import StackError
 from deploy.local.lifeline import lifeline
 from deploy.local.process import Child, Ending, end_all
-from processing.process_priority import add_niceness
+from deploy.process_priority import add_niceness
 
 _ORPHAN_SECONDS = 5.0
 _KILLED_SECONDS = 2.0

@@ -19,7 +19,7 @@ from deploy.local.install import installation
 from deploy.local.nursery import Nursery
 from deploy.local.ports import HOST, Ports
 from deploy.local.process import AT_ONCE, Child, Ending
-from processing.process_priority import BACKGROUND
+from deploy.process_priority import BACKGROUND
 
 _NAME = "postgres"
 _DATABASE = "headstart"

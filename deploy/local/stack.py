@@ -22,7 +22,7 @@ from deploy.local.parts import Existing, Part
 from deploy.local.ports import Ports
 from deploy.local.postgres import Postgres
 from deploy.local.redis import Redis
-from processing.process_priority import copy_to_child_sessions
+from deploy.process_priority import copy_to_child_sessions
 
 
 class Stack:

@@ -11,7 +11,7 @@ import pytest
 from redis import Redis
 
 from deploy.local import Stack, StackError, running
-from processing.process_priority import BACKGROUND
+from deploy.process_priority import BACKGROUND
 from tests.niceness import check_niceness, foreground
 
 MakeStack = Callable[..., Stack]

@@ -12,7 +12,7 @@ from typing import Any, Final
 import numpy as np
 from numba import njit
 
-from processing.compiled.fields import (
+from kernels.layout import (
     COLON,
     COMMA,
     FACTORS,

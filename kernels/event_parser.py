@@ -6,7 +6,20 @@ from __future__ import annotations
 
 from typing import Any
 
-from processing.compiled.fields import (
+from kernels.json_tokens import (
+    inlined,
+    is_id,
+    key_end,
+    kind_of,
+    list_end,
+    one_of,
+    read_number,
+    rounded,
+    same,
+    scalar_end,
+    string_end,
+)
+from kernels.layout import (
     ALWAYS,
     AT,
     CLOSE,
@@ -71,19 +84,6 @@ from processing.compiled.fields import (
     TYPE,
     TYPES,
     WORKFLOW,
-)
-from processing.compiled.text import (
-    inlined,
-    is_id,
-    key_end,
-    kind_of,
-    list_end,
-    one_of,
-    read_number,
-    rounded,
-    same,
-    scalar_end,
-    string_end,
 )
 from processing.tally import CORRECT, SPECULATED, SUGGESTED
 

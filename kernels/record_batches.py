@@ -13,8 +13,8 @@ from typing import Any, Final
 
 import numpy as np
 
-from processing.compiled.checksum import crc32c
-from processing.compiled.text import inlined, kept
+from kernels.crc32c import crc32c
+from kernels.json_tokens import inlined, kept
 from processing.records import RECORD_BYTES
 from topics.limits import LARGEST_MS, MOST_HEADERS, MOST_RECORDS
 

@@ -19,14 +19,14 @@ import numpy as np
 from numba.extending import overload
 
 from headstart.calibration import FAMILIAR
+from kernels.json_tokens import OPTIONS, inlined, kept
+from kernels.layout import AT, CONFIDENCE, COST, EXECUTION, FLAGS, GAIN, LARGEST_MS
 from learners import hops_steps
 from learners.ema import Ema
 from learners.hops import Hops
 from learners.hops_steps import TOP, heard, took_in, total
 from learners.policy import Policy, averaged
 from learners.td import Td
-from processing.compiled.fields import AT, CONFIDENCE, COST, EXECUTION, FLAGS, GAIN, LARGEST_MS
-from processing.compiled.text import OPTIONS, inlined, kept
 from processing.numbers import AT as OF_AT
 from processing.numbers import CONFIDENCE as OF_CONFIDENCE
 from processing.numbers import COST as OF_COST

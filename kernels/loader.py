@@ -1,4 +1,4 @@
-"""Loads the compiled kernels (`processing.compiled`) and compiles them where no cache has them.
+"""Loads the compiled kernels (`kernels.api`) and compiles them where no cache has them.
 
 The interpreter computes the same results, only slower, so a worker starts without them: importing
 Numba takes half a second, compiling about 20 s, once for each machine and version.
@@ -6,6 +6,7 @@ Numba takes half a second, compiling about 20 s, once for each machine and versi
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import os
 import subprocess
@@ -26,7 +27,6 @@ from processing.chains import Chain, Context
 from processing.columns import Scan
 from processing.machine_code import lend, machine_code
 from processing.packed import words_in
-from processing.process_priority import IDLE, add_niceness
 from processing.records import RecordBatch
 from processing.rules import Weights
 from processing.tally import told_of
@@ -39,9 +39,11 @@ COMPILE_S: Final = 600.0
 COMPLETE: Final = "complete"
 """The file that says that everything is compiled: what was cut short would be finished here."""
 _LOCK: Final = "compiling.lock"
+_LOWEST: Final = 19
+"""Niceness of the process that compiles."""
 _WITH_PARENT: Final = "--with-parent"
-_MODULE: Final = "processing.compiled"
-_SOURCES: Final = (_MODULE.replace(".", "/"), "learners")
+_MODULE: Final = "kernels.api"
+_SOURCES: Final = ("kernels", "learners")
 _started: Final = threading.Lock()
 """Held once `load_in_background` has started its thread."""
 _PARTS: Final = (calibration, limits, numbers, records, tally)
@@ -118,7 +120,7 @@ def compile_elsewhere() -> None:
 
     The process ends with this one, however this one ends: it reads a pipe that then closes.
     """
-    argv = [sys.executable, "-P", "-m", "processing.kernel_loader", _WITH_PARENT]
+    argv = [sys.executable, "-P", "-m", "kernels.loader", _WITH_PARENT]
     with subprocess.Popen(
         argv,
         cwd=Path(__file__).parents[1],
@@ -157,6 +159,14 @@ def _end_with_parent() -> None:
     os._exit(1)
 
 
+def _lower_priority() -> None:
+    """Take the lowest priority; see `deploy/process_priority.py`, which is not below this one."""
+    with contextlib.suppress(OSError):
+        os.nice(_LOWEST)
+        if os.getsid(0) == os.getpid():
+            Path("/proc/self/autogroup").write_text(str(_LOWEST))
+
+
 def warm(module: Any) -> None:
     """Have everything compiled, or read from where it is kept: its first call does."""
     scan = Scan(RecordBatch("", 0, 0, 1, [0], [0], [None], [b"{}"]), range(1), (), module)
@@ -172,7 +182,7 @@ def warm(module: Any) -> None:
 
 
 if __name__ == "__main__":
-    add_niceness(IDLE)
+    _lower_priority()
     if _WITH_PARENT in sys.argv:
         threading.Thread(target=_end_with_parent, daemon=True).start()
     compile_here()

@@ -1,13 +1,14 @@
 """What the threshold agent does with many events at once, compiled.
 
 Numba compiles it for the machine in 10 to 20 s and caches the result; it runs without the
-interpreter's lock. `processing/kernel_loader.py` loads it, `machine_code()` returns it. It computes
+interpreter's lock. `kernels/loader.py` loads it, `machine_code()` returns it. It computes
 the same results as the Python code elsewhere (laws in the tests).
 """
 
 from __future__ import annotations
 
-from processing.compiled.fields import (
+from kernels.event_scanner import ABSENT, APART, NEXT_KEY, keys, scan
+from kernels.layout import (
     AT,
     CONFIDENCE,
     COST,
@@ -38,9 +39,8 @@ from processing.compiled.fields import (
     TYPE,
     WORKFLOW,
 )
-from processing.compiled.rules import RULES, rule_of, teach
-from processing.compiled.scanning import ABSENT, APART, NEXT_KEY, keys, scan
-from processing.compiled.unpacking import (
+from kernels.learning import RULES, rule_of, teach
+from kernels.record_batches import (
     ALL,
     ATTRIBUTES,
     BEFORE_LENGTH,

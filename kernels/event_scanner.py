@@ -14,8 +14,9 @@ from typing import Any, Final
 
 import numpy as np
 
-from processing.compiled.event import read_event
-from processing.compiled.fields import (
+from kernels.event_parser import read_event
+from kernels.json_tokens import inlined, kept, same
+from kernels.layout import (
     COMMA,
     INTEGERS,
     LANE,
@@ -29,7 +30,6 @@ from processing.compiled.fields import (
     TENANT,
     TYPE,
 )
-from processing.compiled.text import inlined, kept, same
 
 HASH: Final = np.uint64(1_099_511_628_211)
 ABSENT, APART, NEXT_KEY = 0, 31, 10

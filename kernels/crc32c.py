@@ -9,7 +9,7 @@ from llvmlite import binding, ir
 from numba import types
 from numba.extending import intrinsic
 
-from processing.compiled.text import inlined
+from kernels.json_tokens import inlined
 
 
 def _tables() -> Any:

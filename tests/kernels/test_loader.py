@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from processing import kernel_loader
+from kernels import loader
 from processing.machine_code import lend, machine_code
 from tests.patience import until
 
@@ -32,8 +32,8 @@ def test_without_numba_a_worker_goes_on(monkeypatch: pytest.MonkeyPatch) -> None
     def missing(name: str) -> Any:
         raise ImportError(name)
 
-    monkeypatch.setattr(kernel_loader, "import_module", missing)
-    assert not kernel_loader.load()
+    monkeypatch.setattr(loader, "import_module", missing)
+    assert not loader.load()
     assert machine_code() is None
 
 
@@ -43,12 +43,12 @@ def test_it_is_compiled_elsewhere_where_it_is_not_kept(
 ) -> None:
     module, compiled = SimpleNamespace(), list[bool]()
     if kept:
-        (tmp_path / kernel_loader.COMPLETE).touch()
+        (tmp_path / loader.COMPLETE).touch()
     (tmp_path / "scan.nbi").touch()  # of a process that was ended before all was compiled
-    monkeypatch.setattr(kernel_loader, "prepared", lambda: (module, tmp_path))
-    monkeypatch.setattr(kernel_loader, "compile_elsewhere", lambda: compiled.append(True))
-    monkeypatch.setattr(kernel_loader, "warm", lambda _module: None)
-    assert kernel_loader.load()
+    monkeypatch.setattr(loader, "prepared", lambda: (module, tmp_path))
+    monkeypatch.setattr(loader, "compile_elsewhere", lambda: compiled.append(True))
+    monkeypatch.setattr(loader, "warm", lambda _module: None)
+    assert loader.load()
     assert machine_code() is module
     assert compiled == ([] if kept else [True])
 
@@ -60,14 +60,14 @@ def test_what_was_compiled_of_other_files_is_not_looked_at(
     monkeypatch.setenv("NUMBA_CACHE_DIR", str(tmp_path / "cache"))
     folders, config = [], SimpleNamespace(CACHE_DIR="")
     for text, seconds in (("a", 1), ("b", 1), ("a", 1), ("a", 2)):
-        source = tmp_path / "processing" / "compiled" / "text.py"
+        source = tmp_path / "kernels" / "layout.py"
         source.parent.mkdir(parents=True, exist_ok=True)
         source.write_text(text)
         os.utime(source, (seconds, seconds))
-        file = tmp_path / "processing" / "kernel_loader.py"
-        monkeypatch.setattr(kernel_loader, "__file__", str(file))
-        monkeypatch.setattr(kernel_loader, "import_module", importing(config))
-        folders.append(kernel_loader.prepared()[1])
+        file = tmp_path / "kernels" / "loader.py"
+        monkeypatch.setattr(loader, "__file__", str(file))
+        monkeypatch.setattr(loader, "import_module", importing(config))
+        folders.append(loader.prepared()[1])
     assert folders[0] == folders[2]
     assert len(set(folders)) == 3
 
@@ -90,15 +90,15 @@ def test_where_nothing_can_be_kept_a_worker_goes_on(
     def nowhere() -> Any:
         raise RuntimeError("cannot be kept")
 
-    monkeypatch.setattr(kernel_loader, "prepared", nowhere)
-    assert not kernel_loader.load()
+    monkeypatch.setattr(loader, "prepared", nowhere)
+    assert not loader.load()
     assert machine_code() is None
 
 
 def test_the_compiling_process_ends_with_its_worker(tmp_path: Path) -> None:
     """A worker that ends again and again must leave no process behind each time."""
     worker = subprocess.Popen(
-        [sys.executable, "-c", "from processing.kernel_loader import compile_elsewhere as c; c()"],
+        [sys.executable, "-c", "from kernels.loader import compile_elsewhere as c; c()"],
         cwd=ROOT,
         env={**os.environ, "NUMBA_CACHE_DIR": str(tmp_path)},
     )
