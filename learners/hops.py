@@ -12,7 +12,6 @@ from typing import Final
 
 from headstart.calibration import FAMILIAR, Deviation, solve, wanted
 from learners.bounds import COUNT, STAKES, Bound, outside
-from learners.hops_run import begins_at_once, learn_run
 from learners.hops_steps import (
     COLD_PRIOR,
     PRIORS,
@@ -24,7 +23,7 @@ from learners.hops_steps import (
     took_in,
     total,
 )
-from learners.outcome import Columns, Outcome, Part
+from learners.outcome import Outcome
 from learners.policy import Joint, State, Thresholds, same_layout
 from learners.pooling import pooled_calibration, typical
 
@@ -101,12 +100,6 @@ class Hops(Steps, Joint):
             above, cold = total(state), (state[11], state[12])
             learned.append(state)
         return learned
-
-    def learn_run(self, parts: Sequence[Part], run: Columns) -> Sequence[State]:
-        """Return what `learn` gives outcome by outcome."""
-        if not begins_at_once(parts, len(run.correct)):
-            return super().learn_run(parts, run)
-        return learn_run(self, parts, run)
 
     def thresholds(self, state: State) -> Thresholds:
         """Return `speculate` for the context's average gain and cost, `suggest` from .5 on."""

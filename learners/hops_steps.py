@@ -1,8 +1,7 @@
 """What HOPS does with one level's evidence: to take in an outcome, to forget, to doubt, to answer.
 
-Its constants are here, too. Functions of numbers and tuples alone, so that the agent can compile
-them as they stand (`kernels.learning`). Not here: the same over many outcomes at once, for
-who has no compiled code (`hops_run`) and for replay (`hops_walk`).
+Its constants are here, too. Functions of numbers and tuples alone, so that Numba compiles them as
+they stand (`kernels.learning`). Not here: the same over a history, for backtests (`hops_walk`).
 """
 
 from __future__ import annotations

@@ -63,9 +63,8 @@ class Columns(NamedTuple):
 class Part(NamedTuple):
     """A context of a run: its state before, and the places of the outcomes that it learns from.
 
-    At least one place, in order. `finest`: it is the finest context of some of them.
+    At least one place, in order.
     """
 
     state: tuple[float, ...]
     places: Sequence[int]
-    finest: bool

@@ -13,7 +13,6 @@ from processing.answers import read_state
 from processing.numbers import Numbers, unpacked
 from processing.places import Place
 from processing.rows import ContextRow, context_key, encode_context, encode_packed
-from processing.spools import Seen
 from processing.tally import Told, restored, stored
 
 
@@ -100,12 +99,11 @@ class Chain:
     policy are a chain of their own, because another's states say nothing to it.
     `lessons`: those of the coarsest context. `key_bytes`: of the keys of all.
 
-    Since the last `drain`: whether it was `touched`, at which `offset` last, and the positions that
-    were `seen` of its spools.
+    Since the last `drain`: whether it was `touched`, and at which `offset` last.
     """
 
     __slots__ = (
-        "contexts", "groups", "key_bytes", "lessons", "offset", "place", "seen", "touched",
+        "contexts", "groups", "key_bytes", "lessons", "offset", "place", "touched",
     )  # fmt: skip
 
     def __init__(
@@ -118,7 +116,6 @@ class Chain:
         self.lessons = contexts[0].lessons
         self.key_bytes = sum(len(each.key) for each in contexts)
         self.touched, self.offset = False, -1
-        self.seen: dict[str, Seen] = {}
 
     def drained(self) -> None:
         """Give every context the last offset, and begin anew."""
@@ -126,7 +123,6 @@ class Chain:
             if self.offset > context.offset:
                 context.offset = self.offset
         self.touched, self.offset = False, -1
-        self.seen.clear()
 
 
 @contextmanager

@@ -22,9 +22,9 @@ from processing.teaching import STAKES_RATE, only_policy, teach_told
 
 Stakes = tuple[Sequence[float], Sequence[float]]
 """Gains and costs, in ms."""
-Learning = Sequence[tuple[Context, Sequence[int], bool]]
-"""Contexts of one policy, coarse before fine; the places of the outcomes that each learns from; and
-whether it is the finest of any of them."""
+Learning = Sequence[tuple[Context, Sequence[int]]]
+"""Contexts of one policy, coarse before fine, and the places of the outcomes that each learns
+from."""
 
 
 class Lessons:
@@ -82,11 +82,11 @@ def _learn(lessons: Sequence[Told], weights: Weights) -> None:
         stakes = _filled_in(chains, correct, stakes, weights)
     else:
         for _policy, learning in groups:
-            for context, places, _finest in learning:
+            for context, places in learning:
                 _average(context, places, correct, stakes)
     run = Columns(confidence, correct, *stakes)
     for policy, learning in groups:
-        for context, places, _finest in learning:
+        for context, places in learning:
             numbers = context.changing()
             numbers.at = max(numbers.at, *_picked(at, places))
         _teach(policy, learning, run)
@@ -94,16 +94,15 @@ def _learn(lessons: Sequence[Told], weights: Weights) -> None:
 
 def _groups(of_chain: Mapping[Chain, Sequence[int]]) -> list[tuple[Policy, Learning]]:
     """Return who learns what, by policy, of outcomes that stand at places of their chains."""
-    found: dict[str, tuple[Policy, dict[Context, list[Sequence[int]]], set[Context]]] = {}
+    found: dict[str, tuple[Policy, dict[Context, list[Sequence[int]]]]] = {}
     for chain, places in of_chain.items():
         for policy, contexts in chain.groups:
-            _, learning, finest = found.setdefault(contexts[0].learner, (policy, {}, set()))
+            _, learning = found.setdefault(contexts[0].learner, (policy, {}))
             for context in contexts:
                 learning.setdefault(context, []).append(places)
-            finest.add(contexts[-1])
     return [
-        (policy, [(each, _merged(parts), each in finest) for each, parts in learning.items()])
-        for policy, learning, finest in found.values()
+        (policy, [(each, _merged(parts)) for each, parts in learning.items()])
+        for policy, learning in found.values()
     ]
 
 
@@ -125,14 +124,14 @@ def _picked(column: Sequence[Any], places: Sequence[int]) -> Sequence[Any]:
 def _teach(policy: Policy, learning: Learning, run: Columns) -> None:
     """Have contexts learn from those outcomes that are theirs."""
     if isinstance(policy, Joint):
-        parts = [Part(each.numbers.state, places, finest) for each, places, finest in learning]
+        parts = [Part(each.numbers.state, places) for each, places in learning]
         states = policy.learn_run(parts, run)
-        for (context, _places, _finest), state in zip(learning, states, strict=True):
+        for (context, _places), state in zip(learning, states, strict=True):
             context.changing().state = state
         return
     assert isinstance(policy, Separate), "a policy is the one or the other"
     outcomes = () if policy.columns else list(map(_outcome, *run))
-    for context, places, _finest in learning:
+    for context, places in learning:
         own = Run(
             _picked(outcomes, places) if outcomes else (),
             _picked(run.confidence, places),

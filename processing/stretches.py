@@ -1,7 +1,9 @@
-"""Stretches of plain events applied at once, where the compiled scanner is there.
+"""Stretches of plain events applied at once, where the compiled kernels are loaded.
 
-To the same end as `runs`, which does so event by event and stands in wherever anything is unusual:
-a context, spool or position that is not simply the next, an end that is due, a commit nearly full.
+Plain is a completion that says itself what is to be learned (confidence, was_correct), of contexts
+that are known, at a time that ends nothing. The result is that of `events`, which applies one event
+after another wherever anything is unusual: a context, spool or position that is not simply the
+next, an expiry that is due, a commit nearly full.
 """
 
 from __future__ import annotations
@@ -25,11 +27,11 @@ from processing.teaching import only_policy, teach
 
 SCAN_BYTES: Final = 4_000_000
 """About as many are scanned together."""
-LEAST_BYTES: Final = 100_000
+LEAST_BYTES: Final = 10_000
 """Of a batch, about, from which on it is scanned."""
-LEAST: Final = 64
+LEAST: Final = 16
 """Events of a stretch from which on it is worth it,"""
-LEAST_EACH: Final = 2
+LEAST_EACH: Final = 1
 """and events for each of its contexts."""
 FEW_HEADERS: Final = 8
 """Records of a batch for each that has headers, from which on it is scanned."""

@@ -20,11 +20,10 @@ from processing.choices import Choices, matcher
 from processing.contexts import Contexts
 from processing.defaults import Defaults
 from processing.events import outcome_of
-from processing.partition import Commit, Partition
+from processing.partition import Commit, Partition, decoded
 from processing.places import Place
 from processing.records import RecordBatch
 from processing.rules import Rules
-from processing.runs import decoded
 from processing.starts import START_LIFE_MS, task_of
 from replay.assumptions import Assumed
 from replay.blocks import Chain, Step

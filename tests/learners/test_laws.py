@@ -298,8 +298,7 @@ def test_a_run_of_chains_teaches_what_its_outcomes_teach_one_by_one(
             for context in range(len(PARENTS))
         }
         there = [context for context in places if places[context]]
-        finest = {leaf for _, leaf in some}
-        parts = [Part(found[each], places[each], each in finest) for each in there]
+        parts = [Part(found[each], places[each]) for each in there]
         run = Columns(
             [each.confidence for each, _ in some], [each.correct for each, _ in some],
             [each.gain for each, _ in some], [each.cost for each, _ in some],

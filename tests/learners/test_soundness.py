@@ -53,7 +53,7 @@ def used(learner: Policy, states: list[State], outcome: Outcome) -> None:
         learner.thresholds(learner.below(chain[1], chain[0]))
         if isinstance(learner, Joint):
             run_of = Columns([0.7] * 9, [True, False, True] * 3, [1.0] * 9, [1.0] * 9)
-            learner.learn_run([Part(state, range(9), True)], run_of)
+            learner.learn_run([Part(state, range(9))], run_of)
     begun = learner.pooled(states, [1.0 + n for n in range(len(states))])
     learner.thresholds(begun)
 

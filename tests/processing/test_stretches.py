@@ -1,7 +1,7 @@
-"""The short way of plain events against the long way of any: the same commits, to the byte.
+"""Vectorized application against one event at a time: the same commits, to the byte.
 
-The long way applies record by record and event by event, and every context learns at once; the
-short way is what the agent runs. Both are given the same mixtures, cut at the same places.
+The reference applies record by record and event by event, and every context learns at once. Both
+are given the same mixtures, cut at the same places.
 """
 
 from __future__ import annotations
@@ -22,7 +22,6 @@ from processing import events as events_module
 from processing import lessons as lessons_module
 from processing import partition as partition_module
 from processing import records as records_module
-from processing import runs as runs_module
 from processing import stretches as stretches_module
 from processing.chains import Chain, Context
 from processing.partition import Commit, Partition
@@ -62,16 +61,6 @@ class LongWay(Partition):
         self._contexts.settle()
 
 
-class Counted(Partition):
-    """Counts the events that take the long way."""
-
-    long = 0
-
-    def _take(self, *args: Any) -> None:
-        self.long += 1
-        super()._take(*args)
-
-
 def the_long_way(log: Sequence[RecordBatch], rules: Rules, restarts: int) -> list[Commit]:
     """Apply a log event by event, every context learning at once."""
     with pytest.MonkeyPatch.context() as patching:
@@ -95,7 +84,7 @@ def the_long_way(log: Sequence[RecordBatch], rules: Rules, restarts: int) -> lis
     ending=st.sampled_from([1, 150, 1_000_000]),
     interpreted=st.booleans(),
 )
-def test_the_short_way_gives_the_commits_of_the_long_way(
+def test_records_decoded_together_give_the_commits_of_the_long_way(
     compiled: Any,
     policy: str,
     seed: int,
@@ -112,7 +101,6 @@ def test_the_short_way_gives_the_commits_of_the_long_way(
         patch.object(records_module, "RUN", run),
         patch.object(partition_module, "COMMIT_BYTES", full * 400),
         patch.object(partition_module, "WITH_NEXT_BYTES", full * 500),
-        patch.object(runs_module, "LARGE_BYTES", -1),
         patch.object(endings_module, "ENDING_BYTES", ending),
     ):
         short, _core = commits(Partition, log, rules, restarts)
@@ -222,14 +210,3 @@ def test_mixtures_are_applied_by_stretches(compiled: Any) -> None:
     """Or else the law of stretches says nothing."""
     mixed = [batches(seed, 100) for seed in range(20)]
     assert stretched(compiled, mixed, Rules(POLICIES["ema"], ("user_id",)))[0] > 0.2
-
-
-def test_plain_events_take_the_short_way() -> None:
-    """Or else the law above says nothing."""
-    taken = long = 0
-    for seed in range(5):
-        with patch.object(stretches_module, "machine_code", lambda: None):
-            _commits, core = commits(Counted, [plain_batch(seed, 0.02)], Rules(POLICIES["ema"]))
-        assert isinstance(core, Counted)
-        taken, long = taken + 400, long + core.long
-    assert long < 0.6 * taken
