@@ -11,7 +11,7 @@ import signal
 import time
 from typing import Final
 
-from agents.lane import end_process
+from agents.fatal import end_process
 
 SESSION_TIMEOUT_S: Final = 10.0
 """How long the group waits for a heartbeat before it gives a member's partitions away."""

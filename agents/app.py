@@ -8,9 +8,7 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Mapping
-from dataclasses import dataclass, field
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import Any, Final
 
 import faust
 import structlog
@@ -19,86 +17,20 @@ from faust.tables.manager import TableManager
 from faust.types import TP
 
 from agents.alive import HEARTBEAT_S, SESSION_TIMEOUT_S
-from agents.lane import end_process
-from agents.metrics import Counts
+from agents.config import Runtime, WorkerConfig
+from agents.fatal import end_process
+from agents.health import Health
+from agents.log_life import LogWatch
 from agents.record_path.drain import MOST_BYTES
 from agents.record_path.fetch import LookAhead
 from agents.record_path.transport import FETCH_WAIT_MS, RecordBatchSchema, Transport
 from agents.sweeper import sweep
-from processing.records import RecordBatch
-from processing.refusals import RefusalLimits
-from processing.rules import Rules
-
-if TYPE_CHECKING:
-    from agents.health import Health
-    from agents.log_life import LogWatch
 
 log = structlog.get_logger()
 
 
 LONGEST_STOP_S: Final = 9.0
 """What is not done by then (a service is away) is done again by the next owner."""
-
-
-@dataclass(frozen=True)
-class WorkerConfig:
-    """What a worker needs to know; read once at the edge and passed down."""
-
-    kafka: str
-    postgres: str
-    redis: str
-    data: Path
-    """This worker's own directory."""
-    rules: Rules
-    """How to learn."""
-    instance: str
-    """Name of this worker within its group, for static membership."""
-    limits: RefusalLimits = field(default_factory=RefusalLimits)
-    stuck_after_s: float = 30.0
-    """Without progress for so long, it says that it is stuck; 0: never."""
-    merge_every_s: float = 10.0
-    """How often it looks what tenants' defaults are to be merged from."""
-    check_redis_s: float = 60.0
-    """How often what Redis holds is compared with the table; 0: never."""
-    health: str = ""
-    """Where it answers health checks, host:port; empty: nowhere."""
-    weigh_floods: bool = True
-    """Whether a user who floods is weighed down, and not only told of."""
-    notices_days: float = 30.0
-    """How long the table of notices keeps what was sent."""
-
-
-class Runtime(Protocol):
-    """What an agent does with its partitions."""
-
-    counts: Counts
-
-    async def positions(self, assigned: set[TP], committed: Mapping[TP, int]) -> Mapping[TP, int]:
-        """Take up the assigned partitions; return the offset at which each begins.
-
-        `committed`: the group's committed offsets, which are only hints.
-        """
-        ...
-
-    async def accept(self, tp: TP, generation: int, batch: RecordBatch) -> None:
-        """Take one batch; returns when there is room for the next."""
-        ...
-
-    def idle(self) -> dict[TP, int]:
-        """Return the next offset of each partition that nothing waits or works for."""
-        ...
-
-    def away(self) -> set[str]:
-        """Return the services that its own work finds away."""
-        ...
-
-    async def drain(self) -> None:
-        """Finish what is in flight and drop what waits: partitions are being revoked."""
-        ...
-
-    async def close(self) -> None:
-        """Finish what is in flight and let go of every connection: the worker ends."""
-        ...
 
 
 class Tables(TableManager):  # type: ignore[misc]

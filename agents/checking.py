@@ -12,12 +12,14 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import Counter
-from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Final
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
+from typing import Final
 
 import structlog
 
 from agents.contested import Contested
+from agents.ownership import Ownership
+from agents.services import PartitionServices
 from headstart.contexts import DEFAULT_PATH
 from processing.answers import serves, stored_threshold
 from processing.placement import owner
@@ -32,10 +34,6 @@ from topics.epoch import PartitionsChanged, read_epoch
 from topics.reading import topic_state
 from topics.schema import Threshold
 
-if TYPE_CHECKING:
-    from agents.ownership import Ownership
-    from agents.thresholds import ThresholdRuntime
-
 log = structlog.get_logger()
 
 AT_ONCE: Final = 100
@@ -47,9 +45,17 @@ PAUSE_S: Final = 0.25
 class RedisChecks:
     """Compares what Redis holds of a worker's partitions with their tables."""
 
-    def __init__(self, runtime: ThresholdRuntime, redis_url: str, every_s: float) -> None:
+    def __init__(
+        self,
+        services: PartitionServices,
+        owned: Callable[[], Sequence[Ownership]],
+        fetched: Callable[[int], int],
+        redis_url: str,
+        every_s: float,
+    ) -> None:
         """`every_s`: seconds from the beginning of a round to that of the next; 0: never."""
-        self._runtime, self._every_s = runtime, every_s
+        self._services, self._every_s = services, every_s
+        self._owned, self._fetched = owned, fetched
         self._comparison = RedisComparison(redis_url)
         self._contested = Contested()
         self._next = time.monotonic() + every_s
@@ -68,7 +74,7 @@ class RedisChecks:
     async def work(self) -> None:
         """Make a round where it is due. A Redis or a broker that is away is asked again later."""
         now = time.monotonic()
-        if not self._every_s or now < self._next or self._runtime.publishing.waiting:
+        if not self._every_s or now < self._next or self._services.publishing.waiting:
             return
         self._next = now + self._every_s
         try:
@@ -81,15 +87,15 @@ class RedisChecks:
 
     async def round(self) -> None:
         """Compare every context once. Raises what is away."""
-        for owned in self._runtime.owned():
+        for owned in self._owned():
             begin: bytes | None = CONTEXT
-            while begin is not None and owned in self._runtime.owned():
+            while begin is not None and owned in self._owned():
                 begin = await self._some_rows(owned, begin)
                 await asyncio.sleep(PAUSE_S)
         async for fields in self._fields():
             await self._some_fields(fields)
             await asyncio.sleep(PAUSE_S)
-        self._runtime.counts.contested = self._contested.count(time.monotonic())
+        self._services.counts.contested = self._contested.count(time.monotonic())
 
     async def _fields(self) -> AsyncIterator[Sequence[Field]]:
         now = time.time_ns() // 1_000_000
@@ -100,7 +106,7 @@ class RedisChecks:
     async def _some_rows(self, owned: Ownership, begin: bytes) -> bytes | None:
         """Compare the contexts whose rows come next; return the key to go on from, None: none."""
         partition = owned.partition
-        rows = self._runtime.store.page(partition, begin, AT_ONCE)
+        rows = self._services.store.page(partition, begin, AT_ONCE)
         expected = []
         for key, row in rows:
             if serves(partition, key) and (field := self._field(partition, key, row)) is not None:
@@ -121,17 +127,17 @@ class RedisChecks:
         """Return the partition that publishes a field, and the key of its row."""
         if field.path == DEFAULT_PATH:
             return 0, default_key(field.tenant)
-        partitions = self._runtime.epoch.partitions
+        partitions = self._services.epoch.partitions
         place = owner(field.tenant, field.workflow_type, partitions)
         return place, context_key(field.tenant, field.path)
 
     async def _some_fields(self, fields: Sequence[Field]) -> None:
         """Compare fields of Redis that the table has no rows of."""
-        owned = {each.partition: each for each in self._runtime.owned()}
+        owned = {each.partition: each for each in self._owned()}
         unknown: dict[int, list[Expected]] = {}
         for field in fields:
             place, key = self._place(field)
-            if place in owned and self._runtime.store.get_row(place, key) is None:
+            if place in owned and self._services.store.get_row(place, key) is None:
                 unknown.setdefault(place, []).append(Expected(field, None))
         for place, expected in unknown.items():
             await self._compare(owned[place], expected)
@@ -142,18 +148,18 @@ class RedisChecks:
         stored = await self._comparison.differing(expected)
         wrong, ahead = self._judged(owned, stored)
         partition = owned.partition
-        seen = max(self._ends.get(partition, 0), self._runtime.fetched(partition))
+        seen = max(self._ends.get(partition, 0), self._fetched(partition))
         if beyond(ahead, seen):  # rare: mostly it is what this worker published ahead of its rows
-            self._ends = (await topic_state(self._runtime.kafka, EVENTS.name)).end
+            self._ends = (await topic_state(self._services.kafka, EVENTS.name)).end
             wrong += beyond(ahead, self._ends[partition])
         if wrong:
             await self._repair(owned, wrong)
 
     def _judged(self, owned: Ownership, stored: Iterable[Stored]) -> Judged:
         """Judge fields by the rows as they are by now."""
-        partition, store = owned.partition, self._runtime.store
+        partition, store = owned.partition, self._services.store
         row = store.get_row(partition, PARTITION_KEY)
-        reach = Reach(*(version(row) if row is not None else (self._runtime.epoch.number, -1)))
+        reach = Reach(*(version(row) if row is not None else (self._services.epoch.number, -1)))
         under_way = {(each.tenant, each.path) for each in owned.delivery.under_way}
         found: list[tuple[Stored, Threshold | None, Reach]] = []
         for each in stored:
@@ -165,8 +171,8 @@ class RedisChecks:
 
     async def _repair(self, owned: Ownership, wrong: Sequence[Wrong]) -> None:
         if any(each.fault in ("newer", "unknown") for each in wrong):
-            epoch = await read_epoch(self._runtime.kafka)
-            if epoch.number != self._runtime.epoch.number:
+            epoch = await read_epoch(self._services.kafka)
+            if epoch.number != self._services.epoch.number:
                 return  # the log was created anew, and this worker is of the one before
         if not owned.current():
             return
@@ -182,7 +188,7 @@ class RedisChecks:
 
     def _say(self, partition: int, repaired: Sequence[Wrong], now: float) -> None:
         counted: Counter[str] = Counter(each.fault for each in repaired)
-        self._runtime.counts.repaired.update(counted)
+        self._services.counts.repaired.update(counted)
         first = repaired[0].stored
         log.warning(
             "thresholds.redis.repaired",

@@ -14,8 +14,8 @@ from typing import Final
 
 import structlog
 
-from agents.app import WorkerConfig
-from agents.lane import end_process
+from agents.config import WorkerConfig
+from agents.fatal import end_process
 from agents.metrics import Counts
 from sinks.commands import CommandPublisher, IsWhole, redis_place
 from sinks.published import Published

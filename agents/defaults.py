@@ -8,16 +8,13 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 import structlog
 from aiokafka.errors import KafkaError
 
+from agents.ownership import Ownership
+from agents.services import PartitionServices
 from topics.controls import Control, control_records
-
-if TYPE_CHECKING:
-    from agents.ownership import Ownership
-    from agents.thresholds import ThresholdRuntime
 
 log = structlog.get_logger()
 
@@ -25,18 +22,18 @@ MERGING: Sequence[int] = (0,)
 """The partition whose owner merges."""
 
 
-async def say_what_is_known(owned: Ownership, runtime: ThresholdRuntime) -> None:
+async def say_what_is_known(owned: Ownership, services: PartitionServices) -> None:
     """Send what has moved of an owned partition's evidence, and of the defaults if it merges."""
     now_ms = time.time_ns() // 1_000_000
     try:
         for evidence in owned.types.due(now_ms):
-            if not await _send(owned, runtime, evidence, MERGING):
+            if not await _send(owned, services, evidence, MERGING):
                 return
             owned.types.sent(evidence)
         if owned.merger is None:
             return
         for default in owned.merger.due(now_ms):
-            if not await _send(owned, runtime, default, range(runtime.epoch.partitions)):
+            if not await _send(owned, services, default, range(services.epoch.partitions)):
                 return
             owned.merger.sent(default)
             outcomes = default.learned.outcomes if default.learned else 0
@@ -46,12 +43,12 @@ async def say_what_is_known(owned: Ownership, runtime: ThresholdRuntime) -> None
 
 
 async def _send(
-    owned: Ownership, runtime: ThresholdRuntime, control: Control, partitions: Sequence[int]
+    owned: Ownership, services: PartitionServices, control: Control, partitions: Sequence[int]
 ) -> bool:
     """Send a control record into partitions; return whether this process may still say such."""
     if not owned.current():
         return False
-    await runtime.producer.send_controls(
-        control_records(control, partitions, runtime.operators_key)
+    await services.producer.send_controls(
+        control_records(control, partitions, services.rules.operators_key)
     )
     return True

@@ -13,25 +13,40 @@ import threading
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager, suppress
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final, Protocol
 
 import structlog
 
+from agents.config import Runtime, WorkerConfig
 from agents.endpoints import serving
-from agents.lane import end_process
+from agents.fatal import end_process
 from agents.metrics import Counts, Exposition, Values, values
 from agents.probes import LogEnds, Probe, answers
 from headstart.masking import masked
 from processing.liveness import REPORT_FILE, Report, Watchdog, encode_report
-
-if TYPE_CHECKING:
-    from agents.app import App, WorkerConfig
 
 BROKER: Final = "broker"
 REPORT_S: Final = 1.0
 PROBE_S: Final = 5.0
 """How often the services are asked."""
 log = structlog.get_logger()
+
+
+class ReportedApp(Protocol):
+    """The app whose progress is reported; see `agents.app.App`."""
+
+    source_topics: frozenset[str]
+    runtime: Runtime
+    ready: bool
+    opened: int
+
+    def progress(self) -> dict[int, int]:
+        """Return the offset below which everything took effect, by partition."""
+        ...
+
+    def restored(self) -> dict[int, int]:
+        """Return the changelog offset that the table has come to while it is restored."""
+        ...
 
 
 class Health:
@@ -50,7 +65,7 @@ class Health:
         self._away: set[str] = set()
         self._starting: tuple[str, ...] = ()
         self._reason = ""
-        self._app: App | None = None
+        self._app: ReportedApp | None = None
         self._log: LogEnds | None = None
         self._exposition: Exposition | None = None
         self.report = self._now()
@@ -62,7 +77,7 @@ class Health:
         self._starting, self._reason = what, masked(reason)
         self.tell()
 
-    def attach(self, app: App, partitions: int) -> None:
+    def attach(self, app: ReportedApp, partitions: int) -> None:
         """From now on it is `app` that runs."""
         (topic,) = app.source_topics
         self._app, self._starting, self._reason = app, (), ""

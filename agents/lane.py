@@ -7,7 +7,6 @@ lags, and nobody else does. Its own batches stay in their order.
 from __future__ import annotations
 
 import asyncio
-import os
 from collections import deque
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
@@ -16,8 +15,8 @@ from typing import Final
 import structlog
 from faust.types import TP
 
+from agents.fatal import end_process
 from processing.records import RecordBatch
-from processing.refusals import EXIT_CODE, RefusalLimitExceeded
 
 SHARED_BYTES: Final = 32_000_000
 """Of records that may wait in a worker, of all its partitions together."""
@@ -183,12 +182,3 @@ class Lane:
     def _go_on(self) -> None:
         self._reminder = None
         self._arrived.set()
-
-
-def end_process(where: str, error: BaseException) -> None:
-    """Log an error and end the process at once, without any clean-up that could write."""
-    if isinstance(error, RefusalLimitExceeded):
-        log.error("worker.stops", where=where, reason=str(error))
-        os._exit(EXIT_CODE)
-    log.error("worker.ends", where=where, error=repr(error), exc_info=error)
-    os._exit(70)  # EX_SOFTWARE

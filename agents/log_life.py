@@ -13,7 +13,7 @@ from aiokafka.conn import create_conn
 from aiokafka.errors import KafkaError
 from aiokafka.protocol.metadata import MetadataRequest
 
-from agents.lane import end_process
+from agents.fatal import end_process
 from topics.epoch import Epoch, read_epoch
 
 _ASK_S: Final = 30.0

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import AsyncIterator, Awaitable, Sequence
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import msgspec
 from faust.types import TP
@@ -13,6 +13,7 @@ from faust.types import TP
 from agents.gathering import Gathered, of_backlog
 from agents.lane import Lane
 from agents.pacing import paced
+from agents.services import PartitionServices
 from agents.takeover import take_over
 from agents.witnessing import Witness
 from delivery.commits import Delivery, Row
@@ -31,9 +32,6 @@ from topics.completeness import completeness
 from topics.reading import read_records
 from topics.schema import Threshold
 
-if TYPE_CHECKING:
-    from agents.thresholds import ThresholdRuntime
-
 ANNOUNCED_BYTES: Final = THRESHOLDS.max_record_bytes - 65_536
 """Keeps a batch of thresholds below the topic's record batch limit."""
 REWRITE_AFTER: Final = 20_000
@@ -47,29 +45,30 @@ _encode = msgspec.json.Encoder().encode
 class Ownership:
     """Applies batches, in order, and delivers what comes of them; the `Outlets` of its commits."""
 
-    def __init__(self, tp: TP, runtime: ThresholdRuntime, complete_from: int) -> None:
+    def __init__(self, tp: TP, services: PartitionServices, complete_from: int, share: int) -> None:
+        """`complete_from`: see `Delivery`. `share`: bytes of the partition that may wait."""
         self.partition = tp.partition
-        self._tp, self._runtime, self._store = tp, runtime, runtime.store
-        self._generation = runtime.app.consumer_generation_id
+        self._tp, self._services, self._store = tp, services, services.store
+        self._generation = services.app.consumer_generation_id
         held = self._store.held_offset(tp.partition)
         self.delivery = Delivery(self, 0 if held is None else held + 1, complete_from)
         self._tombstones = Tombstones()
         self.core, self.types, self.merger = self._new()
         self.witness = Witness()
-        self._gathered = Gathered(runtime.guard)
+        self._gathered = Gathered(services.guard)
         self._rows = 0
         """Rows of the table, when they were last counted."""
         self._reached = self._told = 0
         """Where the last batch that was applied whole ended, and the offset that was last done."""
-        hold = runtime.app.consumer.hold
+        hold = services.app.consumer.hold
         name = f"thresholds-{tp.partition}"
-        self.lane = Lane(name, self._handle, hold=hold, share=runtime.share)
+        self.lane = Lane(name, self._handle, hold=hold, share=share)
 
     def _new(self) -> tuple[Partition, TypesKnown, Merger | None]:
         """Return what takes up the table's rows; who owns the first partition merges."""
-        merger = None if self.partition else Merger(self._runtime.policy, time.monotonic)
+        merger = None if self.partition else Merger(self._services.rules.policy, time.monotonic)
         types = TypesKnown(self.partition, time.monotonic)
-        return self._runtime.new_core(self.partition), types, merger
+        return self._services.new_core(self.partition), types, merger
 
     async def restore(self) -> None:
         """Take up the table's rows, also where they were replaced. Raises `RowAhead`."""
@@ -117,7 +116,7 @@ class Ownership:
         if backlog:
             await asyncio.sleep(0)  # others have their turn
         else:
-            self._runtime.publishing.tell(self)
+            self._services.publishing.tell(self)
         return left
 
     def tell(self) -> None:
@@ -128,7 +127,7 @@ class Ownership:
     async def told(self) -> None:
         """Return when readers may see it."""
         await self.delivery.published()
-        self._gathered.told(self._runtime.counts)
+        self._gathered.told(self._services.counts)
 
     async def _apply(self, batch: RecordBatch) -> bool:
         """Apply a batch, delivering in between; return whether the partition is still ours."""
@@ -141,7 +140,7 @@ class Ownership:
                 return True
             await self._deliver()
             if self.core.taking is not None:
-                await take_over(self, self._runtime)
+                await take_over(self, self._services)
                 if self.core.taking is not None:
                     return False
             if position >= len(batch):
@@ -149,7 +148,7 @@ class Ownership:
 
     async def _deliver(self) -> None:
         """Deliver what has gathered, unless too much of it is refused."""
-        commit, counts = self.core.commit(), self._runtime.counts
+        commit, counts = self.core.commit(), self._services.counts
         self._gathered.check(commit.dead_letters)
         await self.delivery.deliver(commit)
         counts.rows += len(commit.rows)
@@ -186,23 +185,23 @@ class Ownership:
 
     def current(self) -> bool:
         """Return whether this process may still write; see `Outlets` for this and the rest."""
-        self._runtime.alive.check()
-        return bool(self._generation == self._runtime.app.consumer_generation_id)
+        self._services.alive.check()
+        return bool(self._generation == self._services.app.consumer_generation_id)
 
     async def send_dead_letters(self, letters: Sequence[DeadLetter]) -> None:
         """Send dead letters."""
-        await self._runtime.producer.send_dead_letters(letters)
+        await self._services.producer.send_dead_letters(letters)
 
     async def send_rows(self, rows: Sequence[Row], complete_from: int) -> tuple[int, int]:
         """Append rows to the changelog as one record batch."""
-        return await self._runtime.producer.send_rows(
+        return await self._services.producer.send_rows(
             CHANGELOG.name, self._tp.partition, rows, [completeness(complete_from)]
         )
 
     async def changelog(self, begin: int, end: int) -> Sequence[Row]:
         """Read rows back from the changelog."""
         place = self._tp.partition
-        kafka = self._runtime.kafka
+        kafka = self._services.kafka
         found = read_records(kafka, CHANGELOG.name, {place: begin}, {place: end})
         return [(record.key, record.value) async for record in found]
 
@@ -216,7 +215,7 @@ class Ownership:
 
     def publish(self, thresholds: Sequence[Threshold]) -> Awaitable[None]:
         """Publish to Redis, now or later."""
-        return self._runtime.publishing.publish(thresholds)
+        return self._services.publishing.publish(thresholds)
 
     async def announce(self, moved: Sequence[Threshold]) -> None:
         """Append changed thresholds to the compacted topic, in the partition of their events."""
@@ -224,19 +223,19 @@ class Ownership:
 
     async def announce_rows(self, rows: Sequence[tuple[bytes, bytes]]) -> None:
         """Append to the compacted topic what rows answer, of those that are served."""
-        await self.announce(self._runtime.stored(self.partition, rows))
+        await self.announce(self._services.stored(self.partition, rows))
 
     async def retract(self, markers: Sequence[tuple[bytes, bytes]]) -> bool:
         """Have contexts that are gone forgotten where they are served; False: Redis is away."""
         gone = [stored_threshold(key, row) for key, row in markers if key.startswith(CONTEXT)]
-        if gone and not await self._runtime.publishing.bury(gone):
+        if gone and not await self._services.publishing.bury(gone):
             return False
         await self._send_thresholds([(threshold_key(t.tenant, t.path), None) for t in gone])
         return True
 
     async def _send_thresholds(self, rows: Sequence[tuple[bytes, bytes | None]]) -> None:
         for part in cut(rows, ANNOUNCED_BYTES):
-            await self._runtime.producer.send_rows(THRESHOLDS.name, self._tp.partition, part)
+            await self._services.producer.send_rows(THRESHOLDS.name, self._tp.partition, part)
 
     def done(self, end: int) -> None:
         """Let `end` be committed, unless something waits for Redis.
@@ -245,4 +244,4 @@ class Ownership:
         to publish again, so it must not pass what waits.
         """
         self._told = end = max(end, self._reached)
-        self._runtime.app.consumer.done(self._tp, end, commit=not self._runtime.publishing.behind)
+        self._services.app.consumer.done(self._tp, end, commit=not self._services.publishing.behind)

@@ -8,7 +8,7 @@ from typing import Protocol
 
 import structlog
 
-from agents.lane import end_process
+from agents.fatal import end_process
 from agents.metrics import Counts
 from processing.partition import Partition, settle
 from sinks.pending import PendingThresholds

@@ -13,8 +13,10 @@ import psycopg
 import structlog
 from faust.types import TP
 
-from agents.app import App, WorkerConfig, new_app, register_agent
-from agents.lane import Lane, end_process, share_of
+from agents.app import App, new_app, register_agent
+from agents.config import WorkerConfig
+from agents.fatal import end_process
+from agents.lane import Lane, share_of
 from agents.metrics import Counts, started
 from agents.noticing import Noticer
 from agents.producer import BatchProducer

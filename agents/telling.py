@@ -17,7 +17,7 @@ import psycopg
 import structlog
 from aiokafka.errors import KafkaError
 
-from agents.app import WorkerConfig
+from agents.config import WorkerConfig
 from agents.producer import BatchProducer
 from processing.placement import owner
 from sinks.connections import connect_postgres

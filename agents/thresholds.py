@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
@@ -14,11 +14,14 @@ from faust.types import TP
 
 from agents.adoption import CountDiffers, adopt_rows
 from agents.alive import Alive
-from agents.app import App, WorkerConfig, new_app, register_agent
+from agents.app import App, new_app, register_agent
 from agents.checking import RedisChecks
+from agents.clock_records import LOOK_S, say_the_time
 from agents.commands import keep_commands
+from agents.config import WorkerConfig
 from agents.defaults import say_what_is_known
-from agents.lane import end_process, share_of
+from agents.fatal import end_process
+from agents.lane import share_of
 from agents.metrics import Counts
 from agents.ownership import Ownership
 from agents.pacing import paced
@@ -26,21 +29,18 @@ from agents.producer import BatchProducer
 from agents.publishing import Publishing
 from agents.recovery import Recovered, recover
 from agents.refusals import RefusalGuard
+from agents.services import PartitionServices
 from agents.source import GroupSource
 from agents.store import ContextStore, new_table
-from agents.witnessing import LOOK_S, SoundClock, say_the_time
+from agents.witnessing import SoundClock
 from delivery.intake import Intake
 from kernels.loader import load_in_background
-from processing.answers import serves, stored_threshold
-from processing.partition import Partition
 from processing.partition_count import read_count, write_count
 from processing.records import RecordBatch
-from processing.rows import version
 from sinks.published import Published
 from topics.catalogue import CHANGELOG, CONTEXTS_TABLE, EVENTS, THRESHOLDS_GROUP
 from topics.epoch import Epoch
 from topics.reading import topic_state
-from topics.schema import Threshold
 
 log = structlog.get_logger()
 
@@ -58,18 +58,25 @@ class ThresholdRuntime:
     """Every partition of this worker."""
 
     def __init__(self, app: App, config: WorkerConfig, epoch: Epoch, store: ContextStore) -> None:
-        self.app, self.store, self.epoch, self.kafka = app, store, epoch, config.kafka
-        self.producer = BatchProducer(config.kafka)
-        self.alive = Alive()
         self.counts = Counts()
-        self.guard = RefusalGuard(config.limits, config.data, epoch.number)
+        self.services = PartitionServices(
+            app,
+            config.kafka,
+            epoch,
+            config.rules,
+            store,
+            BatchProducer(config.kafka),
+            Publishing(config.redis, self.counts),
+            Alive(),
+            self.counts,
+            RefusalGuard(config.limits, config.data, epoch.number),
+        )
         self._config = config
-        self.rules = config.rules
-        self.policy, self.operators_key = config.rules.policy, config.rules.operators_key
-        self.publishing = Publishing(config.redis, self.counts)
         self._published = Published(config.redis)
-        self.sound_clock = SoundClock(self._published.now_ms)
-        self._checks = RedisChecks(self, config.redis, config.check_redis_s)
+        self._sound_clock = SoundClock(self._published.now_ms)
+        self._checks = RedisChecks(
+            self.services, self._owners, self._fetched, config.redis, config.check_redis_s
+        )
         self.share = share_of(1)
         """Bytes of each partition that may wait."""
         self.same_count = True
@@ -84,10 +91,11 @@ class ThresholdRuntime:
 
     async def positions(self, assigned: set[TP], committed: Mapping[TP, int]) -> Mapping[TP, int]:
         """Take up each partition: rows restored, what may be unpublished published again."""
+        services = self.services
         if not self._tasks:
-            await self.producer.start()
+            await services.producer.start()
             self._tasks = [
-                self.alive.start(),
+                services.alive.start(),
                 asyncio.create_task(self._keep(self._watch_redis, REDIS_INTERVAL_S)),
                 asyncio.create_task(self._keep(self._checks.work, REDIS_INTERVAL_S)),
                 asyncio.create_task(self._keep(self._tidy, TIDY_INTERVAL_S)),
@@ -96,15 +104,15 @@ class ThresholdRuntime:
             ]
         await self.drain()
         self.share = share_of(len(assigned))
-        generation = self.app.consumer_generation_id
-        recovered = await recover(self.store, self.kafka, [tp.partition for tp in assigned])
+        generation = services.app.consumer_generation_id
+        recovered = await recover(services.store, services.kafka, [tp.partition for tp in assigned])
         owned = {
             tp: await self._open(tp, committed.get(tp, 0), recovered[tp.partition])
             for tp in sorted(assigned)
         }
         begin = {tp: each.core.watermark + 1 for tp, each in owned.items()}
-        real = self.producer.idempotent
-        source, lose = GroupSource(self.app), self.counts.lose
+        real = services.producer.idempotent
+        source, lose = GroupSource(services.app), self.counts.lose
         self._intake = Intake(source, THRESHOLDS_GROUP, begin, holes_are_real=real, on_lost=lose)
         self._owned, self._generation = owned, generation
         self.opened()
@@ -112,61 +120,46 @@ class ThresholdRuntime:
         return begin
 
     async def _open(self, tp: TP, committed: int, recovered: Recovered) -> Ownership:
+        services = self.services
         await adopt_rows(
-            self.store, self.producer, tp.partition, self.epoch, same_count=self.same_count
+            services.store,
+            services.producer,
+            tp.partition,
+            services.epoch,
+            same_count=self.same_count,
         )
-        owned = Ownership(tp, self, recovered.complete_from)
+        owned = Ownership(tp, services, recovered.complete_from, self.share)
         await owned.restore()
-        self.guard.open(tp, owned.core.watermark + 1)
+        services.guard.open(tp, owned.core.watermark + 1)
         await owned.delivery.mend(recovered.overtaken)
         core = owned.core
         # Rows at or past the committed offset may have reached the table but not Redis; so may
         # all rows where nothing of this log epoch has been committed.
         oldest = min(committed, core.watermark + 1) if committed > 0 <= core.watermark else -1
         published = 0
-        async for rows in paced(self.store.scan(tp.partition)):
-            waiting = self.stored(tp.partition, rows, oldest)
+        async for rows in paced(services.store.scan(tp.partition)):
+            waiting = services.stored(tp.partition, rows, oldest)
             published += len(waiting)
-            await asyncio.gather(self.publishing.publish(waiting), owned.announce(waiting))
+            await asyncio.gather(services.publishing.publish(waiting), owned.announce(waiting))
         log.info(
             "thresholds.partition.opened",
             partition=tp.partition,
             watermark=core.watermark,
             published=published,
         )
-        self.app.opened += 1
+        services.app.opened += 1
         return owned
 
-    def owned(self) -> list[Ownership]:
+    def _owners(self) -> list[Ownership]:
         """Return the partitions that this worker has now."""
         return list(self._owned.values())
 
-    def fetched(self, partition: int) -> int:
+    def _fetched(self, partition: int) -> int:
         """Return an offset up to which a partition's log has been fetched: it is as long."""
         tp = TP(EVENTS.name, partition)
         if self._intake is None or tp not in self._owned:
             return 0
         return self._intake.positions[tp]
-
-    def new_core(self, partition: int) -> Partition:
-        """Return the core of a partition, over the local store, with nothing restored."""
-        return Partition(
-            partition,
-            self.epoch.partitions,
-            self.epoch.number,
-            self.rules,
-            lambda key: self.store.get_row(partition, key),
-        )
-
-    def stored(
-        self, partition: int, rows: Iterable[tuple[bytes, bytes]], oldest: int = -1
-    ) -> list[Threshold]:
-        """Return what a partition publishes of its rows, those from offset `oldest` on."""
-        return [
-            stored_threshold(key, row)
-            for key, row in rows
-            if serves(partition, key) and version(row)[1] >= oldest
-        ]
 
     async def accept(self, tp: TP, generation: int, batch: RecordBatch) -> None:
         """Queue a batch if it is the next one of its partition."""
@@ -192,7 +185,7 @@ class ThresholdRuntime:
 
     def away(self) -> set[str]:
         """Return Redis while thresholds wait for it; learning goes on without."""
-        return {"redis"} if self.publishing.waiting else set()
+        return {"redis"} if self.services.publishing.waiting else set()
 
     async def drain(self) -> None:
         """Finish the steps in flight; let go of the partitions."""
@@ -205,9 +198,9 @@ class ThresholdRuntime:
         for task in self._tasks:
             task.cancel()
         if self._tasks:
-            await self.publishing.catch_up()
-            await self.producer.stop()
-        await self.publishing.close()
+            await self.services.publishing.catch_up()
+            await self.services.producer.stop()
+        await self.services.publishing.close()
         await self._published.close()
         await self._checks.close()
 
@@ -222,10 +215,10 @@ class ThresholdRuntime:
 
     async def _watch_redis(self) -> None:
         """Publish what waits; publish everything where Redis has forgotten."""
-        if not await self.publishing.catch_up():
+        if not await self.services.publishing.catch_up():
             return
         for tp in self._owned:
-            self.app.consumer.commit_done(tp)
+            self.services.app.consumer.commit_done(tp)
         try:
             if partitions := [tp.partition for tp in self._owned]:
                 run, forgotten = await self._published.forgotten(partitions)
@@ -235,14 +228,15 @@ class ThresholdRuntime:
             return  # what is to be published says so
 
     async def _publish_again(self, partition: int, run: bytes) -> None:
+        services = self.services
         mark = await self._published.begin(partition)
         owned = self._owned.get(TP(EVENTS.name, partition))
         under_way = () if owned is None else owned.delivery.under_way  # before the store is read
         published = 0
-        async for rows in paced(self.store.scan(partition)):
-            published += await self.publishing.publish_now(self.stored(partition, rows))
-        published += await self.publishing.publish_now(under_way)
-        self.alive.check()  # or another owner, who has newer rows, would take this for its own
+        async for rows in paced(services.store.scan(partition)):
+            published += await services.publishing.publish_now(services.stored(partition, rows))
+        published += await services.publishing.publish_now(under_way)
+        services.alive.check()  # or another owner, with newer rows, would take this for its own
         await self._published.remember(partition, run, mark)
         self._checks.soon()  # what is newer than the table took none of it
         log.info("thresholds.published.again", partition=partition, thresholds=published)
@@ -250,16 +244,16 @@ class ThresholdRuntime:
     async def _merge(self) -> None:
         """Say what was learned of workflow types, for the defaults of their tenants."""
         for owned in list(self._owned.values()):
-            await say_what_is_known(owned, self)
+            await say_what_is_known(owned, self.services)
 
     async def _say_the_time(self) -> None:
         """Tell partitions what time it is; contexts, starts and positions expire by that."""
-        await say_the_time(self.owned(), self)
+        await say_the_time(self._owners(), self.services, self._sound_clock)
 
     async def _tidy(self) -> None:
         """Look after what needs no hurry; a broker that does not answer now will later."""
         try:
-            ends = (await topic_state(self.kafka, CHANGELOG.name)).end
+            ends = (await topic_state(self.services.kafka, CHANGELOG.name)).end
             for tp, owned in list(self._owned.items()):
                 await owned.tidy(ends[tp.partition])
         except ConnectionError as error:

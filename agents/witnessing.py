@@ -1,38 +1,19 @@
-"""Says what time it is, as clock records, to the partitions that a worker owns.
-
-A worker appends one to each partition that it takes over, unless the previous owner has just done
-so, and then one as each tick begins, also where no events arrive: the first events after a pause
-count as of the tick in which they arrive. If the broker does not take one, the worker tries again
-at the next look; until then nothing expires.
-
-A partition's clock does not go back, so a time that is too late cannot be taken back. A worker
-whose clock is ahead of Redis' says none.
-"""
+"""When a partition is to be told the time, and whether the worker's clock may be believed."""
 
 from __future__ import annotations
 
-import asyncio
-import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Final
 
 import structlog
-from aiokafka.errors import KafkaError
 
 from agents.alive import running_s
-from headstart.events import FIRST_MS, LAST_MS, new_id
+from headstart.events import FIRST_MS, LAST_MS
 from processing.clock import TICK_MS
-from topics.controls import Clock, control_records
 
 if TYPE_CHECKING:
-    from agents.ownership import Ownership
-    from agents.thresholds import ThresholdRuntime
     from processing.partition import Partition
 
-LOOK_S: Final = 10.0
-"""How often it is looked which partitions are to be told."""
-LONGEST_S: Final = 5.0
-"""How long is waited for the broker, all partitions together: a rebalance waits for it, too."""
 AHEAD_MS: Final = 2 * TICK_MS
 """How far a partition's clock may be ahead of the worker's before that is worth a warning."""
 FAST_MS: Final = TICK_MS
@@ -123,30 +104,3 @@ class SoundClock:
         else:
             self._began_ms = other - running_s() * 1000.0
         return int(self._began_ms + running_s() * 1000.0)
-
-
-async def say_the_time(owned: Sequence[Ownership], runtime: ThresholdRuntime) -> None:
-    """Send a clock record into each owned partition where one is due."""
-    now_ms = time.time_ns() // 1_000_000
-    due = [each for each in owned if each.witness.due(each.core, now_ms)]
-    if not due or not await runtime.sound_clock.believes(now_ms):
-        return
-    try:
-        async with asyncio.timeout(LONGEST_S):
-            await asyncio.gather(*(_say(each, now_ms, runtime) for each in due))
-    except TimeoutError:
-        log.warning("thresholds.clock.waits", error=f"not acknowledged in {LONGEST_S:.0f} s")
-
-
-async def _say(owned: Ownership, now_ms: int, runtime: ThresholdRuntime) -> None:
-    if not owned.current():
-        return
-    said = Clock(new_id(now_ms), now_ms)
-    try:
-        await runtime.producer.send_controls(
-            control_records(said, [owned.partition], runtime.operators_key)
-        )
-    except (KafkaError, OSError) as error:
-        log.warning("thresholds.clock.waits", partition=owned.partition, error=str(error))
-        return
-    owned.witness.said(now_ms)

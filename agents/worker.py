@@ -16,7 +16,8 @@ from typing import IO, Final
 import faust
 import structlog
 
-from agents.app import App, WorkerConfig
+from agents.app import App
+from agents.config import WorkerConfig
 from agents.health import BROKER, Health
 from agents.log_life import LogWatch
 from agents.probes import postgres_probe, redis_probe

@@ -86,7 +86,7 @@ def _run(name: str, settings: Settings, *, spare: bool) -> int:
 
     configure_worker_logs()
     add_niceness(FOREGROUND if name == Name.THRESHOLDS.value else BACKGROUND)
-    from agents.app import WorkerConfig
+    from agents.config import WorkerConfig
     from agents.worker import run_worker
     from processing.refusals import RefusalLimits
     from settings import rules_of

@@ -10,8 +10,8 @@ import numpy as np
 
 from headstart.contexts import SEPARATOR
 from headstart.events import MAX_CLOCK_SKEW_MS
-from processing.packed import WORD, Packed, words_in
-from processing.records import RecordBatch
+from processing.packed import WORD, words_in
+from processing.records import Packed, RecordBatch
 
 LEAST_EVENT: Final = 160
 """Bytes: no plain event has so few."""

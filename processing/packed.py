@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 import numpy as np
 
-from processing.records import Headers, RecordBatch
+from processing.records import Headers, Packed, RecordBatch
 
 WORD: Final = 8
 """Bytes that a scanner needs behind a record to read it."""
@@ -17,19 +17,6 @@ def words_in(data: Any) -> Any:
     words = np.ndarray((max(0, len(data) - WORD + 1),), np.uint64, data, strides=(1,))
     words.flags.writeable = False
     return words
-
-
-class Packed(NamedTuple):
-    """The records of a batch as columns, one entry for each; arrays that are not to be changed.
-
-    `data`: bytes; `begins` and `ends` of values in it, -1 where there is none.
-    """
-
-    data: Any
-    offsets: Any
-    timestamps: Any
-    begins: Any
-    ends: Any
 
 
 class PackedBatch(RecordBatch):

@@ -6,10 +6,7 @@ from bisect import bisect_left
 from collections.abc import Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final
-
-if TYPE_CHECKING:
-    from processing.packed import Packed
+from typing import Any, Final, NamedTuple
 
 RUN: Final = 128
 """Most records that are decoded together."""
@@ -30,6 +27,19 @@ def record_bytes(key: bytes | None, value: bytes | None, headers: Headers = ()) 
     for name, said in headers:
         size += len(name) + len(said or b"") + RECORD_BYTES
     return max(size, RECORD_BYTES)
+
+
+class Packed(NamedTuple):
+    """The records of a batch as columns, one entry for each; arrays that are not to be changed.
+
+    `data`: bytes; `begins` and `ends` of values in it, -1 where there is none.
+    """
+
+    data: Any
+    offsets: Any
+    timestamps: Any
+    begins: Any
+    ends: Any
 
 
 @dataclass(slots=True)

@@ -16,7 +16,7 @@ from faust.transport.drivers.aiokafka import Consumer as StockConsumer
 from faust.transport.drivers.aiokafka import Transport as StockTransport
 from faust.types import TP, ConsumerMessage
 
-from agents.lane import end_process
+from agents.fatal import end_process
 from agents.record_path import connection
 from agents.record_path.fetch import fetched_records
 from processing.records import RecordBatch

@@ -8,8 +8,8 @@ import numpy as np
 from aiokafka.errors import CorruptRecordException
 from aiokafka.record.util import decode_varint
 
-from processing.packed import WORD, Packed, PackedBatch, words_in
-from processing.records import Headers
+from processing.packed import WORD, PackedBatch, words_in
+from processing.records import Headers, Packed
 from topics.batches import header_name
 from topics.decompression import TooLarge, decompressed
 from topics.fetches import KeptRecords

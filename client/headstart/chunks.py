@@ -4,15 +4,36 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, NamedTuple
-
-if TYPE_CHECKING:
-    from headstart.backlog import Backlog
+from typing import Final, NamedTuple, Protocol
 
 TOO_OLD: Final = "is older than its receiver can tell duplicates apart"
 TOO_OLD_AGAIN: Final = (
     "was acknowledged by a broker that may have lost it, and is too old to be sent again"
 )
+
+
+class ChunkSource(Protocol):
+    """The spool that a chunk was read from."""
+
+    def settle(self) -> None:
+        """Advance the acknowledged position over chunks that are settled."""
+        ...
+
+    def quarantine(self, reason: str, path: Path) -> None:
+        """Keep a segment, part of which will not be sent."""
+        ...
+
+    def keep(self, event: bytes, reason: str) -> None:
+        """Keep one event that will not be sent."""
+        ...
+
+    def lose(self, events: int) -> None:
+        """Count events that will not be sent."""
+        ...
+
+    def is_stale(self, created_ms: int) -> bool:
+        """Return whether an event is too old for its receiver to tell it from a duplicate."""
+        ...
 
 
 @dataclass(slots=True)
@@ -22,7 +43,7 @@ class Chunk:
     `again`: they were read before, so what was refused or scrubbed of them is counted already.
     """
 
-    backlog: Backlog
+    backlog: ChunkSource
     left: int
     end: int
     path: Path

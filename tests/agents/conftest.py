@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from agents.app import WorkerConfig
+from agents.config import WorkerConfig
 from learners.registry import policy
 from processing.rules import Rules
 

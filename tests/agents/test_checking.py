@@ -42,7 +42,7 @@ def row(offset: int, outcomes: int = 3) -> bytes:
 
 
 class Worker:
-    """What `RedisChecks` needs of a runtime: one partition, its rows in a dictionary."""
+    """What `RedisChecks` needs of a worker: one partition, its rows in a dictionary."""
 
     def __init__(self, tenant: str, contexts: int, watermark: int = 100) -> None:
         self.epoch, self.kafka, self.counts = Epoch(EPOCH, PARTITIONS), "kafka", Counts()
@@ -108,8 +108,8 @@ def broker(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
 
 def rounds(url: str, worker: Worker, count: int = 1) -> None:
     async def run() -> None:
-        runtime: Any = worker
-        checks = RedisChecks(runtime, url, 60.0)
+        services: Any = worker
+        checks = RedisChecks(services, worker.owned, worker.fetched, url, 60.0)
         for _ in range(count):
             await checks.round()
         await checks.close()
@@ -224,8 +224,8 @@ def test_another_installation_is_not_fought(redis_url: str, tenant: str) -> None
     theirs = b'{"speculate":0.1,"suggest":0.1,"epoch":9000000000,"offset":1,"outcomes":1}'
 
     async def run() -> None:
-        runtime: Any = worker
-        checks = RedisChecks(runtime, redis_url, 60.0)
+        services: Any = worker
+        checks = RedisChecks(services, worker.owned, worker.fetched, redis_url, 60.0)
         with redis.Redis.from_url(redis_url) as client:
             for _ in range(MOST_REPAIRS + 3):
                 client.hset(key, path(1), theirs)
@@ -256,8 +256,8 @@ def test_a_contested_value_is_still_repaired_now_and_then() -> None:
 
 def worked(url: str, worker: Worker, body: Callable[[RedisChecks], Awaitable[None]]) -> None:
     async def run() -> None:
-        runtime: Any = worker
-        checks = RedisChecks(runtime, url, 60.0)
+        services: Any = worker
+        checks = RedisChecks(services, worker.owned, worker.fetched, url, 60.0)
         checks.soon()
         await body(checks)
         await checks.close()

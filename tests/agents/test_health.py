@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import structlog
 
-from agents.app import WorkerConfig
+from agents.config import WorkerConfig
 from agents.endpoints import AddressTaken, unready
 from agents.health import Health
 from deploy.supervisor import health_address

@@ -12,7 +12,7 @@ from dataclasses import replace
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from agents.app import WorkerConfig
+from agents.config import WorkerConfig
 from agents.health import Health
 from agents.metrics import BUCKETS_S, METRICS, Counts, Exposition, started, values
 from processing.liveness import Report

@@ -45,8 +45,8 @@ class Store:
         return iter(sorted(self.table.items()))
 
 
-def runtime(store: Store) -> Any:
-    """Return as much of a runtime as taking a partition up needs."""
+def services(store: Store) -> Any:
+    """Return as much of the services as taking a partition up needs."""
     counts = Counts()
     return SimpleNamespace(
         app=SimpleNamespace(
@@ -56,8 +56,7 @@ def runtime(store: Store) -> Any:
         counts=counts,
         publishing=Publishing("redis://127.0.0.1:1", counts),
         guard=RefusalGuard(RefusalLimits(), Path(), EPOCH),
-        share=1,
-        policy=TD,
+        rules=Rules(TD),
         new_core=lambda place: Partition(place, 1, EPOCH, Rules(TD), store.table.get),
     )
 
@@ -70,7 +69,7 @@ def test_what_is_known_never_follows_from_half_a_table(monkeypatch: pytest.Monke
 
     async def body() -> None:
         store = Store(before)
-        owned = Ownership(AT, runtime(store), 0)
+        owned = Ownership(AT, services(store), 0, 1)
         await owned.restore()
         store.table = after
         restored = asyncio.create_task(owned.restore())
@@ -114,8 +113,8 @@ def delivered(steps: Steps, published: list[Threshold] | None = None) -> list[Co
         await asyncio.sleep(0)
 
     async def body() -> None:
-        owned = Ownership(AT, runtime(Store({})), 0)
-        owned._runtime.guard.open(AT, 0)
+        owned = Ownership(AT, services(Store({})), 0, 1)
+        owned._services.guard.open(AT, 0)
         owned.delivery = SimpleNamespace(deliver=deliver, publish=publish, published=told)  # type: ignore[assignment]
         await steps(owned, commits)
         await owned.lane.close()
@@ -135,7 +134,7 @@ def test_a_commit_takes_in_more_of_a_backlog() -> None:
             assert not owned.lane.idle, "its offset may not be committed"
         await owned.lane.put(AT, backlog(3, judged()))
         await until_in_loop(lambda: owned.lane.idle)  # nothing more comes after all
-        counts = owned._runtime.counts
+        counts = owned._services.counts
         assert (counts.batches, counts.records, counts.events) == (1, 4, 4)
 
     (commit,) = delivered(steps)
@@ -159,7 +158,7 @@ def test_what_comes_by_and_by_is_published_at_once_and_its_rows_follow(
             assert published[-1].offset == begin
             assert not commits
             assert not owned.lane.idle, "its offset may not be committed"
-        counts = owned._runtime.counts
+        counts = owned._services.counts
         await until_in_loop(lambda: sum(counts.delay.counts) == 3)
         assert counts.batches == 0
         await until_in_loop(lambda: owned.lane.idle)
@@ -204,13 +203,13 @@ def test_a_commit_that_is_well_filled_waits_for_nothing() -> None:
 
 def test_offsets_without_a_record_are_done_and_make_no_row() -> None:
     done = list[tuple[int, bool]]()
-    around = runtime(Store({}))
+    around = services(Store({}))
     around.app.consumer.done = lambda _tp, end, *, commit: done.append((end, commit))
     around.alive = SimpleNamespace(check=lambda: None)
     around.guard.open(AT._replace(topic="headstart.events"), 0)
 
     async def body() -> None:
-        owned = Ownership(AT, around, 0)
+        owned = Ownership(AT, around, 0, 1)
         owned.delivery.deliver = lambda commit: _append(owned, commit)  # type: ignore[method-assign]
         markers, records = RecordBatch("t", 0, 0, 4, [], [], [], []), fetch(judged(), offsets=[4])
         await owned._handle([(AT, markers)])

@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from agents.app import App, Tables, WorkerConfig
+from agents.app import App, Tables
+from agents.config import WorkerConfig
 from agents.record_path.transport import Consumer, RecordBatchSchema, Transport
 from agents.store import ContextTable
 from agents.worker import WORKERS

@@ -9,8 +9,9 @@ from typing import Any
 
 import pytest
 
-from agents import witnessing
-from agents.witnessing import AHEAD_MS, FAST_MS, SoundClock, Witness, say_the_time
+from agents import clock_records, witnessing
+from agents.clock_records import say_the_time
+from agents.witnessing import AHEAD_MS, FAST_MS, SoundClock, Witness
 from processing.clock import TICK_MS, PartitionClock
 from processing.rows import PartitionRow
 
@@ -141,16 +142,14 @@ class Broker:
 def test_partitions_are_told_together_and_no_rebalance_waits_for_long(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(witnessing, "LONGEST_S", 0.05)
-    monkeypatch.setattr(witnessing.time, "time_ns", lambda: NOW * 1_000_000)
+    monkeypatch.setattr(clock_records, "LONGEST_S", 0.05)
+    monkeypatch.setattr(clock_records.time, "time_ns", lambda: NOW * 1_000_000)
     broker = Broker(silent={0, 2})
-    runtime: Any = SimpleNamespace(
-        producer=broker, operators_key=None, sound_clock=SoundClock(Other(NOW).ask)
-    )
+    services: Any = SimpleNamespace(producer=broker, rules=SimpleNamespace(operators_key=None))
     owned: Any = [
         SimpleNamespace(partition=place, core=core(None), witness=Witness(), current=lambda: True)
         for place in range(4)
     ]
-    asyncio.run(say_the_time(owned, runtime))
+    asyncio.run(say_the_time(owned, services, SoundClock(Other(NOW).ask)))
     assert broker.begun == {0, 1, 2, 3}
     assert [each.witness.due(each.core, NOW) for each in owned] == [True, False, True, False]

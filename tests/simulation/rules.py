@@ -9,6 +9,7 @@ from unittest.mock import patch
 
 import agents.publishing
 import agents.recovery
+import agents.services
 import agents.sink
 import agents.thresholds
 from agents.ownership import Ownership
@@ -63,12 +64,12 @@ def higher_offset_wins() -> Patches:
 
 def publish_on_opening() -> Patches:
     """What may be in the table but not in Redis is published again on taking up a partition."""
-    real = agents.thresholds.ThresholdRuntime.stored
+    real = agents.services.PartitionServices.stored
 
     def stored(self: Any, partition: int, rows: Any, oldest: int | None = None) -> list[Threshold]:
         return real(self, partition, rows) if oldest is None else []
 
-    return patch.object(agents.thresholds.ThresholdRuntime, "stored", stored)
+    return patch.object(agents.services.PartitionServices, "stored", stored)
 
 
 def hold_back_while_redis_is_away() -> Patches:
@@ -166,7 +167,7 @@ def generation_check() -> Patches:
     """Who lost the assignment does not write."""
 
     def current(self: Ownership) -> bool:
-        self._runtime.alive.check()
+        self._services.alive.check()
         return True
 
     return patch.object(Ownership, "current", current)

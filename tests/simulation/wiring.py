@@ -13,12 +13,14 @@ from unittest.mock import patch
 
 import agents.adoption
 import agents.checking
+import agents.clock_records
 import agents.defaults
 import agents.gathering
 import agents.lane
 import agents.ownership
 import agents.publishing
 import agents.recovery
+import agents.services
 import agents.sink
 import agents.sweeper
 import agents.takeover
@@ -108,7 +110,6 @@ def simulated() -> Iterator[None]:
             "topic_state": clients.topic_state, "end_process": end_process, "log": _Log(),
             "REDIS_INTERVAL_S": REDIS_INTERVAL_S, "TIDY_INTERVAL_S": TIDY_INTERVAL_S,
             "LOOK_S": WITNESS_S,
-            "stored_threshold": answered,
         }),
         (agents.checking, {
             "RedisComparison": tampering.Comparison, "topic_state": clients.topic_state,
@@ -139,10 +140,12 @@ def simulated() -> Iterator[None]:
         (agents.defaults, {
             "log": _Log(), "time": SimpleNamespace(time_ns=lambda: _now_ms() * 1_000_000),
         }),
-        (agents.witnessing, {
-            "log": _Log(), "new_id": _new_id, "running_s": _now,
+        (agents.witnessing, {"log": _Log(), "running_s": _now}),
+        (agents.clock_records, {
+            "log": _Log(), "new_id": _new_id,
             "time": SimpleNamespace(time_ns=lambda: _worker_ms() * 1_000_000),
         }),
+        (agents.services, {"stored_threshold": answered}),
         (processing.merging, {
             "new_id": _new_id, "LEAST": 1, "AGAIN_S": 0.0, "_evidence_moved": ne,
             "_default_moved": ne,

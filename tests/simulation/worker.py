@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from faust.types import TP
 
-from agents.app import Runtime, WorkerConfig
+from agents.config import Runtime, WorkerConfig
 from agents.sink import SinkPlan, SinkRuntime
 from agents.sweeper import sweep
 from agents.thresholds import ThresholdRuntime

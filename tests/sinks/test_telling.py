@@ -15,7 +15,7 @@ import pytest
 from aiokafka.errors import KafkaConnectionError
 
 from agents import telling
-from agents.app import WorkerConfig
+from agents.config import WorkerConfig
 from agents.telling import Teller
 from learners.registry import policy
 from processing.rules import Rules

@@ -1,0 +1,20 @@
+"""Ends a worker on an error that it cannot go on after."""
+
+from __future__ import annotations
+
+import os
+
+import structlog
+
+from processing.refusals import EXIT_CODE, RefusalLimitExceeded
+
+log = structlog.get_logger()
+
+
+def end_process(where: str, error: BaseException) -> None:
+    """Log an error and end the process at once, without any clean-up that could write."""
+    if isinstance(error, RefusalLimitExceeded):
+        log.error("worker.stops", where=where, reason=str(error))
+        os._exit(EXIT_CODE)
+    log.error("worker.ends", where=where, error=repr(error), exc_info=error)
+    os._exit(70)  # EX_SOFTWARE
