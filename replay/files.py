@@ -25,6 +25,8 @@ from topics.catalogue import EVENTS
 ALONE: Final = 20
 """Outcomes in a row that count as one workflow where the file names none."""
 _AT_ONCE: Final = 2_000
+_NAMED: Final = 10
+"""Fields without use that are named."""
 _LOOKED_AT: Final = 100
 """Lines of a file among which one has to say what it is; those before it are broken."""
 
@@ -67,8 +69,10 @@ class OutcomeFile:
         """Let a judge have all outcomes."""
         scales = self.reading.scales
         span, read, unmet = self.reading.range, 0, scales.named
+        unused: set[str] = set()
+        levels = self.reading.levels
         with json_lines(self.file) as file:
-            for line in parse_numbered(_counted(file, notes), self.reading.levels, self.name):
+            for line in parse_numbered(_counted(file, notes), levels, self.name, unused):
                 paths, outcome = line.judged
                 if not (span.holds(outcome.timestamp) and self._chosen(line)):
                     notes.filtered += 1
@@ -95,6 +99,12 @@ class OutcomeFile:
                     progress(file.share)
         judge.flush()
         notes.scaled += scales.named - unmet
+        if unused:
+            names = ", ".join(sorted(unused)[:_NAMED])
+            notes.warnings.append(
+                f"{self.name}: not used, as no fields of outcomes: {names}"
+                f"{', ...' if len(unused) > _NAMED else ''}; keys of a context belong in context"
+            )
 
     def _chosen(self, line: Line) -> bool:
         chosen = self.reading.chosen
