@@ -7,6 +7,7 @@ of agent runs (`tool`, a row each), or observations of other tools, whose column
 from __future__ import annotations
 
 import csv
+import math
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -28,6 +29,8 @@ _KNOWN: Final = frozenset(
     )
 )  # fmt: skip
 """A first line with one of these among its cells is a header."""
+_DIGITS: Final = 20
+"""From so many digits on a number may not fit into 64 bits."""
 _MOST_CELL: Final = 1 << 27
 _TRUE: Final = frozenset(("true", "1", "1.0", "yes", "t"))
 _FALSE: Final = frozenset(("false", "0", "0.0", "no", "f"))
@@ -159,10 +162,14 @@ def _json(cell: str) -> Any:
 
 
 def _number(cell: str) -> Any:
+    """Return a number; None for NaN. What JSON cannot hold stays a text, and is refused as one."""
     try:
-        return int(cell) if cell.strip().isdecimal() else float(cell)
+        if len(cell) < _DIGITS and cell.strip().isdecimal():
+            return int(cell)
+        found = float(cell)
     except ValueError:
         return cell
+    return cell if math.isinf(found) else found
 
 
 def _truth(cell: str) -> Any:

@@ -224,5 +224,5 @@ def _number(record: Mapping[str, Any], field: str, missing: float | None) -> flo
     if value is None and missing is not None:
         return missing
     if isinstance(value, bool) or not isinstance(value, int | float):
-        raise ValueError(f"{field} must be a number, not {value!r}")
+        raise ValueError(f"{field} must be a finite number, not {value!r:.100}")
     return float(value)
