@@ -66,6 +66,13 @@ class JsonLines:
             return
 
 
+def columns_of(file: Path) -> Sequence[str] | None:
+    """Return the columns of a file of CSV; None for other files. Raises `OSError`, `CannotRead`."""
+    with open_input(file) as opened:
+        header = header_of(next((line for line in opened if line.strip()), b""))
+    return None if header is None else header[0]
+
+
 @contextmanager
 def json_lines(file: Path) -> Iterator[JsonLines]:
     """Open a file of `input_files.local_file` for its lines. Raises `OSError` and `CannotRead`."""
@@ -83,9 +90,24 @@ def header_of(line: bytes) -> tuple[Sequence[str], str] | None:
             cells = [cell.strip() for cell in next(csv.reader([text], delimiter=delimiter))]
         except csv.Error:
             continue
-        if len(cells) > 1 and not _KNOWN.isdisjoint(cells):
+        if len(cells) > 1 and (_names_outcomes(cells) or not _KNOWN.isdisjoint(cells)):
             return cells, delimiter
     return None
+
+
+def form_of(columns: Sequence[str]) -> str | None:
+    """Return what the columns of CSV say that its rows are; None for observations of other tools:
+    `calls` of agent runs, `events` or judged `outcomes`."""
+    if "tool" in columns and "correct" not in map(str.casefold, columns):
+        return "calls"
+    if "event_type" in columns:
+        return "events"
+    return "outcomes" if _names_outcomes(columns) else None
+
+
+def _names_outcomes(columns: Sequence[str]) -> bool:
+    """Return whether columns are of outcomes, in whatever case: what is misspelt is named later."""
+    return not {"correct", "confidence"}.isdisjoint(each.casefold() for each in columns)
 
 
 def rows(
@@ -130,12 +152,12 @@ def _rows_as_lines(
     name: str,
     step_lines: list[int],
 ) -> Iterator[tuple[int, bytes]]:
-    found = rows(header, lines, first, name)
-    if "tool" in header[0] and "correct" not in header[0]:
+    found, form = rows(header, lines, first, name), form_of(header[0])
+    if form == "calls":
         made: Iterator[tuple[int, Row]] = _runs(found, step_lines)
-    elif "event_type" in header[0]:
+    elif form == "events":
         made = ((number, _event(row)) for number, row in found)
-    elif "correct" in header[0] or "confidence" in header[0]:
+    elif form == "outcomes":
         for column in header[0]:
             if column.startswith("context.") and column.removeprefix("context.") in header[0]:
                 key = column.removeprefix("context.")

@@ -292,8 +292,11 @@ def caveats(found: Mapping[str, Any]) -> list[str]:
             f"Not in these figures: {guesses(count)} that no policy could have started ({reasons})."
         )
     if found["unpriced"]:
-        of_outcomes = read.get("records") and not read.get("events")
-        fields = "gain and cost" if of_outcomes else "gain_ms and cost_ms"
+        fields = "gain_ms and cost_ms"  # of events, and of completions
+        if not read:
+            fields += " (in outcomes: gain and cost)"
+        elif not read.get("events"):
+            fields = "gain and cost"
         said.append(
             f"No gain or cost is recorded for {guesses(found['unpriced'])}, which count as 0 ms: "
             f"log {fields}, or give --gain and --cost."
