@@ -128,7 +128,7 @@ def backtest(
     reading = reading_of(settings, levels, part, tenant, workflow_type, domain)
     reading = replace(reading, assumed=assumed(gain, cost, include))
     reading = _scaled(reading, gain_scale, cost_scale)
-    history = open_source(outcomes or source, reading, settings)
+    history = open_source(outcomes or source, reading, settings, outcomes=bool(outcomes))
     names, begun = [*(policy or []), *(more or [])], round(now.timestamp() * 1000)
     work = _work(history, names, grid or [], thresholds_out, suggest=outcomes is not None)
     found = _run(replace(work, begun=begun), resume, processes)

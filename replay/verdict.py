@@ -284,6 +284,7 @@ def caveats(found: Mapping[str, Any]) -> list[str]:
     `found`: `left_out`, and under `read`, where it is known, what was read.
     """
     said = []
+    read = found.get("read") or {}
     apart = found["not_startable"]
     if count := apart["guesses"]:
         reasons = ", ".join(f"{WHY.get(name, name)}: {n:,}" for name, n in apart["reasons"].items())
@@ -291,11 +292,16 @@ def caveats(found: Mapping[str, Any]) -> list[str]:
             f"Not in these figures: {guesses(count)} that no policy could have started ({reasons})."
         )
     if found["unpriced"]:
+        fields = "gain_ms and cost_ms"  # of events, and of completions
+        if not read:
+            fields += " (in outcomes: gain and cost)"
+        elif not read.get("events"):
+            fields = "gain and cost"
         said.append(
             f"No gain or cost is recorded for {guesses(found['unpriced'])}, which count as 0 ms: "
-            "log gain_ms and cost_ms, or give --gain and --cost."
+            f"log {fields}, or give --gain and --cost."
         )
-    if (unjoined := _unjoined(found.get("read") or {})) is not None:
+    if (unjoined := _unjoined(read)) is not None:
         said.append(unjoined)
     said += [
         f"Assumed for {guesses(each['guesses'])}: {each['assumed']}."
