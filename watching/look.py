@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Final, TypeVar
 
-from headstart.masking import masked
+from headstart.masking import masked_address
 from headstart.producing import BrokerUnreachable
 from sinks.rights import require_rights
 from watching.causes import SILENT, cause, unreachable_why
@@ -129,7 +129,7 @@ async def _bounded(asking: Awaitable[Answer], service: str, address: str) -> Ans
         async with asyncio.timeout(ANSWER_S):
             return await asking
     except TimeoutError:
-        return Answer(service, masked(address), error=SILENT)
+        return Answer(service, masked_address(address), error=SILENT)
 
 
 def _also(answer: Answer, error: str | None) -> Answer:

@@ -23,10 +23,10 @@ import orjson
 
 from headstart import metrics
 from headstart.acceptance import accepts
+from headstart.addresses import broker_addresses
 from headstart.arguments import (
     OTHER_NAMES,
     InvalidArgument,
-    brokers,
     choice,
     flag,
     number,
@@ -95,7 +95,7 @@ class Emitter:
         naming the argument that cannot be used.
         """
         refuse_unknown("Emitter", unknown, _OPTIONS)
-        self.kafka, self.topic = brokers(kafka), _topic(topic)
+        self.kafka, self.topic = broker_addresses(kafka), _topic(topic)
         self.linger_s = number("linger_s", linger_s, 0.0)
         number("buffer", buffer, 1, whole=True)
         flag("durable", durable)

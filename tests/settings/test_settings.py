@@ -130,6 +130,13 @@ def test_a_bad_value_names_its_setting(
         assert "\n" not in message
 
 
+@pytest.mark.parametrize("kafka", ["user:hush@broker:9092", "b:1,user:hush@b:2", ["u:hush@b:1"]])
+def test_an_address_with_a_password_is_refused_and_not_repeated(kafka: Any) -> None:
+    with pytest.raises(SettingsError, match="setting kafka: ") as caught:
+        read_settings(kafka=kafka)
+    assert "hush" not in str(caught.value)
+
+
 def test_a_child_process_gets_the_same_settings(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
