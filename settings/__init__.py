@@ -17,6 +17,7 @@ from pydantic_settings import BaseSettings, EnvSettingsSource, NoDecode, Setting
 from headstart.addresses import CREDENTIALS, holds_credentials
 from headstart.arguments import HIGHEST_PORT
 from headstart.contexts import DEFAULT_LEVELS
+from headstart.levels import split_levels, wrong_level
 from headstart.masking import remember_passwords, remember_secret
 from learners.policy import spec
 from learners.registry import DEFAULT, policy
@@ -53,7 +54,7 @@ class Settings(BaseSettings):
     levels: Annotated[tuple[str, ...], NoDecode] = Field(
         DEFAULT_LEVELS,
         max_length=DEEPEST,
-        description="context keys below the workflow type, coarse to fine; 4 at most",
+        description="context keys below the workflow type, coarse to fine; 4 at most, empty: none",
     )
     operators_key: SecretStr = Field(
         SecretStr(""), description="control records must be signed with it; empty: need not"
@@ -103,7 +104,14 @@ class Settings(BaseSettings):
     def _split(cls, value: Any) -> Any:
         """Read `domain,user_id`, the way the environment gives a list."""
         if isinstance(value, str):
-            return tuple(part.strip() for part in value.split(",") if part.strip())
+            return split_levels(value)
+        return value
+
+    @field_validator("levels")
+    @classmethod
+    def _are_keys(cls, value: tuple[str, ...]) -> tuple[str, ...]:
+        if wrong := wrong_level(value):
+            raise ValueError(wrong)
         return value
 
     @field_validator("weights", mode="before")
