@@ -11,6 +11,7 @@ from typing import Final, NamedTuple
 
 import psycopg
 from psycopg.conninfo import conninfo_to_dict
+from psycopg.errors import UndefinedColumn, UndefinedTable
 
 from headstart.arguments import HIGHEST_PORT
 from headstart.masking import needs_encoding
@@ -116,6 +117,16 @@ def postgres_trouble(dsn: str, reason: BaseException) -> Trouble | None:
         if sign.search(said):
             return Trouble(what, remedy.replace("{name}", name).replace("{user}", user))
     return None
+
+
+def schema_trouble(reason: UndefinedTable | UndefinedColumn) -> Trouble:
+    """Return what a database lacks, going by the error of a query, and the command that adds it."""
+    if isinstance(reason, UndefinedTable):
+        return Trouble(
+            "has no tables of Headstart",
+            "is it the right database? `headstart migrate` creates them",
+        )
+    return Trouble("has tables of an older version", "`headstart migrate` brings them up to date")
 
 
 def _is_port(text: str) -> bool:

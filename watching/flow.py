@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from sinks.connections import connect_postgres
 from sinks.progress import stored_offsets
 from sinks.queries import estimate_events
+from sinks.reading import reading_postgres
 from topics.admin import TopicsMissing, TopicState, committed_offsets, describe_topics
 from topics.catalogue import (
     COMMANDS,
@@ -110,9 +110,9 @@ class Log:
 async def ask_stored(postgres: str, epoch: int | None) -> Stored:
     """Return how far the sinks are; nothing of offsets without an epoch.
 
-    Raises `PostgresUnreachable`, and psycopg's errors where the schema is not there.
+    Raises `PostgresUnreachable` and `NotMigrated`.
     """
-    async with await connect_postgres(postgres) as connection:
+    async with reading_postgres(postgres) as connection:
         offsets = {}
         if epoch is not None:
             for group, topic in ((EPISODES_GROUP, EVENTS), (HISTORY_GROUP, THRESHOLDS)):

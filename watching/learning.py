@@ -7,8 +7,8 @@ from collections.abc import AsyncIterable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
-from sinks.connections import connect_postgres
 from sinks.queries import history_of_context
+from sinks.reading import reading_postgres
 from sinks.served import Unreadable, served_thresholds
 from topics.schema import Counts
 
@@ -72,11 +72,11 @@ async def ask_moves(
 ) -> dict[tuple[str, str], list[float]]:
     """Return how the thresholds of contexts (tenant, path) moved of late, oldest first.
 
-    Raises `PostgresUnreachable`.
+    Raises `PostgresUnreachable` and `NotMigrated`.
     """
     found: dict[tuple[str, str], list[float]] = {}
     if wanted := list(contexts):
-        async with await connect_postgres(postgres) as connection:
+        async with reading_postgres(postgres) as connection:
             for key in wanted:
                 changes = await history_of_context(connection, *key, limit=KEPT)
                 found[key] = [each["speculate"] for each in reversed(changes)]
