@@ -12,7 +12,7 @@ from cli.commanding import COLUMNS, row, shown
 from cli.config_mode import get_mode, set_mode, unset_mode
 from cli.config_threshold import get_threshold, set_threshold, unset_threshold
 from cli.options import Data, Json, Kafka, Learner, Limit, Partitions, Postgres, Redis, Since
-from cli.output import require_found, say, show_json, show_table
+from cli.output import FAILURE, require_found, say, show_json, show_table
 from cli.times import now_ms, since_ms
 
 if TYPE_CHECKING:
@@ -113,9 +113,12 @@ def show(
     A value comes from its flag, else HEADSTART_NAME, else the settings file (headstart.toml here,
     or what HEADSTART_CONFIG names), else the running stack (addresses), else its default.
 
+    Exits with 1 where executors would refuse a value.
+
     Example: headstart config show redis
     """
     from settings import read_with_origins
+    from settings.executor import refused
     from settings.nearest import did_you_mean
     from settings.origins import shown as settings_of
     from settings.variables import unread
@@ -130,6 +133,10 @@ def show(
     )
     for note in unread(reading.origins):
         say(note)
+    if wrong := list(refused()):
+        for each in wrong:
+            say(f"error: {each}")
+        raise typer.Exit(FAILURE)
     found = {each.name: each for each in settings_of(reading)}
     if name is not None:
         if name not in found:

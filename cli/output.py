@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 import orjson
 
+from cli.stdout import NAME, discard, named
 from headstart.masking import masked
 
 if TYPE_CHECKING:
@@ -143,18 +144,24 @@ def report_errors(command: Callable[[], Any]) -> None:
 
     Names may be of any alphabet: what a stream's encoding does not have is spelled out.
     """
+    sys.stdout = named(sys.stdout)
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
     sys.stderr = _Masking(sys.stderr)
     try:
-        command()
+        try:
+            command()
+        except SystemExit:
+            sys.stdout.flush()  # here, where an error still becomes one line and exit code 1
+            raise
+        sys.stdout.flush()
     except KeyboardInterrupt:
         say("interrupted")
         sys.exit(130)
     except BrokenPipeError:
         say("error: the reader of the output has ended (broken pipe)")
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        discard()
         sys.exit(FAILURE)
     except _EXPECTED as error:
         _fail(error)
@@ -170,6 +177,8 @@ def _fail(error: Exception) -> NoReturn:
     if os.environ.get("HEADSTART_DEBUG"):
         say(traceback.format_exc())
     if isinstance(error, OSError) and isinstance(error.filename, str | bytes | os.PathLike):
+        if error.filename == NAME:
+            discard()
         why = _REASONS.get(error.errno or 0) or (error.strerror or type(error).__name__).lower()
         if not error.filename2:
             say(f"error: {why}: {os.fsdecode(error.filename)}")

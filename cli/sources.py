@@ -94,12 +94,16 @@ def reading_of(
     workflow_type: str | None = None,
     domain: str | None = None,
 ) -> Reading:
-    """Return how a history is read, from its options."""
+    """Return how a history is read, from its options. Raises `typer.BadParameter`."""
+    from headstart.levels import split_levels, wrong_level
     from replay.histories import Reading
     from replay.joining import Filter
 
+    given = settings.levels if levels is None else split_levels(levels)
+    if wrong := wrong_level(given):
+        raise typer.BadParameter(wrong, param_hint="--levels")
     return Reading(
-        settings.levels if levels is None else tuple(filter(None, levels.split(","))),
+        given,
         part,
         Filter(tenant, workflow_type, domain),
     )
