@@ -63,7 +63,7 @@ def other_spelling(name: str, known: frozenset[str]) -> str | None:
 
 def refuse_nested(context: Mapping[str, object]) -> None:
     """Raise `InvalidArgument` for a context within the context, of which nothing would count."""
-    if isinstance(context.get("context"), Mapping):
+    if "context" in context and isinstance(context["context"], Mapping):
         raise InvalidArgument(
             "the context has a mapping under 'context'; its keys stand beside workflow_type, "
             "as in {'workflow_type': 'refund', 'domain': 'retail'}"

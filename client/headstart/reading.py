@@ -81,6 +81,7 @@ class Reader:
         self._ask_again_at: float | None = None  # None: Redis answers
         self._environment = mode_from_environment()
         self._known = frozenset(("workflow_type", "tenant", *levels, *_IDS))
+        self._named = self._known | _TOOL
         self._levels, self._limit, self._staleness_s = tuple(levels), mirror_limit, staleness_s
         self._asking: dict[str, Any] = {
             "clock": clock, "staleness_s": staleness_s, "timeout_s": timeout_s
@@ -136,6 +137,29 @@ class Reader:
                 f"the context has no key {wrong[0]!r} that counts; did you mean {wrong[1]!r}?"
             )
         refuse_nested(context)
+
+    def _tool(self, context: Context, tool: str | None) -> str | None:
+        """Return whose overrides apply, which the context may say as well as the call.
+
+        Raises `InvalidArgument` for a key that would not count as it is meant, and for two tools.
+        """
+        self._refuse_misnamed(context)
+        for name in _TOOL:
+            named = None if name in self._known else context.get(name)
+            if named is None:
+                continue
+            identifier(name, named)
+            if tool is not None and named != tool:
+                raise InvalidArgument(
+                    f"the tool is {tool!r:.100}, but the context has {name} {named!r:.100}; "
+                    "name it once"
+                )
+            tool = str(named)
+        if tool is None and (wrong := misnamed(tuple(context), self._named)):
+            raise InvalidArgument(
+                f"the context has no key {wrong[0]!r} that counts; did you mean {wrong[1]!r}?"
+            )
+        return tool
 
     def _refuse_misspelt(self, fields: dict[str, object]) -> None:
         """Raise `InvalidArgument` for a keyword that is nearly one which counts."""
@@ -296,6 +320,8 @@ class Reader:
 _OPTIONS: Final = frozenset(Reader.__init__.__kwdefaults__ or ())
 _IDS: Final = ("workflow_id", "task_id", "user_id", "agent_id", "session_id")
 """Fields of a context that are known by name, whether or not they are levels."""
+_TOOL: Final = frozenset(("tool", "tool_id"))
+"""What the tool may be called whose overrides apply, where `tool_id` is no level."""
 Reader._known = frozenset(("workflow_type", "tenant", *DEFAULT_LEVELS, *_IDS))
 
 

@@ -220,7 +220,7 @@ def test_a_context_within_a_context_is_refused(call: Any) -> None:
 
 @pytest.mark.parametrize("call", [decide, attempt])
 def test_content_of_a_run_is_let_pass(call: Any) -> None:
-    content = {"customer_id": "c7", "agent": "a"}
+    content = {"customer_id": "c7", "agent_version": "2"}
     sends = emitter()
     with headstart.workflow(workflow_type="refund", emitter=sends, context=content):
         call({"workflow_type": "refund"})
