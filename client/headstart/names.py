@@ -7,12 +7,14 @@ not used. Tenant, workflow type and ids are compared most strictly: a wrong one 
 from __future__ import annotations
 
 import difflib
+import os
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from functools import lru_cache
 from typing import Final
 
 from headstart.arguments import OTHER_NAMES, InvalidArgument
+from headstart.contexts import DEFAULT_LEVELS
 
 FIELDS: Final = (
     "tenant", "workflow_type", "workflow_id", "task_id", "user_id", "agent_id", "session_id",
@@ -20,6 +22,7 @@ FIELDS: Final = (
 )  # fmt: skip
 """What an event says of a call in fields of its own, and so not in its context."""
 
+_COUNTED: Final = frozenset((*FIELDS, *DEFAULT_LEVELS))
 _STRICT: Final = frozenset((*FIELDS, "tool", "event_type"))
 _WORDS: Final = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[^A-Z\W_]+")
 _REPEATED: Final = re.compile(r"(.)\1+")
@@ -68,6 +71,35 @@ def refuse_nested(context: Mapping[str, object]) -> None:
             "the context has a mapping under 'context'; its keys stand beside workflow_type, "
             "as in {'workflow_type': 'refund', 'domain': 'retail'}"
         )
+
+
+def refuse_fields(callee: str, context: Mapping[str, object], known: Collection[str]) -> None:
+    """Raise `InvalidArgument` for a key of an event's context that would not count as it is meant.
+
+    That is a field of the event, as `user_id`, which is read from the event itself, and another
+    spelling of a field or a level. `known`: the arguments of `callee`. Levels of your own are let
+    pass where HEADSTART_LEVELS names them here, too.
+    """
+    for name, meant in _not_content(tuple(context)):
+        if name not in FIELDS and name in os.environ.get("HEADSTART_LEVELS", "").split(","):
+            continue
+        fix = f"did you mean {meant!r}?"
+        if meant in FIELDS:
+            fix = f"give {meant}= to {callee if meant in known else 'task_complete'}()"
+        raise InvalidArgument(f"{callee}(): {name!r} does not count within context; {fix}")
+    refuse_nested(context)
+
+
+@lru_cache(maxsize=1_000)
+def _not_content(names: tuple[str, ...]) -> tuple[tuple[str, str], ...]:
+    """Return the names that are fields of events, or other spellings, with what they stand for."""
+    found = []
+    for name in names:
+        if name in FIELDS:
+            found.append((name, name))
+        elif wrong := misnamed((name,), _COUNTED):
+            found.append(wrong)
+    return tuple(found)
 
 
 def _words(name: str) -> tuple[str, ...]:

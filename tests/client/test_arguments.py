@@ -273,3 +273,39 @@ def test_an_event_after_the_end_is_kept_and_warned_of_once(
     assert len(taken.events) == 4
     (warning,) = caplog.records
     assert "had completed (success) when a task_complete" in warning.getMessage()
+
+
+def complete(**fields: Any) -> object:
+    ids = {"workflow_type": "refund", "workflow_id": "w1", "task_id": "1", "tool_id": "search"}
+    return headstart.task_complete(**{**ids, **fields})
+
+
+@pytest.mark.parametrize(
+    ("key", "fix"),
+    [
+        ("user_id", "give user_id= to"), ("user", "give user_id= to"), ("userId", "give user_id="),
+        ("tenant", "give tenant= to"), ("tenant_id", "give tenant= to"), ("agent", "give agent_id"),
+        ("workflow_type", "give workflow_type="), ("session_ids", "give session_id= to"),
+        ("tool_id", r"give tool_id= to task_complete\(\)"), ("tool", "give tool_id= to task_com"),
+        ("task_id", "give task_id= to task_complete"), ("Domain", "did you mean 'domain'"),
+        ("domian", "did you mean 'domain'"),
+    ],
+)  # fmt: skip
+@pytest.mark.parametrize("call", [run, complete])
+def test_what_is_no_content_is_refused_within_a_context(call: Any, key: str, fix: str) -> None:
+    with pytest.raises(InvalidArgument, match=f"'{key}' does not count within context; {fix}"):
+        call(context={"region": "eu", key: "x"})
+
+
+@pytest.mark.parametrize("call", [run, complete])
+def test_a_context_of_events_has_content_of_any_other_name(
+    call: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    content = {name: "x" for name in CONTENT.split() if name != "tool_name"}
+    call(context={**content, "domain": "retail"})
+    with pytest.raises(InvalidArgument, match="stand beside workflow_type"):
+        call(context={"context": {"domain": "retail"}})
+    monkeypatch.setenv("HEADSTART_LEVELS", "domain,user")
+    call(context={"user": "a level of one's own"})
+    with pytest.raises(InvalidArgument, match="user_id"):
+        call(context={"user_id": "u7"})
