@@ -15,6 +15,7 @@ from typing import Final
 
 from headstart.arguments import OTHER_NAMES, InvalidArgument
 from headstart.contexts import DEFAULT_LEVELS
+from headstart.events import Data, Decision, Prediction, Result
 
 FIELDS: Final = (
     "tenant", "workflow_type", "workflow_id", "task_id", "user_id", "agent_id", "session_id",
@@ -23,6 +24,10 @@ FIELDS: Final = (
 """What an event says of a call in fields of its own, and so not in its context."""
 
 _COUNTED: Final = frozenset((*FIELDS, *DEFAULT_LEVELS))
+_CONTENT: Final = {
+    name for part in (Data, Prediction, Result, Decision) for name in part.__annotations__
+} - {*FIELDS} | {"guess", "gain", "cost", "execution_time"}
+"""What events have within their data, where constructors put it, as both call it."""
 _STRICT: Final = frozenset((*FIELDS, "tool", "event_type"))
 _WORDS: Final = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[^A-Z\W_]+")
 _REPEATED: Final = re.compile(r"(.)\1+")
@@ -100,6 +105,29 @@ def _not_content(names: tuple[str, ...]) -> tuple[tuple[str, str], ...]:
         elif wrong := misnamed((name,), _COUNTED):
             found.append(wrong)
     return tuple(found)
+
+
+@lru_cache(maxsize=1_000)
+def refuse_content(names: tuple[str, ...], fields: frozenset[str]) -> None:
+    """Raise `InvalidArgument` for a keyword of `emit` that would be stored and not used.
+
+    `fields`: those that an event has. Other names are the caller's own, and pass.
+    """
+    known = fields | _CONTENT
+    for name in names:
+        if name in fields:
+            continue
+        meant = "workflow_type" if name == "workflow_name" else other_spelling(name, known)
+        if name in _CONTENT or meant in _CONTENT:
+            raise InvalidArgument(
+                f"emit() has no argument {name!r}: it would be stored and not used; use a "
+                "constructor, such as headstart.task_complete(...), or data={...}"
+            )
+        if meant is not None:
+            raise InvalidArgument(
+                f"emit() has no argument {name!r}; did you mean {meant!r}? "
+                "Content of your own belongs into data={...}"
+            )
 
 
 def _words(name: str) -> tuple[str, ...]:
