@@ -41,6 +41,7 @@ OTHER_NAMES: Final = {
     "session": "session_id",
     "task": "task_id",
     "tool": "tool_id",
+    "tool_name": "tool_id",
     "type": "workflow_type",
     "uid": "user_id",
     "user": "user_id",
@@ -57,15 +58,6 @@ def nearest(name: str, known: Collection[str], cutoff: float = 0.75) -> str | No
 
     longer = sorted(each for each in known if each.startswith(f"{name}_"))  # without its unit
     found = longer or difflib.get_close_matches(name, known, n=1, cutoff=cutoff)
-    return found[0] if found else None
-
-
-def mistyped(name: str, known: Collection[str]) -> str | None:
-    """Return the name of the same length of which another one differs by a letter or two."""
-    import difflib  # only where something is wrong
-
-    alike = [each for each in known if len(each) == len(name)]
-    found = difflib.get_close_matches(name, alike, n=1, cutoff=0.8)
     return found[0] if found else None
 
 

@@ -24,7 +24,6 @@ from headstart import choices, metrics
 from headstart.acceptance import accepts
 from headstart.addresses import broker_addresses
 from headstart.arguments import (
-    OTHER_NAMES,
     InvalidArgument,
     choice,
     flag,
@@ -38,6 +37,7 @@ from headstart.durable import Durable
 from headstart.events import Event, InvalidEvent, fill_in
 from headstart.flushing import Flushing, NotDelivered
 from headstart.keeping import Mode
+from headstart.names import refuse_content
 from headstart.outbox import Outbox
 from headstart.scrubbing import Scrubber, Scrubbing, Where, scrubber
 from headstart.spool import ON_FULL, BufferFull, OnFull, SpoolSettings
@@ -133,12 +133,12 @@ class Emitter:
         `id` (UUIDv7), `timestamp` (now, Unix ms) and `tenant` ("default") are filled in where
         missing. Raises `InvalidEvent` naming the field; `BufferFull` by the rule `on_full`;
         `SpoolUnavailable` or another `OSError` where the spool cannot be written; `RuntimeError`
-        after `close()`; `TypeError` for a keyword that a field is not called. What raised was not
-        taken.
+        after `close()`; `InvalidArgument` for a keyword that is nearly a field, or belongs into
+        `data`, such as `gain_ms`. What raised was not taken.
         """
         begun, now_ms = time.perf_counter_ns(), time.time_ns() // 1_000_000
-        if fields and not _MISNAMED.isdisjoint(fields):
-            _refuse_misnamed(fields)
+        if fields and not _KEYWORDS.issuperset(fields):
+            refuse_content(tuple(fields), _KEYWORDS)
         try:
             record = fields if event is None else {**event, **fields}
         except TypeError:
@@ -310,17 +310,7 @@ def _patience(timeout_s: float) -> float:
 _OPTIONS: Final = frozenset(Emitter.__init__.__kwdefaults__ or ())
 
 
-_MISNAMED: Final = frozenset(OTHER_NAMES) - Event.__annotations__.keys()
-
-
-def _refuse_misnamed(fields: Mapping[str, Any]) -> None:
-    """Raise `TypeError` for a keyword that looks like a field, and would only be stored."""
-    for name in fields:
-        if name in _MISNAMED:
-            raise InvalidArgument(
-                f"emit() has no argument {name!r}; did you mean {OTHER_NAMES[name]!r}? "
-                "Content of your own belongs into data={...}"
-            )
+_KEYWORDS: Final = frozenset((*Event.__annotations__, "traceparent"))
 
 
 def _topic(topic: object) -> str:

@@ -14,6 +14,7 @@ from typing import Any, Final, Literal, TypedDict, Unpack
 
 from headstart.arguments import refuse_unknown
 from headstart.events import Event, InvalidEvent, stamp
+from headstart.names import refuse_fields
 from headstart.validation import validate
 
 Mode = Literal["speculative", "suggestion", "explicit"]
@@ -135,8 +136,9 @@ class Common(TypedDict, total=False):
     """Fields that every kind takes. Identifiers have 1 to 256 characters.
 
     `timestamp`: Unix ms, default now. `id`: UUID, default a new UUIDv7. `context`: `domain`,
-    `complexity` and any other key; levels of thresholds are taken from it. `data`: any more
-    content of the event, which the named fields are merged into.
+    `complexity` and any other key; levels of thresholds are taken from it. A key that is a field,
+    or another spelling of one or of a level, is an `InvalidArgument`. `data`: any more content of
+    the event, which the named fields are merged into.
     """
 
     id: str
@@ -303,6 +305,8 @@ def _event(kind: str, common: Common, data: Mapping[str, Any], **fields: Any) ->
     own_context = given.pop("context", None) or {}
     if not isinstance(own_context, Mapping):
         raise InvalidEvent("data.context", f"must be an object, not {own_context!r:.64}")
+    if own_context:
+        refuse_fields(kind, own_context, _COMMON | fields.keys())
     filled_context = _without_names(current.get("context", {}), own_context)
     if context := {**filled_context, **own_context}:
         content["context"] = context
