@@ -96,8 +96,8 @@ async def _serve(settings: Settings, key: bytes, offset: int) -> str | None:
     from topics.command_log import read_commands
     from topics.commands import place_of
 
-    state = await read_commands(settings.kafka)
-    if state.version(place_of(key)).offset < offset:  # never tell that something else is served
+    place, state = place_of(key), await read_commands(settings.kafka)
+    if state.version(place).offset < offset:  # never tell that something else is served
         return (
             f"recorded at offset {offset} of headstart.commands, but the broker does not give it "
             "back yet, so it is not yet served: run the command again, and `headstart doctor`"
@@ -105,12 +105,18 @@ async def _serve(settings: Settings, key: bytes, offset: int) -> str | None:
     try:
         async with CommandPublisher(settings.redis) as publisher:
             if await publisher.has_all_modes():
-                await publisher.serve(state, [place_of(key)], now_ms())
+                await publisher.serve(state, [place], now_ms())
             else:  # a Redis that is new or was emptied
                 await publisher.serve_all(state, now_ms())
+            for _attempt in range(3):
+                why = await publisher.not_served(state, place, now_ms())
+                if why is None:
+                    break
+                state = await read_commands(settings.kafka)  # others may have set something since
+                await publisher.serve(state, [place], now_ms())
     except ConnectionError as error:
         return f"recorded, but not yet served: a threshold worker serves it when it can ({error})"
-    return None
+    return f"recorded, but not served: {why}" if why else None
 
 
 def shown(command: Command) -> dict[str, Any]:
