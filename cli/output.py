@@ -7,6 +7,7 @@ import io
 import os
 import sys
 import traceback
+from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, NoReturn
 
@@ -25,6 +26,8 @@ _EXPECTED = (ConnectionError, TimeoutError, LookupError, ValueError, RuntimeErro
 _REASONS: Final = {errno.ENOENT: "no such file"}
 """What an error of a file is called where its own words would mislead: a folder can be missing."""
 _LINES: Final = "\n\t"
+_DEEPEST: Final = 200
+"""Of values in values: orjson writes 254."""
 
 
 def printable(raw: bytes | str, but: str = _LINES) -> str:
@@ -88,14 +91,30 @@ def json_line(value: Any) -> bytes:
     """Return a value as one line of JSON in UTF-8, in which nothing commands a terminal.
 
     Control and format characters, such as U+009B and U+202E, are escaped: the data is the same.
+    Whole numbers of more than 64 bits are strings of their digits.
     """
-    line = orjson.dumps(
-        value, option=orjson.OPT_NON_STR_KEYS | orjson.OPT_APPEND_NEWLINE, default=str
-    )
+    options = orjson.OPT_NON_STR_KEYS | orjson.OPT_APPEND_NEWLINE
+    try:
+        line = orjson.dumps(value, option=options, default=str)
+    except TypeError:  # what others wrote may be beyond JSON as orjson writes it
+        line = orjson.dumps(_within_json(value), option=options)
     if line.isascii() and b"\x7f" not in line:
         return line
     text = line[:-1].decode()
     return "".join(map(_escaped, text)).encode() + b"\n"
+
+
+def _within_json(value: Any, depth: int = 0) -> Any:
+    """Return a value with text in the place of what orjson cannot write."""
+    if isinstance(value, Mapping) and depth < _DEEPEST:
+        return {_within_json(str(k)): _within_json(v, depth + 1) for k, v in value.items()}
+    if isinstance(value, list | tuple | set | frozenset | deque) and depth < _DEEPEST:
+        return [_within_json(each, depth + 1) for each in value]
+    if value is None or isinstance(value, bool | float):
+        return value
+    if isinstance(value, int) and -(2**63) <= value < 2**64:
+        return int(value)
+    return str(value).encode(errors="backslashreplace").decode()
 
 
 def _escaped(character: str) -> str:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from types import TracebackType
-from typing import Any, Final, Literal, Self
+from typing import Annotated, Any, Final, Literal, Self
 
 import msgspec
 from aiokafka import AIOKafkaProducer
@@ -20,6 +20,7 @@ from headstart.producing import BrokerUnreachable, start_producer
 from topics.admin import TopicState
 from topics.catalogue import DEAD_LETTERS, EVENTS, HANDLED
 from topics.letters import Letter, Outgoing, Wanted, letter_of
+from topics.limits import LARGEST_MS
 from topics.reading import read_records, topic_state
 from topics.sending import send_all
 
@@ -33,7 +34,7 @@ class Handling(msgspec.Struct, frozen=True):
     """What was done about a dead letter, and when (Unix ms)."""
 
     did: Literal["replayed", "dropped"]
-    at: int
+    at: Annotated[int, msgspec.Meta(ge=0, le=LARGEST_MS)]
 
 
 class LetterLog:

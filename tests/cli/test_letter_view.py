@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import json
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -20,6 +21,23 @@ def letter(value: bytes = b"x", reason: str = "why", key: bytes | None = b"a\x1f
     source = Source("headstart.events", 3, 41, 900, 2)
     group = "headstart-episodes"
     return Letter(0, 7, 1_000, key, value, reason, group, source, None, None)
+
+
+def test_what_json_cannot_hold_is_text_and_the_rest_as_it_is() -> None:
+    deep: Any = 1
+    for _ in range(300):
+        deep = [deep]
+    value = {
+        "a": 2**80,
+        "b": [-(2**63) - 1, 2**64 - 1, "\ud800", None, True, 0.5],
+        2**64: {"c": deep},
+    }
+    read = json.loads(json_line(value))
+    assert read.pop("18446744073709551616")["c"]
+    assert read == {
+        "a": "1208925819614629174706176",
+        "b": ["-9223372036854775809", 2**64 - 1, "\\ud800", None, True, 0.5],
+    }
 
 
 @given(st.binary() | st.text())
