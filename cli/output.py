@@ -36,14 +36,27 @@ def printable(raw: bytes | str, but: str = _LINES) -> str:
     return "".join(each if each.isprintable() or each in but else repr(each)[1:-1] for each in text)
 
 
+def one_line(text: object) -> str:
+    """Return text of which no part begins a line of its own: names may hold line breaks."""
+    return printable(str(text), "\t")
+
+
 def say(line: str) -> None:
     """Print one line for people, on stderr."""
-    print(printable(line), file=sys.stderr, flush=True)
+    print(one_line(line), file=sys.stderr, flush=True)
+
+
+def say_lines(text: str) -> None:
+    """Print several lines for people, on stderr; all but the first are indented."""
+    first, *more = text.split("\n")
+    say(first)
+    for line in more:
+        say(f"    {line.removeprefix('    ')}")
 
 
 def put(line: object) -> None:
     """Print one line of data for people, on stdout."""
-    print(printable(str(line)), flush=True)
+    print(one_line(line), flush=True)
 
 
 _tables_go_to_stderr = False
@@ -179,7 +192,7 @@ def report_errors(command: Callable[[], Any]) -> None:
         _fail(error)
     except Exception as error:
         if not _is_of_a_service(error):
-            say(traceback.format_exc())
+            say_lines(traceback.format_exc().rstrip())
             say("error: this is a fault of Headstart; please report it with the lines above")
             sys.exit(FAILURE)
         _fail(error)
@@ -187,14 +200,14 @@ def report_errors(command: Callable[[], Any]) -> None:
 
 def _fail(error: Exception) -> NoReturn:
     if os.environ.get("HEADSTART_DEBUG"):
-        say(traceback.format_exc())
+        say_lines(traceback.format_exc().rstrip())
     if isinstance(error, OSError) and isinstance(error.filename, str | bytes | os.PathLike):
         why = _REASONS.get(error.errno or 0) or (error.strerror or type(error).__name__).lower()
         if not error.filename2:
             say(f"error: {why}: {os.fsdecode(error.filename)}")
             sys.exit(FAILURE)
     said = " ".join(str(error).split()) if _is_of_a_service(error) else str(error)
-    say(f"error: {said or type(error).__name__}")
+    say_lines(f"error: {said or type(error).__name__}")
     sys.exit(FAILURE)
 
 

@@ -12,7 +12,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cli.letter_view import fields, page, row, with_value
-from cli.output import json_line, printable, put, put_json, say, show_json, show_table
+from cli.output import (
+    json_line,
+    printable,
+    put,
+    put_json,
+    report_errors,
+    say,
+    show_json,
+    show_table,
+)
 from topics.letter_log import Handling
 from topics.letters import Letter, Source
 
@@ -117,3 +126,23 @@ def test_any_text_of_json_is_kept_and_printable(text: str) -> None:
 def test_lines_of_data_command_no_terminal(capsys: pytest.CaptureFixture[str]) -> None:
     put(f"override: {_COMMANDING}")
     assert capsys.readouterr().out[:-1].isprintable()
+
+
+def test_a_name_with_line_breaks_begins_no_line_of_its_own(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    say("it comes from evil\ntopic\r\n0:77 is replayed\u2028x\x85y, not replayed")
+    put("wrong  served  note\nok  redis")
+    out, err = capsys.readouterr()
+    assert out == "wrong  served  note\\nok  redis\n"
+    assert err == "it comes from evil\\ntopic\\r\\n0:77 is replayed\\u2028x\\x85y, not replayed\n"
+
+
+def test_the_lines_below_an_error_are_indented(capsys: pytest.CaptureFixture[str]) -> None:
+    def fail() -> None:
+        raise LookupError("there is no a\nerror: b\n    the end of a log\rc")
+
+    with pytest.raises(SystemExit):
+        report_errors(fail)
+    shown = capsys.readouterr().err
+    assert shown == "error: there is no a\n    error: b\n    the end of a log\\rc\n"
