@@ -79,7 +79,7 @@ def list_commands(
 def _say_by_hand(redis: str, commands: Sequence[Command]) -> None:
     """Name the modes that Redis serves and no command set."""
     from sinks.connections import RedisUnreachable
-    from sinks.served_modes import every_mode
+    from sinks.served_modes import ServedMode, every_mode
     from topics.commands import ModeCommand
 
     modes = [each for each in commands if isinstance(each, ModeCommand)]
@@ -91,6 +91,15 @@ def _say_by_hand(redis: str, commands: Sequence[Command]) -> None:
     except RedisUnreachable as error:
         say(f"what executors are told is not known: {error}")
         return
+    there = {(each.tenant, each.field, each.stored) for each in served}
+    for mode in modes:
+        field = f"agent/{mode.agent}" if mode.agent else "*"
+        if (mode.tenant, field, mode.mode) not in there:
+            whose = ServedMode(mode.tenant, field, mode.mode, mode.mode).whose
+            say(
+                f"{mode.mode} is set for {whose}, and Redis does not serve it: `headstart "
+                "thresholds republish` serves it, or says why it cannot"
+            )
     for each in served:
         if (each.tenant, each.field, each.stored) not in known:
             what = f"Redis serves {each.stored!r} for {each.whose}, which no command set"

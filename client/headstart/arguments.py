@@ -76,7 +76,7 @@ def brokers(kafka: object) -> str:
 def redis_url(url: object) -> str:
     """Return a Redis URL. Raises `InvalidArgument` for what is none, without any password in it."""
     if not isinstance(url, str) or not _is_redis_url(url):
-        shown = "what was given" if isinstance(url, str) and "@" in url else f"{url!r:.100}"
+        shown = "what was given" if isinstance(url, str) else f"{url!r:.100}"
         raise InvalidArgument(
             f"redis_url: {shown} is no Redis URL; give redis://host:port/database, such as "
             "redis://127.0.0.1:6379/0"

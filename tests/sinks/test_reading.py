@@ -5,10 +5,12 @@ from __future__ import annotations
 import asyncio
 import subprocess
 import sys
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 import psycopg
 import pytest
+from psycopg import AsyncConnection
 
 from sinks.connections import postgres_address
 from sinks.queries import events_of_workflow
@@ -29,10 +31,19 @@ def test_no_tables(database: str) -> None:
         f"Postgres at {postgres_address(database)} has no tables of Headstart: is it the right "
         "database? `headstart migrate` creates them"
     )
-    for read in (_read(database), ask_stored(database, 1), ask_moves(database, [("a", "b")])):
+    for ask in (
+        lambda connection: events_of_workflow(connection, "default", "w1"),
+        lambda connection: ask_stored(connection, 1),
+        lambda connection: ask_moves(connection, [("a", "b")]),
+    ):
         with pytest.raises(NotMigrated) as caught:
-            asyncio.run(read)  # type: ignore[arg-type]
+            asyncio.run(_asked(database, ask))
         assert str(caught.value) == said
+
+
+async def _asked(dsn: str, ask: Callable[[AsyncConnection[Any]], Awaitable[object]]) -> None:
+    async with reading_postgres(dsn) as connection:
+        await ask(connection)
 
 
 @pytest.mark.integration
