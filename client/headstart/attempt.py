@@ -196,8 +196,10 @@ class Attempt(Generic[T]):
         if not self._resolved:
             self._resolved = True
             wasted = self._discard()
-            if error is None:  # else nobody knows what the real call would have been
+            if error is None:
                 self._log.resolved(None, False, speculated=self.speculated, cost_ms=wasted)
+            else:  # what the real call would have been is not known
+                self._log.ended()
         if self._task is not None and not self._task.done():
             await asyncio.wait([self._task], timeout=DISCARD_S)
             if not self._task.done():
