@@ -96,7 +96,7 @@ def reading_of(
 ) -> Reading:
     """Return how a history is read, from its options."""
     from replay.histories import Reading
-    from replay.joining import Filter
+    from replay.unjoined import Filter
 
     return Reading(
         settings.levels if levels is None else tuple(filter(None, levels.split(","))),
