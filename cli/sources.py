@@ -97,7 +97,7 @@ def reading_of(
     """Return how a history is read, from its options. Raises `typer.BadParameter`."""
     from headstart.levels import split_levels, wrong_level
     from replay.histories import Reading
-    from replay.joining import Filter
+    from replay.unjoined import Filter
 
     given = settings.levels if levels is None else split_levels(levels)
     if wrong := wrong_level(given):

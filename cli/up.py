@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 import typer
 
 from cli.ending import Asked, say_if_heard
-from cli.options import Data, Json, Learner, Part, Partitions
+from cli.options import Data, Json, KafkaPart, Learner, Part, Partitions
 from cli.output import put, show_json
 
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ Port = Annotated[
 
 def up(
     data: Data = None,
-    kafka: Part = "embedded",
+    kafka: KafkaPart = "embedded",
     postgres: Part = "embedded",
     redis: Part = "embedded",
     kafka_port: Port = 0,

@@ -167,11 +167,14 @@ def speculation_start(
 ) -> Event:
     """A guessed next tool call. Log it also where you decline (`speculated=False`).
 
-    `guess`: the tool. `confidence`: in [0, 1]. Needs `task_id`, by which the completion finds it.
+    `guess`: the tool. `confidence`: in [0, 1]. Needs `task_id`, by which the completion finds it:
+    of several guesses about one step each has a `task_id` of its own.
     `not_startable`: why no confidence was enough to start it (`choice.not_startable` of a
     speculator); backtests count such guesses apart.
     Raises `InvalidEvent` naming the field.
     """
+    if guess is None:
+        raise InvalidEvent("data.prediction.tool_id", "is missing: `guess` names the guessed tool")
     prediction = {
         "tool_id": guess, "mode": mode, "speculated": speculated, "reasoning": reasoning,
         "not_startable": not_startable,
