@@ -128,7 +128,7 @@ def backtest(
     reading = reading_of(settings, levels, part, tenant, workflow_type, domain)
     reading = replace(reading, assumed=assumed(gain, cost, include))
     reading = _scaled(reading, gain_scale, cost_scale)
-    history = open_source(outcomes or source, reading, settings)
+    history = open_source(outcomes or source, reading, settings, outcomes=bool(outcomes))
     names, begun = [*(policy or []), *(more or [])], round(now.timestamp() * 1000)
     work = _work(history, names, grid or [], thresholds_out, suggest=outcomes is not None)
     found = _run(replace(work, begun=begun), resume, processes)
@@ -189,7 +189,7 @@ def _run(work: Backtest, resume: Path | None, processes: int | None) -> dict[str
 
     with Bar(resume) as bar:
         units = run_backtest(work, bar, processes=processes, resume=resume)
-    return report(work.history.name, work.policies, units)
+    return report(work.history.name, work.policies, units, chosen=work.history.reading.chosen)
 
 
 def _show(found: dict[str, Any], html: str | None, csv: str | None, *, json: bool) -> None:
@@ -222,6 +222,7 @@ def _heading(name: str, found: Mapping[str, Any]) -> str:
 
 
 def _say_what_was_read(found: Mapping[str, Any]) -> None:
+    from replay.unjoined import skipped
     from replay.verdict import caveats
 
     read = found["read"]
@@ -229,8 +230,8 @@ def _say_what_was_read(found: Mapping[str, Any]) -> None:
         say(warning)
     for reason in read["named"][:5]:
         say(f"skipped: {reason}")
-    if read["refused"] > 5:
-        say(f"skipped: {read['refused']} in all")
+    if read["refused"] > 5 or (read["refused"] and read.get("whole_log")):
+        say(skipped(read))
     if not found["outcomes"] and not found["not_startable"]["guesses"]:
         if not read["records"]:
             raise LookupError(

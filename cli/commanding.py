@@ -108,8 +108,8 @@ async def _serve(settings: Settings, key: bytes, offset: int) -> str | None:
     from topics.command_log import is_whole, read_commands
     from topics.commands import place_of
 
-    state = await read_commands(settings.kafka)
-    if state.version(place_of(key)).offset < offset:  # never tell that something else is served
+    place, state = place_of(key), await read_commands(settings.kafka)
+    if state.version(place).offset < offset:  # never tell that something else is served
         return (
             f"recorded at offset {offset} of headstart.commands, but not yet served: the broker "
             f"does not give it back yet. {_LATER}; where it stays so: `headstart doctor`"
@@ -117,13 +117,19 @@ async def _serve(settings: Settings, key: bytes, offset: int) -> str | None:
     try:
         async with CommandPublisher(settings.redis) as publisher:
             if await publisher.has_all_modes():
-                await publisher.serve(state, [place_of(key)], now_ms())
+                await publisher.serve(state, [place], now_ms())
             else:  # a Redis that is new or was emptied
                 whole = partial(is_whole, settings.kafka, state)
                 await publisher.serve_all(state, now_ms(), whole)
+            for _attempt in range(3):
+                why = await publisher.not_served(state, place, now_ms())
+                if why is None:
+                    break
+                state = await read_commands(settings.kafka)  # others may have set something since
+                await publisher.serve(state, [place], now_ms())
     except ConnectionError as error:
         return f"recorded, but not yet served: {error}. {_LATER}"
-    return None
+    return f"recorded, but not served: {why}" if why else None
 
 
 def shown(command: Command) -> dict[str, Any]:

@@ -12,7 +12,7 @@ from cli.commanding import COLUMNS, row, shown
 from cli.config_mode import get_mode, set_mode, unset_mode
 from cli.config_threshold import get_threshold, set_threshold, unset_threshold
 from cli.options import Data, Json, Kafka, Learner, Limit, Partitions, Postgres, Redis, Since
-from cli.output import require_found, say, show_json, show_table
+from cli.output import FAILURE, require_found, say, show_json, show_table
 from cli.times import now_ms, since_ms
 
 if TYPE_CHECKING:
@@ -79,7 +79,7 @@ def list_commands(
 def _say_by_hand(redis: str, commands: Sequence[Command]) -> None:
     """Name the modes that Redis serves and no command set."""
     from sinks.connections import RedisUnreachable
-    from sinks.served_modes import every_mode
+    from sinks.served_modes import ServedMode, every_mode
     from topics.commands import ModeCommand
 
     modes = [each for each in commands if isinstance(each, ModeCommand)]
@@ -91,6 +91,15 @@ def _say_by_hand(redis: str, commands: Sequence[Command]) -> None:
     except RedisUnreachable as error:
         say(f"what executors are told is not known: {error}")
         return
+    there = {(each.tenant, each.field, each.stored) for each in served}
+    for mode in modes:
+        field = f"agent/{mode.agent}" if mode.agent else "*"
+        if (mode.tenant, field, mode.mode) not in there:
+            whose = ServedMode(mode.tenant, field, mode.mode, mode.mode).whose
+            say(
+                f"{mode.mode} is set for {whose}, and Redis does not serve it: `headstart "
+                "thresholds republish` serves it, or says why it cannot"
+            )
     for each in served:
         if (each.tenant, each.field, each.stored) not in known:
             what = f"Redis serves {each.stored!r} for {each.whose}, which no command set"
@@ -113,9 +122,12 @@ def show(
     A value comes from its flag, else HEADSTART_NAME, else the settings file (headstart.toml here,
     or what HEADSTART_CONFIG names), else the running stack (addresses), else its default.
 
+    Exits with 1 where executors would refuse a value.
+
     Example: headstart config show redis
     """
     from settings import read_with_origins
+    from settings.executor import refused
     from settings.nearest import did_you_mean
     from settings.origins import shown as settings_of
     from settings.variables import unread
@@ -130,6 +142,10 @@ def show(
     )
     for note in unread(reading.origins):
         say(note)
+    if wrong := list(refused()):
+        for each in wrong:
+            say(f"error: {each}")
+        raise typer.Exit(FAILURE)
     found = {each.name: each for each in settings_of(reading)}
     if name is not None:
         if name not in found:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from cli.options import Data, Json, Learner, Part, Partitions
+from cli.options import Data, Json, KafkaPart, Learner, Part, Partitions
 from cli.output import FAILURE, claim_outputs, say, show_json, show_table
 from cli.terminal import LiveView, draws
 
@@ -39,7 +39,7 @@ def demo(
     ] = False,
     html: Html = None,
     data: Data = None,
-    kafka: Part = "embedded",
+    kafka: KafkaPart = "embedded",
     postgres: Part = "embedded",
     redis: Part = "embedded",
     partitions: Partitions = None,

@@ -22,7 +22,8 @@ def emit(
 ) -> None:
     """Send events from a JSONL file, or from standard input.
 
-    Refused lines are named with their number; the rest flows on, and the exit code is 1.
+    Refused lines are named with their number; the rest flows on, and the exit code is 1. The
+    events of a file that is emitted twice count twice in what is learned, also where they have ids.
 
     Examples: headstart emit events.jsonl; cat events.jsonl | headstart emit -
     """

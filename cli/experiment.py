@@ -92,7 +92,7 @@ def _earned(
     parts = [unit.parts[0] for unit in units]
     groups = [sum(g) for g in zip(*(part.arms[LIVE].groups for part in parts), strict=True)]
     members = [sum(m) for m in zip(*(part.members for part in parts), strict=True)]
-    said = report(history.name, {"never": "never"}, units)
+    said = report(history.name, {"never": "never"}, units, chosen=history.reading.chosen)
     apart = {each: said[each] for each in ("not_startable", "unpriced", "assumptions")}
     if not any(members):
         why = "".join(f". {sentence.removesuffix('.')}" for sentence in caveats(said))

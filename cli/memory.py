@@ -34,13 +34,13 @@ def query(
     Example: headstart memory query --workflow-id w1 --json
     """
     from settings import read_settings
-    from sinks.connections import connect_postgres
     from sinks.queries import events_of_workflow
+    from sinks.reading import reading_postgres
 
     settings = read_settings(postgres=postgres, data=data)
 
     async def run() -> list[dict[str, Any]]:
-        async with await connect_postgres(settings.postgres) as connection:
+        async with reading_postgres(settings.postgres) as connection:
             return await events_of_workflow(connection, tenant, workflow_id, limit)
 
     begin = since_ms(since)

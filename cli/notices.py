@@ -88,10 +88,10 @@ def list_notices(
 async def _stored(
     postgres: str, limit: int, since: int, tenant: str | None, kinds: frozenset[str]
 ) -> list[tuple[int, Notice]]:
-    from sinks.connections import connect_postgres
     from sinks.notices import newest_notices
+    from sinks.reading import reading_postgres
 
-    async with await connect_postgres(postgres) as connection:
+    async with reading_postgres(postgres) as connection:
         return await newest_notices(connection, limit, since=since, tenant=tenant, kinds=kinds)
 
 

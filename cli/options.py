@@ -7,9 +7,10 @@ from typing import Annotated
 
 import typer
 
-Part = Annotated[
-    str, typer.Option(help="embedded, or the address of one that runs; Kafka also: apache.")
+KafkaPart = Annotated[
+    str, typer.Option(help="embedded, apache (also started here), or the address of one that runs.")
 ]
+Part = Annotated[str, typer.Option(help="embedded, or the address of one that runs.")]
 Kafka = Annotated[str | None, typer.Option(help="Broker, host:port[,host:port].")]
 Postgres = Annotated[str | None, typer.Option(help="Postgres DSN.")]
 Redis = Annotated[str | None, typer.Option(help="Redis URL.")]

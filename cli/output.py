@@ -7,11 +7,13 @@ import io
 import os
 import sys
 import traceback
+from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 import orjson
 
+from cli.stdout import NAME, discard, named
 from headstart.masking import masked
 
 if TYPE_CHECKING:
@@ -25,6 +27,8 @@ _EXPECTED = (ConnectionError, TimeoutError, LookupError, ValueError, RuntimeErro
 _REASONS: Final = {errno.ENOENT: "no such file"}
 """What an error of a file is called where its own words would mislead: a folder can be missing."""
 _LINES: Final = "\n\t"
+_DEEPEST: Final = 200
+"""Of values in values: orjson writes 254."""
 
 
 def printable(raw: bytes | str, but: str = _LINES) -> str:
@@ -33,14 +37,27 @@ def printable(raw: bytes | str, but: str = _LINES) -> str:
     return "".join(each if each.isprintable() or each in but else repr(each)[1:-1] for each in text)
 
 
+def one_line(text: object) -> str:
+    """Return text of which no part begins a line of its own: names may hold line breaks."""
+    return printable(str(text), "\t")
+
+
 def say(line: str) -> None:
     """Print one line for people, on stderr."""
-    print(printable(line), file=sys.stderr, flush=True)
+    print(one_line(line), file=sys.stderr, flush=True)
+
+
+def say_lines(text: str) -> None:
+    """Print several lines for people, on stderr; all but the first are indented."""
+    first, *more = text.split("\n")
+    say(first)
+    for line in more:
+        say(f"    {line.removeprefix('    ')}")
 
 
 def put(line: object) -> None:
     """Print one line of data for people, on stdout."""
-    print(printable(str(line)), flush=True)
+    print(one_line(line), flush=True)
 
 
 _tables_go_to_stderr = False
@@ -88,14 +105,30 @@ def json_line(value: Any) -> bytes:
     """Return a value as one line of JSON in UTF-8, in which nothing commands a terminal.
 
     Control and format characters, such as U+009B and U+202E, are escaped: the data is the same.
+    Whole numbers of more than 64 bits are strings of their digits.
     """
-    line = orjson.dumps(
-        value, option=orjson.OPT_NON_STR_KEYS | orjson.OPT_APPEND_NEWLINE, default=str
-    )
+    options = orjson.OPT_NON_STR_KEYS | orjson.OPT_APPEND_NEWLINE
+    try:
+        line = orjson.dumps(value, option=options, default=str)
+    except TypeError:  # what others wrote may be beyond JSON as orjson writes it
+        line = orjson.dumps(_within_json(value), option=options)
     if line.isascii() and b"\x7f" not in line:
         return line
     text = line[:-1].decode()
     return "".join(map(_escaped, text)).encode() + b"\n"
+
+
+def _within_json(value: Any, depth: int = 0) -> Any:
+    """Return a value with text in the place of what orjson cannot write."""
+    if isinstance(value, Mapping) and depth < _DEEPEST:
+        return {_within_json(str(k)): _within_json(v, depth + 1) for k, v in value.items()}
+    if isinstance(value, list | tuple | set | frozenset | deque) and depth < _DEEPEST:
+        return [_within_json(each, depth + 1) for each in value]
+    if value is None or isinstance(value, bool | float):
+        return value
+    if isinstance(value, int) and -(2**63) <= value < 2**64:
+        return int(value)
+    return str(value).encode(errors="backslashreplace").decode()
 
 
 def _escaped(character: str) -> str:
@@ -143,24 +176,30 @@ def report_errors(command: Callable[[], Any]) -> None:
 
     Names may be of any alphabet: what a stream's encoding does not have is spelled out.
     """
+    sys.stdout = named(sys.stdout)
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
     sys.stderr = _Masking(sys.stderr)
     try:
-        command()
+        try:
+            command()
+        except SystemExit:
+            sys.stdout.flush()  # here, where an error still becomes one line and exit code 1
+            raise
+        sys.stdout.flush()
     except KeyboardInterrupt:
         say("interrupted")
         sys.exit(130)
     except BrokenPipeError:
         say("error: the reader of the output has ended (broken pipe)")
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        discard()
         sys.exit(FAILURE)
     except _EXPECTED as error:
         _fail(error)
     except Exception as error:
         if not _is_of_a_service(error):
-            say(traceback.format_exc())
+            say_lines(traceback.format_exc().rstrip())
             say("error: this is a fault of Headstart; please report it with the lines above")
             sys.exit(FAILURE)
         _fail(error)
@@ -168,14 +207,16 @@ def report_errors(command: Callable[[], Any]) -> None:
 
 def _fail(error: Exception) -> NoReturn:
     if os.environ.get("HEADSTART_DEBUG"):
-        say(traceback.format_exc())
+        say_lines(traceback.format_exc().rstrip())
     if isinstance(error, OSError) and isinstance(error.filename, str | bytes | os.PathLike):
+        if error.filename == NAME:
+            discard()
         why = _REASONS.get(error.errno or 0) or (error.strerror or type(error).__name__).lower()
         if not error.filename2:
             say(f"error: {why}: {os.fsdecode(error.filename)}")
             sys.exit(FAILURE)
     said = " ".join(str(error).split()) if _is_of_a_service(error) else str(error)
-    say(f"error: {said or type(error).__name__}")
+    say_lines(f"error: {said or type(error).__name__}")
     sys.exit(FAILURE)
 
 

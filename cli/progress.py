@@ -8,7 +8,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
-from cli.output import printable, say
+from cli.output import one_line, say
 
 if TYPE_CHECKING:
     from replay.running import Reached
@@ -34,7 +34,7 @@ class Bar:
         self._first = self._first or reached
         line = text(reached, self._first)
         if sys.stderr.isatty():
-            print(f"\r\x1b[K{printable(line)}", end="", file=sys.stderr, flush=True)
+            print(f"\r\x1b[K{one_line(line)}", end="", file=sys.stderr, flush=True)
         elif time.monotonic() - self._said > _EVERY_S:
             self._said = time.monotonic()
             say(line)

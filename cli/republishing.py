@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from cli.options import Data, Json, Kafka, Redis
-from cli.output import require_found, say, show_json, show_table
+from cli.output import FAILURE, require_found, say, show_json, show_table
 from cli.targets import require_own_log
 from cli.times import now_ms
 
@@ -43,7 +43,7 @@ def republish(
     executors stay, and are named. Exit code 0, also where nothing was wrong; 1, and nothing
     changed, where the tenant has no context in the table and no value in Redis, where the changelog
     has no rows of what Redis serves, or the data directory was learned with another number of
-    partitions.
+    partitions; 1 also where Redis has newer modes or overrides than the log of commands.
 
     Examples: headstart thresholds republish --dry-run; headstart thresholds republish --tenant acme
     """
@@ -73,6 +73,8 @@ def republish(
     else:
         _show(found, shown, commands, dry_run=dry_run)
     require_found(about, "context", tenant=tenant)
+    if commands["newer"]:
+        raise typer.Exit(FAILURE)
 
 
 def _contexts_of(tables: Mapping[int, TablePartition], tenant: str) -> int:
@@ -96,6 +98,8 @@ def _show(
         say(f"no context, left as it is: {other['key']} {other['field']}".rstrip())
     for kept in commands["kept"]:
         say(f"no command set it, kept because it restricts: {kept}")
+    for newer in commands["newer"]:
+        say(f"left as it is: {newer}")
     done = "would be replaced" if dry_run else f"replaced: {found.repaired}"
     say(f"{len(found.wrong)} values of Redis were not what the table says; {done}")
 
@@ -150,12 +154,13 @@ async def _commands(settings: Settings, *, dry_run: bool) -> dict[str, Any]:
     try:
         state = await read_commands(settings.kafka)
     except TopicsMissing:
-        return {"commands": 0, "kept": []}  # nothing was ever set
+        return {"commands": 0, "kept": [], "newer": []}  # nothing was ever set
     async with CommandPublisher(settings.redis) as publisher:
         found = await publisher.look(state, now_ms())
         kept = [f"{redis_place(place)}: {what}" for place, said in found for what in said.kept]
-        changed = sum(bool(said.changes) for _place, said in found)
+        changed = sum(bool(s.changes) and place not in publisher.newer for place, s in found)
         if not dry_run:
             whole = partial(is_whole, settings.kafka, state)
             changed = await publisher.serve_all(state, now_ms(), whole)
-    return {"commands": changed, "kept": kept}
+        newer = [str(each) for each in publisher.newer.values()]
+    return {"commands": changed, "kept": kept, "newer": newer}

@@ -94,12 +94,16 @@ def reading_of(
     workflow_type: str | None = None,
     domain: str | None = None,
 ) -> Reading:
-    """Return how a history is read, from its options."""
+    """Return how a history is read, from its options. Raises `typer.BadParameter`."""
+    from headstart.levels import split_levels, wrong_level
     from replay.histories import Reading
-    from replay.joining import Filter
+    from replay.unjoined import Filter
 
+    given = settings.levels if levels is None else split_levels(levels)
+    if wrong := wrong_level(given):
+        raise typer.BadParameter(wrong, param_hint="--levels")
     return Reading(
-        settings.levels if levels is None else tuple(filter(None, levels.split(","))),
+        given,
         part,
         Filter(tenant, workflow_type, domain),
     )
@@ -143,30 +147,35 @@ def _offsets(given: Sequence[str] | None) -> dict[int, int]:
     return offsets
 
 
-def open_source(source: str, reading: Reading, settings: Settings) -> History:
-    """Return the history that `--source` names. Raises `ValueError` and `OSError`."""
+def open_source(
+    source: str, reading: Reading, settings: Settings, *, outcomes: bool = False
+) -> History:
+    """Return the history that `--source` names. Raises `ValueError` and `OSError`.
+
+    `outcomes`: it is a file, and one that does not say what it is holds judged outcomes.
+    """
     from replay.exports import ExportHistory, is_export
-    from replay.files import first_record, open_file
+    from replay.files import open_file
+    from replay.forms import told_by
     from replay.input_files import local_file
 
-    if source == "broker":
+    if source == "broker" and not outcomes:
         from replay.broker import BrokerHistory
 
         return BrokerHistory(settings.kafka, reading)
     history: History
-    if source == "archive":
+    if source == "archive" and not outcomes:
         from replay.archive import ArchiveHistory
 
         history = ArchiveHistory(settings.postgres, reading)
     else:
         file = local_file(source)
-        record = None if is_export(file) else first_record(file)
-        if isinstance(record, dict) and "steps" in record:
+        if not is_export(file) and told_by(file).form == "calls":
             from demo.trace_history import TraceHistory
 
             history = TraceHistory(file, reading)
         else:
-            history = open_file(file, reading)
+            history = open_file(file, reading, outcomes=outcomes)
     if (reading.range.begin or reading.range.end) and not isinstance(history, ExportHistory):
         raise typer.BadParameter(f"{source} has no offsets: give --since and --until")
     return history

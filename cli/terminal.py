@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, TextIO
 
-from cli.output import printable, say
+from cli.output import one_line, say
 
 if TYPE_CHECKING:
     from watching.course import Course
@@ -100,7 +100,7 @@ class LiveView:
         if self._live is None or self._whole:
             say(line)
         else:
-            self._live.console.print(printable(line), markup=False, highlight=False)
+            self._live.console.print(one_line(line), markup=False, highlight=False)
 
     def _run(self) -> None:
         try:
@@ -137,7 +137,7 @@ class LiveView:
         from watching.screen import plain_line, screen
 
         if self._live is None:
-            print(printable(plain_line(course)), file=self._stream, flush=True)
+            print(one_line(plain_line(course)), file=self._stream, flush=True)
             return
         size = self._live.console.size
         height = size.height if self._whole else min(size.height - 2, 24)

@@ -157,8 +157,8 @@ def history(
     Example: headstart thresholds history --workflow-type refund --domain retail --since 7d
     """
     from settings import read_settings
-    from sinks.connections import connect_postgres
     from sinks.queries import history_of_context
+    from sinks.reading import reading_postgres
 
     settings = read_settings(postgres=postgres, data=data)
     path = path_of(settings, workflow_type, domain, user, context)
@@ -166,7 +166,7 @@ def history(
     begin = since_ms(since)
 
     async def run() -> list[dict[str, Any]]:
-        async with await connect_postgres(settings.postgres) as connection:
+        async with reading_postgres(settings.postgres) as connection:
             return await history_of_context(connection, tenant, path, limit, begin)
 
     changes = asyncio.run(run())[::-1]

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
 from cli.ending import Asked, say_if_heard
-from cli.options import Data, Json, Learner, Part, Partitions
+from cli.options import Data, Json, KafkaPart, Learner, Part, Partitions
 from cli.output import put, show_json
 
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ Port = Annotated[
 
 def up(
     data: Data = None,
-    kafka: Part = "embedded",
+    kafka: KafkaPart = "embedded",
     postgres: Part = "embedded",
     redis: Part = "embedded",
     kafka_port: Port = 0,
@@ -49,7 +49,7 @@ def up(
     from deploy.system import System
     from settings import environment, read_with_origins
 
-    _require_accepted({"kafka": kafka, "postgres": postgres, "redis": redis})
+    _require_accepted((kafka, postgres, redis), (kafka_port, postgres_port, redis_port))
     reading = read_with_origins(data=data, partitions=partitions, learner=learner)
     settings = reading.settings
     asked = Asked()
@@ -83,17 +83,26 @@ def up(
     say_if_heard("stopped")
 
 
-def _require_accepted(parts: Mapping[str, str]) -> None:
-    """Raise `typer.BadParameter` for the first part whose value names nothing.
+_PARTS: Final = ("kafka", "postgres", "redis")
+
+
+def _require_accepted(given: Sequence[str], given_ports: Sequence[int]) -> None:
+    """Raise `typer.BadParameter` for a part whose value names nothing, and two with one port.
+
+    `given`, `given_ports`: of the broker, Postgres and Redis.
 
     Their passwords are hidden wherever they appear from now on.
     """
-    from deploy.local.accepted import why_not
+    from deploy.local.accepted import same_port, why_not
     from headstart.masking import remember_passwords
 
+    parts = dict(zip(_PARTS, given, strict=True))
+    ports = dict(zip(_PARTS, given_ports, strict=True))
     for part, value in parts.items():
         if wrong := why_not(part, value):
             raise typer.BadParameter(wrong, param_hint=f"--{part}")
+    if wrong := same_port(parts, ports):
+        raise typer.BadParameter(wrong)
     remember_passwords(parts["postgres"], parts["redis"])
 
 

@@ -11,7 +11,7 @@ from typing import Final, Generic, Protocol, TypeVar
 
 import structlog
 
-from processing.positions import Positions, Verdict
+from processing.positions import Positions, Verdict, missing
 from processing.records import RecordBatch
 
 log = structlog.get_logger()
@@ -67,8 +67,7 @@ class Intake(Generic[Place]):
             self._log.warning("fetch.gap", **self._where(place), got=batch.begin)
             await self._source.seek(place, self.positions[place])
         elif verdict is Verdict.HOLE:
-            missing = batch.end - batch.begin - len(batch)
-            self._log.info("fetch.hole", **self._where(place), missing=missing)
+            self._log.info("fetch.hole", **self._where(place), missing=missing(batch))
             await asyncio.sleep(HOLE_WAIT_S)
             await self._source.seek(place, self.positions[place])
         return verdict is Verdict.TAKE

@@ -18,7 +18,7 @@ import orjson
 
 from headstart.events import MAX_CLOCK_SKEW_MS, MAX_DEPTH, MAX_EVENT_BYTES, InvalidEvent
 from headstart.frames import MAX_FRAME_BYTES, MAX_FRAME_EVENTS
-from headstart.validation import validate
+from headstart.validation import check_fields
 from topics.limits import WholeBytes
 from topics.old_formats import NO_TIMESTAMP
 from topics.records import CLOSED_EVENT, EVENT, EventFields
@@ -220,7 +220,7 @@ def _decode_exactly(raw: bytes, timestamp_ms: int) -> EventFields:
     if len(raw) > MAX_EVENT_BYTES:
         raise InvalidEvent("", f"the event has {len(raw)} bytes, the limit is {MAX_EVENT_BYTES}")
     event = load_event(raw)
-    validate(event)
+    check_fields(event)
     if event["timestamp"] > timestamp_ms + MAX_CLOCK_SKEW_MS:
         ahead = (event["timestamp"] - timestamp_ms) / 3_600_000
         raise InvalidEvent("timestamp", f"is {ahead:.1f} hours {AHEAD}; give Unix milliseconds")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
+from headstart.events import START_NEEDS
 from learners.outcome import Outcome
 from processing.choices import Choices
 from processing.clock import PartitionClock
@@ -108,9 +109,9 @@ class Events:
 
     def _open(self, event: EventFields, offset: int) -> str | None:
         if event.task_id is None:
-            return "task_id: is missing; a speculation_start is joined to its completion by it"
+            return f"task_id: {START_NEEDS['task_id']}"
         if event.confidence is None:
-            return "confidence: is missing; nothing can be learned from this speculation_start"
+            return f"confidence: {START_NEEDS['confidence']}"
         prediction = event.data.prediction if event.data else None
         start = Start(
             self.clock.now(event.timestamp),

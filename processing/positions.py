@@ -10,6 +10,7 @@ from enum import Enum
 from typing import Final, Generic, TypeVar
 
 from processing.records import RecordBatch
+from topics.limits import WholeBytes
 
 Place = TypeVar("Place")
 """Whatever names a partition."""
@@ -77,9 +78,29 @@ class Positions(Generic[Place]):
         return lost
 
     def _doubtful(self, place: Place, batch: RecordBatch) -> bool:
-        if len(batch) == batch.end - batch.begin:
+        if not missing(batch):
             return False
         begin, tries = self._tries.get(place, (-1, 0))
         tries = tries + 1 if begin == batch.begin else 1
         self._tries[place] = (batch.begin, tries)
         return tries <= MOST_TRIES
+
+
+def missing(batch: RecordBatch) -> int:
+    """Return how many offsets of a batch have no record.
+
+    What stands for a whole record batch that cannot be read has all of its offsets: to fetch it
+    again is no use, and unpacks up to 64 MB each time.
+    """
+    if len(batch) == batch.end - batch.begin:
+        return 0
+    if batch.packed is not None:  # compiled code leaves such batches to others
+        return batch.end - batch.begin - len(batch)
+    count, expected = 0, batch.begin
+    for offset, value in zip(batch.offsets, batch.values, strict=True):
+        first, end = offset, offset + 1
+        if isinstance(value, WholeBytes):
+            first, end = value.first, value.end
+        count += max(0, first - expected)
+        expected = end
+    return count + max(0, batch.end - expected)

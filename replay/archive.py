@@ -15,7 +15,8 @@ from replay.histories import NothingThere, Progress, Reading, pulled, read_recor
 from replay.joining import Notes
 from replay.judge import Judge
 from sinks.archive import archived_count, archived_events, span
-from sinks.connections import connect_postgres, postgres_address
+from sinks.connections import postgres_address
+from sinks.reading import reading_postgres
 
 
 @dataclass(frozen=True)
@@ -44,13 +45,13 @@ class ArchiveHistory:
         return 0, 1
 
     def units(self) -> list[int]:
-        """Return the one unit. Raises `PostgresUnreachable` and `NothingThere`."""
+        """Return the one unit. Raises `PostgresUnreachable`, `NotMigrated`, `NothingThere`."""
         if not asyncio.run(self._count()):
             raise NothingThere(f"{self.name} holds no events in the range")
         return [0]
 
     async def _count(self) -> int:
-        async with await connect_postgres(self.postgres) as connection:
+        async with reading_postgres(self.postgres) as connection:
             return await archived_count(connection, self._wanted())
 
     def batches(self, unit: int, notes: Notes) -> Iterator[tuple[RecordBatch, float]]:  # noqa: ARG002
@@ -65,7 +66,7 @@ class ArchiveHistory:
                 yield gathered.taken(), read / max(1, count)
 
     async def _events(self) -> AsyncIterator[list[dict[str, Any]]]:
-        async with await connect_postgres(self.postgres) as connection:
+        async with reading_postgres(self.postgres) as connection:
             async for some in archived_events(connection, self._wanted()):
                 yield some
 

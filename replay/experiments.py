@@ -28,7 +28,8 @@ def read_arms(given: Sequence[str]) -> dict[str, float]:
         except ValueError:
             arms[name] = -1.0
         if not sign or not name or not 0.0 < arms[name] < 1e9:
-            raise WrongShares(f"arm {each!r}: give NAME=SHARE, as control=50")
+            percent = ", without %" if text.rstrip().endswith("%") else ""
+            raise WrongShares(f"arm {each!r}: give NAME=SHARE{percent}, as control=50")
     if len(arms) < 2 or len(arms) != len(given):
         raise WrongShares("an experiment has two arms or more, each with a name of its own")
     return arms

@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import orjson
 
 from headstart.experiments import GROUPS, workflow_group
 from processing.records import RecordBatch
 from replay.exports import ExportHistory, NotAnExport, is_export
+from replay.forms import told_by
 from replay.histories import History, NothingThere, Progress, Reading, read_records_of
 from replay.input_files import ZSTD, name_of
 from replay.joining import Notes
@@ -25,8 +26,8 @@ from topics.catalogue import EVENTS
 ALONE: Final = 20
 """Outcomes in a row that count as one workflow where the file names none."""
 _AT_ONCE: Final = 2_000
-_LOOKED_AT: Final = 100
-"""Lines of a file among which one has to say what it is; those before it are broken."""
+_NAMED: Final = 10
+"""Fields without use that are named."""
 
 
 class UnknownFile(ValueError):
@@ -67,8 +68,10 @@ class OutcomeFile:
         """Let a judge have all outcomes."""
         scales = self.reading.scales
         span, read, unmet = self.reading.range, 0, scales.named
+        unused: set[str] = set()
+        levels = self.reading.levels
         with json_lines(self.file) as file:
-            for line in parse_numbered(_counted(file, notes), self.reading.levels, self.name):
+            for line in parse_numbered(_counted(file, notes), levels, self.name, unused):
                 paths, outcome = line.judged
                 if not (span.holds(outcome.timestamp) and self._chosen(line)):
                     notes.filtered += 1
@@ -95,6 +98,12 @@ class OutcomeFile:
                     progress(file.share)
         judge.flush()
         notes.scaled += scales.named - unmet
+        if unused:
+            names = ", ".join(sorted(unused)[:_NAMED])
+            notes.warnings.append(
+                f"{self.name}: not used, as no fields of outcomes: {names}"
+                f"{', ...' if len(unused) > _NAMED else ''}; keys of a context belong in context"
+            )
 
     def _chosen(self, line: Line) -> bool:
         chosen = self.reading.chosen
@@ -196,39 +205,26 @@ class Gathered:
         return batch
 
 
-def first_record(file: Path) -> Any:
-    """Return the first JSON object of a file's first lines, else the first line; None where it is
-    no JSON. Raises `OSError` and `CannotRead`."""
-    found = None
-    for number, line in enumerate(_lines(file)):
-        try:
-            record = orjson.loads(line)
-        except orjson.JSONDecodeError:
-            record = None
-        if isinstance(record, dict):
-            return record
-        found = record if number == 0 else found
-        if number >= _LOOKED_AT:
-            break
-    return found
+def open_file(file: Path, reading: Reading, *, outcomes: bool = False) -> History:
+    """Return the history that a file holds, by its first bytes. Raises `UnknownFile`, `OSError`.
 
-
-def open_file(file: Path, reading: Reading) -> History:
-    """Return the history that a file holds, by its first bytes. Raises `UnknownFile`, `OSError`."""
+    `outcomes`: a file that does not say what it is holds judged outcomes; its lines are refused
+    with the reason.
+    """
     with file.open("rb") as read:
         head = read.read(4)
     if head in (SKIPPABLE.to_bytes(4, "little"), ZSTD) and is_export(file):
         return ExportHistory(file, reading)
-    record = first_record(file)
     if not head:
         raise NothingThere(f"{name_of(file)} is empty")
-    if isinstance(record, dict) and "headstart_export" in record:
+    form, live = told_by(file)
+    if form == "export":
         raise NotAnExport(
             f"{name_of(file)}: an export that was unpacked, or is damaged where it begins; give "
             "the file that `headstart export FILE` wrote"
         )
-    if isinstance(record, dict) and "event_type" in record:
+    if form == "events":
         return EventFile(file, reading)
-    if isinstance(record, dict) and "correct" in record:
-        return OutcomeFile(file, reading, live="speculated" in record)
+    if form == "outcomes" or (outcomes and form is None):
+        return OutcomeFile(file, reading, live=live)
     raise UnknownFile(file)

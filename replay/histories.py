@@ -15,9 +15,10 @@ from typing import Protocol, TypeVar, runtime_checkable
 from headstart.contexts import DEFAULT_LEVELS
 from processing.records import RecordBatch
 from replay.assumptions import Assumed
-from replay.joining import Filter, Joiner, Notes
+from replay.joining import Joiner, Notes
 from replay.judge import Judge
 from replay.scales import Scales
+from replay.unjoined import Filter
 
 Progress = Callable[[float], None]
 """Is told which share of a unit was read."""
@@ -74,6 +75,11 @@ class History(Protocol):
         """Whether it says what executors really started."""
         ...
 
+    @property
+    def reading(self) -> Reading:
+        """How it is read."""
+        ...
+
     def units(self) -> Sequence[int]:
         """Return the units, those with most to read first. Raises `NothingThere`, and what opening
         it raises."""
@@ -87,11 +93,6 @@ class History(Protocol):
 @runtime_checkable
 class RecordHistory(History, Protocol):
     """A history of records of `headstart.events`, as the agents get them."""
-
-    @property
-    def reading(self) -> Reading:
-        """How it is read."""
-        ...
 
     def log(self) -> tuple[int, int]:
         """Return the log's epoch and how many partitions it has."""

@@ -23,6 +23,7 @@ from processing.events import outcome_of
 from processing.partition import Commit, Partition, decoded
 from processing.places import Place
 from processing.records import RecordBatch
+from processing.rows import Start
 from processing.rules import Rules
 from processing.starts import START_LIFE_MS, task_of
 from replay.assumptions import Assumed
@@ -31,6 +32,7 @@ from replay.judge import Judge
 from replay.learning import commits
 from replay.outcomes import ROOT
 from replay.scales import Scales
+from replay.unjoined import Filter, FilteredStarts
 from topics.controls import Clock, Control, Reset
 from topics.records import EventFields, PredictionFields, ResultFields
 
@@ -38,21 +40,13 @@ MOST_NAMED: Final = 20
 """Refused events kept in words; all are counted."""
 
 
-@dataclass(frozen=True)
-class Filter:
-    """Which predictions are judged; None: any. Others are left out after they were joined."""
-
-    tenant: str | None = None
-    workflow_type: str | None = None
-    domain: str | None = None
-
-
 @dataclass
 class Notes:
     """What was read, and what of it was no prediction.
 
     `unmatched`: completions that say no outcome and have no open start; `unresolved`: starts that
-    no completion followed, within an hour or up to the end of what was read.
+    no completion followed, within an hour or up to the end of what was read; both of what the
+    filter leaves.
     """
 
     records: int = 0
@@ -121,7 +115,7 @@ class _Heard(Contexts):
             _rules(levels), Choices(epoch), Defaults(epoch), epoch, lambda _: None, most=0
         )
         self._judge = judge
-        self.filtered = 0
+        self.filtered = self.unmatched_elsewhere = 0
         self._chosen, self._scales = chosen, scales
         self.scaled, self._unmet = bool(scales), scales.named
         self._assumed = assumed
@@ -199,19 +193,22 @@ class _Heard(Contexts):
         assert tenant is not None
         assert workflow_type is not None
         values = dict(zip(self.levels, levels, strict=True))
-        chosen = self._chosen
         chain: Chain = ()
-        if (
-            chosen.tenant in (None, tenant)
-            and chosen.workflow_type in (None, workflow_type)
-            and chosen.domain in (None, values.get("domain"))
-        ):
+        if self._chosen.holds(tenant, workflow_type, values.get("domain")):
             paths = context_paths(workflow_type, values.get, self.levels)
             chain = self._judge.chain(tenant, (ROOT, *paths))
         if len(self.chain_of) > 100_000:
             self.chain_of.clear()
         self.chain_of[place] = chain
         return chain
+
+    def unmatched(self, event: EventFields) -> None:
+        """Note a completion without a start, by what it says of its place."""
+        tenant, workflow_type, *levels = self.place_of(event)
+        assert tenant is not None
+        assert workflow_type is not None
+        domain = dict(zip(self.levels, levels, strict=True)).get("domain")
+        self.unmatched_elsewhere += not self._chosen.may_hold(tenant, workflow_type, domain)
 
     def drain(self) -> tuple[list[tuple[bytes, bytes]], list[object], list[object]]:  # type: ignore[override]
         """Return nothing: no rows are written."""
@@ -238,6 +235,10 @@ class Joiner(Partition):
         self._judge = judge
         self._contexts = self._heard
         self._heard.clock = self.clock
+        self._narrowed: FilteredStarts | None = None
+        if chosen:
+            self._narrowed = FilteredStarts(epoch, self.clock.arrived, _is_left_out)
+            self._starts = self._narrowed
         self._forgot = 0
 
     def _follow(self, control: Control, offset: int) -> None:
@@ -259,7 +260,11 @@ class Joiner(Partition):
             if start is not None and type(start.levels) is _Asked:
                 reason = start.levels.found.not_startable
         self._heard.start_not_startable = reason
-        return super()._complete(event, offset)
+        before = self._row.unmatched
+        refused = super()._complete(event, offset)
+        if self._narrowed is not None and self._row.unmatched != before:
+            self._heard.unmatched(event)
+        return refused
 
     def _learn(self, event: EventFields, *what: Any) -> str | None:
         """Pass on an outcome, with what its completion says of gain and cost."""
@@ -353,10 +358,16 @@ class Joiner(Partition):
         self._judge.flush()
         notes.predictions += self._row.outcomes - self._heard.filtered
         notes.duplicates += self._row.duplicates
-        notes.unmatched += self._row.unmatched
+        notes.unmatched += self._row.unmatched - self._heard.unmatched_elsewhere
         notes.unresolved += self._row.unresolved + len(self._starts.values())
+        if self._narrowed is not None:
+            notes.unresolved -= self._narrowed.unresolved_elsewhere()
         notes.filtered += self._heard.filtered
         notes.scaled += self._heard.met()
+
+
+def _is_left_out(start: Start) -> bool:
+    return type(start.levels) is _Asked and not start.levels.found.chain
 
 
 def _outcome(event: EventFields, prediction: PredictionFields) -> Outcome | None:

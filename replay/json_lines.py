@@ -7,6 +7,7 @@ of agent runs (`tool`, a row each), or observations of other tools, whose column
 from __future__ import annotations
 
 import csv
+import math
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -28,6 +29,8 @@ _KNOWN: Final = frozenset(
     )
 )  # fmt: skip
 """A first line with one of these among its cells is a header."""
+_DIGITS: Final = 20
+"""From so many digits on a number may not fit into 64 bits."""
 _MOST_CELL: Final = 1 << 27
 _TRUE: Final = frozenset(("true", "1", "1.0", "yes", "t"))
 _FALSE: Final = frozenset(("false", "0", "0.0", "no", "f"))
@@ -63,6 +66,13 @@ class JsonLines:
             return
 
 
+def columns_of(file: Path) -> Sequence[str] | None:
+    """Return the columns of a file of CSV; None for other files. Raises `OSError`, `CannotRead`."""
+    with open_input(file) as opened:
+        header = header_of(next((line for line in opened if line.strip()), b""))
+    return None if header is None else header[0]
+
+
 @contextmanager
 def json_lines(file: Path) -> Iterator[JsonLines]:
     """Open a file of `input_files.local_file` for its lines. Raises `OSError` and `CannotRead`."""
@@ -80,9 +90,24 @@ def header_of(line: bytes) -> tuple[Sequence[str], str] | None:
             cells = [cell.strip() for cell in next(csv.reader([text], delimiter=delimiter))]
         except csv.Error:
             continue
-        if len(cells) > 1 and not _KNOWN.isdisjoint(cells):
+        if len(cells) > 1 and (_names_outcomes(cells) or not _KNOWN.isdisjoint(cells)):
             return cells, delimiter
     return None
+
+
+def form_of(columns: Sequence[str]) -> str | None:
+    """Return what the columns of CSV say that its rows are; None for observations of other tools:
+    `calls` of agent runs, `events` or judged `outcomes`."""
+    if "tool" in columns and "correct" not in map(str.casefold, columns):
+        return "calls"
+    if "event_type" in columns:
+        return "events"
+    return "outcomes" if _names_outcomes(columns) else None
+
+
+def _names_outcomes(columns: Sequence[str]) -> bool:
+    """Return whether columns are of outcomes, in whatever case: what is misspelt is named later."""
+    return not {"correct", "confidence"}.isdisjoint(each.casefold() for each in columns)
 
 
 def rows(
@@ -127,12 +152,12 @@ def _rows_as_lines(
     name: str,
     step_lines: list[int],
 ) -> Iterator[tuple[int, bytes]]:
-    found = rows(header, lines, first, name)
-    if "tool" in header[0] and "correct" not in header[0]:
+    found, form = rows(header, lines, first, name), form_of(header[0])
+    if form == "calls":
         made: Iterator[tuple[int, Row]] = _runs(found, step_lines)
-    elif "event_type" in header[0]:
+    elif form == "events":
         made = ((number, _event(row)) for number, row in found)
-    elif "correct" in header[0] or "confidence" in header[0]:
+    elif form == "outcomes":
         for column in header[0]:
             if column.startswith("context.") and column.removeprefix("context.") in header[0]:
                 key = column.removeprefix("context.")
@@ -159,10 +184,14 @@ def _json(cell: str) -> Any:
 
 
 def _number(cell: str) -> Any:
+    """Return a number; None for NaN. What JSON cannot hold stays a text, and is refused as one."""
     try:
-        return int(cell) if cell.strip().isdecimal() else float(cell)
+        if len(cell) < _DIGITS and cell.strip().isdecimal():
+            return int(cell)
+        found = float(cell)
     except ValueError:
         return cell
+    return cell if math.isinf(found) else found
 
 
 def _truth(cell: str) -> Any:

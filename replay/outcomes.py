@@ -13,13 +13,17 @@ from headstart.contexts import context_paths
 from learners.outcome import Outcome
 from replay.input_files import local_file
 from replay.json_lines import json_lines
+from replay.spelling import meant, snake
 from replay.times import iso_ms, refuse_other_units
 
 ROOT: Final = "default"
 """The level above all workflow types."""
-_MEANT: Final = {"gain_ms": "gain", "cost_ms": "cost"}
-"""Fields of events that outcomes have under another name."""
+_FIELDS: Final = (
+    "confidence", "correct", "gain", "cost", "at", "workflow_id", "speculated", "not_startable",
+)  # fmt: skip
 _OF_CONTEXT: Final = ("workflow_type", "domain", "user_id", "tool_id", "tool")
+_CHOOSING: Final = ("workflow_type", "domain", "user_id")
+_TENANT: Final = frozenset(("tenant", "tenants", "tenant_id", "tenantid"))
 
 
 class OutcomeError(ValueError):
@@ -71,15 +75,24 @@ def parse_lines(lines: Iterable[bytes], levels: Sequence[str], name: str) -> Ite
 
 
 def parse_numbered(
-    lines: Iterable[tuple[int, bytes]], levels: Sequence[str], name: str
+    lines: Iterable[tuple[int, bytes]],
+    levels: Sequence[str],
+    name: str,
+    unused: set[str] | None = None,
 ) -> Iterator[Line]:
-    """Yield lines as `parse_lines` does, of lines that come with their numbers."""
+    """Yield lines as `parse_lines` does, of lines that come with their numbers.
+
+    `unused`: takes the names beside `context` that are fields of no outcome.
+    """
+    fields = frozenset((*_FIELDS, "context", *_OF_CONTEXT, *levels))
     for number, line in lines:
         if not line.strip():
             continue
         try:
             record = orjson.loads(line)
             judged = _judged(record, levels)
+            if unused is not None and not fields.issuperset(record):
+                unused.update(record.keys() - fields)
             context = record.get("context") or {}
             tool, workflow_type, domain = (
                 _text(context.get(key)) for key in ("tool_id", "workflow_type", "domain")
@@ -105,13 +118,14 @@ def _judged(record: Any, levels: Sequence[str]) -> Judged:
     context = record.get("context") or {}
     if not isinstance(context, dict):
         raise ValueError(f"context must be an object, not {type(context).__name__}")
+    _refuse_misspelt(record, context, levels)
+    _refuse_misplaced(record, context, levels)
     correct = record.get("correct")
     if not isinstance(correct, bool):
         raise ValueError(f"correct must be true or false, not {correct!r}")
     speculated = record.get("speculated")
     if speculated is not None and not isinstance(speculated, bool):
         raise ValueError(f"speculated must be true or false, not {speculated!r}")
-    _refuse_misplaced(record, context, levels)
     outcome = Outcome(
         confidence=_number(record, "confidence", None),
         correct=correct,
@@ -124,16 +138,54 @@ def _judged(record: Any, levels: Sequence[str]) -> Judged:
     return Judged(paths_of(context, levels), outcome)
 
 
+def _refuse_misspelt(
+    record: Mapping[str, Any], context: Mapping[str, Any], levels: Sequence[str]
+) -> None:
+    """Raise `ValueError` for a name that is nearly one which counts, and which is not there.
+
+    It would be ignored, and the outcome counted without a gain, or under a coarser context.
+    """
+    exact = (*_OF_CONTEXT, *levels)
+    for place, names in ((record, (*_FIELDS, *exact, "context")), (context, exact)):
+        for name, value in place.items():
+            if name in names or value is None:
+                continue
+            if snake(name) in _TENANT and "tenant" not in levels:
+                raise ValueError(
+                    f"{name}: an outcome names no tenant; leave it out, or give a file per tenant "
+                    f"(or name it as a level: --levels {name},domain,user_id)"
+                )
+            _refuse_near(name, value, record, context, levels)
+
+
+def _refuse_near(
+    name: str,
+    value: Any,
+    record: Mapping[str, Any],
+    context: Mapping[str, Any],
+    levels: Sequence[str],
+) -> None:
+    """Raise `ValueError` where a name stands for a field or a level that is not given."""
+    if snake(name) == "context":
+        raise ValueError(f"{name} is taken for no context: give its keys in context, or as columns")
+    field = meant(name, value, _FIELDS)
+    if field is not None and record.get(field) is None:
+        unit = " It is a number of ms." if field in ("gain", "cost") else ""
+        if name == field:
+            raise ValueError(f"{name} belongs beside context, not in it")
+        raise ValueError(f"{name} is no field of an outcome; did you mean {field}?{unit}")
+    key = meant(name, value, (*_CHOOSING, *levels))
+    if key is None or context.get(key) is not None or record.get(key) is not None:
+        return
+    if name in record:
+        raise ValueError(f'{name} belongs in context; give "context": {{"{key}": ...}}')
+    raise ValueError(f"{name} is no key of the context that counts; did you mean {key}?")
+
+
 def _refuse_misplaced(
     record: Mapping[str, Any], context: Mapping[str, Any], levels: Sequence[str]
 ) -> None:
-    """Raise `ValueError` where a field has another name, or a key of the context is beside it.
-
-    It would be ignored, and the outcome counted without a gain, or under no context.
-    """
-    for name, meant in _MEANT.items():
-        if record.get(name, context.get(name)) is not None and record.get(meant) is None:
-            raise ValueError(f"{name} is no field of an outcome; did you mean {meant}?")
+    """Raise `ValueError` where a key of the context is beside it: it would be ignored."""
     for key in dict.fromkeys((*_OF_CONTEXT, *levels)):
         name = "tool_id" if key == "tool" else key
         if record.get(key) is not None and context.get(key, context.get(name)) is None:
@@ -172,5 +224,5 @@ def _number(record: Mapping[str, Any], field: str, missing: float | None) -> flo
     if value is None and missing is not None:
         return missing
     if isinstance(value, bool) or not isinstance(value, int | float):
-        raise ValueError(f"{field} must be a number, not {value!r}")
+        raise ValueError(f"{field} must be a finite number, not {value!r:.100}")
     return float(value)

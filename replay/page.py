@@ -322,6 +322,7 @@ def read(found: Found) -> str:
     notes = found["read"]
     counts = ", ".join(
         f"{notes[name]:,} {name}"
+        + (" in the whole log" if name in notes.get("whole_log", ()) else "")
         for name in ("records", "events", "duplicates", "unmatched", "unresolved", "refused",
                      "filtered")
         if notes[name]

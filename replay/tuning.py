@@ -94,8 +94,9 @@ def tune(
     units = run_backtest(Backtest(history, policies, split=split), say, processes=processes)
     if all(len(unit.parts) < 2 for unit in units):
         raise NothingThere(f"{history.name}: nothing is left to confirm on; give a lower --split")
-    searched = report(history.name, policies, units, part=0, against=present)
-    confirmed = report(history.name, policies, units, part=1, against=present)
+    chosen = history.reading.chosen
+    searched = report(history.name, policies, units, part=0, against=present, chosen=chosen)
+    confirmed = report(history.name, policies, units, part=1, against=present, chosen=chosen)
     winner = max(policies, key=lambda name: searched["policies"][name]["utility"])
     return Tuned(searched, confirmed, winner, present, split)
 
@@ -108,7 +109,7 @@ def split_at(history: History, share: float, say: Say, processes: int | None = N
     """
     nothing = {"never": "never"}
     units = run_backtest(Backtest(history, nothing, timed=True), say, processes=processes)
-    found = report(history.name, nothing, units)
+    found = report(history.name, nothing, units, chosen=history.reading.chosen)
     total = found["outcomes"]
     if not total:
         why = " ".join(caveats(found))

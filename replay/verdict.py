@@ -19,6 +19,7 @@ from replay.joining import Notes
 from replay.judge import LIVE
 from replay.sums import ArmSums, PartSums, UnitSums
 from replay.truth import Bin, merged
+from replay.unjoined import Filter, unjoined
 
 NEVER: Final = "never"
 FIXED: Final = "fixed"
@@ -33,11 +34,13 @@ def report(
     *,
     part: int = 0,
     against: str | None = None,
+    chosen: Filter = Filter(),  # noqa: B008 - it is frozen
 ) -> dict[str, Any]:
     """Return the report of a backtest. `learners`: specification of each policy by its name.
 
     `part`: of those that a split made; `against`: what all are compared with, else what was done
-    live where the log knows, else the fixed policy, else nothing at all.
+    live where the log knows, else the fixed policy, else nothing at all; `chosen`: the filter
+    by which the units were read.
     """
     parts = [unit.parts[part] for unit in units if len(unit.parts) > part]
     notes = Notes()
@@ -64,7 +67,7 @@ def report(
         "source": source,
         **truth,
         "workflow_groups": bootstrap.groups,
-        "read": asdict(notes),
+        "read": asdict(notes) | chosen.told(),
         "contexts_beyond_limit": sum(unit.beyond for unit in units),
         "seconds": round(sum(unit.seconds for unit in units), 3),
         "against": against,
@@ -284,6 +287,7 @@ def caveats(found: Mapping[str, Any]) -> list[str]:
     `found`: `left_out`, and under `read`, where it is known, what was read.
     """
     said = []
+    read = found.get("read") or {}
     apart = found["not_startable"]
     if count := apart["guesses"]:
         reasons = ", ".join(f"{WHY.get(name, name)}: {n:,}" for name, n in apart["reasons"].items())
@@ -291,34 +295,22 @@ def caveats(found: Mapping[str, Any]) -> list[str]:
             f"Not in these figures: {guesses(count)} that no policy could have started ({reasons})."
         )
     if found["unpriced"]:
+        fields = "gain_ms and cost_ms"  # of events, and of completions
+        if not read:
+            fields += " (in outcomes: gain and cost)"
+        elif not read.get("events"):
+            fields = "gain and cost"
         said.append(
             f"No gain or cost is recorded for {guesses(found['unpriced'])}, which count as 0 ms: "
-            "log gain_ms and cost_ms, or give --gain and --cost."
+            f"log {fields}, or give --gain and --cost."
         )
-    if (unjoined := _unjoined(found.get("read") or {})) is not None:
-        said.append(unjoined)
+    if (apart := unjoined(read)) is not None:
+        said.append(apart)
     said += [
         f"Assumed for {guesses(each['guesses'])}: {each['assumed']}."
         for each in found["assumptions"]
     ]
     return said
-
-
-def _unjoined(read: Mapping[str, Any]) -> str | None:
-    """Return how many starts and completions were not joined, and why; None where all were."""
-    ends, starts = read.get("unmatched", 0), read.get("unresolved", 0)
-    parts = []
-    if ends:
-        parts.append(f"{ends:,} unmatched (a completion with no open start before it)")
-    if starts:
-        parts.append(f"{starts:,} unresolved (a start with no completion within an hour after it)")
-    if not parts:
-        return None
-    return (
-        f"Not judged: {' and '.join(parts)}. A file is read in its own order, a log partition by "
-        "partition, and a completion is joined to the open start of its tenant, workflow type, "
-        "workflow_id and task_id, unless their user_id differ."
-    )
 
 
 def guesses(count: int) -> str:

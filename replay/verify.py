@@ -24,10 +24,10 @@ from replay.snapshots import Snapshot
 from replay.table import Rows, live, read_settled, watermark
 from sinks.commands import CommandPublisher, redis_place
 from sinks.comparing import RedisComparison
-from sinks.connections import connect_postgres
 from sinks.judging import Wrong
 from sinks.progress import stored_offsets
 from sinks.queries import events_not_stored
+from sinks.reading import reading_postgres
 from sinks.stored import Field
 from topics.admin import TopicsMissing, TopicState
 from topics.catalogue import DEAD_LETTERS, EPISODES_GROUP, EVENTS
@@ -78,14 +78,14 @@ class Verified:
 async def verify(config: VerifyConfig, say: Callable[[str], None]) -> Verified:
     """Return what was found. `say` is told of progress.
 
-    Raises `BrokerUnreachable`, `TopicsMissing`, `PostgresUnreachable`, `RedisUnreachable`, `LogCut`
-    and `RowAhead`.
+    Raises `BrokerUnreachable`, `TopicsMissing`, `PostgresUnreachable`, `NotMigrated`,
+    `RedisUnreachable`, `LogCut` and `RowAhead`.
     """
     epoch = await read_epoch(config.kafka)
     found = Verified()
     events = await topic_state(config.kafka, EVENTS.name)
     refused = await _refused(config.kafka)
-    async with await connect_postgres(config.postgres) as connection:
+    async with reading_postgres(config.postgres) as connection:
         stored = await stored_offsets(connection, EPISODES_GROUP, EVENTS.name, epoch.number)
         episodes = _Episodes(connection, stored, refused, found)
         served = ServedTable(epoch)

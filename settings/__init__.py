@@ -14,8 +14,10 @@ from typing import Annotated, Any, Final
 from pydantic import Field, SecretStr, ValidationError, field_validator
 from pydantic_settings import BaseSettings, EnvSettingsSource, NoDecode, SettingsConfigDict
 
+from headstart.addresses import CREDENTIALS, holds_credentials
 from headstart.arguments import HIGHEST_PORT
 from headstart.contexts import DEFAULT_LEVELS
+from headstart.levels import split_levels, wrong_level
 from headstart.masking import remember_passwords, remember_secret
 from learners.policy import spec
 from learners.registry import DEFAULT, policy
@@ -29,6 +31,10 @@ LIMITS = RefusalLimits()
 
 _HIGHEST_HEALTH_PORT: Final = HIGHEST_PORT - 2
 """The two ports after it are those of the other workers."""
+
+
+_MAY_HOLD_SECRETS: Final = frozenset({"kafka", "postgres", "redis", "operators_key"})
+"""No message repeats what was given for them."""
 
 
 class SettingsError(ValueError):
@@ -48,7 +54,7 @@ class Settings(BaseSettings):
     levels: Annotated[tuple[str, ...], NoDecode] = Field(
         DEFAULT_LEVELS,
         max_length=DEEPEST,
-        description="context keys below the workflow type, coarse to fine; 4 at most",
+        description="context keys below the workflow type, coarse to fine; 4 at most, empty: none",
     )
     operators_key: SecretStr = Field(
         SecretStr(""), description="control records must be signed with it; empty: need not"
@@ -98,7 +104,14 @@ class Settings(BaseSettings):
     def _split(cls, value: Any) -> Any:
         """Read `domain,user_id`, the way the environment gives a list."""
         if isinstance(value, str):
-            return tuple(part.strip() for part in value.split(",") if part.strip())
+            return split_levels(value)
+        return value
+
+    @field_validator("levels")
+    @classmethod
+    def _are_keys(cls, value: tuple[str, ...]) -> tuple[str, ...]:
+        if wrong := wrong_level(value):
+            raise ValueError(wrong)
         return value
 
     @field_validator("weights", mode="before")
@@ -119,6 +132,8 @@ class Settings(BaseSettings):
     @field_validator("kafka")
     @classmethod
     def _ports(cls, value: str) -> str:
+        if holds_credentials(value):
+            raise ValueError(CREDENTIALS)
         ports = (each.strip().rpartition(":")[2] for each in value.split(","))
         if any(port.isdecimal() and not 1 <= int(port) <= HIGHEST_PORT for port in ports):
             raise ValueError(f"give host:port, the port from 1 to {HIGHEST_PORT}")
@@ -191,7 +206,8 @@ def _wrong(error: ValidationError, file: SettingsFile, elsewhere: Set[str]) -> S
     reason = first["msg"].removeprefix("Value error, ")
     setting = str(first["loc"][0])
     place = f" in {file.place(setting)}" if setting in file.values.keys() - elsewhere else ""
-    return SettingsError(f"setting {name}{place}: {reason} (got {first['input']!r})")
+    got = "" if setting in _MAY_HOLD_SECRETS else f" (got {first['input']!r})"
+    return SettingsError(f"setting {name}{place}: {reason}{got}")
 
 
 def _running_stack(data: Path) -> dict[str, str]:

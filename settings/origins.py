@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from pydantic import SecretStr
 
-from headstart.masking import masked
+from headstart.masking import masked, masked_address
 from settings import Reading, Settings
 from settings.variables import EXECUTOR
 
@@ -26,6 +26,8 @@ def shown(reading: Reading) -> Iterator[Shown]:
     """Yield every setting of the service, then what executors read from the environment."""
     for name, field in Settings.model_fields.items():
         value = _plain(getattr(reading.settings, name))
+        if name in {"postgres", "redis"}:
+            value = masked_address(value)
         yield Shown(name, value, reading.origins[name], field.description or "")
     for variable, (default, meaning) in EXECUTOR.items():
         given = os.environ.get(variable)

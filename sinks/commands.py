@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
-from typing import Any, Final, Self
+from typing import Any, Final, NamedTuple, Self
 from urllib.parse import unquote
 
 import orjson
@@ -27,6 +27,7 @@ from topics.commands import (
     Command,
     CommandState,
     Place,
+    Version,
     decode_command,
     in_force,
 )
@@ -69,6 +70,29 @@ def _served_key(key: str) -> str:
     return f"{_SERVED}{{{key}}}"
 
 
+class Newer(NamedTuple):
+    """Why a place is left as it is though Redis does not serve what commands set there."""
+
+    what: str
+    remedy: str
+
+    @classmethod
+    def of(cls, place: Place, known: Version, stored: bytes | None) -> Newer:
+        """`known`: of what commands set; `stored`: as Redis has it."""
+        key, there = redis_place(place), (stored or b"").decode()
+        return cls(
+            f"{key} in Redis has version {there} (number of the log of commands, "
+            f"offset), and headstart.commands only {known.number} {known.offset}: Redis keeps what "
+            "it serves",
+            "check that the addresses of Kafka and Redis are of one installation; if they are, the "
+            f"log has lost records: `redis-cli DEL '{version_key(key)}'`, then `headstart "
+            "thresholds republish`",
+        )
+
+    def __str__(self) -> str:
+        return f"{self.what}; {self.remedy}"
+
+
 class CommandPublisher:
     """Serves the places of a `CommandState`. Connects on first use."""
 
@@ -78,6 +102,8 @@ class CommandPublisher:
         self._marker = ModesMarker(self._redis)
         self.kept: dict[Place, tuple[str, ...]] = {}
         """What no command set, by place, and that stays because it restricts."""
+        self.newer: dict[Place, Newer] = {}
+        """Places that were left as they are though they differ: Redis has a newer version."""
 
     async def close(self) -> None:
         """Close the connections."""
@@ -139,6 +165,7 @@ class CommandPublisher:
         many places changed. Raises as `serve` does.
         """
         self.kept.clear()
+        self.newer.clear()
         try:
             token = await self._marker.begin()
             changed, left = await self._serve(state, state.places, now)
@@ -150,6 +177,21 @@ class CommandPublisher:
         except (RedisError, OSError) as error:
             raise RedisUnreachable(self._url, error) from error
         return changed
+
+    async def not_served(self, state: CommandState, place: Place, now: int) -> str | None:
+        """Return why Redis serves something else at a place than `state` says; None: it does not.
+
+        Raises `RedisUnreachable`.
+        """
+        try:
+            (stored,) = await self._read([place])
+        except (RedisError, OSError) as error:
+            raise RedisUnreachable(self._url, error) from error
+        if newer := self.newer.get(place):
+            return str(newer)
+        if not merged(state, place, stored, now).changes:
+            return None
+        return f"others change {redis_place(place)} again and again: run the command again"
 
     async def look(self, state: CommandState, now: int) -> list[tuple[Place, Merged]]:
         """Return every place where Redis serves something else than `state` says; change nothing.
@@ -165,11 +207,13 @@ class CommandPublisher:
                 read += await self._read(every[at : at + _AT_ONCE])
         except (RedisError, OSError) as error:
             raise RedisUnreachable(self._url, error) from error
-        found_there = [
-            (place, merged(state, place, stored, now))
-            for place, stored in zip(every, read, strict=True)
-        ]
-        return [(place, each) for place, each in found_there if each.changes or each.kept]
+        found_there = []
+        for place, stored in zip(every, read, strict=True):
+            said = merged(state, place, stored, now)
+            self._is_newer(state.version(place), place, stored, said)
+            if said.changes or said.kept:
+                found_there.append((place, said))
+        return found_there
 
     async def _places(self) -> AsyncIterator[set[Place]]:
         """Yield the places at which Redis serves anything, some at a time."""
@@ -206,12 +250,21 @@ class CommandPublisher:
             read = await pipeline.execute(raise_on_error=False)
         return [_stored(*read[at : at + 3]) for at in range(0, len(read), 3)]
 
+    def _is_newer(self, version: Version, place: Place, stored: Stored, said: Merged) -> bool:
+        """Return whether what stands at a place is newer; note it where it is something else."""
+        self.newer.pop(place, None)
+        if version >= version_in(stored.version):
+            return False
+        if said.changes or said.kept:
+            self.newer[place] = Newer.of(place, version, stored.version)
+        return True
+
     async def _one(self, state: CommandState, place: Place, stored: Stored, now: int) -> int:
         """Serve one place; return 1 where it changed, 0 where not, -1: look again."""
         key, version = redis_place(place), state.version(place)
-        if version < version_in(stored.version):
-            return 0
         said = merged(state, place, stored, now)
+        if self._is_newer(version, place, stored, said):
+            return 0
         if said.kept:
             self.kept[place] = said.kept
         else:

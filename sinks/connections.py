@@ -165,9 +165,10 @@ def connect_redis(url: str, timeout_s: float = 2.0) -> Redis:
             socket_connect_timeout=timeout_s,
             retry=Retry(NoBackoff(), 1, supported_errors=(RedisConnectionError,)),
         )
-    except ValueError as error:  # its message may quote a part of the password
-        raise RedisUnreachable(url, error) from None
-    pool = client.connection_pool
+        pool = client.connection_pool
+        pool.connection_class(**pool.connection_kwargs)  # which checks its options; nothing opens
+    except (ValueError, TypeError, RedisError) as error:  # it may quote a part of the password
+        raise RedisUnreachable(url, ValueError(str(error))) from None
     kind: Any = pool.connection_class
     pool.connection_class = _leaving(kind)
     return client

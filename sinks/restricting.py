@@ -21,7 +21,7 @@ from headstart.answers import DEFAULT_SPECULATE, DEFAULT_SUGGEST
 from headstart.contexts import MODES
 from headstart.overrides import NOTHING, OVERRIDES_FIELD, Override, read_overrides
 from sinks.modes_marker import without_marker
-from topics.commands import CommandState, Place, served_overrides
+from topics.commands import LARGEST_NUMBER, CommandState, Place, served_overrides
 
 _RANKS: Final = {b"off": 0, b"observe": 1, b"act": 2}
 _LEAST: Final = 2
@@ -57,9 +57,14 @@ class Merged(NamedTuple):
 
 
 def version_in(raw: bytes | None) -> tuple[int, int]:
-    """Return the version of what is served at a place; below every other where none is stored."""
+    """Return the version of what is served at a place; below every other where none is stored.
+
+    One with a number that no log can have counts as none: it would be newer than all for ever.
+    """
     found = _NUMBERS.fullmatch(raw or b"")
-    return (int(found[1]), int(found[2])) if found else (-1, -1)
+    if not found or int(found[1]) > LARGEST_NUMBER:
+        return -1, -1
+    return int(found[1]), int(found[2])
 
 
 def merged(state: CommandState, place: Place, stored: Stored, now: int) -> Merged:

@@ -15,6 +15,7 @@ import orjson
 
 from headstart.contexts import DEFAULT_PATH, context_paths, redis_key
 from sinks.thresholds import encode_value
+from topics.limits import LARGEST_MS
 from topics.meaning import same_threshold
 from topics.schema import Threshold
 
@@ -51,7 +52,8 @@ class Reach(NamedTuple):
 
 
 _Confidence = Annotated[float, msgspec.Meta(ge=0.0, le=nextafter(1.0, 2.0))]
-_Count = Annotated[int, msgspec.Meta(ge=0)]
+_Count = Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]
+_Moment = Annotated[int, msgspec.Meta(ge=-LARGEST_MS, le=LARGEST_MS)]
 
 
 class _Version(msgspec.Struct):
@@ -65,10 +67,10 @@ class _Value(_Version, kw_only=True):
     suggest: _Confidence
     outcomes: _Count
     learner: str = ""
-    at: int = 0
+    at: _Moment = 0
     gain: float = 0.0
     cost: float = 0.0
-    counts: list[float] | None = None
+    counts: list[_Count] | None = None
     deviation: dict[str, float] | None = None
 
 

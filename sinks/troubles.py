@@ -11,6 +11,7 @@ from typing import Final, NamedTuple
 
 import psycopg
 from psycopg.conninfo import conninfo_to_dict
+from psycopg.errors import UndefinedColumn, UndefinedTable
 
 from headstart.arguments import HIGHEST_PORT
 from headstart.masking import needs_encoding
@@ -70,6 +71,34 @@ _OF_POSTGRES: Final = tuple(
         ),
     )
 )
+_SETTINGS: Final = tuple(
+    (re.compile(pattern, re.IGNORECASE), Trouble(what, remedy))
+    for pattern, what, remedy in (
+        (
+            r'invalid "?(\w+)"? value: |invalid integer value .* for connection option "(\w+)"'
+            r"|bad value for (\w+)",
+            "the address has a value of {setting} that is none",
+            f"correct {{setting}} in {POSTGRES}",
+        ),
+        (
+            r"server does not support SSL",
+            "it does not speak TLS",
+            f"set sslmode=prefer in {POSTGRES}, or enable ssl on the server",
+        ),
+        (
+            r"certificate verify failed|root certificate file|certificate file|private key file"
+            r"|server certificate for",
+            "its certificate cannot be verified",
+            f"correct sslmode, sslrootcert, sslcert and sslkey in {POSTGRES}",
+        ),
+        (
+            r"session is (?:not )?read-only|server is (?:not )?in hot standby",
+            "it is not of the kind that target_session_attrs asks for",
+            f"correct target_session_attrs or the hosts in {POSTGRES}",
+        ),
+    )
+)
+"""Where a parameter of the address is wrong, whatever runs there."""
 _NO_DATABASE: Final = re.compile(r'database "[^"]*" does not exist', re.IGNORECASE)
 _OF_REDIS: Final = tuple(
     (re.compile(pattern, re.IGNORECASE), Trouble(what, remedy))
@@ -90,6 +119,16 @@ _OF_REDIS: Final = tuple(
             r"DB index is out of range|invalid DB index",
             "it has no database of this number",
             f"correct the number at the end of {REDIS}",
+        ),
+        (
+            r"wrong.version.number|record layer failure",
+            "it does not speak TLS",
+            f"give redis:// in the place of rediss:// in {REDIS}, or its port for TLS",
+        ),
+        (
+            r"certificate verify failed",
+            "its certificate cannot be verified",
+            f"give ssl_ca_certs=FILE behind the ? of {REDIS}",
         ),
     )
 )
@@ -115,7 +154,25 @@ def postgres_trouble(dsn: str, reason: BaseException) -> Trouble | None:
     for sign, (what, remedy) in _OF_POSTGRES:
         if sign.search(said):
             return Trouble(what, remedy.replace("{name}", name).replace("{user}", user))
+    return _of_setting(said)
+
+
+def _of_setting(said: str) -> Trouble | None:
+    for sign, (what, remedy) in _SETTINGS:
+        if found := sign.search(said):
+            setting = next((each for each in found.groups() if each), "")
+            return Trouble(what.replace("{setting}", setting), remedy.replace("{setting}", setting))
     return None
+
+
+def schema_trouble(reason: UndefinedTable | UndefinedColumn) -> Trouble:
+    """Return what a database lacks, going by the error of a query, and the command that adds it."""
+    if isinstance(reason, UndefinedTable):
+        return Trouble(
+            "has no tables of Headstart",
+            "is it the right database? `headstart migrate` creates them",
+        )
+    return Trouble("has tables of an older version", "`headstart migrate` brings them up to date")
 
 
 def _is_port(text: str) -> bool:

@@ -141,9 +141,9 @@ class ReadableBatch:
     def __iter__(self) -> Iterator[Any]:
         data, begin, end = self._where
         if not self._intact:
-            value = WholeBytes(data[begin:end], "the record batch cannot be read: its checksum")
-            old = data[begin + _MAGIC_AT] != _MAGIC
-            at = self.next_offset - 1 if old else self._batch.base_offset
+            old, last = data[begin + _MAGIC_AT] != _MAGIC, self.next_offset - 1
+            at = last if old else self._batch.base_offset
+            value = self._whole("the record batch cannot be read: its checksum", 0 if old else at)
             return iter([WholeBatch(at, NO_TIMESTAMP, 0, None, value)])
         if data[begin + _MAGIC_AT] != _MAGIC:
             return iter(self._old())
@@ -153,7 +153,7 @@ class ReadableBatch:
         except _UNREADABLE as error:
             first, kind = self._batch.base_offset, self._batch.timestamp_type
             at = max(-LARGEST_MS, min(self._batch.max_timestamp, LARGEST_MS))
-            value = WholeBytes(data[begin:end], _reason(error))
+            value = self._whole(_reason(error), first)
             return iter([WholeBatch(first, at, kind, None, value)])
 
     def _old(self) -> list[Any]:
@@ -161,10 +161,12 @@ class ReadableBatch:
         try:
             return read_old(self._batch, *self._where)
         except (*_UNREADABLE, KafkaError, RuntimeError, AssertionError) as error:  # of aiokafka
-            data, begin, end = self._where
             last = self._batch.next_offset - 1
-            value = WholeBytes(data[begin:end], _reason(error))
-            return [WholeBatch(last, NO_TIMESTAMP, 0, None, value)]
+            return [WholeBatch(last, NO_TIMESTAMP, 0, None, self._whole(_reason(error), 0))]
+
+    def _whole(self, reason: str, first: int) -> WholeBytes:
+        data, begin, end = self._where
+        return WholeBytes(data[begin:end], reason, first, self.next_offset)
 
 
 def _in_transaction(record: Any) -> WholeBatch:

@@ -24,6 +24,9 @@ REASON_HEADER: Final = "headstart.reason"
 """Of a record without a value, which says who no longer wants something set, and why."""
 _PATIENCE_S: Final = 5.0
 """How long a broker that is asked where the log ends may take."""
+_MOST_AHEAD_S: Final = 1_000 * 366 * 86_400
+"""How far a log's number may be ahead of the clock. It grows with the clock, so that a log that
+begins anew after one with the largest number can still have a larger one."""
 
 
 class Remembered(NamedTuple):
@@ -48,7 +51,7 @@ async def read_commands(kafka: str) -> CommandState:
 
 
 async def _read(kafka: str) -> CommandState:
-    state, found = await topic_state(kafka, COMMANDS.name), CommandState()
+    state, found = await topic_state(kafka, COMMANDS.name), _nothing_read()
     async for record in read_records(kafka, COMMANDS.name, state.begin, state.end):
         _apply(found, record)
     async for record in outside_transactions(kafka, COMMANDS.name, state.end[0], state.high[0]):
@@ -68,6 +71,10 @@ async def is_whole(kafka: str, state: CommandState) -> bool:
     except (KafkaError, OSError, TopicsMissing):  # of which one is `TimeoutError`
         return False
     return max(now.end[0], now.high[0]) == state.read_to
+
+
+def _nothing_read() -> CommandState:
+    return CommandState(int(time.time()) + _MOST_AHEAD_S)
 
 
 def _apply(state: CommandState, record: Any) -> Place | None:
@@ -137,7 +144,7 @@ class CommandFollower:
 
     def __init__(self, kafka: str) -> None:
         self._kafka = kafka
-        self.state = self._committed = CommandState()
+        self.state = self._committed = _nothing_read()
         self._tail = Tail(kafka, COMMANDS.name)
 
     async def changes(
@@ -151,7 +158,7 @@ class CommandFollower:
         for.
         """
         log = await topic_state(self._kafka, COMMANDS.name)
-        self.state = self._committed = CommandState()
+        self.state = self._committed = _nothing_read()
         self._tail = Tail(self._kafka, COMMANDS.name)
         tp, changed = TopicPartition(COMMANDS.name, 0), set[Place]()
         begin, earliest = {0: log.begin[0]}, {"auto_offset_reset": "earliest"}

@@ -15,6 +15,7 @@ import msgspec
 
 from headstart.contexts import SEPARATOR, workflow_type_of
 from headstart.events import MAX_IDENTIFIER
+from topics.limits import LARGEST_MS
 
 Identifier = Annotated[
     str, msgspec.Meta(min_length=1, max_length=MAX_IDENTIFIER, pattern=r"^[^\u0000\u001f]*$")
@@ -22,9 +23,12 @@ Identifier = Annotated[
 ContextPath = Annotated[str, msgspec.Meta(max_length=8_192, pattern=r"^[^\u0000\u001f]*$")]
 Confidence = Annotated[float, msgspec.Meta(ge=0.0, le=1.0)]
 Words = Annotated[str, msgspec.Meta(max_length=1_000)]
+Moment = Annotated[int, msgspec.Meta(ge=0, le=LARGEST_MS)]
 Mode = Literal["off", "observe", "act"]
 
 BEGIN_KEY: Final = b"log"
+LARGEST_NUMBER: Final = 10**12
+"""Of a log. Numbers are Unix seconds, or one above the number before; see `CommandState`."""
 
 
 class ThresholdOverride(msgspec.Struct, tag_field="set", tag="threshold", kw_only=True):
@@ -41,10 +45,10 @@ class ThresholdOverride(msgspec.Struct, tag_field="set", tag="threshold", kw_onl
     tool: Identifier | None = None
     speculate: Confidence | None = None
     suggest: Confidence | None = None
-    until: int | None = None
+    until: Moment | None = None
     by: Words = ""
     reason: Words = ""
-    at: int
+    at: Moment
 
 
 class ModeCommand(msgspec.Struct, tag_field="set", tag="mode", kw_only=True):
@@ -58,7 +62,7 @@ class ModeCommand(msgspec.Struct, tag_field="set", tag="mode", kw_only=True):
     agent: Identifier | None = None
     by: Words = ""
     reason: Words = ""
-    at: int
+    at: Moment
 
 
 class Begin(msgspec.Struct, tag_field="set", tag="log", kw_only=True):
@@ -67,7 +71,7 @@ class Begin(msgspec.Struct, tag_field="set", tag="log", kw_only=True):
     Written when the topic is created, after what earlier commands left in Redis.
     """
 
-    number: int
+    number: Annotated[int, msgspec.Meta(ge=1, le=LARGEST_NUMBER)]
 
 
 Command = ThresholdOverride | ModeCommand
@@ -147,7 +151,9 @@ def decode_command(raw: bytes) -> Command | Begin:
 class CommandState:
     """What is in force after a prefix of the log."""
 
-    def __init__(self) -> None:
+    def __init__(self, newest: int = LARGEST_NUMBER) -> None:
+        """`newest`: the largest number that this log can have by now."""
+        self._newest = newest
         self.number: int | None = None
         """Of the log; None until its beginning is complete."""
         self.begun = -1
@@ -165,7 +171,8 @@ class CommandState:
         """Take the next record; return the place where something changed, if any.
 
         No value: what the key names is no longer set. Raises `ValueError` for what is no command;
-        nothing is changed then.
+        nothing is changed then. A log's number never falls: Redis would refuse all that is served
+        under a smaller one. The same number again is of two that began the log at once.
         """
         self._read = offset
         if key is None:
@@ -174,7 +181,7 @@ class CommandState:
         if command is not None and command_key(command) != key:
             raise ValueError(f"the key {key!r:.200} is not the one of its command")
         if isinstance(command, Begin):
-            self.number, self.begun = command.number, offset
+            self._begin(command.number, offset)
             return None
         place = place_of(key)
         if command is None:
@@ -183,6 +190,13 @@ class CommandState:
             self._commands[place][key] = command
         self._offsets[place] = self._said[place][_name_of(key)] = offset
         return place
+
+    def _begin(self, number: int, offset: int) -> None:
+        if number > self._newest:
+            raise ValueError(f"the log cannot have the number {number} yet")
+        if self.number is not None and number < self.number:
+            raise ValueError(f"the log has the number {self.number}, which is above {number}")
+        self.number, self.begun = number, offset
 
     def __contains__(self, key: bytes) -> bool:
         return any(key in at for at in self._commands.values())

@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from types import TracebackType
-from typing import Any, Final, Literal, Self
+from typing import Annotated, Any, Final, Literal, Self
 
 import msgspec
 from aiokafka import AIOKafkaProducer
@@ -20,6 +20,7 @@ from headstart.producing import BrokerUnreachable, start_producer
 from topics.admin import TopicState
 from topics.catalogue import DEAD_LETTERS, EVENTS, HANDLED
 from topics.letters import Letter, Outgoing, Wanted, letter_of
+from topics.limits import LARGEST_MS
 from topics.reading import read_records, topic_state
 from topics.sending import send_all
 
@@ -33,7 +34,7 @@ class Handling(msgspec.Struct, frozen=True):
     """What was done about a dead letter, and when (Unix ms)."""
 
     did: Literal["replayed", "dropped"]
-    at: int
+    at: Annotated[int, msgspec.Meta(ge=0, le=LARGEST_MS)]
 
 
 class LetterLog:
@@ -47,10 +48,13 @@ class LetterLog:
         """Return the log as it is now. Raises `BrokerUnreachable` and `TopicsMissing`."""
         state = await topic_state(kafka, DEAD_LETTERS.name)
         notes = await topic_state(kafka, HANDLED.name)
-        handled = {}
+        handled, skipped = {}, list[int]()
         async for record in read_records(kafka, HANDLED.name, notes.begin, notes.end):
             if (note := _note_in(record)) is not None:
                 handled[note[0]] = note[1]
+            else:
+                skipped.append(record.offset)
+        _warn_of(skipped)
         return cls(kafka, state, handled)
 
     def handling(self, letter: Letter) -> Handling | None:
@@ -84,18 +88,23 @@ class LetterLog:
 
 
 def _note_in(record: Any) -> tuple[str, Handling] | None:
-    """Return which dead letter was handled, and how; None, with a warning, where nothing says so.
+    """Return which dead letter was handled, and how; None where the record does not say so.
 
     The topic is open to be written to, and such a record must not hide all dead letters.
     """
     try:
         return record.key.decode(), msgspec.json.decode(record.value or b"", type=Handling)
     except (AttributeError, ValueError):  # no key, or what is no note; msgspec's are ValueErrors
-        _LOG.warning(
-            "%s: the record at offset %d says of no dead letter that it was handled; it is skipped",
-            HANDLED.name, record.offset,
-        )  # fmt: skip
         return None
+
+
+def _warn_of(skipped: Sequence[int]) -> None:
+    """Say once how many records say of no dead letter that it was handled."""
+    if skipped:
+        _LOG.warning(
+            "%s: records that name no handled dead letter are skipped: %d, the first at offset %d",
+            HANDLED.name, len(skipped), skipped[0],
+        )  # fmt: skip
 
 
 class LetterSender:

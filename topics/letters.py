@@ -10,6 +10,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
+from topics.limits import LARGEST_MS
+
 TOPIC_HEADER: Final = "__connect.errors.topic"
 PARTITION_HEADER: Final = "__connect.errors.partition"
 OFFSET_HEADER: Final = "__connect.errors.offset"
@@ -91,10 +93,12 @@ def _source(headers: Mapping[str, str]) -> Source | None:
 
 
 def _integer(headers: Mapping[str, str], name: str) -> int | None:
+    """Return the number in a header; None where there is none that a dead letter of ours has."""
     try:
-        return int(headers[name])
+        found = int(headers[name])
     except (KeyError, ValueError):
         return None
+    return found if abs(found) <= LARGEST_MS else None
 
 
 @dataclass(frozen=True)

@@ -27,9 +27,13 @@ class WholeBytes(bytes):
     """
 
     reason: str
+    first: int
+    """Offset of the batch's first record; 0 where its format does not say that."""
+    end: int
+    """The offset behind its last record."""
 
-    def __new__(cls, raw: bytes, reason: str) -> WholeBytes:
-        """Return the bytes `raw` with a reason."""
+    def __new__(cls, raw: bytes, reason: str, first: int, end: int) -> WholeBytes:
+        """Return the bytes `raw` with a reason and the offsets that they stand for."""
         made = super().__new__(cls, raw)
-        made.reason = reason
+        made.reason, made.first, made.end = reason, first, end
         return made

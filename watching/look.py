@@ -10,8 +10,9 @@ from typing import Any, Final, TypeVar
 
 from psycopg import AsyncConnection
 
-from headstart.masking import masked
+from headstart.masking import masked_address
 from headstart.producing import BrokerUnreachable
+from sinks.reading import naming_schema
 from sinks.rights import require_rights_to_store
 from watching.causes import SILENT, cause, unreachable_why
 from watching.flow import GroupLag, Log, LogState, Stored, ask_stored, lags
@@ -86,7 +87,7 @@ class Looking:
         if postgres.ok:
             connection = await asked.connection()
             epoch = log.epoch if log else None
-            stored, error = await _tried(lambda: ask_stored(connection, epoch))
+            stored, error = await _tried(lambda: _stored(connection, asked.dsn, epoch))
             if error is None:
                 _, error = await _tried(lambda: require_rights_to_store(connection, asked.dsn))
             postgres = _also(postgres, error)
@@ -120,6 +121,11 @@ class Looking:
         return self._learned
 
 
+async def _stored(connection: AsyncConnection[Any], dsn: str, epoch: int | None) -> Stored:
+    with naming_schema(dsn):
+        return await ask_stored(connection, epoch)
+
+
 async def _tried(ask: Callable[[], Awaitable[T]], kafka: str = "") -> tuple[T | None, str | None]:
     """Return an answer, or why there is none."""
     try:
@@ -136,7 +142,7 @@ async def _bounded(asking: Awaitable[Answer], service: str, address: str) -> Ans
         async with asyncio.timeout(ANSWER_S):
             return await asking
     except TimeoutError:
-        return Answer(service, masked(address), error=SILENT)
+        return Answer(service, masked_address(address), error=SILENT)
 
 
 def _also(answer: Answer, error: str | None) -> Answer:

@@ -9,7 +9,7 @@ from typing import Any, Self
 
 from psycopg import AsyncConnection
 
-from headstart.masking import masked
+from headstart.masking import masked_address
 from sinks.connections import asking_redis, connect_postgres, postgres_address
 from watching.causes import cause
 from watching.target import Target
@@ -80,4 +80,4 @@ async def ask_redis(target: Target) -> Answer:
             said = await client.info("server")
         return str(said.get("valkey_version") or said.get("redis_version"))
 
-    return await answer_of("redis", masked(target.redis), ask)
+    return await answer_of("redis", masked_address(target.redis), ask)

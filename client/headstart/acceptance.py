@@ -35,7 +35,12 @@ def accepts(event: dict[str, Any], body: bytes, now_ms: int, *, own_id: bool = F
         and _ACCEPT_EVENT(event)
         and (own_id or _ACCEPT_ID(event))
         and bool(FIRST_MS <= event["timestamp"] <= now_ms + MAX_CLOCK_SKEW_MS)
+        and (event["event_type"] != "speculation_start" or _can_be_joined(event))
     )
+
+
+def _can_be_joined(start: dict[str, Any]) -> bool:
+    return start.get("task_id") is not None and start.get("confidence") is not None
 
 
 def _is_finite(value: Any) -> bool:

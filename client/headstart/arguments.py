@@ -41,6 +41,7 @@ OTHER_NAMES: Final = {
     "session": "session_id",
     "task": "task_id",
     "tool": "tool_id",
+    "tool_name": "tool_id",
     "type": "workflow_type",
     "uid": "user_id",
     "user": "user_id",
@@ -60,15 +61,6 @@ def nearest(name: str, known: Collection[str], cutoff: float = 0.75) -> str | No
     return found[0] if found else None
 
 
-def mistyped(name: str, known: Collection[str]) -> str | None:
-    """Return the name of the same length of which another one differs by a letter or two."""
-    import difflib  # only where something is wrong
-
-    alike = [each for each in known if len(each) == len(name)]
-    found = difflib.get_close_matches(name, alike, n=1, cutoff=0.8)
-    return found[0] if found else None
-
-
 def brokers(kafka: object) -> str:
     """Return addresses of Kafka brokers, with ports or without (9092). Raises `InvalidArgument`."""
     wanted = "give host:port[,host:port], such as 127.0.0.1:9092"
@@ -84,7 +76,7 @@ def brokers(kafka: object) -> str:
 def redis_url(url: object) -> str:
     """Return a Redis URL. Raises `InvalidArgument` for what is none, without any password in it."""
     if not isinstance(url, str) or not _is_redis_url(url):
-        shown = "what was given" if isinstance(url, str) and "@" in url else f"{url!r:.100}"
+        shown = "what was given" if isinstance(url, str) else f"{url!r:.100}"
         raise InvalidArgument(
             f"redis_url: {shown} is no Redis URL; give redis://host:port/database, such as "
             "redis://127.0.0.1:6379/0"

@@ -28,7 +28,9 @@ _LOG = logging.getLogger(__name__)
 
 
 class AttemptResolved(RuntimeError):
-    """The attempt was already told what the real call is: a result is committed at most once."""
+    """The attempt is spent: it is entered once, and told once what the real call is, so that a
+    result is committed at most once.
+    """
 
 
 class Resolution(NamedTuple, Generic[T]):
@@ -81,7 +83,7 @@ class Attempt(Generic[T]):
         self._deciding, self._log, self._clock = deciding, log, clock
         self._arguments, self._call = arguments, call
         self._task: asyncio.Task[T] | None = None
-        self._resolved = self._settled = False
+        self._entered = self._predicted = self._resolved = self._settled = False
         self._begun = self._took_s = 0.0
 
     @property
@@ -92,12 +94,19 @@ class Attempt(Generic[T]):
     async def __aenter__(self) -> Self:
         """Decide, start the guessed call where it is worth it, and log the prediction.
 
-        Raises `TypeError`, before anything is logged, where the call returns no awaitable.
+        Raises `TypeError`, before anything is logged, where the call returns no awaitable, and
+        `AttemptResolved` where it was entered before.
         """
+        if self._entered:
+            raise AttemptResolved(
+                "this attempt was entered before: make one with attempt() for each guess"
+            )
+        self._entered = True
         self.choice = await self._deciding.choose()
         if self.choice.action == "speculate" and self._deciding.begin():
             await self._start()
         self._log.predicted(self.choice, self.speculated)
+        self._predicted = True
         return self
 
     async def _start(self) -> None:
@@ -124,8 +133,13 @@ class Attempt(Generic[T]):
         """Tell the real call (None: there is none) and return what became of the guess.
 
         Waits for the guessed call where it is the right one; cancelled meanwhile, its result is
-        thrown away. Raises `AttemptResolved` the second time.
+        thrown away. Raises `AttemptResolved` the second time and after the block, `RuntimeError`
+        before it.
         """
+        if not self._predicted:
+            raise RuntimeError(
+                "this attempt has not begun: call resolve() within `async with` of the attempt"
+            )
         if self._resolved:
             raise AttemptResolved("this attempt is resolved: its result is given out at most once")
         self._resolved = True
@@ -196,8 +210,10 @@ class Attempt(Generic[T]):
         if not self._resolved:
             self._resolved = True
             wasted = self._discard()
-            if error is None:  # else nobody knows what the real call would have been
+            if error is None:
                 self._log.resolved(None, False, speculated=self.speculated, cost_ms=wasted)
+            else:  # what the real call would have been is not known
+                self._log.ended()
         if self._task is not None and not self._task.done():
             await asyncio.wait([self._task], timeout=DISCARD_S)
             if not self._task.done():

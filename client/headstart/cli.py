@@ -10,6 +10,8 @@ import sys
 from importlib.metadata import entry_points
 from pathlib import Path
 
+from headstart.arguments import InvalidArgument
+
 
 def main() -> None:
     """Run the service's command line where the service is installed, else the client's."""
@@ -35,7 +37,7 @@ def main() -> None:
     arguments = parser.parse_args()
     try:
         sys.exit(arguments.run(arguments))
-    except OSError as error:  # a broker or a file that is not there, or time that ran out
+    except (OSError, InvalidArgument) as error:  # a broker or file that is not there, or time
         sys.exit(f"error: {error}")
 
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import logging
 import os
-import re
 import threading
 import time
 from collections import deque
@@ -21,24 +20,24 @@ from weakref import WeakSet
 
 import orjson
 
-from headstart import metrics
+from headstart import choices, metrics
 from headstart.acceptance import accepts
+from headstart.addresses import broker_addresses
 from headstart.arguments import (
-    OTHER_NAMES,
     InvalidArgument,
-    brokers,
     choice,
     flag,
     number,
     refuse_unknown,
 )
-from headstart.compression import Compression, require_codec
+from headstart.compression import Compression
 from headstart.contexts import event_key
-from headstart.directory import CLIENT_ID, Target, default_directory
+from headstart.directory import Target, default_directory
 from headstart.durable import Durable
 from headstart.events import Event, InvalidEvent, fill_in
 from headstart.flushing import Flushing, NotDelivered
 from headstart.keeping import Mode
+from headstart.names import refuse_content
 from headstart.outbox import Outbox
 from headstart.scrubbing import Scrubber, Scrubbing, Where, scrubber
 from headstart.spool import ON_FULL, BufferFull, OnFull, SpoolSettings
@@ -51,7 +50,6 @@ __all__ = ["DEFAULT_BUFFER", "TOPIC", "BufferFull", "Emitter", "NotDelivered"]
 
 TOPIC: Final = "headstart.events"
 DEFAULT_BUFFER: Final = 100_000
-_CLIENT_ID: Final = re.compile(r"[A-Za-z0-9._-]{1,249}")
 
 
 class Emitter:
@@ -95,21 +93,22 @@ class Emitter:
         naming the argument that cannot be used.
         """
         refuse_unknown("Emitter", unknown, _OPTIONS)
-        self.kafka, self.topic = brokers(kafka), _topic(topic)
+        self.kafka, self.topic = broker_addresses(kafka), _topic(topic)
         self.linger_s = number("linger_s", linger_s, 0.0)
         number("buffer", buffer, 1, whole=True)
         flag("durable", durable)
         if on_full is not None:
             choice("on_full", on_full, ON_FULL)
         self._outbox: Outbox
-        scrubbing = _scrubbing(scrub)
+        scrubbing = choices.scrubbing(scrub)
         self._scrub = scrubber(scrubbing, "emit")
-        named = _client_id(client_id)
-        target = Target(kafka, topic, linger_s, _compression(compression), scrubbing, named)
+        named = choices.client_id(client_id)
+        codec = choices.compression(compression)
+        target = Target(kafka, topic, linger_s, codec, scrubbing, named)
         if durable:
             settings = _settings(spool)
             settings = replace(settings, on_full=on_full or settings.on_full)
-            self._outbox = Durable(target, settings, _mode(shipper))
+            self._outbox = Durable(target, settings, choices.shipper_mode(shipper))
         else:
             from headstart.memory import Memory  # which needs a Kafka client, as a spool does not
 
@@ -134,12 +133,12 @@ class Emitter:
         `id` (UUIDv7), `timestamp` (now, Unix ms) and `tenant` ("default") are filled in where
         missing. Raises `InvalidEvent` naming the field; `BufferFull` by the rule `on_full`;
         `SpoolUnavailable` or another `OSError` where the spool cannot be written; `RuntimeError`
-        after `close()`; `TypeError` for a keyword that a field is not called. What raised was not
-        taken.
+        after `close()`; `InvalidArgument` for a keyword that is nearly a field, or belongs into
+        `data`, such as `gain_ms`. What raised was not taken.
         """
         begun, now_ms = time.perf_counter_ns(), time.time_ns() // 1_000_000
-        if fields and not _MISNAMED.isdisjoint(fields):
-            _refuse_misnamed(fields)
+        if fields and not _KEYWORDS.issuperset(fields):
+            refuse_content(tuple(fields), _KEYWORDS)
         try:
             record = fields if event is None else {**event, **fields}
         except TypeError:
@@ -308,52 +307,16 @@ def _patience(timeout_s: float) -> float:
     return number("timeout_s", timeout_s, 0.0, float("inf"))
 
 
-def _mode(shipper: Mode | None) -> Mode:
-    named = shipper or os.environ.get("HEADSTART_SHIPPER") or "process"
-    return choice("shipper", named, ("process", "thread", "none"))  # type: ignore[no-any-return]
-
-
 _OPTIONS: Final = frozenset(Emitter.__init__.__kwdefaults__ or ())
 
 
-_MISNAMED: Final = frozenset(OTHER_NAMES) - Event.__annotations__.keys()
-
-
-def _refuse_misnamed(fields: Mapping[str, Any]) -> None:
-    """Raise `TypeError` for a keyword that looks like a field, and would only be stored."""
-    for name in fields:
-        if name in _MISNAMED:
-            raise InvalidArgument(
-                f"emit() has no argument {name!r}; did you mean {OTHER_NAMES[name]!r}? "
-                "Content of your own belongs into data={...}"
-            )
+_KEYWORDS: Final = frozenset((*Event.__annotations__, "traceparent"))
 
 
 def _topic(topic: object) -> str:
-    if not isinstance(topic, str) or not _CLIENT_ID.fullmatch(topic):
+    if not isinstance(topic, str) or not choices.KAFKA_NAME.fullmatch(topic):
         raise InvalidArgument(f"topic must be 1 to 249 of A-Z a-z 0-9 . _ -, not {topic!r:.300}")
     return topic
-
-
-def _scrubbing(scrub: Where | Scrubbing | None) -> Scrubbing:
-    if isinstance(scrub, Scrubbing):
-        return scrub
-    return Scrubbing(scrub or os.environ.get("HEADSTART_SCRUB") or "shipper")  # type: ignore[arg-type]
-
-
-def _compression(compression: Compression | None) -> Compression | None:
-    named = compression or os.environ.get("HEADSTART_COMPRESSION") or None
-    require_codec(named)
-    return named  # type: ignore[return-value]
-
-
-def _client_id(client_id: str | None) -> str:
-    named = client_id or os.environ.get("HEADSTART_CLIENT_ID") or CLIENT_ID
-    if not isinstance(named, str) or not _CLIENT_ID.fullmatch(named):
-        raise InvalidArgument(
-            f"client_id must be 1 to 249 of A-Z a-z 0-9 . _ -, not {named!r:.300}"
-        )
-    return named
 
 
 def _encode(record: dict[str, Any], now_ms: int, *, own_id: bool) -> bytes:

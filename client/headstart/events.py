@@ -11,7 +11,7 @@ import threading
 import time
 from collections.abc import Mapping
 from random import Random
-from typing import Annotated, Any, Literal, NamedTuple, Required, TypedDict
+from typing import Annotated, Any, Final, Literal, NamedTuple, Required, TypedDict
 
 MAX_EVENT_BYTES = 262_144
 """Largest event, in bytes of JSON."""
@@ -34,6 +34,15 @@ EventType = Literal[
     "workflow_complete",
     "user_feedback",
 ]
+
+
+START_NEEDS: Final = {
+    "task_id": "is missing; a speculation_start is joined to its completion by it",
+    "confidence": "is missing; nothing can be learned from this speculation_start",
+}
+"""Fields that a `speculation_start` has besides those that every event has, each with the reason
+for which it is refused without. Emitters refuse it where it is made; the service stores one that
+comes from elsewhere, and learns nothing from it."""
 
 
 class Text(NamedTuple):

@@ -14,6 +14,7 @@ from typing import Any, Final, Literal, TypedDict, Unpack
 
 from headstart.arguments import refuse_unknown
 from headstart.events import Event, InvalidEvent, stamp
+from headstart.names import refuse_fields
 from headstart.validation import validate
 
 Mode = Literal["speculative", "suggestion", "explicit"]
@@ -135,8 +136,9 @@ class Common(TypedDict, total=False):
     """Fields that every kind takes. Identifiers have 1 to 256 characters.
 
     `timestamp`: Unix ms, default now. `id`: UUID, default a new UUIDv7. `context`: `domain`,
-    `complexity` and any other key; levels of thresholds are taken from it. `data`: any more
-    content of the event, which the named fields are merged into.
+    `complexity` and any other key; levels of thresholds are taken from it. A key that is a field,
+    or another spelling of one or of a level, is an `InvalidArgument`. `data`: any more content of
+    the event, which the named fields are merged into.
     """
 
     id: str
@@ -165,11 +167,14 @@ def speculation_start(
 ) -> Event:
     """A guessed next tool call. Log it also where you decline (`speculated=False`).
 
-    `guess`: the tool. `confidence`: in [0, 1]. Needs `task_id`, by which the completion finds it.
+    `guess`: the tool. `confidence`: in [0, 1]. Needs `task_id`, by which the completion finds it:
+    of several guesses about one step each has a `task_id` of its own.
     `not_startable`: why no confidence was enough to start it (`choice.not_startable` of a
     speculator); backtests count such guesses apart.
     Raises `InvalidEvent` naming the field.
     """
+    if guess is None:
+        raise InvalidEvent("data.prediction.tool_id", "is missing: `guess` names the guessed tool")
     prediction = {
         "tool_id": guess, "mode": mode, "speculated": speculated, "reasoning": reasoning,
         "not_startable": not_startable,
@@ -303,6 +308,8 @@ def _event(kind: str, common: Common, data: Mapping[str, Any], **fields: Any) ->
     own_context = given.pop("context", None) or {}
     if not isinstance(own_context, Mapping):
         raise InvalidEvent("data.context", f"must be an object, not {own_context!r:.64}")
+    if own_context:
+        refuse_fields(kind, own_context, _COMMON | fields.keys())
     filled_context = _without_names(current.get("context", {}), own_context)
     if context := {**filled_context, **own_context}:
         content["context"] = context

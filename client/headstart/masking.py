@@ -15,6 +15,8 @@ from urllib.parse import quote, unquote
 HIDDEN: Final = "***"
 
 _NAMES: Final = r"[\w.\-]*(?:password|passwd|passphrase|secret|token|operators_key|api_?key)"
+_BEFORE_HOST: Final = re.compile(r"(?<![\w.+\-/:])([\w.+\-]+:)[^\s\"'/@]+(?=@[\w.\-\[\]]+:\d)")
+"""`user:password@host:port`, as where there is no scheme."""
 _IN_URL: Final = re.compile(r"(://[^/@:\s\"]*:)[^\s\"]+(?=@)")
 _IN_QUERY: Final = re.compile(rf"([?&]{_NAMES}=)[^&\s]+", re.IGNORECASE)
 _ASSIGNED: Final = re.compile(
@@ -22,7 +24,13 @@ _ASSIGNED: Final = re.compile(
     r"""(?:'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*"|[^\s'"]+)""",
     re.IGNORECASE,
 )
-_FORMS: Final = (_IN_URL, _IN_QUERY, _ASSIGNED)
+_FORMS: Final = (_IN_URL, _BEFORE_HOST, _IN_QUERY, _ASSIGNED)
+_ADDRESS: Final = re.compile(
+    r"\s*(?:(?:rediss?|unix|postgres(?:ql)?)://\S*|[\w.\-]+:\d+(?:/\w*)?"
+    r"|(?:\w+\s*=\s*(?:'(?:[^'\\]|\\.)*'|[^\s']+)(?:\s+|$))+)\s*",
+    re.IGNORECASE,
+)
+"""A URL or connection string of Redis or Postgres."""
 _UNENCODED: Final = re.compile(r"://[^/@:\s]*:[^\s@]*[/?#@]\S*@")
 _SHORTEST: Final = 6
 """Shorter secrets are hidden only where their form shows them: they may be part of any word."""
@@ -36,13 +44,22 @@ _secrets: dict[str, re.Pattern[str]] = {}
 def masked(text: str) -> str:
     """Return `text` with every password, token and key replaced by `***`.
 
-    Recognises `scheme://user:password@host`, `password=...` in URLs and connection strings,
-    `name="..."` for names that end in password, secret, token or key, and remembered secrets.
+    Recognises `scheme://user:password@host`, `user:password@host:port`, `password=...` in URLs and
+    connection strings, `name="..."` for names that end in password, secret, token or key, and
+    remembered secrets.
     """
     for secret, pattern in _secrets.items():
         if secret in text:
             text = pattern.sub(HIDDEN, text)
     return _by_form(text)
+
+
+def masked_address(address: str) -> str:
+    """Return an address of Redis or Postgres, masked; `***` where it is neither URL nor settings.
+
+    Any part of what cannot be read as an address (`redis-cli -a ...`) may be a password.
+    """
+    return masked(address) if not address or _ADDRESS.fullmatch(address) else HIDDEN
 
 
 def _by_form(text: str) -> str:

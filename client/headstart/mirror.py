@@ -23,6 +23,7 @@ import orjson
 from headstart.answers import Learned, Threshold, answer_of, decode_value, read_value
 from headstart.contexts import DEFAULT_PATH, context_paths, level_value, redis_key
 from headstart.entries import REPAIRED_FIELD, Cell, Context, Entry, Hash, Question
+from headstart.levels import require_levels
 from headstart.lines import Line
 from headstart.overrides import (
     OVERRIDES_FIELD,
@@ -57,6 +58,7 @@ class Mirror:
     ) -> None:
         if limit < 1 or not staleness_s >= 0.0:
             raise ValueError(f"a mirror needs limit >= 1, staleness_s >= 0: {limit}, {staleness_s}")
+        require_levels(levels)
         self._names = ("workflow_type", "tenant", *levels)
         self._pick: Callable[[Given], Context] = itemgetter(*self._names)
         self._levels, self._limit, self.staleness_s = tuple(levels), limit, staleness_s

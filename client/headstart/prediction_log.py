@@ -1,6 +1,7 @@
 """How a prediction and its outcome are logged: as speculation_start and task_complete.
 
-Both carry the same task, so that the service joins them (docs/contracts.md, "Outcome").
+Both carry the same task, which no other prediction has that is open in this process, so that the
+service joins them and no others (docs/contracts.md, "Outcome").
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from typing import Any, Final, Protocol
 
 from headstart.deciding import Choice, Guess
 from headstart.events import new_id
+from headstart.task_ids import Task, give_back, take
 
 PLACE: Final = (
     "tenant", "workflow_type", "workflow_id", "task_id", "user_id", "agent_id", "session_id",
@@ -51,11 +53,16 @@ class PredictionLog:
         self._place.setdefault("task_id", new_id())
         self._context = {name: value for name, value in context.items() if name not in PLACE}
         self._mode, self._quiet = MODE_OF["ask"], False
+        self._task: Task | None = None
 
     def predicted(self, choice: Choice, speculated: bool) -> None:
         """Log the prediction, also when the decision was not to act on it; nothing when off."""
         self._quiet = choice.mode == "off"
         self._mode = MODE_OF[choice.action]
+        if self._emitter is not None and not self._quiet:
+            self._task = take(self._place, self)
+            if self._task is not None:
+                self._place["task_id"] = self._task[-1]
         prediction = {
             "tool_id": self.guess.tool,
             "mode": self._mode,
@@ -100,7 +107,15 @@ class PredictionLog:
         }
         if failed:
             prediction["failed"] = True
-        self._emit("task_complete", prediction, result=result, tool_id=tool, success=success)
+        try:
+            self._emit("task_complete", prediction, result=result, tool_id=tool, success=success)
+        finally:
+            self.ended()
+
+    def ended(self) -> None:
+        """Free the task id; `resolved` does so, this is for a prediction without an outcome."""
+        task, self._task = self._task, None
+        give_back(task)
 
     def _emit(
         self, kind: str, prediction: dict[str, Any], result: Any = None, **fields: Any

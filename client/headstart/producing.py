@@ -11,6 +11,8 @@ from aiokafka import AIOKafkaProducer
 from aiokafka.errors import KafkaError, UnknownError
 from aiokafka.partitioner import DefaultPartitioner
 
+from headstart.addresses import refuse_credentials
+
 log = logging.getLogger("headstart")
 
 _place = DefaultPartitioner()
@@ -29,7 +31,11 @@ class BrokerUnreachable(ConnectionError):
 
 
 async def require_broker(kafka: str) -> None:
-    """Return where a broker answers; raise `BrokerUnreachable` where none does."""
+    """Return where a broker answers; raise `BrokerUnreachable` where none does.
+
+    Raises `InvalidArgument` for an address with a user or password.
+    """
+    refuse_credentials(kafka)
     producer = AIOKafkaProducer(bootstrap_servers=kafka)
     bootstrap = logging.getLogger("aiokafka")
     level = bootstrap.level

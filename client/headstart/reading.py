@@ -8,7 +8,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
-from functools import lru_cache, partial
+from functools import partial
 from typing import Any, ClassVar, Final
 from urllib.parse import urlsplit
 
@@ -36,6 +36,7 @@ from headstart.modes import (
     most_restrictive,
     not_ready,
 )
+from headstart.names import misnamed, refuse_nested
 from headstart.options import names_in
 from headstart.reader_metrics import Counts, watch
 from headstart.unreadable import warn_once
@@ -80,6 +81,7 @@ class Reader:
         self._ask_again_at: float | None = None  # None: Redis answers
         self._environment = mode_from_environment()
         self._known = frozenset(("workflow_type", "tenant", *levels, *_IDS))
+        self._named = self._known | _TOOL
         self._levels, self._limit, self._staleness_s = tuple(levels), mirror_limit, staleness_s
         self._asking: dict[str, Any] = {
             "clock": clock, "staleness_s": staleness_s, "timeout_s": timeout_s
@@ -120,23 +122,57 @@ class Reader:
         """Check what a guess is decided by. `placed`: with what the current scope adds.
 
         Raises `InvalidArgument` for a value of `placed` that names no context, and for a key of
-        `context` that is another spelling of a level or an id (`userid`, `user`, `tenent`): it
-        would be answered for a coarser context. Other keys are content (`customer_id`), and pass.
+        `context` that is another spelling of the tenant, a level or an id (`tenant_id`, `user`):
+        it would be answered for another tenant or a coarser context. Other keys are content
+        (`customer_id`), and pass.
         """
         if not self._known.issuperset(context):
-            for name in context:
-                identifier("a key of a context", name)
-                if name not in self._known and (meant := _other_spelling(name, self._known)):
-                    raise InvalidArgument(
-                        f"the context has no key {name!r} that counts; did you mean {meant!r}?"
-                    )
+            self._refuse_misnamed(context)
         self._check_values(placed)
 
+    def _refuse_misnamed(self, context: Context) -> None:
+        """Raise `InvalidArgument` for a key that would not count as it is meant."""
+        if wrong := misnamed(tuple(context), self._known):
+            raise InvalidArgument(
+                f"the context has no key {wrong[0]!r} that counts; did you mean {wrong[1]!r}?"
+            )
+        refuse_nested(context)
+
+    def _tool(self, context: Context, tool: str | None) -> str | None:
+        """Return whose overrides apply, which the context may say as well as the call.
+
+        Raises `InvalidArgument` for a key that would not count as it is meant, and for two tools.
+        """
+        self._refuse_misnamed(context)
+        for name in _TOOL:
+            named = None if name in self._known else context.get(name)
+            if named is None:
+                continue
+            identifier(name, named)
+            if tool is not None and named != tool:
+                raise InvalidArgument(
+                    f"the tool is {tool!r:.100}, but the context has {name} {named!r:.100}; "
+                    "name it once"
+                )
+            tool = str(named)
+        if tool is None and (wrong := misnamed(tuple(context), self._named)):
+            raise InvalidArgument(
+                f"the context has no key {wrong[0]!r} that counts; did you mean {wrong[1]!r}?"
+            )
+        return tool
+
     def _refuse_misspelt(self, fields: dict[str, object]) -> None:
-        """Raise `TypeError` for a keyword that is nearly one which counts; others are let pass."""
+        """Raise `InvalidArgument` for a keyword that is nearly one which counts."""
         for name in fields:
-            if name not in self._known and _nearest(name, self._known):
-                refuse_unknown(f"{type(self).__name__}.get", [name], self._known)
+            plural = name not in self._known and name.removesuffix("s") in self._known
+            if wrong := misnamed((name,), self._known):
+                meant = wrong[1]
+            elif plural:
+                meant = name.removesuffix("s")
+            else:
+                continue
+            callee = f"{type(self).__name__}.get"
+            raise InvalidArgument(f"{callee}() has no argument {name!r}; did you mean {meant!r}?")
 
     def _check_values(self, given: Context) -> None:
         """Raise `InvalidArgument` for a value that names no context, and would be left out."""
@@ -284,32 +320,9 @@ class Reader:
 _OPTIONS: Final = frozenset(Reader.__init__.__kwdefaults__ or ())
 _IDS: Final = ("workflow_id", "task_id", "user_id", "agent_id", "session_id")
 """Fields of a context that are known by name, whether or not they are levels."""
+_TOOL: Final = frozenset(("tool", "tool_id"))
+"""What the tool may be called whose overrides apply, where `tool_id` is no level."""
 Reader._known = frozenset(("workflow_type", "tenant", *DEFAULT_LEVELS, *_IDS))
-
-
-@lru_cache(maxsize=1_000)
-def _nearest(name: str, known: frozenset[str]) -> str | None:
-    """Return what a name was most likely meant to be, in whatever case; comparing is dear."""
-    folded = name.casefold().replace("-", "_")
-    if folded in known:
-        return folded
-    return arguments.nearest(name, known) or arguments.nearest(folded, known)
-
-
-@lru_cache(maxsize=1_000)
-def _other_spelling(name: str, known: frozenset[str]) -> str | None:
-    """Return the name of a level or an id that a key of a context stands for; None for content."""
-    if (other := arguments.OTHER_NAMES.get(name)) in known:
-        return other
-    plain = _plain(name)
-    for each in sorted(known):
-        if plain == _plain(each):
-            return each
-    return arguments.mistyped(name, known)
-
-
-def _plain(name: str) -> str:
-    return name.casefold().replace("-", "").replace("_", "")
 
 
 _NO_URL: Final = "an address that is no URL"

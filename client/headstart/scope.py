@@ -14,6 +14,7 @@ from headstart import kinds
 from headstart.arguments import InvalidArgument, number, refuse_unknown
 from headstart.emitter import Emitter, NotDelivered
 from headstart.events import FIRST_MS, InvalidEvent, new_id
+from headstart.names import refuse_fields
 from headstart.validation import validate
 
 log = logging.getLogger("headstart")
@@ -174,7 +175,8 @@ def workflow(  # noqa: PLR0913 - each by its name
 
     The names are those of an event's fields. `emitter`: default one for the process, to
     HEADSTART_KAFKA (127.0.0.1:9092). `flush_s`: seconds. Raises `InvalidEvent` naming the field
-    that is no identifier, `TypeError` naming an argument that there is not, `ValueError`.
+    that is no identifier, `InvalidArgument` naming an argument that there is not, or a key of
+    `context` that belongs elsewhere, such as a `user_id`, `ValueError`.
     """
     refuse_unknown("workflow", unknown, _ARGUMENTS)
     named = {
@@ -190,6 +192,7 @@ def workflow(  # noqa: PLR0913 - each by its name
     end = {"event_type": "workflow_complete", "id": new_id(), "timestamp": FIRST_MS}
     validate({**end, **fields})
     if context:
+        refuse_fields("workflow", context, _ARGUMENTS)
         fields["context"] = dict(context)  # type: ignore[assignment]
     if emitter is not None and not callable(getattr(emitter, "emit", None)):
         raise InvalidArgument(f"emitter must be an Emitter, not {emitter!r:.100}")

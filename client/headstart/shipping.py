@@ -15,6 +15,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
+from headstart.addresses import broker_addresses
 from headstart.directory import spool_names
 from headstart.log_lines import configure_logging
 from headstart.ship_lock import is_current, note_shipper, open_lock, try_lock
@@ -38,8 +39,11 @@ def ship(
     """Ship a directory of spools until SIGTERM or Ctrl-C, or with `drain` until it is empty.
 
     Waits while another ships it, and takes over when that one ends. Returns how many spools are
-    left. Raises `OSError` where the directory cannot be used, `TimeoutError` after `timeout_s`.
+    left. Raises `OSError` where the directory cannot be used, `TimeoutError` after `timeout_s`,
+    `InvalidArgument` for an address that is none.
     """
+    if kafka is not None:
+        broker_addresses(kafka)
     directory.mkdir(mode=0o700, parents=True, exist_ok=True)
     deadline = None if timeout_s is None else time.monotonic() + timeout_s
     _allow_files()

@@ -73,12 +73,14 @@ class Thresholds(Reader):
     ) -> Threshold:
         """Return the thresholds of a context, given as a mapping, as keywords, or both.
 
-        `tenant` is "default" unless given; `tool` is whose overrides apply. Raises
-        `InvalidArgument` without `workflow_type`, for an id that is no string, and for a keyword
-        that is nearly the name of a level.
+        `tenant` is "default" unless given; `tool` is whose overrides apply, also as `tool_id` where
+        that is no level. Raises `InvalidArgument` without `workflow_type`, for an id that is no
+        string, and for a name that is nearly that of the tenant, the tool, an id or a level.
         """
         if fields or type(context) is not dict:
             context = self._given(context, fields)
+        if not self._known.issuperset(context):
+            tool = self._tool(context, tool)
         given = context
         known = self._hit(given, tool)
         if known is None:
@@ -166,6 +168,8 @@ class AsyncThresholds(Reader):
         """Return the thresholds of a context; see `Thresholds.get`."""
         if fields or type(context) is not dict:
             context = self._given(context, fields)
+        if not self._known.issuperset(context):
+            tool = self._tool(context, tool)
         given = context
         known = self._hit(given, tool)
         if known is None:

@@ -16,6 +16,7 @@ from headstart.events import (
     LAST_MS,
     MAX_CLOCK_SKEW_MS,
     MAX_DEPTH,
+    START_NEEDS,
     Event,
     InvalidEvent,
     Range,
@@ -40,15 +41,28 @@ def validate(event: Any, *, now_ms: int | None = None) -> None:
     """Raise `InvalidEvent` where `event` breaks the contract; return None where it holds.
 
     `now_ms` (Unix milliseconds) is the time against which a timestamp counts as too far ahead. Only
-    with it is the timestamp compared with the clock.
+    with it is the timestamp compared with the clock. A `speculation_start` has a `task_id` and a
+    `confidence`: without them no outcome can come of it.
+    """
+    check_fields(event)
+    if event["event_type"] == "speculation_start":
+        for name, reason in START_NEEDS.items():
+            if event.get(name) is None:
+                raise InvalidEvent(name, reason)
+    if now_ms is not None:
+        _check_time(event["timestamp"], now_ms)
+
+
+def check_fields(event: Any) -> None:
+    """Raise `InvalidEvent` where a field breaks the contract, each looked at by itself.
+
+    That is what the service's decoder refuses: such an event cannot be stored.
     """
     if not isinstance(event, Mapping):
         raise InvalidEvent("", f"an event is a JSON object, not {_kind(event)}")
     _check_unit(event.get("timestamp"))
     _CHECK_EVENT(event, "")
     _check_tree(event, "", 1)
-    if now_ms is not None:
-        _check_time(event["timestamp"], now_ms)
 
 
 def _check_time(timestamp: int, now_ms: int) -> None:

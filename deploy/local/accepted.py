@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Final
 
 from headstart.arguments import HIGHEST_PORT
 
 _SCHEMES: Final = ("postgresql://", "postgres://")
 EMBEDDED: Final = "embedded"
+_HERE: Final = (EMBEDDED, "apache")
 ACCEPTED: Final = {
     "kafka": (
         f"embedded, apache, or brokers as host:port[,host:port], ports from 1 to {HIGHEST_PORT}"
@@ -28,6 +30,24 @@ def why_not(part: str, value: str) -> str | None:
     """
     known = {"kafka": _is_kafka, "postgres": _is_dsn, "redis": _is_url}[part](value)
     return None if known or value == EMBEDDED else f"accepted are {ACCEPTED[part]}"
+
+
+def same_port(parts: Mapping[str, str], ports: Mapping[str, int]) -> str | None:
+    """Return what is wrong where two services that are to run here were given one port, else None.
+
+    `parts` and `ports`: by option; 0 is a free port, and that of a service elsewhere is not used.
+    """
+    taken: dict[int, str] = {}
+    for part, port in ports.items():
+        if port == 0 or parts[part] not in _HERE:
+            continue
+        if port in taken:
+            return (
+                f"two services were given one port: --{taken[port]}-port and --{part}-port are "
+                f"both {port}; give each its own, or 0 for a free one"
+            )
+        taken[port] = part
+    return None
 
 
 def _is_kafka(value: str) -> bool:

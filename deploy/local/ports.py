@@ -25,6 +25,11 @@ class Ports:
         """`wanted` as it is, else the last one, else any free one."""
         if not 0 <= wanted <= HIGHEST_PORT:
             raise StackError(f"{wanted} is no port for {name}: give one from 0 to {HIGHEST_PORT}")
+        if wanted and (other := self._of(wanted, name)):
+            raise StackError(
+                f"two services were given one port: {other} and {name} are both to listen at "
+                f"{HOST}:{wanted}; give each its own, or 0 for a free one"
+            )
         if wanted:
             reserved = _bound(wanted)
             if reserved is None:
@@ -46,6 +51,11 @@ class Ports:
         else:
             reserved.close()
         return port
+
+    def _of(self, port: int, name: str) -> str | None:
+        """Return the other service that has a port, of those reserved so far."""
+        chosen = dict(self._chosen)  # other threads reserve meanwhile
+        return next((each for each, of in chosen.items() if of == port and each != name), None)
 
     def release(self) -> None:
         """The children listen, or will not."""

@@ -282,6 +282,7 @@ def test_what_unpacks_to_too_much_is_one_record(codec: int) -> None:
         assert (position, corrupt) == (7, False)
         assert [record[0] for record in records] == expected
     assert records[1][1:] == (9, None, log.batches[1][2], ())
+    assert (records[1][3].first, records[1][3].end) == (1, 5)
     assert reasons_of(records[1]) == ["the batch unpacks to more than 139,000 bytes"]
 
 

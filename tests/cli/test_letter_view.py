@@ -5,13 +5,23 @@ from __future__ import annotations
 import base64
 import json
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from cli.letter_view import fields, page, row, with_value
-from cli.output import json_line, printable, put, put_json, say, show_json, show_table
+from cli.output import (
+    json_line,
+    printable,
+    put,
+    put_json,
+    report_errors,
+    say,
+    show_json,
+    show_table,
+)
 from topics.letter_log import Handling
 from topics.letters import Letter, Source
 
@@ -20,6 +30,23 @@ def letter(value: bytes = b"x", reason: str = "why", key: bytes | None = b"a\x1f
     source = Source("headstart.events", 3, 41, 900, 2)
     group = "headstart-episodes"
     return Letter(0, 7, 1_000, key, value, reason, group, source, None, None)
+
+
+def test_what_json_cannot_hold_is_text_and_the_rest_as_it_is() -> None:
+    deep: Any = 1
+    for _ in range(300):
+        deep = [deep]
+    value = {
+        "a": 2**80,
+        "b": [-(2**63) - 1, 2**64 - 1, "\ud800", None, True, 0.5],
+        2**64: {"c": deep},
+    }
+    read = json.loads(json_line(value))
+    assert read.pop("18446744073709551616")["c"]
+    assert read == {
+        "a": "1208925819614629174706176",
+        "b": ["-9223372036854775809", 2**64 - 1, "\\ud800", None, True, 0.5],
+    }
 
 
 @given(st.binary() | st.text())
@@ -99,3 +126,23 @@ def test_any_text_of_json_is_kept_and_printable(text: str) -> None:
 def test_lines_of_data_command_no_terminal(capsys: pytest.CaptureFixture[str]) -> None:
     put(f"override: {_COMMANDING}")
     assert capsys.readouterr().out[:-1].isprintable()
+
+
+def test_a_name_with_line_breaks_begins_no_line_of_its_own(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    say("it comes from evil\ntopic\r\n0:77 is replayed\u2028x\x85y, not replayed")
+    put("wrong  served  note\nok  redis")
+    out, err = capsys.readouterr()
+    assert out == "wrong  served  note\\nok  redis\n"
+    assert err == "it comes from evil\\ntopic\\r\\n0:77 is replayed\\u2028x\\x85y, not replayed\n"
+
+
+def test_the_lines_below_an_error_are_indented(capsys: pytest.CaptureFixture[str]) -> None:
+    def fail() -> None:
+        raise LookupError("there is no a\nerror: b\n    the end of a log\rc")
+
+    with pytest.raises(SystemExit):
+        report_errors(fail)
+    shown = capsys.readouterr().err
+    assert shown == "error: there is no a\n    error: b\n    the end of a log\\rc\n"

@@ -14,9 +14,10 @@ from typing import Any
 
 import cramjam
 import pytest
+import typer
 
-from cli.sources import open_source
-from replay.histories import History, Reading
+from cli.sources import open_source, reading_of
+from replay.histories import History, Range, Reading
 from replay.running import Backtest, run_backtest
 from replay.verdict import report
 from settings import read_settings
@@ -122,3 +123,11 @@ def test_every_form_gives_the_same_figures(kind: str, form: str, tmp_path: Path)
     )
     assert expected["outcomes"] > 20
     assert found == expected
+
+
+def test_levels_with_which_nothing_is_learned_are_wrong_usage() -> None:
+    settings = read_settings()
+    assert reading_of(settings, "domain, user_id", Range()).levels == ("domain", "user_id")
+    assert reading_of(settings, "", Range()).levels == ()
+    with pytest.raises(typer.BadParameter, match="there twice"):
+        reading_of(settings, "domain,domain", Range())

@@ -11,7 +11,7 @@ from click.testing import CliRunner
 
 from cli.main import whole
 from deploy.local import StackError
-from deploy.local.accepted import ACCEPTED, why_not
+from deploy.local.accepted import ACCEPTED, same_port, why_not
 from deploy.local.ports import Ports
 from headstart.arguments import HIGHEST_PORT
 from settings import SettingsError, read_settings
@@ -32,6 +32,32 @@ def test_a_port_that_is_none(part: str, port: str) -> None:
 def test_a_port_that_is_none_of_a_stack(tmp_path: Path) -> None:
     with pytest.raises(StackError, match=f"99999 is no port for redis: .* 0 to {HIGHEST_PORT}"):
         Ports(tmp_path).reserve("redis", 99_999)
+
+
+@pytest.mark.parametrize(
+    ("first", "second"), [("postgres", "redis"), ("kafka", "redis"), ("kafka", "postgres")]
+)
+def test_one_port_for_two_services(first: str, second: str) -> None:
+    call = ["up", f"--{first}-port=5999", f"--{second}-port=5999"]
+    ended = CliRunner().invoke(whole(), call)
+    assert ended.exit_code == 2
+    said = " ".join(ended.output.replace("│", "").split())
+    assert "two services were given one port" in said
+    assert f"--{first}-port and --{second}-port are both 5999" in said
+
+
+def test_the_port_of_a_service_elsewhere_is_not_used() -> None:
+    parts = {"postgres": "postgresql://h/x", "redis": "embedded"}
+    assert same_port(parts, {"postgres": 5999, "redis": 5999}) is None
+    assert same_port(dict.fromkeys(parts, "embedded"), {"postgres": 0, "redis": 0}) is None
+
+
+def test_one_port_for_two_services_of_a_stack(tmp_path: Path) -> None:
+    ports = Ports(tmp_path)
+    port = ports.reserve("Postgres")
+    with pytest.raises(StackError, match="two services were given one port: Postgres and Redis"):
+        ports.reserve("Redis", port)
+    ports.release()
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ import math
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import pytest
 
@@ -185,7 +185,20 @@ def test_a_flush_waits_for_a_number_of_seconds(seconds: Any) -> None:
         sends.flush(seconds)
 
 
-@pytest.mark.parametrize("name", ["user", "userid", "userId", "uid", "USER_ID", "domian", "tenent"])
+OTHER_SPELLINGS: Final = """
+    tenant_id tennant tenants tenent Tenant tenantId tenant-id tennant_id tenantName tenat tnant
+    etnant tenanttt tenancy x_tenant_id worflow_type workflow_types workflowType workflow_tpye
+    workflw_typ user uid userid userId USER_ID users_ids usr_id suer_id agent agnt_id agentIds
+    sesion_id session_ids taks_id tasks_id workflow worklow_id domian Domain domainn domin
+"""
+CONTENT: Final = """
+    customer_id user_tier user_name user_kind task_kind task_idx workflow_name workflow_step
+    workflow_time domains domain_id tools tool_name parent_id event_id version_id mission_id
+    tax_id test_id case_id to_id mask_id pool_id item_id account_id order_id talent content
+"""
+
+
+@pytest.mark.parametrize("name", OTHER_SPELLINGS.split())
 @pytest.mark.parametrize("call", [decide, attempt])
 def test_a_context_of_a_guess_has_no_misspelt_dimension(call: Any, name: str) -> None:
     with pytest.raises(InvalidArgument, match=name):
@@ -195,13 +208,19 @@ def test_a_context_of_a_guess_has_no_misspelt_dimension(call: Any, name: str) ->
 @pytest.mark.parametrize("call", [decide, attempt])
 def test_content_of_a_context_is_let_pass(call: Any) -> None:
     context = {"workflow_type": "refund", "complexity": 3, "region": "eu", "user_id": None}
-    content = ("customer_id", "user_tier", "tenant_id", "task_kind", "workflow_name", "domains")
-    call({**context, **dict.fromkeys(content, "x")})
+    call({**context, **dict.fromkeys(CONTENT.split(), "x")})
+
+
+@pytest.mark.parametrize("call", [decide, attempt])
+def test_a_context_within_a_context_is_refused(call: Any) -> None:
+    with pytest.raises(InvalidArgument, match="stand beside workflow_type"):
+        call({"workflow_type": "refund", "context": {"domain": "retail"}})
+    call({"workflow_type": "refund", "context": "a text"})
 
 
 @pytest.mark.parametrize("call", [decide, attempt])
 def test_content_of_a_run_is_let_pass(call: Any) -> None:
-    content = {"customer_id": "c7", "agent": "a"}
+    content = {"customer_id": "c7", "agent_version": "2"}
     sends = emitter()
     with headstart.workflow(workflow_type="refund", emitter=sends, context=content):
         call({"workflow_type": "refund"})
@@ -254,3 +273,39 @@ def test_an_event_after_the_end_is_kept_and_warned_of_once(
     assert len(taken.events) == 4
     (warning,) = caplog.records
     assert "had completed (success) when a task_complete" in warning.getMessage()
+
+
+def complete(**fields: Any) -> object:
+    ids = {"workflow_type": "refund", "workflow_id": "w1", "task_id": "1", "tool_id": "search"}
+    return headstart.task_complete(**{**ids, **fields})
+
+
+@pytest.mark.parametrize(
+    ("key", "fix"),
+    [
+        ("user_id", "give user_id= to"), ("user", "give user_id= to"), ("userId", "give user_id="),
+        ("tenant", "give tenant= to"), ("tenant_id", "give tenant= to"), ("agent", "give agent_id"),
+        ("workflow_type", "give workflow_type="), ("session_ids", "give session_id= to"),
+        ("tool_id", r"give tool_id= to task_complete\(\)"), ("tool", "give tool_id= to task_com"),
+        ("task_id", "give task_id= to task_complete"), ("Domain", "did you mean 'domain'"),
+        ("domian", "did you mean 'domain'"),
+    ],
+)  # fmt: skip
+@pytest.mark.parametrize("call", [run, complete])
+def test_what_is_no_content_is_refused_within_a_context(call: Any, key: str, fix: str) -> None:
+    with pytest.raises(InvalidArgument, match=f"'{key}' does not count within context; {fix}"):
+        call(context={"region": "eu", key: "x"})
+
+
+@pytest.mark.parametrize("call", [run, complete])
+def test_a_context_of_events_has_content_of_any_other_name(
+    call: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    content = {name: "x" for name in CONTENT.split() if name != "tool_name"}
+    call(context={**content, "domain": "retail"})
+    with pytest.raises(InvalidArgument, match="stand beside workflow_type"):
+        call(context={"context": {"domain": "retail"}})
+    monkeypatch.setenv("HEADSTART_LEVELS", "domain,user")
+    call(context={"user": "a level of one's own"})
+    with pytest.raises(InvalidArgument, match="user_id"):
+        call(context={"user_id": "u7"})

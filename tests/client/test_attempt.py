@@ -344,6 +344,25 @@ def test_a_call_that_is_cancelled_before_it_begins_leaves_nothing_behind() -> No
     attempts(test)
 
 
+def test_an_attempt_is_entered_once_and_resolved_within_its_block() -> None:
+    async def test(speculator: AsyncSpeculator, log: Log) -> None:
+        trying = attempt(speculator, found)
+        with pytest.raises(RuntimeError, match="async with"):
+            await trying.resolve("search", ARGUMENTS)
+        assert log.events == []
+        async with trying:
+            with pytest.raises(AttemptResolved, match="entered before"):
+                await trying.__aenter__()
+            assert (await trying.resolve("search", ARGUMENTS)).hit
+        with pytest.raises(AttemptResolved, match="entered before"):
+            await trying.__aenter__()
+        with pytest.raises(AttemptResolved):
+            await trying.resolve("search", ARGUMENTS)
+        assert [each["event_type"] for each in log.events] == ["speculation_start", "task_complete"]
+
+    assert attempts(test)["started"] == 1
+
+
 def test_leaving_without_a_call_is_a_miss_and_an_error_is_no_outcome() -> None:
     async def test(speculator: AsyncSpeculator, log: Log) -> None:
         async with attempt(speculator, found):

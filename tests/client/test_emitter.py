@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import inspect
 import socket
 import threading
 import time
@@ -13,11 +14,12 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import orjson
 import pytest
 
+import headstart
 from headstart import BufferFull, Emitter, InvalidEvent, NotDelivered
 from headstart.contexts import event_key
 from headstart.directory import SPOOL_FILE
@@ -505,12 +507,53 @@ def test_a_flush_that_blocks_an_event_loop_is_warned_of(
     assert "blocked the event loop" in caplog.text
 
 
-@pytest.mark.parametrize(("given", "meant"), [("user", "user_id"), ("type", "workflow_type")])
+@pytest.mark.parametrize(
+    ("given", "meant"),
+    [
+        ("user", "user_id"), ("tenant_id", "tenant"), ("tennant", "tenant"), ("tool", "tool_id"),
+        ("workflow_name", "workflow_type"), ("userId", "user_id"), ("sucess", "success"),
+        ("confidance", "confidence"), ("timestmp", "timestamp"), ("event_typ", "event_type"),
+    ],
+)  # fmt: skip
 def test_a_keyword_that_no_field_is_called_is_named(given: str, meant: str) -> None:
     with Emitter("127.0.0.1:1") as emitter:
         with pytest.raises(TypeError, match=rf"'{given}'; did you mean '{meant}'"):
             emitter.emit(**FIELDS, **{given: "x"})
         assert emitter.stats() == counts(0)
+
+
+CONSTRUCTORS: Final = (
+    headstart.speculation_start, headstart.task_complete, headstart.ail_decision,
+    headstart.hil_decision, headstart.workflow_complete, headstart.user_feedback,
+)  # fmt: skip
+
+
+def content_of_constructors() -> set[str]:
+    named = {name for each in CONSTRUCTORS for name in inspect.signature(each).parameters}
+    return named - {"common", "tool_id", "success", "confidence"}
+
+
+@pytest.mark.parametrize(
+    "name",
+    sorted(
+        {
+            *content_of_constructors(), "context", "prediction", "result", "gain", "cost",
+            "execution_time", "was_corect", "outcom", "speculatd", "acepted",
+        }
+    ),
+)  # fmt: skip
+def test_a_keyword_that_belongs_into_data_is_named(name: str) -> None:
+    with Emitter("127.0.0.1:1") as emitter:
+        with pytest.raises(TypeError, match=rf"'{name}'.*data=\{{"):
+            emitter.emit(**FIELDS, **{name: "x"})
+        assert emitter.stats() == counts(0)
+
+
+def test_a_keyword_of_the_callers_own_is_stored() -> None:
+    emitter = Emitter("127.0.0.1:1")
+    emitter.emit(**FIELDS, n=1, customer_id="c7", version_id="v", latency_ms=4, results=[])
+    with pytest.raises(NotDelivered):
+        emitter.close(0.0)
 
 
 @pytest.mark.parametrize("name", ["workflow_type", "workflow_id", "user_id", "tenant"])

@@ -50,6 +50,9 @@ def test_a_constructor_makes_a_valid_event(kind: str) -> None:
         ("speculation_start", {"confidence": 7}, "confidence"),
         ("speculation_start", {"mode": "x"}, "data.prediction.mode"),
         ("speculation_start", {"workflow_id": ""}, "workflow_id"),
+        ("speculation_start", {"task_id": None}, "task_id"),
+        ("speculation_start", {"confidence": None}, "confidence"),
+        ("speculation_start", {"guess": None}, "data.prediction.tool_id"),
         ("task_complete", {"gain_ms": -1}, "data.result.gain_ms"),
         ("task_complete", {"was_correct": "yes"}, "data.prediction.was_correct"),
         ("task_complete", {"timestamp": 1e12}, "timestamp"),
@@ -78,6 +81,29 @@ def test_without_a_scope_the_ids_are_missing() -> None:
     assert caught.value.field == "workflow_type"
 
 
+@pytest.mark.parametrize("missing", ["task_id", "confidence"])
+def test_a_start_that_no_completion_can_be_joined_to_is_refused_in_every_way(
+    missing: str, emitter: Taken
+) -> None:
+    start = {"event_type": "speculation_start", "task_id": "t", "confidence": 0.8, **IDS}
+    del start[missing]
+    with run_of(emitter, workflow_id="w1") as run:
+        for emit in (emitter.emit, run.emit, lambda event: emitter.emit(**event)):
+            for absent in ({}, {missing: None}):
+                with pytest.raises(InvalidEvent) as caught:
+                    emit({**start, **absent})
+                assert caught.value.field == missing
+    with pytest.raises(InvalidEvent, match=missing):
+        headstart.validate(headstart.events.stamp(start))
+    assert emitter.stats()["emitted"] == 1  # the end of the run
+
+
+def test_a_plain_step_needs_no_prediction(emitter: Taken) -> None:
+    emitter.emit(headstart.task_complete(**IDS, tool_id="search", success=True))
+    emitter.emit(event_type="task_complete", **IDS)
+    assert emitter.stats()["emitted"] == 2
+
+
 class Taken(Emitter):
     """Keeps what was emitted; its broker never answers."""
 
@@ -86,7 +112,7 @@ class Taken(Emitter):
         self.events: list[dict[str, Any]] = []
 
     def emit(self, event: Any = None, /, **fields: Any) -> str:
-        self.events.append({**event, **fields})
+        self.events.append({**(event or {}), **fields})
         return super().emit(event, **fields)
 
 

@@ -5,7 +5,13 @@ from __future__ import annotations
 import pytest
 
 from headstart import masking
-from headstart.masking import masked, needs_encoding, remember_passwords, remember_secret
+from headstart.masking import (
+    masked,
+    masked_address,
+    needs_encoding,
+    remember_passwords,
+    remember_secret,
+)
 
 
 @pytest.mark.parametrize(
@@ -19,6 +25,7 @@ from headstart.masking import masked, needs_encoding, remember_passwords, rememb
         ("HEADSTART_OPERATORS_KEY=hush", "HEADSTART_OPERATORS_KEY=***"),
         ('{"sasl_password": "hush"}', '{"sasl_password": ***}'),
         ("ssl.keystore.password = hush", "ssl.keystore.password = ***"),
+        ("no broker at user:hush@broker:9092", "no broker at user:***@broker:9092"),
     ],
 )
 def test_secrets_are_hidden(text: str, expected: str) -> None:
@@ -38,6 +45,23 @@ def test_secrets_are_hidden(text: str, expected: str) -> None:
 )
 def test_other_text_stays(text: str) -> None:
     assert masked(text) == text
+
+
+@pytest.mark.parametrize(
+    ("address", "shown"),
+    [
+        ("redis-cli -a hush -h x", "***"),
+        ("hush", "***"),
+        ("http://hush@h", "***"),
+        ("127.0.0.1:6379/0", "127.0.0.1:6379/0"),
+        ("redis://:hush@h:1/0", "redis://:***@h:1/0"),
+        ("host=db  password='hu sh' dbname=x", "host=db  password=*** dbname=x"),
+        ("host=db hush", "***"),
+        ("", ""),
+    ],
+)
+def test_what_cannot_be_read_as_an_address_is_hidden_whole(address: str, shown: str) -> None:
+    assert masked_address(address) == shown
 
 
 def test_what_a_process_was_configured_with_is_hidden_anywhere(

@@ -245,6 +245,10 @@ def test_overrides_are_served_and_end(server: Server) -> None:
         assert answer.override.reason == "sale"
         assert answer.speculate_for(1.0, 9.0) == 0.99
         assert reader.get(CONTEXT, tool="search").speculate == 0.1
+        assert reader.get(**CONTEXT, tool_id="search").speculate == 0.1
+        for name in ("tool", "tool_id"):
+            assert reader.get({**CONTEXT, name: "search"}).speculate == 0.1
+            assert reader.get({**CONTEXT, name: "search"}, tool="search").speculate == 0.1
         server.override()
         until(lambda: reader.get(CONTEXT).override is None)
         assert reader.get(CONTEXT).speculate == 0.6

@@ -6,6 +6,7 @@ import asyncio
 import json
 import logging
 import socket
+import time
 from typing import Any
 from uuid import uuid4
 
@@ -320,9 +321,53 @@ def test_a_keyword_that_is_nearly_a_level_is_named(given: str, meant: str) -> No
         with pytest.raises(TypeError, match=rf"Thresholds.get\(\) .*'{given}'.*'{meant}'"):
             reader.get(**{"workflow_type": "refund", given: "x"})
         reader.get(workflow_type="refund", complexity=3, workflow_id="w", agent_id="a")
-        reader.get({"workflow_type": "refund", given: "x"})  # a context may have more
+        with pytest.raises(TypeError, match=rf"no key '{given}' that counts.*'{meant}'"):
+            reader.get({"workflow_type": "refund", given: "x"})
     with pytest.raises(TypeError, match=rf"AsyncThresholds.get\(\) .*'{given}'.*'{meant}'"):
         asyncio.run(ask())
+
+
+@pytest.mark.parametrize("given", ["tools", "tol", "tool_name", "toolId", "tool_ids"])
+def test_a_name_that_is_nearly_the_tools_is_refused(given: str) -> None:
+    context: dict[str, Any] = {"workflow_type": "refund", given: "pay"}
+
+    async def ask() -> None:
+        async with AsyncThresholds("redis://127.0.0.1:1") as reader:
+            await reader.get(context)
+
+    with Thresholds("redis://127.0.0.1:1") as reader:
+        for ask_for in (lambda: reader.get(**context), lambda: reader.get(context)):
+            with pytest.raises(ValueError, match=rf"{given}.*did you mean 'tool"):
+                ask_for()
+        reader.get(context, tool="pay")  # then it is content
+        reader.get({"workflow_type": "refund", "tool_version": "2", "customer_id": "c"})
+    with pytest.raises(ValueError, match=rf"{given}.*did you mean 'tool"):
+        asyncio.run(ask())
+
+
+def test_a_call_has_one_tool() -> None:
+    with Thresholds("redis://127.0.0.1:1") as reader:
+        for context in ({"tool": "pay"}, {"tool_id": "pay"}):
+            with pytest.raises(ValueError, match="name it once"):
+                reader.get({"workflow_type": "refund", **context}, tool="search")
+        with pytest.raises(ValueError, match="tool must be"):
+            reader.get({"workflow_type": "refund", "tool": 5})
+
+
+def test_a_tool_that_is_a_level_is_no_tool_of_overrides() -> None:
+    with Thresholds("redis://127.0.0.1:1", levels=("tool_id",)) as reader:
+        reader.get(workflow_type="refund", tool_id="pay", tool="search")
+        with pytest.raises(ValueError, match="did you mean 'tool_id'"):
+            reader.get({"workflow_type": "refund", "tool": "pay"})
+
+
+def test_a_context_that_is_known_is_checked_all_the_same() -> None:
+    with Thresholds("redis://127.0.0.1:1", staleness_s=60.0) as reader:
+        question = reader._mirror.question({"workflow_type": "refund"}, None)
+        reader._mirror.filled(question, [None] * len(question.fields), time.monotonic())  # type: ignore[union-attr, arg-type]
+        for wrong in ({"tools": "pay"}, {"user": "u7"}, {"context": {"domain": "retail"}}):
+            with pytest.raises(ValueError, match=next(iter(wrong))):
+                reader.get({"workflow_type": "refund", **wrong})
 
 
 @pytest.mark.parametrize("context", ["refund", 7, ["refund"]])

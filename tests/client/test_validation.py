@@ -16,7 +16,7 @@ from headstart.events import (
     MAX_IDENTIFIER,
     InvalidEvent,
 )
-from headstart.validation import validate
+from headstart.validation import check_fields, validate
 
 NOW = 1_760_000_000_000
 FULL: dict[str, Any] = {
@@ -71,6 +71,7 @@ STRINGS = (*IDENTIFIERS, "id", "data.query", "data.query_hash", "data.response",
            "data.decision.reasoning", "data.target_id")  # fmt: skip
 BOOLEANS = ("success", "data.prediction.was_correct", "data.prediction.speculated",
             "data.decision.accepted", "data.accepted")  # fmt: skip
+START = {**FULL, "event_type": "speculation_start"}
 NUMBERS = ("timestamp", "confidence", "data.result.execution_time_ms", "data.result.gain_ms",
            "data.result.cost_ms", "data.reward")  # fmt: skip
 OBJECTS = ("data", "data.context", "data.prediction", "data.result", "data.decision",
@@ -353,3 +354,10 @@ def test_what_is_no_time_is_told_what_is_wanted(timestamp: Any) -> None:
         error = refused(changed("timestamp", timestamp), **options)
         assert error.field == "timestamp"
         assert "give Unix milliseconds" in error.reason
+
+
+@pytest.mark.parametrize("name", ["task_id", "confidence"])
+def test_a_start_needs_what_it_is_joined_and_learned_by(name: str) -> None:
+    validate(START)
+    assert refused({**START, name: None}).field == name
+    check_fields({**START, name: None})  # the service stores it, as it always did

@@ -8,8 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from processing.positions import MOST_TRIES, Positions, Verdict
+from processing.positions import MOST_TRIES, Positions, Verdict, missing
 from processing.records import RecordBatch
+from topics.limits import WholeBytes
 
 AT = "a partition"
 
@@ -69,6 +70,22 @@ def test_doubtful_holes_that_stay_are_taken_for_real() -> None:
     at = positions(holes_are_real=False)
     verdicts = [at.judge(AT, batch(0, 10, [0, 1, 7])) for _ in range(MOST_TRIES + 1)]
     assert verdicts == [Verdict.HOLE] * MOST_TRIES + [Verdict.TAKE]
+
+
+@pytest.mark.parametrize(
+    ("first", "at", "end", "doubtful"),
+    [(0, 0, 10, 0), (2, 2, 10, 0), (0, 9, 10, 0), (3, 3, 10, 1), (2, 2, 8, 2), (2, 2, 99, 0)],
+)
+def test_a_record_batch_that_cannot_be_read_is_no_hole(
+    first: int, at: int, end: int, doubtful: int
+) -> None:
+    """It stands for all its offsets, and is not unpacked again and again."""
+    fetched = batch(0, 10, [0, 1, at] if first else [at])
+    fetched.values[-1] = WholeBytes(b"bomb", "too large", first, end)
+    assert missing(fetched) == doubtful
+    places = positions(holes_are_real=False)
+    assert places.judge(AT, fetched) is (Verdict.HOLE if doubtful else Verdict.TAKE)
+    assert places[AT] == (0 if doubtful else 10)
 
 
 def test_each_hole_has_tries_of_its_own() -> None:

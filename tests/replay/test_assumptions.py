@@ -78,9 +78,19 @@ def test_a_file_of_outcomes_says_it_too(tmp_path: Path) -> None:
     file = tmp_path / "o.jsonl"
     line = {"context": {}, "confidence": 0.9, "correct": True}
     file.write_bytes(b"".join(orjson.dumps(each) + b"\n" for each in (line, {**line, "gain": 0})))
-    assert found(OutcomeFile(file, Reading()))["unpriced"] == 1
+    told = found(OutcomeFile(file, Reading()))
+    assert told["unpriced"] == 1
+    assert "count as 0 ms: log gain and cost, or give" in told["conclusion"]
     said = found(OutcomeFile(file, Reading(assumed=Assumed(7.0))))
     assert said["policies"]["always"]["saved"] == 7.0
+
+
+def test_fields_of_outcomes_without_use_are_named(tmp_path: Path) -> None:
+    file = tmp_path / "o.jsonl"
+    line = {"context": {"tier": "a"}, "confidence": 0.9, "correct": True, "gain": 1, "cost": 1}
+    file.write_bytes(orjson.dumps({**line, "label": 1, "note": "x"}))
+    (warning,) = found(OutcomeFile(file, Reading()))["read"]["warnings"]
+    assert "o.jsonl: not used, as no fields of outcomes: label, note; keys of" in warning
 
 
 def test_tune_does_not_choose_between_nothings(tmp_path: Path) -> None:

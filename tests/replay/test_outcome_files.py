@@ -97,3 +97,108 @@ def test_a_field_of_another_name_is_refused(tmp_path: Path, name: str) -> None:
     with pytest.raises(OutcomeError, match=f"line 2: {said}"):
         outcomes(tmp_path, text)
     assert len(outcomes(tmp_path, json.dumps({**LINE, f"{name}_ms": 100}))) == 1
+
+
+LEVELS = ("domain", "user_id")
+NEAR = {
+    "user_id": ("user", "userid", "userId", "User ID", "USER_ID", "usr_id", "uesr_id", "uid"),
+    "workflow_type": ("workflowType", "workflow", "Workflow-Type", "workflow_typ", "type"),
+    "domain": ("Domain", "domains", "domian"),
+}
+FIELDS = {
+    "at": ("timestamp", "timestamp_ms", "timeStamp", "At", "time", "ts"),
+    "gain": ("Gain", "gains", "gainMs", "gain_s"),
+    "cost": ("COST", "costMs", "wasted_ms"),
+    "speculated": ("was_started", "wasStarted", "Speculated", "started"),
+    "not_startable": ("notStartable",),
+    "workflow_id": ("workflowId",),
+}
+VALUES: dict[str, Any] = {"at": 1_760_000_000_000, "gain": 3, "cost": 3, "speculated": True}
+
+
+def read(folder: Path, text: str, levels: tuple[str, ...] = LEVELS) -> list[tuple[str, ...]]:
+    file = folder / "outcomes"
+    file.write_text(text)
+    return [judged.paths for judged in read_outcomes(file, levels)]
+
+
+def pairs(names: dict[str, tuple[str, ...]]) -> list[tuple[str, str]]:
+    return [(each, meant) for meant, near in names.items() for each in near]
+
+
+@pytest.mark.parametrize(("name", "meant"), pairs(NEAR))
+def test_nearly_a_level_is_refused(tmp_path: Path, name: str, meant: str) -> None:
+    said = rf"{name} is no key of the context that counts; did you mean {meant}\?"
+    with pytest.raises(OutcomeError, match=f"line 2: {said}"):
+        read(tmp_path, f"{name},confidence,correct\na,0.9,true\n")
+    line = {"confidence": 0.9, "correct": True}
+    with pytest.raises(OutcomeError, match=f"line 1: {said}"):
+        read(tmp_path, json.dumps({**line, "context": {name: "a"}}))
+    with pytest.raises(OutcomeError, match=f'{name} belongs in context; .*"{meant}"'):
+        read(tmp_path, json.dumps({**line, name: "a", "context": {}}))
+    both = {"context": {name: "a", meant: "b"}}
+    assert read(tmp_path, json.dumps({**line, **both})) == read(
+        tmp_path, json.dumps({**line, "context": {meant: "b"}})
+    )
+
+
+@pytest.mark.parametrize(("name", "meant"), pairs(FIELDS))
+def test_nearly_a_field_is_refused(tmp_path: Path, name: str, meant: str) -> None:
+    said = rf"{name} is no field of an outcome; did you mean {meant}\?"
+    line: dict[str, Any] = {"confidence": 0.9, "correct": True}
+    value = VALUES.get(meant, "w1")
+    with pytest.raises(OutcomeError, match=f"line 1: {said}"):
+        read(tmp_path, json.dumps({**line, "context": {}, name: value}))
+    with pytest.raises(OutcomeError, match=f"line 2: {said}"):
+        read(tmp_path, f"confidence,correct,{name}\n0.9,true,{value}\n")
+
+
+@pytest.mark.parametrize("name", ["Correct", "was_correct"])
+def test_nearly_a_field_that_has_to_be_there_is_named(tmp_path: Path, name: str) -> None:
+    with pytest.raises(OutcomeError, match=rf"{name} is no field .* did you mean correct\?"):
+        read(tmp_path, f"confidence,{name}\n0.9,true\n")
+
+
+@pytest.mark.parametrize("name", ["tenant", "tenantId", "Tenant"])
+def test_outcomes_name_no_tenant_but_as_a_level(tmp_path: Path, name: str) -> None:
+    text = f"{name},confidence,correct\nacme,0.9,true\n"
+    with pytest.raises(OutcomeError, match=f"line 2: {name}: an outcome names no tenant"):
+        read(tmp_path, text)
+    if name == "tenant":
+        assert read(tmp_path, text, ("tenant",)) == [("default", "workflow_type=/tenant=acme")]
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["customer_id", "user_tier", "user_ip", "user_name", "workflow_step", "workflow_version",
+     "host", "id", "run_id", "team", "region", "tool", "cost_center", "time_of_day", "label"],
+)  # fmt: skip
+def test_keys_that_are_content_are_taken(tmp_path: Path, name: str) -> None:
+    text = f"{name},confidence,correct,workflow_type\na,0.9,true,refund\n"
+    assert read(tmp_path, text) == [("default", "workflow_type=refund")]
+    line = {**LINE, "context": {"workflow_type": "refund", name: "a"}}
+    assert read(tmp_path, json.dumps(line)) == [("default", "workflow_type=refund")]
+
+
+@pytest.mark.parametrize(
+    ("name", "level"), [("Region", "region"), ("region_id", "region"), ("team", "team_id")]
+)
+def test_levels_of_ones_own_are_kept_from_near_names_too(
+    tmp_path: Path, name: str, level: str
+) -> None:
+    text = f"{name},confidence,correct\na,0.9,true\n"
+    with pytest.raises(OutcomeError, match=rf"{name} .* did you mean {level}\?"):
+        read(tmp_path, text, (level,))
+
+
+@pytest.mark.parametrize("name", ["context", "Context"])
+def test_a_context_in_a_cell_is_refused(tmp_path: Path, name: str) -> None:
+    text = f'{name},confidence,correct\n"{{""user_id"": ""u""}}",0.9,true\n'
+    with pytest.raises(OutcomeError, match=f"line 2: {name} is taken for no context"):
+        read(tmp_path, text)
+
+
+def test_a_field_within_the_context_is_refused(tmp_path: Path) -> None:
+    line = {"confidence": 0.9, "correct": True, "context": {"gain": 5}}
+    with pytest.raises(OutcomeError, match="gain belongs beside context, not in it"):
+        read(tmp_path, json.dumps(line))

@@ -206,3 +206,9 @@ def test_an_experiment_shares_out_stably_and_finds_the_better_arm() -> None:
     for wrong in (["a=1"], ["a=1", "a=2"], ["a", "b=1"], ["a=-1", "b=1"]):
         with pytest.raises(WrongShares):
             read_arms(wrong)
+
+
+@pytest.mark.parametrize("given", ["control=50%", "control=50 %"])
+def test_shares_have_no_percent_sign(given: str) -> None:
+    with pytest.raises(WrongShares, match="give NAME=SHARE, without %, as control=50"):
+        read_arms([given, "bolder=50"])

@@ -130,6 +130,40 @@ def test_a_bad_value_names_its_setting(
         assert "\n" not in message
 
 
+@pytest.mark.parametrize("kafka", ["user:hush@broker:9092", "b:1,user:hush@b:2", ["u:hush@b:1"]])
+def test_an_address_with_a_password_is_refused_and_not_repeated(kafka: Any) -> None:
+    with pytest.raises(SettingsError, match="setting kafka: ") as caught:
+        read_settings(kafka=kafka)
+    assert "hush" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("value", "why"),
+    [
+        ("domain,domain", "there twice"),
+        ("user", "did you mean 'user_id'"),
+        ("Domain", "did you mean 'domain'"),
+        ("tenant", "leave it out"),
+        ("workflow_type", "leave it out"),
+        ("task_id", "is no level"),
+        ("domain,,user_id", "without empty parts"),
+        (("domain", ""), "without empty parts"),
+    ],
+)
+def test_levels_with_which_nothing_is_learned_are_refused(value: Any, why: str) -> None:
+    with pytest.raises(SettingsError, match="setting levels: ") as caught:
+        read_settings(levels=value)
+    assert why in str(caught.value)
+
+
+@pytest.mark.parametrize("value", ["", " ", ()])
+def test_an_empty_value_means_no_levels(value: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    found = read_settings(levels=value)
+    assert found.levels == ()
+    monkeypatch.setenv("HEADSTART_LEVELS", environment(found)["HEADSTART_LEVELS"])
+    assert read_settings().levels == ()
+
+
 def test_a_child_process_gets_the_same_settings(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

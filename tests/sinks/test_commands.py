@@ -308,3 +308,44 @@ def test_redis_away() -> None:
     log.add(override("t"))
     with pytest.raises(RedisUnreachable, match="--redis URL or HEADSTART_REDIS"):
         serve("redis://127.0.0.1:1/0", log.state())
+
+
+def test_a_place_of_which_redis_has_a_newer_version_is_named(
+    redis_url: str, client: Any, tenant: str
+) -> None:
+    log, place = Log(), Place("mode", tenant)
+    log.add(ModeCommand(mode="act", tenant=tenant, at=1))
+    serve(redis_url, log.state())
+    version = version_key(modes_key(tenant))
+    client.set(version, "4000000000 3")
+    log.add(ModeCommand(mode="off", tenant=tenant, at=2))
+
+    async def run() -> tuple[str | None, str | None, str | None]:
+        async with CommandPublisher(redis_url) as publisher:
+            await publisher.serve(log.state(), [place], 0)
+            refused = await publisher.not_served(log.state(), place, 0)
+            client.delete(version)  # as the message says
+            await publisher.serve(log.state(), [place], 0)
+            done = await publisher.not_served(log.state(), place, 0)
+            client.hset(modes_key(tenant), "*", "act")
+            return refused, done, await publisher.not_served(log.state(), place, 0)
+
+    refused, done, changed = asyncio.run(run())
+    assert refused is not None
+    assert f"redis-cli DEL '{version}'" in refused
+    assert done is None
+    assert changed is not None
+    assert "run the command again" in changed
+
+
+@pytest.mark.parametrize("number", [2**63 - 1, 10**12 + 1])
+def test_a_version_that_no_log_can_have_is_replaced(
+    redis_url: str, client: Any, tenant: str, number: int
+) -> None:
+    log = Log()
+    log.add(ModeCommand(mode="act", tenant=tenant, at=1))
+    serve(redis_url, log.state())
+    client.set(version_key(modes_key(tenant)), f"{number} 1")
+    log.add(ModeCommand(mode="off", tenant=tenant, at=2))
+    assert serve(redis_url, log.state()) == [1]
+    assert client.hgetall(modes_key(tenant)) == {"*": "off"}

@@ -51,6 +51,13 @@ UNREADABLE = {
     "truth": b'{"speculate":0.1,"suggest":0.5,"epoch":7,"offset":1,"outcomes":true}',
     "no version": b'{"speculate":0.1,"suggest":0.5,"outcomes":1}',
     "text version": b'{"speculate":0.1,"suggest":0.5,"epoch":"7","offset":1,"outcomes":1}',
+    "negative outcomes": b'{"speculate":0.1,"suggest":0.5,"epoch":7,"offset":1,"outcomes":-7}',
+    "endless outcomes": b'{"speculate":0.1,"suggest":0.5,"epoch":7,"offset":1,"outcomes":1e400}',
+    "wide counts": b'{"speculate":0.1,"suggest":0.5,"epoch":7,"offset":1,"outcomes":1,'
+    b'"counts":[1,1e308]}',
+    "negative counts": b'{"speculate":0.1,"suggest":0.5,"epoch":7,"offset":1,"outcomes":1,'
+    b'"counts":[-1]}',
+    "late": b'{"speculate":0.1,"suggest":0.5,"epoch":7,"offset":1,"outcomes":1,"at":4e18}',
     "huge": b'{"pad":"' + b"x" * MOST_BYTES + b'"}',
     "deep": b'{"a":' * 5000 + b"1" + b"}" * 5000,
 }

@@ -7,6 +7,7 @@ from collections.abc import Coroutine
 from typing import Any
 from urllib.parse import urlsplit
 
+import psycopg
 import pytest
 from psycopg.conninfo import make_conninfo
 
@@ -20,6 +21,7 @@ from sinks.connections import (
     asking_redis,
     connect_postgres,
 )
+from sinks.troubles import postgres_trouble
 from watching.causes import cause
 
 SECRET = "hush-hush"
@@ -143,3 +145,40 @@ def test_a_url_that_cannot_be_parsed(url: str) -> None:
     said = refused_redis(url)
     assert "cannot be parsed" in said
     assert "redis://USER:PASSWORD@HOST:PORT/NUMBER" in said
+
+
+@pytest.mark.parametrize(
+    ("parameter", "setting"),
+    [
+        ("sslmode=requre", "sslmode"),
+        ("target_session_attrs=any-of", "target_session_attrs"),
+        ("channel_binding=x", "channel_binding"),
+        ("ssl_min_protocol_version=x", "ssl_min_protocol_version"),
+        ("keepalives=x", "keepalives"),
+    ],
+)
+def test_a_parameter_with_a_value_that_is_none(parameter: str, setting: str) -> None:
+    said = refused_postgres(f"postgresql://u:{SECRET}@127.0.0.1:1/x?{parameter}")
+    assert f"correct {setting} in --postgres DSN or HEADSTART_POSTGRES" in said
+
+
+@pytest.mark.parametrize(
+    ("reason", "remedy"),
+    [
+        ("server does not support SSL, but SSL was required", "set sslmode=prefer in"),
+        ('root certificate file "/none" does not exist', "correct sslmode, sslrootcert"),
+        ("SSL error: certificate verify failed", "correct sslmode, sslrootcert"),
+        ("session is read-only", "correct target_session_attrs"),
+    ],
+)
+def test_what_starting_a_postgres_would_not_help(reason: str, remedy: str) -> None:
+    found = postgres_trouble("postgresql://h/x", psycopg.OperationalError(reason))
+    assert found is not None
+    assert remedy in found.remedy
+
+
+@pytest.mark.parametrize("option", ["foo=1", "protocol=9"])
+def test_an_option_that_redis_py_refuses(option: str) -> None:
+    with pytest.raises(RedisUnreachable, match="give redis://") as caught:
+        asyncio.run(_ping(f"redis://:{SECRET}@127.0.0.1:1/0?{option}"))
+    assert SECRET not in str(caught.value)

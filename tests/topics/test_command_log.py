@@ -129,6 +129,21 @@ def test_a_state_is_whole_until_something_is_appended(kafka: str, own: str) -> N
     asyncio.run(run())
 
 
+@pytest.mark.parametrize("number", [-1, 0, 1, 2**63 - 1, 2**80])
+def test_a_number_that_the_log_cannot_have_is_passed_over(
+    kafka: str, own: str, number: int
+) -> None:
+    async def run() -> None:
+        begun = await begin_commands(kafka, remembering())
+        producer = await start_producer(kafka)
+        await producer.send_and_wait(own, b'{"set":"log","number":%d}' % number, key=b"log")
+        await producer.stop()
+        await send_commands(kafka, [OFF])
+        assert (await read_commands(kafka)).number == begun
+
+    asyncio.run(run())
+
+
 def test_a_follower_begins_with_all_of_it(kafka: str, own: str) -> None:
     async def run() -> None:
         await begin_commands(kafka, remembering())

@@ -173,6 +173,10 @@ VALID = {"set": "threshold", "tenant": "t", "workflow_type": "refund", "speculat
         {**VALID, "set": "weights"},
         {"set": "mode", "mode": "on", "at": 1},
         {"set": "mode", "mode": "off", "agent": "a", "at": 1},
+        {**VALID, "until": 2**80},
+        {**VALID, "until": -1},
+        {**VALID, "at": 2**64},
+        {"set": "mode", "mode": "off", "at": -(2**63)},
         [],
     ],
 )
@@ -196,3 +200,16 @@ def test_without_a_beginning_nothing_has_a_version() -> None:
     assert place is not None
     with pytest.raises(LookupError):
         state.version(place)
+
+
+@pytest.mark.parametrize("number", [-(2**80), -1, 0, 1, 6, 101, 10**12 + 1, 2**63 - 1, 2**80])
+def test_a_logs_number_never_falls_and_none_is_out_of_reach(number: int) -> None:
+    """Redis would refuse all that is served under a smaller one, as older than what is there."""
+    state = CommandState(newest=100)
+    state.apply(b"log", encode_command(Begin(number=7)), 0)
+    with pytest.raises(ValueError, match="number"):
+        state.apply(b"log", b'{"set":"log","number":%d}' % number, 1)
+    assert (state.number, state.begun) == (7, 0)
+    for offset, larger in enumerate((7, 100), start=2):
+        state.apply(b"log", encode_command(Begin(number=larger)), offset)
+        assert (state.number, state.begun) == (larger, offset)

@@ -75,7 +75,9 @@ def test_what_is_noted_is_hidden_and_still_there(kafka: str, own: Topics) -> Non
     asyncio.run(run())
 
 
-def test_what_is_no_note_hides_no_dead_letter(kafka: str, own: Topics) -> None:
+def test_what_is_no_note_hides_no_dead_letter(
+    kafka: str, own: Topics, caplog: pytest.LogCaptureFixture
+) -> None:
     async def run() -> None:
         await create_topics(kafka, 1, topics=own.values())
         await refuse(kafka, own, "a", "b")
@@ -91,7 +93,10 @@ def test_what_is_no_note_hides_no_dead_letter(kafka: str, own: Topics) -> None:
             await producer.stop()
         async with LetterSender(kafka) as sender:
             await sender.drop([letter], at=5)
+        caplog.clear()
         assert await found(kafka) == ["0:1"]
+        (said,) = [each for each in caplog.messages if own["HANDLED"].name in each]
+        assert said.endswith("are skipped: 6, the first at offset 0")
         # aiokafka's producer sends none without key and value; others do
         assert _note_in(SimpleNamespace(key=None, value=None, offset=3)) is None
 

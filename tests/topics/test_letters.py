@@ -61,6 +61,15 @@ def test_without_its_whole_origin_it_has_none(name: str) -> None:
     assert letter_of(record(rest)).source is None
 
 
+@pytest.mark.parametrize("number", [b"9" * 20, b"-" + b"9" * 20, b"9" * 5_000, b"1e3", b""])
+def test_a_number_that_no_offset_can_be_is_none(number: bytes) -> None:
+    headers = [(name, number if name == OFFSET_HEADER else value) for name, value in OURS]
+    assert letter_of(record(headers)).source is None
+    place = letter_of(record([*OURS, ("headstart.frame.place", number)])).source
+    assert place is not None
+    assert place.place is None
+
+
 @given(
     st.lists(st.tuples(st.sampled_from([name for name, _ in OURS]), st.none() | st.binary())),
     st.none() | st.binary(),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from headstart.masking import masked
+from headstart.masking import masked_address
 from sinks.connections import (
     DatabaseUnreachable,
     asking_redis,
@@ -73,7 +73,7 @@ def _split(message: str) -> tuple[str, str]:
 
 async def check_redis(url: str, now: Callable[[], float]) -> tuple[list[Finding], float | None]:
     """Return the findings, and how far its clock is ahead of ours, in seconds."""
-    at = masked(url)
+    at = masked_address(url)
     try:
         async with asking_redis(url) as client:
             began = now()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 
 from sinks.commands import CommandPublisher, redis_place
@@ -11,6 +12,10 @@ from topics.command_log import read_commands
 from watching.doctor.findings import NOTE, WRONG, Finding
 
 _SET_ASIDE = "headstart:set-aside:*"
+_SERVED_WITHIN_S = 3.0
+_UNSERVED_REMEDY = (
+    "`headstart thresholds republish` serves it at once; a running threshold worker within a minute"
+)
 
 
 async def check_served(kafka: str, redis: str, now: Callable[[], float]) -> list[Finding]:
@@ -19,7 +24,7 @@ async def check_served(kafka: str, redis: str, now: Callable[[], float]) -> list
     Whether broker and Redis answer is said by others: where one does not, nothing is found.
     """
     found: list[Finding] = []
-    for check in (_thresholds(redis), _modes(redis), _commands(kafka, redis, int(now() * 1000))):
+    for check in (_thresholds(redis), _modes(redis), _commands(kafka, redis, now)):
         try:
             found += await check
         except Exception:
@@ -53,12 +58,32 @@ async def _modes(redis: str) -> list[Finding]:
     return [Finding("served", NOTE, what, remedy)]
 
 
-async def _commands(kafka: str, redis: str, now: int) -> list[Finding]:
+async def _commands(kafka: str, redis: str, now: Callable[[], float]) -> list[Finding]:
+    if not (found := await _not_served(kafka, redis, now)):
+        return []
+    if any(each.state == WRONG for each in found):
+        await asyncio.sleep(_SERVED_WITHIN_S)  # a worker or a command may be about to serve it
+        found = await _not_served(kafka, redis, now)
+    return found
+
+
+async def _not_served(kafka: str, redis: str, now: Callable[[], float]) -> list[Finding]:
+    """Return where Redis serves something else than the commands say."""
     state = await read_commands(kafka)
     async with CommandPublisher(redis) as publisher:
-        looked = await publisher.look(state, now)
+        looked = await publisher.look(state, int(now() * 1000))
+        if not await publisher.has_all_modes():  # said by `_modes`: executors start nothing
+            looked = [(place, said._replace(changes={})) for place, said in looked]
+    found = []
+    for place, said in looked:
+        if newer := publisher.newer.get(place):
+            what = f"Redis does not serve what commands set: {newer.what}"
+            found.append(Finding("served", WRONG, what, newer.remedy))
+        elif said.changes:
+            what = f"Redis does not serve what commands set at {redis_place(place)}"
+            found.append(Finding("served", WRONG, what, _UNSERVED_REMEDY))
     remedy = "set it by `headstart config set`, or set it there and then unset it"
-    return [
+    return found + [
         Finding("served", NOTE, f"no command set {what}: {redis_place(place)}", remedy)
         for place, said in looked
         for what in said.kept
