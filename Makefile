@@ -32,7 +32,7 @@ test-apache: setup ## the integration suite on Apache Kafka itself (needs Java 1
 	@TEST_KAFKA=apache $(BIN)/python -m pytest $(PARALLEL) tests/integration $(ARGS)
 
 chaos: setup ## real faults on Apache Kafka, then the checker [ROUNDS=n] [ARGS="--seconds 60"]
-	@$(BIN)/python -m tests.faults --rounds $(or $(ROUNDS),3) $(ARGS)
+	@$(BIN)/python -m tests.chaos --rounds $(or $(ROUNDS),3) $(ARGS)
 
 simulate: setup ## ten thousand simulated schedules of faults, always the same [SCHEDULES=10000]
 	@$(BIN)/python -m tests.simulation --schedules $(or $(SCHEDULES),10000)

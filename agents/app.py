@@ -16,15 +16,15 @@ from aiokafka.errors import IllegalStateError
 from faust.tables.manager import TableManager
 from faust.types import TP
 
-from agents.alive import HEARTBEAT_S, SESSION_TIMEOUT_S
 from agents.config import Runtime, WorkerConfig
+from agents.consumer.faust_transport import FETCH_WAIT_MS, RecordBatchSchema, Transport
+from agents.consumer.fetch_loop import LookAhead
+from agents.consumer.fetch_to_batch import MOST_BYTES
+from agents.consumer.stall_refetch import sweep
 from agents.fatal import end_process
-from agents.health import Health
-from agents.log_life import LogWatch
-from agents.record_path.drain import MOST_BYTES
-from agents.record_path.fetch import LookAhead
-from agents.record_path.transport import FETCH_WAIT_MS, RecordBatchSchema, Transport
-from agents.sweeper import sweep
+from agents.health.log_epoch_watch import LogWatch
+from agents.health.reporter import Health
+from agents.health.stall_guard import HEARTBEAT_S, SESSION_TIMEOUT_S
 
 log = structlog.get_logger()
 

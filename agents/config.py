@@ -9,10 +9,10 @@ from typing import Protocol
 
 from faust.types import TP
 
-from agents.metrics import Counts
-from processing.records import RecordBatch
-from processing.refusals import RefusalLimits
-from processing.rules import Rules
+from agents.health.metrics import Counts
+from processing.config import Rules
+from processing.records.batch import RecordBatch
+from processing.records.dlq_limits import RefusalLimits
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ import os
 
 import structlog
 
-from processing.refusals import EXIT_CODE, RefusalLimitExceeded
+from processing.records.dlq_limits import EXIT_CODE, RefusalLimitExceeded
 
 log = structlog.get_logger()
 

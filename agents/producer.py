@@ -14,11 +14,11 @@ import structlog
 from aiokafka import AIOKafkaProducer
 from aiokafka.producer.message_accumulator import BatchBuilder
 
-from headstart.producing import start_producer
-from processing.dead_letters import DeadLetter
+from headstart.kafka_producer import start_producer
+from processing.records.dead_letters import DeadLetter
 from topics.catalogue import CHANGELOG, DEAD_LETTERS, EVENTS
-from topics.letters import Outgoing
-from topics.sending import send_all
+from topics.dead_letters.messages import Outgoing
+from topics.kafka.sender import send_all
 
 log = structlog.get_logger()
 

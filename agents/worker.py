@@ -18,18 +18,18 @@ import structlog
 
 from agents.app import App
 from agents.config import WorkerConfig
-from agents.health import BROKER, Health
-from agents.log_life import LogWatch
-from agents.probes import postgres_probe, redis_probe
-from agents.sink import EPISODES, HISTORY, sink_app
-from agents.thresholds import thresholds_app
-from headstart.producing import BrokerUnreachable
+from agents.health.log_epoch_watch import LogWatch
+from agents.health.probes import postgres_probe, redis_probe
+from agents.health.reporter import BROKER, Health
+from agents.storage.agent import EPISODES, HISTORY, sink_app
+from agents.thresholds.agent import thresholds_app
+from headstart.kafka_producer import BrokerUnreachable
 from sinks.connections import connect_postgres
-from sinks.migrate import migrate
-from sinks.partitions import ensure_partitions
-from sinks.permissions import REFUSED, PermissionMissing
-from topics.admin import TopicsMissing
+from sinks.postgres.migrate import migrate
+from sinks.postgres.partitions import ensure_partitions
+from sinks.postgres.permissions import REFUSED, PermissionMissing
 from topics.epoch import Epoch, read_epoch
+from topics.kafka.admin import TopicsMissing
 
 log = structlog.get_logger()
 

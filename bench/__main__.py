@@ -13,7 +13,6 @@ import orjson
 BENCHMARKS: Final = {
     "capture": "emit() and its shipper, next to an OpenTelemetry span's end and a bare append",
     "core": "the threshold agent's pure core alone, CPU per event; --against another tree",
-    "exactness": "threshold agent with all its rules, next to itself without them",
     "footprint": "memory of every process under a steady load, and whether it grows",
     "frames": "events per frame of a hundred slow executors that share one shipper",
     "history": "cost of an event, from the first to the 20-millionth; in parts, with --data",

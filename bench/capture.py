@@ -21,10 +21,10 @@ from typing import Any
 
 import orjson
 
-from bench.emitting import FIELDS
-from bench.measuring import cpu_s, fresh_stack, say, shipping
+from bench.support.emit_process import FIELDS
+from bench.support.measuring import cpu_s, fresh_stack, say, shipping
 from headstart import Emitter, Scrubbing, SpoolSettings
-from headstart.scrubbing import Scrubber
+from headstart.scrubbing.scrubber import Scrubber
 
 ROUNDS = 3
 PATIENCE_S = 600.0
@@ -89,7 +89,7 @@ def _timed(
 ) -> list[int]:
     """Return the nanoseconds that each call took, of processes that run at the same time."""
     environment = _environment(folder)
-    argv = [sys.executable, "-P", "-m", "bench.emitting"]
+    argv = [sys.executable, "-P", "-m", "bench.support.emit_process"]
     running = [
         subprocess.Popen(
             [*argv, kind, kafka, str(count), str(threads), pace],

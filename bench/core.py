@@ -22,11 +22,11 @@ from typing import Any, Final, NamedTuple
 
 import orjson
 
-from bench.measuring import frames, say
+from bench.support.measuring import frames, say
 from learners.registry import policy
-from processing.partition import Partition
-from processing.records import RecordBatch
-from processing.rules import Rules
+from processing.config import Rules
+from processing.records.batch import RecordBatch
+from processing.task import Partition
 
 ROUNDS: Final = 5
 ALL_LEVELS: Final = ("domain", "user_id", "tool_id")

@@ -18,10 +18,10 @@ from tempfile import TemporaryDirectory
 from typing import Any, Final
 
 import headstart
-from bench.draining import Look, look
-from bench.loading import FORK, Load, emit, paced
-from bench.measuring import family_cpu_s, resident_mb, say, shipping
-from bench.trend import trend
+from bench.support.backlog_run import Look, look
+from bench.support.measuring import family_cpu_s, resident_mb, say, shipping
+from bench.support.paced_load import FORK, Load, emit, paced
+from bench.support.trend import trend
 from deploy.local import StackConfig
 from deploy.local.ports import HOST
 from deploy.supervisor import WORKERS, health_address

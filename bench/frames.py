@@ -14,11 +14,11 @@ from typing import Any, Final
 
 import orjson
 
-from bench.emitting import FIELDS
-from bench.measuring import cpu_s, fresh_stack, say, shipping
+from bench.support.emit_process import FIELDS
+from bench.support.measuring import cpu_s, fresh_stack, say, shipping
 from headstart import Emitter
 from topics.catalogue import EVENTS
-from topics.reading import read_records, topic_state
+from topics.kafka.reader import read_records, topic_state
 
 EXECUTORS: Final = 100
 EACH_PER_S: Final = 5.0

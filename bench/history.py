@@ -16,13 +16,13 @@ from typing import Any, Final
 
 import orjson
 
-from bench.draining import Look, Workers, cost, drain
-from bench.measuring import CONTEXTS, PARTITIONS, events, produce, say
-from bench.trend import trend
+from bench.support.backlog_run import Look, Workers, cost, drain
+from bench.support.measuring import CONTEXTS, PARTITIONS, events, produce, say
+from bench.support.trend import trend
 from deploy.local import Addresses, Stack, StackConfig
 from deploy.system import prepare
 from topics.catalogue import EVENTS
-from topics.reading import topic_state
+from topics.kafka.reader import topic_state
 
 STRETCH: Final = 1_000_000
 """Events whose cost is one figure; a quarter of the run where that is less."""

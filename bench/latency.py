@@ -16,9 +16,9 @@ from tempfile import TemporaryDirectory
 from typing import Any, Final
 
 import headstart
-from bench.loading import CONTEXTS, FORK, WORKFLOW_TYPES, Load, context, emit, paced
-from bench.measuring import say
-from bench.repeating import repeated
+from bench.support.measuring import say
+from bench.support.paced_load import CONTEXTS, FORK, WORKFLOW_TYPES, Load, context, emit, paced
+from bench.support.repeating import repeated
 from deploy.local import StackConfig
 from deploy.system import System
 

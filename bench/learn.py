@@ -14,17 +14,17 @@ from statistics import fmean
 from time import perf_counter_ns
 from typing import Any
 
-from bench.goals import goals
-from bench.measuring import say
-from bench.trace_share import airline_of_tau_bench, hindsight, predictions
-from bench.worlds import LENGTH, WORLDS, Event, World, abrupt_drift
+from bench.support.learner_goals import goals
+from bench.support.measuring import say
+from bench.support.trace_share import airline_of_tau_bench, hindsight, predictions
+from bench.support.worlds import LENGTH, WORLDS, Event, World, abrupt_drift
 from demo.traces import read_runs
 from learners.outcome import Outcome
 from learners.policy import Policy, State, spec
 from learners.registry import DEFAULT, POLICIES, policy
-from replay.backtest import Replay, started
-from replay.outcomes import Judged
-from replay.score import worth
+from replay.engine.reference import Replay, started
+from replay.predictions.outcomes_file import Judged
+from replay.predictions.utility import worth
 
 SEEDS = 20
 FIRST_SEED = 1000

@@ -18,14 +18,14 @@ from typing import Any, Final, NamedTuple
 import msgspec
 import orjson
 
-from bench.measuring import say
+from bench.support.measuring import say
 from learners.registry import policy
-from processing.noticing import Key, Known, take, watchable
-from processing.partition import Partition
-from processing.records import RecordBatch
-from processing.rules import Rules
-from sinks.history import encode_threshold
-from topics.schema import Threshold
+from processing.config import Rules
+from processing.notices import Key, Known, take, watchable
+from processing.records.batch import RecordBatch
+from processing.task import Partition
+from sinks.postgres.history import encode_threshold
+from topics.schema.json_schema import Threshold
 
 LEVELS: Final = ("domain", "user_id")
 _decode = msgspec.json.Decoder(Threshold).decode

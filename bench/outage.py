@@ -15,8 +15,8 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, Final
 
-from bench.emitting import FIELDS
-from bench.measuring import fresh_stack, resident_mb, say, shipping
+from bench.support.emit_process import FIELDS
+from bench.support.measuring import fresh_stack, resident_mb, say, shipping
 from headstart import Emitter
 
 WARM: Final = 1_000

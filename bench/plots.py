@@ -12,11 +12,11 @@ from math import ceil, floor, log10
 from pathlib import Path
 from typing import Final
 
-from bench.measuring import say
-from bench.worlds import LENGTH, WORLDS, Event, abrupt_drift, sigma
+from bench.support.measuring import say
+from bench.support.worlds import LENGTH, WORLDS, Event, abrupt_drift, sigma
 from headstart.calibration import logit
 from learners.registry import policy
-from replay.backtest import Replay
+from replay.engine.reference import Replay
 
 FOLDER: Final = Path(__file__).parents[1] / "docs" / "plots"
 SEED: Final = 3

@@ -17,8 +17,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
-from bench.kafka_streams import available, kafka_streams
-from bench.measuring import (
+from bench.anchors.kafka_streams import available, kafka_streams
+from bench.anchors.plain_faust import GROUP
+from bench.anchors.quix_streams import quix_streams
+from bench.support.measuring import (
     Running,
     frames,
     fresh_stack,
@@ -27,15 +29,13 @@ from bench.measuring import (
     wait_until,
     worker_environment,
 )
-from bench.plain_faust import GROUP
-from bench.quix_streams import quix_streams
-from bench.repeating import ratio, repeated
+from bench.support.repeating import ratio, repeated
 from deploy.local import Addresses
 from deploy.local.ports import HOST, Ports
-from processing.rows import PARTITION_KEY
-from topics.admin import committed_offsets, describe_topics
+from processing.state.rows import PARTITION_KEY
 from topics.catalogue import CHANGELOG, EVENTS, THRESHOLDS_GROUP
-from topics.reading import read_records, topic_state
+from topics.kafka.admin import committed_offsets, describe_topics
+from topics.kafka.reader import read_records, topic_state
 
 REPEAT: Final = 5
 PATIENCE_S: Final = 3_600.0
@@ -180,7 +180,7 @@ async def _last_commit(kafka: str) -> float:
 def _plain_faust(addresses: Addresses, folder: Path) -> float:
     """Return the events/s of the anchor over its first writes."""
     argv = [
-        sys.executable, "-P", "-m", "bench.plain_faust", addresses.kafka,
+        sys.executable, "-P", "-m", "bench.anchors.plain_faust", addresses.kafka,
         str(folder / "plain-data"),
     ]  # fmt: skip
     with Running(folder, "plain", argv, {}):

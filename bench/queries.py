@@ -24,15 +24,15 @@ from typing import Any, Final, NamedTuple, get_args
 import psycopg
 from psycopg import AsyncConnection, sql
 
-from bench.measuring import say
+from bench.support.measuring import say
 from deploy.local import Stack, StackConfig
-from headstart.events import EventType
+from headstart.events.schema import EventType
 from sinks.connections import connect_postgres
-from sinks.copytext import encode_time
-from sinks.episodes import EpisodeSink
-from sinks.migrate import migrate
-from sinks.partitions import ensure_partitions
-from sinks.statements import load_statements
+from sinks.postgres.copy_format import encode_time
+from sinks.postgres.episodes import EpisodeSink
+from sinks.postgres.migrate import migrate
+from sinks.postgres.partitions import ensure_partitions
+from sinks.postgres.statements import load_statements
 
 DAYS: Final = 10
 GOAL_ROWS: Final = 10_000_000

@@ -22,12 +22,12 @@ from typing import Any, Final
 import orjson
 import redis
 
-from bench.measuring import say
+from bench.support.measuring import say
 from deploy.local import Stack, StackConfig
-from headstart.contexts import context_paths, redis_key
-from headstart.thresholds import Thresholds
-from sinks.thresholds import ThresholdPublisher
-from topics.schema import Deviation, Threshold
+from headstart.keys import context_paths, redis_key
+from headstart.thresholds.reader import Thresholds
+from sinks.redis.thresholds import ThresholdPublisher
+from topics.schema.json_schema import Deviation, Threshold
 
 TENANT: Final = "bench"
 HITS, MISSES, CHANGES, CONTEXTS = 200_000, 2_000, 1_000, 10_000

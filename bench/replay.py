@@ -17,13 +17,13 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, Final
 
-from bench.measuring import frames, say
-from processing.decode import decode_record
-from processing.records import RecordBatch
-from replay.exports import FORMAT, ExportHeader, ExportHistory, Writer, read_export
-from replay.histories import Reading
-from replay.running import Backtest, named, run_backtest
-from replay.verdict import report
+from bench.support.measuring import frames, say
+from processing.records.batch import RecordBatch
+from processing.records.decode import decode_record
+from replay.execution.runner import Backtest, named, run_backtest
+from replay.results.summary import report
+from replay.sources.base import Reading
+from replay.sources.export_file import FORMAT, ExportHeader, ExportHistory, Writer, read_export
 from topics.catalogue import EVENTS
 
 POLICIES: Final = ("fixed", "ema", "td", "sliding", "aci", "hops")

@@ -10,10 +10,10 @@ import asyncio
 from collections.abc import Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
-from bench.draining import Look, Workers, cost, drain
-from bench.held import share
-from bench.measuring import events, fresh_stack, produce, say
-from bench.repeating import Round, medians, ratio
+from bench.support.backlog_run import Look, Workers, cost, drain
+from bench.support.cpu_quota import share
+from bench.support.measuring import events, fresh_stack, produce, say
+from bench.support.repeating import Round, medians, ratio
 
 REPEAT: Final = 3
 
@@ -54,8 +54,8 @@ def run(
     """Return a table of cases, and how several workers compare with one.
 
     `vary`: what the cases differ in from the first, of `CASES`. Those of more contexts than twice
-    the events are left out, and those held to a share of a core where nobody may (`bench.held`).
-    Raises `ValueError` for another name.
+    the events are left out, and those held to a share of a core where nobody may
+    (`bench.support.cpu_quota`). Raises `ValueError` for another name.
     """
     if unknown := sorted(set(vary) - CASES.keys()):
         raise ValueError(f"--vary {unknown[0]}: one of {', '.join(CASES)}")

@@ -22,7 +22,7 @@ import orjson
 import psycopg
 from psycopg import AsyncConnection
 
-from bench.measuring import (
+from bench.support.measuring import (
     Running,
     events,
     fresh_stack,
@@ -30,12 +30,12 @@ from bench.measuring import (
     say,
     worker_environment,
 )
-from bench.repeating import ratio, repeated
+from bench.support.repeating import ratio, repeated
 from deploy.local import Addresses
 from sinks.connections import connect_postgres
-from sinks.episodes import EpisodeSink, encode_events
-from sinks.migrate import migrate
-from sinks.progress import stored_offsets
+from sinks.postgres.episodes import EpisodeSink, encode_events
+from sinks.postgres.migrate import migrate
+from sinks.postgres.progress import stored_offsets
 from topics.catalogue import EPISODES_GROUP, EVENTS
 from topics.epoch import read_epoch
 

@@ -12,8 +12,8 @@ from random import Random
 from statistics import median
 from typing import Any, Final, NamedTuple
 
-from bench.measuring import say
-from processing.placement import owner
+from bench.support.measuring import say
+from processing.records.partitioner import owner
 
 TENANTS, TYPES = 200, 25
 PARTITIONS: Final = (1, 8, 32, 64, 128, 256)

@@ -19,15 +19,23 @@ from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
 from redis import Redis
 
 from agents.producer import BatchProducer
-from bench.measuring import PARTITIONS, Running, fresh_stack, say, wait_until, worker_environment
-from bench.repeating import repeated
+from bench.support.measuring import (
+    PARTITIONS,
+    Running,
+    fresh_stack,
+    say,
+    wait_until,
+    worker_environment,
+)
+from bench.support.repeating import repeated
 from deploy.local import Addresses
 from deploy.system import prepare
-from headstart.contexts import event_key, redis_key
+from headstart.keys import event_key, redis_key
 from learners.policy import spec
 from learners.registry import policy
-from processing.placement import owner
-from processing.rows import (
+from processing.records.partitioner import owner
+from processing.state.counters import FIELDS
+from processing.state.rows import (
     PARTITION_KEY,
     ContextRow,
     PartitionRow,
@@ -35,7 +43,6 @@ from processing.rows import (
     encode_context,
     encode_partition,
 )
-from processing.tally import FIELDS
 from topics.catalogue import CHANGELOG, EVENTS, THRESHOLDS_GROUP
 
 REPEAT: Final = 5

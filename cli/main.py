@@ -10,97 +10,98 @@ from typing import Annotated, Any
 
 import typer
 
-from cli.lazy import Place, lazy, load_all
-from cli.output import report_errors
+from cli.support.lazy_group import Place, lazy, load_all
+from cli.support.output import report_errors
 
 COMMANDS = {
     "up": Place(
-        "cli.up:up",
+        "cli.system.up:up",
         "Start broker, Postgres, Redis and the workers, and keep them running until Ctrl-C.",
     ),
     "status": Place(
-        "cli.status:status",
+        "cli.system.status:status",
         "Say whether services and workers are well: the verdict first, then each of them.",
     ),
     "top": Place(
-        "cli.top:top",
+        "cli.system.top:top",
         "Show how the system is, what flows, what is learned and what it is worth, until Ctrl-C.",
     ),
     "doctor": Place(
-        "cli.doctor:doctor",
+        "cli.system.doctor:doctor",
         "Check services, topics, schema, versions, disk and clock; say how to mend what is wrong.",
     ),
     "demo": Place(
-        "cli.demo:demo",
+        "cli.system.demo:demo",
         "Run executors on the whole pipeline and say what the learned thresholds were worth.",
     ),
     "worker": Place(
-        "cli.worker:worker",
+        "cli.system.worker:worker",
         "Run a worker: events to Postgres, outcomes to thresholds, thresholds to history.",
     ),
     "backtest": Place(
-        "cli.backtest:backtest", "Say what policies would have earned on what really happened."
+        "cli.analysis.backtest:backtest",
+        "Say what policies would have earned on what really happened.",
     ),
     "replay": Place(
-        "cli.replay:replay",
+        "cli.analysis.replay:replay",
         "Learn thresholds anew from the log, by the agent's own core, and print them.",
     ),
     "tune": Place(
-        "cli.tune:tune",
+        "cli.analysis.tune:tune",
         "Search settings on the first part of the log, and confirm the best on the rest.",
     ),
     "experiment": Place(
-        "cli.experiment:experiment",
+        "cli.analysis.experiment:experiment",
         "Say what the arms of an experiment earned by what executors really started.",
     ),
     "export": Place(
-        "cli.export:export",
+        "cli.data.export:export",
         "Write a piece of the log to FILE: zstd over JSON lines, one a record, "
         "as it lay in the topic.",
     ),
     "import": Place(
-        "cli.importing:import_",
+        "cli.data.import_:import_",
         "Turn result files and traces of other tools into agent runs, one a line.",
     ),
-    "emit": Place("cli.emit:emit", "Send events from a JSONL file, or from standard input."),
+    "emit": Place("cli.data.emit:emit", "Send events from a JSONL file, or from standard input."),
     "migrate": Place(
-        "cli.migrate:migrate",
+        "cli.system.migrate:migrate",
         "Apply what the database lacks of the schema, whole or not at all; twice is harmless.",
     ),
     "verify": Place(
-        "cli.verify:verify",
+        "cli.analysis.verify:verify",
         "Replay the log through the learner and compare with the table, Redis and Postgres.",
     ),
     "rebuild": Place(
-        "cli.rebuild:rebuild",
+        "cli.analysis.rebuild:rebuild",
         "Learn thresholds anew from the log, and have the workers go on from there.",
     ),
     "ship": Place(
-        "cli.ship:ship",
+        "cli.data.ship:ship",
         "Send what the emitters of this host have spooled, until Ctrl-C or SIGTERM.",
     ),
     "contexts": Place(
-        "cli.contexts:contexts",
+        "cli.thresholds.contexts:contexts",
         "List contexts with what was counted in them, those that learned last first.",
     ),
-    "topics": Place("cli.topics:app", "The topics: list, create, delete, describe."),
+    "topics": Place("cli.system.topics:app", "The topics: list, create, delete, describe."),
     "thresholds": Place(
-        "cli.thresholds:app",
+        "cli.thresholds.group:app",
         "The thresholds that are served: list, show, history, export, import, reset, republish, "
         "snapshot.",
     ),
     "config": Place(
-        "cli.config:app", "Overrides and modes: set, unset, get, list; and settings: show."
+        "cli.config.group:app", "Overrides and modes: set, unset, get, list; and settings: show."
     ),
     "notices": Place(
-        "cli.notices:app",
+        "cli.thresholds.notices:app",
         "Thresholds that settled, drifts, anomalies and overrides: list, follow.",
     ),
-    "learner": Place("cli.learner:app", "Which policy learns where: choose, list."),
-    "memory": Place("cli.memory:app", "The episodic memory."),
-    "events": Place("cli.events:app", "The events on the log."),
+    "learner": Place("cli.thresholds.learner:app", "Which policy learns where: choose, list."),
+    "memory": Place("cli.data.memory:app", "The episodic memory."),
+    "events": Place("cli.data.events:app", "The events on the log."),
     "dead-letters": Place(
-        "cli.dead_letters:app", "What the agents refused: list, show, replay, drop."
+        "cli.data.dead_letters:app", "What the agents refused: list, show, replay, drop."
     ),
 }
 

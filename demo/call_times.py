@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Final, NamedTuple
 
-from demo.latency import Latency, LatencyModel
+from demo.tool_latency import Latency, LatencyModel
 from demo.traces import Step
 
 DECLARED: Final = "durations that the demo declares, because none is recorded of the call's tool"

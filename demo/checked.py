@@ -7,8 +7,8 @@ from pathlib import Path
 
 from demo.repeated import Repeats
 from demo.traces import BrokenLine, read_runs
-from replay.importers.runs import Run, Unmapped, files_of, refuse, run_of, step_of
-from replay.input_files import name_of
+from replay.files.input import name_of
+from replay.importers.agent_runs import Run, Unmapped, files_of, refuse, run_of, step_of
 
 
 def checked_runs(files: Path | Iterable[Path], unmapped: Unmapped) -> Iterator[Run]:

@@ -23,8 +23,8 @@ from demo.accounting import (
     startable,
 )
 from headstart.experiments import GROUPS, workflow_group
-from replay.bootstrap import Bootstrap, Interval
-from replay.truth import BINS
+from replay.engine.ground_truth import BINS
+from replay.results.bootstrap import Bootstrap, Interval
 
 LEARNED: Final = "learned"
 POLICIES: Final[Mapping[str, Policy]] = {

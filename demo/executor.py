@@ -16,11 +16,11 @@ from typing import Any
 
 import headstart
 from demo.call_times import CallTimes, recorded_ms
-from demo.latency import LatencyModel
 from demo.predictor import Guess, Predictor
 from demo.repeated import Repeats
+from demo.synthetic_world import SyntheticRun, synthetic_runs
+from demo.tool_latency import LatencyModel
 from demo.traces import END, BrokenLine, Run, Step, read_runs
-from demo.world import SyntheticRun, synthetic_runs
 
 
 @dataclass(frozen=True)

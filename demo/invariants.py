@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from demo.log import LogReading, read_log
+from demo.log_oracle import LogReading, read_log
 from deploy.local import Addresses
 from sinks.connections import connect_postgres
-from sinks.queries import count_events, event_ids
-from sinks.served import served_thresholds
+from sinks.postgres.queries import count_events, event_ids
+from sinks.redis.queries import served_thresholds
 from topics.catalogue import DEAD_LETTERS
-from topics.reading import read_records, topic_state
+from topics.kafka.reader import read_records, topic_state
 
 
 @dataclass(frozen=True)

@@ -1,6 +1,7 @@
 """The demo as one file of HTML for somebody who was not there: who won, and how that is known.
 
-Made of the parts of the backtest's report (`replay.page`). Not here: the figures (`comparison`).
+Made of the parts of the backtest's report (`replay.results.page`). Not here: the figures
+(`comparison`).
 """
 
 from __future__ import annotations
@@ -14,10 +15,10 @@ from typing import Any, Final
 from demo.accounting import FIXED_THRESHOLD
 from demo.comparison import LEARNED
 from demo.invariants import Invariant
-from replay.charts import Axis, Column, Line, Mark, chart, legend, nice_ticks
-from replay.output_files import Target, write_file
-from replay.page import bars, document, figure, reliability
-from replay.verdict import amount, caveats
+from replay.files.output import Target, write_file
+from replay.results.charts import Axis, Column, Line, Mark, chart, legend, nice_ticks
+from replay.results.page import bars, document, figure, reliability
+from replay.results.summary import amount, caveats
 
 CONTEXTS_SHOWN: Final = 6
 """Contexts that are shown at once; the others unfold."""

@@ -19,18 +19,18 @@ from demo.accounting import summarise
 from demo.comparison import compare
 from demo.executor import Assignment
 from demo.invariants import Figures, check_invariants, gather
+from demo.redis_watcher import Watcher
 from demo.repeated import Repeats
 from demo.traces import BrokenLine, TraceError, read_runs
 from demo.versions import versions
-from demo.watching import Watcher
 from deploy.local import Addresses
-from deploy.local.nursery import Nursery
-from deploy.local.process import Child, Ending
+from deploy.local.child_process import Child, Ending
+from deploy.local.process_group import Nursery
 from deploy.system import total_lag, wait_drained
 from headstart import Thresholds
-from replay.input_files import name_of
+from replay.files.input import name_of
 from topics.catalogue import EVENTS
-from topics.reading import topic_state
+from topics.kafka.reader import topic_state
 
 READS = 3_000
 DRAIN_S = 60.0

@@ -13,9 +13,9 @@ from os import PathLike
 from pathlib import Path
 from typing import Final
 
-from headstart.events import FIRST_MS, LAST_MS
-from replay.json_lines import json_lines
-from replay.times import LONGEST_CALL_MS, iso_ms, refuse_other_units
+from headstart.events.schema import FIRST_MS, LAST_MS
+from replay.files.json_lines import json_lines
+from replay.files.times import LONGEST_CALL_MS, iso_ms, refuse_other_units
 
 END: Final = "<end>"
 """Stands for "no further call" wherever a next tool is counted or guessed; never a tool's name."""
@@ -67,7 +67,7 @@ def read_runs(
 ) -> Iterator[Run]:
     """Yield the runs of a file in its order: JSONL, or CSV with a row per call.
 
-    Empty lines are passed over. `path`: as `replay.input_files.local_file` returns it.
+    Empty lines are passed over. `path`: as `replay.files.input.local_file` returns it.
 
     A broken line (not JSON, a field missing or of the wrong type) goes to `on_broken` and is left
     out, for instance `read_runs(path, broken.append)`; without `on_broken` it raises `TraceError`.

@@ -3,7 +3,7 @@
 Where readers wait for a worker's return a spare stands by, loaded, on the lock of its data
 directory: the kernel hands it over in the instant in which the worker is gone. What a worker does
 is its own affair (agents/worker.py); here are only its start and its end. When a report means that
-it is stuck is decided in processing/liveness.py.
+it is stuck is decided in processing/worker_report.py.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
-from deploy.ended import why_log_ends
-from deploy.local.nursery import Nursery
-from deploy.local.process import Child, Ending
-from processing.liveness import REPORT_FILE, Report, Watchdog, decode_report
-from processing.refusals import EXIT_CODE
+from deploy.last_error import why_log_ends
+from deploy.local.child_process import Child, Ending
+from deploy.local.process_group import Nursery
+from processing.records.dlq_limits import EXIT_CODE
+from processing.worker_report import REPORT_FILE, Report, Watchdog, decode_report
 
 WORKERS: Final = ("episodes", "thresholds", "history")
 

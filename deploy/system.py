@@ -23,19 +23,19 @@ import psycopg
 from aiokafka.errors import KafkaError
 
 from deploy.local import Addresses, Stack, StackConfig, StackError, running
-from deploy.partitions import require_partitions
+from deploy.partition_check import require_partitions
 from deploy.supervisor import WORKERS, Supervisor
-from headstart.keeping import ship_leftovers
-from sinks.commands import CommandPublisher, remembered_by
+from headstart.shipping.supervisor import ship_leftovers
 from sinks.connections import connect_postgres
 from sinks.epochs import known_epochs, remember_epoch
-from sinks.migrate import migrate
-from sinks.progress import stored_offsets
-from sinks.rights import require_rights
-from topics.admin import committed_offsets, describe_topics
+from sinks.postgres.migrate import migrate
+from sinks.postgres.progress import stored_offsets
+from sinks.postgres.rights import require_rights
+from sinks.redis.commands import CommandPublisher, remembered_by
 from topics.catalogue import EPISODES_GROUP, EVENTS, HISTORY_GROUP, THRESHOLDS, THRESHOLDS_GROUP
-from topics.command_log import begin_commands, is_whole, read_commands
+from topics.commands.log import begin_commands, is_whole, read_commands
 from topics.epoch import Epoch, ensure_topics
+from topics.kafka.admin import committed_offsets, describe_topics
 
 READY_S: Final = 120.0
 _LAG_S: Final = 10.0

@@ -13,15 +13,17 @@ from enum import Enum
 from pathlib import Path
 from typing import Any, Final
 
-from agents.metrics import METRICS
+from agents.health.metrics import METRICS
 from cli.main import whole
-from headstart import metrics, reader_metrics
+from headstart.emitting import metrics
+from headstart.thresholds import metrics as reader_metrics
 from settings import Settings
 from settings.variables import EXECUTOR
 from topics.catalogue import DAY_MS, TOPICS, Topic
-from topics.schema import schemas
+from topics.schema.json_schema import schemas
 
 FOLDER: Final = Path(__file__).parent / "reference"
+_SCHEMAS: Final = "../../topics/schema/json"
 _MADE: Final = "<!-- Made by `make docs` from the code. Change it there. -->\n"
 
 
@@ -126,7 +128,7 @@ def topics() -> str:
     rows = [
         (f"`{each.name}`", each.holds, each.key, _kept(each),
          "as `headstart.events`" if each.partitioned else "1",
-         f"[{each.schema}](../../topics/schemas/{each.schema}.schema.json)" if each.schema else "",
+         f"[{each.schema}]({_SCHEMAS}/{each.schema}.schema.json)" if each.schema else "",
          "ours" if each.internal else "public")
         for each in TOPICS
     ]  # fmt: skip
@@ -176,10 +178,10 @@ def events() -> str:
         says = inspect.cleandoc(record.get("description", ""))
         parts.append(f"## {name}\n\n{says}\n\n{table(('field', 'type', 'required'), rows)}")
     return (
-        "# Fields of an event\n\nThe record types of `client/headstart/events.py`; "
-        "[the JSON Schema](../../topics/schemas/event.schema.json) says the same to machines, and "
-        "[golden examples](../../topics/golden) show each kind. Limits that a schema cannot say "
-        "are in [contracts.md](../contracts.md).\n\n" + "\n".join(parts)
+        "# Fields of an event\n\nThe record types of `client/headstart/events/schema.py`; "
+        f"[the JSON Schema]({_SCHEMAS}/event.schema.json) says the same to machines, and "
+        "[golden examples](../../topics/schema/golden) show each kind. Limits that a schema cannot "
+        "say are in [contracts.md](../contracts.md).\n\n" + "\n".join(parts)
     )
 
 

@@ -85,7 +85,7 @@ from kernels.layout import (
     TYPES,
     WORKFLOW,
 )
-from processing.tally import CORRECT, SPECULATED, SUGGESTED
+from processing.state.counters import CORRECT, SPECULATED, SUGGESTED
 
 
 @inlined

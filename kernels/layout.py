@@ -25,7 +25,7 @@ NUMBERS: Final = 4
 TENANT, TYPE, SPOOL, TOP, LEVELS = 9, 11, 13, 15, 23
 SPANS: Final = LEVELS + 2 * MOST_LEVELS
 CONFIDENCE, GAIN, COST, EXECUTION = 0, 1, 2, 3
-# Bits of `FLAGS` are those of `processing.tally`.
+# Bits of `FLAGS` are those of `processing.state.counters`.
 # What a field holds.
 (
     K_AT, K_CONFIDENCE, K_GAIN, K_COST, K_EXECUTION, K_CORRECT, K_SPECULATED, K_MODE, K_TYPE,

@@ -21,18 +21,19 @@ from numba.extending import overload
 from headstart.calibration import FAMILIAR
 from kernels.json_tokens import OPTIONS, inlined, kept
 from kernels.layout import AT, CONFIDENCE, COST, EXECUTION, FLAGS, GAIN, LARGEST_MS
-from learners import hops_steps
+from learners import hops_update as hops_steps
 from learners.ema import Ema
 from learners.hops import Hops
-from learners.hops_steps import TOP, heard, took_in, total
+from learners.hops_update import TOP, heard, took_in, total
 from learners.policy import Policy, averaged
 from learners.td import Td
-from processing.numbers import AT as OF_AT
-from processing.numbers import CONFIDENCE as OF_CONFIDENCE
-from processing.numbers import COST as OF_COST
-from processing.numbers import EXECUTED as OF_EXECUTED
-from processing.numbers import EXECUTION as OF_EXECUTION
-from processing.numbers import (
+from processing.state.counters import CORRECT, LARGEST_COUNT, SPECULATED, SUGGESTED, VERDICT
+from processing.state.packed_state import AT as OF_AT
+from processing.state.packed_state import CONFIDENCE as OF_CONFIDENCE
+from processing.state.packed_state import COST as OF_COST
+from processing.state.packed_state import EXECUTED as OF_EXECUTED
+from processing.state.packed_state import EXECUTION as OF_EXECUTION
+from processing.state.packed_state import (
     EXPLICIT,
     EXPLICIT_RIGHT,
     SPECULATE,
@@ -42,11 +43,10 @@ from processing.numbers import (
     SUGGESTION,
     SUGGESTION_RIGHT,
 )
-from processing.numbers import GAIN as OF_GAIN
-from processing.numbers import SAVED as OF_SAVED
-from processing.numbers import STATE as OF_STATE
-from processing.numbers import WASTED as OF_WASTED
-from processing.tally import CORRECT, LARGEST_COUNT, SPECULATED, SUGGESTED, VERDICT
+from processing.state.packed_state import GAIN as OF_GAIN
+from processing.state.packed_state import SAVED as OF_SAVED
+from processing.state.packed_state import STATE as OF_STATE
+from processing.state.packed_state import WASTED as OF_WASTED
 
 
 def compiled(function: Callable[..., Any]) -> Any:
@@ -179,7 +179,7 @@ def whole(s: Any) -> Any:
 
 @inlined
 def count(words: Any, flags: int, numbers: Any) -> None:
-    """Count an outcome in a context, as `processing.tally` does."""
+    """Count an outcome in a context, as `processing.state.counters` does."""
     correct, speculated = flags & CORRECT > 0, flags & SPECULATED > 0
     if speculated:
         mode, right = SPECULATIVE, SPECULATIVE_RIGHT
@@ -226,11 +226,11 @@ def teach(
 ) -> None:  # fmt: skip
     """Have contexts learn outcomes in order, count them, and answer.
 
-    `weights`: of success, latency and cost, as in `processing.rules`; `rate`: of the moving
+    `weights`: of success, latency and cost, as in `processing.config`; `rate`: of the moving
     averages of gain and cost; `whose`: of each outcome the number of its chain; `chains`: of each
     the numbers of its contexts, coarse to fine, and -1 behind them; `rows` and `numbers`: of each
     outcome, as in a `Scan`. In place, a row for each context: `words` and `floats`, its numbers as
-    in `processing.numbers`, the same memory.
+    in `processing.state.packed_state`, the same memory.
     """
     states = floats[:, OF_STATE:]
     for event in range(whose.size):

@@ -22,16 +22,18 @@ import structlog
 
 from headstart import calibration
 from learners.outcome import Outcome
-from processing import numbers, records, tally
-from processing.chains import Chain, Context
-from processing.columns import Scan
-from processing.machine_code import lend, machine_code
-from processing.packed import words_in
-from processing.records import RecordBatch
-from processing.rules import Weights
-from processing.tally import told_of
-from processing.teaching import teach_told
-from topics import limits
+from processing.apply.scanned_batch import Scan
+from processing.config import Weights
+from processing.contexts.context import Chain, Context
+from processing.contexts.vectorized_update import teach_told
+from processing.kernel_handle import lend, machine_code
+from processing.records import batch as records
+from processing.records.batch import RecordBatch
+from processing.records.columnar import words_in
+from processing.state import counters as tally
+from processing.state import packed_state as numbers
+from processing.state.counters import told_of
+from topics.kafka import limits
 
 log = structlog.get_logger()
 

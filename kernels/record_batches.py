@@ -15,8 +15,8 @@ import numpy as np
 
 from kernels.crc32c import crc32c
 from kernels.json_tokens import inlined, kept
-from processing.records import RECORD_BYTES
-from topics.limits import LARGEST_MS, MOST_HEADERS, MOST_RECORDS
+from processing.records.batch import RECORD_BYTES
+from topics.kafka.limits import LARGEST_MS, MOST_HEADERS, MOST_RECORDS
 
 ALL, FULL, TAKEN, COMPRESSED, OTHER = 0, 1, 2, 3, 4
 """Why it ended: nothing is left; there is enough; the section is taken; and what comes next."""

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from math import inf
 from typing import Final, NamedTuple
 
-from learners.window import LARGEST
+from learners.bit_window import LARGEST
 
 
 class Bound(NamedTuple):

@@ -7,7 +7,7 @@ from math import log, tan
 
 from learners.bounds import COUNT, SUM, THRESHOLD
 from learners.policy import State, clamp
-from learners.rule import Rule
+from learners.threshold_rule import Rule
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from learners.bounds import COUNT, SHARE, THRESHOLD
 from learners.policy import State, clamp
-from learners.rule import Rule
+from learners.threshold_rule import Rule
 
 
 @dataclass(frozen=True)

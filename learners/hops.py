@@ -12,7 +12,7 @@ from typing import Final
 
 from headstart.calibration import FAMILIAR, Deviation, solve, wanted
 from learners.bounds import COUNT, STAKES, Bound, outside
-from learners.hops_steps import (
+from learners.hops_update import (
     COLD_PRIOR,
     PRIORS,
     TOP,

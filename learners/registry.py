@@ -9,16 +9,16 @@ from typing import Any, Final
 from learners.conformal import Aci, ConformalPid
 from learners.constant import Always, Fixed, Never
 from learners.ema import Ema
-from learners.grid import Grid
+from learners.gradient_pid import Gradient, Pid
+from learners.hedge_grid import Grid
+from learners.hedge_policies import Meta
 from learners.histogram import Histogram
 from learners.hops import Hops
-from learners.meta import Meta
+from learners.hops_target import HopsTarget
 from learners.policy import Policy
-from learners.prioritised import Prioritised
-from learners.sliding import Sliding
-from learners.target import HopsTarget
+from learners.prioritised_td import Prioritised
+from learners.sliding_window import Sliding
 from learners.td import Td
-from learners.windowed import Gradient, Pid
 
 POLICIES: Final[dict[str, Policy]] = {
     each.name: each

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from learners.bounds import SHARE, THRESHOLD
 from learners.policy import State
-from learners.rule import Rule
+from learners.threshold_rule import Rule
 
 
 @dataclass(frozen=True)

@@ -14,15 +14,15 @@ from typing import Annotated, Any, Final
 from pydantic import Field, SecretStr, ValidationError, field_validator
 from pydantic_settings import BaseSettings, EnvSettingsSource, NoDecode, SettingsConfigDict
 
-from headstart.addresses import CREDENTIALS, holds_credentials
-from headstart.arguments import HIGHEST_PORT
-from headstart.contexts import DEFAULT_LEVELS
-from headstart.levels import split_levels, wrong_level
-from headstart.masking import remember_passwords, remember_secret
+from headstart.arguments.addresses import CREDENTIALS, holds_credentials
+from headstart.arguments.checks import HIGHEST_PORT
+from headstart.arguments.levels import split_levels, wrong_level
+from headstart.keys import DEFAULT_LEVELS
+from headstart.scrubbing.masking import remember_passwords, remember_secret
 from learners.policy import spec
 from learners.registry import DEFAULT, policy
-from processing.refusals import RefusalLimits
-from processing.rules import DEEPEST, Rules, Weights
+from processing.config import DEEPEST, Rules, Weights
+from processing.records.dlq_limits import RefusalLimits
 from settings.file import SettingsFile, SettingsFileError, read_file
 from settings.variables import misspelt
 from topics.catalogue import DAY_MS

@@ -7,10 +7,10 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Final
 
-from headstart import choices
-from headstart.directory import default_directory
+from headstart.arguments import environment as choices
 from headstart.log_lines import log_format, log_level
-from headstart.modes import mode_from_environment
+from headstart.spool.layout import default_directory
+from headstart.thresholds.modes import mode_from_environment
 
 
 def _spool() -> Path:

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
-from settings.nearest import did_you_mean
+from settings.suggestions import did_you_mean
 
 VARIABLE: Final = "HEADSTART_CONFIG"
 DEFAULT: Final = Path("headstart.toml")

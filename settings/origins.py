@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from pydantic import SecretStr
 
-from headstart.masking import masked, masked_address
+from headstart.scrubbing.masking import masked, masked_address
 from settings import Reading, Settings
 from settings.variables import EXECUTOR
 

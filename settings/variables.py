@@ -8,7 +8,7 @@ from collections.abc import Collection, Iterator
 from typing import Final
 
 from settings.file import VARIABLE
-from settings.nearest import did_you_mean
+from settings.suggestions import did_you_mean
 
 PREFIX: Final = "HEADSTART_"
 _OF_KUBERNETES: Final = re.compile(

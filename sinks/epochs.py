@@ -7,7 +7,7 @@ from typing import Final
 from redis.exceptions import RedisError
 
 from sinks.connections import RedisUnreachable, connect_postgres, connect_redis
-from sinks.statements import load_statements
+from sinks.postgres.statements import load_statements
 
 REDIS_KEY: Final = "headstart:epoch"
 """Where Redis keeps the largest epoch it was told of."""

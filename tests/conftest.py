@@ -6,6 +6,7 @@ or host:port of one that runs. It stays in the environment: pytest-xdist's worke
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import os
 import shutil
@@ -15,12 +16,16 @@ from collections.abc import Iterator
 from typing import Any
 from uuid import uuid4
 
+import psycopg
 import pytest
 from hypothesis import settings
+from psycopg import sql
+from psycopg.conninfo import make_conninfo
 
 from deploy.local import Addresses, Stack, StackConfig
 from kernels.loader import load
-from processing.machine_code import machine_code
+from processing.kernel_handle import machine_code
+from sinks.postgres.migrate import migrate
 
 # Laws are judged by what they find, not by how busy the machine is.
 settings.register_profile("patient", deadline=None)
@@ -107,3 +112,20 @@ def redis_url(addresses: Addresses) -> str:
 def tenant() -> str:
     """A tenant of this test's own."""
     return f"tenant-{uuid4().hex}"
+
+
+@pytest.fixture
+def database(postgres_dsn: str) -> Iterator[str]:
+    """An empty database of this test's own."""
+    name = f"test_{uuid4().hex}"
+    with psycopg.connect(postgres_dsn, autocommit=True) as connection:
+        connection.execute(sql.SQL("CREATE DATABASE {}").format(sql.Identifier(name)))
+        yield make_conninfo(postgres_dsn, dbname=name)
+        connection.execute(sql.SQL("DROP DATABASE {} WITH (FORCE)").format(sql.Identifier(name)))
+
+
+@pytest.fixture
+def migrated(database: str) -> str:
+    """The same, with our tables in it."""
+    asyncio.run(migrate(database))
+    return database

@@ -16,15 +16,15 @@ import msgspec
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
 from aiokafka.errors import KafkaError
 
-from headstart.producing import BrokerUnreachable
-from topics.admin import (
+from headstart.kafka_producer import BrokerUnreachable
+from topics.catalogue import EPOCHS, EVENTS
+from topics.kafka.admin import (
     TopicsMissing,
     create_topics,
     describe_topics,
     settle_partitions,
 )
-from topics.catalogue import EPOCHS, EVENTS
-from topics.fetches import ISOLATION
+from topics.kafka.fetch_patch import ISOLATION
 
 _LOG = logging.getLogger("headstart.epoch")
 
@@ -33,7 +33,8 @@ class Epoch(msgspec.Struct, frozen=True, omit_defaults=True):
     """One life of the log: its number, and the partition count that belongs to it.
 
     `volatile`: the broker keeps the log in memory, so its end is the log's. Clients read this
-    (`headstart.volatile`), and then keep what was acknowledged until it is taken in.
+    (`headstart.shipping.volatile_broker`), and then keep what was acknowledged until it is taken
+    in.
     """
 
     number: int

@@ -7,8 +7,7 @@ threshold = headstart.Thresholds("redis://127.0.0.1:6379/0").get(workflow_type="
 
 from typing import TYPE_CHECKING, Any
 
-from headstart.events import Event, InvalidEvent
-from headstart.kinds import (
+from headstart.events.constructors import (
     ail_decision,
     hil_decision,
     speculation_start,
@@ -16,16 +15,16 @@ from headstart.kinds import (
     user_feedback,
     workflow_complete,
 )
-from headstart.validation import validate
+from headstart.events.schema import Event, InvalidEvent
+from headstart.events.validation import validate
 
 if TYPE_CHECKING:
-    from headstart.directory import SpoolUnavailable
-    from headstart.emitter import BufferFull, Emitter, NotDelivered
+    from headstart.emitting.emitter import BufferFull, Emitter, NotDelivered
+    from headstart.emitting.workflow import Workflow, workflow
     from headstart.experiments import arm_of
-    from headstart.scope import Workflow, workflow
-    from headstart.scrubbing import Scrubbing
-    from headstart.secrets import Pattern
-    from headstart.speculation import (
+    from headstart.scrubbing.patterns import Pattern
+    from headstart.scrubbing.scrubber import Scrubbing
+    from headstart.speculation.speculator import (
         AsyncSpeculator,
         Attempt,
         AttemptResolved,
@@ -33,8 +32,9 @@ if TYPE_CHECKING:
         Resolution,
         Speculator,
     )
-    from headstart.spool import SpoolSettings
-    from headstart.thresholds import AsyncThresholds, Threshold, Thresholds
+    from headstart.spool.layout import SpoolUnavailable
+    from headstart.spool.writer import SpoolSettings
+    from headstart.thresholds.reader import AsyncThresholds, Threshold, Thresholds
 
 __all__ = [
     "AsyncSpeculator",
@@ -68,16 +68,16 @@ __all__ = [
 ]
 
 _LATER = {
-    **dict.fromkeys(("BufferFull", "Emitter", "NotDelivered"), "emitter"),
-    **dict.fromkeys(("Workflow", "workflow"), "scope"),
-    "Pattern": "secrets",
+    **dict.fromkeys(("BufferFull", "Emitter", "NotDelivered"), "emitting.emitter"),
+    **dict.fromkeys(("Workflow", "workflow"), "emitting.workflow"),
+    "Pattern": "scrubbing.patterns",
     "arm_of": "experiments",
-    "Scrubbing": "scrubbing",
-    "SpoolSettings": "spool",
-    "SpoolUnavailable": "directory",
-    **dict.fromkeys(("AsyncThresholds", "Threshold", "Thresholds"), "thresholds"),
-    **dict.fromkeys(("AsyncSpeculator", "Attempt", "AttemptResolved"), "speculation"),
-    **dict.fromkeys(("Choice", "Resolution", "Speculator"), "speculation"),
+    "Scrubbing": "scrubbing.scrubber",
+    "SpoolSettings": "spool.writer",
+    "SpoolUnavailable": "spool.layout",
+    **dict.fromkeys(("AsyncThresholds", "Threshold", "Thresholds"), "thresholds.reader"),
+    **dict.fromkeys(("AsyncSpeculator", "Attempt", "AttemptResolved"), "speculation.speculator"),
+    **dict.fromkeys(("Choice", "Resolution", "Speculator"), "speculation.speculator"),
 }
 
 

@@ -10,7 +10,7 @@ import sys
 from importlib.metadata import entry_points
 from pathlib import Path
 
-from headstart.arguments import InvalidArgument
+from headstart.arguments.checks import InvalidArgument
 
 
 def main() -> None:
@@ -44,8 +44,8 @@ def main() -> None:
 def _emit(arguments: argparse.Namespace) -> int:
     import asyncio
 
-    from headstart.emission import emit_lines
-    from headstart.producing import require_broker
+    from headstart.emitting.jsonl import emit_lines
+    from headstart.kafka_producer import require_broker
 
     report = emit_lines(
         arguments.file,
@@ -60,9 +60,9 @@ def _emit(arguments: argparse.Namespace) -> int:
 def _ship(arguments: argparse.Namespace) -> int:
     import logging
 
-    from headstart.directory import default_directory
     from headstart.log_lines import configure_logging
-    from headstart.shipping import ship
+    from headstart.shipping.process import ship
+    from headstart.spool.layout import default_directory
 
     configure_logging()
     logging.getLogger("aiokafka").setLevel(logging.CRITICAL)

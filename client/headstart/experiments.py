@@ -12,7 +12,7 @@ from hashlib import blake2b
 from typing import Final
 from zlib import crc32
 
-from headstart.arguments import LARGEST, InvalidArgument, identifier, mapping, number
+from headstart.arguments.checks import LARGEST, InvalidArgument, identifier, mapping, number
 
 GROUPS: Final = 1024
 """Workflows are kept apart in so many groups by a hash of their ids."""

@@ -18,7 +18,7 @@ from typing import Any, Final, Literal, TextIO, cast, get_args
 
 import orjson
 
-from headstart.masking import masked
+from headstart.scrubbing.masking import masked
 
 Format = Literal["text", "json"]
 LEVELS: Final = ("debug", "info", "warning", "error")

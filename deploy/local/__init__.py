@@ -7,8 +7,8 @@ Only the names listed here are public. Topics, tables and workers are not made h
 """
 
 from deploy.local.config import Addresses, StackConfig
+from deploy.local.data_dir_lock import RunningStack, running
 from deploy.local.errors import AlreadyRunning, StackError
-from deploy.local.hold import RunningStack, running
 from deploy.local.stack import Stack
 
 __all__ = [

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-from headstart.arguments import HIGHEST_PORT
+from headstart.arguments.checks import HIGHEST_PORT
 
 _SCHEMES: Final = ("postgresql://", "postgres://")
 EMBEDDED: Final = "embedded"

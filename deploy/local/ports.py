@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 from deploy.local.errors import StackError
-from headstart.arguments import HIGHEST_PORT
+from headstart.arguments.checks import HIGHEST_PORT
 
 HOST = "127.0.0.1"
 

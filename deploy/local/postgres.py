@@ -12,13 +12,13 @@ import shutil
 import signal
 from pathlib import Path
 
-from deploy.local import ready
-from deploy.local.account import Account, unprivileged
+from deploy.local import readiness as ready
+from deploy.local.child_process import AT_ONCE, Child, Ending
 from deploy.local.errors import StackError
-from deploy.local.install import installation
-from deploy.local.nursery import Nursery
 from deploy.local.ports import HOST, Ports
-from deploy.local.process import AT_ONCE, Child, Ending
+from deploy.local.postgres_install import installation
+from deploy.local.process_group import Nursery
+from deploy.local.service_account import Account, unprivileged
 from deploy.process_priority import BACKGROUND
 
 _NAME = "postgres"

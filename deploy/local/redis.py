@@ -2,10 +2,10 @@
 
 import signal
 
-from deploy.local import ready
-from deploy.local.nursery import Nursery
+from deploy.local import readiness as ready
+from deploy.local.child_process import Child, Ending
 from deploy.local.ports import HOST, Ports
-from deploy.local.process import Child, Ending
+from deploy.local.process_group import Nursery
 from deploy.local.wheels import folder
 from deploy.process_priority import FOREGROUND
 

@@ -10,18 +10,18 @@ from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
 from types import TracebackType
 from typing import Self
 
-from deploy.local import ready
-from deploy.local.apache import Apache
-from deploy.local.broker import Tansu
+from deploy.local import readiness as ready
+from deploy.local.apache_kafka import Apache
 from deploy.local.config import Addresses, StackConfig
+from deploy.local.data_dir_lock import Hold
 from deploy.local.errors import StackError
-from deploy.local.hold import Hold
-from deploy.local.mending import Failure, Mender, Restart
-from deploy.local.nursery import Nursery
-from deploy.local.parts import Existing, Part
 from deploy.local.ports import Ports
 from deploy.local.postgres import Postgres
+from deploy.local.process_group import Nursery
 from deploy.local.redis import Redis
+from deploy.local.service import Existing, Part
+from deploy.local.service_restart import Failure, Mender, Restart
+from deploy.local.tansu import Tansu
 from deploy.process_priority import copy_to_child_sessions
 
 

@@ -11,8 +11,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from replay.importers.runs import NO_NAME, Run, Unmapped, run_of, step_of
-from replay.times import LONGEST_CALL_MS
+from replay.files.times import LONGEST_CALL_MS
+from replay.importers.agent_runs import NO_NAME, Run, Unmapped, run_of, step_of
 
 _SEPARATORS: Final = ("_", "-", ".", "/", ":")
 _MOST_LEVELS: Final = 200

@@ -10,8 +10,8 @@ from typing import Any, Final
 
 import orjson
 
-from replay.input_files import Input, name_of, open_input
-from replay.json_lines import header_of, plain, rows
+from replay.files.input import Input, name_of, open_input
+from replay.files.json_lines import header_of, plain, rows
 
 _decode = json.JSONDecoder().raw_decode
 _BETWEEN: Final = " \t\r\n,\x1e"

@@ -15,10 +15,9 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
 
-from headstart.events import FIRST_MS, LAST_MS
-from headstart.validation import UNITS
-from replay.importers.calls import Span, Spans
-from replay.importers.runs import (
+from headstart.events.schema import FIRST_MS, LAST_MS
+from headstart.events.validation import UNITS
+from replay.importers.agent_runs import (
     Run,
     Unmapped,
     clock_ms,
@@ -31,6 +30,7 @@ from replay.importers.runs import (
     text_or,
     unix_ms,
 )
+from replay.importers.calls import Span, Spans
 from replay.importers.tool_spans import conversation_of, model_of, told_by, user_of
 
 _ERROR: Final = frozenset(("2", "STATUS_CODE_ERROR", "ERROR"))

@@ -6,9 +6,9 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Final
 
-from replay.importers.runs import Unmapped
-from replay.importers.tau import FOLDER, RESULTS
-from replay.input_files import CannotRead, local_file
+from replay.files.input import CannotRead, local_file
+from replay.importers.agent_runs import Unmapped
+from replay.importers.tau_bench import FOLDER, RESULTS
 
 _PACKED: Final = (".gz", ".zst")
 _SUFFIXES: Final = (".json", ".jsonl", ".ndjson", ".csv")

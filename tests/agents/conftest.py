@@ -8,7 +8,7 @@ import pytest
 
 from agents.config import WorkerConfig
 from learners.registry import policy
-from processing.rules import Rules
+from processing.config import Rules
 
 
 @pytest.fixture

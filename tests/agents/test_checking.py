@@ -11,14 +11,14 @@ from typing import Any
 import pytest
 import redis
 
-from agents import checking
-from agents.checking import RedisChecks
-from agents.contested import CONTESTED_S, MOST_REPAIRS, WINDOW_S, Contested
-from agents.metrics import Counts
-from headstart.contexts import redis_key
-from processing.answers import stored_threshold
-from processing.placement import owner
-from processing.rows import (
+from agents.health.metrics import Counts
+from agents.thresholds import redis_repair as checking
+from agents.thresholds.contested_fields import CONTESTED_S, MOST_REPAIRS, WINDOW_S, Contested
+from agents.thresholds.redis_repair import RedisChecks
+from headstart.keys import redis_key
+from processing.contexts.thresholds import stored_threshold
+from processing.records.partitioner import owner
+from processing.state.rows import (
     PARTITION_KEY,
     ContextRow,
     PartitionRow,
@@ -28,10 +28,10 @@ from processing.rows import (
     encode_context,
     encode_partition,
 )
-from sinks.stored import Field
-from sinks.thresholds import ThresholdPublisher, encode_value
+from sinks.redis.stored_fields import Field
+from sinks.redis.thresholds import ThresholdPublisher, encode_value
 from topics.epoch import Epoch
-from topics.schema import Threshold
+from topics.schema.json_schema import Threshold
 
 EPOCH, PARTITIONS = 7, 2
 END = 200

@@ -11,13 +11,12 @@ from uuid import uuid4
 import pytest
 import redis
 
-from agents.commands import CommandKeeper
-from headstart.contexts import MODES, PUBLISHED, modes_key, redis_key
-from topics import command_log
-from topics.admin import create_topics
+from agents.thresholds.command_sync import CommandKeeper
+from headstart.keys import MODES, PUBLISHED, modes_key, redis_key
 from topics.catalogue import Topic
-from topics.command_log import Remembered, begin_commands, send_commands
-from topics.commands import (
+from topics.commands import log as command_log
+from topics.commands.log import Remembered, begin_commands, send_commands
+from topics.commands.messages import (
     Begin,
     Command,
     CommandState,
@@ -27,6 +26,7 @@ from topics.commands import (
     command_key,
     encode_command,
 )
+from topics.kafka.admin import create_topics
 
 pytestmark = pytest.mark.integration
 

@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agents.record_path import connection
-from agents.record_path.connection import PieceReader
+from agents.consumer import socket_reader as connection
+from agents.consumer.socket_reader import PieceReader
 
 
 def piece_reader() -> PieceReader:

@@ -18,8 +18,8 @@ from aiokafka.record.default_records import DefaultRecordBatchBuilder
 from aiokafka.record.memory_records import MemoryRecords
 from aiokafka.structs import ConsumerRecord, TopicPartition
 
-from agents.record_path.fetch import fetched_records
-from processing.records import RecordBatch
+from agents.consumer.fetch_loop import fetched_records
+from processing.records.batch import RecordBatch
 
 SOURCE, OTHER = TopicPartition("source", 0), TopicPartition("changelog", 0)
 SECOND = TopicPartition("source", 1)

@@ -13,10 +13,10 @@ import pytest
 import structlog
 
 from agents.config import WorkerConfig
-from agents.endpoints import AddressTaken, unready
-from agents.health import Health
+from agents.health.http import AddressTaken, unready
+from agents.health.reporter import Health
 from deploy.supervisor import health_address
-from processing.liveness import REPORT_FILE, Report, decode_report
+from processing.worker_report import REPORT_FILE, Report, decode_report
 
 
 @pytest.fixture

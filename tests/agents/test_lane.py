@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 from faust.types import TP
 
-from agents import lane as lanes
-from agents.lane import Lane, share_of
-from processing.records import RECORD_BYTES, RecordBatch
+from agents.consumer import partition_queue as lanes
+from agents.consumer.partition_queue import Lane, share_of
+from processing.records.batch import RECORD_BYTES, RecordBatch
 from tests.patience import until_in_loop
 
 AT = TP("source", 0)
@@ -266,8 +266,8 @@ def test_a_step_that_waits_for_more_is_finished_when_the_lane_closes() -> None:
 FAILING = """
 import asyncio, atexit, sys
 from faust.types import TP
-from agents.lane import Lane, share_of
-from processing.records import RecordBatch
+from agents.consumer.partition_queue import Lane, share_of
+from processing.records.batch import RecordBatch
 
 async def main():
     async def handle(_batches):

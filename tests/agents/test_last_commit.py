@@ -8,7 +8,7 @@ from typing import Any
 
 from faust.types import TP
 
-from agents.record_path.transport import Consumer
+from agents.consumer.faust_transport import Consumer
 
 PARTITION = TP("headstart.events", 0)
 

@@ -7,8 +7,8 @@ import asyncio
 import msgspec
 import pytest
 
-from agents import log_life
-from agents.log_life import LogWatch
+from agents.health import log_epoch_watch as log_life
+from agents.health.log_epoch_watch import LogWatch
 from topics.epoch import Epoch, ensure_topics, read_epoch
 
 pytestmark = pytest.mark.integration

@@ -13,11 +13,11 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from agents.config import WorkerConfig
-from agents.health import Health
-from agents.metrics import BUCKETS_S, METRICS, Counts, Exposition, started, values
-from processing.liveness import Report
-from processing.records import RecordBatch
-from processing.refusals import Slice, extent
+from agents.health.metrics import BUCKETS_S, METRICS, Counts, Exposition, started, values
+from agents.health.reporter import Health
+from processing.records.batch import RecordBatch
+from processing.records.dlq_limits import Slice, extent
+from processing.worker_report import Report
 
 REPORT = Report(worker="episodes", pid=1, at=2, ready=True, lag={0: 7}, done={0: 3, 1: 0},
                 held_back={0: 12}, away=("redis",))  # fmt: skip

@@ -11,19 +11,20 @@ from typing import Any
 import pytest
 from faust.types import TP
 
-from agents import gathering, pacing
-from agents.metrics import Counts
-from agents.ownership import Ownership
-from agents.publishing import Publishing
-from agents.refusals import RefusalGuard
-from processing.merging import LEAST
-from processing.partition import Commit, Partition
-from processing.records import RecordBatch
-from processing.refusals import RefusalLimits
-from processing.rules import Rules
+from agents.dlq_limit_guard import RefusalGuard
+from agents.health.metrics import Counts
+from agents.thresholds import checkpoint_buffer as gathering
+from agents.thresholds import pacing
+from agents.thresholds.partition import Ownership
+from agents.thresholds.redis_publishing import Publishing
+from processing.config import Rules
+from processing.control.default_merging import LEAST
+from processing.records.batch import RecordBatch
+from processing.records.dlq_limits import RefusalLimits
+from processing.task import Commit, Partition
 from tests.patience import until_in_loop
 from tests.processing.building import EPOCH, NOW, TD, Table, fetch, judged, run
-from topics.schema import Threshold
+from topics.schema.json_schema import Threshold
 
 AT = TP("t", 0)
 TYPES = ("answer", "plan", "refund")

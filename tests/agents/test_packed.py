@@ -11,15 +11,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from agents.record_path.unpacking import unpack
+from agents.consumer.columnar_unpack import unpack
 from learners.registry import POLICIES
-from processing.packed import PackedBatch
-from processing.partition import Partition
-from processing.records import RecordBatch
-from processing.rules import Rules
+from processing.config import Rules
+from processing.records.batch import RecordBatch
+from processing.records.columnar import PackedBatch
+from processing.task import Partition
 from tests.agents.record_batches import Batch, encode
 from tests.processing.mixtures import batches, commits, rules_of, stretched, stretches_of
-from topics.fetches import KeptRecords
+from topics.kafka.fetch_patch import KeptRecords
 
 
 def as_sent(batch: RecordBatch, draw: random.Random) -> bytes:

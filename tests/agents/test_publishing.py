@@ -7,15 +7,15 @@ from collections.abc import Awaitable, Callable, Sequence
 
 import pytest
 
-from agents.metrics import Counts
-from agents.publishing import Publishing
-from processing.answers import stored_threshold
-from processing.partition import Partition
-from processing.rows import context_key, deleted
-from processing.rules import Rules
+from agents.health.metrics import Counts
+from agents.thresholds.redis_publishing import Publishing
+from processing.config import Rules
+from processing.contexts.thresholds import stored_threshold
+from processing.state.rows import context_key, deleted
+from processing.task import Partition
 from tests.patience import until_in_loop
 from tests.processing.building import EPOCH, TD
-from topics.schema import Threshold
+from topics.schema.json_schema import Threshold
 
 
 class Redis:

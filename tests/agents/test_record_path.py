@@ -25,11 +25,11 @@ from aiokafka.structs import TopicPartition
 from hypothesis import event, example, given, settings
 from hypothesis import strategies as st
 
-from agents.record_path import drain as drain_module
-from agents.record_path.drain import MOST_BYTES, drain
-from processing.decode import decode_record
-from processing.packed import PackedBatch
-from processing.records import RECORD_BYTES, RecordBatch
+from agents.consumer import fetch_to_batch as drain_module
+from agents.consumer.fetch_to_batch import MOST_BYTES, drain
+from processing.records.batch import RECORD_BYTES, RecordBatch
+from processing.records.columnar import PackedBatch
+from processing.records.decode import decode_record
 from tests.agents.record_batches import (
     ABORT,
     ATTRIBUTES_AT,
@@ -46,11 +46,11 @@ from tests.agents.record_batches import (
     with_section,
     write,
 )
-from topics import batches as batches_module
-from topics import decompression
-from topics.decompression import decompressed
-from topics.fetches import KeptRecords
-from topics.limits import LARGEST_MS, MOST_HEADERS, MOST_RECORDS
+from topics.kafka import decompression
+from topics.kafka import readable_batches as batches_module
+from topics.kafka.decompression import decompressed
+from topics.kafka.fetch_patch import KeptRecords
+from topics.kafka.limits import LARGEST_MS, MOST_HEADERS, MOST_RECORDS
 
 TP = TopicPartition("source", 3)
 FRESH = itertools.count(10**9, 100)

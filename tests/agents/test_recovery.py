@@ -11,15 +11,15 @@ import faust
 import pytest
 
 from agents.producer import BatchProducer
-from agents.recovery import Recovered, Restoring, recover
-from agents.store import ContextStore, new_table
+from agents.thresholds.completeness import complete_from, completeness
+from agents.thresholds.recovery import Recovered, Restoring, recover
+from agents.thresholds.store import ContextStore, new_table
 from deploy.local import Addresses
 from deploy.system import prepare
-from processing.rows import deleted, with_version
-from replay.table import read_table
+from processing.state.rows import deleted, with_version
+from replay.log.live_table import read_table
 from topics.catalogue import CHANGELOG, CONTEXTS_TABLE
-from topics.completeness import complete_from, completeness
-from topics.reading import topic_state
+from topics.kafka.reader import topic_state
 
 T = TypeVar("T")
 PARTITIONS = 4

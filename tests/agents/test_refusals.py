@@ -7,11 +7,11 @@ from pathlib import Path
 import pytest
 from faust.types import TP
 
-from agents.refusals import FILE, RefusalGuard
-from processing.dead_letters import dead_letter
-from processing.decode import Refusal
-from processing.records import RecordBatch
-from processing.refusals import RefusalLimitExceeded, RefusalLimits, Slice
+from agents.dlq_limit_guard import FILE, RefusalGuard
+from processing.records.batch import RecordBatch
+from processing.records.dead_letters import dead_letter
+from processing.records.decode import Refusal
+from processing.records.dlq_limits import RefusalLimitExceeded, RefusalLimits, Slice
 
 LIMITS = RefusalLimits(ratio=0, run=3)
 HERE = TP("t", 0)

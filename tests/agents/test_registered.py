@@ -10,8 +10,8 @@ import pytest
 
 from agents.app import App, Tables
 from agents.config import WorkerConfig
-from agents.record_path.transport import Consumer, RecordBatchSchema, Transport
-from agents.store import ContextTable
+from agents.consumer.faust_transport import Consumer, RecordBatchSchema, Transport
+from agents.thresholds.store import ContextTable
 from agents.worker import WORKERS
 from deploy.supervisor import WORKERS as SUPERVISED
 from topics.catalogue import CHANGELOG, CONTEXTS_TABLE

@@ -10,10 +10,10 @@ import faust
 import pytest
 from faust.types import TP
 
-from agents import recovery
-from agents.recovery import Restoring
-from agents.store import ContextStore, new_table
-from processing.rows import deleted, with_version
+from agents.thresholds import recovery
+from agents.thresholds.recovery import Restoring
+from agents.thresholds.store import ContextStore, new_table
+from processing.state.rows import deleted, with_version
 from topics.catalogue import CHANGELOG, CONTEXTS_TABLE
 
 P = 2

@@ -7,7 +7,7 @@ from typing import Any
 
 from faust.types import TP
 
-from agents import sweeper
+from agents.consumer import stall_refetch as sweeper
 
 AT, OTHER = TP("source", 0), TP("source", 1)
 

@@ -16,11 +16,11 @@ from aiokafka.structs import TopicPartition
 from hypothesis import event, given, settings
 from hypothesis import strategies as st
 
-from agents.record_path import drain as drain_module
-from agents.record_path.drain import drain
-from processing.records import RecordBatch
+from agents.consumer import fetch_to_batch as drain_module
+from agents.consumer.fetch_to_batch import drain
+from processing.records.batch import RecordBatch
 from tests.agents.record_batches import ABORT, COMMIT, NO_PRODUCER, Batch, Log, write
-from topics.fetches import KeptRecords
+from topics.kafka.fetch_patch import KeptRecords
 
 TP = TopicPartition("source", 3)
 PRODUCERS = (7, 8, 9)

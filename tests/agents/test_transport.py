@@ -9,8 +9,8 @@ from typing import Any
 
 from faust.types import TP
 
-from agents.record_path.transport import Consumer
-from processing.records import RecordBatch
+from agents.consumer.faust_transport import Consumer
+from processing.records.batch import RecordBatch
 
 FIRST, SECOND, PAUSED = (TP("t", number) for number in range(3))
 

@@ -9,11 +9,12 @@ from typing import Any
 
 import pytest
 
-from agents import clock_records, witnessing
-from agents.clock_records import say_the_time
-from agents.witnessing import AHEAD_MS, FAST_MS, SoundClock, Witness
-from processing.clock import TICK_MS, PartitionClock
-from processing.rows import PartitionRow
+from agents.thresholds import clock_records
+from agents.thresholds import sound_clock as witnessing
+from agents.thresholds.clock_records import say_the_time
+from agents.thresholds.sound_clock import AHEAD_MS, FAST_MS, SoundClock, Witness
+from processing.state.clock import TICK_MS, PartitionClock
+from processing.state.rows import PartitionRow
 
 NOW = 1_760_000_100_000
 """A whole tick."""

@@ -10,11 +10,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from bench.__main__ import BENCHMARKS, OPTIONS, REPEATED
-from bench.draining import Look, cost, finished, shared, through, together
 from bench.history import _stretches, summary
-from bench.repeating import medians, ratio, repeated
 from bench.scale import BASE, HELD, Case, _compared, _warm
-from bench.trend import BLOCKS, trend
+from bench.support.backlog_run import Look, cost, finished, shared, through, together
+from bench.support.repeating import medians, ratio, repeated
+from bench.support.trend import BLOCKS, trend
 
 
 def test_medians_are_measured_values_with_their_spread() -> None:

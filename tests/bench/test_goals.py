@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from bench.goals import LEAST, SPEED, goals
+from bench.support.learner_goals import LEAST, SPEED, goals
 from learners.registry import DEFAULT, POLICIES
 
 

@@ -8,8 +8,8 @@ from statistics import fmean
 import pytest
 
 from bench.learn import decide, rare, recovered, share
-from bench.trace_share import hindsight, predictions
-from bench.worlds import WORLDS, World, calibrated, sparse
+from bench.support.trace_share import hindsight, predictions
+from bench.support.worlds import WORLDS, World, calibrated, sparse
 from demo.traces import Run, Step
 from learners.constant import Always, Never
 from learners.registry import DEFAULT, policy

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from bench.replay import write
-from headstart.events import new_id
+from headstart.events.schema import new_id
 from tests.cli.conftest import ENVIRONMENT
 
 Run = Callable[..., subprocess.CompletedProcess[str]]

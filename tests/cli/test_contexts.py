@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from cli.contexts import _seconds
+from cli.thresholds.contexts import _seconds
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from cli.ending import Asked
+from cli.support.stop_signals import Asked
 
 NUMBERS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 

@@ -22,7 +22,7 @@ from typing import Any, get_type_hints
 import pytest
 
 from cli.main import main
-from client.headstart.events import new_id
+from headstart.events.schema import new_id
 from tests.cli.examples import commands
 
 Command = tuple[str, ...]

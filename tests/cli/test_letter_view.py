@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cli.letter_view import fields, page, row, with_value
-from cli.output import (
+from cli.data.dead_letter_view import fields, page, row, with_value
+from cli.support.output import (
     json_line,
     printable,
     put,
@@ -22,8 +22,8 @@ from cli.output import (
     show_json,
     show_table,
 )
-from topics.letter_log import Handling
-from topics.letters import Letter, Source
+from topics.dead_letters.log import Handling
+from topics.dead_letters.messages import Letter, Source
 
 
 def letter(value: bytes = b"x", reason: str = "why", key: bytes | None = b"a\x1fb") -> Letter:

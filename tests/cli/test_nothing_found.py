@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import typer
 
-from cli.output import require_found
+from cli.support.output import require_found
 from tests.cli.conftest import Ended
 
 HEADER = {"format": "headstart-learned", "version": 1, "levels": ["domain", "user_id"]}

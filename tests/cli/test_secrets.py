@@ -121,7 +121,7 @@ def test_no_command_prints_a_planted_secret(tmp_path: Path) -> None:
 _RUN_ALL = """
 import ast, signal, sys
 from cli.main import app
-from cli.output import report_errors
+from cli.support.output import report_errors
 signal.signal(signal.SIGALRM, lambda *_: (_ for _ in ()).throw(TimeoutError("it took too long")))
 for call in ast.literal_eval(sys.argv[1]):
     sys.argv = ["headstart", *call]

@@ -16,10 +16,10 @@ import cramjam
 import pytest
 import typer
 
-from cli.sources import open_source, reading_of
-from replay.histories import History, Range, Reading
-from replay.running import Backtest, run_backtest
-from replay.verdict import report
+from cli.support.source_options import open_source, reading_of
+from replay.execution.runner import Backtest, run_backtest
+from replay.results.summary import report
+from replay.sources.base import History, Range, Reading
 from settings import read_settings
 
 AT = 1_760_000_000_000

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from cli.threshold_show import _show_why
-from watching.explaining import explained
+from cli.thresholds.show import _show_why
+from console.inspection.explain import explained
 
 HOSTILE = "\x1b[2J\x1b]0;owned\x07\u202e\nspeculate 0.1"
 

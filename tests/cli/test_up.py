@@ -13,7 +13,7 @@ from cli.main import whole
 from deploy.local import StackError
 from deploy.local.accepted import ACCEPTED, same_port, why_not
 from deploy.local.ports import Ports
-from headstart.arguments import HIGHEST_PORT
+from headstart.arguments.checks import HIGHEST_PORT
 from settings import SettingsError, read_settings
 
 Run = Callable[..., subprocess.CompletedProcess[str]]

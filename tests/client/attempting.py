@@ -8,11 +8,11 @@ from typing import Any
 
 import orjson
 
-from headstart.attempt import Attempt
-from headstart.entries import Question
-from headstart.speculation import AsyncSpeculator
-from headstart.thresholds import AsyncThresholds
-from headstart.validation import validate
+from headstart.events.validation import validate
+from headstart.speculation.attempt import Attempt
+from headstart.speculation.speculator import AsyncSpeculator
+from headstart.thresholds.cache_entries import Question
+from headstart.thresholds.reader import AsyncThresholds
 
 CONTEXT = {"workflow_type": "refund", "workflow_id": "w1", "domain": "retail", "user_id": "u7"}
 ARGUMENTS = {"query": "lights", "limit": 3}

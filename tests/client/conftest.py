@@ -8,7 +8,7 @@ import pytest
 from hypothesis import settings
 from redis import Redis
 
-from headstart.contexts import MODES, PUBLISHED
+from headstart.keys import MODES, PUBLISHED
 from tests.client.spooling import Host, end, new_host
 from topics.epoch import ensure_topics
 

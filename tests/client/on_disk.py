@@ -6,11 +6,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from headstart.backlog import Backlog
-from headstart.chunks import Item
-from headstart.directory import Target
-from headstart.shipper import MAX_AGE_S
-from headstart.spool import Spool, SpoolSettings
+from headstart.shipping.chunks import Item
+from headstart.shipping.shipper import MAX_AGE_S
+from headstart.spool.layout import Target
+from headstart.spool.reader import Backlog
+from headstart.spool.writer import Spool, SpoolSettings
 
 TARGET = Target("127.0.0.1:1", "headstart.events", 0.0)
 HOUR_MS = 3_600_000

@@ -14,10 +14,10 @@ from typing import Any
 
 import orjson
 
-from headstart.directory import NEW, QUARANTINE
+from headstart.spool.layout import NEW, QUARANTINE
 from tests.patience import PATIENCE_S, until
 from topics.catalogue import EVENTS
-from topics.reading import read_records, topic_state
+from topics.kafka.reader import read_records, topic_state
 
 EXECUTOR = """
 import os, sys, time

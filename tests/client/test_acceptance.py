@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from headstart.acceptance import accepts
-from headstart.events import MAX_CLOCK_SKEW_MS, InvalidEvent
-from headstart.validation import validate
+from headstart.events.fast_validation import accepts
+from headstart.events.schema import MAX_CLOCK_SKEW_MS, InvalidEvent
+from headstart.events.validation import validate
 from tests.client.test_validation import FULL, NOW
 
 GOLDEN = Path(__file__).parents[2] / "topics" / "golden"

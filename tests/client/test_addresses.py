@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from headstart import Emitter
-from headstart.arguments import InvalidArgument
-from headstart.producing import require_broker
-from headstart.shipping import ship
+from headstart.arguments.checks import InvalidArgument
+from headstart.kafka_producer import require_broker
+from headstart.shipping.process import ship
 
 WITH_CREDENTIALS = ("user:hush@broker:9092", "broker:9092,u:hush@b:1", "SASL_SSL://u:hush@b:1")
 

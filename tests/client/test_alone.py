@@ -35,9 +35,9 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_the_wheel_holds_the_client_and_nothing_else(wheel: Path) -> None:
     with zipfile.ZipFile(wheel) as archive:
         names = {name for name in archive.namelist() if ".dist-info/" not in name}
-    modules = {f"headstart/{path.name}" for path in (CLIENT / "headstart").glob("*.py")}
+    modules = {path.relative_to(CLIENT).as_posix() for path in CLIENT.rglob("headstart/**/*.py")}
     assert names == modules | {"headstart/py.typed"}
-    assert "headstart/emitter.py" in modules
+    assert "headstart/emitting/emitter.py" in modules
 
 
 def test_the_wheel_needs_three_distributions(wheel: Path) -> None:
@@ -58,7 +58,8 @@ def test_importing_the_client_brings_nothing_of_the_service(wheel: Path, tmp_pat
     (tmp_path / "agents.py").write_text("mine = True\n")
     program = (
         f"import headstart, sys; assert not {SLOW} & set(sys.modules); "
-        "import headstart.emission, headstart.cli, headstart.thresholds, headstart.memory, agents; "
+        "import headstart.emitting.jsonl, headstart.cli, headstart.thresholds.reader, agents; "
+        "import headstart.emitting.memory_buffer; "
         "assert agents.mine; print(headstart.__file__); print(*sorted(sys.modules), sep='\\n')"
     )
     ran = subprocess.run(

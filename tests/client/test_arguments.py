@@ -13,8 +13,8 @@ from typing import Any, Final
 import pytest
 
 import headstart
-from headstart.arguments import InvalidArgument, number
-from headstart.breaker import Breaker
+from headstart.arguments.checks import InvalidArgument, number
+from headstart.speculation.cost_budget import Breaker
 
 NOWHERE = "redis://127.0.0.1:1"
 KAFKA = "127.0.0.1:1"

@@ -15,10 +15,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headstart.attempt import Attempt, AttemptResolved, Resolution, same_arguments
-from headstart.calling import GuessFailed
-from headstart.speculation import AsyncSpeculator, Speculator
-from headstart.thresholds import Thresholds
+from headstart.speculation.attempt import Attempt, AttemptResolved, Resolution, same_arguments
+from headstart.speculation.guessed_call import GuessFailed
+from headstart.speculation.speculator import AsyncSpeculator, Speculator
+from headstart.thresholds.reader import Thresholds
 from tests.client.attempting import ARGUMENTS, CONTEXT, FOREVER, Log, attempt, attempts, know
 
 

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from headstart.backlog import Backlog, Unreadable
-from headstart.directory import QUARANTINE, segments
-from headstart.records import HEADER_BYTES
-from headstart.shipper import MAX_AGE_S
+from headstart.shipping.shipper import MAX_AGE_S
+from headstart.spool.layout import QUARANTINE, segments
+from headstart.spool.reader import Backlog, Unreadable
+from headstart.spool.segment_format import HEADER_BYTES
 from tests.client.on_disk import (
     HOUR_MS,
     Clock,

@@ -14,10 +14,10 @@ from typing import Any
 import pytest
 import redis
 
-from headstart.answers import Threshold
-from headstart.asking import CONNECTIONS, Reply, ThreadAsker
-from headstart.entries import Question
-from headstart.thresholds import AsyncThresholds, Thresholds
+from headstart.thresholds.cache_entries import Question
+from headstart.thresholds.queries import CONNECTIONS, Reply, ThreadAsker
+from headstart.thresholds.reader import AsyncThresholds, Thresholds
+from headstart.thresholds.threshold import Threshold
 from tests.client.test_reader import Server, server  # noqa: F401 - a fixture
 
 BURST = 250
@@ -160,7 +160,7 @@ def test_a_task_that_gives_up_takes_no_answer_from_the_others(redis_url: str, te
 def test_one_question_that_redis_refuses_does_not_spoil_the_others(
     redis_url: str, tenant: str
 ) -> None:
-    from headstart.contexts import redis_key
+    from headstart.keys import redis_key
 
     with redis.Redis.from_url(redis_url) as client:
         client.set(redis_key(tenant, "odd"), "no hash", px=60_000)

@@ -9,7 +9,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headstart.answers import Threshold, answer_of, decode_value
 from headstart.calibration import (
     Calibration,
     Deviation,
@@ -20,6 +19,7 @@ from headstart.calibration import (
     threshold,
     wanted,
 )
+from headstart.thresholds.threshold import Threshold, answer_of, decode_value
 
 SURE = Calibration(1.0, 0.0)
 variances = st.floats(0, 1)

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from headstart import Emitter
-from headstart.compressing import COMPRESS_BYTES, FrameProducer
-from headstart.compression import CodecMissing, require_codec
-from headstart.emitter import TOPIC
+from headstart.codecs import CodecMissing, require_codec
+from headstart.emitting.emitter import TOPIC
+from headstart.shipping.compressing_producer import COMPRESS_BYTES, FrameProducer
 from tests.client.test_emitter import FIELDS, Log, log, topics  # noqa: F401 - fixtures
 
 
@@ -65,6 +65,6 @@ def test_what_arrives_is_what_was_emitted_in_order(
 def test_an_unknown_codec_and_a_missing_package_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(ValueError, match="lz4, zstd or None"):
         Emitter("127.0.0.1:1", compression="gzip")  # type: ignore[arg-type]
-    monkeypatch.setattr("headstart.compression.find_spec", lambda _name: None)
+    monkeypatch.setattr("headstart.codecs.find_spec", lambda _name: None)
     with pytest.raises(CodecMissing, match=r"headstart\[compression\]"):
         require_codec("zstd")

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headstart.contexts import (
+from headstart.keys import (
     DEFAULT_LEVELS,
     context_paths,
     event_key,

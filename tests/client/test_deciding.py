@@ -12,14 +12,20 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headstart import unreadable
-from headstart.answers import Threshold, decode_value, read_value
-from headstart.breaker import WINDOW_S, Breaker
 from headstart.calibration import Calibration
-from headstart.deciding import Choice, Guess, checked, decided
-from headstart.eligibility import SAFE, Eligibility
-from headstart.modes import RESTRICTIVE_FIRST, Mode, most_restrictive
-from headstart.overrides import NOTHING, Override, applying, decode_overrides, read_overrides
+from headstart.speculation.cost_budget import WINDOW_S, Breaker
+from headstart.speculation.decision import Choice, Guess, checked, decided
+from headstart.speculation.tool_allowlist import SAFE, Eligibility
+from headstart.thresholds import unreadable
+from headstart.thresholds.modes import RESTRICTIVE_FIRST, Mode, most_restrictive
+from headstart.thresholds.overrides import (
+    NOTHING,
+    Override,
+    applying,
+    decode_overrides,
+    read_overrides,
+)
+from headstart.thresholds.threshold import Threshold, decode_value, read_value
 
 shares = st.floats(0.0, 1.0)
 costs = st.none() | st.floats(0.0, 1e6)

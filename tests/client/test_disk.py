@@ -15,9 +15,9 @@ from typing import Any
 import pytest
 
 from headstart import BufferFull, Emitter, NotDelivered, SpoolSettings, SpoolUnavailable
-from headstart.backlog import Backlog
-from headstart.directory import default_directory
-from headstart.shipper import MAX_AGE_S
+from headstart.shipping.shipper import MAX_AGE_S
+from headstart.spool.layout import default_directory
+from headstart.spool.reader import Backlog
 from tests.client.on_disk import numbers, read_all
 from tests.patience import until
 
@@ -176,7 +176,7 @@ import subprocess, sys
 from pathlib import Path
 import orjson
 import headstart
-from headstart.backlog import Backlog
+from headstart.spool.reader import Backlog
 subprocess.run(["mount", "-t", "tmpfs", "-o", "size=200k", "tmpfs", sys.argv[1]], check=True)
 settings = headstart.SpoolSettings(Path(sys.argv[1]), segment_bytes=20_000)
 emitter = headstart.Emitter("127.0.0.1:1", spool=settings, shipper="none")

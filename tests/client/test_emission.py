@@ -11,10 +11,11 @@ from typing import Any
 import orjson
 import pytest
 
-from headstart import BufferFull, NotDelivered, emission
-from headstart.emission import emit_lines
-from headstart.events import InvalidEvent
-from headstart.validation import validate
+from headstart import BufferFull, NotDelivered
+from headstart.emitting import jsonl as emission
+from headstart.emitting.jsonl import emit_lines
+from headstart.events.schema import InvalidEvent
+from headstart.events.validation import validate
 
 GOOD = {
     "id": "0199c82c-c000-7abc-8def-0123456789ab",

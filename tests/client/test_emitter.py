@@ -21,13 +21,13 @@ import pytest
 
 import headstart
 from headstart import BufferFull, Emitter, InvalidEvent, NotDelivered
-from headstart.contexts import event_key
-from headstart.directory import SPOOL_FILE
-from headstart.emitter import TOPIC
-from headstart.events import MAX_EVENT_BYTES
+from headstart.emitting.emitter import TOPIC
+from headstart.events.schema import MAX_EVENT_BYTES
+from headstart.keys import event_key
+from headstart.spool.layout import SPOOL_FILE
 from tests.patience import PATIENCE_S, until
 from topics.epoch import ensure_topics
-from topics.reading import read_records, topic_state
+from topics.kafka.reader import read_records, topic_state
 
 FIELDS: dict[str, Any] = {
     "event_type": "task_complete",

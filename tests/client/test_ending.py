@@ -11,11 +11,12 @@ from pathlib import Path
 
 import pytest
 
-from headstart import keeping, shipping
-from headstart.directory import spool_names
-from headstart.keeping import Keeper
-from headstart.ship_lock import open_lock, try_lock
-from headstart.shipper import Shipper
+from headstart.shipping import process as shipping
+from headstart.shipping import supervisor as keeping
+from headstart.shipping.shipper import Shipper
+from headstart.shipping.supervisor import Keeper
+from headstart.spool.layout import spool_names
+from headstart.spool.locks import open_lock, try_lock
 from tests.client.on_disk import open_spool
 from tests.client.spooling import Host
 from tests.patience import until
@@ -36,8 +37,8 @@ assert child.exitcode == 0
 
 NO_PROCESSES = """
 import os, sys
-import headstart, headstart.durable
-headstart.durable.EXIT_S = 60.0  # on a busy machine it takes long to load what ships
+import headstart, headstart.emitting.disk_buffer
+headstart.emitting.disk_buffer.EXIT_S = 60.0  # on a busy machine it takes long to load what ships
 sys.executable = "/no/such/python"
 emitter = headstart.Emitter(sys.argv[1])
 fields = dict(event_type="task_complete", workflow_type="w", workflow_id="w", tenant=sys.argv[2])
@@ -62,7 +63,7 @@ def test_who_ships_in_a_thread_for_want_of_a_process_sends_before_it_ends(host: 
 CLOSING = """
 import os, signal, sys
 import headstart
-from headstart import spool
+from headstart.spool import writer as spool
 emitter = headstart.Emitter("127.0.0.1:1", spool=sys.argv[1], shipper="none")
 fields = dict(event_type="task_complete", workflow_type="w", workflow_id="w")
 emitter.emit(fields)

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headstart.events import InvalidEvent, _Ids, field_name, new_id, stamp
+from headstart.events.schema import InvalidEvent, _Ids, field_name, new_id, stamp
 
 milliseconds = st.integers(0, 2**48 - 1)
 

@@ -8,7 +8,7 @@ import orjson
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headstart.frames import MAX_FRAME_BYTES, cut_frames, encode_frame
+from headstart.events.frames import MAX_FRAME_BYTES, cut_frames, encode_frame
 
 
 @given(st.lists(st.binary(max_size=20)), st.integers(1, 7))

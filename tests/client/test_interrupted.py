@@ -16,8 +16,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headstart import Emitter, NotDelivered
-from headstart.keeping import Keeper
-from headstart.shipper import MAX_AGE_S
+from headstart.shipping.shipper import MAX_AGE_S
+from headstart.shipping.supervisor import Keeper
 from tests.client.on_disk import Backlog, event, numbers, open_backlog, open_spool, read_all
 
 FIELDS = {"event_type": "task_complete", "workflow_type": "w", "workflow_id": "w"}
@@ -51,7 +51,7 @@ def test_ctrl_c_after_any_call_loses_nothing_and_takes_no_position_twice(
 ) -> None:
     with TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
         calls = Interrupting()
-        patch.setattr("headstart.spool.os", calls)
+        patch.setattr("headstart.spool.writer.os", calls)
         spool = open_spool(Path(folder), segment_bytes=150)
         backlog = open_backlog(spool)
         told, read = [], []

@@ -12,8 +12,8 @@ import pytest
 
 import headstart
 from headstart import Emitter, InvalidEvent, NotDelivered
-from headstart.events import EventType
-from headstart.validation import validate
+from headstart.events.schema import EventType, stamp
+from headstart.events.validation import validate
 
 IDS: dict[str, Any] = {"workflow_type": "refund", "workflow_id": "w1"}
 KINDS: dict[str, tuple[Callable[..., Any], dict[str, Any]]] = {
@@ -94,7 +94,7 @@ def test_a_start_that_no_completion_can_be_joined_to_is_refused_in_every_way(
                     emit({**start, **absent})
                 assert caught.value.field == missing
     with pytest.raises(InvalidEvent, match=missing):
-        headstart.validate(headstart.events.stamp(start))
+        headstart.validate(stamp(start))
     assert emitter.stats()["emitted"] == 1  # the end of the run
 
 

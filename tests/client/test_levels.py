@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from headstart import AsyncThresholds, Thresholds
-from headstart.arguments import InvalidArgument
-from headstart.levels import split_levels, wrong_level
+from headstart.arguments.checks import InvalidArgument
+from headstart.arguments.levels import split_levels, wrong_level
 
 NOWHERE = "redis://127.0.0.1:1"
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from headstart import masking
-from headstart.masking import (
+from headstart.scrubbing import masking
+from headstart.scrubbing.masking import (
     masked,
     masked_address,
     needs_encoding,

@@ -15,10 +15,11 @@ from typing import Any
 
 import pytest
 
-from headstart import Emitter, memory
-from headstart.directory import Target
-from headstart.memory import Memory
-from headstart.sending import Receipt
+from headstart import Emitter
+from headstart.emitting import memory_buffer as memory
+from headstart.emitting.memory_buffer import Memory
+from headstart.shipping.sender import Receipt
+from headstart.spool.layout import Target
 from tests.patience import PATIENCE_S, until
 
 TARGET = Target("127.0.0.1:1", "t", 0.0)

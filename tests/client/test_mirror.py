@@ -17,12 +17,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from headstart.answers import Threshold
-from headstart.contexts import context_paths, redis_key
-from headstart.entries import REPAIRED_FIELD, Question
-from headstart.lines import Line
-from headstart.mirror import Mirror
-from headstart.overrides import OVERRIDES_FIELD
+from headstart.keys import context_paths, redis_key
+from headstart.thresholds.cache import Mirror
+from headstart.thresholds.cache_entries import REPAIRED_FIELD, Question
+from headstart.thresholds.heartbeat import Line
+from headstart.thresholds.overrides import OVERRIDES_FIELD
+from headstart.thresholds.threshold import Threshold
 
 LIMIT = 3
 FOREVER = 1e9

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from headstart import speculation_start
-from headstart.speculation import AsyncSpeculator
+from headstart.speculation.speculator import AsyncSpeculator
 from tests.client.test_attempt import Log, attempt, attempts, found
 
 

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from headstart import BufferFull, Emitter, NotDelivered, Scrubbing
-from headstart.directory import Target, read_progress
-from headstart.metrics import Timing
-from headstart.spool import Spool, SpoolSettings
+from headstart.emitting.metrics import Timing
+from headstart.spool.layout import Target, read_progress
+from headstart.spool.writer import Spool, SpoolSettings
 from tests.client.on_disk import fill, open_backlog, open_spool, read_all
 
 FIELDS = {"event_type": "task_complete", "workflow_type": "w", "workflow_id": "w"}

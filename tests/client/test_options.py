@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 import headstart
-from headstart.arguments import InvalidArgument
-from headstart.hints import read_hints
-from headstart.speculation import AsyncSpeculator, Speculator
-from headstart.thresholds import AsyncThresholds, Thresholds
+from headstart.arguments.checks import InvalidArgument
+from headstart.speculation.speculator import AsyncSpeculator, Speculator
+from headstart.speculation.tool_hints import read_hints
+from headstart.thresholds.reader import AsyncThresholds, Thresholds
 
 NOWHERE = "redis://127.0.0.1:1"
 

@@ -6,7 +6,7 @@ from aiokafka.partitioner import DefaultPartitioner
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headstart.producing import _placed
+from headstart.kafka_producer import _placed
 
 
 @given(st.none() | st.binary(), st.integers(1, 64))

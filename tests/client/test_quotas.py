@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from deploy.local import Addresses, Stack, StackConfig
-from deploy.local.jars import kafka_jars
-from deploy.local.nursery import Nursery
+from deploy.local.kafka_jars import kafka_jars
+from deploy.local.process_group import Nursery
 from headstart import Emitter, NotDelivered
 from tests.patience import PATIENCE_S
 from topics.epoch import ensure_topics

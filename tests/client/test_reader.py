@@ -18,15 +18,15 @@ import pytest
 import redis
 
 from deploy.local.wheels import folder
-from headstart import unreadable
-from headstart.answers import Threshold
-from headstart.contexts import MODES, PUBLISHED, context_paths, modes_key, redis_key
-from headstart.overrides import OVERRIDES_FIELD
-from headstart.speculation import Speculator
-from headstart.thresholds import AsyncThresholds, Thresholds
-from sinks.thresholds import ThresholdPublisher
+from headstart.keys import MODES, PUBLISHED, context_paths, modes_key, redis_key
+from headstart.speculation.speculator import Speculator
+from headstart.thresholds import unreadable
+from headstart.thresholds.overrides import OVERRIDES_FIELD
+from headstart.thresholds.reader import AsyncThresholds, Thresholds
+from headstart.thresholds.threshold import Threshold
+from sinks.redis.thresholds import ThresholdPublisher
 from tests.patience import until
-from topics.schema import Threshold as Published
+from topics.schema.json_schema import Threshold as Published
 
 pytestmark = pytest.mark.integration
 

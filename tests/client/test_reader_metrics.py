@@ -6,8 +6,8 @@ import gc
 
 import pytest
 
-from headstart.reader_metrics import BUCKETS_S, METRICS, Counts, Histogram
-from headstart.thresholds import Thresholds
+from headstart.thresholds.metrics import BUCKETS_S, METRICS, Counts, Histogram
+from headstart.thresholds.reader import Thresholds
 
 
 def test_every_metric_is_counted_and_explained() -> None:

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from headstart.modes import ModeMirror, ModeQuestion
-from headstart.thresholds import Thresholds
+from headstart.thresholds.modes import ModeMirror, ModeQuestion
+from headstart.thresholds.reader import Thresholds
 
 
 class Client:

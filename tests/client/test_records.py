@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headstart.records import (
+from headstart.spool.segment_format import (
     HEADER_BYTES,
     Record,
     Tail,

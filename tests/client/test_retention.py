@@ -15,12 +15,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headstart.backlog import Backlog
-from headstart.directory import segments
-from headstart.durable import Durable
-from headstart.retention import Retention
-from headstart.spool import SpoolSettings
-from headstart.volatile import EPOCHS, EVENTS, GROUPS
+from headstart.emitting.disk_buffer import Durable
+from headstart.shipping.retention import Retention
+from headstart.shipping.volatile_broker import EPOCHS, EVENTS, GROUPS
+from headstart.spool.layout import segments
+from headstart.spool.reader import Backlog
+from headstart.spool.writer import SpoolSettings
 from tests.client.on_disk import (
     HOUR_MS,
     TARGET,
@@ -286,7 +286,7 @@ def asked(retention: Retention) -> None:
 
 @pytest.fixture
 def kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
-    monkeypatch.setattr("headstart.retention.ASK_S", 0.0)
+    monkeypatch.setattr("headstart.shipping.retention.ASK_S", 0.0)
     spool = open_spool(tmp_path, segment_bytes=200)
     backlog = open_backlog(spool)
     retention = Retention("b", lambda: [backlog], lambda _backlog: None)
@@ -342,7 +342,7 @@ def test_what_no_worker_takes_in_is_kept_only_up_to_a_limit(
     fill(spool, 100)
     acknowledge(backlog)
     retention.sender.ends = {0: 3}
-    monkeypatch.setattr("headstart.retention.RETAINED_BYTES", 500)
+    monkeypatch.setattr("headstart.shipping.retention.RETAINED_BYTES", 500)
     asked(retention)
     assert backlog.retained_bytes <= 500
     assert 0 < backlog.retained < 30
@@ -357,7 +357,7 @@ def test_only_whole_acknowledged_segments_are_given_up(
     acknowledge(backlog)
     fill(spool, 97)
     read_all(backlog)  # and none of it acknowledged
-    monkeypatch.setattr("headstart.retention.RETAINED_BYTES", 50)
+    monkeypatch.setattr("headstart.shipping.retention.RETAINED_BYTES", 50)
     before = segments(spool.folder)
     assert before[1][0] > 3  # the first segment is acknowledged in part
     assert backlog.retained_bytes == 0
@@ -372,13 +372,13 @@ def test_a_mark_that_the_disk_did_not_take_is_made_later(
     def full(*_: object) -> None:
         raise OSError(errno.ENOSPC, "full")
 
-    monkeypatch.setattr("headstart.retention.ASK_S", 0.0)
+    monkeypatch.setattr("headstart.shipping.retention.ASK_S", 0.0)
     spool = open_spool(tmp_path)
     backlog = open_backlog(spool)
     retention = Retention("b", lambda: [backlog], lambda _backlog: None)
     retention.sender = Sender()  # type: ignore[assignment]
     with monkeypatch.context() as patch:
-        patch.setattr("headstart.marks.write_taken", full)
+        patch.setattr("headstart.spool.acknowledged.write_taken", full)
         retention.note_link(volatile=True, lost=False)
         fill(spool, 5)
         acknowledge(backlog)

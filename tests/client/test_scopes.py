@@ -13,9 +13,9 @@ import pytest
 
 import headstart
 from headstart import InvalidEvent, NotDelivered
-from headstart.contexts import DEFAULT_LEVELS
-from headstart.kinds import scope
-from headstart.thresholds import AsyncThresholds, Thresholds
+from headstart.events.constructors import scope
+from headstart.keys import DEFAULT_LEVELS
+from headstart.thresholds.reader import AsyncThresholds, Thresholds
 from tests.client.test_kinds import Taken
 
 

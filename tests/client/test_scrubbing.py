@@ -10,10 +10,10 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from headstart.events import MAX_EVENT_BYTES
-from headstart.scrubbing import KEPT, MARK, Scrubber, Scrubbing, fold, read_scrubbing
-from headstart.secrets import PATTERNS, Pattern, find_cards, is_card
-from headstart.validation import validate
+from headstart.events.schema import MAX_EVENT_BYTES
+from headstart.events.validation import validate
+from headstart.scrubbing.patterns import PATTERNS, Pattern, find_cards, is_card
+from headstart.scrubbing.scrubber import KEPT, MARK, Scrubber, Scrubbing, fold, read_scrubbing
 from tests.patience import no_end_in_sight
 
 EVENT: dict[str, Any] = {

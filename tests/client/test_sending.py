@@ -19,9 +19,10 @@ from aiokafka.errors import KafkaError, KafkaTimeoutError, MessageSizeTooLargeEr
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from headstart import linking, sending
-from headstart.producing import place_of_key
-from headstart.sending import Sender
+from headstart.kafka_producer import place_of_key
+from headstart.shipping import producer_connection as linking
+from headstart.shipping import sender as sending
+from headstart.shipping.sender import Sender
 from tests.patience import until_in_loop
 
 MOST_FRAMES = 2

@@ -14,12 +14,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headstart.backlog import Backlog
-from headstart.bell import QUIET_MS, Bell
-from headstart.directory import Target
-from headstart.durable import Durable
-from headstart.sending import Receipt
-from headstart.shipper import (
+from headstart.emitting.disk_buffer import Durable
+from headstart.shipping.sender import Receipt
+from headstart.shipping.shipper import (
     ACTIVE_S,
     ATTEND_IDLE_S,
     ATTEND_S,
@@ -28,7 +25,10 @@ from headstart.shipper import (
     Shipper,
     _until_next,
 )
-from headstart.spool import Spool, SpoolSettings
+from headstart.shipping.wakeup import QUIET_MS, Bell
+from headstart.spool.layout import Target
+from headstart.spool.reader import Backlog
+from headstart.spool.writer import Spool, SpoolSettings
 from tests.client.on_disk import TARGET, event, fill, open_spool
 
 
@@ -90,7 +90,7 @@ class Host:
 @pytest.fixture
 def host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Host]:
     time = Time()
-    monkeypatch.setattr("headstart.shipper.time", time)
+    monkeypatch.setattr("headstart.shipping.shipper.time", time)
     made = Host(tmp_path, time)
     yield made
     made.shipper.close()

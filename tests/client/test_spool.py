@@ -15,8 +15,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from headstart.directory import SpoolUnavailable, segments
-from headstart.records import HEADER_BYTES
+from headstart.spool.layout import SpoolUnavailable, segments
+from headstart.spool.segment_format import HEADER_BYTES
 from tests.client.on_disk import (
     crash,
     event,
@@ -171,7 +171,7 @@ def test_a_disk_that_is_full_in_mid_write_leaves_no_half_event(
             return write(descriptor, data[: len(data) // 2])
         return write(descriptor, data)
 
-    monkeypatch.setattr("headstart.spool.os.write", short)
+    monkeypatch.setattr("headstart.spool.writer.os.write", short)
     assert not spool.append(b"k", event(2))
     assert not spool.append(b"k", event(2))
     full = False
@@ -191,7 +191,7 @@ def test_a_disk_without_room_for_a_segment(tmp_path: Path, monkeypatch: pytest.M
         raise OSError(errno.ENOSPC, "No space left on device")
 
     with monkeypatch.context() as patch:
-        patch.setattr("headstart.spool.os.write", full)
+        patch.setattr("headstart.spool.writer.os.write", full)
         for _ in range(3):
             assert not spool.append(b"k", event(1))
     fill(spool, 9)

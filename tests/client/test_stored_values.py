@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from headstart.answers import read_value
+from headstart.thresholds.threshold import read_value
 
 # fmt: off
 DEVIATION = {"slope": -0.2, "intercept": 0.1, "slope_variance": 0.01, "covariance": 0.0,

@@ -15,8 +15,14 @@ import redis
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from headstart.contexts import context_paths, redis_key
-from headstart.thresholds import PAUSE_S, AsyncThresholds, Threshold, Thresholds, redis_address
+from headstart.keys import context_paths, redis_key
+from headstart.thresholds.reader import (
+    PAUSE_S,
+    AsyncThresholds,
+    Threshold,
+    Thresholds,
+    redis_address,
+)
 
 DEFAULT = Threshold(speculate=0.92, suggest=0.70, level="default", version=None, outcomes=0)
 CONTEXT = {"workflow_type": "refund", "domain": "retail", "user_id": "u7"}

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from headstart.events import (
+from headstart.events.schema import (
     FIRST_MS,
     LAST_MS,
     MAX_CLOCK_SKEW_MS,
@@ -16,7 +16,7 @@ from headstart.events import (
     MAX_IDENTIFIER,
     InvalidEvent,
 )
-from headstart.validation import check_fields, validate
+from headstart.events.validation import check_fields, validate
 
 NOW = 1_760_000_000_000
 FULL: dict[str, Any] = {

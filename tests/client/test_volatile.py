@@ -13,14 +13,14 @@ import pytest
 from aiokafka import AIOKafkaConsumer, TopicPartition
 
 from deploy.local import Addresses, Stack, StackConfig
-from headstart.keeping import ship_leftovers
-from headstart.volatile import GROUPS
+from headstart.shipping.supervisor import ship_leftovers
+from headstart.shipping.volatile_broker import GROUPS
 from tests.client.spooling import EXECUTOR, Host, end, new_host
 from tests.patience import until
-from topics.admin import partition_counts
 from topics.catalogue import EVENTS
 from topics.epoch import ensure_topics
-from topics.reading import topic_state
+from topics.kafka.admin import partition_counts
+from topics.kafka.reader import topic_state
 
 pytestmark = [pytest.mark.integration, pytest.mark.any_broker]
 

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from headstart import Emitter, NotDelivered, SpoolSettings
-from headstart.shipper import MAX_AGE_S
-from headstart.usage import PART, Usage
+from headstart.shipping.shipper import MAX_AGE_S
+from headstart.spool.disk_usage import PART, Usage
 from tests.client.on_disk import Backlog, event, numbers, open_backlog, open_spool, read_all
 from tests.patience import PATIENCE_S, until
 
@@ -29,7 +29,7 @@ def test_a_disk_that_hangs_holds_up_the_syncing_thread_alone(
         back.wait(PATIENCE_S)
         fsync(descriptor)
 
-    monkeypatch.setattr("headstart.spool.os.fsync", hangs)
+    monkeypatch.setattr("headstart.spool.writer.os.fsync", hangs)
     settings = SpoolSettings(tmp_path, fsync="interval", fsync_s=0.001, segment_bytes=2_000)
     emitter = Emitter("127.0.0.1:1", spool=settings, shipper="none")
     emitter.emit(FIELDS)
@@ -79,7 +79,7 @@ def counted(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
         looks["spools"] += 1
         return scandir(path)
 
-    monkeypatch.setattr("headstart.usage.os.scandir", looking)
+    monkeypatch.setattr("headstart.spool.disk_usage.os.scandir", looking)
     return looks
 
 

@@ -9,13 +9,13 @@ from typing import Any
 import pytest
 
 from demo.call_times import DECLARED, FAILED, LONGER, MEAN, WHOLE, CallTimes, recorded_ms
-from demo.latency import LatencyModel
-from demo.trace_history import TraceHistory
+from demo.tool_latency import LatencyModel
+from demo.trace_source import TraceHistory
 from demo.traces import Step
-from replay.assumptions import Assumed
-from replay.histories import Reading
-from replay.running import Backtest, named, run_backtest
-from replay.verdict import report
+from replay.execution.runner import Backtest, named, run_backtest
+from replay.predictions.assumptions import Assumed
+from replay.results.summary import report
+from replay.sources.base import Reading
 
 POLICIES = named(["always", "fixed"])
 MISS = "a miss wastes 1.5 times the mean recorded duration of its tool"

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from demo.latency import DEFAULT_COST_RATIO, LatencyModel
+from demo.tool_latency import DEFAULT_COST_RATIO, LatencyModel
 
 SEEDS = st.integers(0, 2**32)
 TOOLS = st.text(min_size=1, max_size=20)

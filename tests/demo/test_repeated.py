@@ -10,14 +10,14 @@ import pytest
 
 from demo.checked import checked_runs
 from demo.executor import failed_prediction
-from demo.log import _is_hit
+from demo.log_oracle import _is_hit
 from demo.predictor import Guess
-from demo.trace_history import TraceHistory
+from demo.trace_source import TraceHistory
 from learners.registry import policy
-from replay.histories import Reading
-from replay.importers.runs import Unmapped
-from replay.joining import Notes
-from replay.judge import Judge
+from replay.engine.engine import Judge
+from replay.engine.join import Notes
+from replay.importers.agent_runs import Unmapped
+from replay.sources.base import Reading
 
 
 def run(task: str = "1", tool: str = "a", **more: Any) -> dict[str, Any]:

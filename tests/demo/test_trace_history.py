@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from demo.trace_history import TraceHistory
+from demo.trace_source import TraceHistory
 from learners.registry import policy
-from replay.histories import Range, Reading
-from replay.joining import Filter, Notes
-from replay.judge import Judge
-from replay.scales import Scales
+from replay.engine.engine import Judge
+from replay.engine.join import Filter, Notes
+from replay.predictions.what_if import Scales
+from replay.sources.base import Range, Reading
 
 HOUR = 3_600_000
 

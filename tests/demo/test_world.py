@@ -9,8 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from demo.traces import END
-from demo.world import (
+from demo.synthetic_world import (
     HABITS,
     WORKFLOW_DOMAINS,
     WORKFLOW_TOOLS,
@@ -19,6 +18,7 @@ from demo.world import (
     World,
     synthetic_runs,
 )
+from demo.traces import END
 
 SEEDS = st.integers(0, 2**32)
 CONTEXTS: list[Context] = [

@@ -8,14 +8,14 @@ from typing import Any
 
 import pytest
 
-from agents.adoption import OtherPartitions, adopt_rows
+from agents.thresholds.epoch_migration import OtherPartitions, adopt_rows
 from deploy.local import AlreadyRunning, StackConfig, StackError
-from deploy.local.hold import Hold
-from deploy.partitions import learned_partitions, require_partitions
+from deploy.local.data_dir_lock import Hold
+from deploy.partition_check import learned_partitions, require_partitions
 from deploy.system import System
 from processing.partition_count import PartitionCount, read_count, write_count
-from processing.placement import owner
-from processing.rows import (
+from processing.records.partitioner import owner
+from processing.state.rows import (
     PARTITION_KEY,
     ContextRow,
     PartitionRow,

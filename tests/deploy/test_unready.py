@@ -11,7 +11,7 @@ import pytest
 
 from deploy import system
 from deploy.local import Addresses, StackConfig
-from processing.liveness import Report
+from processing.worker_report import Report
 from tests.patience import PATIENCE_S
 
 

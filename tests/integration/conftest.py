@@ -24,11 +24,11 @@ from redis import Redis
 
 from deploy.local import StackConfig
 from deploy.system import System
-from headstart.contexts import redis_key
-from headstart.events import new_id
+from headstart.events.schema import new_id
+from headstart.keys import redis_key
 from sinks.epochs import REDIS_KEY
 from tests.patience import PATIENCE_S
-from topics.reading import read_records, topic_state
+from topics.kafka.reader import read_records, topic_state
 
 PARTITIONS = 4
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.faults.agreement import Agreement, run, wrong
+from tests.chaos.agreement import Agreement, run, wrong
 
 pytestmark = pytest.mark.integration
 

@@ -11,9 +11,9 @@ import pytest
 from aiokafka import AIOKafkaProducer
 
 from deploy.system import System
-from headstart.contexts import event_key
-from headstart.events import MAX_EVENT_BYTES
-from processing.placement import owner
+from headstart.events.schema import MAX_EVENT_BYTES
+from headstart.keys import event_key
+from processing.records.partitioner import owner
 from tests.patience import PATIENCE_S
 from topics.catalogue import DEAD_LETTERS, EPISODES_GROUP, EVENTS, THRESHOLDS_GROUP
 

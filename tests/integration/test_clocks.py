@@ -14,11 +14,11 @@ from aiokafka.errors import KafkaError
 
 from deploy.system import System
 from headstart import Emitter, speculation_start, task_complete
-from headstart.contexts import event_key
-from processing.placement import owner
+from headstart.keys import event_key
+from processing.records.partitioner import owner
 from tests.patience import PATIENCE_S
 from topics.catalogue import DEAD_LETTERS, EVENTS
-from topics.letters import GROUP_HEADER, REASON_HEADER
+from topics.dead_letters.messages import GROUP_HEADER, REASON_HEADER
 
 pytestmark = pytest.mark.integration
 

@@ -14,10 +14,10 @@ import pytest
 from redis import Redis
 
 from deploy.system import System
-from headstart.contexts import MODES, PUBLISHED, modes_key, redis_key
+from headstart.keys import MODES, PUBLISHED, modes_key, redis_key
 from tests.patience import until
-from topics.command_log import send_commands
-from topics.commands import ModeCommand, ThresholdOverride
+from topics.commands.log import send_commands
+from topics.commands.messages import ModeCommand, ThresholdOverride
 
 pytestmark = [pytest.mark.integration, pytest.mark.any_broker]
 

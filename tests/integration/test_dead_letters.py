@@ -12,14 +12,14 @@ import pytest
 from aiokafka import AIOKafkaProducer
 
 from deploy.system import System
-from headstart.contexts import event_key
-from processing.placement import owner
-from processing.replaying import replay_of
+from headstart.keys import event_key
+from processing.dead_letter_replay import replay_of
+from processing.records.partitioner import owner
 from tests.patience import PATIENCE_S
 from topics.catalogue import EPISODES_GROUP, EVENTS, THRESHOLDS_GROUP
+from topics.dead_letters.log import LetterLog, LetterSender
+from topics.dead_letters.messages import GROUP_HEADER, ORIGIN_HEADER
 from topics.epoch import read_epoch
-from topics.letter_log import LetterLog, LetterSender
-from topics.letters import GROUP_HEADER, ORIGIN_HEADER
 
 pytestmark = pytest.mark.integration
 

@@ -18,14 +18,14 @@ import psycopg
 import pytest
 from redis import Redis
 
-from bench.measuring import produce, resident_mb
+from bench.support.measuring import produce, resident_mb
 from deploy.system import System
-from headstart.contexts import event_key
-from headstart.frames import encode_frame
-from processing.placement import owner
-from processing.rows import PARTITION_KEY, version
+from headstart.events.frames import encode_frame
+from headstart.keys import event_key
+from processing.records.partitioner import owner
+from processing.state.rows import PARTITION_KEY, version
 from topics.catalogue import CHANGELOG, EVENTS
-from topics.reading import topic_state
+from topics.kafka.reader import topic_state
 
 pytestmark = pytest.mark.integration
 

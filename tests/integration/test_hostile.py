@@ -22,9 +22,9 @@ from aiokafka.record.util import calc_crc32c
 from agents.producer import MAX_BATCH_BYTES, BatchProducer
 from deploy.local import StackConfig
 from deploy.system import System
-from headstart.contexts import event_key
-from headstart.frames import MAX_FRAME_BYTES, MAX_FRAME_EVENTS
-from processing.placement import owner
+from headstart.events.frames import MAX_FRAME_BYTES, MAX_FRAME_EVENTS
+from headstart.keys import event_key
+from processing.records.partitioner import owner
 from tests.agents.record_batches import (
     ATTRIBUTES_AT,
     CRC_AT,
@@ -34,9 +34,9 @@ from tests.agents.record_batches import (
     with_section,
 )
 from tests.patience import PATIENCE_S
-from topics.admin import create_topics
 from topics.catalogue import CHANGELOG, DEAD_LETTERS, EVENTS, THRESHOLDS
-from topics.reading import read_records
+from topics.kafka.admin import create_topics
+from topics.kafka.reader import read_records
 
 pytestmark = pytest.mark.integration
 

@@ -1,6 +1,6 @@
 """Executors and their shipper killed -9 in mid-burst, up to Postgres and the thresholds.
 
-The short version of `python -m tests.faults --kill-clients 50`.
+The short version of `python -m tests.chaos --kill-clients 50`.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from pathlib import Path
 import pytest
 
 from deploy.system import System
-from headstart.shipping import ship
-from tests.faults.checker import check
-from tests.faults.executor import Work, command
+from headstart.shipping.process import ship
+from tests.chaos.checker import check
+from tests.chaos.executor import Work, command
 from tests.patience import PATIENCE_S
 from topics.catalogue import EVENTS
-from topics.reading import topic_state
+from topics.kafka.reader import topic_state
 
 pytestmark = pytest.mark.integration
 

@@ -12,7 +12,7 @@ import pytest
 from deploy.system import System
 from tests.patience import PATIENCE_S
 from topics.catalogue import EVENTS
-from topics.controls import CONTROL_HEADER
+from topics.control.messages import CONTROL_HEADER
 
 pytestmark = [pytest.mark.integration, pytest.mark.any_broker]
 

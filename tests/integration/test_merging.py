@@ -18,16 +18,16 @@ from headstart import Emitter
 from learners.policy import Policy
 from learners.registry import DEFAULT as LEARNER
 from learners.registry import policy
-from processing.defaults import decode_default
-from processing.merging import AT_ONCE, LEAST
-from processing.rows import CONTEXT, DEFAULT, context_of, decode_context, default_key
-from replay.table import Rows, read_whole_table
+from processing.control.default_merging import AT_ONCE, LEAST
+from processing.control.learned_defaults import decode_default
+from processing.state.rows import CONTEXT, DEFAULT, context_of, decode_context, default_key
+from replay.log.live_table import Rows, read_whole_table
 from tests.integration.test_restart import until
 from tests.patience import PATIENCE_S
 from topics.catalogue import EVENTS
-from topics.controls import Default, Learned, decode_control, is_control
+from topics.control.messages import Default, Learned, decode_control, is_control
 from topics.epoch import read_epoch
-from topics.reading import read_records, topic_state
+from topics.kafka.reader import read_records, topic_state
 
 pytestmark = pytest.mark.integration
 

@@ -16,13 +16,13 @@ import pytest
 
 from deploy.system import System
 from headstart import Emitter
-from processing.clock import TICK_MS
-from processing.noticing import Key, Known, take, watchable
+from processing.notices import Key, Known, take, watchable
+from processing.state.clock import TICK_MS
 from tests.patience import PATIENCE_S
 from topics.catalogue import EVENTS, NOTICES, THRESHOLDS
-from topics.controls import CONTROL_HEADER
-from topics.notices import Notice, decode_notice
-from topics.schema import Threshold
+from topics.control.messages import CONTROL_HEADER
+from topics.notices.messages import Notice, decode_notice
+from topics.schema.json_schema import Threshold
 
 pytestmark = [pytest.mark.integration, pytest.mark.any_broker]
 

@@ -15,12 +15,12 @@ import pytest
 
 from deploy.system import System
 from headstart import Thresholds
-from headstart.contexts import DEFAULT_PATH, event_key, threshold_key
-from headstart.events import new_id
+from headstart.events.schema import new_id
+from headstart.keys import DEFAULT_PATH, event_key, threshold_key
 from learners.outcome import Outcome
 from learners.policy import State
 from learners.registry import DEFAULT, POLICIES
-from processing.placement import owner
+from processing.records.partitioner import owner
 from tests.patience import PATIENCE_S
 from topics.catalogue import EVENTS, THRESHOLDS
 

@@ -23,10 +23,10 @@ from redis import Redis
 from deploy.local import StackConfig
 from deploy.system import System, wait_drained
 from headstart import Emitter
-from headstart.contexts import DEFAULT_PATH, redis_key
-from processing.rebuilds import KEY, followup_in
-from replay.table import read_whole_table
-from sinks.served import served_thresholds
+from headstart.keys import DEFAULT_PATH, redis_key
+from processing.control.rebuild_state import KEY, followup_in
+from replay.log.live_table import read_whole_table
+from sinks.redis.queries import served_thresholds
 from topics.epoch import read_epoch
 
 pytestmark = pytest.mark.integration

@@ -16,11 +16,11 @@ from aiokafka import AIOKafkaProducer
 
 from deploy.local import StackConfig
 from deploy.system import System
-from headstart.contexts import event_key
+from headstart.keys import event_key
 from tests.patience import PATIENCE_S
 from topics.catalogue import DEAD_LETTERS, EPISODES_GROUP, EVENTS, THRESHOLDS_GROUP
-from topics.letters import letter_of
-from topics.reading import read_records, topic_state
+from topics.dead_letters.messages import letter_of
+from topics.kafka.reader import read_records, topic_state
 
 pytestmark = [pytest.mark.integration, pytest.mark.slow]
 

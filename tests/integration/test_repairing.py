@@ -13,7 +13,7 @@ from redis import Redis
 from deploy.local import StackConfig
 from deploy.system import System
 from headstart import Thresholds
-from headstart.contexts import redis_key
+from headstart.keys import redis_key
 from tests.patience import PATIENCE_S, until
 
 pytestmark = pytest.mark.integration

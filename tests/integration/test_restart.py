@@ -14,8 +14,8 @@ import pytest
 
 from deploy.system import System
 from headstart import Emitter
-from headstart.contexts import DEFAULT_PATH
-from processing.liveness import REPORT_FILE, decode_report
+from headstart.keys import DEFAULT_PATH
+from processing.worker_report import REPORT_FILE, decode_report
 from tests.niceness import check_niceness, foreground
 from tests.patience import PATIENCE_S
 

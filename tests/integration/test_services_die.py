@@ -20,7 +20,7 @@ from deploy.local import StackConfig
 from deploy.system import System
 from tests.patience import PATIENCE_S
 from topics.catalogue import EVENTS
-from topics.reading import topic_state
+from topics.kafka.reader import topic_state
 
 pytestmark = pytest.mark.integration
 

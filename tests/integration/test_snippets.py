@@ -18,7 +18,7 @@ from aiokafka import AIOKafkaProducer
 
 from deploy.local import StackConfig
 from deploy.system import System
-from headstart.contexts import event_key
+from headstart.keys import event_key
 from tests.patience import PATIENCE_S
 from topics.catalogue import EVENTS
 

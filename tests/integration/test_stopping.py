@@ -20,10 +20,10 @@ from redis import Redis
 from deploy.local import Addresses, Stack, StackConfig
 from deploy.system import prepare
 from headstart import Emitter
-from headstart.contexts import redis_key
-from processing.liveness import Report, decode_report
+from headstart.keys import redis_key
+from processing.worker_report import Report, decode_report
 from tests.patience import PATIENCE_S, STALLED
-from topics.admin import committed_offsets
+from topics.kafka.admin import committed_offsets
 
 Event = dict[str, Any]
 Services = Callable[[str], Addresses]

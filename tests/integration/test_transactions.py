@@ -17,15 +17,15 @@ import orjson
 import pytest
 from aiokafka import AIOKafkaProducer
 
+from console.inspection.doctor.broker import check_broker
 from deploy.local import StackConfig
 from deploy.system import System
-from headstart.contexts import event_key
-from processing.liveness import REPORT_FILE, Report, decode_report
+from headstart.keys import event_key
+from processing.worker_report import REPORT_FILE, Report, decode_report
 from tests.patience import PATIENCE_S, STALLED, until
 from topics.catalogue import COMMANDS, DEAD_LETTERS, EPISODES_GROUP, EVENTS
-from topics.groups import GroupState, describe_groups
-from topics.reading import read_records, topic_state
-from watching.doctor.broker import check_broker
+from topics.kafka.groups import GroupState, describe_groups
+from topics.kafka.reader import read_records, topic_state
 
 pytestmark = [
     pytest.mark.integration,

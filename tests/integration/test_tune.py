@@ -14,7 +14,7 @@ from deploy.system import System
 from learners.policy import spec
 from learners.registry import policy
 from topics.catalogue import EVENTS
-from topics.controls import CONTROL_HEADER
+from topics.control.messages import CONTROL_HEADER
 
 pytestmark = [pytest.mark.integration, pytest.mark.any_broker]
 

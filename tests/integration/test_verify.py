@@ -15,11 +15,11 @@ from redis import Redis
 
 from deploy.local import StackConfig
 from deploy.system import System
-from headstart.contexts import event_key, redis_key
-from processing.placement import owner
+from headstart.keys import event_key, redis_key
+from processing.records.partitioner import owner
 from tests.patience import PATIENCE_S
 from topics.catalogue import EVENTS, THRESHOLDS_GROUP
-from topics.letters import GROUP_HEADER
+from topics.dead_letters.messages import GROUP_HEADER
 
 pytestmark = pytest.mark.integration
 

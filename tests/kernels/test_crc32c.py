@@ -11,7 +11,7 @@ from aiokafka.record.util import calc_crc32c
 from llvmlite import binding
 from numba import njit
 
-from processing.packed import words_in
+from processing.records.columnar import words_in
 
 DRAW = random.Random(3)
 

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from kernels import loader
-from processing.machine_code import lend, machine_code
+from processing.kernel_handle import lend, machine_code
 from tests.patience import until
 
 ROOT = Path(__file__).parents[2]

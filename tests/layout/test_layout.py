@@ -22,7 +22,7 @@ FILES = sorted(path for folder in FOLDERS for path in (ROOT / folder).rglob("*.p
 TREES = {path: ast.parse(path.read_text(), str(path)) for path in FILES}
 LENGTHS = {path: len(path.read_text().splitlines()) for path in FILES}
 
-KNOWS_FAUST = ("agents/", "bench/plain_faust.py")
+KNOWS_FAUST = ("agents/", "bench/anchors/plain_faust.py")
 """The agents, and the plain Faust agent that they are measured against."""
 FAUST = {"faust", "mode"}
 SAYS_NOTHING = {"utils", "util", "helpers", "helper", "manager", "managers", "common", "misc"}
@@ -55,7 +55,17 @@ def test_packages_are_listed_for_the_wheel() -> None:
     there = {
         relative(path.parent).replace("/", ".") for path in FILES if path.name == "__init__.py"
     }
-    assert there - {"client.headstart", "bench"} == listed
+    assert {name for name in there if not name.startswith(("client.", "bench"))} == listed
+
+
+def test_packages_of_the_client_are_listed_for_its_wheel() -> None:
+    project = tomllib.loads((ROOT / "client/pyproject.toml").read_text())
+    there = {
+        relative(path.parent).removeprefix("client/").replace("/", ".")
+        for path in FILES
+        if path.name == "__init__.py" and relative(path).startswith("client/")
+    }
+    assert there == set(project["tool"]["setuptools"]["packages"])
 
 
 def test_only_the_agents_know_faust() -> None:

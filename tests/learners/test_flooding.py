@@ -8,8 +8,8 @@ from math import log
 from hypothesis import given
 from hypothesis import strategies as st
 
-from learners.flooding import LASTS_MS, MOST, Flood, flood
-from learners.signals import Seen, Watched
+from learners.context_detectors import Seen, Watched
+from learners.flood_detector import LASTS_MS, MOST, Flood, flood
 
 USUAL_GAP = log(100.0)
 """Everybody together: one outcome in 100 ms."""

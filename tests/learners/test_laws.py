@@ -21,8 +21,8 @@ from learners.hops import Hops
 from learners.outcome import Columns, Outcome, Part, Run
 from learners.policy import Joint, Policy, Separate, State, spec
 from learners.registry import DEFAULT, POLICIES
-from learners.rule import Rule
-from learners.sliding import Sliding
+from learners.sliding_window import Sliding
+from learners.threshold_rule import Rule
 from tests.learners.worlds import begin, bits, outcomes, run, streams
 
 every_policy = pytest.mark.parametrize("learner", POLICIES.values(), ids=POLICIES)

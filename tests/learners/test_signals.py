@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from learners.signals import (
+from learners.context_detectors import (
     BLOCK,
     HELD_MS,
     Aim,

@@ -5,13 +5,13 @@ from __future__ import annotations
 import pytest
 
 from learners.ema import Ema
+from learners.gradient_pid import Gradient, Pid
 from learners.outcome import Outcome
 from learners.policy import Policy, State, Thresholds, clamp
-from learners.prioritised import Prioritised
+from learners.prioritised_td import Prioritised
 from learners.registry import POLICIES
-from learners.sliding import Sliding
+from learners.sliding_window import Sliding
 from learners.td import Td
-from learners.windowed import Gradient, Pid
 from tests.learners.worlds import run
 
 HIT, MISS = Outcome(confidence=1.0, correct=True), Outcome(confidence=1.0, correct=False)

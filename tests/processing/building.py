@@ -7,13 +7,13 @@ from typing import Any
 
 import orjson
 
-from headstart.events import new_id
-from headstart.frames import encode_frame
+from headstart.events.frames import encode_frame
+from headstart.events.schema import new_id
 from learners.policy import Policy
 from learners.registry import POLICIES
-from processing.partition import Commit, Partition
-from processing.records import RecordBatch
-from processing.rows import (
+from processing.config import Rules
+from processing.records.batch import RecordBatch
+from processing.state.rows import (
     PARTITION_KEY,
     ContextRow,
     PartitionRow,
@@ -22,7 +22,7 @@ from processing.rows import (
     decode_partition,
     is_deleted,
 )
-from processing.rules import Rules
+from processing.task import Commit, Partition
 
 NOW = 1_760_000_000_000
 EPOCH = 9

@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 from learners.registry import policy
-from processing.partition import Partition
-from processing.rules import Rules
+from processing.config import Rules
+from processing.task import Partition
 from tests.processing.building import EPOCH, Table, fetch
-from topics.controls import Control, control_records
+from topics.control.messages import Control, control_records
 
 EVERY = "workflow_type=refund"
 RETAIL = "workflow_type=refund/domain=retail"

@@ -13,20 +13,20 @@ from unittest.mock import patch
 import msgspec
 import orjson
 
-from headstart.contexts import context_paths
-from headstart.frames import encode_frame
+from headstart.events.frames import encode_frame
+from headstart.keys import context_paths
 from learners import registry
-from processing import lessons as lessons_module
-from processing import records as records_module
-from processing import stretches as stretches_module
-from processing.partition import Commit, Partition
-from processing.placement import owner
-from processing.records import Headers, RecordBatch
-from processing.residence import HOUR_MS
-from processing.rules import Rules, Weights
-from processing.spools import SPOOL_LIFE_MS
-from topics.controls import CONTROL_HEADER, Choice, Clock, Reset, Seed, Seeded, Weighing
-from topics.letters import ORIGIN_HEADER
+from processing.apply import vectorized as stretches_module
+from processing.config import Rules, Weights
+from processing.contexts import pending_updates as lessons_module
+from processing.contexts.eviction import HOUR_MS
+from processing.records import batch as records_module
+from processing.records.batch import Headers, RecordBatch
+from processing.records.partitioner import owner
+from processing.state.deduplication import SPOOL_LIFE_MS
+from processing.task import Commit, Partition
+from topics.control.messages import CONTROL_HEADER, Choice, Clock, Reset, Seed, Seeded, Weighing
+from topics.dead_letters.messages import ORIGIN_HEADER
 
 NOW = 1_760_000_000_000
 EPOCH = 4

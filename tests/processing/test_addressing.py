@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headstart.events import new_id
-from processing.addressing import lane_of, meant_for
-from processing.storing import Unpacked, unpack_events
+from headstart.events.schema import new_id
+from processing.records.headers import lane_of, meant_for
+from processing.records.sink_lines import Unpacked, unpack_events
 from tests.processing.building import Table, context, counts, event, fetch, judged, make, run, store
 from topics.catalogue import EPISODES_GROUP, THRESHOLDS_GROUP
 

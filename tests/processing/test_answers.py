@@ -8,17 +8,17 @@ import msgspec
 import pytest
 
 import headstart
-from headstart.answers import Threshold, answer_of, decode_value
-from headstart.deciding import Guess, decided
-from headstart.eligibility import SAFE
+from headstart.speculation.decision import Guess, decided
+from headstart.speculation.tool_allowlist import SAFE
+from headstart.thresholds.threshold import Threshold, answer_of, decode_value
 from learners.constant import Always, Fixed, Never
 from learners.policy import Policy
 from learners.registry import POLICIES, policy
-from learners.sliding import Sliding
-from processing.answers import stored_threshold
-from processing.partition import Partition
-from processing.rows import context_key
-from processing.rules import Rules
+from learners.sliding_window import Sliding
+from processing.config import Rules
+from processing.contexts.thresholds import stored_threshold
+from processing.state.rows import context_key
+from processing.task import Partition
 from tests.processing.building import EPOCH, NOW, Table, fetch, judged
 
 PATHS = ("workflow_type=refund", "workflow_type=refund/domain=retail")

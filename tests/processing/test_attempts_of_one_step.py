@@ -10,12 +10,12 @@ from typing import Any
 import pytest
 
 import headstart
-from headstart import task_ids
-from headstart.answers import Threshold
-from headstart.deciding import Guess
-from headstart.events import MAX_IDENTIFIER
-from headstart.prediction_log import PredictionLog
-from headstart.speculation import AsyncSpeculator
+from headstart.events.schema import MAX_IDENTIFIER
+from headstart.speculation import task_ids
+from headstart.speculation.decision import Guess
+from headstart.speculation.prediction_log import PredictionLog
+from headstart.speculation.speculator import AsyncSpeculator
+from headstart.thresholds.threshold import Threshold
 from tests.client.attempting import CONTEXT, Log, attempts
 from tests.processing.building import NOW, Table, context, counts, run
 

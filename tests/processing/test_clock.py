@@ -10,11 +10,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from processing.clock import STEP_MS, TICK_MS, PartitionClock, latest_of
-from processing.partition import Partition
-from processing.records import RecordBatch
-from processing.residence import HOUR_MS
-from processing.rows import (
+from processing.config import Rules
+from processing.contexts.eviction import HOUR_MS
+from processing.records.batch import RecordBatch
+from processing.state.clock import STEP_MS, TICK_MS, PartitionClock, latest_of
+from processing.state.open_predictions import START_LIFE_MS
+from processing.state.rows import (
     CONTEXT,
     PARTITION_KEY,
     PartitionRow,
@@ -25,8 +26,7 @@ from processing.rows import (
     encode_partition,
     is_deleted,
 )
-from processing.rules import Rules
-from processing.starts import START_LIFE_MS
+from processing.task import Partition
 from tests.processing.building import (
     EPOCH,
     TD,
@@ -40,7 +40,7 @@ from tests.processing.building import (
     start,
 )
 from tests.processing.control_records import EVERY, RETAIL, record
-from topics.controls import Clock, Seed, Seeded, Weighing
+from topics.control.messages import Clock, Seed, Seeded, Weighing
 
 DAY_MS = 24 * HOUR_MS
 NOW = 1_760_000_100_000

@@ -7,18 +7,19 @@ from typing import Any
 import orjson
 import pytest
 
-from headstart.frames import MAX_FRAME_BYTES, encode_frame
+from headstart.events.frames import MAX_FRAME_BYTES, encode_frame
 from learners.outcome import Outcome
 from learners.registry import POLICIES
-from processing import contexts as contexts_module
-from processing import decode as decode_module
-from processing import partition as partition_module
-from processing.cutting import ROW_EXTRA
-from processing.endings import ENDING_BYTES
-from processing.partition import Commit, Partition
-from processing.placement import owner
-from processing.residence import HOUR_MS
-from processing.rows import (
+from processing import task as partition_module
+from processing.config import DEEPEST, Rules
+from processing.contexts import cache as contexts_module
+from processing.contexts.eviction import HOUR_MS
+from processing.records import decode as decode_module
+from processing.records.partitioner import owner
+from processing.state.chunking import ROW_EXTRA
+from processing.state.deduplication import SPOOL_LIFE_MS
+from processing.state.expiry_budget import ENDING_BYTES
+from processing.state.rows import (
     CONTEXT,
     PARTITION_KEY,
     SPOOL,
@@ -29,8 +30,7 @@ from processing.rows import (
     start_key,
     version,
 )
-from processing.rules import DEEPEST, Rules
-from processing.spools import SPOOL_LIFE_MS
+from processing.task import Commit, Partition
 from tests.processing.building import (
     EMA,
     EPOCH,

@@ -8,10 +8,10 @@ import msgspec
 import pytest
 
 from learners.registry import policy
-from processing.choices import parts
+from processing.control.learner_assignments import parts
 from tests.processing.building import EPOCH, NOW, Table, context, judged, reasons
 from tests.processing.control_records import EVERY, RETAIL, record, run
-from topics.controls import (
+from topics.control.messages import (
     CONTROL_HEADER,
     SIGNATURE_HEADER,
     Choice,

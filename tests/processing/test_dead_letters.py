@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from headstart.frames import MAX_FRAME_BYTES
-from processing.dead_letters import dead_letter
-from processing.decode import Refusal
-from processing.records import RecordBatch
+from headstart.events.frames import MAX_FRAME_BYTES
+from processing.records.batch import RecordBatch
+from processing.records.dead_letters import dead_letter
+from processing.records.decode import Refusal
 
 BATCH = RecordBatch(
     "headstart.events", 3, 40, 50, [41, 45], [1_000, 2_000], [b"k\x1f1", None], [b"a", b"b"]

@@ -7,9 +7,9 @@ from typing import Any
 import orjson
 import pytest
 
-from headstart.events import MAX_CLOCK_SKEW_MS, MAX_DEPTH, MAX_EVENT_BYTES, Event, new_id
-from headstart.frames import MAX_FRAME_BYTES, MAX_FRAME_EVENTS, encode_frame
-from processing.decode import EventBytes, decode_record, decode_records, split_frame
+from headstart.events.frames import MAX_FRAME_BYTES, MAX_FRAME_EVENTS, encode_frame
+from headstart.events.schema import MAX_CLOCK_SKEW_MS, MAX_DEPTH, MAX_EVENT_BYTES, Event, new_id
+from processing.records.decode import EventBytes, decode_record, decode_records, split_frame
 from tests.patience import no_end_in_sight
 
 NOW = 1_760_000_000_000

@@ -12,11 +12,11 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from headstart.events import MAX_CLOCK_SKEW_MS, MAX_EVENT_BYTES, InvalidEvent
-from headstart.frames import encode_frame
-from headstart.validation import validate
-from processing import decode
-from processing.decode import decode_record, decode_records, load_event
+from headstart.events.frames import encode_frame
+from headstart.events.schema import MAX_CLOCK_SKEW_MS, MAX_EVENT_BYTES, InvalidEvent
+from headstart.events.validation import validate
+from processing.records import decode
+from processing.records.decode import decode_record, decode_records, load_event
 
 NOW = 1_760_000_000_000
 BASE: dict[str, Any] = {

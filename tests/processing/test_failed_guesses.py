@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
-from headstart.speculation import AsyncSpeculator
+from headstart.speculation.speculator import AsyncSpeculator
 from learners.registry import POLICIES
-from processing.answers import stored_threshold
-from processing.partition import Partition
-from processing.rows import context_key
-from processing.rules import Rules
+from processing.config import Rules
+from processing.contexts.thresholds import stored_threshold
+from processing.state.rows import context_key
+from processing.task import Partition
 from tests.client.attempting import ARGUMENTS, Log, attempt, attempts
 from tests.processing.building import EPOCH, NOW, Table, fetch
 

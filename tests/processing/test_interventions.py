@@ -8,12 +8,12 @@ import msgspec
 import pytest
 
 from learners.registry import policy
-from processing.partition import Partition
-from processing.rows import context_key, decode_context, encode_context, is_deleted
-from processing.rules import Rules
+from processing.config import Rules
+from processing.state.rows import context_key, decode_context, encode_context, is_deleted
+from processing.task import Partition
 from tests.processing.building import EPOCH, NOW, Table, context, counts, fetch, judged, reasons
 from tests.processing.control_records import EVERY, RETAIL, record, run
-from topics.controls import Default, Evidence, Known, Learned, Reset, Seed, Seeded
+from topics.control.messages import Default, Evidence, Known, Learned, Reset, Seed, Seeded
 
 ALICE = RETAIL + "/user_id=alice"
 

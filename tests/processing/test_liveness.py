@@ -8,7 +8,7 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from processing.liveness import (
+from processing.worker_report import (
     FIRST_REPORT,
     LONGEST_STEP_S,
     Report,

@@ -8,15 +8,15 @@ import pytest
 
 from learners.policy import Policy
 from learners.registry import POLICIES, policy
-from processing.answers import serves, stored_threshold
-from processing.defaults import decode_default
-from processing.merging import AGAIN_S, LEAST, Merger, TypesKnown
-from processing.partition import Partition
-from processing.rows import context_key, default_key
-from processing.rules import Rules
+from processing.config import Rules
+from processing.contexts.thresholds import serves, stored_threshold
+from processing.control.default_merging import AGAIN_S, LEAST, Merger, TypesKnown
+from processing.control.learned_defaults import decode_default
+from processing.state.rows import context_key, default_key
+from processing.task import Partition
 from tests.processing.building import EPOCH, NOW, Table, context, fetch, judged
 from tests.processing.control_records import record, run
-from topics.controls import Default, Evidence, Learned
+from topics.control.messages import Default, Evidence, Learned
 
 STATE = (0.77, 0.76, 0.6, 0.5)
 

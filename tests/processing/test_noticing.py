@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from learners.signals import BLOCK, Seen, Watched
-from processing.noticing import (
+from learners.context_detectors import BLOCK, Seen, Watched
+from processing.notices import (
     Key,
     Known,
     decode_state,
@@ -19,8 +19,8 @@ from processing.noticing import (
     take,
     watchable,
 )
-from topics.notices import Notice, weighing_of
-from topics.schema import Counts, Threshold
+from topics.notices.messages import Notice, weighing_of
+from topics.schema.json_schema import Counts, Threshold
 
 TOP = "workflow_type=refund"
 RETAIL = f"{TOP}/domain=retail"

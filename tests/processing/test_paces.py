@@ -7,15 +7,15 @@ from typing import NamedTuple
 
 import pytest
 
-from agents.witnessing import Witness
-from processing.clock import TICK_MS
-from processing.noticing import Key, Known, take
-from processing.partition import Partition
-from processing.rules import Rules
+from agents.thresholds.sound_clock import Witness
+from processing.config import Rules
+from processing.notices import Key, Known, take
+from processing.state.clock import TICK_MS
+from processing.task import Partition
 from tests.processing.building import EPOCH, TD, Table, judged
 from tests.processing.control_records import RETAIL
 from tests.processing.test_clock import NOW, Log, at, batch_of, said
-from topics.notices import Notice
+from topics.notices.messages import Notice
 
 LOOK_S = 10
 FLUSH_S = 25

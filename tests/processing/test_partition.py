@@ -8,9 +8,10 @@ import msgspec
 import orjson
 import pytest
 
-from headstart.events import new_id
+from headstart.events.schema import new_id
 from learners.outcome import Outcome
-from processing.rows import (
+from processing.state.open_predictions import START_LIFE_MS
+from processing.state.rows import (
     PARTITION_KEY,
     ContextRow,
     PartitionRow,
@@ -21,7 +22,6 @@ from processing.rows import (
     start_key,
     version,
 )
-from processing.starts import START_LIFE_MS
 from tests.processing.building import (
     EPOCH,
     NOW,

@@ -16,17 +16,17 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from headstart.frames import encode_frame
+from headstart.events.frames import encode_frame
 from learners.registry import POLICIES
-from processing import endings as endings_module
-from processing import partition as partition_module
-from processing.partition import Commit, Partition
-from processing.records import RecordBatch
-from processing.rows import PARTITION_KEY, decode_context, decode_partition, version
-from processing.rules import Rules
-from processing.spools import SPOOL_LIFE_MS
-from processing.starts import START_LIFE_MS
-from topics.controls import CONTROL_HEADER, Choice, Clock, Weighing
+from processing import task as partition_module
+from processing.config import Rules
+from processing.records.batch import RecordBatch
+from processing.state import expiry_budget as endings_module
+from processing.state.deduplication import SPOOL_LIFE_MS
+from processing.state.open_predictions import START_LIFE_MS
+from processing.state.rows import PARTITION_KEY, decode_context, decode_partition, version
+from processing.task import Commit, Partition
+from topics.control.messages import CONTROL_HEADER, Choice, Clock, Weighing
 
 NOW = 1_760_000_000_000
 EPOCH = 3

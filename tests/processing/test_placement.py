@@ -7,8 +7,8 @@ from aiokafka.partitioner import DefaultPartitioner
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headstart.contexts import event_key
-from processing.placement import murmur2, owner
+from headstart.keys import event_key
+from processing.records.partitioner import murmur2, owner
 
 name = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\x00\x1f"), min_size=1)
 

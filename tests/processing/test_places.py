@@ -8,9 +8,9 @@ import orjson
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headstart.contexts import level_value
-from processing.decode import decode_record
-from processing.places import place_getter
+from headstart.keys import level_value
+from processing.contexts.levels import place_getter
+from processing.records.decode import decode_record
 from tests.processing.building import NOW, event
 
 LEVELS = st.permutations(["domain", "user_id", "region", "tool_id"]).flatmap(

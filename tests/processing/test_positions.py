@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from processing.positions import MOST_TRIES, Positions, Verdict, missing
-from processing.records import RecordBatch
-from topics.limits import WholeBytes
+from processing.records.batch import RecordBatch
+from processing.records.offset_tracker import MOST_TRIES, Positions, Verdict, missing
+from topics.kafka.limits import WholeBytes
 
 AT = "a partition"
 

@@ -9,12 +9,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from headstart.contexts import DEFAULT_PATH
-from processing import lessons as lessons_module
-from processing.partition import Commit, Partition
-from processing.rules import Rules
+from headstart.keys import DEFAULT_PATH
+from processing.config import Rules
+from processing.contexts import pending_updates as lessons_module
+from processing.task import Commit, Partition
 from tests.processing.mixtures import EPOCH, PARTITIONS, batches, rules_of
-from topics.schema import Threshold
+from topics.schema.json_schema import Threshold
 
 Said = dict[tuple[str, str], Threshold]
 """The newest threshold of each context."""

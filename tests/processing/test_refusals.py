@@ -12,11 +12,11 @@ import pytest
 from hypothesis import event, given
 from hypothesis import strategies as st
 
-from headstart.frames import MAX_FRAME_BYTES, MAX_FRAME_EVENTS
-from processing.dead_letters import DeadLetter, dead_letter
-from processing.decode import Refusal
-from processing.records import RecordBatch
-from processing.refusals import (
+from headstart.events.frames import MAX_FRAME_BYTES, MAX_FRAME_EVENTS
+from processing.records.batch import RecordBatch
+from processing.records.dead_letters import DeadLetter, dead_letter
+from processing.records.decode import Refusal
+from processing.records.dlq_limits import (
     LEAST_SEEN,
     RefusalLimitExceeded,
     RefusalLimits,
@@ -24,7 +24,7 @@ from processing.refusals import (
     Slice,
     examine,
 )
-from topics.controls import CONTROL_HEADER
+from topics.control.messages import CONTROL_HEADER
 
 OFF = RefusalLimits(ratio=0, run=0)
 FRESH = RefusalState(0)

@@ -9,13 +9,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headstart.contexts import event_key
-from processing.addressing import lane_of, meant_for
-from processing.placement import owner
-from processing.replaying import NotReplayable, replay_of
+from headstart.keys import event_key
+from processing.dead_letter_replay import NotReplayable, replay_of
+from processing.records.headers import lane_of, meant_for
+from processing.records.partitioner import owner
 from tests.processing.building import NOW, event
 from topics.catalogue import EPISODES_GROUP, EVENTS, HISTORY_GROUP, THRESHOLDS, THRESHOLDS_GROUP
-from topics.letters import Letter, Outgoing, Source
+from topics.dead_letters.messages import Letter, Outgoing, Source
 
 GOOD = orjson.dumps(event())
 BAD = orjson.dumps(event(confidence=7))

@@ -9,11 +9,11 @@ from unittest.mock import patch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from processing import endings as endings_module
-from processing.partition import Partition
-from processing.residence import HOUR_MS
-from processing.rows import CONTEXT, context_of, decode_context, is_deleted
-from processing.rules import Rules
+from processing.config import Rules
+from processing.contexts.eviction import HOUR_MS
+from processing.state import expiry_budget as endings_module
+from processing.state.rows import CONTEXT, context_of, decode_context, is_deleted
+from processing.task import Partition
 from tests.processing.building import EPOCH, NOW, TD, Table, counts, fetch, judged, live
 
 IDLE_MS = 3 * HOUR_MS

@@ -8,8 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from learners.policy import Thresholds
-from processing.numbers import Numbers, unpacked
-from processing.rows import (
+from processing.state.counters import stored
+from processing.state.packed_state import Numbers, unpacked
+from processing.state.rows import (
     PARTITION_KEY,
     ContextRow,
     PartitionRow,
@@ -32,7 +33,6 @@ from processing.rows import (
     with_version,
     without_type,
 )
-from processing.tally import stored
 
 unsigned = st.integers(0, 2**64 - 1)
 signed = st.integers(-(2**63), 2**63 - 1)

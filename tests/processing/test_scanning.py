@@ -11,17 +11,25 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from headstart import events, frames
-from headstart.contexts import SEPARATOR
-from headstart.events import FIRST_MS, MAX_CLOCK_SKEW_MS, Data, Event, Prediction, Result
-from processing import tally
-from processing.columns import _ABSENT, _NEXT_KEY, LEAST_EVENT, Scan
-from processing.decode import decode_record
-from processing.machine_code import machine_code
-from processing.places import _TOP_LEVEL, place_getter
-from processing.records import RecordBatch
-from processing.rules import LARGEST_MS
-from topics.records import EventFields
+from headstart.events import frames
+from headstart.events import schema as events
+from headstart.events.schema import (
+    FIRST_MS,
+    MAX_CLOCK_SKEW_MS,
+    Data,
+    Event,
+    Prediction,
+    Result,
+)
+from headstart.keys import SEPARATOR
+from processing.apply.scanned_batch import _ABSENT, _NEXT_KEY, LEAST_EVENT, Scan
+from processing.config import LARGEST_MS
+from processing.contexts.levels import _TOP_LEVEL, place_getter
+from processing.kernel_handle import machine_code
+from processing.records.batch import RecordBatch
+from processing.records.decode import decode_record
+from processing.state import counters as tally
+from topics.schema.event_structs import EventFields
 
 pytestmark = pytest.mark.usefixtures("compiled")
 NOW = 1_760_000_000_000

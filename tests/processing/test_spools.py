@@ -9,11 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from processing import endings as endings_module
-from processing import events as events_module
-from processing.partition import RowAhead
-from processing.rows import decode_spool, is_deleted, spool_key, with_version
-from processing.spools import SPOOL_LIFE_MS
+from processing.apply import per_event as events_module
+from processing.state import expiry_budget as endings_module
+from processing.state.deduplication import SPOOL_LIFE_MS
+from processing.state.rows import decode_spool, is_deleted, spool_key, with_version
+from processing.task import RowAhead
 from tests.processing.building import (
     EPOCH,
     NOW,

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from processing.endings import Room
-from processing.rows import Start, decode_start, deleted, encode_start
-from processing.starts import START_LIFE_MS, Starts
-from processing.tombstones import BURY_AFTER_S, BURY_STARTS_AFTER_S, Tombstones
+from processing.state.expiry_budget import Room
+from processing.state.open_predictions import START_LIFE_MS, Starts
+from processing.state.rows import Start, decode_start, deleted, encode_start
+from processing.state.tombstones import BURY_AFTER_S, BURY_STARTS_AFTER_S, Tombstones
 
 EPOCH = 3
 START = Start(1_000, 0.8, "search", "speculative", True, (None, None))

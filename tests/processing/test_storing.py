@@ -10,11 +10,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headstart.frames import encode_frame
-from processing.decode import Refusal
-from processing.records import RecordBatch
-from processing.refusals import Slice
-from processing.storing import Unpack, Unpacked, unpack_events, unpack_thresholds
+from headstart.events.frames import encode_frame
+from processing.records.batch import RecordBatch
+from processing.records.decode import Refusal
+from processing.records.dlq_limits import Slice
+from processing.records.sink_lines import Unpack, Unpacked, unpack_events, unpack_thresholds
 
 NOW = 1_760_000_000_000
 BASE: dict[str, Any] = {

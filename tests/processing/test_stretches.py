@@ -17,16 +17,16 @@ from hypothesis import strategies as st
 
 from learners.policy import Joint, Separate
 from learners.registry import POLICIES
-from processing import endings as endings_module
-from processing import events as events_module
-from processing import lessons as lessons_module
-from processing import partition as partition_module
-from processing import records as records_module
-from processing import stretches as stretches_module
-from processing.chains import Chain, Context
-from processing.partition import Commit, Partition
-from processing.records import RecordBatch
-from processing.rules import Rules
+from processing import task as partition_module
+from processing.apply import per_event as events_module
+from processing.apply import vectorized as stretches_module
+from processing.config import Rules
+from processing.contexts import pending_updates as lessons_module
+from processing.contexts.context import Chain, Context
+from processing.records import batch as records_module
+from processing.records.batch import RecordBatch
+from processing.state import expiry_budget as endings_module
+from processing.task import Commit, Partition
 from tests.processing.mixtures import (
     EPOCH,
     PARTITIONS,

@@ -9,14 +9,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-import delivery.takeover
-from delivery.commits import answer
-from delivery.takeover import replacing
-from processing.choices import choice_row
-from processing.partition import Partition
-from processing.placement import owner
-from processing.rebuilds import KEY, KEYS, UNDERWAY, followup_in
-from processing.rows import (
+import agents.thresholds.rebuild
+from agents.thresholds.checkpoint_writer import answer
+from agents.thresholds.rebuild import replacing
+from processing.config import Rules
+from processing.control.learner_assignments import choice_row
+from processing.control.rebuild_state import KEY, KEYS, UNDERWAY, followup_in
+from processing.rebuild import LogChanged, Takeover, digest_of, staged_parts
+from processing.records.partitioner import owner
+from processing.state.rows import (
     PARTITION_KEY,
     context_key,
     context_of,
@@ -26,9 +27,8 @@ from processing.rows import (
     version,
     with_version,
 )
-from processing.rules import Rules
-from processing.takeover import LogChanged, Takeover, digest_of, staged_parts
-from replay.following import Following, Place
+from processing.task import Partition
+from replay.log.replayed_partition import Following, Place
 from tests.processing.building import (
     EMA,
     EPOCH,
@@ -44,7 +44,7 @@ from tests.processing.building import (
     start,
 )
 from tests.processing.control_records import record
-from topics.controls import (
+from topics.control.messages import (
     SIGNATURE_HEADER,
     Choice,
     Evidence,
@@ -418,7 +418,7 @@ def test_who_passes_over_follows_the_choice_from_there_on() -> None:
 def test_ended_after_any_commit_the_next_owner_comes_to_the_same_table(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(delivery.takeover, "COMMIT_BYTES", 100)
+    monkeypatch.setattr(agents.thresholds.rebuild, "COMMIT_BYTES", 100)
     sent = rebuilt(follow(BEFORE))
     records = [*BEFORE, *BETWEEN, *sent]
     right = live(follow(records).table)

@@ -10,13 +10,13 @@ from hypothesis import strategies as st
 
 from learners.outcome import Outcome
 from learners.registry import policy
-from processing.answers import stored_threshold
-from processing.partition import Partition
-from processing.rows import context_key
-from processing.rules import Rules, Weights
-from processing.tally import add, count, empty, metrics, restored, stored, told_of
+from processing.config import Rules, Weights
+from processing.contexts.thresholds import stored_threshold
+from processing.state.counters import add, count, empty, metrics, restored, stored, told_of
+from processing.state.rows import context_key
+from processing.task import Partition
 from tests.processing.building import EPOCH, Table, event, fetch, judged, reasons
-from topics.schema import Counts
+from topics.schema.json_schema import Counts
 
 outcomes = st.builds(
     Outcome,

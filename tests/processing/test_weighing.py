@@ -7,12 +7,12 @@ from typing import Any
 import msgspec
 import pytest
 
-from processing.partition import Partition
-from processing.residence import HOUR_MS
-from processing.rules import Rules
+from processing.config import Rules
+from processing.contexts.eviction import HOUR_MS
+from processing.task import Partition
 from tests.processing.building import EPOCH, NOW, TD, Table, context, fetch, judged, live, reasons
 from tests.processing.control_records import EVERY, RETAIL, record, run
-from topics.controls import Weighing
+from topics.control.messages import Weighing
 
 ANN, BEN = f"{RETAIL}/user_id=ann", f"{RETAIL}/user_id=ben"
 

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from math import fsum
 
 from learners.modes import MODES, Rates, rates
-from replay.backtest import Answer
-from replay.outcomes import Judged
-from replay.score import TURN, best_fixed, worth
+from replay.engine.reference import Answer
+from replay.predictions.outcomes_file import Judged
+from replay.predictions.utility import TURN, best_fixed, worth
 
 
 @dataclass(frozen=True)

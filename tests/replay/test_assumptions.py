@@ -10,13 +10,13 @@ import orjson
 import pytest
 
 from learners.outcome import Outcome
-from replay.assumptions import Assumed, Basis
-from replay.files import EventFile, OutcomeFile
-from replay.histories import History, Reading
-from replay.page import page
-from replay.running import Backtest, named, run_backtest
-from replay.tuning import tune
-from replay.verdict import report
+from replay.execution.runner import Backtest, named, run_backtest
+from replay.execution.tuning import tune
+from replay.predictions.assumptions import Assumed, Basis
+from replay.results.page import page
+from replay.results.summary import report
+from replay.sources.base import History, Reading
+from replay.sources.files import EventFile, OutcomeFile
 from tests.replay.test_not_startable import events_of, guess
 
 POLICIES = named(["fixed", "always"])

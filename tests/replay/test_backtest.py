@@ -11,8 +11,8 @@ from learners.constant import Fixed
 from learners.hops import Hops
 from learners.outcome import Outcome
 from learners.registry import POLICIES, policy
-from replay.backtest import Replay, answers, started
-from replay.outcomes import Judged, OutcomeError, parse_outcomes, paths_of
+from replay.engine.reference import Replay, answers, started
+from replay.predictions.outcomes_file import Judged, OutcomeError, parse_outcomes, paths_of
 from tests.replay.scoring import anchors, oscillations, score
 
 LEVELS = ("domain", "user_id")

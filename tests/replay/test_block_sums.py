@@ -9,16 +9,16 @@ from random import Random
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headstart.contexts import context_paths
+from headstart.keys import context_paths
 from learners.outcome import Outcome
 from learners.registry import policy
-from replay.arms import Answers
-from replay.backtest import Replay, answers
-from replay.blocks import Block, Stretch
-from replay.judge import Judge
-from replay.outcomes import ROOT, Judged
-from replay.score import best_fixed
-from replay.truth import ALARM, BINS, SLACK, Drift, Drifts
+from replay.engine.engine import Judge
+from replay.engine.ground_truth import ALARM, BINS, SLACK, Drift, Drifts
+from replay.engine.policy_runners import Answers
+from replay.engine.reference import Replay, answers
+from replay.predictions.blocks import Block, Stretch
+from replay.predictions.outcomes_file import ROOT, Judged
+from replay.predictions.utility import best_fixed
 
 POLICIES = ("fixed:.5", "always", "never", "td", "aci", "hops")
 

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
+from replay.files.input import CannotRead
+from replay.files.json_lines import json_lines
 from replay.importers.documents import documents
-from replay.input_files import CannotRead
-from replay.json_lines import json_lines
 
 HEADERS = {
     "outcomes": ("workflow_type,confidence,correct,gain,cost", "r,0.9,true,100,50"),

@@ -9,10 +9,10 @@ import msgspec
 import pytest
 
 from learners.registry import policy
-from replay.joining import Filter, Joiner, Notes
-from replay.judge import Judge
-from replay.scales import Scales
-from replay.sums import unit_sums
+from replay.engine.engine import Judge
+from replay.engine.join import Filter, Joiner, Notes
+from replay.predictions.what_if import Scales
+from replay.results.unit_results import unit_sums
 from tests.processing.building import EPOCH, NOW, event, fetch, judged, start
 from tests.replay.test_engine import Told
 

@@ -8,17 +8,17 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from headstart.contexts import context_paths
+from headstart.keys import context_paths
 from learners.outcome import Outcome
 from learners.registry import POLICIES, policy
-from replay.arms import Answers, PlainArm, arm_of
-from replay.backtest import Replay, answers
-from replay.blocks import Birth, Block, Step
-from replay.joining import Notes
-from replay.judge import LIVE, Judge
-from replay.outcomes import ROOT, Judged
-from replay.sums import unit_sums
-from replay.verdict import report
+from replay.engine.engine import LIVE, Judge
+from replay.engine.join import Notes
+from replay.engine.policy_runners import Answers, PlainArm, arm_of
+from replay.engine.reference import Replay, answers
+from replay.predictions.blocks import Birth, Block, Step
+from replay.predictions.outcomes_file import ROOT, Judged
+from replay.results.summary import report
+from replay.results.unit_results import unit_sums
 from tests.replay.scoring import anchors, score
 
 FAST = ("hops", "ema", "td", "sliding", "aci", "hedge", "pid", "fixed", "never")

@@ -10,8 +10,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from processing.records import RecordBatch
-from replay.exports import (
+from processing.records.batch import RecordBatch
+from replay.sources.base import NothingThere, Range, Reading
+from replay.sources.export_chunks import encode_piece
+from replay.sources.export_file import (
     FORMAT,
     ExportHeader,
     ExportHistory,
@@ -20,8 +22,6 @@ from replay.exports import (
     read_export,
     read_header,
 )
-from replay.histories import NothingThere, Range, Reading
-from replay.pieces import encode_piece
 
 HEADER = ExportHeader(FORMAT, 7, 4, "a test")
 

@@ -8,13 +8,13 @@ from typing import Any
 import orjson
 import pytest
 
-from headstart.events import new_id
-from replay.files import EventFile
-from replay.histories import Reading
-from replay.page import read
-from replay.running import Backtest, named, run_backtest
-from replay.unjoined import Filter, skipped
-from replay.verdict import caveats, report
+from headstart.events.schema import new_id
+from replay.execution.runner import Backtest, named, run_backtest
+from replay.predictions.unjoined import Filter, skipped
+from replay.results.page import read
+from replay.results.summary import caveats, report
+from replay.sources.base import Reading
+from replay.sources.files import EventFile
 
 BEGIN = 1_750_000_000_000
 HOUR_MS = 3_600_000

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from processing.rows import (
+from processing.state.rows import (
     PARTITION_KEY,
     ContextRow,
     PartitionRow,
@@ -18,7 +18,7 @@ from processing.rows import (
     spool_key,
     start_key,
 )
-from replay.findings import MOST_NAMED, Findings, compare_rows
+from replay.verify.row_diff import MOST_NAMED, Findings, compare_rows
 
 CONTEXT = context_key("acme", "workflow_type=refund")
 

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from replay.files import EventFile, OutcomeFile, UnknownFile, open_file
-from replay.forms import Told, told_by
-from replay.histories import NothingThere, Reading
-from replay.outcomes import OutcomeError, read_outcomes
+from replay.files.forms import Told, told_by
+from replay.predictions.outcomes_file import OutcomeError, read_outcomes
+from replay.sources.base import NothingThere, Reading
+from replay.sources.files import EventFile, OutcomeFile, UnknownFile, open_file
 
 HEADER = "workflow_type,confidence,correct,gain,cost"
 OUTCOME = {"context": {"workflow_type": "r"}, "confidence": 0.8, "correct": True}

@@ -11,28 +11,28 @@ from typing import Any
 import orjson
 import pytest
 
-from bench.measuring import produce
+from bench.support.measuring import produce
 from deploy.local import Addresses
 from deploy.system import prepare
-from headstart.contexts import event_key
-from headstart.events import new_id
+from headstart.events.schema import new_id
+from headstart.keys import event_key
 from learners.registry import policy
-from processing.placement import owner
-from processing.rules import Rules
-from replay import broker
-from replay.archive import ArchiveHistory
-from replay.broker import BrokerHistory
-from replay.exports import FORMAT, ExportHeader, ExportHistory, Writer
-from replay.files import EventFile, UnknownFile, open_file
-from replay.histories import History, NothingThere, Range, Reading
-from replay.joining import Filter, Notes
-from replay.kept import AnotherBacktest
-from replay.rebuilt import relearn
-from replay.running import Backtest, named, run_backtest
-from replay.verdict import report
-from sinks.episodes import EpisodeSink, encode_event
-from topics.admin import TopicState
+from processing.config import Rules
+from processing.records.partitioner import owner
+from replay.engine.join import Filter, Notes
+from replay.execution.resume_file import AnotherBacktest
+from replay.execution.runner import Backtest, named, run_backtest
+from replay.rebuild.relearn import relearn
+from replay.results.summary import report
+from replay.sources import broker
+from replay.sources.archive import ArchiveHistory
+from replay.sources.base import History, NothingThere, Range, Reading
+from replay.sources.broker import BrokerHistory
+from replay.sources.export_file import FORMAT, ExportHeader, ExportHistory, Writer
+from replay.sources.files import EventFile, UnknownFile, open_file
+from sinks.postgres.episodes import EpisodeSink, encode_event
 from topics.epoch import read_epoch
+from topics.kafka.admin import TopicState
 
 pytestmark = pytest.mark.integration
 

@@ -14,10 +14,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from demo.traces import read_runs
-from replay.importers.observed import langfuse_runs, langsmith_runs
+from replay.importers.agent_runs import NotOfThisForm, Run, Unmapped, iso_ms, objects
+from replay.importers.langsmith_langfuse import langfuse_runs, langsmith_runs
 from replay.importers.otlp import otlp_runs
-from replay.importers.runs import NotOfThisForm, Run, Unmapped, iso_ms, objects
-from replay.importers.tau import tau_runs
+from replay.importers.tau_bench import tau_runs
 
 Path_ = tuple[str | int, ...]
 

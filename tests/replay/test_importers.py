@@ -9,10 +9,10 @@ import orjson
 import pytest
 
 from demo.traces import read_runs
-from replay.importers.observed import langfuse_runs, langsmith_runs
+from replay.importers.agent_runs import NotOfThisForm, Unmapped
+from replay.importers.langsmith_langfuse import langfuse_runs, langsmith_runs
 from replay.importers.otlp import otlp_runs
-from replay.importers.runs import NotOfThisForm, Unmapped
-from replay.importers.tau import tau_runs
+from replay.importers.tau_bench import tau_runs
 
 
 @pytest.fixture

@@ -15,9 +15,9 @@ from typing import Any
 import cramjam
 import pytest
 
-from replay import input_files
-from replay.input_files import CannotRead, local_file, name_of, open_input, read_input
-from replay.json_lines import json_lines
+from replay.files import input as input_files
+from replay.files.input import CannotRead, local_file, name_of, open_input, read_input
+from replay.files.json_lines import json_lines
 
 TEXT = "".join(json.dumps({"line": n, "ä": "x" * 50}) + "\n" for n in range(3000)).encode()
 Pack = Callable[[bytes], bytes]

@@ -8,10 +8,10 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from replay.files import OutcomeFile
-from replay.histories import Reading
-from replay.kept import AnotherBacktest, begun
-from replay.running import Backtest, named, run_backtest
+from replay.execution.resume_file import AnotherBacktest, begun
+from replay.execution.runner import Backtest, named, run_backtest
+from replay.sources.base import Reading
+from replay.sources.files import OutcomeFile
 
 
 @pytest.fixture

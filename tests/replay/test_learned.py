@@ -8,11 +8,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headstart.contexts import context_paths
+from headstart.keys import context_paths
 from learners.hops import Hops
-from processing.rows import ContextRow, context_key, encode_context, start_key
-from replay.learned import learned_lines
-from replay.table import TablePartition
+from processing.state.rows import ContextRow, context_key, encode_context, start_key
+from replay.log.live_table import TablePartition
+from replay.rebuild.learned_state_file import learned_lines
 from topics.epoch import Epoch
 
 POLICY = Hops()

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from learners.registry import policy
-from processing.rows import (
+from processing.state.rows import (
     CONTROL,
     PARTITION_KEY,
     ContextRow,
@@ -21,12 +21,12 @@ from processing.rows import (
     encode_context,
     encode_partition,
 )
-from replay.findings import Findings, compare_rows
-from replay.meaning import same_row
-from sinks.stored import Reach, judge
-from sinks.thresholds import encode_value
-from topics.meaning import same_threshold, same_value
-from topics.schema import Counts, Threshold
+from replay.verify.meaning import same_row
+from replay.verify.row_diff import Findings, compare_rows
+from sinks.redis.stored_fields import Reach, judge
+from sinks.redis.thresholds import encode_value
+from topics.schema.json_schema import Counts, Threshold
+from topics.schema.meaning import same_threshold, same_value
 
 KEY = context_key("acme", "workflow_type=refund")
 THRESHOLD = Threshold(

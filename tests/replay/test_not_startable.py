@@ -10,15 +10,15 @@ from typing import Any
 import orjson
 import pytest
 
-from headstart.events import new_id
-from replay.assumptions import Assumed
-from replay.files import EventFile, OutcomeFile
-from replay.histories import History, Reading
-from replay.page import page
-from replay.running import Backtest, named, run_backtest
-from replay.tables import write_csv
-from replay.tuning import tune
-from replay.verdict import report
+from headstart.events.schema import new_id
+from replay.execution.runner import Backtest, named, run_backtest
+from replay.execution.tuning import tune
+from replay.predictions.assumptions import Assumed
+from replay.results.csv import write_csv
+from replay.results.page import page
+from replay.results.summary import report
+from replay.sources.base import History, Reading
+from replay.sources.files import EventFile, OutcomeFile
 
 BEGIN = 1_750_000_000_000
 POLICIES = named(["fixed", "always", "hops", "td"])

@@ -11,10 +11,10 @@ from typing import Any
 
 import pytest
 
-from replay.importers.observed import langfuse_runs, langsmith_runs
-from replay.importers.runs import Run, Unmapped
+from replay.importers.agent_runs import Run, Unmapped
+from replay.importers.langsmith_langfuse import langfuse_runs, langsmith_runs
 from replay.importers.sources import sources
-from replay.importers.tau import tau_runs
+from replay.importers.tau_bench import tau_runs
 
 AT = 1_767_225_600_000
 """2026-01-01 in Unix ms."""

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from learners.outcome import Outcome
-from replay.outcomes import OutcomeError, read_outcomes
+from replay.predictions.outcomes_file import OutcomeError, read_outcomes
 
 HEADER = "workflow_type,confidence,correct,gain,cost"
 

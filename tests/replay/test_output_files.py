@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from replay.output_files import (
+from replay.files.output import (
     CannotWrite,
     OutputIsInput,
     check_folder,
@@ -173,7 +173,7 @@ def test_after_a_signal_all_is_as_it_was(tmp_path: Path, number: signal.Signals)
     file = tmp_path / "x"
     file.write_text("before")
     code = (
-        "import sys, time; from replay.output_files import output_file\n"
+        "import sys, time; from replay.files.output import output_file\n"
         "with output_file(sys.argv[1]) as written:\n"
         "    written.write(b'half'); print('written', flush=True); time.sleep(600)"
     )

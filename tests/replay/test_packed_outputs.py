@@ -12,11 +12,11 @@ import cramjam
 import pytest
 
 from cli.main import main
-from client.headstart.events import new_id
-from replay.input_files import read_input
-from replay.learned import read_learned
-from replay.output_files import CannotWrite, check_output, output_file, write_file
-from replay.snapshots import Snapshot, read_snapshot, write_snapshot
+from headstart.events.schema import new_id
+from replay.files.input import read_input
+from replay.files.output import CannotWrite, check_output, output_file, write_file
+from replay.log.snapshots import Snapshot, read_snapshot, write_snapshot
+from replay.rebuild.learned_state_file import read_learned
 
 CONTENT = b"".join(b"%d some text\n" % number for number in range(600_000))
 SPAN = {"run_type": "tool", "name": "a", "start_time": "2026-01-01"}

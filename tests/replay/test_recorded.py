@@ -15,10 +15,10 @@ import msgspec
 import orjson
 import pytest
 
-from replay.files import EventFile
-from replay.histories import Reading
-from replay.judge import Split
-from replay.running import Backtest, named, run_backtest
+from replay.engine.engine import Split
+from replay.execution.runner import Backtest, named, run_backtest
+from replay.sources.base import Reading
+from replay.sources.files import EventFile
 
 POLICIES: Final = ("fixed", "never", "ema", "td", "sliding", "aci", "pid", "gradient")
 SPOOL: Final = "5f3759df-0000-4000-8000-000000000000"

@@ -13,23 +13,23 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headstart.contexts import context_paths
 from headstart.experiments import assignment
+from headstart.keys import context_paths
 from learners.outcome import Outcome
 from learners.registry import policy
-from replay.bootstrap import Bootstrap
-from replay.charts import nice_ticks
-from replay.choices import TooMany, check, chosen, expand
-from replay.experiments import WrongShares, outcome_of, read_arms
-from replay.joining import Notes
-from replay.judge import Judge, Split
-from replay.outcomes import ROOT
-from replay.page import page, write_page
-from replay.scales import read_scales
-from replay.sums import unit_sums
-from replay.tables import write_csv
-from replay.tally import GROUPS
-from replay.verdict import amount, report
+from replay.engine.accumulators import GROUPS
+from replay.engine.engine import Judge, Split
+from replay.engine.join import Notes
+from replay.predictions.outcomes_file import ROOT
+from replay.predictions.policy_grid import TooMany, check, chosen, expand
+from replay.predictions.what_if import read_scales
+from replay.results.bootstrap import Bootstrap
+from replay.results.charts import nice_ticks
+from replay.results.csv import write_csv
+from replay.results.experiments import WrongShares, outcome_of, read_arms
+from replay.results.page import page, write_page
+from replay.results.summary import amount, report
+from replay.results.unit_results import unit_sums
 from tests.browsing import look, needs_browser
 
 

@@ -10,15 +10,15 @@ from hypothesis import strategies as st
 
 from learners.outcome import Outcome
 from learners.registry import POLICIES, policy
-from processing.choices import matcher
-from replay.backtest import Replay
-from replay.joining import Filter, Joiner, Notes
-from replay.judge import Judge
-from replay.scales import Scales
+from processing.control.learner_assignments import matcher
+from replay.engine.engine import Judge
+from replay.engine.join import Filter, Joiner, Notes
+from replay.engine.reference import Replay
+from replay.predictions.what_if import Scales
 from tests.processing.building import EPOCH, NOW, event, fetch, judged, start
 from tests.processing.control_records import record
 from tests.replay.test_engine import FAST, Told, paths, stream
-from topics.controls import Choice, Clock, Control, Reset
+from topics.control.messages import Choice, Clock, Control, Reset
 
 PATTERNS = ("*", "workflow_type=a", "domain=d", "workflow_type=b/user_id=*", "workflow_type=z")
 

@@ -10,17 +10,17 @@ import orjson
 import pytest
 
 from learners.registry import policy
-from processing.answers import stored_threshold
-from processing.rows import CONTEXT, is_deleted
-from processing.rules import Rules
-from replay.learned import learned_lines, read_learned
-from replay.seeding import rehearse, seeds_of
-from replay.table import TablePartition
+from processing.config import Rules
+from processing.contexts.thresholds import stored_threshold
+from processing.state.rows import CONTEXT, is_deleted
+from replay.log.live_table import TablePartition
+from replay.rebuild.learned_state_file import learned_lines, read_learned
+from replay.rebuild.seed_rehearsal import rehearse, seeds_of
 from tests.processing.building import EPOCH, NOW, Table, context, judged, reasons
 from tests.processing.control_records import EVERY, record, run
-from topics.controls import Reset, Seed, Seeded
+from topics.control.messages import Reset, Seed, Seeded
 from topics.epoch import Epoch
-from topics.schema import Threshold
+from topics.schema.json_schema import Threshold
 
 RESULT = {"gain_ms": 400.0, "cost_ms": 600.0, "execution_time_ms": 30.0}
 

@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
+from replay.importers.agent_runs import NotOfThisForm, Run, Unmapped
 from replay.importers.otlp import otlp_runs
-from replay.importers.runs import NotOfThisForm, Run, Unmapped
 from tests.replay.test_importers import readable
 
 T = 1_790_000_000

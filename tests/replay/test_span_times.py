@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
+from replay.importers.agent_runs import Run, Unmapped
 from replay.importers.otlp import otlp_runs
-from replay.importers.runs import Run, Unmapped
 
 AT = 1_790_000_000_000
 

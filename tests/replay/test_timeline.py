@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 from learners.outcome import Outcome
-from replay.files import OutcomeFile
-from replay.histories import Reading
-from replay.timeline import Timeline, nearest
-from replay.tuning import split_at, tune
+from replay.engine.timeline import Timeline, nearest
+from replay.execution.tuning import split_at, tune
+from replay.sources.base import Reading
+from replay.sources.files import OutcomeFile
 
 FIRST = 1_760_000_000_000
 

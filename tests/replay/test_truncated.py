@@ -11,21 +11,21 @@ import pytest
 from aiokafka import TopicPartition
 from aiokafka.admin import RecordsToDelete
 
-from bench.measuring import produce
+from bench.support.measuring import produce
 from deploy.local import Addresses, Stack, StackConfig
 from learners.registry import policy
-from processing.records import RecordBatch
-from processing.rules import Rules
-from replay.broker import BrokerHistory
-from replay.histories import NothingThere, Range, Reading
-from replay.joining import Notes
-from replay.learning import LogCut, replay_partition
-from replay.running import Backtest, named, run_backtest
-from replay.verdict import report
-from topics.admin import admin_client
+from processing.config import Rules
+from processing.records.batch import RecordBatch
+from replay.engine.join import Notes
+from replay.execution.runner import Backtest, named, run_backtest
+from replay.log.replay import LogCut, replay_partition
+from replay.results.summary import report
+from replay.sources.base import NothingThere, Range, Reading
+from replay.sources.broker import BrokerHistory
 from topics.catalogue import EVENTS
 from topics.epoch import ensure_topics, read_epoch
-from topics.reading import LogTruncated, read_records, topic_state
+from topics.kafka.admin import admin_client
+from topics.kafka.reader import LogTruncated, read_records, topic_state
 
 pytestmark = [
     pytest.mark.integration,

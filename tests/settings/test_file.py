@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from pydantic import SecretStr
 
-from headstart.masking import masked
+from headstart.scrubbing.masking import masked
 from settings import SettingsError, read_settings, read_with_origins
 from settings.origins import shown
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from deploy.local.config import Addresses
-from deploy.local.hold import Hold
+from deploy.local.data_dir_lock import Hold
 from settings import Settings, SettingsError, environment, read_settings
 
 STACK = Addresses("127.0.0.1:11", "postgresql://127.0.0.1:12/headstart", "redis://127.0.0.1:13/0")

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
-from processing.records import Headers, RecordBatch
+from processing.records.batch import Headers, RecordBatch
 from topics.catalogue import CHANGELOG, DEAD_LETTERS, EVENTS, THRESHOLDS
 
 if TYPE_CHECKING:

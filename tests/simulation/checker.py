@@ -9,18 +9,18 @@ from typing import Any
 
 import orjson
 
-from agents.recovery import Restoring
-from headstart.contexts import DEFAULT_PATH
-from processing.answers import serves
-from processing.rows import (
+from agents.thresholds.recovery import Restoring
+from headstart.keys import DEFAULT_PATH
+from processing.contexts.thresholds import serves
+from processing.state.counters import restored
+from processing.state.rows import (
     CONTEXT,
     context_key,
     decode_context,
     default_key,
     is_deleted,
 )
-from processing.tally import restored
-from sinks.thresholds import encode_value
+from sinks.redis.thresholds import encode_value
 from tests.simulation import clocks, defaults
 from tests.simulation.broker import PARTITIONS, Log
 from tests.simulation.clients import Disk, Store
@@ -33,7 +33,7 @@ from tests.simulation.traffic import JOINED
 from tests.simulation.wiring import answered
 from tests.simulation.world import World
 from topics.catalogue import CHANGELOG, DEAD_LETTERS, EVENTS, THRESHOLDS
-from topics.controls import SIGNATURE_HEADER, signature
+from topics.control.messages import SIGNATURE_HEADER, signature
 
 Rows = dict[bytes, bytes]
 

@@ -9,15 +9,15 @@ from typing import TYPE_CHECKING, Any, Final
 
 from faust.types import TP
 
-from agents.store import ContextStore
-from delivery.commits import Row
-from processing.dead_letters import DeadLetter
-from processing.records import Headers, RecordBatch
+from agents.thresholds.checkpoint_writer import Row
+from agents.thresholds.store import ContextStore
+from processing.records.batch import Headers, RecordBatch
+from processing.records.dead_letters import DeadLetter
 from tests.simulation.broker import batch_of
 from tests.simulation.loop import OWNER, Ended
 from tests.simulation.process import BrokerAway, Process, StoreFailed
 from topics.catalogue import CHANGELOG, DEAD_LETTERS, EVENTS, THRESHOLDS
-from topics.letters import Outgoing
+from topics.dead_letters.messages import Outgoing
 
 if TYPE_CHECKING:
     from tests.simulation.worker import Worker
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 PORT_OF = {CHANGELOG.name: "changelog.append", THRESHOLDS.name: "thresholds.append"}
 RECOVERED_AT_ONCE: Final = 20
 STALL_S = 7.0
-"""See `agents.alive.LONGEST_STALL_S`."""
+"""See `agents.health.stall_guard.LONGEST_STALL_S`."""
 
 
 class Disk:
@@ -196,7 +196,7 @@ class Consumer:
 
 
 class Alive:
-    """Stands in for `agents.alive.Alive`: the process notices how long it stood still."""
+    """Stands in for `agents.health.stall_guard.Alive`: it notices a pause of the process."""
 
     def start(self) -> asyncio.Task[None]:
         return asyncio.ensure_future(asyncio.Event().wait())  # type: ignore[arg-type]
@@ -225,7 +225,7 @@ class App:
 
 
 async def topic_state(worker: Worker, topic: str) -> Any:
-    """Stand in for `topics.reading.topic_state`."""
+    """Stand in for `topics.kafka.reader.topic_state`."""
     logs = worker.broker.logs[topic]
     end = await worker.call("changelog.end", lambda: {p: log.end for p, log in enumerate(logs)})
     return SimpleNamespace(begin={p: log.begin for p, log in enumerate(logs)}, end=end)
@@ -239,7 +239,7 @@ async def read_epoch(worker: Worker) -> Any:
 async def recover_batches(
     worker: Worker, topic: str, begin: Mapping[int, int], end: Mapping[int, int]
 ) -> AsyncIterator[RecordBatch]:
-    """Stand in for `agents.record_path.reading.read_batches`, in several fetches."""
+    """Stand in for `agents.consumer.topic_reader.read_batches`, in several fetches."""
     for partition in begin:
         log, place = worker.broker.logs[topic][partition], begin[partition]
         while place < end[partition]:
@@ -273,7 +273,7 @@ async def read_events(
 async def read_records(
     worker: Worker, topic: str, begin: Mapping[int, int], end: Mapping[int, int]
 ) -> AsyncIterator[Any]:
-    """Stand in for `topics.reading.read_records`."""
+    """Stand in for `topics.kafka.reader.read_records`."""
     for partition in begin:
         log = worker.broker.logs[topic][partition]
         rows = await worker.call(

@@ -12,16 +12,16 @@ from typing import TYPE_CHECKING, Any, Final
 
 import orjson
 
-from headstart.contexts import event_key
-from processing.clock import TICK_MS
-from processing.placement import owner
-from processing.rows import CONTEXT, PARTITION_KEY, decode_context, encode_context
-from replay.table import Rows
+from headstart.keys import event_key
+from processing.records.partitioner import owner
+from processing.state.clock import TICK_MS
+from processing.state.rows import CONTEXT, PARTITION_KEY, decode_context, encode_context
+from replay.log.live_table import Rows
 from tests.simulation.broker import PARTITIONS, Record
 from tests.simulation.faults import Stranger
 from tests.simulation.traffic import Event
 from topics.catalogue import EVENTS
-from topics.controls import is_control
+from topics.control.messages import is_control
 
 if TYPE_CHECKING:
     from tests.simulation.world import World

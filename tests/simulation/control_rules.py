@@ -7,18 +7,18 @@ from contextlib import ExitStack, contextmanager
 from typing import Any, Final
 from unittest.mock import patch
 
-import agents.thresholds
-import processing.clock
-import processing.merging
-import processing.partition
-from agents.defaults import say_what_is_known
-from processing.choices import Choices
-from processing.clock import PartitionClock
-from processing.contexts import Contexts
-from processing.interventions import Interventions
-from processing.rows import default_key
-from processing.weighing import Weighings
-from topics.controls import Choice
+import agents.thresholds.agent
+import processing.control.default_merging
+import processing.state.clock
+import processing.task
+from agents.thresholds.default_broadcast import say_what_is_known
+from processing.contexts.cache import Contexts
+from processing.contexts.downweighting import Weighings
+from processing.control.learner_assignments import Choices
+from processing.control.resets_and_seeds import Interventions
+from processing.state.clock import PartitionClock
+from processing.state.rows import default_key
+from topics.control.messages import Choice
 
 Patches = Any
 
@@ -56,9 +56,9 @@ def the_newest_choice_holds() -> Patches:
 
 def only_what_is_signed() -> Patches:
     """A control record that no operator signed chooses nothing."""
-    real = processing.partition.read_control
+    real = processing.task.read_control
     return patch.object(
-        processing.partition,
+        processing.task,
         "read_control",
         lambda value, headers, at, _: real(value, headers, at, None),
     )
@@ -71,7 +71,7 @@ def restored_contexts_are_bounded_too() -> Patches:
 
 def defaults_by_the_log() -> Patches:
     """A default enters a partition by its log, and there at an offset."""
-    real = processing.merging.Merger.due
+    real = processing.control.default_merging.Merger.due
     said: dict[int, Any] = {}
 
     def due(self: Any, now_ms: int) -> Any:
@@ -85,8 +85,8 @@ def defaults_by_the_log() -> Patches:
                 each.core._defaults._held[default_key(default.tenant)] = default
 
     return _both(
-        patch.object(processing.merging.Merger, "due", due),
-        patch.object(agents.thresholds, "say_what_is_known", say),
+        patch.object(processing.control.default_merging.Merger, "due", due),
+        patch.object(agents.thresholds.agent, "say_what_is_known", say),
     )
 
 
@@ -111,7 +111,7 @@ def resets_by_markers() -> Patches:
 
 def said_until_it_is_heard() -> Patches:
     """Evidence and defaults are said again until every partition that they are for has them."""
-    real = processing.merging._News.due
+    real = processing.control.default_merging._News.due
 
     def due(self: Any, says: Any, moved: Any) -> Any:
         found = real(self, says, moved)
@@ -119,7 +119,7 @@ def said_until_it_is_heard() -> Patches:
             self.said(tenant, what)
         return found
 
-    return patch.object(processing.merging._News, "due", due)
+    return patch.object(processing.control.default_merging._News, "due", due)
 
 
 def time_by_clock_records() -> Patches:
@@ -129,7 +129,7 @@ def time_by_clock_records() -> Patches:
 
 def a_clock_record_moves_the_clock_a_step() -> Patches:
     """A single clock record moves the clock by an hour at the most."""
-    return patch.object(processing.clock, "STEP_MS", 10**12)
+    return patch.object(processing.state.clock, "STEP_MS", 10**12)
 
 
 def what_arrives_counts_as_of_the_next_clock_record() -> Patches:

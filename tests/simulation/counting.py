@@ -11,7 +11,7 @@ from typing import Any, Final
 
 import orjson
 
-from processing.placement import owner
+from processing.records.partitioner import owner
 from tests.simulation.broker import PARTITIONS, Record
 from tests.simulation.clocks import HOUR_MS, Reference
 from tests.simulation.world import World

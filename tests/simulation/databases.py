@@ -7,11 +7,11 @@ from typing import Any, Self
 
 import psycopg
 
-from sinks.episodes import encode_events
-from sinks.thresholds import encode_value
+from sinks.postgres.episodes import encode_events
+from sinks.redis.thresholds import encode_value
 from tests.simulation.host_clocks import redis_ms
 from tests.simulation.process import Process
-from topics.schema import Threshold
+from topics.schema.json_schema import Threshold
 
 UNSTORABLE = "unstorable"
 """The tool id of an event that the contract takes and Postgres refuses."""
@@ -74,7 +74,7 @@ class RedisAway(ConnectionError):
 
 
 class Publisher:
-    """Stands in for `sinks.thresholds.ThresholdPublisher`; each script call may fail alone."""
+    """Stands in for `sinks.redis.thresholds.ThresholdPublisher`; each call may fail alone."""
 
     def __init__(self, process: Process) -> None:
         self._process = process
@@ -95,7 +95,7 @@ class Publisher:
 
 
 class Published:
-    """Stands in for `sinks.published.Published`."""
+    """Stands in for `sinks.redis.publish_markers.Published`."""
 
     def __init__(self, process: Process) -> None:
         self._process = process
@@ -168,7 +168,7 @@ class Postgres:
 
 
 class Sink:
-    """Stands in for `sinks.episodes.EpisodeSink`: one transaction per batch."""
+    """Stands in for `sinks.postgres.episodes.EpisodeSink`: one transaction per batch."""
 
     encode = staticmethod(encode_events)
 

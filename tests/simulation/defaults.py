@@ -7,9 +7,9 @@ from collections.abc import Iterator, Sequence
 
 from learners.policy import Policy, State, spec
 from learners.registry import policy as named
-from processing.choices import choices_in
-from processing.defaults import decode_default
-from processing.rows import CONTEXT, DEFAULT, context_of, decode_context
+from processing.control.learned_defaults import decode_default
+from processing.control.learner_assignments import choices_in
+from processing.state.rows import CONTEXT, DEFAULT, context_of, decode_context
 
 Rows = dict[bytes, bytes]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from agents.witnessing import FAST_MS
+from agents.thresholds.sound_clock import FAST_MS
 
 if TYPE_CHECKING:
     from tests.simulation.world import World

@@ -4,18 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from processing.rebuilds import KEYS
-from processing.records import RecordBatch
-from processing.rows import with_version
-from processing.takeover import digest_of, staged_parts
-from replay.following import Following, Place
-from replay.table import Rows, live
+from processing.control.rebuild_state import KEYS
+from processing.rebuild import digest_of, staged_parts
+from processing.records.batch import RecordBatch
+from processing.state.rows import with_version
+from replay.log.live_table import Rows, live
+from replay.log.replayed_partition import Following, Place
 from tests.simulation.broker import PARTITIONS, Record, batch_of
 from tests.simulation.faults import Rebuild as RebuildFault
 from tests.simulation.steering import OPERATORS_KEY, Steering, said_now
 from tests.simulation.world import World
 from topics.catalogue import EVENTS
-from topics.controls import Rebuild, Staged, control_records
+from topics.control.messages import Rebuild, Staged, control_records
 
 
 def followed(

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any, Final
 from unittest.mock import patch
 
-import sinks.judging
-from agents.checking import RedisChecks
+import sinks.redis.wrong_fields
+from agents.thresholds.redis_repair import RedisChecks
 from tests.simulation import tampering
 
 Patches = Any
@@ -24,7 +24,9 @@ def redis_is_compared() -> Patches:
 def what_is_ahead_is_left_alone() -> Patches:
     """What the log may yet explain is not replaced by what the table says."""
     return patch.object(
-        sinks.judging, "settled", lambda _raw, _end, *, known: "newer" if known else "unknown"
+        sinks.redis.wrong_fields,
+        "settled",
+        lambda _raw, _end, *, known: "newer" if known else "unknown",
     )
 
 

@@ -7,26 +7,26 @@ from contextlib import contextmanager
 from typing import Any
 from unittest.mock import patch
 
-import agents.publishing
-import agents.recovery
-import agents.services
-import agents.sink
-import agents.thresholds
-from agents.ownership import Ownership
-from delivery.commits import Delivery, Row
-from processing.partition import Commit, Partition
-from processing.positions import Positions, Verdict
-from processing.records import Headers, RecordBatch
-from processing.refusals import Slice
-from processing.rows import is_deleted
-from processing.spools import Spools
-from processing.storing import Unpacked
+import agents.storage.agent
+import agents.thresholds.agent
+import agents.thresholds.recovery
+import agents.thresholds.redis_publishing
+import agents.thresholds.services
+from agents.thresholds.checkpoint_writer import Delivery, Row
+from agents.thresholds.partition import Ownership
+from processing.records.batch import Headers, RecordBatch
+from processing.records.dlq_limits import Slice
+from processing.records.offset_tracker import Positions, Verdict
+from processing.records.sink_lines import Unpacked
+from processing.state.deduplication import Spools
+from processing.state.rows import is_deleted
+from processing.task import Commit, Partition
 from tests.simulation import clients, databases
 from tests.simulation.control_rules import CONTROL_RULES
 from tests.simulation.redis_rules import REDIS_RULES
 from tests.simulation.transactions import TRANSACTION_RULES
 from topics.catalogue import CHANGELOG
-from topics.schema import Threshold
+from topics.schema.json_schema import Threshold
 
 Patches = Any
 
@@ -59,24 +59,24 @@ def one_record_batch() -> Patches:
 
 def higher_offset_wins() -> Patches:
     """Recovery keeps the row of the higher (epoch, offset)."""
-    return patch.object(agents.recovery, "stale", lambda *_: False)
+    return patch.object(agents.thresholds.recovery, "stale", lambda *_: False)
 
 
 def publish_on_opening() -> Patches:
     """What may be in the table but not in Redis is published again on taking up a partition."""
-    real = agents.services.PartitionServices.stored
+    real = agents.thresholds.services.PartitionServices.stored
 
     def stored(self: Any, partition: int, rows: Any, oldest: int | None = None) -> list[Threshold]:
         return real(self, partition, rows) if oldest is None else []
 
-    return patch.object(agents.services.PartitionServices, "stored", stored)
+    return patch.object(agents.thresholds.services.PartitionServices, "stored", stored)
 
 
 def hold_back_while_redis_is_away() -> Patches:
     """The committed offset does not pass what waits for Redis."""
     return patch.object(
-        agents.publishing.Publishing, "behind", property(lambda _: False, lambda *_: None),
-        create=True,
+        agents.thresholds.redis_publishing.Publishing, "behind", property(lambda _: False,
+        lambda *_: None), create=True,
     )  # fmt: skip
 
 
@@ -191,7 +191,7 @@ def skip_what_was_applied() -> Patches:
 
 def begin_after_the_watermark() -> Patches:
     """A partition begins after its own watermark, not at the committed offset."""
-    real = agents.thresholds.ThresholdRuntime.positions
+    real = agents.thresholds.agent.ThresholdRuntime.positions
 
     async def positions(self: Any, assigned: set[Any], committed: Mapping[Any, int]) -> Any:
         begin = dict(await real(self, assigned, committed))
@@ -199,7 +199,7 @@ def begin_after_the_watermark() -> Patches:
         self._intake.positions._next.update(begin)
         return begin
 
-    return patch.object(agents.thresholds.ThresholdRuntime, "positions", positions)
+    return patch.object(agents.thresholds.agent.ThresholdRuntime, "positions", positions)
 
 
 def offsets_in_the_transaction() -> Patches:
@@ -266,7 +266,7 @@ def dead_letters_before_the_transaction() -> Patches:
         await outlets.store(unpacked.lines, offsets, on_refused)
         await outlets.send_dead_letters(late)
 
-    return patch.object(agents.sink, "store_batches", store_batches)
+    return patch.object(agents.storage.agent, "store_batches", store_batches)
 
 
 def notice_a_forgetful_redis() -> Patches:

@@ -7,12 +7,12 @@ import uuid
 from typing import TYPE_CHECKING, Final
 
 from learners.policy import spec
-from processing.placement import owner
+from processing.records.partitioner import owner
 from tests.simulation.broker import PARTITIONS
 from tests.simulation.faults import Forget, Plant, Steer, Weigh
 from tests.simulation.process import BrokerAway, Process
-from topics.controls import Choice, Reset, Seed, Seeded, Weighing, control_records
-from topics.letters import Outgoing
+from topics.control.messages import Choice, Reset, Seed, Seeded, Weighing, control_records
+from topics.dead_letters.messages import Outgoing
 
 if TYPE_CHECKING:
     from tests.simulation.world import World

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any, Final
 
 import orjson
 
-from headstart.contexts import workflow_type_of
-from sinks.comparing import Expected, Repair, Stored
-from sinks.stored import Field
-from sinks.thresholds import encode_value
+from headstart.keys import workflow_type_of
+from sinks.redis.comparison import Expected, Repair, Stored
+from sinks.redis.stored_fields import Field
+from sinks.redis.thresholds import encode_value
 from tests.simulation.databases import Redis, redis_call, version_of
 from tests.simulation.process import Process
 
@@ -32,7 +32,7 @@ FUTURE: Final = 9_999_999
 
 
 class Comparison:
-    """Stands in for `sinks.comparing.RedisComparison`; each call may fail alone."""
+    """Stands in for `sinks.redis.comparison.RedisComparison`; each call may fail alone."""
 
     def __init__(self, process: Process) -> None:
         self._process = process

@@ -9,14 +9,14 @@ import asyncio
 from collections.abc import Iterable, Sequence
 from unittest.mock import patch
 
-from delivery.commits import Delivery, Row
+from agents.thresholds.checkpoint_writer import Delivery, Row
 from tests.simulation import databases
 from tests.simulation.faults import Kill, Redis, Schedule
 from tests.simulation.many import first_failures, run_seeds
 from tests.simulation.rules import RULES, without
 from tests.simulation.run import run
 from tests.simulation.wiring import simulated
-from topics.schema import Threshold
+from topics.schema.json_schema import Threshold
 
 WITHIN = 100
 """Seeds that are enough to find the absence of a common rule."""

@@ -9,11 +9,11 @@ from unittest.mock import patch
 
 import pytest
 
-from agents import sink
-from delivery.batches import store_batches
-from processing import records
-from processing.refusals import Slice
-from sinks.staging import TooManyToSearch
+from agents.storage import agent as sink
+from agents.storage.batches import store_batches
+from processing.records import batch as records
+from processing.records.dlq_limits import Slice
+from sinks.postgres.batch_writer import TooManyToSearch
 from tests.simulation import databases, faults
 from tests.simulation.many import CHUNK, Tally, run_chunks
 from tests.simulation.run import run, schedule_of

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 import orjson
 
-from headstart.contexts import event_key
-from processing.placement import owner
+from headstart.keys import event_key
+from processing.records.partitioner import owner
 from tests.simulation.broker import PARTITIONS
 from tests.simulation.databases import UNSTORABLE
 from tests.simulation.process import Process

@@ -12,9 +12,9 @@ from dataclasses import replace
 from typing import Any, Final
 from unittest.mock import patch
 
-from agents.ownership import Ownership
-from headstart.contexts import event_key
-from processing.placement import owner
+from agents.thresholds.partition import Ownership
+from headstart.keys import event_key
+from processing.records.partitioner import owner
 from tests.simulation.broker import PARTITIONS, Log, OpenTransaction
 from tests.simulation.faults import LAST_FAULT_AT, Fault, Schedule, Transact
 from tests.simulation.traffic import Event, foreign_event, stamped

@@ -11,27 +11,26 @@ from types import SimpleNamespace
 from typing import Any
 from unittest.mock import patch
 
-import agents.adoption
-import agents.checking
-import agents.clock_records
-import agents.defaults
-import agents.gathering
-import agents.lane
-import agents.ownership
-import agents.publishing
-import agents.recovery
-import agents.services
-import agents.sink
-import agents.sweeper
-import agents.takeover
-import agents.thresholds
-import agents.witnessing
-import delivery.commits
-import delivery.intake
-import delivery.takeover
-import processing.merging
-import processing.tombstones
-from processing.answers import stored_threshold
+import agents.consumer.partition_queue
+import agents.consumer.sequencer
+import agents.consumer.stall_refetch
+import agents.storage.agent
+import agents.thresholds.agent
+import agents.thresholds.checkpoint_buffer
+import agents.thresholds.checkpoint_writer
+import agents.thresholds.clock_records
+import agents.thresholds.default_broadcast
+import agents.thresholds.epoch_migration
+import agents.thresholds.partition
+import agents.thresholds.rebuild
+import agents.thresholds.recovery
+import agents.thresholds.redis_publishing
+import agents.thresholds.redis_repair
+import agents.thresholds.services
+import agents.thresholds.sound_clock
+import processing.control.default_merging
+import processing.state.tombstones
+from processing.contexts.thresholds import stored_threshold
 from tests.simulation import clients, databases, tampering
 from tests.simulation.host_clocks import worker_ms
 from tests.simulation.loop import OWNER
@@ -104,55 +103,56 @@ def _new_id(_now_ms: int) -> str:
 def simulated() -> Iterator[None]:
     """Let agents run in worlds. The address that a client is given is its worker."""
     models: list[tuple[Any, dict[str, Any]]] = [
-        (agents.thresholds, {
+        (agents.thresholds.agent, {
             "BatchProducer": clients.Producer, "Alive": clients.Alive,
             "Published": databases.Published,
             "topic_state": clients.topic_state, "end_process": end_process, "log": _Log(),
             "REDIS_INTERVAL_S": REDIS_INTERVAL_S, "TIDY_INTERVAL_S": TIDY_INTERVAL_S,
             "LOOK_S": WITNESS_S,
         }),
-        (agents.checking, {
+        (agents.thresholds.redis_repair, {
             "RedisComparison": tampering.Comparison, "topic_state": clients.topic_state,
             "read_epoch": clients.read_epoch, "log": _Log(), "stored_threshold": answered,
             "time": SimpleNamespace(monotonic=_now, time_ns=lambda: _now_ms() * 1_000_000),
             "AT_ONCE": COMPARED_AT_ONCE,
         }),
-        (agents.publishing, {
+        (agents.thresholds.redis_publishing, {
             "ThresholdPublisher": databases.Publisher, "end_process": end_process, "log": _Log(),
         }),
-        (agents.ownership, {
+        (agents.thresholds.partition, {
             "read_records": clients.read_records, "time": SimpleNamespace(monotonic=_now),
             "stored_threshold": answered, "REWRITE_AFTER": REWRITE_AFTER, "REWRITE_FACTOR": 0,
         }),
-        (agents.recovery, {
+        (agents.thresholds.recovery, {
             "read_batches": clients.recover_batches, "read_records": clients.read_records,
             "topic_state": clients.topic_state, "log": _Log(),
         }),
-        (agents.sink, {
+        (agents.storage.agent, {
             "BatchProducer": clients.Producer, "end_process": end_process, "log": _Log(),
         }),
-        (agents.gathering, {"LONGEST_S": GATHERED_S, "MORE_S": GATHERED_S}),
-        (agents.lane, {"end_process": end_process, "log": _Log()}),
-        (agents.sweeper, {"log": _Log(), "SWEEP_S": SWEEP_S}),
-        (agents.adoption, {"log": _Log()}),
-        (agents.takeover, {"read_batches": clients.read_events, "log": _Log()}),
-        (delivery.takeover, {"COMMIT_BYTES": TAKEN_AT_ONCE}),
-        (agents.defaults, {
+        (agents.thresholds.checkpoint_buffer, {"LONGEST_S": GATHERED_S, "MORE_S": GATHERED_S}),
+        (agents.consumer.partition_queue, {"end_process": end_process, "log": _Log()}),
+        (agents.consumer.stall_refetch, {"log": _Log(), "SWEEP_S": SWEEP_S}),
+        (agents.thresholds.epoch_migration, {"log": _Log()}),
+        (agents.thresholds.rebuild, {
+            "read_batches": clients.read_events, "log": _Log(), "COMMIT_BYTES": TAKEN_AT_ONCE,
+        }),
+        (agents.thresholds.default_broadcast, {
             "log": _Log(), "time": SimpleNamespace(time_ns=lambda: _now_ms() * 1_000_000),
         }),
-        (agents.witnessing, {"log": _Log(), "running_s": _now}),
-        (agents.clock_records, {
+        (agents.thresholds.sound_clock, {"log": _Log(), "running_s": _now}),
+        (agents.thresholds.clock_records, {
             "log": _Log(), "new_id": _new_id,
             "time": SimpleNamespace(time_ns=lambda: _worker_ms() * 1_000_000),
         }),
-        (agents.services, {"stored_threshold": answered}),
-        (processing.merging, {
+        (agents.thresholds.services, {"stored_threshold": answered}),
+        (processing.control.default_merging, {
             "new_id": _new_id, "LEAST": 1, "AGAIN_S": 0.0, "_evidence_moved": ne,
             "_default_moved": ne,
         }),
-        (delivery.commits, {"log": _Log()}),
-        (delivery.intake, {"log": _Log()}),
-        (processing.tombstones, dict.fromkeys(BURIED, BURY_AFTER_S)),
+        (agents.thresholds.checkpoint_writer, {"log": _Log()}),
+        (agents.consumer.sequencer, {"log": _Log()}),
+        (processing.state.tombstones, dict.fromkeys(BURIED, BURY_AFTER_S)),
     ]  # fmt: skip
     with ExitStack() as stack:
         for module, names in models:

@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Any, Final
 from faust.types import TP
 
 from agents.config import Runtime, WorkerConfig
-from agents.sink import SinkPlan, SinkRuntime
-from agents.sweeper import sweep
-from agents.thresholds import ThresholdRuntime
-from processing.refusals import RefusalLimits
-from processing.storing import unpack_events
+from agents.consumer.stall_refetch import sweep
+from agents.storage.agent import SinkPlan, SinkRuntime
+from agents.thresholds.agent import ThresholdRuntime
+from processing.records.dlq_limits import RefusalLimits
+from processing.records.sink_lines import unpack_events
 from tests.simulation.clients import App, Store
 from tests.simulation.databases import Sink
 from tests.simulation.process import Process, end_process

@@ -11,14 +11,14 @@ from typing import Any, Final
 
 import psycopg
 
-from headstart.contexts import event_key
-from headstart.frames import encode_frame
+from headstart.events.frames import encode_frame
+from headstart.keys import event_key
 from learners.registry import policy
-from processing.clock import TICK_MS
-from processing.placement import owner
-from processing.records import Headers
-from processing.rows import PARTITION_KEY, decode_partition, version
-from processing.rules import Rules
+from processing.config import Rules
+from processing.records.batch import Headers
+from processing.records.partitioner import owner
+from processing.state.clock import TICK_MS
+from processing.state.rows import PARTITION_KEY, decode_partition, version
 from tests.simulation.broker import PARTITIONS, SESSION_S, Broker, Log
 from tests.simulation.clients import Disk
 from tests.simulation.databases import Postgres, Redis

@@ -14,19 +14,19 @@ import redis
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from headstart.contexts import MODES, modes_key, redis_key
-from headstart.overrides import OVERRIDES_FIELD as OVERRIDES
-from sinks.commands import CommandPublisher, remembered_by, version_key
+from headstart.keys import MODES, modes_key, redis_key
+from headstart.thresholds.overrides import OVERRIDES_FIELD as OVERRIDES
 from sinks.connections import RedisUnreachable
-from sinks.served import (
+from sinks.redis.command_authors import forget_command, remember_command
+from sinks.redis.commands import CommandPublisher, remembered_by, version_key
+from sinks.redis.queries import (
     served_chain,
     served_thresholds,
     served_workflow_types,
 )
-from sinks.served_modes import holding, served_modes
-from sinks.thresholds import ThresholdPublisher
-from sinks.told import forget_command, remember_command
-from topics.commands import (
+from sinks.redis.served_modes import holding, served_modes
+from sinks.redis.thresholds import ThresholdPublisher
+from topics.commands.messages import (
     Begin,
     Command,
     CommandState,
@@ -36,7 +36,7 @@ from topics.commands import (
     command_key,
     encode_command,
 )
-from topics.schema import Threshold
+from topics.schema.json_schema import Threshold
 
 pytestmark = pytest.mark.integration
 

@@ -16,10 +16,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headstart import Thresholds
-from headstart.contexts import redis_key
-from sinks.comparing import REPAIRED_KEPT_MS, Expected, RedisComparison, Repair, Stored
-from sinks.served import Unreadable, served_chain, served_thresholds, served_workflow_types
-from sinks.stored import (
+from headstart.keys import redis_key
+from sinks.redis.comparison import REPAIRED_KEPT_MS, Expected, RedisComparison, Repair, Stored
+from sinks.redis.queries import Unreadable, served_chain, served_thresholds, served_workflow_types
+from sinks.redis.stored_fields import (
     MOST_BYTES,
     Field,
     Reach,
@@ -30,9 +30,9 @@ from sinks.stored import (
     read_stored,
     settled,
 )
-from sinks.thresholds import ThresholdPublisher, encode_value
+from sinks.redis.thresholds import ThresholdPublisher, encode_value
 from tests.patience import until
-from topics.schema import Threshold
+from topics.schema.json_schema import Threshold
 
 PATH = "workflow_type=refund"
 REACH = Reach(epoch=7, watermark=100)

@@ -10,12 +10,12 @@ import orjson
 import psycopg
 import pytest
 
-from headstart.events import new_id
-from sinks import staging
+from headstart.events.schema import new_id
 from sinks.connections import connect_postgres
-from sinks.episodes import EpisodeSink, encode_event, encode_events
-from sinks.queries import count_events, event_ids, events_of_workflow
-from sinks.staging import STAGED_AFTER, Refusal, Sink, TooManyToSearch
+from sinks.postgres import batch_writer as staging
+from sinks.postgres.batch_writer import STAGED_AFTER, Refusal, Sink, TooManyToSearch
+from sinks.postgres.episodes import EpisodeSink, encode_event, encode_events
+from sinks.postgres.queries import count_events, event_ids, events_of_workflow
 
 pytestmark = pytest.mark.integration
 

@@ -8,9 +8,9 @@ import pytest
 import redis
 
 from sinks.connections import PostgresUnreachable, RedisUnreachable, connect_postgres
-from sinks.episodes import EpisodeSink
 from sinks.epochs import REDIS_KEY, known_epochs, remember_epoch
-from sinks.migrate import migrate
+from sinks.postgres.episodes import EpisodeSink
+from sinks.postgres.migrate import migrate
 
 
 @pytest.mark.integration

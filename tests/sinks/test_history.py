@@ -9,9 +9,9 @@ import orjson
 import pytest
 
 from sinks.connections import connect_postgres
-from sinks.history import HistorySink, encode_threshold
-from sinks.queries import history_of_context
-from sinks.staging import Refusal
+from sinks.postgres.batch_writer import Refusal
+from sinks.postgres.history import HistorySink, encode_threshold
+from sinks.postgres.queries import history_of_context
 
 pytestmark = pytest.mark.integration
 

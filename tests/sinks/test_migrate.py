@@ -14,22 +14,22 @@ import pytest
 from psycopg import sql
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
-from cli.migrate import migrate as migrate_command
+from cli.system.migrate import migrate as migrate_command
+from console.inspection.doctor.databases import check_postgres
+from console.inspection.doctor.findings import WRONG
+from console.inspection.snapshot import Looking
+from console.inspection.target import Target
 from sinks.connections import connect_postgres
-from sinks.migrate import (
+from sinks.postgres.migrate import (
     DatabaseNewer,
     Migration,
     MigrationChanged,
     migrate,
     read_migrations,
 )
-from sinks.partitions import ensure_partitions
-from sinks.permissions import PermissionMissing
-from sinks.rights import RightsMissing, require_rights, require_rights_to_store
-from watching.doctor.databases import check_postgres
-from watching.doctor.findings import WRONG
-from watching.look import Looking
-from watching.target import Target
+from sinks.postgres.partitions import ensure_partitions
+from sinks.postgres.permissions import PermissionMissing
+from sinks.postgres.rights import RightsMissing, require_rights, require_rights_to_store
 
 pytestmark = pytest.mark.integration
 

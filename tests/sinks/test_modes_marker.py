@@ -10,11 +10,18 @@ import pytest
 import redis
 import redis.asyncio
 
-from headstart.contexts import MODES, PUBLISHED, modes_key
-from sinks.commands import CommandPublisher, remembered_by, version_key
-from sinks.modes_marker import ModesMarker
-from sinks.served_modes import every_mode, served_modes
-from topics.commands import Begin, CommandState, ModeCommand, Place, command_key, encode_command
+from headstart.keys import MODES, PUBLISHED, modes_key
+from sinks.redis.commands import CommandPublisher, remembered_by, version_key
+from sinks.redis.modes_marker import ModesMarker
+from sinks.redis.served_modes import every_mode, served_modes
+from topics.commands.messages import (
+    Begin,
+    CommandState,
+    ModeCommand,
+    Place,
+    command_key,
+    encode_command,
+)
 
 pytestmark = pytest.mark.integration
 

@@ -12,12 +12,12 @@ import msgspec
 import psycopg
 import pytest
 
-from agents.noticing import Noticer
-from processing.records import RecordBatch
-from processing.storing import Unpacked, unpack_thresholds
+from agents.storage.notice_detection import Noticer
+from processing.records.batch import RecordBatch
+from processing.records.sink_lines import Unpacked, unpack_thresholds
 from sinks.connections import connect_postgres
-from sinks.history import HistorySink, encode_thresholds
-from sinks.notices import (
+from sinks.postgres.history import HistorySink, encode_thresholds
+from sinks.postgres.notices import (
     Kept,
     Newest,
     add_notices,
@@ -30,8 +30,8 @@ from sinks.notices import (
 )
 from tests.processing.test_noticing import RETAIL, drifting, flooded, run, value
 from topics.catalogue import HISTORY_GROUP, THRESHOLDS
-from topics.notices import Notice
-from topics.schema import Threshold
+from topics.notices.messages import Notice
+from topics.schema.json_schema import Threshold
 
 pytestmark = pytest.mark.integration
 

@@ -10,10 +10,10 @@ import orjson
 import psycopg
 import pytest
 
-from headstart.events import new_id
+from headstart.events.schema import new_id
 from sinks.connections import connect_postgres
-from sinks.episodes import EpisodeSink, encode_event
-from sinks.partitions import ensure_partitions, partition_name
+from sinks.postgres.episodes import EpisodeSink, encode_event
+from sinks.postgres.partitions import ensure_partitions, partition_name
 
 pytestmark = pytest.mark.integration
 

@@ -10,7 +10,7 @@ import pytest
 from redis.asyncio import Redis
 
 from sinks.connections import RedisUnreachable
-from sinks.published import KEY, Published
+from sinks.redis.publish_markers import KEY, Published
 
 P = 7_001  # a partition that no other test has
 

@@ -12,12 +12,12 @@ import psycopg
 import pytest
 from psycopg import AsyncConnection
 
+from console.inspection.lag import ask_stored
+from console.inspection.learned import ask_moves
 from sinks.connections import postgres_address
-from sinks.queries import events_of_workflow
-from sinks.reading import NotMigrated, reading_postgres
+from sinks.postgres.queries import events_of_workflow
+from sinks.postgres.reading import NotMigrated, reading_postgres
 from tests.patience import PATIENCE_S
-from watching.flow import ask_stored
-from watching.learning import ask_moves
 
 
 async def _read(dsn: str) -> list[dict[str, Any]]:

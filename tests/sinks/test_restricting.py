@@ -12,12 +12,12 @@ import redis
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headstart.contexts import modes_key, redis_key
-from headstart.modes import most_restrictive
-from headstart.overrides import NOTHING, OVERRIDES_FIELD, decode_overrides
-from sinks.commands import CommandPublisher, version_key
-from sinks.restricting import Stored, merged
-from topics.commands import (
+from headstart.keys import modes_key, redis_key
+from headstart.thresholds.modes import most_restrictive
+from headstart.thresholds.overrides import NOTHING, OVERRIDES_FIELD, decode_overrides
+from sinks.redis.commands import CommandPublisher, version_key
+from sinks.redis.restrictions import Stored, merged
+from topics.commands.messages import (
     Begin,
     Command,
     CommandState,

@@ -13,12 +13,12 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from headstart.events import new_id, stamp
+from headstart.events.schema import new_id, stamp
 from sinks.connections import connect_postgres
-from sinks.copytext import encode_columns, encode_json
-from sinks.episodes import EpisodeSink, encode_event, encode_events
-from sinks.queries import events_of_workflow
-from sinks.staging import Refusal
+from sinks.postgres.batch_writer import Refusal
+from sinks.postgres.copy_format import encode_columns, encode_json
+from sinks.postgres.episodes import EpisodeSink, encode_event, encode_events
+from sinks.postgres.queries import events_of_workflow
 
 TORTURE = "\\ \\\\ \\N \\. \t tab \n line \r\n \"'`$ {}[]%s \x7f \x01 é ✓ 𝄞 \u2028 \ufffe \\x41 \\t"
 

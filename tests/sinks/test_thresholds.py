@@ -14,11 +14,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headstart import Thresholds
-from headstart.contexts import redis_key
+from headstart.keys import redis_key
 from sinks.connections import RedisUnreachable
-from sinks.pending import PendingThresholds
-from sinks.thresholds import MAX_CALL, ThresholdPublisher
-from topics.schema import Threshold
+from sinks.redis.pending import PendingThresholds
+from sinks.redis.thresholds import MAX_CALL, ThresholdPublisher
+from topics.schema.json_schema import Threshold
 
 versions = st.tuples(st.integers(0, 2**40), st.integers(0, 2**52)) | st.tuples(
     st.sampled_from([1, 2**31 - 1, 2**31, 2**31 + 1]), st.sampled_from([0, 9, 10, 2**52])

@@ -11,9 +11,10 @@ import psycopg
 import pytest
 from psycopg.conninfo import make_conninfo
 
+from console.inspection.error_text import cause
 from deploy.local import StackError
-from deploy.local.parts import Existing
-from deploy.local.ready import postgres, redis
+from deploy.local.readiness import postgres, redis
+from deploy.local.service import Existing
 from sinks.connections import (
     DatabaseUnreachable,
     PostgresUnreachable,
@@ -21,8 +22,7 @@ from sinks.connections import (
     asking_redis,
     connect_postgres,
 )
-from sinks.troubles import postgres_trouble
-from watching.causes import cause
+from sinks.service_errors import postgres_trouble
 
 SECRET = "hush-hush"
 

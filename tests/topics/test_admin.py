@@ -12,8 +12,9 @@ from uuid import uuid4
 import pytest
 from aiokafka import AIOKafkaConsumer
 
-from headstart.producing import start_producer
-from topics.admin import (
+from headstart.kafka_producer import start_producer
+from topics.catalogue import Topic
+from topics.kafka.admin import (
     BrokerUnreachable,
     GroupInUse,
     TopicsMissing,
@@ -25,8 +26,7 @@ from topics.admin import (
     describe_topics,
     partition_counts,
 )
-from topics.catalogue import Topic
-from topics.reading import read_records, topic_state
+from topics.kafka.reader import read_records, topic_state
 
 pytestmark = pytest.mark.integration
 

@@ -12,11 +12,10 @@ from uuid import uuid4
 import pytest
 from aiokafka import AIOKafkaProducer
 
-from headstart.producing import start_producer
-from topics import command_log as module
-from topics.admin import TopicsMissing, create_topics
+from headstart.kafka_producer import start_producer
 from topics.catalogue import COMMANDS, Topic
-from topics.command_log import (
+from topics.commands import log as module
+from topics.commands.log import (
     CommandFollower,
     Remembered,
     begin_commands,
@@ -25,7 +24,8 @@ from topics.command_log import (
     send_commands,
     unset_commands,
 )
-from topics.commands import Command, ModeCommand, Place, command_key, encode_command
+from topics.commands.messages import Command, ModeCommand, Place, command_key, encode_command
+from topics.kafka.admin import TopicsMissing, create_topics
 
 pytestmark = pytest.mark.integration
 

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from topics.commands import (
+from topics.commands.messages import (
     Begin,
     Command,
     CommandState,
@@ -25,9 +25,9 @@ from topics.commands import (
     place_of,
     served_overrides,
 )
-from topics.schema import schemas
+from topics.schema.json_schema import schemas
 
-GOLDEN = Path(__file__).parents[2] / "topics" / "golden" / "commands"
+GOLDEN = Path(__file__).parents[2] / "topics" / "schema" / "golden" / "commands"
 PATHS = ("", "workflow_type=refund/domain=retail")
 identifiers = st.sampled_from(["acme", "a b", "%", "é", "x" * 256])
 commands = st.one_of(

@@ -12,15 +12,8 @@ from uuid import uuid4
 import msgspec
 import pytest
 
-from headstart.producing import start_producer
+from headstart.kafka_producer import start_producer
 from topics import epoch as epoch_module
-from topics.admin import (
-    BrokerUnreachable,
-    TopicsMissing,
-    create_topics,
-    partition_counts,
-    settle_partitions,
-)
 from topics.catalogue import Topic
 from topics.epoch import (
     Epoch,
@@ -29,6 +22,13 @@ from topics.epoch import (
     PartitionsDiffer,
     ensure_topics,
     read_epoch,
+)
+from topics.kafka.admin import (
+    BrokerUnreachable,
+    TopicsMissing,
+    create_topics,
+    partition_counts,
+    settle_partitions,
 )
 
 pytestmark = pytest.mark.integration

@@ -8,12 +8,12 @@ from uuid import uuid4
 
 import pytest
 
-from headstart.producing import start_producer
-from topics import letter_log as module
-from topics.admin import TopicsMissing, create_topics
+from headstart.kafka_producer import start_producer
 from topics.catalogue import Topic
-from topics.letter_log import Handling, LetterLog, LetterSender, _note_in
-from topics.letters import GROUP_HEADER, Letter, Outgoing, Wanted
+from topics.dead_letters import log as module
+from topics.dead_letters.log import Handling, LetterLog, LetterSender, _note_in
+from topics.dead_letters.messages import GROUP_HEADER, Letter, Outgoing, Wanted
+from topics.kafka.admin import TopicsMissing, create_topics
 
 pytestmark = pytest.mark.integration
 

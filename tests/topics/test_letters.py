@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from topics.letters import (
+from topics.dead_letters.messages import (
     GROUP_HEADER,
     OFFSET_HEADER,
     PARTITION_HEADER,

@@ -6,8 +6,14 @@ from typing import Any
 
 import pytest
 
-from topics.commands import Begin, ModeCommand, ThresholdOverride, command_key, encode_command
-from topics.notices import (
+from topics.commands.messages import (
+    Begin,
+    ModeCommand,
+    ThresholdOverride,
+    command_key,
+    encode_command,
+)
+from topics.notices.messages import (
     OVERRIDES_FOR_MS,
     Notice,
     OverrideNotices,

@@ -13,11 +13,11 @@ from aiokafka.consumer.subscription_state import Assignment
 from aiokafka.record.legacy_records import LegacyRecordBatchBuilder
 from aiokafka.structs import TopicPartition
 
-from agents.record_path.drain import drain
-from processing.decode import WITHOUT_TIMESTAMP, decode_record
-from processing.records import RecordBatch
-from topics import decompression, old_formats
-from topics.fetches import KeptRecords
+from agents.consumer.fetch_to_batch import drain
+from processing.records.batch import RecordBatch
+from processing.records.decode import WITHOUT_TIMESTAMP, decode_record
+from topics.kafka import decompression, old_formats
+from topics.kafka.fetch_patch import KeptRecords
 
 TP = TopicPartition("source", 3)
 EVENT = (

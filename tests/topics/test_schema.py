@@ -9,15 +9,15 @@ import msgspec
 import orjson
 import pytest
 
-from headstart.events import Event, EventType, InvalidEvent
-from headstart.validation import validate
-from processing.decode import decode_record
+from headstart.events.schema import Event, EventType, InvalidEvent
+from headstart.events.validation import validate
+from processing.records.decode import decode_record
 from topics.catalogue import TOPICS
-from topics.notices import decode_notice, encode_notice
-from topics.records import EVENT, derive
-from topics.schema import FOLDER, Threshold, render, schemas
+from topics.notices.messages import decode_notice, encode_notice
+from topics.schema.event_structs import EVENT, derive
+from topics.schema.json_schema import FOLDER, Threshold, render, schemas
 
-GOLDEN = Path(__file__).parents[2] / "topics" / "golden"
+GOLDEN = Path(__file__).parents[2] / "topics" / "schema" / "golden"
 FRAMES = sorted(set(GOLDEN.glob("*.json")) - {GOLDEN / "threshold.json", GOLDEN / "notice.json"})
 REFUSED = sorted((GOLDEN / "refused").glob("*.json"))
 DOCUMENTED = derive(Event, documented=True)
@@ -37,7 +37,9 @@ def named(path: Path) -> str:
 
 @pytest.mark.parametrize("name", sorted(schemas()))
 def test_the_schema_files_are_those_that_the_types_give(name: str) -> None:
-    assert (FOLDER / name).read_bytes() == render(schemas()[name]), "run python -m topics.schema"
+    assert (FOLDER / name).read_bytes() == render(schemas()[name]), (
+        "run python -m topics.schema.json_schema"
+    )
 
 
 def test_there_is_no_other_schema_file() -> None:

@@ -1,0 +1,259 @@
+"""Faust's consumer and transport on the record path.
+
+Offsets are not acknowledged message by message: whoever processes a partition reports the next
+offset with `Consumer.done`, and that is what is committed, as a hint (the truth is in our rows).
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
+from typing import Any, Final
+
+from aiokafka.errors import ConsumerStoppedError
+from faust.serializers.schemas import Schema
+from faust.transport.drivers.aiokafka import AIOKafkaConsumerThread, server_list
+from faust.transport.drivers.aiokafka import Consumer as StockConsumer
+from faust.transport.drivers.aiokafka import Transport as StockTransport
+from faust.types import TP, ConsumerMessage
+
+from agents.consumer import socket_reader as connection
+from agents.consumer.fetch_loop import fetched_records
+from agents.fatal import end_process
+from processing.records.batch import RecordBatch
+from topics.kafka import fetch_patch as fetches
+from topics.kafka.admin import describe_topics
+
+FETCH_WAIT_MS: Final = 25
+"""How long a broker may hold a fetch. Kafka answers at once when there is data, so this only costs
+an idle worker some requests; the embedded broker looks for data twice in that time, and Faust's
+1,500 ms made a threshold 750 ms late."""
+BESIDES_BYTES: Final = 4_000_000
+"""What one answer of a broker may hold besides the most of one partition. aiokafka copies it twice,
+so its own 50 MB are 150 of memory in a backlog, and bring nothing."""
+
+
+Fetch = list[tuple[TP, RecordBatch]]
+"""What one call of the fetch loop brings, by partition: the value of a message."""
+
+
+class ConsumerThread(AIOKafkaConsumerThread):  # type: ignore[misc]
+    """Fetches source topics batch-wise."""
+
+    async def on_thread_stop(self) -> None:
+        """Disconnect; leave the group where somebody else can take over at once.
+
+        A static member that only disconnects keeps its partitions for the whole session timeout,
+        while nobody works on them. The only member keeps them: it will be back, and an empty group
+        makes the next one wait (Kafka's group.initial.rebalance.delay.ms).
+        """
+        consumer = self._consumer
+        if consumer is not None and not self._holds_everything(consumer):
+            consumer._coordinator._group_instance_id = None  # aiokafka: static members never leave
+        await super().on_thread_stop()
+
+    def _holds_everything(self, consumer: Any) -> bool:
+        held = {(tp.topic, tp.partition) for tp in consumer.assignment()}
+        return all(
+            (topic, partition) in held
+            for topic in self.app.source_topics
+            for partition in consumer.partitions_for_topic(topic) or ()
+        )
+
+    def _create_worker_consumer(self, transport: Any) -> Any:
+        connection.install()
+        fetches.install()
+        consumer = super()._create_worker_consumer(transport)
+        consumer._isolation_level = fetches.ISOLATION
+        consumer._fetch_max_wait_ms = self.app.gather_ms
+        consumer._fetch_min_bytes = self.app.gather_bytes
+        consumer._max_partition_fetch_bytes = self.app.partition_bytes
+        consumer._fetch_max_bytes = self.app.partition_bytes + BESIDES_BYTES
+        return consumer
+
+    async def crash(self, reason: BaseException) -> None:
+        """End the process: without this thread nothing is fetched any more."""
+        end_process("consumer", reason)
+
+    async def _highwaters(self, partitions: Iterable[TP]) -> Mapping[TP, int]:
+        """Return the last stable offsets: the ends that this consumer can reach.
+
+        Of a changelog, its beginning: tables are restored by us, Faust shall find nothing to do.
+        """
+        kafka = ",".join(server_list(self.transport.url, self.transport.default_port))
+        states = await describe_topics(kafka, {tp.topic for tp in partitions})
+        return {
+            tp: (states[tp.topic].end if self._is_source(tp) else states[tp.topic].begin)[
+                tp.partition
+            ]
+            for tp in partitions
+        }
+
+    def _is_source(self, tp: TP) -> bool:
+        return tp.topic in self.app.source_topics
+
+    async def _fetch_records(
+        self,
+        consumer: Any,
+        active_partitions: set[TP],
+        timeout: float | None = None,  # noqa: ASYNC109 - Faust's signature
+        max_records: int | None = None,
+    ) -> dict[TP, list[Any]]:
+        if not self.consumer.flow_active:
+            return {}
+        fetcher = consumer._fetcher
+        if consumer._closed or fetcher._closed:
+            raise ConsumerStoppedError
+        with fetcher._subscriptions.fetch_context():
+            return await fetched_records(
+                fetcher,
+                active_partitions,
+                self.app.source_topics,
+                timeout or 0.0,
+                max_records,
+                self.consumer.held,
+                self.app.look_ahead,
+                self.app.partition_bytes,
+            )
+
+
+class Consumer(StockConsumer):  # type: ignore[misc]
+    """A Faust consumer whose messages are fetches."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        self._done: dict[TP, int] = {}
+        self._committable: dict[TP, int] = {}
+        self._positions: Mapping[TP, int] = {}
+        self.held: set[TP] = set()
+        """Partitions of which enough waits already."""
+        super().__init__(*args, **kwargs)
+
+    def _new_consumer_thread(self) -> ConsumerThread:
+        return ConsumerThread(self, loop=self.loop, beacon=self.beacon)
+
+    async def getmany(
+        self,
+        timeout: float,  # noqa: ASYNC109 - Faust's signature
+    ) -> AsyncIterator[tuple[TP, ConsumerMessage]]:
+        """Yield what was fetched of all source partitions as one message; of others each record.
+
+        Faust makes two tasks for each message and waits for them: with one for every partition the
+        next fetch was asked for when its records were 10 ms old.
+        """
+        generation = self.app.consumer_generation_id
+        records, active = await self._wait_next_records(timeout)
+        if not records or self.should_stop or not self.flow_active:
+            return
+        if generation != self.app.consumer_generation_id:
+            return
+        fetch: Fetch = []
+        for tp, found in records.items():
+            if tp not in active:
+                continue
+            if tp.topic in self.app.source_topics:
+                fetch += [(tp, batch) for batch in found]
+            else:
+                for record in found:
+                    yield tp, self._to_message(tp, record)
+        if fetch:
+            tp = fetch[0][0]
+            self._read_offset.pop(tp, None)  # or Faust takes what was sought again for old
+            yield tp, self._message(fetch)
+
+    def _message(self, fetch: Fetch) -> ConsumerMessage:
+        tp, first = fetch[0]
+        return ConsumerMessage(
+            first.topic,
+            first.partition,
+            first.offset,
+            (first.timestamps or (0,))[0] / 1000.0,  # a batch may be only markers
+            0,
+            [],
+            None,
+            fetch,
+            None,
+            -1,
+            -1,
+            tp,
+            generation_id=self.app.consumer_generation_id,
+        )
+
+    def done(self, tp: TP, end: int, *, commit: bool = True) -> None:
+        """Report that everything below offset `end` took effect and, with `commit`, commit it."""
+        self._done[tp] = end
+        if commit:
+            self._committable[tp] = end
+
+    def hold(self, tp: TP, full: bool) -> None:
+        """Fetch nothing more of a partition, or go on with it.
+
+        Not by Faust's own pressure: it looks only once a second where all partitions are full.
+        """
+        (self.held.add if full else self.held.discard)(tp)
+
+    def commit_done(self, tp: TP) -> None:
+        """Commit what was reported of a partition and held back."""
+        if tp in self._done:
+            self._committable[tp] = self._done[tp]
+
+    def reached(self) -> dict[TP, int]:
+        """Return the offset below which everything took effect, by partition."""
+        return {**self._positions, **self._done}
+
+    def _filter_tps_with_pending_acks(self, topics: Any = None) -> Iterable[TP]:
+        return [
+            tp for tp in self._committable if topics is None or tp in topics or tp.topic in topics
+        ]
+
+    def _new_offset(self, tp: TP) -> int | None:
+        return self._committable.get(tp)
+
+    async def commit_and_end_transactions(self) -> None:
+        """Commit what was done last, also where a commit is under way: Faust takes it for this."""
+        await self.maybe_wait_for_commit_to_finish()
+        await super().commit_and_end_transactions()
+
+    async def _add_gap(self, tp: TP, offset_from: int, offset_to: int) -> None:
+        """Do nothing: holes are known from fetch positions, not from offsets seen."""
+
+    async def on_partitions_revoked(self, revoked: set[TP]) -> None:
+        """Let work in flight finish, then forget what was done under the old assignment."""
+        await self.app.drain_lanes()
+        await super().on_partitions_revoked(revoked)
+        self._done.clear()
+        self._committable.clear()
+        self._positions = {}
+        self.held.clear()
+
+    async def prepare_positions(self) -> None:
+        """Ask the app where to begin, once tables are recovered and before anything flows."""
+        await super().perform_seek()
+        committed = {tp: offset or 0 for tp, offset in self._committed_offset.items()}
+        assigned = {tp for tp in self.assignment() if tp.topic in self.app.source_topics}
+        self._positions = await self.app.positions(assigned, committed)
+
+    async def perform_seek(self) -> None:
+        """Seek to where our own records say work stopped, not to the committed offsets."""
+        await super().perform_seek()
+        assigned = self.assignment()
+        positions = {tp: offset for tp, offset in self._positions.items() if tp in assigned}
+        if positions:
+            await self.seek_wait(positions)
+
+
+class Transport(StockTransport):  # type: ignore[misc]
+    """aiokafka transport with the consumer above."""
+
+    Consumer = Consumer
+
+
+class RecordBatchSchema(Schema):  # type: ignore[misc]
+    """Hands the fetch over as it is: decoding, and its errors, are the agent's."""
+
+    def compile(self, app: Any, **_kwargs: Any) -> Callable[..., Awaitable[Any]]:
+        """Return Faust's decode function for a topic on the record path."""
+        create_event = app.create_event
+
+        async def decode(message: Any, **_propagate: bool) -> Any:
+            return create_event(None, message.value, message.headers, message)
+
+        return decode

@@ -1,0 +1,132 @@
+"""A fetched partition drained into one `RecordBatch`, without a ConsumerRecord per record.
+
+Follows `aiokafka.consumer.fetcher.PartitionRecords._unpack_records` step by step: CRC, aborted
+transactions, control batches, holes left by compaction, and the position after them.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from aiokafka.consumer.fetcher import READ_COMMITTED
+
+from processing.kernel_handle import machine_code
+from processing.records.batch import RecordBatch, record_bytes
+from topics.kafka.fetch_patch import KeptRecords
+from topics.kafka.readable_batches import WholeBatch
+
+MOST_BYTES: Final = 4_194_304
+"""Records in one batch, and one Kafka batch more: all that a fetch brings where nothing is
+compressed. A compressed one may hold ten times as much, too much to wait or to be applied at once:
+a worker that gets little CPU would stand still for longer than its session, and again after it."""
+
+LEAST_BYTES: Final = 20_000
+"""Of a fetch, as it is sent, from which on compiled code unpacks it: a call takes 20 us, and what
+is little is not scanned anyway."""
+
+
+def drain(fetched: Any, most_bytes: int = MOST_BYTES) -> RecordBatch | None:
+    """Return what is left in an aiokafka `FetchResult` and move the consumer's position.
+
+    From `most_bytes` of records on the rest stays in it. None where nothing may be returned
+    (partition paused, revoked or sought elsewhere). A batch without records where only markers,
+    aborted records and holes were fetched: their offsets count as processed too, or they would be
+    taken for lag and for a gap. Before a batch whose checksum does not match it ends, so that the
+    batch is fetched again; where it is the same again it is one record
+    (`topics.kafka.readable_batches`).
+    """
+    tp = fetched._topic_partition
+    if not fetched.has_more():
+        return None
+    source = fetched._partition_records
+    # A generator that refers back: with it megabytes stay until a collection of everything.
+    source._records_iterator = None
+    if not fetched.check_assignment(tp):
+        return None
+    batch: RecordBatch | None = None
+    rest = False
+    try:
+        batch, rest = _unpacked(source, tp, most_bytes)
+        end = _readable_end(source, fetched._assignment.state_value(tp))
+        if batch is not None and batch.begin < end < batch.end:
+            # A damaged batch says that it ends behind the log: what comes next would be skipped.
+            batch.end = source.next_fetch_offset = end
+        fetched._update_position()
+        if batch is not None:
+            batch.behind = max(0, end - batch.end)
+    finally:
+        if not rest:  # also after an error: it must not be taken without what could not be read
+            fetched._partition_records = None
+    return batch
+
+
+def _unpacked(source: Any, tp: Any, most_bytes: int) -> tuple[RecordBatch | None, bool]:
+    """Return what there is, None for nothing; whether something is left that can be taken later."""
+    compiled = machine_code()
+    begin = source.next_fetch_offset
+    records = source._records
+    if compiled is not None and type(records) is KeptRecords and len(records.data) >= LEAST_BYTES:
+        # Not before: it takes numpy, which only who has compiled code needs.
+        from agents.consumer.columnar_unpack import unpack
+
+        packed, rest = unpack(source, tp, most_bytes, compiled)
+        if packed is not None:
+            return packed, rest
+        source._records = records.rest()  # nothing where all was holes
+    batch = RecordBatch(tp.topic, tp.partition, begin, begin, [], [], [], [])
+    rest = _record_by_record(source, batch, most_bytes)
+    batch.end = source.next_fetch_offset
+    return (batch if batch.end > begin else None), rest
+
+
+def _record_by_record(source: Any, batch: RecordBatch, most_bytes: int) -> bool:
+    """Append what aiokafka's own code reads; return whether something is left for later."""
+    records, size = source._records, 0
+    while records.has_next():
+        if size >= most_bytes:
+            return True
+        records_of = records.next_batch()
+        if _aborted(source, records_of) or records_of.is_control_batch:
+            source.next_fetch_offset = records_of.next_offset
+            continue
+        size += _append(batch, records_of, source.next_fetch_offset, most_bytes)
+        # Also past the records that compaction took from the end of the batch.
+        source.next_fetch_offset = records_of.next_offset
+    return False
+
+
+def _append(batch: RecordBatch, records_of: Any, first: int, most_bytes: int) -> int:
+    """Append records from offset `first` on, where a fetch may begin; return their bytes."""
+    offsets, timestamps = batch.offsets.append, batch.timestamps.append
+    keys, values = batch.keys.append, batch.values.append
+    size = 0
+    for record in records_of:  # once over all of them: each attribute costs as much as a list
+        offset, value = record.offset, record.value
+        if offset < first:
+            continue
+        offsets(offset)
+        timestamps(record.timestamp)
+        keys(record.key)
+        values(value)
+        # What cannot be read takes as long as a fetch, however little it is.
+        whole = type(record) is WholeBatch
+        size += most_bytes if whole else record_bytes(record.key, value, record.headers)
+        if record.headers:
+            batch.headers[offset] = record.headers
+    return size
+
+
+def _readable_end(source: Any, state: Any) -> int:
+    """Return the offset up to which the broker has records for this consumer."""
+    if source._isolation_level == READ_COMMITTED and state.lso is not None and state.lso >= 0:
+        return int(state.lso)
+    return state.highwater or 0
+
+
+def _aborted(source: Any, records_of: Any) -> bool:
+    if source._isolation_level != READ_COMMITTED or records_of.producer_id is None:
+        return False
+    source._consume_aborted_up_to(records_of.base_offset)
+    if records_of.is_control_batch and source._contains_abort_marker(records_of):
+        source._aborted_producers.discard(records_of.producer_id)
+    return bool(records_of.is_transactional and records_of.producer_id in source._aborted_producers)

@@ -1,0 +1,95 @@
+"""Stops a worker that refuses too much, and keeps it stopped when it is started again.
+
+What the limits look at is kept in memory. Only when one is exceeded is it written to the worker's
+directory, as it was before the step that is not committed: so the next start meets the same limit
+at the same record, instead of draining one more limit's worth each time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from types import MappingProxyType
+from typing import Final
+
+import msgspec
+import structlog
+from faust.types import TP
+
+from processing.records.dead_letters import DeadLetter
+from processing.records.dlq_limits import (
+    RefusalLimitExceeded,
+    RefusalLimits,
+    RefusalState,
+    Slice,
+    examine,
+)
+
+FILE: Final = "refused.json"
+log = structlog.get_logger()
+
+
+class Stopped(msgspec.Struct, frozen=True):
+    """What the file holds: the partitions' states in one log epoch."""
+
+    epoch: int
+    partitions: dict[int, RefusalState]
+
+
+class RefusalGuard:
+    """The limits of every partition of one worker."""
+
+    def __init__(self, limits: RefusalLimits, data: Path, epoch: int) -> None:
+        """`data`: the worker's directory; `epoch`: the log epoch."""
+        self._limits, self._file, self._epoch = limits, data / FILE, epoch
+        self._states = self._read()
+
+    def open(self, tp: TP, begin: int) -> None:
+        """Take up a partition that begins at `begin`: as it was left, or from nothing.
+
+        From nothing where records were taken in since, so by another worker.
+        """
+        left = self._states.get(tp.partition)
+        if left is None or left.reached < begin:
+            self._states[tp.partition] = RefusalState(begin)
+
+    def check(
+        self,
+        parts: Sequence[Slice],
+        letters: Sequence[DeadLetter],
+        before: Mapping[int, RefusalState] = MappingProxyType({}),
+    ) -> dict[int, RefusalState]:
+        """Return the states after a step of which `letters` are refused, for `passed`.
+
+        `before`: after what was checked of the same step already. May be called again for the same
+        parts, with more letters. Raises `RefusalLimitExceeded`.
+        """
+        states = dict(before)
+        try:
+            for part in parts:
+                partition = part.batch.partition
+                state = states.get(partition, self._states[partition])
+                states[partition] = examine(state, self._limits, part, letters)
+        except RefusalLimitExceeded:
+            self._write()
+            raise
+        return states
+
+    def passed(self, states: Mapping[int, RefusalState]) -> None:
+        """Note that a step that was checked took effect."""
+        self._states.update(states)
+
+    def _read(self) -> dict[int, RefusalState]:
+        try:
+            stopped = msgspec.json.decode(self._file.read_bytes(), type=Stopped)
+        except FileNotFoundError:
+            return {}
+        except msgspec.MsgspecError as error:
+            log.warning("refusals.unreadable", file=str(self._file), error=str(error))
+            return {}
+        return dict(stopped.partitions) if stopped.epoch == self._epoch else {}
+
+    def _write(self) -> None:
+        written = self._file.with_suffix(".new")
+        written.write_bytes(msgspec.json.encode(Stopped(self._epoch, self._states)))
+        written.replace(self._file)

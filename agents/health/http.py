@@ -1,0 +1,92 @@
+"""`/healthz`, `/readyz` and `/metrics` over HTTP, for whoever looks after workers from outside.
+
+The first two answer with the worker's report and, where the answer is 503, the reason. What is
+measured is agents/health/metrics.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Final, Protocol
+
+import msgspec
+from aiohttp import web
+
+from processing.worker_report import Report
+
+METRICS_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
+
+
+class Judged(Protocol):
+    """Something that reports on itself."""
+
+    report: Report
+    stuck: str | None
+
+    def metrics(self) -> bytes:
+        """Return what it counts, in Prometheus's text format."""
+        ...
+
+
+class AddressTaken(RuntimeError):
+    """Nothing can listen at the address that was set for health."""
+
+    def __init__(self, address: str, reason: object) -> None:
+        super().__init__(
+            f"cannot answer health checks at {address} ({reason}); name a free one: "
+            "--health HOST:PORT or HEADSTART_HEALTH"
+        )
+
+
+@asynccontextmanager
+async def serving(address: str, judged: Judged) -> AsyncIterator[None]:
+    """Answer at `address`, host:port, in this event loop; nothing where it is empty.
+
+    Raises `AddressTaken`.
+    """
+    if not address:
+        yield
+        return
+
+    async def healthz(_request: web.Request) -> web.Response:
+        return _answer(judged.report, judged.stuck)
+
+    async def readyz(_request: web.Request) -> web.Response:
+        return _answer(judged.report, judged.stuck or unready(judged.report))
+
+    async def metrics(_request: web.Request) -> web.Response:
+        return web.Response(body=judged.metrics(), headers={"Content-Type": METRICS_TYPE})
+
+    app = web.Application()
+    routes = {"/healthz": healthz, "/readyz": readyz, "/metrics": metrics}
+    app.add_routes([web.get(path, handler) for path, handler in routes.items()])
+    runner = web.AppRunner(app, access_log=None, shutdown_timeout=0.5)
+    await runner.setup()
+    host, _, port = address.rpartition(":")
+    try:
+        try:
+            await web.TCPSite(runner, host.strip("[]"), int(port)).start()
+        except OSError as error:
+            raise AddressTaken(address, error) from error
+        yield
+    finally:
+        await runner.cleanup()
+
+
+def unready(report: Report) -> str | None:
+    """Return why a worker is not ready; None: it is."""
+    if report.waiting:
+        return f"it {report.waiting}"
+    if report.away:
+        return f"no answer from {', '.join(report.away)}"
+    if not report.ready:
+        return "its partitions are not yet assigned and restored"
+    return None
+
+
+def _answer(report: Report, why: str | None) -> web.Response:
+    body = msgspec.json.encode({"ok": why is None, "why": why, **msgspec.structs.asdict(report)})
+    return web.Response(
+        body=body, status=503 if why else 200, content_type="application/json", charset="utf-8"
+    )

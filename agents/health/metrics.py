@@ -1,0 +1,171 @@
+"""What a worker counts: the one list of its metrics, and their way to `/metrics`.
+
+Counting happens once a batch, in plain integers; Prometheus's client is asked only when somebody
+scrapes. docs/reference is made from the list. Executors' metrics are the client's
+(headstart/metrics.py, headstart/reader_metrics.py).
+"""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, Final, Literal, NamedTuple
+
+from headstart.thresholds.metrics import Histogram
+from processing.records.dlq_limits import Extent
+from processing.worker_report import Report
+from sinks.redis.stored_fields import EXPLAINED
+
+
+class Metric(NamedTuple):
+    """One metric as Prometheus shows it. `label`: what tells its values apart, if anything."""
+
+    name: str
+    kind: Literal["counter", "gauge", "histogram"]
+    help: str
+    label: str = ""
+
+
+METRICS: Final = (
+    Metric("headstart_worker_ready", "gauge", "1: partitions are assigned, their rows restored"),
+    Metric("headstart_worker_stuck", "gauge", "1: it has work and makes no progress"),
+    Metric("headstart_service_up", "gauge", "1: the service answers this worker", "service"),
+    Metric("headstart_lag_records", "gauge", "records not yet taken in", "partition"),
+    Metric("headstart_held_back_records", "gauge",
+           "offsets that an open transaction holds back, which is no lag", "partition"),
+    Metric("headstart_applied_offset", "gauge", "all below took effect", "partition"),
+    Metric("headstart_batches_total", "counter", "batches that were committed"),
+    Metric("headstart_records_total", "counter", "records of those batches"),
+    Metric("headstart_events_total", "counter", "events (history: thresholds) of those records"),
+    Metric("headstart_rows_total", "counter", "rows new in Postgres, or sent to the changelog"),
+    Metric("headstart_dead_letters_total", "counter", "records and events refused"),
+    Metric("headstart_lost_records_total", "counter",
+           "records that the topic's retention deleted before they were taken in"),
+    Metric("headstart_notices_total", "counter", "notices found in published thresholds"),
+    Metric("headstart_published_total", "counter", "thresholds that Redis was given"),
+    Metric("headstart_redis_failures_total", "counter", "times that Redis took no thresholds"),
+    Metric("headstart_postgres_failures_total", "counter", "times that Postgres took no batch"),
+    Metric("headstart_waiting_thresholds", "gauge", "contexts whose threshold waits for Redis"),
+    Metric("headstart_redis_repairs_total", "counter",
+           "values of Redis that were not what they should be, and were replaced", "reason"),
+    Metric("headstart_redis_contested", "gauge",
+           "contexts whose value something else keeps writing to Redis"),
+    Metric("headstart_redis_kept", "gauge",
+           "modes and overrides in Redis that no command set, kept because they restrict"),
+    Metric("headstart_batch_seconds", "histogram",
+           "applying or storing records, until what follows is published or stored"),
+    Metric("headstart_delay_seconds", "histogram",
+           "from the Kafka timestamp of the last of these records until then"),
+)  # fmt: skip
+
+BUCKETS_S: Final = (0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 60.0, 600.0)
+
+
+def started() -> float:
+    """Return the moment at which something begins that is measured, in seconds."""
+    return time.perf_counter()
+
+
+class Counts:
+    """What one worker has counted since its process began."""
+
+    def __init__(self) -> None:
+        self.batches = self.records = self.events = self.rows = self.dead_letters = 0
+        self.notices = self.lost = 0
+        self.published = self.redis_failures = self.postgres_failures = self.waiting = 0
+        self.repaired: Counter[str] = Counter(dict.fromkeys([*EXPLAINED, "command"], 0))
+        """Values of Redis that were replaced, by what was wrong with them."""
+        self.contested = self.kept = 0
+        self.batch, self.delay = Histogram(BUCKETS_S), Histogram(BUCKETS_S)
+
+    def lose(self, records: int) -> None:
+        """Count records that were deleted before they were taken in."""
+        self.lost += records
+
+    def took(self, extent: Extent, events: int) -> None:
+        """Count a batch that is committed."""
+        self.batches += 1
+        self.records += extent.records
+        self.events += events
+
+    def took_effect(self, extent: Extent, begun: float) -> None:
+        """Note when something took effect for readers. `begun`: `started()` before it."""
+        self.batch.observe(started() - begun)
+        if extent.records:
+            self.delay.observe(max(0.0, time.time() - extent.newest / 1000))
+
+
+Values = int | float | Histogram | Mapping[str, int]
+
+
+def values(report: Report, stuck: str | None, services: set[str], counts: Counts) -> list[Values]:
+    """Return the value of each metric, in the order of `METRICS`."""
+    return [
+        int(report.ready),
+        int(stuck is not None),
+        {name: int(name not in report.away) for name in sorted(services)},
+        {str(partition): lag for partition, lag in sorted(report.lag.items())},
+        {str(partition): held for partition, held in sorted(report.held_back.items())},
+        {str(partition): offset for partition, offset in sorted(report.done.items())},
+        counts.batches,
+        counts.records,
+        counts.events,
+        counts.rows,
+        counts.dead_letters,
+        counts.lost,
+        counts.notices,
+        counts.published,
+        counts.redis_failures,
+        counts.postgres_failures,
+        counts.waiting,
+        dict(counts.repaired),
+        counts.contested,
+        counts.kept,
+        counts.batch,
+        counts.delay,
+    ]
+
+
+class Exposition:
+    """A worker's metrics, with those of its process, in Prometheus's text format."""
+
+    def __init__(self, now: Callable[[], Sequence[Values]]) -> None:
+        """`now`: returns the value of each metric of `METRICS`."""
+        # Only who is scraped loads it: what a worker imports, its restart takes longer.
+        from prometheus_client import CollectorRegistry, ProcessCollector
+
+        self._now = now
+        self._registry: Any = CollectorRegistry()
+        self._registry.register(self)
+        ProcessCollector(registry=self._registry)
+
+    def text(self) -> bytes:
+        """Return the exposition, format 0.0.4."""
+        from prometheus_client import generate_latest
+
+        return bytes(generate_latest(self._registry))
+
+    def collect(self) -> Iterator[Any]:
+        """Yield every metric. Part of prometheus-client's interface."""
+        from prometheus_client.core import (
+            CounterMetricFamily,
+            GaugeMetricFamily,
+            HistogramMetricFamily,
+        )
+
+        for metric, value in zip(METRICS, self._now(), strict=True):
+            if isinstance(value, Histogram):
+                yield HistogramMetricFamily(
+                    metric.name, metric.help, buckets=value.cumulative(), sum_value=value.sum
+                )
+                continue
+            family = CounterMetricFamily if metric.kind == "counter" else GaugeMetricFamily
+            if not metric.label:
+                yield family(metric.name, metric.help, value=value)
+                continue
+            labelled = family(metric.name, metric.help, labels=[metric.label])
+            assert isinstance(value, Mapping)
+            for label, number in value.items():
+                labelled.add_metric([label], number)
+            yield labelled

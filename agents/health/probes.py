@@ -1,0 +1,115 @@
+"""Asks the services from outside: how far the log goes, and whether they answer at all.
+
+Its clients are independent of those that do the work, so that a consumer which died silently still
+shows lag.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping
+from contextlib import suppress
+from typing import Any, Final
+
+import structlog
+from aiokafka import AIOKafkaConsumer, TopicPartition
+from aiokafka.errors import KafkaError
+
+from sinks.connections import connect_postgres, connect_redis
+from topics.kafka.admin import high_watermarks
+from topics.kafka.fetch_patch import ISOLATION
+
+log = structlog.get_logger()
+
+ANSWER_S: Final = 5.0
+"""How long a service may take to answer before it counts as away."""
+
+Probe = Callable[[], Awaitable[Any]]
+
+
+async def answers(probe: Probe) -> bool:
+    """Return whether a service answers in time."""
+    try:
+        async with asyncio.timeout(ANSWER_S):
+            await probe()
+    except Exception as error:  # whatever went wrong, it did not answer; the worker goes on
+        log.debug("probe.failed", error=repr(error))
+        return False
+    return True
+
+
+class LogEnds:
+    """The (begin, end) of each partition of one topic, as the broker last said.
+
+    The end is the last stable offset: what an open transaction holds back cannot be worked off.
+    """
+
+    def __init__(self, kafka: str, topic: str, partitions: int) -> None:
+        self._kafka = kafka
+        self._tps = [TopicPartition(topic, number) for number in range(partitions)]
+        self._consumer: AIOKafkaConsumer | None = None
+        self._ends: dict[int, tuple[int, int]] = {}
+        self._held: dict[int, int] = {}
+
+    async def ask(self) -> None:
+        """Ask the broker. Raises `KafkaError`, `OSError`."""
+        try:
+            if self._consumer is None:
+                self._consumer = AIOKafkaConsumer(
+                    bootstrap_servers=self._kafka,
+                    enable_auto_commit=False,
+                    isolation_level=ISOLATION,
+                )
+                await self._consumer.start()
+            high = await high_watermarks(self._consumer, self._tps)
+            begin = await self._consumer.beginning_offsets(self._tps)
+            # The embedded broker counts one record of the last batch only: too few, never none.
+            end = await self._consumer.end_offsets(self._tps)
+        except BaseException:
+            await self.close()
+            raise
+        self._ends = {tp.partition: (begin[tp], end[tp]) for tp in self._tps}
+        self._held = {tp.partition: max(0, high[tp] - end[tp]) for tp in self._tps}
+
+    def lag(self, done: Mapping[int, int]) -> dict[int, int]:
+        """Return how many records each partition of `done` has beyond its offset."""
+        known = {partition: self._ends[partition] for partition in done if partition in self._ends}
+        return {
+            partition: max(0, end - max(begin, done[partition]))
+            for partition, (begin, end) in known.items()
+        }
+
+    def held_back(self, done: Mapping[int, int]) -> dict[int, int]:
+        """Return how many offsets an open transaction holds back in partitions of `done`."""
+        return {partition: self._held[partition] for partition in done if partition in self._held}
+
+    async def close(self) -> None:
+        """Disconnect."""
+        consumer, self._consumer = self._consumer, None
+        if consumer is not None:
+            with suppress(KafkaError, OSError):  # TimeoutError is one
+                async with asyncio.timeout(ANSWER_S):
+                    await consumer.stop()
+
+
+def postgres_probe(dsn: str) -> Probe:
+    """Return what asks Postgres, on a connection of its own each time."""
+
+    async def ask() -> None:
+        async with await connect_postgres(dsn) as connection:
+            await connection.execute("SELECT 1")
+
+    return ask
+
+
+def redis_probe(url: str) -> Probe:
+    """Return what asks Redis, on a connection of its own each time."""
+
+    async def ask() -> None:
+        redis = connect_redis(url)
+        try:
+            await redis.ping()
+        finally:
+            await redis.aclose()
+
+    return ask

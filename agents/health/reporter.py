@@ -1,0 +1,200 @@
+"""How a worker is: its report, written once a second, and what it answers over HTTP if asked to.
+
+When a report means that the worker is stuck is decided in processing/worker_report.py; the
+endpoints themselves are agents/health/http.py. Whoever ends a stuck worker is outside
+(deploy/supervisor.py, or a liveness probe): one that hangs cannot.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import threading
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import asynccontextmanager, suppress
+from typing import Any, Final, Protocol
+
+import structlog
+
+from agents.config import Runtime, WorkerConfig
+from agents.fatal import end_process
+from agents.health.http import serving
+from agents.health.metrics import Counts, Exposition, Values, values
+from agents.health.probes import LogEnds, Probe, answers
+from headstart.scrubbing.masking import masked
+from processing.worker_report import REPORT_FILE, Report, Watchdog, encode_report
+
+BROKER: Final = "broker"
+REPORT_S: Final = 1.0
+PROBE_S: Final = 5.0
+"""How often the services are asked."""
+log = structlog.get_logger()
+
+
+class ReportedApp(Protocol):
+    """The app whose progress is reported; see `agents.app.App`."""
+
+    source_topics: frozenset[str]
+    runtime: Runtime
+    ready: bool
+    opened: int
+
+    def progress(self) -> dict[int, int]:
+        """Return the offset below which everything took effect, by partition."""
+        ...
+
+    def restored(self) -> dict[int, int]:
+        """Return the changelog offset that the table has come to while it is restored."""
+        ...
+
+
+class Health:
+    """What one worker says of itself, from its first second on."""
+
+    def __init__(
+        self, worker: str, config: WorkerConfig, probes: Mapping[str, Probe], needs: set[str]
+    ) -> None:
+        """`probes`: by service, besides the broker. `needs`: those it cannot go on without."""
+        self._worker, self._config = worker, config
+        self._file = config.data / REPORT_FILE
+        self._writing = threading.Lock()
+        self._full = False
+        self._watchdog = Watchdog(config.stuck_after_s)
+        self._probes, self._needs = probes, {BROKER, *needs}
+        self._away: set[str] = set()
+        self._starting: tuple[str, ...] = ()
+        self._reason = ""
+        self._app: ReportedApp | None = None
+        self._log: LogEnds | None = None
+        self._exposition: Exposition | None = None
+        self.report = self._now()
+        self.stuck: str | None = None
+        """Why this worker is stuck, None while it is not."""
+
+    def wait_for(self, *what: str, reason: str = "") -> None:
+        """Say what the start waits for, and why; nothing: it goes on."""
+        self._starting, self._reason = what, masked(reason)
+        self.tell()
+
+    def attach(self, app: ReportedApp, partitions: int) -> None:
+        """From now on it is `app` that runs."""
+        (topic,) = app.source_topics
+        self._app, self._starting, self._reason = app, (), ""
+        self._log = LogEnds(self._config.kafka, topic, partitions)
+
+    @asynccontextmanager
+    async def running(self) -> AsyncIterator[None]:
+        """Report, and answer, for as long as the block lasts. Raises `AddressTaken`."""
+        self.tell()
+        async with serving(self._config.health, self):
+            loops = [asyncio.create_task(_every(REPORT_S, self._tell))]
+            if self._log is not None:
+                loops.append(asyncio.create_task(_every(PROBE_S, self._probe)))
+            try:
+                yield
+            finally:
+                for loop in loops:
+                    loop.cancel()
+                await asyncio.gather(*loops, return_exceptions=True)
+                if self._log is not None:
+                    await self._log.close()
+                self.tell()  # how far it came
+
+    def tell(self) -> None:
+        """Write the report, whole or not at all: a full disk ends no worker by it."""
+        self._look()
+        self._write()
+
+    def _look(self) -> None:
+        self.report = self._now()
+        self.stuck = self._watchdog.observe(time.monotonic(), self.report)
+
+    def _write(self) -> None:
+        with self._writing:
+            fresh, report = self._file.with_name(f"{REPORT_FILE}.new"), encode_report(self.report)
+            try:
+                fresh.write_bytes(report)
+                fresh.replace(self._file)
+                self._full = False
+            except OSError as error:
+                if not self._full:
+                    log.warning("report.no_room", error=str(error))
+                self._full = True
+                self._write_over(report)
+
+    def _write_over(self, report: bytes) -> None:
+        """Put a report where the one before stands: on a full disk there is room for no other."""
+        with suppress(OSError), self._file.open("r+b", buffering=0) as file:
+            before = file.read()
+            file.seek(0)
+            if file.write(report) < len(report):  # it has grown beyond what is the file's
+                file.seek(0)
+                file.write(before)
+                report = before
+            file.truncate(len(report))
+
+    def metrics(self) -> bytes:
+        """Return what the worker counts, in Prometheus's text format."""
+        if self._exposition is None:
+            self._exposition = Exposition(self._values)
+        return self._exposition.text()
+
+    def _values(self) -> list[Values]:
+        counts = Counts() if self._app is None else self._app.runtime.counts
+        return values(self.report, self.stuck, {BROKER, *self._probes}, counts)
+
+    async def _tell(self) -> None:
+        self._look()
+        # In a thread: a file that takes another one's place may take a busy disk 15 ms.
+        await asyncio.to_thread(self._write)
+
+    async def _probe(self) -> None:
+        assert self._log is not None
+        probes: dict[str, Probe] = {BROKER: self._log.ask, **self._probes}
+        found = await asyncio.gather(*(answers(probe) for probe in probes.values()))
+        away = {name for name, there in zip(probes, found, strict=True) if not there}
+        for name in sorted(away - self._away):
+            log.warning("service.away", service=name)
+        for name in sorted(self._away - away):
+            log.info("service.back", service=name)
+        self._away = away
+
+    def _now(self) -> Report:
+        more: dict[str, Any] = {}
+        away = self._away
+        if self._app is not None and self._log is not None:
+            done, counts = self._app.progress(), self._app.runtime.counts
+            away = away | self._app.runtime.away()
+            more = {
+                "ready": self._app.ready,
+                "done": done,
+                "lag": self._log.lag(done),
+                "held_back": self._log.held_back(done),
+                "restored": self._app.restored(),
+                "opened": self._app.opened,
+                "dead_letters": counts.dead_letters,
+                "lost": counts.lost,
+                "repaired": {reason: n for reason, n in counts.repaired.items() if n},
+                "contested": counts.contested,
+                "kept": counts.kept,
+            }
+        return Report(
+            worker=self._worker,
+            pid=os.getpid(),
+            at=time.time_ns() // 1_000_000,
+            away=tuple(sorted(away)),
+            waits_for=(*self._starting, *sorted(away & self._needs)),
+            reason=self._reason,
+            **more,
+        )
+
+
+async def _every(interval_s: float, work: Callable[[], Awaitable[None]]) -> None:
+    """Do `work` every so often, beginning now; an error in it ends the process."""
+    try:
+        while True:
+            await work()
+            await asyncio.sleep(interval_s)
+    except Exception as error:
+        end_process("health", error)

@@ -1,0 +1,1 @@
+"""The agents that store events, thresholds and notices in Postgres."""

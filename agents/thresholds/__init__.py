@@ -1,0 +1,1 @@
+"""The threshold agent: applies events, writes checkpoints, publishes to Redis."""

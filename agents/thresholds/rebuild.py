@@ -1,0 +1,108 @@
+"""A partition's table replaced by what a rebuild in the log says it is, while readers read.
+
+Where the process ends in the middle, the next owner of the partition begins again: the watermark is
+still before the rebuild.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Iterable, Iterator
+from functools import partial
+from typing import Final, Protocol
+
+import structlog
+
+from agents.consumer.topic_reader import read_batches
+from agents.thresholds.checkpoint_writer import Delivery
+from agents.thresholds.pacing import paced
+from agents.thresholds.services import PartitionServices
+from processing.contexts.thresholds import serves, stored_threshold
+from processing.control.rebuild_state import KEY
+from processing.rebuild import Row, Takeover, feed
+from processing.records.batch import RecordBatch
+from processing.state.rows import PARTITION_KEY
+from processing.task import Commit, Partition
+from topics.catalogue import EVENTS
+
+COMMIT_BYTES: Final = 2_000_000
+"""Of the rows of one commit; each is published before the next one is sent."""
+
+LAST: Final = {KEY, PARTITION_KEY}
+"""Rows that are in the last commit together: one without the other would be half a rebuild."""
+
+log = structlog.get_logger()
+
+
+class RebuildTarget(Protocol):
+    """The partition whose table is replaced."""
+
+    partition: int
+    core: Partition
+    delivery: Delivery
+
+    def current(self) -> bool:
+        """Return whether this process may still write."""
+        ...
+
+    async def restore(self) -> None:
+        """Read the replaced table into a new core."""
+        ...
+
+
+async def take_over(owned: RebuildTarget, services: PartitionServices) -> None:
+    """Take over the rebuild that an owned partition stands at, or go on without if it cannot be.
+
+    Returns in the middle where the partition is no longer this process's.
+    """
+    core, place, epoch = owned.core, owned.partition, services.epoch
+    assert core.taking is not None
+    rules, offset = services.rules, core.reached
+    takeover = Takeover(core.taking, offset, place, epoch.partitions, epoch.number, rules)
+    await feed(takeover, partial(_read, services, place))
+    if takeover.refused is not None:
+        log.error("thresholds.rebuild.refused", partition=place, reason=takeover.refused)
+        core.pass_over(takeover.refused)
+        await owned.delivery.deliver(core.commit())
+        return
+    before = [key async for rows in paced(services.store.scan(place)) for key, _row in rows]
+    count = 0
+    for commit in replacing(takeover.replacing(before), place, offset):
+        if not owned.current():
+            return
+        await owned.delivery.deliver(commit)
+        count += len(commit.rows)
+        services.app.opened += 1  # progress, for whoever watches: a large table takes long
+    await owned.restore()
+    log.info("thresholds.rebuild.taken", partition=place, offset=offset, rows=count)
+
+
+async def _read(
+    services: PartitionServices, partition: int, log: range
+) -> AsyncIterator[RecordBatch]:
+    begin, end = {partition: log.start}, {partition: log.stop}
+    async for batch in read_batches(services.kafka, EVENTS.name, begin, end):
+        batch.drop_before(log.start)
+        services.app.opened += 1
+        yield batch
+
+
+def replacing(rows: Iterable[Row], partition: int, offset: int) -> Iterator[Commit]:
+    """Yield the commits that make a table what it is at `offset`, from `Takeover.replacing`.
+
+    The group's offset moves past `offset` with the last of them, so that a successor publishes
+    what may not have been.
+    """
+    part: list[Row] = []
+    size = 0
+    for key, row in rows:
+        if size > COMMIT_BYTES and key not in LAST:
+            yield _commit(part, partition, offset)
+            part, size = [], 0
+        part.append((key, row))
+        size += len(key) + len(row)
+    yield _commit(part, partition, offset + 1)
+
+
+def _commit(rows: list[Row], partition: int, end: int) -> Commit:
+    served = [stored_threshold(key, row) for key, row in rows if serves(partition, key)]
+    return Commit(end, rows, served, served, [], 0)

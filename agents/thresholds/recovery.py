@@ -1,0 +1,116 @@
+"""Restores the contexts table from its changelog, in batches; the row of the higher offset wins.
+
+Last-write-wins, as Faust has it, would take the old rows that a worker appended which was stopped
+and woke up.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Final, NamedTuple, cast
+
+import structlog
+
+from agents.consumer.topic_reader import read_batches
+from agents.thresholds.completeness import complete_from
+from agents.thresholds.store import ContextStore
+from processing.state.rows import is_row, stale
+from topics.catalogue import CHANGELOG
+from topics.kafka.reader import read_records, topic_state
+
+log = structlog.get_logger()
+
+ROWS_AT_ONCE: Final = 100_000
+"""Changed rows that are gathered before they are written: many records are of the same rows."""
+
+
+class Restoring:
+    """One partition of the store while it is restored."""
+
+    def __init__(self, store: ContextStore, partition: int) -> None:
+        self._store, self._partition = store, partition
+        self._changed: dict[bytes, bytes | None] = {}
+        self._empty = next(store.scan(partition), None) is None
+        self.overtaken: set[bytes] = set()
+        """Keys whose last row in the changelog is not the right one."""
+
+    def apply(self, keys: Iterable[bytes | None], rows: Iterable[bytes | None], end: int) -> None:
+        """Take up records of the changelog in their order; `end`: the offset after them."""
+        changed, overtaken = self._changed, self.overtaken
+        for key, row in zip(keys, rows, strict=True):
+            if key is None:
+                log.warning("changelog.unreadable", partition=self._partition, key=None)
+                continue
+            if key in changed:
+                ours = changed[key]
+            else:
+                ours = None if self._empty else self._store.get_row(self._partition, key)
+            if not is_row(key, row):
+                log.warning("changelog.unreadable", partition=self._partition, key=repr(key))
+                if ours is not None:
+                    overtaken.add(key)
+            elif stale(ours, row):
+                overtaken.add(key)
+            else:
+                if overtaken:
+                    overtaken.discard(key)
+                changed[key] = row
+        if len(changed) >= ROWS_AT_ONCE:
+            self.write(end - 1)
+
+    def write(self, offset: int) -> None:
+        """Write what changed, with the changelog offset that the store then holds."""
+        self._store.write_rows(self._partition, self._changed.items(), offset)
+        self._changed.clear()
+        self._empty = False
+
+
+class Recovered(NamedTuple):
+    """What recovery found out of one partition's changelog."""
+
+    overtaken: set[bytes]
+    """Keys whose last row is not the right one."""
+    complete_from: int
+    """The offset from which on it holds every row."""
+
+
+async def recover(
+    store: ContextStore, kafka: str, partitions: Iterable[int]
+) -> Mapping[int, Recovered]:
+    """Bring partitions of the store up to the end of the changelog.
+
+    Raises `BrokerUnreachable` and `TopicsMissing`.
+    """
+    state = await topic_state(kafka, CHANGELOG.name)
+    end = {partition: state.end[partition] for partition in partitions}
+    complete = await _complete_from(kafka, state.begin, end)
+    begin, restoring = {}, {}
+    for partition in end:
+        held = store.held_offset(partition)
+        first = complete[partition] if held is None else held + 1
+        begin[partition] = max(state.begin[partition], first)
+        restoring[partition] = Restoring(store, partition)
+    count = 0
+    async for batch in read_batches(kafka, CHANGELOG.name, begin, end):
+        keys = cast("list[bytes]", batch.keys)  # a compacted topic takes no record without one
+        restoring[batch.partition].apply(keys, batch.values, batch.end)
+        count += len(batch)
+    for partition, each in restoring.items():
+        if begin[partition] < end[partition]:
+            each.write(end[partition] - 1)
+    log.info("thresholds.recovered", partitions=len(restoring), records=count)
+    return {
+        partition: Recovered(each.overtaken, complete[partition])
+        for partition, each in restoring.items()
+    }
+
+
+async def _complete_from(
+    kafka: str, begin: Mapping[int, int], end: Mapping[int, int]
+) -> Mapping[int, int]:
+    """Return what the last record of each partition says of the log's completeness."""
+    found = dict.fromkeys(end, 0)
+    last = {partition: end[partition] - 1 for partition in end if begin[partition] < end[partition]}
+    async for record in read_records(kafka, CHANGELOG.name, last, end):
+        found[record.partition] = complete_from(record.headers)
+    return found

@@ -1,0 +1,211 @@
+"""Keeps Redis equal to the table without being asked: compares slowly, and repairs what differs.
+
+Publishing writes what changes; what something else changed in Redis, or took out of it, it never
+sees. So every owner of a partition goes through its contexts at a bounded rate, beside its work.
+Each value is read from Redis before its row, and replaced only while it is still what was seen.
+What Redis holds that the log may yet explain is left alone: it may be published ahead of its row,
+or by the next owner of the partition (docs/decisions/0025-checking-redis.md).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import Counter
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
+from typing import Final
+
+import structlog
+
+from agents.thresholds.contested_fields import Contested
+from agents.thresholds.partition import Ownership
+from agents.thresholds.services import PartitionServices
+from headstart.keys import DEFAULT_PATH
+from processing.contexts.thresholds import serves, stored_threshold
+from processing.records.partitioner import owner
+from processing.state.rows import CONTEXT, DEFAULT, PARTITION_KEY, context_key, default_key, version
+from sinks.redis.comparison import Expected, RedisComparison, Repair, Stored
+from sinks.redis.stored_fields import Field, Reach
+from sinks.redis.thresholds import encode_value
+from sinks.redis.wrong_fields import Judged, Wrong, beyond, judged
+from topics.catalogue import EVENTS
+from topics.epoch import PartitionsChanged, read_epoch
+from topics.kafka.admin import TopicsMissing
+from topics.kafka.reader import topic_state
+from topics.schema.json_schema import Threshold
+
+log = structlog.get_logger()
+
+AT_ONCE: Final = 100
+"""Contexts of one step."""
+PAUSE_S: Final = 0.25
+"""After each step: so 400 contexts a second are compared at most, about 2 % of a core."""
+
+
+class RedisChecks:
+    """Compares what Redis holds of a worker's partitions with their tables."""
+
+    def __init__(
+        self,
+        services: PartitionServices,
+        owned: Callable[[], Sequence[Ownership]],
+        fetched: Callable[[int], int],
+        redis_url: str,
+        every_s: float,
+    ) -> None:
+        """`every_s`: seconds from the beginning of a round to that of the next; 0: never."""
+        self._services, self._every_s = services, every_s
+        self._owned, self._fetched = owned, fetched
+        self._comparison = RedisComparison(redis_url)
+        self._contested = Contested()
+        self._next = time.monotonic() + every_s
+        self._away = False
+        self._ends: Mapping[int, int] = {}
+        """Where the log of each partition ended, when that was last asked."""
+
+    async def close(self) -> None:
+        """Close the connections."""
+        await self._comparison.close()
+
+    def soon(self) -> None:
+        """Begin the next round at once."""
+        self._next = 0.0
+
+    async def work(self) -> None:
+        """Make a round where it is due. A Redis or a broker that is away is asked again later."""
+        now = time.monotonic()
+        if not self._every_s or now < self._next or self._services.publishing.waiting:
+            return
+        self._next = now + self._every_s
+        try:
+            await self.round()
+            self._away = False
+        except (ConnectionError, TopicsMissing, PartitionsChanged) as error:
+            if not self._away:
+                log.warning("thresholds.redis.not.checked", error=str(error))
+            self._away = True
+
+    async def round(self) -> None:
+        """Compare every context once. Raises what is away."""
+        for owned in self._owned():
+            begin: bytes | None = CONTEXT
+            while begin is not None and owned in self._owned():
+                begin = await self._some_rows(owned, begin)
+                await asyncio.sleep(PAUSE_S)
+        async for fields in self._fields():
+            await self._some_fields(fields)
+            await asyncio.sleep(PAUSE_S)
+        self._services.counts.contested = self._contested.count(time.monotonic())
+
+    async def _fields(self) -> AsyncIterator[Sequence[Field]]:
+        now = time.time_ns() // 1_000_000
+        async for fields in self._comparison.fields(tidy_at=now):
+            for at in range(0, max(1, len(fields)), AT_ONCE):
+                yield fields[at : at + AT_ONCE]
+
+    async def _some_rows(self, owned: Ownership, begin: bytes) -> bytes | None:
+        """Compare the contexts whose rows come next; return the key to go on from, None: none."""
+        partition = owned.partition
+        rows = self._services.store.page(partition, begin, AT_ONCE)
+        expected = []
+        for key, row in rows:
+            if serves(partition, key) and (field := self._field(partition, key, row)) is not None:
+                expected.append(field)
+        await self._compare(owned, expected)
+        last = rows[-1][0] if len(rows) == AT_ONCE else b""
+        return last + b"\0" if last.startswith((CONTEXT, DEFAULT)) else None
+
+    def _field(self, partition: int, key: bytes, row: bytes) -> Expected | None:
+        """Return what a row's field should hold; None where another partition owns it."""
+        said = stored_threshold(key, row)
+        field = Field(said.tenant, said.workflow_type, said.path)
+        if self._place(field)[0] != partition:
+            return None  # rows that came over from a log of other partitions
+        return Expected(field, encode_value(said))
+
+    def _place(self, field: Field) -> tuple[int, bytes]:
+        """Return the partition that publishes a field, and the key of its row."""
+        if field.path == DEFAULT_PATH:
+            return 0, default_key(field.tenant)
+        partitions = self._services.epoch.partitions
+        place = owner(field.tenant, field.workflow_type, partitions)
+        return place, context_key(field.tenant, field.path)
+
+    async def _some_fields(self, fields: Sequence[Field]) -> None:
+        """Compare fields of Redis that the table has no rows of."""
+        owned = {each.partition: each for each in self._owned()}
+        unknown: dict[int, list[Expected]] = {}
+        for field in fields:
+            place, key = self._place(field)
+            if place in owned and self._services.store.get_row(place, key) is None:
+                unknown.setdefault(place, []).append(Expected(field, None))
+        for place, expected in unknown.items():
+            await self._compare(owned[place], expected)
+
+    async def _compare(self, owned: Ownership, expected: Sequence[Expected]) -> None:
+        if not expected:
+            return
+        stored = await self._comparison.differing(expected)
+        wrong, ahead = self._judged(owned, stored)
+        partition = owned.partition
+        seen = max(self._ends.get(partition, 0), self._fetched(partition))
+        if beyond(ahead, seen):  # rare: mostly it is what this worker published ahead of its rows
+            self._ends = (await topic_state(self._services.kafka, EVENTS.name)).end
+            wrong += beyond(ahead, self._ends[partition])
+        if wrong:
+            await self._repair(owned, wrong)
+
+    def _judged(self, owned: Ownership, stored: Iterable[Stored]) -> Judged:
+        """Judge fields by the rows as they are by now."""
+        partition, store = owned.partition, self._services.store
+        row = store.get_row(partition, PARTITION_KEY)
+        reach = Reach(*(version(row) if row is not None else (self._services.epoch.number, -1)))
+        under_way = {(each.tenant, each.path) for each in owned.delivery.under_way}
+        found: list[tuple[Stored, Threshold | None, Reach]] = []
+        for each in stored:
+            key = self._place(each.field)[1]
+            row = store.get_row(partition, key)
+            if (each.field.tenant, each.field.path) not in under_way:
+                found.append((each, None if row is None else stored_threshold(key, row), reach))
+        return judged(found)
+
+    async def _repair(self, owned: Ownership, wrong: Sequence[Wrong]) -> None:
+        if any(each.fault in ("newer", "unknown") for each in wrong):
+            epoch = await read_epoch(self._services.kafka)
+            if epoch.number != self._services.epoch.number:
+                return  # the log was created anew, and this worker is of the one before
+        if not owned.current():
+            return
+        now = time.monotonic()
+        due = [e for e in wrong if self._contested.may_repair(e.stored.field, e.fault, now)]
+        if not due:
+            return
+        repairs = [Repair(each.stored, each.threshold) for each in due]
+        done = await self._comparison.repair(repairs, time.time_ns() // 1_000_000)
+        repaired = [each for each, was in zip(due, done, strict=True) if was]
+        if repaired:
+            self._say(owned.partition, repaired, now)
+
+    def _say(self, partition: int, repaired: Sequence[Wrong], now: float) -> None:
+        counted: Counter[str] = Counter(each.fault for each in repaired)
+        self._services.counts.repaired.update(counted)
+        first = repaired[0].stored
+        log.warning(
+            "thresholds.redis.repaired",
+            partition=partition,
+            **counted,
+            tenant=first.field.tenant,
+            path=first.field.path,
+            was=first.other_type or (first.raw or b"")[:200].decode(errors="backslashreplace"),
+        )
+        for each in repaired:
+            field = each.stored.field
+            if self._contested.repaired(field, each.fault, now):
+                log.error(
+                    "thresholds.redis.contested",
+                    tenant=field.tenant,
+                    path=field.path,
+                    reason=each.fault,
+                    meaning="something else writes this value, perhaps another installation that "
+                    "uses the same Redis: give each a Redis, or a database number, of its own",
+                )

@@ -1,0 +1,1 @@
+"""What Headstart is measured against: Kafka Streams, plain Faust, Quix Streams."""

@@ -1,0 +1,48 @@
+"""The anchor of `process` on the JVM: Kafka Streams, built from `streams/Thresholds.java`."""
+
+from __future__ import annotations
+
+import shutil
+import signal
+from pathlib import Path
+from typing import Final, NamedTuple
+
+from deploy.local.child_process import Ending
+from deploy.local.kafka_jars import kafka_jars
+from deploy.local.process_group import Nursery
+
+_NAME: Final = "kafka-streams"
+_SOURCE: Final = Path(__file__).with_name("streams") / "Thresholds.java"
+_ENDING: Final = Ending(signal.SIGTERM, signal.SIGKILL, signal.SIGKILL)
+_PATIENCE_S: Final = 900.0
+
+
+class Took(NamedTuple):
+    """Events per second, up to the last record and up to the last flush and commit."""
+
+    processing: float
+    committed: float
+
+
+def available() -> bool:
+    """Return whether Java and Maven are here."""
+    return bool(shutil.which("java") and shutil.which("mvn"))
+
+
+def kafka_streams(kafka: str, folder: Path, events: int) -> Took:
+    """Drain the events topic once. Raises `StackError` where it cannot be built or run."""
+    nursery = Nursery(folder)
+    nursery.claim(_NAME)
+    try:
+        jars = kafka_jars(nursery, _NAME, _NAME)
+        argv = ["java", "-Xmx512m", "-cp", f"{jars}/*", str(_SOURCE)]
+        argv += [kafka, str(folder / "streams-state"), str(events)]
+        child = nursery.spawn(_NAME, argv, _ENDING)
+        child.finish(_PATIENCE_S, "see its log")
+        nursery.let_go(child)
+        said = [line.split() for line in child.tail() if line.startswith("took ")]
+        if not said:
+            raise child.failure("did not say how long it took")
+        return Took(*(events / (int(nanoseconds) / 1e9) for nanoseconds in said[-1][1:]))
+    finally:
+        nursery.close()

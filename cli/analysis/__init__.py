@@ -1,0 +1,1 @@
+"""Commands that replay the log: backtest, tune, experiment, replay, rebuild, verify."""

@@ -1,0 +1,132 @@
+"""`headstart experiment`: what the arms of an A/B test earned, from the log."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from cli.support.options import Data, Json, Kafka, Postgres
+from cli.support.output import say, show_json, show_table
+from cli.support.progress import Bar
+from cli.support.source_options import (
+    Cost,
+    Gain,
+    Processes,
+    Since,
+    Source,
+    TenantOnly,
+    Until,
+    WorkflowOnly,
+    assumed,
+    open_source,
+    reading_of,
+    span,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from replay.sources.base import History
+
+
+def experiment(
+    name: Annotated[str, typer.Argument(help="The experiment's name: it decides who is where.")],
+    arm: Annotated[list[str], typer.Option(help="ARM=SHARE; repeat, the control first.")],
+    source: Source = "broker",
+    since: Since = None,
+    until: Until = None,
+    tenant: TenantOnly = None,
+    workflow_type: WorkflowOnly = None,
+    gain: Gain = None,
+    cost: Cost = None,
+    processes: Processes = None,
+    kafka: Kafka = None,
+    postgres: Postgres = None,
+    data: Data = None,
+    json: Json = False,
+) -> None:
+    """Say what the arms of an experiment earned by what executors really started.
+
+    Workflows are shared out by a stable hash of their ids (headstart.arm_of), which an
+    executor computes alike. The first arm is the control.
+
+    Examples: headstart experiment bolder --arm control=50 --arm bolder=50 --since 7d;
+    headstart experiment bolder --arm control=90 --arm bolder=10 --source log.jsonl.zst --json
+    """
+    from replay.results.experiments import read_arms
+    from settings import read_settings
+
+    shares = read_arms(arm)
+    settings = read_settings(kafka=kafka, postgres=postgres, data=data)
+    part = span(since, until, None, None)
+    reading = reading_of(settings, None, part, tenant, workflow_type)
+    reading = replace(reading, assumed=assumed(gain, cost))
+    history = open_source(source, reading, settings)
+    if not history.live:
+        raise ValueError(f"{history.name} does not say what was started; nothing can be compared")
+    found, apart = _earned(name, shares, history, processes)
+    if json:
+        control = next(iter(shares))
+        show_json({"experiment": name, "control": control, "arms": found, **apart})
+    else:
+        _show(found, apart)
+
+
+def _earned(
+    name: str, shares: Mapping[str, float], history: History, processes: int | None
+) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Return what the arms earned by what was really started, and what that leaves out."""
+    from headstart.experiments import assignment
+    from replay.engine.engine import LIVE
+    from replay.execution.runner import Backtest, run_backtest
+    from replay.results.experiments import outcome_of
+    from replay.results.summary import caveats, report
+
+    with Bar(None) as bar:
+        units = run_backtest(Backtest(history, {"never": "never"}), bar, processes=processes)
+    for unit in units:
+        for warning in unit.notes.warnings:
+            say(warning)
+    parts = [unit.parts[0] for unit in units]
+    groups = [sum(g) for g in zip(*(part.arms[LIVE].groups for part in parts), strict=True)]
+    members = [sum(m) for m in zip(*(part.members for part in parts), strict=True)]
+    said = report(history.name, {"never": "never"}, units, chosen=history.reading.chosen)
+    apart = {each: said[each] for each in ("not_startable", "unpriced", "assumptions")}
+    if not any(members):
+        why = "".join(f". {sentence.removesuffix('.')}" for sentence in caveats(said))
+        raise LookupError(f"{history.name}: no judged prediction was found there{why}")
+    return outcome_of(list(shares), assignment(name, shares), groups, members), apart
+
+
+def _show(found: Mapping[str, Any], left_out: Mapping[str, Any]) -> None:
+    from replay.results.summary import amount, caveats
+
+    rows = []
+    for name, figures in found.items():
+        ends, apart = figures.get("difference_interval"), figures.get("difference")
+        rows.append(
+            (
+                name,
+                figures["predictions"],
+                amount(figures["earned"]),
+                "" if figures["per_prediction"] is None else amount(figures["per_prediction"]),
+                "" if apart is None else amount(apart, sign=True),
+                f"{amount(ends[0])} to {amount(ends[1])}" if ends else "",
+            )
+        )
+    earned = "earned (assumed)" if left_out["assumptions"] else "earned"
+    columns = ("arm", "predictions", earned, "per prediction", "against control", "interval")
+    show_table(columns, rows)
+    for name, figures in found.items():
+        if ends := figures.get("difference_interval"):
+            say(f"{name} against the control: {_sure(ends)}")
+    for sentence in caveats(left_out):
+        say(sentence)
+
+
+def _sure(ends: list[float]) -> str:
+    if ends[0] > 0.0:
+        return "surely more"
+    return "surely less" if ends[1] < 0.0 else "no clear difference"

@@ -1,0 +1,170 @@
+"""`headstart rebuild`: thresholds made anew from the log, compared, and switched over to."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from cli.data.dead_letter_selection import Yes, confirm
+from cli.support.options import Data, Json, Kafka, Learner, Redis
+from cli.support.output import say, show_json, show_table
+from cli.thresholds.republish import repair_or_say
+
+if TYPE_CHECKING:
+    from replay.rebuild.rebuild import Compared, Rebuilding
+    from settings import Settings
+    from topics.control.messages import Choice
+
+Policy = Annotated[
+    str | None,
+    typer.Option(help="Learn by this policy, such as td or ema:alpha=.1 [default: as they were]."),
+]
+Pattern = Annotated[
+    str, typer.Option(help="In these contexts: key=value parts joined by /; *: everywhere.")
+]
+Tenant = Annotated[str | None, typer.Option(help="Of this tenant [default: everybody's].")]
+From = Annotated[
+    Path | None, typer.Option("--snapshot", help="Begin with this snapshot where the log is cut.")
+]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Only compare, and send nothing.")]
+Wait = Annotated[
+    float, typer.Option(min=0.0, help="Seconds to wait for the workers; 0: do not wait.")
+]
+
+
+def rebuild(
+    policy: Policy = None,
+    pattern: Pattern = "*",
+    tenant: Tenant = None,
+    snapshot: From = None,
+    dry_run: DryRun = False,
+    yes: Yes = False,
+    wait: Wait = 300.0,
+    kafka: Kafka = None,
+    redis: Redis = None,
+    learner: Learner = None,
+    data: Data = None,
+    json: Json = False,
+) -> None:
+    """Learn thresholds anew from the log, and have the workers go on from there.
+
+    The log is replayed beside the live table, by the policies as they were or by another one, and
+    compared with it. After a question the workers take the fresh table over at one place of the log
+    of each partition; no event is lost, none counts twice, and readers see the old value or the new
+    one. What Redis has of versions that the log never had is replaced as well. Interrupted before
+    it asks, it has changed nothing; later, give the same command again.
+    Settings have to be the workers'. Exit code 0: done, or compared; 1: it could not be.
+
+    Examples: headstart rebuild --dry-run; headstart rebuild --policy td --dry-run --json;
+    headstart rebuild --policy ema:alpha=.1 --pattern workflow_type=refund --tenant acme --yes
+    """
+    from processing.control.learner_assignments import parts
+    from replay.log.snapshots import read_snapshot
+    from replay.rebuild.rebuild import RebuildConfig, Rebuilding
+    from settings import read_settings, rules_of
+
+    parts(pattern)
+    if policy is None and (pattern != "*" or tenant is not None):
+        raise typer.BadParameter("--pattern and --tenant say where --policy is to learn: give it")
+    settings = read_settings(kafka=kafka, redis=redis, learner=learner, data=data)
+    config = RebuildConfig(
+        settings.kafka,
+        rules_of(settings),
+        None if policy is None else _choice(policy, pattern, tenant),
+        None if snapshot is None else read_snapshot(snapshot),
+    )
+    rebuilding = Rebuilding(config, say)
+    found: dict[str, Any] = {"policy": config.choice and config.choice.learner, "sent": False}
+
+    async def run() -> None:
+        compared = await rebuilding.learn()
+        found.update(_described(compared))
+        _show(compared, json=json)
+        if dry_run:
+            return
+        confirm(f"Replace the table by these {compared.contexts} contexts?", yes)
+        await _switch(rebuilding, settings, wait, found)
+
+    try:
+        asyncio.run(run())
+    finally:
+        if json and "contexts" in found:
+            show_json(found)
+
+
+def _choice(policy: str, pattern: str, tenant: str | None) -> Choice:
+    """Return who is to learn where. Raises `LookupError` and `ValueError` where it is nobody."""
+    from headstart.events.schema import new_id
+    from learners.policy import spec
+    from learners.registry import policy as find
+    from replay.predictions.policy_grid import check
+    from topics.control.messages import Choice
+
+    check(policy)
+    now = time.time_ns() // 1_000_000
+    return Choice(new_id(now), now, pattern, spec(find(policy)), tenant)
+
+
+async def _switch(
+    rebuilding: Rebuilding, settings: Settings, wait: float, found: dict[str, Any]
+) -> None:
+    from headstart.events.schema import new_id
+
+    id = new_id()
+    offsets = await rebuilding.send(id)
+    found.update(sent=True, id=id, offsets=offsets, taken=False)
+    if wait:
+        await rebuilding.wait(id, offsets, wait)
+        found["taken"] = True
+        say(f"the workers learn on from {found['contexts']} rebuilt contexts")
+        found["redis_repaired"] = await _repair(settings)
+    else:
+        say(f"sent to {len(offsets)} partitions of {settings.kafka}")
+
+
+async def _repair(settings: Settings) -> int | None:
+    """Replace what Redis has of versions that the rebuilt table could not: it took none of it."""
+    from replay.log.live_table import read_whole_table
+    from topics.epoch import read_epoch
+
+    epoch = await read_epoch(settings.kafka)
+    return await repair_or_say(settings, epoch, await read_whole_table(settings.kafka, epoch))
+
+
+def _described(compared: Compared) -> dict[str, Any]:
+    return {
+        "partitions": compared.partitions,
+        "contexts": compared.contexts,
+        "rows": compared.rows,
+        "counts": dict(compared.findings.counts),
+        "named": compared.findings.named,
+        "moved": compared.moves.count,
+        "moves": compared.moves.shown(),
+    }
+
+
+def _show(compared: Compared, *, json: bool) -> None:
+    for each in compared.findings.named[:10]:
+        say(", ".join(f"{name} {value}" for name, value in each.items()))
+    counts = ", ".join(f"{count} {name}" for name, count in compared.findings.counts.items())
+    say(f"{compared.rows} rows rebuilt, of {compared.contexts} contexts; {counts or 'all agree'}")
+    if json or not compared.moves.count:
+        return
+    show_table(
+        ("tenant", "path", "speculate", "rebuilt", "outcomes", "learner"),
+        [
+            (each.tenant, each.path, _shown(each.before), _shown(each.after), each.outcomes,
+             each.learner)
+            for each in compared.moves.largest
+        ],
+    )  # fmt: skip
+    kept = len(compared.moves.largest)
+    say(f"{compared.moves.count} thresholds move, the {kept} that move most are listed")
+
+
+def _shown(threshold: float | None) -> str:
+    return "none" if threshold is None else f"{threshold:.4f}"

@@ -1,0 +1,1 @@
+"""`headstart config`: overrides, modes and settings."""

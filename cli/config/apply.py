@@ -1,0 +1,158 @@
+"""How a command about what is served takes effect: into the log, and at once to Redis."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import getpass
+from collections.abc import Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from cli.support.output import FAILURE, say, show_json, show_table
+from cli.support.times import now_ms, shown_moment
+
+if TYPE_CHECKING:
+    from settings import Settings
+    from topics.commands.messages import Command
+
+By = Annotated[str | None, typer.Option(help="Who sets it [default: your user name].")]
+Reason = Annotated[str, typer.Option(help="Why, for whoever finds it later.")]
+
+_LATER = (
+    "A threshold worker serves it once it runs and reaches Redis (`headstart status`); "
+    "`headstart config get mode` and `headstart thresholds show` show what is served"
+)
+
+
+def whoever(by: str | None) -> str:
+    """Return who is named, else who runs this."""
+    if by is not None:
+        return by
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):  # a container's user may have no name
+        return "unknown"
+
+
+async def set_now(settings: Settings, command: Command) -> str | None:
+    """Set something and serve it; return why it is not yet served, None where it is.
+
+    Raises `ValueError` where the command is none, `BrokerUnreachable` and `TopicsMissing`.
+    """
+    from sinks.redis.command_authors import remember_command
+    from topics.commands.log import read_commands, send_commands
+    from topics.commands.messages import command_key, decode_command, encode_command
+
+    decode_command(encode_command(command))
+    await read_commands(settings.kafka)  # nobody adds to a log that was not begun
+    offset = await send_commands(settings.kafka, [command])
+    with contextlib.suppress(ConnectionError):  # said by what serves it
+        await remember_command(settings.redis, command)
+    return await _serve(settings, command_key(command), offset)
+
+
+async def unset_now(settings: Settings, key: bytes, by: str, reason: str) -> str | None:
+    """Take back what is set under a key; return why it is still served, None where it is not.
+
+    Raises `LookupError` where nothing is set there.
+    """
+    from sinks.redis.command_authors import forget_command
+    from topics.commands.log import read_commands, unset_commands
+
+    if key not in await read_commands(settings.kafka):
+        raise LookupError("nothing is set there; `headstart config list --expired` shows what is")
+    offset = await unset_commands(settings.kafka, [key], by, reason)
+    with contextlib.suppress(ConnectionError):
+        await forget_command(settings.redis, key)
+    return await _serve(settings, key, offset)
+
+
+def set_and_show(settings: Settings, command: Command, *, json: bool) -> None:
+    """Set something and show it; exit with 1 where it is not yet served. Raises as `set_now`."""
+    waits = asyncio.run(set_now(settings, command))
+    if json:
+        show_json({"set": shown(command), "served": waits is None})
+    else:
+        show_table(COLUMNS, [row(command)])
+    if waits:
+        say(waits)
+        raise typer.Exit(FAILURE)
+
+
+def unset_and_say(
+    settings: Settings, key: bytes, by: str, reason: str, done: str, *, json: bool
+) -> None:
+    """Take something back and say `done`; exit with 1 where it is still served.
+
+    Raises as `unset_now` does.
+    """
+    try:
+        waits = asyncio.run(unset_now(settings, key, by, reason))
+    except LookupError:
+        if json:
+            show_json({"unset": False, "served": False})
+        raise
+    if json:
+        show_json({"unset": True, "served": waits is None})
+    say(waits or done)
+    if waits:
+        raise typer.Exit(FAILURE)
+
+
+async def _serve(settings: Settings, key: bytes, offset: int) -> str | None:
+    """Serve what is in force where a key's record was appended at an offset."""
+    from sinks.redis.commands import CommandPublisher
+    from topics.commands.log import is_whole, read_commands
+    from topics.commands.messages import place_of
+
+    place, state = place_of(key), await read_commands(settings.kafka)
+    if state.version(place).offset < offset:  # never tell that something else is served
+        return (
+            f"recorded at offset {offset} of headstart.commands, but not yet served: the broker "
+            f"does not give it back yet. {_LATER}; where it stays so: `headstart doctor`"
+        )
+    try:
+        async with CommandPublisher(settings.redis) as publisher:
+            if await publisher.has_all_modes():
+                await publisher.serve(state, [place], now_ms())
+            else:  # a Redis that is new or was emptied
+                whole = partial(is_whole, settings.kafka, state)
+                await publisher.serve_all(state, now_ms(), whole)
+            for _attempt in range(3):
+                why = await publisher.not_served(state, place, now_ms())
+                if why is None:
+                    break
+                state = await read_commands(settings.kafka)  # others may have set something since
+                await publisher.serve(state, [place], now_ms())
+    except ConnectionError as error:
+        return f"recorded, but not yet served: {error}. {_LATER}"
+    return f"recorded, but not served: {why}" if why else None
+
+
+def shown(command: Command) -> dict[str, Any]:
+    """Return a command as JSON shows it."""
+    import msgspec
+
+    fields: dict[str, Any] = msgspec.to_builtins(command)
+    return fields
+
+
+def row(command: Command) -> Sequence[Any]:
+    """Return a command as a row of the table; see `COLUMNS`."""
+    from topics.commands.messages import ThresholdOverride
+
+    at, words = shown_moment(command.at), (command.by, command.reason)
+    if isinstance(command, ThresholdOverride):
+        where = command.path or f"workflow_type={command.workflow_type}"
+        named = (("speculate", command.speculate), ("suggest", command.suggest))
+        what = ", ".join(f"{name} {value:g}" for name, value in named if value is not None)
+        until = shown_moment(command.until)
+        return (command.tenant, where, command.tool or "every tool", what, until, at, *words)
+    where = f"agent {command.agent}" if command.agent else "every agent"
+    return (command.tenant or "everybody", where, "", f"mode {command.mode}", None, at, *words)
+
+
+COLUMNS = ("tenant", "where", "tool", "set to", "until", "since", "by", "reason")

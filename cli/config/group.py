@@ -1,0 +1,170 @@
+"""`headstart config`: what people set about what is served, and every setting with its origin."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from cli.config.apply import COLUMNS, row, shown
+from cli.config.mode import get_mode, set_mode, unset_mode
+from cli.config.threshold import get_threshold, set_threshold, unset_threshold
+from cli.support.options import (
+    Data,
+    Json,
+    Kafka,
+    Learner,
+    Limit,
+    Partitions,
+    Postgres,
+    Redis,
+    Since,
+)
+from cli.support.output import FAILURE, require_found, say, show_json, show_table
+from cli.support.times import now_ms, since_ms
+
+if TYPE_CHECKING:
+    from topics.commands.messages import Command
+
+app = typer.Typer(
+    help="Overrides and modes: set, unset, get, list; and settings: show.", no_args_is_help=True
+)
+_set = typer.Typer(help="Set a threshold or a mode by hand.", no_args_is_help=True)
+_unset = typer.Typer(help="Take a threshold or a mode back.", no_args_is_help=True)
+_get = typer.Typer(help="Show one threshold or mode that was set.", no_args_is_help=True)
+_set.command("threshold")(set_threshold)
+_set.command("mode")(set_mode)
+_unset.command("threshold")(unset_threshold)
+_unset.command("mode")(unset_mode)
+_get.command("threshold")(get_threshold)
+_get.command("mode")(get_mode)
+app.add_typer(_set, name="set")
+app.add_typer(_unset, name="unset")
+app.add_typer(_get, name="get")
+
+
+@app.command("list")
+def list_commands(
+    tenant: Annotated[str | None, typer.Option(help="Only what concerns this tenant.")] = None,
+    since: Since = None,
+    limit: Limit = 1000,
+    expired: Annotated[bool, typer.Option("--expired", help="Also what has expired.")] = False,
+    kafka: Kafka = None,
+    redis: Redis = None,
+    data: Data = None,
+    json: Json = False,
+) -> None:
+    """List every override and mode in force; --since: those set then.
+
+    Modes that Redis serves and no command set are named on stderr: they hold too.
+
+    Example: headstart config list --tenant acme
+    """
+    from settings import read_settings
+    from topics.commands.log import read_commands
+    from topics.commands.messages import command_key, in_force
+
+    settings, begin = read_settings(kafka=kafka, redis=redis, data=data), since_ms(since)
+    state, now = asyncio.run(read_commands(settings.kafka)), now_ms()
+    found = [
+        each
+        for each in sorted(state.commands, key=command_key)
+        if (expired or in_force(each, now)) and (tenant is None or each.tenant in {None, tenant})
+        if each.at >= begin
+    ][:limit]
+    if json:
+        commands = [{**shown(each), "in_force": in_force(each, now)} for each in found]
+        show_json({"commands": commands})
+    elif found:
+        show_table(COLUMNS, [row(each) for each in found])
+    elif not (tenant or since):
+        say("no command set anything")
+    if not json:
+        _say_by_hand(settings.redis, [each for each in state.commands if in_force(each, now)])
+    require_found(len(found), "override or mode", tenant=tenant, since=since)
+
+
+def _say_by_hand(redis: str, commands: Sequence[Command]) -> None:
+    """Name the modes that Redis serves and no command set."""
+    from sinks.connections import RedisUnreachable
+    from sinks.redis.served_modes import ServedMode, every_mode
+    from topics.commands.messages import ModeCommand
+
+    modes = [each for each in commands if isinstance(each, ModeCommand)]
+    known = {
+        (each.tenant, f"agent/{each.agent}" if each.agent else "*", each.mode) for each in modes
+    }
+    try:
+        served = asyncio.run(every_mode(redis))
+    except RedisUnreachable as error:
+        say(f"what executors are told is not known: {error}")
+        return
+    there = {(each.tenant, each.field, each.stored) for each in served}
+    for mode in modes:
+        field = f"agent/{mode.agent}" if mode.agent else "*"
+        if (mode.tenant, field, mode.mode) not in there:
+            whose = ServedMode(mode.tenant, field, mode.mode, mode.mode).whose
+            say(
+                f"{mode.mode} is set for {whose}, and Redis does not serve it: `headstart "
+                "thresholds republish` serves it, or says why it cannot"
+            )
+    for each in served:
+        if (each.tenant, each.field, each.stored) not in known:
+            what = f"Redis serves {each.stored!r} for {each.whose}, which no command set"
+            say(f"{what}: {each.holds} holds")
+
+
+@app.command("show")
+def show(
+    name: Annotated[str | None, typer.Argument(help="Only this setting.")] = None,
+    kafka: Kafka = None,
+    postgres: Postgres = None,
+    redis: Redis = None,
+    data: Data = None,
+    learner: Learner = None,
+    partitions: Partitions = None,
+    json: Json = False,
+) -> None:
+    """Show every setting: its value, where that comes from, what it means. Passwords are masked.
+
+    A value comes from its flag, else HEADSTART_NAME, else the settings file (headstart.toml here,
+    or what HEADSTART_CONFIG names), else the running stack (addresses), else its default.
+
+    Exits with 1 where executors would refuse a value.
+
+    Example: headstart config show redis
+    """
+    from settings import read_with_origins
+    from settings.executor import refused
+    from settings.origins import shown as settings_of
+    from settings.suggestions import did_you_mean
+    from settings.variables import unread
+
+    reading = read_with_origins(
+        kafka=kafka,
+        postgres=postgres,
+        redis=redis,
+        data=data,
+        learner=learner,
+        partitions=partitions,
+    )
+    for note in unread(reading.origins):
+        say(note)
+    if wrong := list(refused()):
+        for each in wrong:
+            say(f"error: {each}")
+        raise typer.Exit(FAILURE)
+    found = {each.name: each for each in settings_of(reading)}
+    if name is not None:
+        if name not in found:
+            raise LookupError(
+                f"there is no setting {name!r}{did_you_mean(name, found)}; "
+                "`headstart config show` lists all"
+            )
+        found = {name: found[name]}
+    if json:
+        show_json({"settings": [each._asdict() for each in found.values()]})
+    else:
+        show_table(("name", "value", "origin", "meaning"), list(found.values()))

@@ -1,0 +1,1 @@
+"""Commands that move events: emit, events, export, import, ship, memory, dead-letters."""

@@ -1,0 +1,282 @@
+"""`headstart dead-letters`: what the agents refused, and what to do about it."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from collections import deque
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from cli.data.dead_letter_selection import (
+    All,
+    At,
+    Choice,
+    Group,
+    Positions,
+    Reason,
+    Since,
+    Topic,
+    Yes,
+    choice,
+    confirm,
+    position,
+    wanted,
+)
+from cli.data.dead_letter_view import fields, page, row, with_value
+from cli.support.options import Data, Json, Kafka, Limit
+from cli.support.output import FAILURE, printable, require_found, say, show_json, show_table
+from cli.support.times import now_ms
+
+if TYPE_CHECKING:
+    from topics.dead_letters.log import LetterLog
+    from topics.dead_letters.messages import Letter, Outgoing
+
+app = typer.Typer(help="What the agents refused: list, show, replay, drop.", no_args_is_help=True)
+
+
+@app.command("list")
+def list_letters(
+    group: Group = None,
+    topic: Topic = None,
+    reason: Reason = None,
+    since: Since = None,
+    limit: Limit = 20,
+    handled: Annotated[
+        bool, typer.Option("--handled", help="Also what was replayed or dropped.")
+    ] = False,
+    kafka: Kafka = None,
+    data: Data = None,
+    json: Json = False,
+) -> None:
+    """List dead letters, newest first, without those that were replayed or dropped.
+
+    An event that breaks the contract has two: each group refuses it for itself.
+
+    Example: headstart dead-letters list --group episodes --reason workflow_id --since 2h
+    """
+    from settings import read_settings
+    from topics.dead_letters.log import LetterLog
+
+    filters = wanted(group, topic, reason, since)
+    settings = read_settings(kafka=kafka, data=data)
+
+    async def run() -> tuple[LetterLog, list[Letter], int]:
+        log = await LetterLog.open(settings.kafka)
+        newest: deque[Letter] = deque(maxlen=limit)
+        total = 0
+        async for letter in log.letters(filters, handled=handled):
+            newest.append(letter)
+            total += 1
+        return log, list(reversed(newest)), total
+
+    log, letters, total = asyncio.run(run())
+    if json:
+        found = [fields(letter, log.handling(letter)) for letter in letters]
+        show_json({"dead_letters": found, "total": total})
+    else:
+        columns = ("at", "refused", "group", "source", "bytes", "reason")
+        show_table(columns, [list(row(each, log.handling(each)).values()) for each in letters])
+        say(f"{len(letters)} of {total}, newest first")
+    require_found(total, "dead letter", group=group, topic=topic, reason=reason, since=since)
+
+
+@app.command("show")
+def show(
+    at: At,
+    raw: Annotated[bool, typer.Option("--raw", help="Only the bytes, exactly.")] = False,
+    kafka: Kafka = None,
+    data: Data = None,
+    json: Json = False,
+) -> None:
+    """Show one dead letter: the reason, where it came from, and the original bytes.
+
+    Examples: headstart dead-letters show 0:12; headstart dead-letters show 0:12 --raw > event.json
+    """
+    from settings import read_settings
+    from topics.dead_letters.log import LetterLog
+
+    if raw and json:
+        raise typer.BadParameter("--raw prints the bytes and nothing else, --json an object")
+    place = position(at)
+    settings = read_settings(kafka=kafka, data=data)
+
+    async def run() -> tuple[LetterLog, Letter]:
+        log = await LetterLog.open(settings.kafka)
+        return log, await log.letter(*place)
+
+    log, letter = asyncio.run(run())
+    if raw:
+        sys.stdout.buffer.write(letter.value)
+        sys.stdout.buffer.flush()
+    elif json:
+        show_json(with_value(letter, log.handling(letter)))
+    else:
+        show_table(("field", "value"), page(letter, log.handling(letter)))
+        print(f"\n{printable(letter.value)}", flush=True)
+
+
+@app.command("replay")
+def replay(
+    positions: Positions = None,
+    every: All = False,
+    group: Group = None,
+    topic: Topic = None,
+    reason: Reason = None,
+    since: Since = None,
+    file: Annotated[
+        Path | None, typer.Option(help="Replay the corrected bytes in this file instead.")
+    ] = None,
+    yes: Yes = False,
+    kafka: Kafka = None,
+    data: Data = None,
+    json: Json = False,
+) -> None:
+    """Send dead letters to headstart.events again, each for the group that refused it alone.
+
+    What would be refused again stays as it is, and the exit code is 1, as where nothing is left to
+    replay. To correct an event for
+    both groups, name both of its dead letters beside --file.
+
+    Examples: headstart dead-letters replay 0:12 0:13 --file event.json;
+    headstart dead-letters replay --all --reason "belongs to partition" --yes
+    """
+    from replay.files.input import read_input
+    from settings import read_settings
+
+    chosen = choice(positions, every, group, topic, reason, since)
+    if file is not None and every:
+        raise typer.BadParameter("--file corrects one event, --all means many")
+    corrected = None if file is None else read_input(file)
+    settings = read_settings(kafka=kafka, data=data)
+    log, count = asyncio.run(_look(settings.kafka, chosen, corrected is not None))
+    if count:
+        confirm(_question("replay", count), yes)
+    left = asyncio.run(_replay(settings.kafka, log, chosen, corrected)) if count else []
+    for at, why in left:
+        say(f"{at} is not replayed: {why}")
+    if json:
+        refused = [{"at": at, "reason": why} for at, why in left]
+        show_json({"replayed": count - len(left), "not_replayed": refused})
+    else:
+        say(f"{count - len(left)} replayed, {len(left)} not")
+    if left:
+        raise typer.Exit(FAILURE)
+    _require(count, group, topic, reason, since)
+
+
+@app.command("drop")
+def drop(
+    positions: Positions = None,
+    every: All = False,
+    group: Group = None,
+    topic: Topic = None,
+    reason: Reason = None,
+    since: Since = None,
+    yes: Yes = False,
+    kafka: Kafka = None,
+    data: Data = None,
+    json: Json = False,
+) -> None:
+    """Note that nothing more shall be done about dead letters: `list` hides them from then on.
+
+    The bytes stay on the broker for as long as the topic keeps them; `list --handled` shows
+    them. Exit code 1 where there is nothing to drop.
+
+    Examples: headstart dead-letters drop 0:12; headstart dead-letters drop --all --since 1h --yes
+    """
+    from settings import read_settings
+
+    chosen = choice(positions, every, group, topic, reason, since)
+    settings = read_settings(kafka=kafka, data=data)
+    log, count = asyncio.run(_look(settings.kafka, chosen, one_event=False))
+    if count:
+        confirm(_question("drop", count), yes)
+        asyncio.run(_drop(settings.kafka, log, chosen))
+    if json:
+        show_json({"dropped": count})
+    else:
+        say(f"{count} dropped")
+    _require(count, group, topic, reason, since)
+
+
+def _require(
+    count: int, group: str | None, topic: str | None, reason: str | None, since: str | None
+) -> None:
+    """End with exit code 1 where `--all` and its filters left nothing to do."""
+    what = "dead letter that waits"
+    chosen = {"group": group, "topic": topic, "reason": reason, "since": since}
+    require_found(count, what, always=True, **chosen)
+
+
+def _question(do: str, count: int) -> str:
+    return f"{do} {count} dead letter{'' if count == 1 else 's'}?"
+
+
+async def _look(kafka: str, chosen: Choice, one_event: bool) -> tuple[LetterLog, int]:
+    """Open the log and count what is chosen; `one_event`: it must be refusals of one event."""
+    from topics.dead_letters.log import LetterLog
+
+    log = await LetterLog.open(kafka)
+    count, sources = 0, set()
+    async for letter in chosen.letters(log):
+        count += 1
+        if one_event:
+            sources.add(letter.source)
+    if len(sources) > 1:
+        raise ValueError("--file corrects one event; these dead letters come from several")
+    return log, count
+
+
+async def _replay(
+    kafka: str, log: LetterLog, chosen: Choice, corrected: bytes | None
+) -> list[tuple[str, str]]:
+    """Replay what can be; return (name, reason) of what cannot."""
+    from processing.dead_letter_replay import NotReplayable, replay_of
+    from topics.dead_letters.log import SENT_AT_ONCE, LetterSender
+    from topics.epoch import read_epoch
+
+    epoch = await read_epoch(kafka)
+    left: list[tuple[str, str]] = []
+    async with LetterSender(kafka) as sender:
+        async for some in _by(SENT_AT_ONCE, chosen.letters(log)):
+            at = now_ms()
+            replays: list[tuple[Letter, Outgoing]] = []
+            for letter in some:
+                try:
+                    outgoing = replay_of(
+                        letter,
+                        corrected,
+                        epoch=epoch.number,
+                        partitions=epoch.partitions,
+                        now_ms=at,
+                    )
+                except NotReplayable as error:
+                    left.append((letter.at, str(error)))
+                else:
+                    replays.append((letter, outgoing))
+            await sender.replay(replays, at)
+    return left
+
+
+async def _drop(kafka: str, log: LetterLog, chosen: Choice) -> None:
+    from topics.dead_letters.log import SENT_AT_ONCE, LetterSender
+
+    async with LetterSender(kafka) as sender:
+        async for some in _by(SENT_AT_ONCE, chosen.letters(log)):
+            await sender.drop(some, now_ms())
+
+
+async def _by(size: int, letters: AsyncIterator[Letter]) -> AsyncIterator[list[Letter]]:
+    """Yield dead letters in lists of at most `size`."""
+    some: list[Letter] = []
+    async for letter in letters:
+        some.append(letter)
+        if len(some) == size:
+            yield some
+            some = []
+    if some:
+        yield some

@@ -1,0 +1,126 @@
+"""`headstart events`: the log, as it flows."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Annotated, Any
+
+import orjson
+import typer
+
+from cli.support.options import Data, Json, Kafka, Limit, Since
+from cli.support.output import put_json, require_found, show_json
+from cli.support.times import since_ms
+
+if TYPE_CHECKING:
+    from topics.kafka.admin import TopicState
+
+app = typer.Typer(help="The events on the log.", no_args_is_help=True)
+
+
+@app.callback()
+def events() -> None:
+    """The events on the log."""
+
+
+@app.command("tail")
+def tail(
+    since: Since = None,
+    limit: Limit = 10,
+    follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on until Ctrl-C.")] = False,
+    kafka: Kafka = None,
+    data: Data = None,
+    json: Json = False,
+) -> None:
+    """Print the newest records of headstart.events, one event a line, as they were emitted.
+
+    Joins no group and commits nothing. With --json the events come in one object at the end.
+
+    Examples: headstart events tail --limit 3; headstart events tail -f | jq .event_type
+    """
+    from settings import read_settings
+
+    settings = read_settings(kafka=kafka, data=data)
+    if follow and json:
+        raise typer.BadParameter("--json prints one object at the end, --follow has no end")
+    shown = asyncio.run(_tail(settings.kafka, limit, since_ms(since), follow, quiet=json))
+    if json:
+        show_json({"events": shown})
+    if not follow:
+        require_found(len(shown), "event", since=since)
+
+
+async def _tail(kafka: str, limit: int, since: int, follow: bool, *, quiet: bool) -> list[object]:
+    from topics.catalogue import EVENTS
+    from topics.kafka.reader import read_records, topic_state
+
+    state = await topic_state(kafka, EVENTS.name)
+    last = sorted(
+        [each for each in await _newest(kafka, state, limit) if each.timestamp >= since],
+        key=lambda record: (record.timestamp, record.partition, record.offset),
+    )
+    newest = [(event, record.timestamp) for record in last for event in _events(record.value)][
+        -limit:
+    ]
+    shown = [event for event, _ in sorted(newest, key=_emitted)]
+    if quiet:
+        return shown
+    for event in shown:
+        put_json(event)
+    if follow:
+        async for record in read_records(kafka, EVENTS.name, state.end):
+            for event in () if _is_control(record) else _events(record.value):
+                put_json(event)
+    return shown
+
+
+def _is_control(record: Any) -> bool:
+    """Return whether a record is a control record, of which this command shows none."""
+    from topics.control.messages import CONTROL_HEADER
+
+    return any(name == CONTROL_HEADER for name, _value in record.headers)
+
+
+async def _newest(kafka: str, state: TopicState, limit: int) -> list[Any]:
+    """Return the last records of each partition, `limit` of them where there are as many.
+
+    Not every offset is a record (transactions take some), so it reads from further and further
+    back where there were too few.
+    """
+    from topics.kafka.reader import read_records
+
+    found: dict[int, list[Any]] = {}
+    reach, wanted = limit, dict(state.end)
+    while wanted:
+        begin = {p: max(state.begin[p], end - reach) for p, end in wanted.items()}
+        found.update({p: [] for p in wanted})
+        async for record in read_records(kafka, state.name, begin, wanted):
+            if not _is_control(record):
+                found[record.partition].append(record)
+        wanted = {
+            p: end
+            for p, end in wanted.items()
+            if len(found[p]) < limit and begin[p] > state.begin[p]
+        }
+        reach *= 4
+    return [record for records in found.values() for record in records[-limit:]]
+
+
+def _emitted(shown: tuple[object, int]) -> tuple[int, str]:
+    """Return what sorts events in the order in which they were emitted, across partitions.
+
+    By their own time, then by id, which within a process only grows; what is no event by the time
+    of its record (Unix ms).
+    """
+    event, at = shown
+    fields = event if isinstance(event, dict) else {}
+    own, id = fields.get("timestamp"), fields.get("id")
+    return own if isinstance(own, int) else at, id if isinstance(id, str) else ""
+
+
+def _events(value: bytes | None) -> list[object]:
+    try:
+        decoded = orjson.loads(value or b"null")
+    except orjson.JSONDecodeError:
+        return [{"undecodable": repr((value or b"")[:200])}]
+    return decoded if isinstance(decoded, list) else [decoded]

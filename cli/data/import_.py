@@ -1,0 +1,120 @@
+"""`headstart import`: other tools' histories, as runs that a backtest reads."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from cli.support.options import Json
+from cli.support.output import claim_outputs, say, show_json
+
+if TYPE_CHECKING:
+    from replay.importers.agent_runs import Run, Unmapped
+
+    Reader = Callable[[Iterable[Path], Unmapped], Iterator[Run]]
+
+
+class Form(StrEnum):
+    """Whose files they are."""
+
+    TAU = "tau"
+    OTLP = "otlp"
+    LANGSMITH = "langsmith"
+    LANGFUSE = "langfuse"
+    RUNS = "runs"
+
+
+def import_(
+    form: Annotated[Form, typer.Argument(help="Whose files they are.")],
+    files: Annotated[
+        list[str],
+        typer.Argument(help="The files, JSON, JSONL or CSV, or folders of them; -: stdin."),
+    ],
+    out: Annotated[
+        str, typer.Option(metavar="FILE", help="Where to write the runs, JSONL; -: stdout.")
+    ],
+    spans: Annotated[
+        bool, typer.Option("--spans", help="langfuse: SPANs with nothing inside are calls too.")
+    ] = False,
+    json: Json = False,
+) -> None:
+    """Turn result files and traces of other tools into agent runs, one a line.
+
+    tau: tau-bench and tau2-bench results; otlp: OpenTelemetry spans of tool calls (GenAI and MCP
+    conventions, OpenInference, OpenLLMetry, Vercel AI, Laminar, Langfuse); langsmith, langfuse:
+    exports; runs: runs of ours, checked. They hold tool calls and no guesses: a backtest of the
+    runs guesses with the demo's predictor. What could not be mapped is counted, and said. Where an
+    id is there twice, the complete version counts. Where nothing is found, FILE stays as it was.
+
+    Examples: headstart import tau gpt-4o-airline.json --out runs.jsonl, then
+    headstart backtest --source runs.jsonl; headstart import otlp spans.json --out runs.jsonl --json
+    """
+    import orjson
+
+    from replay.files.output import output_file
+    from replay.importers.agent_runs import Unmapped
+    from replay.importers.sources import sources
+
+    if spans and form is not Form.LANGFUSE:
+        raise typer.BadParameter("--spans is about exports of Langfuse")
+    claim_outputs(out, inputs=files, json=json)
+    unmapped, runs, calls = Unmapped(), 0, 0
+    given = sources(files, unmapped)
+    with output_file(out, [*files, *given]) as lines:
+        for run in _reader(form, spans=spans)(given, unmapped):
+            lines.write(orjson.dumps(run) + b"\n")
+            runs += 1
+            calls += len(run["steps"])
+        _say(unmapped)
+        if not calls:
+            raise LookupError(_nothing(files, unmapped))
+    say(f"{runs} runs with {calls} tool calls in {'standard output' if out == '-' else out}")
+    if json:
+        duplicates = sum(unmapped.duplicates.values())
+        found = {"runs": runs, "calls": calls, "duplicates": duplicates, "alike": unmapped.alike}
+        show_json({**found, "unmapped": dict(unmapped.counts)})
+
+
+def _reader(form: Form, *, spans: bool) -> Reader:
+    from functools import partial
+
+    from demo.checked import checked_runs
+    from replay.importers.langsmith_langfuse import langfuse_runs, langsmith_runs
+    from replay.importers.otlp import otlp_runs
+    from replay.importers.tau_bench import tau_runs
+
+    readers: dict[Form, Any] = {
+        Form.TAU: tau_runs, Form.OTLP: otlp_runs, Form.LANGSMITH: langsmith_runs,
+        Form.LANGFUSE: partial(langfuse_runs, spans_are_calls=spans), Form.RUNS: checked_runs,
+    }  # fmt: skip
+    found: Reader = readers[form]
+    return found
+
+
+def _say(unmapped: Unmapped) -> None:
+    for reason, count in unmapped.counts.most_common():
+        say(f"not mapped: {count} {reason} (the first: {unmapped.first[reason]})")
+    for kind, count in unmapped.duplicates.items():
+        if count:
+            say(f"dropped: {count} duplicates of {kind} (the same id again)")
+    if unmapped.alike:
+        say(
+            f"kept: {unmapped.alike} runs with the identity of another run, but another start or "
+            "other calls; give each run a run_id of its own"
+        )
+
+
+def _nothing(files: Sequence[str], unmapped: Unmapped) -> str:
+    names = ", ".join(files[:3]) + (f" and {len(files) - 3} more" if len(files) > 3 else "")
+    said = "; ".join(f"{count} {reason}" for reason, count in unmapped.counts.most_common(5))
+    why = f"no tool call was found in {names}, and nothing is written"
+    if unmapped.counts["observations of type SPAN"]:
+        said += (
+            "; Langfuse before it had the type TOOL exports calls as SPAN: --spans takes those "
+            "with nothing inside for calls"
+        )
+    return f"{why}; found: {said}" if said else why

@@ -1,0 +1,45 @@
+"""`headstart ship`: sends what the emitters of this host have spooled."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from cli.support.options import Json
+from cli.support.output import FAILURE, say, show_json
+
+
+def ship(
+    spool: Annotated[
+        Path | None,
+        typer.Option(help="Directory of spools.  [default: HEADSTART_SPOOL, else your own]"),
+    ] = None,
+    kafka: Annotated[
+        str | None,
+        typer.Option(help="Send to this broker, wherever the events were meant for (it moved)."),
+    ] = None,
+    drain: Annotated[bool, typer.Option("--drain", help="End when nothing is left.")] = False,
+    timeout: Annotated[float | None, typer.Option(help="End after so many seconds.")] = None,
+    json: Json = False,
+) -> None:
+    """Send what the emitters of this host have spooled, until Ctrl-C or SIGTERM.
+
+    While another process ships the directory it waits, and takes over when that one ends.
+
+    Examples: headstart ship; headstart ship --spool /var/lib/headstart --drain --timeout 60
+    """
+    from headstart.log_lines import configure_logging
+    from headstart.shipping.process import ship
+    from headstart.spool.layout import default_directory
+
+    configure_logging()
+    directory = spool or default_directory()
+    left = ship(directory, kafka=kafka, drain=drain, timeout_s=timeout)
+    if json:
+        show_json({"spool": str(directory), "spools_left": left})
+    else:
+        say(f"{left} spools are left in {directory}")
+    if drain and left:
+        raise typer.Exit(FAILURE)

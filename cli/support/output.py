@@ -1,0 +1,266 @@
+"""What goes where: data on stdout, everything else on stderr; how errors end a command."""
+
+from __future__ import annotations
+
+import errno
+import io
+import os
+import sys
+import traceback
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Final, NoReturn
+
+import orjson
+
+from cli.support.stdout import NAME, discard, named
+from headstart.scrubbing.masking import masked
+
+if TYPE_CHECKING:
+    from replay.files.output import Target
+
+FAILURE = 1
+
+_EXPECTED = (ConnectionError, TimeoutError, LookupError, ValueError, RuntimeError, OSError)
+
+
+_REASONS: Final = {errno.ENOENT: "no such file"}
+"""What an error of a file is called where its own words would mislead: a folder can be missing."""
+_LINES: Final = "\n\t"
+_DEEPEST: Final = 200
+"""Of values in values: orjson writes 254."""
+
+
+def printable(raw: bytes | str, but: str = _LINES) -> str:
+    """Return text in which nothing commands a terminal; what is no UTF-8 is shown as \\xNN."""
+    text = raw if isinstance(raw, str) else raw.decode(errors="backslashreplace")
+    return "".join(each if each.isprintable() or each in but else repr(each)[1:-1] for each in text)
+
+
+def one_line(text: object) -> str:
+    """Return text of which no part begins a line of its own: names may hold line breaks."""
+    return printable(str(text), "\t")
+
+
+def say(line: str) -> None:
+    """Print one line for people, on stderr."""
+    print(one_line(line), file=sys.stderr, flush=True)
+
+
+def say_lines(text: str) -> None:
+    """Print several lines for people, on stderr; all but the first are indented."""
+    first, *more = text.split("\n")
+    say(first)
+    for line in more:
+        say(f"    {line.removeprefix('    ')}")
+
+
+def put(line: object) -> None:
+    """Print one line of data for people, on stdout."""
+    print(one_line(line), flush=True)
+
+
+_tables_go_to_stderr = False
+
+
+def claim_outputs(
+    *targets: Target | None, inputs: Iterable[Target | None] = (), json: bool = False
+) -> None:
+    """Check the files that a command will write, before it begins its work.
+
+    Where one of them is standard output, tables go to stderr from now on. Raises `CannotWrite`,
+    `OutputIsInput`, and `typer.BadParameter` where two outputs are one, or `json` prints there too.
+    """
+    import typer
+
+    from replay.files.output import check_output, is_stdout, same_output
+
+    given = [each for each in targets if each is not None]
+    on_stdout = [each for each in given if is_stdout(each)]
+    if len(on_stdout) > 1:
+        raise typer.BadParameter("only one output can go to standard output")
+    if on_stdout and json:
+        raise typer.BadParameter("the file itself is what goes to stdout; leave out --json")
+    for number, each in enumerate(given):
+        if any(same_output(each, other) for other in given[:number]):
+            raise typer.BadParameter(f"{each} is given for two outputs")
+        check_output(each, [each for each in inputs if each is not None])
+    global _tables_go_to_stderr  # noqa: PLW0603 - one process prints one command's tables
+    _tables_go_to_stderr = bool(on_stdout)
+
+
+def show_json(value: Mapping[str, Any]) -> None:
+    """Print the one JSON object of a command, on one line of stdout."""
+    put_json(value)
+
+
+def put_json(value: Any) -> None:
+    """Print a value as one line of JSON on stdout."""
+    sys.stdout.flush()
+    sys.stdout.buffer.write(json_line(value))  # UTF-8, whatever the terminal's encoding
+    sys.stdout.buffer.flush()
+
+
+def json_line(value: Any) -> bytes:
+    """Return a value as one line of JSON in UTF-8, in which nothing commands a terminal.
+
+    Control and format characters, such as U+009B and U+202E, are escaped: the data is the same.
+    Whole numbers of more than 64 bits are strings of their digits.
+    """
+    options = orjson.OPT_NON_STR_KEYS | orjson.OPT_APPEND_NEWLINE
+    try:
+        line = orjson.dumps(value, option=options, default=str)
+    except TypeError:  # what others wrote may be beyond JSON as orjson writes it
+        line = orjson.dumps(_within_json(value), option=options)
+    if line.isascii() and b"\x7f" not in line:
+        return line
+    text = line[:-1].decode()
+    return "".join(map(_escaped, text)).encode() + b"\n"
+
+
+def _within_json(value: Any, depth: int = 0) -> Any:
+    """Return a value with text in the place of what orjson cannot write."""
+    if isinstance(value, Mapping) and depth < _DEEPEST:
+        return {_within_json(str(k)): _within_json(v, depth + 1) for k, v in value.items()}
+    if isinstance(value, list | tuple | set | frozenset | deque) and depth < _DEEPEST:
+        return [_within_json(each, depth + 1) for each in value]
+    if value is None or isinstance(value, bool | float):
+        return value
+    if isinstance(value, int) and -(2**63) <= value < 2**64:
+        return int(value)
+    return str(value).encode(errors="backslashreplace").decode()
+
+
+def _escaped(character: str) -> str:
+    """Return a character of JSON as it is, or by its escapes where it is not to be printed."""
+    if character.isprintable():
+        return character
+    units = character.encode("utf-16-be")
+    return "".join(f"\\u{units[at]:02x}{units[at + 1]:02x}" for at in range(0, len(units), 2))
+
+
+def show_table(columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
+    """Print rows under their column names, on stdout."""
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(*columns, box=None, pad_edge=False, header_style="bold")
+    for row in rows:
+        # Text, or brackets in what came from elsewhere would be taken for markup.
+        # Names are anybody's: none begins a row of its own either.
+        table.add_row(*(Text("" if cell is None else printable(str(cell), "")) for cell in row))
+    stream = sys.stderr if _tables_go_to_stderr else sys.stdout
+    # A table is not cut to 80 columns because it goes into a file.
+    Console(file=stream, width=None if stream.isatty() else 200).print(table)
+
+
+def require_found(count: int, what: str, *, always: bool = False, **filters: object) -> None:
+    """End with exit code 1, and one line on stderr, where a selection found nothing.
+
+    `filters`: the values of the command's filters, by the option's name; empty where not given. A
+    list without filters may be empty, unless it is `always` a selection. Call it after `show_json`.
+    """
+    import typer
+
+    given = {f"--{name.replace('_', '-')}": each for name, each in filters.items() if each}
+    if count or not (given or always):
+        return
+    options = " ".join(f"{name} {value}" for name, value in given.items())
+    say(f"error: no {what} matches {options}" if given else f"error: there is no {what}")
+    raise typer.Exit(FAILURE)
+
+
+def report_errors(command: Callable[[], Any]) -> None:
+    """Run a command; end with one clear line and exit code 1 where it fails.
+
+    Names may be of any alphabet: what a stream's encoding does not have is spelled out.
+    """
+    sys.stdout = named(sys.stdout)
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
+    sys.stderr = _Masking(sys.stderr)
+    try:
+        try:
+            command()
+        except SystemExit:
+            sys.stdout.flush()  # here, where an error still becomes one line and exit code 1
+            raise
+        sys.stdout.flush()
+    except KeyboardInterrupt:
+        say("interrupted")
+        sys.exit(130)
+    except BrokenPipeError:
+        say("error: the reader of the output has ended (broken pipe)")
+        discard()
+        sys.exit(FAILURE)
+    except _EXPECTED as error:
+        _fail(error)
+    except Exception as error:
+        if not _is_of_a_service(error):
+            say_lines(traceback.format_exc().rstrip())
+            say("error: this is a fault of Headstart; please report it with the lines above")
+            sys.exit(FAILURE)
+        _fail(error)
+
+
+def _fail(error: Exception) -> NoReturn:
+    if os.environ.get("HEADSTART_DEBUG"):
+        say_lines(traceback.format_exc().rstrip())
+    if isinstance(error, OSError) and isinstance(error.filename, str | bytes | os.PathLike):
+        if error.filename == NAME:
+            discard()
+        why = _REASONS.get(error.errno or 0) or (error.strerror or type(error).__name__).lower()
+        if not error.filename2:
+            say(f"error: {why}: {os.fsdecode(error.filename)}")
+            sys.exit(FAILURE)
+    said = " ".join(str(error).split()) if _is_of_a_service(error) else str(error)
+    say_lines(f"error: {said or type(error).__name__}")
+    sys.exit(FAILURE)
+
+
+def _is_of_a_service(error: Exception) -> bool:
+    """Return whether a client library raised it: what Postgres, Redis or Kafka refused."""
+    packages = {kind.__module__.partition(".")[0] for kind in type(error).__mro__}
+    return bool(packages & {"psycopg", "redis", "aiokafka"})
+
+
+class _Masking(io.TextIOBase):
+    """stderr without passwords: what libraries and the interpreter print passes here too."""
+
+    def __init__(self, stream: Any) -> None:
+        self._stream = self.unmasked = stream
+
+    def write(self, text: str) -> int:
+        """Write the text with its secrets masked."""
+        if not isinstance(text, str):
+            raise TypeError(f"write() argument must be str, not {type(text).__name__}")
+        self._stream.write(masked(text))
+        return len(text)
+
+    def flush(self) -> None:
+        """Flush the stream."""
+        self._stream.flush()
+
+    def fileno(self) -> int:
+        """Return the stream's descriptor."""
+        return int(self._stream.fileno())
+
+    def isatty(self) -> bool:
+        """Return whether it is a terminal."""
+        return bool(self._stream.isatty())
+
+    def writable(self) -> bool:
+        """Return True."""
+        return True
+
+    @property
+    def encoding(self) -> str:  # type: ignore[override]
+        """The stream's encoding."""
+        return str(self._stream.encoding)
+
+    @property
+    def errors(self) -> str | None:  # type: ignore[override]
+        """How the stream encodes what it cannot."""
+        return getattr(self._stream, "errors", None)

@@ -1,0 +1,179 @@
+"""`headstart demo`: real executors on the whole pipeline, and what it was worth."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from cli.support.options import Data, Json, KafkaPart, Learner, Part, Partitions
+from cli.support.output import FAILURE, claim_outputs, say, show_json, show_table
+from cli.support.terminal import LiveView, draws
+
+if TYPE_CHECKING:
+    from demo.run import DemoConfig, DemoResult
+    from deploy.local import Addresses
+    from settings import Settings
+
+Traces = Annotated[
+    Path | None, typer.Option(help="Agent runs to replay, JSONL or CSV; else synthetic ones.")
+]
+Html = Annotated[str | None, typer.Option(metavar="FILE", help="Write the report to this file.")]
+
+
+def demo(
+    traces: Traces = None,
+    seconds: Annotated[float, typer.Option(min=1, help="Length of the synthetic workload.")] = 30,
+    executors: Annotated[int, typer.Option(min=1, max=64, help="Executor processes.")] = 4,
+    rate: Annotated[float, typer.Option(min=1, help="Events/s of all executors.")] = 500,
+    seed: Annotated[int, typer.Option(help="Seed of workload and latencies.")] = 7,
+    cost_ratio: Annotated[
+        float, typer.Option(min=0.01, max=0.99, help="cost / (cost + gain) of a speculation.")
+    ] = 0.6,
+    refuse_broken: Annotated[
+        bool, typer.Option(help="End at a broken line of the traces instead of skipping it.")
+    ] = False,
+    html: Html = None,
+    data: Data = None,
+    kafka: KafkaPart = "embedded",
+    postgres: Part = "embedded",
+    redis: Part = "embedded",
+    partitions: Partitions = None,
+    learner: Learner = None,
+    json: Json = False,
+) -> None:
+    """Run executors on the whole pipeline and say what the learned thresholds were worth.
+
+    Uses the system that runs on the data directory, or starts one and stops it. Exits with 1 and
+    the invariant that broke where an event was lost or counted twice.
+
+    Examples: headstart demo --seconds 15; headstart demo --traces agent-traces.jsonl --json
+    """
+    from demo.run import DemoConfig, check_traces, run_demo
+    from replay.files.input import local_file
+    from settings import read_settings
+
+    claim_outputs(html, inputs=[traces], json=json)
+    settings = read_settings(data=data, partitions=partitions, learner=learner)
+    config = DemoConfig(
+        data=settings.data,
+        executors=executors,
+        seconds=seconds,
+        traces=None if traces is None else local_file(traces),
+        refuse_broken=refuse_broken,
+        seed=seed,
+        events_per_s=rate,
+        cost_ratio=cost_ratio,
+        levels=settings.levels,
+    )
+    check_traces(config, say)
+    with (
+        _system(settings, kafka, postgres, redis) as (addresses, epoch, check),
+        _live(settings, addresses) as tell,
+    ):
+        result = run_demo(config, addresses, epoch, check, tell)
+    _show(result.summary)
+    _say_invariants(result.broken)
+    if html is not None:
+        _write(html, result, config, settings)
+    if json:
+        show_json(result.summary | {"broken": result.broken})
+    if result.broken:
+        raise typer.Exit(FAILURE)
+
+
+def _say_invariants(broken: Sequence[str]) -> None:
+    for sentence in broken:
+        say(f"broken invariant: {sentence}")
+    if not broken:
+        say("invariants hold: every event stored once, every outcome counted once")
+
+
+@contextmanager
+def _system(
+    settings: Settings, kafka: str, postgres: str, redis: str
+) -> Iterator[tuple[Addresses, int, Callable[[], None]]]:
+    """Yield the system that runs already, or one that ends with the demo."""
+    import asyncio
+
+    from deploy.local import StackConfig, running
+    from deploy.system import System
+    from settings import environment
+    from topics.epoch import read_epoch
+
+    found = running(settings.data)
+    if found is not None and found.addresses is not None:
+        say(f"using the system that runs already: {found}")
+        epoch = asyncio.run(read_epoch(found.addresses.kafka))
+        yield found.addresses, epoch.number, lambda: None
+        return
+    system = System(
+        StackConfig(data=settings.data, kafka=kafka, postgres=postgres, redis=redis),
+        partitions=settings.partitions,
+        environment=environment(settings, addresses=False),
+        say=say,
+    )
+    with system:
+        assert system.epoch is not None
+        yield system.addresses, system.epoch.number, system.check
+
+
+@contextmanager
+def _live(settings: Settings, addresses: Addresses) -> Iterator[Callable[[str], None]]:
+    """Show the system as `headstart top` does, on a terminal; yield who says a line."""
+    from console.inspection.snapshot import Looking
+    from console.inspection.target import Target
+
+    if not draws(sys.stderr):
+        yield say
+        return
+    target = Target(addresses.kafka, addresses.postgres, addresses.redis, settings.data)
+    with LiveView(lambda: Looking(target), 2.0, whole=False, stream=sys.stderr) as view:
+        yield view.say
+
+
+def _write(html: str, result: DemoResult, config: DemoConfig, settings: Settings) -> None:
+    from demo.report import write_report
+    from replay.files.input import name_of
+
+    shown = {
+        "workload": Path(name_of(config.traces)).name
+        if config.traces
+        else f"synthetic, seed {config.seed}",
+        "executors": f"{config.executors}, {config.events_per_s:g} events/s together",
+        "learner": settings.learner,
+        "levels": ", ".join(("workflow_type", *config.levels)),
+        "cost / (cost + gain)": f"{config.cost_ratio:g}",
+        "partitions of new topics": settings.partitions,
+    }
+    write_report(html, result.shown | {"settings": shown})
+    say(f"{html}: open it in a browser")
+
+
+def _show(summary: dict[str, Any]) -> None:
+    def pair(first: str, second: str, unit: str = "") -> str:
+        return f"{summary[first]} / {summary[second]}{unit}"
+
+    hit_rate = summary["hit_rate"]
+    rate = "" if hit_rate is None else f" ({hit_rate:.1%})"
+    latency, read = "event_to_threshold", "read"
+    rows = [
+        ("events emitted / stored", pair("events_emitted", "events_stored")),
+        ("missing / duplicated", pair("events_missing", "events_duplicated")),
+        ("tool calls / outcomes", pair("calls", "outcomes")),
+        ("contexts / thresholds published", pair("contexts", "thresholds_published")),
+        ("event to threshold p50 / p99", pair(f"{latency}_p50_ms", f"{latency}_p99_ms", " ms")),
+        ("threshold read p50 / p99", pair(f"{read}_p50_us", f"{read}_p99_us", " us")),
+        ("hits / misses", pair("hits", "misses", rate)),
+        ("net gain, learned", f"{summary['net_gain_s']:.1f} s"),
+        ("net gain, always", f"{summary['net_gain_always_s']:.1f} s"),
+        ("net gain, never", f"{summary['net_gain_never_s']:.1f} s"),
+        ("net gain, fixed .92", f"{summary['net_gain_fixed_s']:.1f} s"),
+        *((f"not startable: {why}", count) for why, count in summary["not_startable"].items()),
+        *((f"assumed: {what}", count) for what, count in summary["assumed"].items()),
+    ]
+    show_table(("what", "value"), rows)

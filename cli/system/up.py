@@ -1,0 +1,141 @@
+"""`headstart up`: the whole system on this machine, until Ctrl-C."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Final
+
+import typer
+
+from cli.support.options import Data, Json, KafkaPart, Learner, Part, Partitions
+from cli.support.output import put, show_json
+from cli.support.stop_signals import Asked, say_if_heard
+
+if TYPE_CHECKING:
+    from settings import Reading
+
+Port = Annotated[
+    int, typer.Option(min=0, max=65_535, help="Port of the embedded one; 0: a free one.")
+]
+
+
+def up(
+    data: Data = None,
+    kafka: KafkaPart = "embedded",
+    postgres: Part = "embedded",
+    redis: Part = "embedded",
+    kafka_port: Port = 0,
+    postgres_port: Port = 0,
+    redis_port: Port = 0,
+    partitions: Partitions = None,
+    learner: Learner = None,
+    workers: Annotated[bool, typer.Option(help="Run the workers too.")] = True,
+    json: Json = False,
+) -> None:
+    """Start broker, Postgres, Redis and the workers, and keep them running until Ctrl-C.
+
+    Other commands find them through the data directory. What dies is started again; a service that
+    ends five times within five minutes ends the command, with exit code 1.
+
+    The embedded broker holds its log in memory: at Ctrl-C everything emitted is taken in first
+    (stop your executors before), and at the next start a new log epoch begins; episodes, thresholds
+    and learning go on. A second Ctrl-C does not wait for that.
+
+    Examples: headstart up; headstart up --kafka broker:9092 --postgres "$DSN"
+    """
+    from deploy.local import StackConfig
+    from deploy.system import System
+    from settings import environment, read_with_origins
+
+    _require_accepted((kafka, postgres, redis), (kafka_port, postgres_port, redis_port))
+    reading = read_with_origins(data=data, partitions=partitions, learner=learner)
+    settings = reading.settings
+    asked = Asked()
+    system = System(
+        StackConfig(
+            data=settings.data,
+            kafka=kafka,
+            postgres=postgres,
+            redis=redis,
+            kafka_port=kafka_port,
+            postgres_port=postgres_port,
+            redis_port=redis_port,
+        ),
+        partitions=_partitions(reading),
+        exact=reading.origins["partitions"] != "default",
+        environment=environment(settings, addresses=False),
+        workers=workers,
+        say=say_if_heard,
+        spool=_spool(),
+        ending=lambda: asked.at_once,
+    )
+    try:
+        addresses = system.start()
+        asked.started = True
+        _show(asdict(addresses) | {"epoch": system.epoch and system.epoch.number}, json=json)
+        say_if_heard("running; Ctrl-C stops it")
+        while not asked.once.wait(0.5):
+            system.check()
+    finally:
+        system.stop()
+    say_if_heard("stopped")
+
+
+_PARTS: Final = ("kafka", "postgres", "redis")
+
+
+def _require_accepted(given: Sequence[str], given_ports: Sequence[int]) -> None:
+    """Raise `typer.BadParameter` for a part whose value names nothing, and two with one port.
+
+    `given`, `given_ports`: of the broker, Postgres and Redis.
+
+    Their passwords are hidden wherever they appear from now on.
+    """
+    from deploy.local.accepted import same_port, why_not
+    from headstart.scrubbing.masking import remember_passwords
+
+    parts = dict(zip(_PARTS, given, strict=True))
+    ports = dict(zip(_PARTS, given_ports, strict=True))
+    for part, value in parts.items():
+        if wrong := why_not(part, value):
+            raise typer.BadParameter(wrong, param_hint=f"--{part}")
+    if wrong := same_port(parts, ports):
+        raise typer.BadParameter(wrong)
+    remember_passwords(parts["postgres"], parts["redis"])
+
+
+def _show(ready: Mapping[str, Any], *, json: bool) -> None:
+    from headstart.scrubbing.masking import masked
+
+    ready = {name: masked(each) if isinstance(each, str) else each for name, each in ready.items()}
+    if json:
+        show_json(ready)
+        return
+    for name, value in ready.items():
+        put(f"{name:9} {value}")
+
+
+def _partitions(reading: Reading) -> int:
+    """Return how many partitions new topics get: as many as the directory's state was learned with.
+
+    Unless another number was asked for, which `System` then refuses.
+    """
+    from deploy.partition_check import learned_partitions
+
+    settings = reading.settings
+    if reading.origins["partitions"] != "default":
+        return settings.partitions
+    learned = learned_partitions(settings.data)
+    return learned.number if learned else settings.partitions
+
+
+def _spool() -> Path | None:
+    """Return this user's own directory of spools."""
+    from headstart.spool.layout import SpoolUnavailable, default_directory
+
+    try:
+        return default_directory()
+    except SpoolUnavailable:
+        return None

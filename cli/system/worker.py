@@ -1,0 +1,126 @@
+"""`headstart worker`: one worker in this process, or all of them supervised."""
+
+from __future__ import annotations
+
+import signal
+import threading
+from enum import StrEnum
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from cli.support.options import Data, Kafka, Learner, Postgres, Redis
+from cli.support.output import say
+
+if TYPE_CHECKING:
+    from settings import Settings
+
+
+class Name(StrEnum):
+    """The workers there are."""
+
+    EPISODES = "episodes"
+    THRESHOLDS = "thresholds"
+    HISTORY = "history"
+    ALL = "all"
+
+
+def worker(
+    name: Annotated[Name, typer.Argument(help="Which worker; all: one supervised child each.")],
+    kafka: Kafka = None,
+    postgres: Postgres = None,
+    redis: Redis = None,
+    data: Data = None,
+    learner: Learner = None,
+    instance: Annotated[
+        str | None, typer.Option(help="Name within the group, one per process [default: 0].")
+    ] = None,
+    health: Annotated[
+        str | None,
+        typer.Option(
+            help="Answer /healthz and /readyz at host:port [default: off]; all: episodes there, "
+            "thresholds at port + 1, history at port + 2."
+        ),
+    ] = None,
+    stuck_after_s: Annotated[
+        float | None,
+        typer.Option(help="Seconds without progress that make it stuck [default: 30]; 0: never."),
+    ] = None,
+    spare: Annotated[
+        bool,
+        typer.Option(
+            "--spare", help="Stand by, loaded, until the worker of this data directory ends."
+        ),
+    ] = False,
+) -> None:
+    """Run a worker: events to Postgres, outcomes to thresholds, thresholds to history.
+
+    It waits for its services with back-off and says what is missing. It ends on SIGTERM, having
+    committed what is done. all: what ends, or is stuck, is started again; for thresholds a spare
+    stands by, which takes over at once.
+
+    Examples: headstart worker thresholds --instance b; headstart worker all;
+    headstart worker all --health 127.0.0.1:8080
+    """
+    from settings import read_settings
+
+    settings = read_settings(
+        kafka=kafka,
+        postgres=postgres,
+        redis=redis,
+        data=data,
+        learner=learner,
+        instance=instance,
+        health=health,
+        stuck_after_s=stuck_after_s,
+    )
+    if name is Name.ALL:
+        _supervise(settings)
+    else:
+        raise typer.Exit(_run(name.value, settings, spare=spare))
+
+
+def _run(name: str, settings: Settings, *, spare: bool) -> int:
+    from cli.support.logs import configure_worker_logs
+    from deploy.process_priority import BACKGROUND, FOREGROUND, add_niceness
+
+    configure_worker_logs()
+    add_niceness(FOREGROUND if name == Name.THRESHOLDS.value else BACKGROUND)
+    from agents.config import WorkerConfig
+    from agents.worker import run_worker
+    from processing.records.dlq_limits import RefusalLimits
+    from settings import rules_of
+
+    config = WorkerConfig(
+        kafka=settings.kafka,
+        postgres=settings.postgres,
+        redis=settings.redis,
+        data=settings.data / "workers" / f"{name}-{settings.instance}",
+        rules=rules_of(settings),
+        instance=settings.instance,
+        limits=RefusalLimits(settings.refused_ratio, settings.refused_window, settings.refused_run),
+        stuck_after_s=settings.stuck_after_s,
+        health=settings.health,
+        weigh_floods=settings.weigh_floods,
+        notices_days=settings.notices_days,
+        check_redis_s=settings.check_redis_s,
+    )
+    return run_worker(name, config, spare=spare)
+
+
+def _supervise(settings: Settings) -> None:
+    from deploy.supervisor import Supervisor
+    from settings import environment
+
+    ended = threading.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: ended.set())
+    supervisor = Supervisor(settings.data / "workers", environment(settings))
+    supervisor.start()
+    say(f"workers: {', '.join(f'{k} (pid {v})' for k, v in supervisor.pids.items())}")
+    try:
+        while not ended.wait(0.5):
+            for line in supervisor.check():
+                say(line)
+    finally:
+        supervisor.stop()

@@ -1,0 +1,1 @@
+"""Commands about what was learned: thresholds, contexts, learner, notices."""

@@ -1,0 +1,151 @@
+"""`headstart learner`: which policy learns where, changed while the workers run."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from cli.support.options import Data, Json, Kafka, Limit, Since
+from cli.support.output import require_found, say, show_json, show_table
+from cli.support.times import since_ms
+
+if TYPE_CHECKING:
+    from settings import Settings
+
+app = typer.Typer(help="Which policy learns where: choose, list.", no_args_is_help=True)
+
+Pattern = Annotated[
+    str, typer.Argument(help="key=value parts joined by /, a value may be *; * alone: everywhere.")
+]
+Tenant = Annotated[str | None, typer.Option(help="Whose contexts [default: everybody's].")]
+
+
+@app.command("choose")
+def choose(
+    pattern: Pattern,
+    policy: Annotated[
+        str | None, typer.Argument(help="The policy, such as td or ema:alpha=.1.")
+    ] = None,
+    back: Annotated[bool, typer.Option("--back", help="Take the pattern's choice back.")] = False,
+    tenant: Tenant = None,
+    kafka: Kafka = None,
+    data: Data = None,
+    json: Json = False,
+) -> None:
+    """Have a policy learn in every context that has all parts of a pattern.
+
+    The most special pattern holds; one for a tenant before one for everybody. A context follows
+    with its next outcome, and begins anew. --back is sent in any case, as workers may not have read
+    a choice yet; where the table holds none, the exit code is 1. The choice goes into every
+    partition of headstart.events as a control record, signed where HEADSTART_OPERATORS_KEY is set.
+
+    Examples: headstart learner choose workflow_type=refund ema:alpha=.1;
+    headstart learner choose 'domain=retail/user_id=*' hops_target --tenant acme;
+    headstart learner choose workflow_type=refund --back
+    """
+    from learners.policy import spec
+    from learners.registry import policy as find
+    from processing.control.learner_assignments import parts
+    from settings import read_settings
+
+    if (policy is None) is not back:
+        raise typer.BadParameter("name a policy, or give --back")
+    parts(pattern)
+    learner = None if policy is None else spec(find(policy))
+    settings = read_settings(kafka=kafka, data=data)
+    held = asyncio.run(_holders(settings.kafka, pattern, tenant)) if back else 0
+    sent = send_choice(settings, pattern, learner, tenant)
+    if json:
+        show_json(sent)
+    else:
+        say(f"{pattern}: {learner or 'as without a choice'}, in {len(sent['offsets'])} partitions")
+    if back:
+        whose = f"tenant {tenant!r}" if tenant else "every tenant"
+        require_found(held, f"choice for {pattern} of {whose} in the table", always=True)
+
+
+async def _holders(kafka: str, pattern: str, tenant: str | None) -> int:
+    """Return in how many partitions the table holds a choice for exactly this pattern."""
+    from processing.control.learner_assignments import choices_in
+    from replay.log.live_table import read_whole_table
+    from topics.epoch import read_epoch
+
+    tables = await read_whole_table(kafka, await read_epoch(kafka))
+    return sum(
+        (each.pattern, each.tenant) == (pattern, tenant) and each.learner is not None
+        for table in tables.values()
+        for each in choices_in(table.rows)
+    )
+
+
+def send_choice(
+    settings: Settings, pattern: str, learner: str | None, tenant: str | None
+) -> dict[str, Any]:
+    """Send a choice into every partition; return what it is and its offsets.
+
+    Raises `BrokerUnreachable`, `TopicsMissing` and `NotEverywhere`.
+    """
+    from headstart.events.schema import new_id
+    from settings import operators_key
+    from topics.control.log import send_control
+    from topics.control.messages import Choice
+
+    choice = Choice(new_id(), time.time_ns() // 1_000_000, pattern, learner, tenant)
+    offsets = asyncio.run(send_control(settings.kafka, choice, operators_key(settings)))
+    return {"id": choice.id, "pattern": pattern, "learner": learner, "offsets": offsets}
+
+
+@app.command("list")
+def list_choices(
+    since: Since = None,
+    limit: Limit = 1000,
+    kafka: Kafka = None,
+    data: Data = None,
+    json: Json = False,
+) -> None:
+    """List the choices that hold, as each partition of the live table has them.
+
+    Example: headstart learner list --json
+    """
+    from replay.log.live_table import read_whole_table
+    from settings import read_settings
+    from topics.epoch import read_epoch
+
+    settings, begin = read_settings(kafka=kafka, data=data), since_ms(since)
+
+    async def run() -> list[dict[str, Any]]:
+        tables = await read_whole_table(settings.kafka, await read_epoch(settings.kafka))
+        return _held({number: table.rows for number, table in tables.items()})
+
+    found = [each for each in asyncio.run(run()) if each["at"] >= begin][:limit]
+    if json:
+        show_json({"default": settings.learner, "choices": found})
+    else:
+        columns = ("pattern", "tenant", "learner", "partitions")
+        show_table(columns, [[each[column] for column in columns] for each in found])
+        say(f"elsewhere: {settings.learner}")
+    require_found(len(found), "choice", since=since)
+
+
+def _held(tables: dict[int, dict[bytes, bytes]]) -> list[dict[str, Any]]:
+    """Return the choices in rows, each with how many partitions have it."""
+    from processing.control.learner_assignments import choices_in
+
+    counts: dict[Any, int] = {}
+    for rows in tables.values():
+        for choice in choices_in(rows):
+            if choice.learner is not None:
+                counts[choice] = counts.get(choice, 0) + 1
+    return [
+        {
+            "pattern": choice.pattern,
+            "tenant": choice.tenant,
+            "learner": choice.learner,
+            "at": choice.at,
+            "partitions": count,
+        }
+        for choice, count in sorted(counts.items(), key=lambda each: each[0].pattern)
+    ]

@@ -1,0 +1,176 @@
+"""`headstart thresholds reset` and `import`: what was learned, forgotten or given, in the log."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Mapping, Sequence
+from itertools import groupby
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Final, NamedTuple, NoReturn
+
+import typer
+
+from cli.data.dead_letter_selection import confirm
+from cli.support.options import Data, Json, Kafka, Redis
+from cli.support.output import FAILURE, say, show_json
+from cli.thresholds.republish import repair_or_say
+
+if TYPE_CHECKING:
+    from settings import Settings
+    from topics.control.messages import Control
+
+_MOST_NAMED: Final = 10
+"""Tenants of a file that an error names."""
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Say what would happen, and send nothing.")]
+Yes = Annotated[bool, typer.Option("--yes", help="Do not ask.")]
+
+
+def reset(
+    pattern: Annotated[
+        str, typer.Argument(help="key=value parts joined by /, a value may be *; * alone: all.")
+    ],
+    tenant: Annotated[
+        str | None, typer.Option(help="Whose contexts [default: everybody's].")
+    ] = None,
+    dry_run: DryRun = False,
+    yes: Yes = False,
+    kafka: Kafka = None,
+    redis: Redis = None,
+    data: Data = None,
+    json: Json = False,
+) -> None:
+    """Forget what was learned in every context that has all parts of a pattern.
+
+    They learn anew from then on; a workflow type begins with its tenant's default. Those below
+    them are forgotten as well. It goes into every partition of headstart.events as a control
+    record, signed where HEADSTART_OPERATORS_KEY is set. Where the pattern matches nothing, nothing
+    is sent, and the exit code is 1.
+
+    Examples: headstart thresholds reset workflow_type=refund --tenant acme --dry-run;
+    headstart thresholds reset 'user_id=u7' --yes
+    """
+    from headstart.events.schema import new_id
+    from processing.control.learner_assignments import parts
+    from settings import read_settings
+    from topics.control.messages import Reset
+
+    parts(pattern)
+    settings = read_settings(kafka=kafka, redis=redis, data=data)
+    now = time.time_ns() // 1_000_000
+    said = Reset(new_id(now), now, pattern, tenant)
+    whose = f"of {tenant}" if tenant else "of every tenant"
+    about = {"id": said.id, "pattern": pattern, "tenant": tenant}
+    question = f"Forget {{}} contexts {whose}?"
+    nothing = f"no context {whose} has learned anything that {pattern} matches"
+    how = _How(question, nothing, about, dry_run, yes, json)
+    asyncio.run(_intervene(settings, how, lambda count: [(n, said) for n in range(count)]))
+
+
+def import_learned(
+    file: Annotated[Path, typer.Argument(help="What `headstart thresholds export` wrote.")],
+    tenant: Annotated[str | None, typer.Option(help="Only this tenant's.")] = None,
+    dry_run: DryRun = False,
+    yes: Yes = False,
+    kafka: Kafka = None,
+    redis: Redis = None,
+    data: Data = None,
+    json: Json = False,
+) -> None:
+    """Have contexts stand as an export says, and go on learning from there.
+
+    What they have learned until then is overwritten. Each goes to its own partition of
+    headstart.events as a control record, signed where HEADSTART_OPERATORS_KEY is set. A context
+    keeps what it is given where the same policy learns there; choose it first. Where the file has
+    no context of the tenant, nothing is sent, and the exit code is 1.
+
+    Examples: headstart thresholds import learned.jsonl --dry-run;
+    headstart thresholds import learned.jsonl --tenant acme --yes
+    """
+    from headstart.events.schema import new_id
+    from replay.rebuild.learned_state_file import NotLearned, read_learned
+    from replay.rebuild.seed_rehearsal import seeds_of
+    from settings import read_settings
+
+    settings = read_settings(kafka=kafka, redis=redis, data=data)
+    header, lines = read_learned(file)
+    if header.levels != settings.levels:
+        wanted = ",".join(header.levels)
+        raise NotLearned(f"{file}: has the levels {wanted}; set HEADSTART_LEVELS={wanted}")
+    now = time.time_ns() // 1_000_000
+    wanted_lines = [each for each in lines if tenant in (None, each.tenant)]
+    id = new_id(now)
+    about = {"id": id, "file": str(file), "tenant": tenant}
+    nothing = f"{file} holds no contexts"
+    if tenant is not None:
+        others = ", ".join(sorted({each.tenant for each in lines})[:_MOST_NAMED])
+        nothing = f"{file} holds no context of tenant {tenant!r}"
+        nothing += f"; it has those of {others}" if others else ""
+    how = _How("Overwrite {} contexts?", nothing, about, dry_run, yes, json)
+    if not wanted_lines:
+        _end_without(how)
+    asyncio.run(_intervene(settings, how, lambda count: seeds_of(wanted_lines, count, id, now)))
+
+
+class _How(NamedTuple):
+    question: str
+    nothing: str
+    """What is said where no context is meant."""
+    about: Mapping[str, Any]
+    dry_run: bool
+    yes: bool
+    json: bool
+
+
+async def _intervene(
+    settings: Settings, how: _How, controls: Callable[[int], Sequence[tuple[int, Control]]]
+) -> None:
+    """Try control records on a copy of the table; ask; send them.
+
+    `controls`: a number of partitions to which of them gets what.
+    """
+    from replay.log.live_table import read_whole_table
+    from replay.rebuild.seed_rehearsal import rehearse
+    from settings import operators_key, rules_of
+    from topics.control.log import send_control
+    from topics.epoch import read_epoch
+
+    epoch = await read_epoch(settings.kafka)
+    tables = await read_whole_table(settings.kafka, epoch)
+    said = controls(epoch.partitions)
+    tried = rehearse(tables, epoch, rules_of(settings), said, time.time_ns() // 1_000_000)
+    found = {**how.about, "contexts": tried.contexts, "refused": tried.refused}
+    for reason in tried.refused:
+        say(f"would be refused: {reason}")
+    if not tried.contexts and not tried.refused:
+        _end_without(how)
+    if how.dry_run or tried.refused:
+        _show({**found, "sent": False}, f"{tried.contexts} contexts, nothing sent", how.json)
+        if tried.refused:
+            raise typer.Exit(FAILURE)
+        return
+    confirm(how.question.format(tried.contexts), how.yes)
+    # A value of a version that the log never had would take none of what follows.
+    await repair_or_say(settings, epoch, tables)
+    offsets: dict[int, int] = {}
+    key = operators_key(settings)
+    for control, same in groupby(said, lambda each: each[1]):
+        places = [partition for partition, _ in same]
+        offsets |= await send_control(settings.kafka, control, key, only=places)
+    text = f"{tried.contexts} contexts, in {len(offsets)} partitions"
+    _show({**found, "sent": True, "offsets": offsets}, text, how.json)
+
+
+def _end_without(how: _How) -> NoReturn:
+    """End the command, which is about no context, with exit code 1."""
+    if how.json:
+        show_json({**how.about, "contexts": 0, "refused": [], "sent": False})
+    say(f"error: {how.nothing}; nothing is sent")
+    raise typer.Exit(FAILURE)
+
+
+def _show(found: Mapping[str, Any], text: str, json: bool) -> None:
+    if json:
+        show_json(found)
+    else:
+        say(text)

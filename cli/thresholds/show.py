@@ -1,0 +1,215 @@
+"""`headstart thresholds show|history`: what one context is told, why, and how it came to it."""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+import sys
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from cli.config.threshold import Domain, Further, User, WorkflowType, path_of, warn_of_unknown
+from cli.support.options import Data, Json, Limit, Postgres, Redis, Since, Tenant
+from cli.support.output import printable, put, require_found, say, show_json, show_table
+from cli.support.times import now_ms, shown_moment, since_ms
+from cli.support.unreadable import described, say_unreadable
+
+if TYPE_CHECKING:
+    from console.inspection.explain import Explanation
+
+Tool = Annotated[str | None, typer.Option(help="The tool that is guessed.")]
+_PLOT_ROWS = 10
+_SAID = {"speculative": "started early", "suggestion": "suggested", "explicit": "asked"}
+"""The answers of `learners.modes` as people say them."""
+
+
+def show(
+    workflow_type: WorkflowType,
+    domain: Domain = None,
+    user: User = None,
+    context: Further = None,
+    tool: Tool = None,
+    tenant: Tenant = "default",
+    redis: Redis = None,
+    data: Data = None,
+    json: Json = False,
+) -> None:
+    """Show the threshold that an executor is told for one context, and why.
+
+    Which level answers, on what evidence, how it is calibrated, when it last learned, how often
+    each of the three answers was wrong there, and which overrides are in force, the most specific
+    first.
+
+    Example: headstart thresholds show --workflow-type refund --domain retail --user u7
+    """
+    from console.inspection.explain import explain
+    from settings import read_settings
+
+    settings = read_settings(redis=redis, data=data)
+    paths = _paths(path_of(settings, workflow_type, domain, user, context), workflow_type)
+    asked = explain(settings.redis, tenant, workflow_type, paths, tool, now_ms())
+    found = asyncio.run(asked)
+    if all(level.outcomes is None for level in found.levels):
+        warn_of_unknown(settings, tenant, workflow_type)
+    if json:
+        show_json(_described(found))
+        return
+    told = found.threshold
+    put(f"speculate {told.speculate:.4f}  suggest {told.suggest:.4f}")
+    _show_why(found)
+
+
+def _show_why(found: Explanation) -> None:
+    from console.inspection.explain import sentences
+    from console.inspection.text_view import age_of
+
+    for sentence in sentences(found):
+        put(f"  {printable(sentence, '')}")
+    if found.age_s is not None:
+        last, version = shown_moment(found.value["at"]), found.threshold.version
+        put(f"  last learned {age_of(found.age_s)} ago ({last}), version {version}")
+    show_table(
+        ("level", "speculate", "outcomes", "last learned", ""),
+        [
+            (
+                level.path,
+                None if level.speculate is None else f"{level.speculate:.4f}",
+                level.outcomes,
+                shown_moment(level.at),
+                "answers" if level.answers else "",
+            )
+            for level in found.levels
+        ],
+    )
+    if found.metrics is not None:
+        _show_metrics(found.metrics)
+    for each in found.overrides:
+        put(f"override: {printable(_named(each), '')}")
+    say_unreadable(found.unreadable)
+
+
+def _show_metrics(metrics: Mapping[str, Any]) -> None:
+    """Print what happened where a level answers: false positives and negatives of each answer."""
+    modes = metrics["modes"]
+    show_table(
+        ("what was done", "outcomes", "wrong (FP)", "right, not started (FN)"),
+        [
+            (said, f"{modes[mode]['outcomes']:.0f}", _percent(modes[mode]["fp"]),
+             _percent(modes[mode]["fn"]))
+            for mode, said in _SAID.items()
+        ],
+    )  # fmt: skip
+    means = [f"mean confidence {_number(metrics['mean_confidence'], '.3f')}"]
+    means.append(f"mean execution {_number(metrics['mean_execution_ms'], ',.0f')} ms")
+    means.append(f"saved {metrics['saved_ms']:,.0f} ms, wasted {metrics['wasted_ms']:,.0f} ms")
+    means.append(f"{metrics['feedback_accepted']} of {metrics['feedback']} verdicts accept")
+    put(f"  {'; '.join(means)}")
+
+
+def _percent(share: float | None) -> str:
+    return "" if share is None else f"{share:.1%}"
+
+
+def _number(value: float | None, form: str) -> str:
+    return "unknown" if value is None else format(value, form)
+
+
+def _described(found: Explanation) -> dict[str, Any]:
+    from dataclasses import asdict
+
+    from console.inspection.explain import sentences
+
+    told = found.threshold
+    return {
+        **told._asdict(),
+        "calibration": told.calibration and told.calibration._asdict(),
+        "override": told.override and told.override._asdict(),
+        "available": True,
+        "learner": found.value.get("learner"),
+        "gain_ms": found.value.get("gain"),
+        "cost_ms": found.value.get("cost"),
+        "learned_at": found.value.get("at"),
+        "learned_age_s": found.age_s,
+        "metrics": found.metrics,
+        "levels": [asdict(level) for level in found.levels],
+        "overrides": found.overrides,
+        "why": list(sentences(found)),
+        **({"unreadable": described(found.unreadable)} if found.unreadable else {}),
+    }
+
+
+def history(
+    workflow_type: WorkflowType,
+    domain: Domain = None,
+    user: User = None,
+    context: Further = None,
+    tenant: Tenant = "default",
+    since: Since = None,
+    limit: Limit = 100,
+    postgres: Postgres = None,
+    data: Data = None,
+    json: Json = False,
+) -> None:
+    """Show how a context's threshold moved: a plot, and its newest changes, oldest first.
+
+    Example: headstart thresholds history --workflow-type refund --domain retail --since 7d
+    """
+    from settings import read_settings
+    from sinks.postgres.queries import history_of_context
+    from sinks.postgres.reading import reading_postgres
+
+    settings = read_settings(postgres=postgres, data=data)
+    path = path_of(settings, workflow_type, domain, user, context)
+    path = path or _paths("", workflow_type)[0]
+    begin = since_ms(since)
+
+    async def run() -> list[dict[str, Any]]:
+        async with reading_postgres(settings.postgres) as connection:
+            return await history_of_context(connection, tenant, path, limit, begin)
+
+    changes = asyncio.run(run())[::-1]
+    if json:
+        show_json({"tenant": tenant, "path": path, "changes": changes})
+    elif changes:
+        _plot([each["speculate"] for each in changes])
+        rows = [
+            (shown_moment(each["at"]), f"{each['speculate']:.4f}", f"{each['suggest']:.4f}",
+             each["outcomes"], each["learner"])
+            for each in changes[-_PLOT_ROWS:]
+        ]  # fmt: skip
+        show_table(("at", "speculate", "suggest", "outcomes", "learner"), rows)
+        say(f"{len(changes)} changes, the newest {len(rows)} listed")
+    what = f"change of {path} kept for tenant {tenant!r}"
+    require_found(len(changes), what, always=True, since=since)
+
+
+def _plot(values: list[float]) -> None:
+    from cli.support.terminal import only_ascii
+    from console.inspection.sparkline import plot
+
+    width = min(100, shutil.get_terminal_size().columns)
+    for line in plot(values, width, _PLOT_ROWS, ascii_only=only_ascii(sys.stdout)):
+        put(line)
+
+
+def _paths(path: str, workflow_type: str) -> list[str]:
+    """Return the paths of a context, coarse to fine; an empty one is the workflow type's."""
+    from headstart.keys import context_paths
+
+    if not path:
+        return list(context_paths(workflow_type, lambda _level: None))
+    parts = path.split("/")
+    return ["/".join(parts[: place + 1]) for place in range(len(parts))]
+
+
+def _named(override: Mapping[str, Any]) -> str:
+    """Return an override on one line, without what it does not say."""
+    said = {**override, "until": shown_moment(override["until"])}
+    said["path"] = said["path"] or "the whole workflow type"
+    return ", ".join(
+        f"{name} {value:g}" if isinstance(value, float) else f"{name} {value}"
+        for name, value in said.items()
+        if value not in (None, "")
+    )

@@ -1,0 +1,26 @@
+"""Refuses addresses of Kafka brokers that hold a user or password, without repeating them."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from headstart.arguments.checks import InvalidArgument, brokers
+
+CREDENTIALS: Final = "an address is host:port; user and password are not supported"
+
+
+def holds_credentials(kafka: object) -> bool:
+    """Return whether an address, or a list of them, seems to hold a user or password."""
+    return "@" in str(kafka)
+
+
+def refuse_credentials(kafka: object) -> None:
+    """Raise `InvalidArgument` for an address with a user or password, and repeat nothing of it."""
+    if holds_credentials(kafka):
+        raise InvalidArgument(f"kafka: {CREDENTIALS}")
+
+
+def broker_addresses(kafka: object) -> str:
+    """Return addresses of Kafka brokers, as `arguments.brokers` does. Raises `InvalidArgument`."""
+    refuse_credentials(kafka)
+    return brokers(kafka)

@@ -1,0 +1,88 @@
+"""Emits events from JSONL: one event a line; a bad line is named and the rest flows on."""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+import time
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+
+import orjson
+
+from headstart.emitting.emitter import BufferFull, Emitter, NotDelivered
+from headstart.events.schema import InvalidEvent
+
+_PROGRESS_EVERY_S = 2.0
+
+
+@dataclass
+class EmitReport:
+    """What became of the lines of one file."""
+
+    emitted: int = 0
+    refused: int = 0
+
+
+def emit_lines(
+    file: str,
+    kafka: str,
+    say: Callable[[str], None],
+    timeout_s: float = 30.0,
+    check: Callable[[], None] = lambda: None,
+    opened: Callable[[str], AbstractContextManager[Iterable[tuple[int, bytes]]]] | None = None,
+) -> EmitReport:
+    """Emit every line of `file` (`-` is standard input) and wait for the acknowledgements.
+
+    `opened` opens it for its lines and their numbers, where it is more than plain JSONL.
+
+    `check` is called once the file is open, before anything is sent; what it raises ends it.
+
+    Refused lines go to `say` with their number. Raises `OSError` where the file cannot be read
+    and `NotDelivered` where the broker does not take everything within `timeout_s` seconds.
+    """
+    report = EmitReport()
+    said = time.monotonic()
+    with (opened or _open)(file) as lines:
+        check()
+        # The file itself is the durable copy: what was not sent is emitted by running this again.
+        emitter = Emitter(kafka, durable=False)
+        for number, line in lines:
+            if not line.strip():
+                continue
+            try:
+                _emit(emitter, orjson.loads(line), timeout_s)
+                report.emitted += 1
+            except (InvalidEvent, orjson.JSONDecodeError) as error:
+                report.refused += 1
+                say(f"{file}:{number}: {error}")
+            if time.monotonic() - said > _PROGRESS_EVERY_S:
+                said = time.monotonic()
+                say(f"{number} lines read, {emitter.stats()['acknowledged']} events acknowledged")
+        emitter.close(timeout_s)
+    return report
+
+
+def _emit(emitter: Emitter, event: object, timeout_s: float) -> None:
+    """Emit one event; wait while the buffer is full, which a file fills faster than a broker."""
+    if not isinstance(event, dict):
+        raise InvalidEvent("", "an event is a JSON object")
+    deadline = time.monotonic() + timeout_s
+    while True:
+        try:
+            emitter.emit(event)
+            return
+        except BufferFull as error:
+            if time.monotonic() > deadline:
+                raise NotDelivered(str(error)) from error
+            time.sleep(0.05)
+
+
+@contextlib.contextmanager
+def _open(file: str) -> Iterator[Iterable[tuple[int, bytes]]]:
+    if file == "-":
+        yield enumerate(sys.stdin.buffer, start=1)
+    else:
+        with open(file, "rb") as opened:
+            yield enumerate(opened, start=1)

@@ -1,0 +1,1 @@
+"""The events: types, constructors, validation, frames."""

@@ -1,0 +1,1 @@
+"""Removes secrets and personal data from events before they are stored."""

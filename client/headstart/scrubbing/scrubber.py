@@ -1,0 +1,248 @@
+"""Takes secrets out of events before they leave the machine. What a secret is, `secrets` says.
+
+One look at an event's bytes tells nearly every clean one; only what is suspected is taken apart,
+cleaned value by value, and written anew. Keys, numbers of the contract, and the fields that an
+event is found and counted by stay what they are.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, Literal
+
+import orjson
+
+from headstart.arguments.checks import InvalidArgument, choice
+from headstart.arguments.options import names_in
+from headstart.events.schema import MAX_EVENT_BYTES, MAX_IDENTIFIER
+from headstart.scrubbing.patterns import KEYS, PATTERNS, Pattern, find_cards, is_card
+
+MARK: Final = "[scrubbed]"
+"""What stands in the place of a secret."""
+SHORT_MARK: Final = "*"
+"""The same where an event would otherwise exceed its limit: no secret is shorter."""
+
+KEPT: Final = frozenset(
+    {
+        "id", "event_type", "tenant", "workflow_type", "workflow_id", "task_id", "timestamp",
+        "origin",
+    }
+)  # fmt: skip
+"""Fields that place, join and count an event: never touched, so no secret may be put there."""
+_NUMBERS: Final = frozenset({"confidence", "reward", "execution_time_ms", "gain_ms", "cost_ms"})
+
+_FOLD: Final = bytes.maketrans(
+    b"ABCDEFGHIJKLMNOPQRSTUVWXYZ123456789-", b"abcdefghijklmnopqrstuvwxyz000000000_"
+)
+_RUN: Final = b"0" * 14
+_GROUPS: Final = re.compile(b"0000[ _]0000(?:00[ _]0|[ _]0000[ _])").search
+_FIRST_DIGITS: Final = b"23456"
+
+Where = Literal["shipper", "emit", "off"]
+
+
+@dataclass(frozen=True)
+class Scrubbing:
+    """What to scrub besides the built-in rules, and where.
+
+    `where`: `shipper` (before anything leaves the machine; the spool on disk is not scrubbed),
+    `emit` (before the spool too, which costs the caller), or `off`. `keys`: more names of keys
+    whose values are secret, wherever in the name they stand, upper or lower case. `patterns`:
+    more kinds of secrets. `without`: names of built-in patterns that are left out; `card` is one.
+    """
+
+    where: Where = "shipper"
+    keys: tuple[str, ...] = ()
+    patterns: tuple[Pattern, ...] = ()
+    without: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        """Raise `InvalidArgument` where a setting means nothing."""
+        choice("scrub", self.where, ("shipper", "emit", "off"))
+        names_in("keys", self.keys)
+        names_in("without", self.without)
+        if isinstance(self.patterns, str) or not isinstance(self.patterns, Sequence):
+            raise InvalidArgument(f"patterns: a tuple of Pattern, not {self.patterns!r:.100}")
+        for pattern in self.patterns:
+            if not isinstance(pattern, Pattern):
+                raise InvalidArgument(f"patterns: each is a Pattern, not {pattern!r:.100}")
+            try:
+                pattern.compiled()
+                re.compile((pattern.hint or "").encode())
+            except re.error as error:
+                raise InvalidArgument(f"the pattern {pattern.name!r} is wrong: {error}") from error
+        known = {pattern.name for pattern in PATTERNS} | {"card"}
+        if unknown := set(self.without) - known:
+            raise InvalidArgument(
+                f"no pattern is named {sorted(unknown)}; there are {sorted(known)}"
+            )
+
+
+def read_scrubbing(described: Mapping[str, Any]) -> Scrubbing:
+    """Return what a spool's description says. Raises `TypeError`, `ValueError`."""
+    patterns = tuple(Pattern(**each) for each in described.get("patterns", ()))
+    lists = {name: tuple(described.get(name, ())) for name in ("keys", "without")}
+    return Scrubbing(described.get("where", "shipper"), patterns=patterns, **lists)
+
+
+def scrubber(scrubbing: Scrubbing, here: Where) -> Scrubber | None:
+    """Return what scrubs at this place by these settings; None where nothing does."""
+    return Scrubber(scrubbing) if scrubbing.where == here else None
+
+
+def fold(data: bytes) -> bytes:
+    """Return the bytes as hints see them: lower case, digits as 0, hyphens as _."""
+    return data.translate(_FOLD)
+
+
+class Scrubber:
+    """Applies one `Scrubbing`. Safe from one thread at a time."""
+
+    def __init__(self, scrubbing: Scrubbing) -> None:
+        self.counts: Counter[str] = Counter()
+        """How many values were replaced, by the name of the pattern, or `key`."""
+        self.replaced = 0
+        self._cards = "card" not in scrubbing.without
+        patterns = [each for each in PATTERNS if each.name not in scrubbing.without]
+        patterns += scrubbing.patterns
+        self._patterns = [(each.name, each.compiled()) for each in patterns]
+        names = [re.escape(name) for name in scrubbing.keys]
+        self._keys = re.compile("|".join([KEYS.pattern, *names]), KEYS.flags)
+        self._known: dict[str, bool] = {}
+        hints = [each.hint for each in (*PATTERNS, *scrubbing.patterns)]
+        hints += [re.escape(fold(name.encode()).decode()) for name in scrubbing.keys]
+        suspect = re.compile("|".join(hint for hint in hints if hint is not None).encode())
+        self._suspect: Callable[[bytes], object] = suspect.search
+        if None in hints:
+            self._suspect = lambda _folded: True
+        self._mark = MARK
+        self._found: Counter[str] = Counter()
+
+    def __call__(self, event: bytes) -> bytes:
+        """Return the event without its secrets; the same object where it has none.
+
+        Raises `ValueError` where a suspected event is no JSON object.
+        """
+        folded = event.translate(_FOLD)
+        if not self._suspect(folded) and not self._has_card(event, folded):
+            return event
+        record = orjson.loads(event)
+        if not isinstance(record, dict):
+            raise ValueError("an event is a JSON object")
+        clean, found = self._clean(record, MARK)
+        if not found:
+            return event
+        written = orjson.dumps(clean)
+        if len(written) > MAX_EVENT_BYTES:
+            written = orjson.dumps(self._clean(record, SHORT_MARK)[0])
+        self.counts += found
+        self.replaced += found.total()
+        return written
+
+    def _has_card(self, event: bytes, folded: bytes) -> bool:
+        """Whether there may be as many digits in a row, or in groups, as a card has.
+
+        A fraction's do not count, nor groups of a UUID: one in a hundred has them, and a spool's is
+        in every event of its process.
+        """
+        if not self._cards:
+            return False
+        found = _GROUPS(folded)
+        while found:
+            at = found.start()
+            if event[at] in _FIRST_DIGITS and event[at - 1 : at] != b"-":
+                return True
+            found = _GROUPS(folded, at + 1)
+        at = folded.find(_RUN)
+        while at >= 0:
+            if event[at] in _FIRST_DIGITS and folded[at - 1 : at] != b".":
+                return True
+            at = folded.find(_RUN, at + len(_RUN))
+        return False
+
+    def _clean(self, record: dict[str, Any], mark: str) -> tuple[dict[str, Any], Counter[str]]:
+        self._mark, self._found = mark, Counter()
+        clean = {}
+        for key, value in record.items():
+            if key in KEPT:
+                clean[key] = value
+                continue
+            clean[key] = self._value(value, key, secret=self._is_secret(key))
+            if clean[key] is not value and key in _IDENTIFIERS and isinstance(clean[key], str):
+                clean[key] = clean[key][:MAX_IDENTIFIER]
+        return clean, self._found
+
+    def _value(self, value: Any, key: str, *, secret: bool) -> Any:
+        kind = type(value)
+        if kind is str:
+            return self._secret(value) if secret else self._text(value)
+        if kind is dict:
+            return {
+                name: self._value(item, name, secret=secret or self._is_secret(name))
+                for name, item in value.items()
+            }
+        if kind is list:
+            return [self._value(item, key, secret=secret) for item in value]
+        if (kind is int or kind is float) and key not in _NUMBERS:
+            return self._number(value, secret=secret)
+        return value
+
+    def _secret(self, text: str) -> str:
+        if not text or text == self._mark:
+            return text
+        self._found["key"] += 1
+        return self._mark
+
+    def _number(self, value: float, *, secret: bool) -> float | str:
+        if secret:
+            self._found["key"] += 1
+        elif self._cards and type(value) is int and value > 0 and is_card(str(value)):
+            self._found["card"] += 1
+        else:
+            return value
+        return self._mark if self._mark is MARK else 0
+
+    def _text(self, text: str) -> str:
+        raw = text.encode()
+        folded = raw.translate(_FOLD)
+        if self._suspect(folded):
+            for name, expression in self._patterns:
+                text = expression.sub(self._replacing(name), text)
+        if self._has_card(raw, folded):
+            text = find_cards(text, lambda _digits: self._note("card"))
+        return text
+
+    def _replacing(self, name: str) -> Callable[[re.Match[str]], str]:
+        def replace(found: re.Match[str]) -> str:
+            whole = found[0]
+            if "secret" not in found.re.groupindex:
+                return self._note(name)
+            if found["secret"] == self._mark or not found["secret"]:
+                return whole
+            begin = found.start()
+            return (
+                whole[: found.start("secret") - begin]
+                + self._note(name)
+                + whole[found.end("secret") - begin :]
+            )
+
+        return replace
+
+    def _note(self, name: str) -> str:
+        self._found[name] += 1
+        return self._mark
+
+    def _is_secret(self, key: str) -> bool:
+        known = self._known.get(key)
+        if known is None:
+            if len(self._known) >= _KNOWN_KEYS:
+                self._known.clear()
+            known = self._known[key] = self._keys.search(key) is not None
+        return known
+
+
+_IDENTIFIERS: Final = frozenset({"user_id", "agent_id", "session_id", "tool_id"})
+_KNOWN_KEYS: Final = 1024

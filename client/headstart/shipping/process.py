@@ -1,0 +1,150 @@
+"""Shipping as a process: shared by a host's executors, or the command `headstart ship`."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import fcntl
+import logging
+import os
+import resource
+import signal
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Final
+
+from headstart.arguments.addresses import broker_addresses
+from headstart.log_lines import configure_logging
+from headstart.shipping.shipper import Shipper
+from headstart.spool.layout import spool_names
+from headstart.spool.locks import is_current, note_shipper, open_lock, try_lock
+
+log = logging.getLogger("headstart")
+
+IDLE_S: Final = 10.0
+"""The shared process ends when no spool has been there for so long."""
+GIVE_UP_S: Final = 600.0
+"""It also ends when no process that emits has been there for so long and nothing moves."""
+
+
+def ship(
+    directory: Path,
+    *,
+    kafka: str | None = None,
+    drain: bool = False,
+    timeout_s: float | None = None,
+) -> int:
+    """Ship a directory of spools until SIGTERM or Ctrl-C, or with `drain` until it is empty.
+
+    Waits while another ships it, and takes over when that one ends. Returns how many spools are
+    left. Raises `OSError` where the directory cannot be used, `TimeoutError` after `timeout_s`,
+    `InvalidArgument` for an address that is none.
+    """
+    if kafka is not None:
+        broker_addresses(kafka)
+    directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+    deadline = None if timeout_s is None else time.monotonic() + timeout_s
+    _allow_files()
+    while True:
+        lock = open_lock(directory)
+        try:
+            _wait_for(lock, directory, deadline)
+            if not is_current(directory, lock):
+                continue
+            note_shipper(lock)
+            shipper = Shipper(directory, kafka=kafka, lock=lock)
+            left = asyncio.run(_until_asked(shipper, drain, deadline))
+            if not shipper.displaced:
+                return left
+        finally:
+            os.close(lock)
+
+
+def _wait_for(lock: int, directory: Path, deadline: float | None) -> None:
+    """Take the lock; Python's own signal handling ends the wait at Ctrl-C."""
+    if try_lock(lock):
+        return
+    log.info("another process ships %s; waiting to take over", directory)
+    if deadline is None:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        return
+    while not try_lock(lock):
+        if time.monotonic() > deadline:
+            raise TimeoutError(f"another process ships {directory}")
+        time.sleep(0.05)
+
+
+async def _until_asked(shipper: Shipper, drain: bool, deadline: float | None) -> int:
+    asked = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, asked.set)
+    left = 0
+
+    def enough() -> bool:
+        nonlocal left
+        # Also those that cannot be read: what they hold is not sent.
+        left = len(shipper.known) - shipper.spools + shipper.unsent
+        late = deadline is not None and time.monotonic() > deadline
+        return asked.is_set() or late or (drain and not shipper.unsent)
+
+    await shipper.run(enough)
+    return left
+
+
+def _allow_files() -> None:
+    """Let this process have as many files open as it may: every spool takes three."""
+    _soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    with contextlib.suppress(ValueError, OSError):  # some systems allow fewer than they say
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+
+
+def detach() -> None:
+    """Go on as the shared process of the directory in argv; its lock has been inherited.
+
+    The one that was started ends at once, so that nobody has to wait for the one that ships.
+    """
+    directory, lock = Path(sys.argv[1]), int(sys.argv[2])
+    if os.fork():
+        os._exit(0)
+    configure_logging()
+    logging.getLogger("aiokafka").setLevel(logging.CRITICAL)
+    os.set_inheritable(lock, False)
+    _allow_files()
+    ship_while_used(directory, lock)
+
+
+def ship_while_used(directory: Path, lock: int) -> None:
+    """Ship until nobody has emitted for a while; let go of the directory's lock."""
+    while True:
+        note_shipper(lock)
+        shipper = Shipper(directory, lock=lock)
+        last_look: list[set[str]] = []
+        try:
+            asyncio.run(shipper.run(_unused(shipper, last_look)))
+        finally:
+            os.close(lock)
+        if not last_look:
+            return  # it made way for another one
+        # Who emitted and ended meanwhile found the directory locked, and so started nobody.
+        if spool_names(directory) <= last_look[0]:
+            return
+        lock = open_lock(directory)
+        if not (try_lock(lock) and is_current(directory, lock)):
+            os.close(lock)
+            return
+
+
+def _unused(shipper: Shipper, last_look: list[set[str]]) -> Callable[[], bool]:
+    """Return what says that nobody needs the shipper; then `last_look` has the spools it knew."""
+
+    def enough() -> bool:
+        limit = IDLE_S if not shipper.spools else GIVE_UP_S
+        if shipper.living or shipper.idle_s <= limit:
+            return False
+        last_look[:] = [set(shipper.known)]
+        return True
+
+    return enough

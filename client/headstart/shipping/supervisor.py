@@ -1,0 +1,234 @@
+"""Sees to it that somebody ships a directory while this process has a spool in it.
+
+One thread per directory and process waits for the directory's lock, which the kernel hands over
+the moment that its holder dies. Who gets it starts the shared process, which inherits the lock,
+or ships in the thread itself. The shared process holds no event that is not on disk.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import logging
+import os
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Final, Literal
+
+from headstart.spool.layout import spool_names
+from headstart.spool.locks import is_current, note_shipper, open_lock, try_lock
+
+if TYPE_CHECKING:
+    from headstart.shipping.shipper import Shipper
+
+log = logging.getLogger("headstart")
+
+Mode = Literal["process", "thread", "none"]
+"""Who ships: a process shared by the host's executors, a thread of this one, or somebody else."""
+
+_QUICK_S: Final = 1.0
+_PAUSE_S: Final = 0.5
+_QUICK_ENDS: Final = 3
+"""A shared process that ends sooner than this, so often in a row, cannot be started here."""
+
+
+class Keeper:
+    """Keeps one directory shipped, from the first `join` to the last `leave`."""
+
+    def __init__(self, directory: Path, mode: Mode) -> None:
+        self.directory, self.mode = directory, mode
+        self._users = 0
+        self._thread: threading.Thread | None = None
+        self._lock = -1
+        self._shipper: Shipper | None = None
+        self._changed = threading.Lock()
+        self._kept = threading.Event()
+
+    def join(self) -> None:
+        """Begin to keep, where nobody of this process does yet."""
+        with self._changed:
+            self._users += 1
+            if self.mode == "none" or self._thread is not None:
+                return
+            self._thread = threading.Thread(target=self._run, name="headstart-ship", daemon=True)
+            try:
+                self._thread.start()
+            except RuntimeError:  # a process that is ending: the next one ships what it left
+                self._thread = None
+
+    def leave(self, wait_s: float) -> None:
+        """Stop keeping when nobody needs it; wait up to `wait_s` for a thread that ships."""
+        with self._changed:
+            self._users -= 1
+            thread = self._thread if self._shipper is not None and not self._users else None
+        if thread is not None and thread.is_alive():
+            thread.join(wait_s)
+
+    @property
+    def ships_here(self) -> bool:
+        """Whether a thread of this process ships."""
+        return self._shipper is not None
+
+    def wait_until_kept(self, timeout_s: float) -> None:
+        """Wait until somebody ships: a process that ends sooner would start nobody."""
+        if self._thread is not None:
+            self._kept.wait(timeout_s)
+
+    def _run(self) -> None:
+        quick = 0  # ends in a row that came at once
+        while self._goes_on():
+            began = time.monotonic()
+            try:
+                self._keep_once(in_thread=self.mode == "thread" or quick >= _QUICK_ENDS)
+                at_once = time.monotonic() - began < _QUICK_S
+            except Exception as error:
+                log.error("shipping %s stopped, and starts again: %r", self.directory, error)
+                at_once = True
+                time.sleep(_PAUSE_S)
+            quick = quick + 1 if at_once else 0
+
+    def _goes_on(self) -> bool:
+        with self._changed:
+            if self._users == 0:
+                self._thread = None  # the next `join` starts another
+            return self._users > 0
+
+    def _wanted(self) -> bool:
+        return self._users > 0
+
+    def _keep_once(self, *, in_thread: bool) -> None:
+        """Wait until nobody ships, then see to it that somebody does."""
+        with self._opened() as lock:
+            if not try_lock(lock):
+                self._kept.set()  # another process ships
+                fcntl.flock(lock, fcntl.LOCK_EX)
+            self._kept.clear()
+            if not self._wanted() or not is_current(self.directory, lock):
+                return  # of a deleted file anybody may have the lock: look again
+            if in_thread:
+                note_shipper(lock)
+                self._ship(lock)
+            else:
+                self._start_process(lock)
+                self._kept.set()
+        if not in_thread:
+            self._await_end()
+
+    @contextmanager
+    def _opened(self) -> Iterator[int]:
+        """Open the lock's file for a block, in a way that no fork keeps it."""
+        with _opening:
+            lock = self._lock = open_lock(self.directory)
+        try:
+            yield lock
+        finally:
+            with _opening:
+                self._lock = -1
+                os.close(lock)
+
+    def _ship(self, lock: int) -> None:
+        # Not above: an executor beside a shared shipper never needs a Kafka client, nor this loop.
+        import asyncio
+
+        from headstart.shipping.shipper import Shipper
+
+        self._shipper = Shipper(self.directory, lock=lock)
+        self._kept.set()
+        try:
+            asyncio.run(self._shipper.run(lambda: not self._wanted()))
+        finally:
+            self._shipper.close()
+            self._shipper = None
+
+    def _start_process(self, lock: int) -> None:
+        """Start the shared process, which inherits the lock, and outlives this one."""
+        import subprocess  # which few of a host's executors come to
+
+        home = str(Path(__file__).parents[2])
+        argv = [sys.executable, "-P", "-c", _PROGRAM, home, str(self.directory), str(lock)]
+        log_file = os.open(self.directory / SHIPPER_LOG, _APPEND, 0o600)
+        if os.fstat(log_file).st_size > _LOG_BYTES:
+            os.ftruncate(log_file, 0)
+        try:
+            subprocess.run(
+                argv,
+                pass_fds=[lock],
+                stdin=subprocess.DEVNULL,
+                stdout=log_file,
+                stderr=log_file,
+                cwd="/",
+                start_new_session=True,
+                check=True,
+                timeout=_START_S,
+            )
+        finally:
+            os.close(log_file)
+
+    def _await_end(self) -> None:
+        """Wait for the lock of the shared process without taking it from a successor."""
+        with self._opened() as lock:
+            fcntl.flock(lock, fcntl.LOCK_SH)
+
+    def abandon(self) -> None:
+        """Close what a fork has inherited: its parent goes on shipping, it does not."""
+        if self._lock >= 0:
+            os.close(self._lock)
+        if self._shipper is not None:
+            self._shipper.close()
+
+
+def ship_leftovers(directory: Path) -> bool:
+    """Start the shared process where a directory has spools and no process ships them.
+
+    Returns whether it was started. Raises `OSError`, or `subprocess.SubprocessError`.
+    """
+    if not directory.is_dir() or not spool_names(directory):
+        return False
+    one = Keeper(directory, "process")
+    with one._opened() as lock:
+        if not try_lock(lock) or not is_current(directory, lock):
+            return False
+        one._start_process(lock)
+    return True
+
+
+SHIPPER_LOG: Final = "shipper.log"
+"""What the shared process has to say, in the directory that it ships."""
+_LOG_BYTES: Final = 1 << 20
+_START_S: Final = 60.0
+_PROGRAM: Final = (
+    "import sys; sys.path.append(sys.argv.pop(1)); "
+    "from headstart.shipping.process import detach; detach()"
+)
+_APPEND: Final = os.O_WRONLY | os.O_CREAT | os.O_APPEND
+
+_keepers: dict[tuple[Path, Mode], Keeper] = {}
+_guard = threading.Lock()
+_opening = threading.Lock()
+"""Held while a lock's file is opened or closed, and by who forks: a child that had the file by a
+number that nobody knows of would hold the lock for as long as it lives."""
+
+
+def keeper(directory: Path, mode: Mode) -> Keeper:
+    """Return this process's keeper of a directory."""
+    with _guard:
+        return _keepers.setdefault((directory, mode), Keeper(directory, mode))
+
+
+def _after_fork() -> None:
+    global _guard  # noqa: PLW0603 - the parent's may be held by a thread that is not here
+    _opening.release()
+    _guard = threading.Lock()
+    for each in _keepers.values():
+        each.abandon()
+    _keepers.clear()
+
+
+os.register_at_fork(
+    before=_opening.acquire,
+    after_in_parent=_opening.release,
+    after_in_child=_after_fork,
+)

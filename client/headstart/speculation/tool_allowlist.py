@@ -1,0 +1,53 @@
+"""Which tools may be run on a guess: only those declared safe, never one that is dangerous.
+
+The declaration is an allowlist, or hints of the tool that it is read-only
+(`headstart.speculation.tool_hints`). Whether a guess is worth it is asked elsewhere: no confidence
+makes a tool eligible.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from typing import Final
+
+from headstart.arguments.options import by_tool, names_in
+from headstart.speculation.tool_hints import Hints, read_hints
+
+SAFE: Final = ""
+"""The objection to a tool that may be run on a guess: none."""
+
+
+class Eligibility:
+    """What was declared of the tools of an executor.
+
+    `allowed`: names that are safe to run early and to throw away. `dangerous`: never these.
+    `annotations`: by tool name MCP annotations, a framework's metadata, or its tool, as mappings or
+    objects. Raises `InvalidArgument` naming the one that cannot be used.
+    """
+
+    def __init__(
+        self,
+        *,
+        allowed: Collection[str] = (),
+        dangerous: Collection[str] = (),
+        annotations: Mapping[str, object] | None = None,
+    ) -> None:
+        self._allowed = names_in("allowed", allowed)
+        self._dangerous = names_in("dangerous", dangerous)
+        declared = by_tool("annotations", annotations)
+        self._hints = {tool: read_hints(tool, said) for tool, said in declared.items()}
+
+    def objection(self, tool: str) -> str:
+        """Return why a tool may not be run on a guess; "" where it may (`SAFE`)."""
+        hints = self._hints.get(tool, Hints())
+        if tool in self._dangerous:
+            return "the tool is declared dangerous"
+        if hints.destructive:
+            return "the tool's annotations call it destructive"
+        if hints.approval:
+            return "the tool's calls need approval"
+        if tool in self._allowed or hints.read_only:
+            return SAFE
+        if tool in self._hints:
+            return "the tool's annotations do not say that it is read-only; allow it by name"
+        return "the tool is not declared safe; allow it by name"

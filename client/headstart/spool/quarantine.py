@@ -1,0 +1,48 @@
+"""What is not sent is kept beside the spools, and said loudly. Nothing reads it but people."""
+
+from __future__ import annotations
+
+import logging
+import os
+import shutil
+from pathlib import Path
+
+from headstart.spool.layout import QUARANTINE
+
+log = logging.getLogger("headstart")
+
+
+def keep_event(spool: Path, event: bytes, reason: str) -> None:
+    """Append one event of a spool to its file of refused events (JSONL)."""
+    file = spool.parent / QUARANTINE / f"{spool.name}.jsonl"
+    try:
+        file.parent.mkdir(mode=0o700, exist_ok=True)
+        with open(os.open(file, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600), "ab") as kept:
+            kept.write(event + b"\n")
+    except OSError as error:
+        log.error("an event of spool %s is lost (%s; %s): %r", spool.name, reason, error, event)
+    else:
+        log.error("an event of spool %s is kept in %s: %s", spool.name, file, reason)
+
+
+def keep_segment(segment: Path, reason: str) -> None:
+    """Keep a segment as it is, also when its spool is released."""
+    spool = segment.parent
+    kept = spool.parent / QUARANTINE / f"{spool.name}-{segment.name}"
+    try:
+        kept.parent.mkdir(mode=0o700, exist_ok=True)
+        if not kept.exists():
+            _link(segment, kept)
+    except OSError as error:
+        log.error("spool segment %s %s, and cannot be kept: %s", segment, reason, error)
+    else:
+        log.error("spool segment %s %s: kept as %s", segment, reason, kept)
+
+
+def _link(segment: Path, kept: Path) -> None:
+    try:
+        os.link(segment, kept)
+    except FileNotFoundError:
+        raise
+    except OSError:  # a file system without links
+        shutil.copyfile(segment, kept)

@@ -1,0 +1,1 @@
+"""`Thresholds`: reads thresholds, overrides and modes from Redis, through a cache."""

@@ -1,0 +1,128 @@
+"""Postgres and Redis: whether they answer, may be written, and have the schema of this version."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from console.inspection.doctor.findings import NOTE, OK, WRONG, Finding
+from console.inspection.error_text import cause
+from headstart.scrubbing.masking import masked_address
+from sinks.connections import (
+    DatabaseUnreachable,
+    asking_redis,
+    connect_postgres,
+    postgres_address,
+)
+from sinks.postgres.migrate import MigrationError, pending
+from sinks.postgres.rights import missing_rights
+from sinks.redis.served_modes import ServedMode, unsound_modes
+from sinks.service_errors import POSTGRES, REDIS
+
+
+async def check_postgres(dsn: str, now: Callable[[], float]) -> tuple[list[Finding], float | None]:
+    """Return the findings, and how far its clock is ahead of ours, in seconds."""
+    at = postgres_address(dsn)
+    try:
+        async with await connect_postgres(dsn) as connection:
+            began = now()
+            row = await (
+                await connection.execute(
+                    "SELECT extract(epoch FROM clock_timestamp())::float8, "
+                    "current_setting('server_version'), "
+                    "pg_is_in_recovery() OR current_setting('transaction_read_only')::bool"
+                )
+            ).fetchone()
+            assert row is not None
+            ahead = row[0] - (began + now()) / 2
+            lacking, role = await missing_rights(connection), connection.info.user
+    except Exception as error:
+        return [_away("postgres", at, error, POSTGRES)], None
+    found = [Finding("postgres", OK, f"{at} answers, version {row[1]}")]
+    if row[2]:
+        what = f"{at} takes no writes: it is a standby or read-only"
+        found.append(Finding("postgres", WRONG, what, "name the primary: --postgres"))
+    if lacking:
+        what = f"the role {role} lacks rights to create partitions or to write"
+        remedy = f"run as a superuser or the owner: {'; '.join(lacking)}"
+        found.append(Finding("postgres", WRONG, what, remedy))
+    return [*found, await _schema(dsn)], ahead
+
+
+async def _schema(dsn: str) -> Finding:
+    try:
+        missing = await pending(dsn)
+    except MigrationError as error:
+        return Finding("schema", WRONG, *_split(str(error)))
+    except Exception as error:
+        return Finding("schema", WRONG, f"cannot be read: {cause(error)}", "see Postgres' log")
+    if not missing:
+        return Finding("schema", OK, "is the newest")
+    return Finding(
+        "schema",
+        WRONG,
+        f"is old: {', '.join(missing)} not applied",
+        "start `headstart up` or `headstart worker episodes`: either brings it up to date",
+    )
+
+
+def _split(message: str) -> tuple[str, str]:
+    what, _, remedy = message.rpartition(": ")
+    return (what, remedy) if what else (message, "")
+
+
+async def check_redis(url: str, now: Callable[[], float]) -> tuple[list[Finding], float | None]:
+    """Return the findings, and how far its clock is ahead of ours, in seconds."""
+    at = masked_address(url)
+    try:
+        async with asking_redis(url) as client:
+            began = now()
+            seconds, micros = await client.time()
+            ahead = seconds + micros / 1e6 - (began + now()) / 2
+            info = await client.info()
+            refused = await _write_refused(client)
+            modes = await unsound_modes(client)
+    except Exception as error:
+        return [_away("redis", at, error, REDIS)], None
+    version = info.get("valkey_version") or info.get("redis_version")
+    found = [Finding("redis", OK, f"{at} answers, version {version}")]
+    if refused is not None:
+        found = [_unwritable(at, info, refused)]
+    policy = str(info.get("maxmemory_policy", "noeviction"))
+    if policy.startswith("allkeys"):
+        what = f"evicts what executors are told when memory is short ({policy})"
+        found.append(Finding("redis", NOTE, what, "set maxmemory-policy noeviction"))
+    return [*found, *map(_no_mode, modes)], ahead
+
+
+def _no_mode(served: ServedMode) -> Finding:
+    what = f"serves the mode {served.stored!r} for {served.whose}: executors take it for off"
+    remedy = "`headstart config set mode` sets off, observe or act"
+    return Finding("redis", WRONG, what, remedy)
+
+
+async def _write_refused(client: Any) -> str | None:
+    """Return why Redis takes no writes; to delete what is not there changes nothing."""
+    from redis.exceptions import ResponseError
+
+    try:
+        await client.delete("headstart:doctor")
+    except ResponseError as error:
+        return str(error)
+    return None
+
+
+def _unwritable(at: str, info: dict[str, Any], refused: str) -> Finding:
+    if info.get("role") != "master":
+        primary = f"{info.get('master_host')}:{info.get('master_port')}"
+        what = f"{at} is read-only: it is a replica of {primary}"
+        return Finding("redis", WRONG, what, f"name the primary: --redis redis://{primary}/0")
+    remedy = "see Redis' log and its disk; the user needs writes to headstart:*"
+    return Finding("redis", WRONG, f"{at} is read-only: {refused}", remedy)
+
+
+def _away(service: str, at: str, error: Exception, setting: str) -> Finding:
+    remedy = f"start it (`headstart up`), or name yours: {setting}"
+    if isinstance(error, DatabaseUnreachable) and error.trouble is not None:
+        remedy = error.trouble.remedy
+    return Finding(service, WRONG, f"{at}: {cause(error)}", remedy)

@@ -1,0 +1,41 @@
+"""All checks of a system, in the order in which they are worth reading."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Final
+
+from console.inspection.doctor.broker import check_broker
+from console.inspection.doctor.databases import check_postgres, check_redis
+from console.inspection.doctor.findings import Finding
+from console.inspection.doctor.groups import check_groups
+from console.inspection.doctor.machine import Machine, check_clock, check_machine
+from console.inspection.doctor.served import check_served
+from console.inspection.doctor.workers import check_workers
+from console.inspection.target import Target
+from console.inspection.workers import find_workers
+
+HERE: Final = Machine()
+
+
+async def diagnose(target: Target, machine: Machine = HERE) -> list[Finding]:
+    """Return every finding. Raises nothing for what is wrong: that is what it finds."""
+    broker, (postgres, postgres_off), (redis, redis_off), served, groups = await asyncio.gather(
+        check_broker(target.kafka),
+        check_postgres(target.postgres, machine.now),
+        check_redis(target.redis, machine.now),
+        check_served(target.kafka, target.redis, machine.now),
+        check_groups(target.kafka, target.postgres),
+    )
+    offs = {"Postgres": postgres_off, "Redis": redis_off}
+    clocks = {name: off for name, off in offs.items() if off is not None}
+    return [
+        *check_machine(machine, target.data),
+        *broker,
+        *postgres,
+        *redis,
+        *served,
+        *groups,
+        check_clock(clocks),
+        *check_workers(find_workers(target.data), target.data),
+    ]

@@ -1,0 +1,90 @@
+"""What Redis serves: whether it can be read, and whether commands set what restricts executors."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+from console.inspection.doctor.findings import NOTE, WRONG, Finding
+from sinks.connections import asking_redis
+from sinks.redis.commands import CommandPublisher, redis_place
+from sinks.redis.queries import REMEDY, Unreadable, served_thresholds
+from topics.commands.log import read_commands
+
+_SET_ASIDE = "headstart:set-aside:*"
+_SERVED_WITHIN_S = 3.0
+_UNSERVED_REMEDY = (
+    "`headstart thresholds republish` serves it at once; a running threshold worker within a minute"
+)
+
+
+async def check_served(kafka: str, redis: str, now: Callable[[], float]) -> list[Finding]:
+    """Return what is wrong with what is served. `now`: Unix seconds.
+
+    Whether broker and Redis answer is said by others: where one does not, nothing is found.
+    """
+    found: list[Finding] = []
+    for check in (_thresholds(redis), _modes(redis), _commands(kafka, redis, now)):
+        try:
+            found += await check
+        except Exception:
+            continue
+    return found
+
+
+async def _thresholds(redis: str) -> list[Finding]:
+    told: list[Unreadable] = []
+    async for _each in served_thresholds(redis, unreadable=told):
+        pass
+    found = []
+    if told:
+        what = f"{len(told)} values of thresholds cannot be read, the first: {told[0]}"
+        found.append(Finding("served", WRONG, what, REMEDY))
+    async with asking_redis(redis) as client:
+        aside = [key async for key in client.scan_iter(_SET_ASIDE, count=500)]
+    if aside:
+        first = aside[0].decode(errors="backslashreplace")
+        what = f"{len(aside)} keys of another type were set aside, such as {first}"
+        found.append(Finding("served", NOTE, what, "they go after a week; find what wrote them"))
+    return found
+
+
+async def _modes(redis: str) -> list[Finding]:
+    async with CommandPublisher(redis) as publisher:
+        if await publisher.has_all_modes():
+            return []
+    what = "no worker has published modes: executors start nothing until one has"
+    remedy = "start the service: `headstart up` or `headstart worker thresholds`"
+    return [Finding("served", NOTE, what, remedy)]
+
+
+async def _commands(kafka: str, redis: str, now: Callable[[], float]) -> list[Finding]:
+    if not (found := await _not_served(kafka, redis, now)):
+        return []
+    if any(each.state == WRONG for each in found):
+        await asyncio.sleep(_SERVED_WITHIN_S)  # a worker or a command may be about to serve it
+        found = await _not_served(kafka, redis, now)
+    return found
+
+
+async def _not_served(kafka: str, redis: str, now: Callable[[], float]) -> list[Finding]:
+    """Return where Redis serves something else than the commands say."""
+    state = await read_commands(kafka)
+    async with CommandPublisher(redis) as publisher:
+        looked = await publisher.look(state, int(now() * 1000))
+        if not await publisher.has_all_modes():  # said by `_modes`: executors start nothing
+            looked = [(place, said._replace(changes={})) for place, said in looked]
+    found = []
+    for place, said in looked:
+        if newer := publisher.newer.get(place):
+            what = f"Redis does not serve what commands set: {newer.what}"
+            found.append(Finding("served", WRONG, what, newer.remedy))
+        elif said.changes:
+            what = f"Redis does not serve what commands set at {redis_place(place)}"
+            found.append(Finding("served", WRONG, what, _UNSERVED_REMEDY))
+    remedy = "set it by `headstart config set`, or set it there and then unset it"
+    return found + [
+        Finding("served", NOTE, f"no command set {what}: {redis_place(place)}", remedy)
+        for place, said in looked
+        for what in said.kept
+    ]

@@ -1,0 +1,149 @@
+"""Why a context is told what it is told: which level answers, on what evidence, since when.
+
+One question to Redis, and one for the tenant's default where nothing else is known; the answer is
+made of it as a reader makes it (headstart.thresholds.threshold).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import msgspec
+
+from headstart.calibration import probability
+from headstart.keys import DEFAULT_PATH
+from headstart.thresholds.overrides import applying, read_overrides
+from headstart.thresholds.threshold import Threshold, answer_of, read_value
+from processing.state.counters import metrics
+from sinks.redis.queries import Unreadable, served_chain
+from topics.schema.json_schema import Counts
+
+
+@dataclass(frozen=True)
+class Level:
+    """One level of a context's path; `outcomes` None: nothing is known of it."""
+
+    path: str
+    speculate: float | None
+    outcomes: int | None
+    at: int | None
+    """Event time of its newest outcome, Unix ms."""
+    answers: bool
+
+
+@dataclass(frozen=True)
+class Explanation:
+    """What a context is told, and why. `overrides`: in force there, the most specific first."""
+
+    threshold: Threshold
+    levels: tuple[Level, ...]
+    overrides: Sequence[Mapping[str, Any]]
+    value: Mapping[str, Any]
+    """What is served of the level that answers; empty where none does."""
+    now: int
+    unreadable: Sequence[Unreadable] = ()
+    """What is served there and cannot be read."""
+
+    @property
+    def metrics(self) -> dict[str, Any] | None:
+        """Hits, misses, what was saved and wasted, at the level that answers."""
+        counts = None if self.threshold.level == DEFAULT_PATH else self.value.get("counts")
+        return metrics(msgspec.convert(counts, Counts)) if counts else None
+
+    @property
+    def age_s(self) -> float | None:
+        """Seconds since the level that answers last learned."""
+        at = self.value.get("at")
+        return None if at is None else max(0.0, (self.now - at) / 1000)
+
+
+async def explain(
+    redis: str, tenant: str, workflow_type: str, paths: Sequence[str], tool: str | None, now: int
+) -> Explanation:
+    """Ask Redis. `paths`: of the context, coarse to fine. Raises `RedisUnreachable`."""
+    told: list[Unreadable] = []
+    values, overrides = await served_chain(redis, tenant, workflow_type, paths, told)
+    found = replace(explained(values, overrides, paths, tool, now), unreadable=told)
+    if found.threshold.known:
+        return found
+    default, _none = await served_chain(redis, tenant, "", [DEFAULT_PATH], told)
+    return by_default(found, default[0])
+
+
+def explained(
+    values: Sequence[Any], stored: object, paths: Sequence[str], tool: str | None, now: int
+) -> Explanation:
+    """Return the explanation of what was served; `stored`: the overrides. Pure."""
+    found = [read_value(value) for value in values]
+    threshold = answer_of(paths[::-1], found[::-1])
+    levels = []
+    for path, value, known in zip(paths, values, found, strict=True):
+        if known is None or known.gone:
+            levels.append(Level(path, None, None, None, False))
+            continue
+        answers = path == threshold.level
+        levels.append(Level(path, known.speculate, known.outcomes, value.get("at"), answers))
+    served = dict(zip(paths, values, strict=True)).get(threshold.level) or {}
+    overrides = read_overrides(stored)
+    in_force = [each._asdict() for each in overrides if applying([each], paths, tool, now)]
+    first = applying(overrides, paths, tool, now)
+    if first is not None:
+        threshold = threshold.overridden(first)
+    return Explanation(threshold, tuple(levels), in_force, served, now)
+
+
+def by_default(found: Explanation, value: Any) -> Explanation:
+    """Return the explanation where only a tenant's default, as it is served, may be known."""
+    default = answer_of([DEFAULT_PATH], [read_value(value)])
+    if not default.known:
+        return found
+    return replace(found, threshold=found.threshold.over(default), value=value)
+
+
+def sentences(explanation: Explanation) -> Iterator[str]:
+    """Yield why, one reason a line."""
+    told, learned = explanation.threshold, explanation.value
+    if told.override is not None:
+        named = {"speculate": told.override.speculate, "suggest": told.override.suggest}
+        what = ", ".join(f"{name} {value:g}" for name, value in named.items() if value is not None)
+        why = f" ({told.override.reason})" if told.override.reason else ""
+        yield f"an override of {told.override.by or 'somebody'} sets {what}{why}"
+    if not told.known:
+        yield "nothing is learned of this context or those above it: the default answers"
+        return
+    if told.level == DEFAULT_PATH:
+        yield "nothing is learned here: the default of the tenant's other workflow types answers"
+        yield from _worth(told, learned)
+        return
+    finer = explanation.levels[-1].path
+    where = "the context itself" if told.level == finer else "a level above, as finer ones know"
+    yield f"{told.level} answers ({where}{'' if told.level == finer else ' nothing yet'})"
+    yield from _evidence(explanation)
+    yield from _worth(told, learned)
+
+
+def _worth(told: Threshold, learned: Mapping[str, Any]) -> Iterator[str]:
+    gain, cost = learned.get("gain") or 0.0, learned.get("cost") or 0.0
+    if gain > 0 and cost > 0:
+        needed = cost / (cost + gain)
+        yield (
+            f"a hit saves {gain:,.0f} ms and a miss wastes {cost:,.0f} ms: a guess must be right "
+            f"with probability {needed:.2f}"
+        )
+    if told.calibration is not None:
+        right = [
+            f"{probability(told.calibration, p):.0%} of those with {p}" for p in (0.5, 0.7, 0.9)
+        ]
+        yield f"calibration: right are {', '.join(right)} confidence"
+
+
+def _evidence(explanation: Explanation) -> Iterator[str]:
+    told, found = explanation.threshold, explanation.metrics
+    parts = [f"{told.outcomes:,} outcomes"]
+    if found is not None:
+        parts.append(f"{found['hits']:,} hits and {found['misses']:,} misses of what was started")
+        net = (found["saved_ms"] - found["wasted_ms"]) / 1000
+        parts.append(f"net {net:+,.1f} s")
+    yield f"evidence: {', '.join(parts)}"

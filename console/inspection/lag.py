@@ -1,0 +1,159 @@
+"""What flows: how long the log is, how far each group has come, what was refused; read only."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from psycopg import AsyncConnection
+
+from sinks.postgres.progress import stored_offsets
+from sinks.postgres.queries import estimate_events
+from topics.catalogue import (
+    COMMANDS,
+    DEAD_LETTERS,
+    EPISODES_GROUP,
+    EPOCHS,
+    EVENTS,
+    HANDLED,
+    HISTORY_GROUP,
+    THRESHOLDS,
+    THRESHOLDS_GROUP,
+)
+from topics.epoch import Epoch, read_epoch
+from topics.kafka.admin import TopicsMissing, TopicState, committed_offsets, describe_topics
+from topics.kafka.groups import GroupState, describe_groups
+from topics.kafka.transactions import OpenTransaction, open_transactions
+
+_TOPICS = (EVENTS, THRESHOLDS, DEAD_LETTERS, HANDLED, EPOCHS)
+
+
+@dataclass(frozen=True)
+class LogState:
+    """What the broker says: `learned` are the offsets that the threshold group has committed.
+
+    `open`: the oldest open transaction of each partition that has one; `groups`: the state of each
+    group of which the broker says it.
+    """
+
+    epoch: int
+    topics: Mapping[str, TopicState]
+    learned: Mapping[int, int]
+    open: Sequence[OpenTransaction] = ()
+    groups: Mapping[str, GroupState] = field(default_factory=dict)
+
+    @property
+    def records(self) -> int:
+        """Records that `headstart.events` has ever had in this epoch."""
+        return sum(self.topics[EVENTS.name].end.values())
+
+    @property
+    def dead_letters(self) -> int:
+        """Dead letters on the broker."""
+        return _held(self.topics[DEAD_LETTERS.name])
+
+    @property
+    def waiting_letters(self) -> int:
+        """Dead letters that were neither replayed nor dropped, about."""
+        return waiting_letters(self.topics)
+
+    @property
+    def handled(self) -> int:
+        """Marks of dead letters that were replayed or dropped."""
+        return _held(self.topics[HANDLED.name])
+
+
+@dataclass(frozen=True)
+class Stored:
+    """How far the sinks are, by group and partition; `events` is Postgres' own estimate."""
+
+    offsets: Mapping[str, Mapping[int, int]] = field(default_factory=dict)
+    events: int = 0
+
+
+@dataclass(frozen=True)
+class GroupLag:
+    """Records that a group has yet to take in, by partition of its topic."""
+
+    group: str
+    topic: str
+    lag: Mapping[int, int]
+
+    @property
+    def total(self) -> int:
+        """All partitions together."""
+        return sum(self.lag.values())
+
+
+class Log:
+    """Asks the broker, again and again; remembers the epoch while offsets only grow."""
+
+    def __init__(self, kafka: str) -> None:
+        self._kafka = kafka
+        self._epoch: Epoch | None = None
+        self._end: Mapping[int, int] = {}
+
+    async def ask(self) -> LogState:
+        """Return the state. Raises `BrokerUnreachable`, `TopicsMissing`, `PartitionsChanged`.
+
+        And `LogTruncated`, very rarely: see `open_transactions`.
+        """
+        names = [topic.name for topic in (*_TOPICS, COMMANDS)]  # for its transactions only
+        states = await describe_topics(self._kafka, names)
+        if missing := {topic.name for topic in _TOPICS} - states.keys():
+            raise TopicsMissing(self._kafka, missing)
+        end = states[EVENTS.name].end
+        if self._epoch is None or any(end.get(p, 0) < at for p, at in self._end.items()):
+            self._epoch = await read_epoch(self._kafka)
+        self._end = end
+        learned, groups = await asyncio.gather(
+            committed_offsets(self._kafka, THRESHOLDS_GROUP, EVENTS.name, len(end)),
+            describe_groups(self._kafka, (EPISODES_GROUP, THRESHOLDS_GROUP, HISTORY_GROUP)),
+        )
+        open_now = await open_transactions(self._kafka, states.values())
+        return LogState(self._epoch.number, states, learned, open_now, groups)
+
+
+async def ask_stored(connection: AsyncConnection[Any], epoch: int | None) -> Stored:
+    """Return how far the sinks are; nothing of offsets without an epoch.
+
+    Raises psycopg's errors where the schema is not there; see `naming_schema`.
+    """
+    offsets = {}
+    if epoch is not None:
+        for group, topic in ((EPISODES_GROUP, EVENTS), (HISTORY_GROUP, THRESHOLDS)):
+            offsets[group] = await stored_offsets(connection, group, topic.name, epoch)
+    return Stored(offsets, await estimate_events(connection))
+
+
+def lags(log: LogState, stored: Stored | None) -> list[GroupLag]:
+    """Return the lag of each group that is known of."""
+    reached = {THRESHOLDS_GROUP: log.learned, **(stored.offsets if stored else {})}
+    of = {EPISODES_GROUP: EVENTS, THRESHOLDS_GROUP: EVENTS, HISTORY_GROUP: THRESHOLDS}
+    return [
+        GroupLag(group, topic.name, _behind(log.topics[topic.name], reached[group]))
+        for group, topic in of.items()
+        if group in reached
+    ]
+
+
+def _behind(topic: TopicState, reached: Mapping[int, int]) -> dict[int, int]:
+    return {
+        partition: max(0, end - max(topic.begin[partition], reached.get(partition, 0)))
+        for partition, end in sorted(topic.end.items())
+    }
+
+
+def waiting_letters(topics: Mapping[str, TopicState]) -> int:
+    """Return about how many dead letters were neither replayed nor dropped. Pure."""
+    refused, handled = (
+        _held(topics[topic.name]) if topic.name in topics else 0
+        for topic in (DEAD_LETTERS, HANDLED)
+    )
+    return max(0, refused - handled)
+
+
+def _held(topic: TopicState) -> int:
+    return sum(end - topic.begin[partition] for partition, end in topic.end.items())

@@ -1,0 +1,107 @@
+"""What was learned, summed up from what Redis serves: contexts, hits, time saved and wasted."""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import AsyncIterable, Iterable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+from psycopg import AsyncConnection
+
+from sinks.postgres.queries import history_of_context
+from sinks.redis.queries import Unreadable, served_thresholds
+from topics.schema.json_schema import Counts
+
+KEPT: Final = 60
+"""Values of a threshold's course that are kept."""
+_ACTIVE_MS: Final = 60_000
+_FIELDS: Final = Counts.__struct_fields__
+
+
+@dataclass(frozen=True)
+class Context:
+    """A context as it is served."""
+
+    tenant: str
+    path: str
+    speculate: float
+    outcomes: int
+
+
+@dataclass(frozen=True)
+class Learned:
+    """Sums over all tenants. Times in ms: what right guesses saved, and wrong ones wasted."""
+
+    contexts: int = 0
+    outcomes: int = 0
+    hits: int = 0
+    misses: int = 0
+    saved_ms: float = 0.0
+    wasted_ms: float = 0.0
+    leading: tuple[Context, ...] = ()
+    """Those that learned in the newest minutes, and of these the ones with the most outcomes."""
+    unreadable: tuple[Unreadable, ...] = ()
+    """Values that cannot be read, and are in no sum."""
+
+    @property
+    def hit_rate(self) -> float | None:
+        """Hits of what was speculated on; None where nothing was."""
+        begun = self.hits + self.misses
+        return self.hits / begun if begun else None
+
+    @property
+    def net_ms(self) -> float:
+        """What speculation was worth."""
+        return self.saved_ms - self.wasted_ms
+
+
+def counts_of(served: Mapping[str, Any]) -> Counts:
+    """Return the counts of a served value; those of an older version are zeros."""
+    return Counts(**dict(zip(_FIELDS, served.get("counts") or (), strict=False)))
+
+
+async def ask_learned(redis: str, tenant: str | None = None, leading: int = 8) -> Learned:
+    """Return what is served, of one tenant where named. Raises `RedisUnreachable`."""
+    told: list[Unreadable] = []
+    found = await summed(served_thresholds(redis, tenant, unreadable=told), leading)
+    return replace(found, unreadable=tuple(told))
+
+
+async def ask_moves(
+    connection: AsyncConnection[Any], contexts: Iterable[tuple[str, str]]
+) -> dict[tuple[str, str], list[float]]:
+    """Return how the thresholds of contexts (tenant, path) moved of late, oldest first."""
+    found: dict[tuple[str, str], list[float]] = {}
+    for key in contexts:
+        changes = await history_of_context(connection, *key, limit=KEPT)
+        found[key] = [each["speculate"] for each in reversed(changes)]
+    return found
+
+
+async def summed(served: AsyncIterable[Mapping[str, Any]], leading: int) -> Learned:
+    """Sum served values up: an outcome counts at every level, so only workflow types are added."""
+    contexts = outcomes = hits = misses = saved = wasted = 0
+    first: list[tuple[int, int, str, str, float]] = []
+    async for each in served:
+        contexts += 1
+        minute = each["at"] // _ACTIVE_MS
+        entry = (minute, each["outcomes"], each["path"], each["tenant"], each["speculate"])
+        if len(first) < leading:
+            heapq.heappush(first, entry)
+        elif leading:
+            heapq.heappushpop(first, entry)
+        if "/" in each["path"]:
+            continue
+        outcomes += each["outcomes"]
+        counts = counts_of(each)
+        hits += counts.speculative_right
+        misses += counts.speculative - counts.speculative_right
+        saved += counts.saved
+        wasted += counts.wasted
+    found = tuple(
+        Context(tenant, path, speculate, count)
+        for _minute, count, path, tenant, speculate in sorted(first, key=lambda e: (-e[1], e[2]))
+    )
+    times = saved / 1000, wasted / 1000
+    return Learned(contexts, outcomes, hits, misses, *times, found)

@@ -1,0 +1,44 @@
+"""Partitions whose records wait and that no member of the group owns. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import NamedTuple
+
+from console.inspection.lag import GroupLag
+from topics.kafka.groups import GroupState
+
+
+class Unowned(NamedTuple):
+    """What no worker takes in, and what to do."""
+
+    what: str
+    remedy: str
+
+
+def without_owner(lags: Iterable[GroupLag], states: Mapping[str, GroupState]) -> Iterator[Unowned]:
+    """Yield what no member of its group takes in, where records wait.
+
+    `states`: by group; one that is not there is not known, and not told of.
+    """
+    for each in lags:
+        state = states.get(each.group)
+        if state is None or not each.total:
+            continue
+        worker = f"`headstart worker {each.group.removeprefix('headstart-')}`"
+        if not state.members:
+            yield Unowned(
+                f"group {each.group} has no member: no worker takes in the {each.total:,} records "
+                f"of {each.topic} that wait",
+                f"start one: `headstart up` or {worker}",
+            )
+        elif state.owned is not None:
+            owned = state.owned.get(each.topic, frozenset())
+            left = {n: lag for n, lag in each.lag.items() if lag and n not in owned}
+            if left:
+                yield Unowned(
+                    f"no member of group {each.group} owns partition "
+                    f"{', '.join(map(str, left))} of {each.topic}, where "
+                    f"{sum(left.values()):,} records wait",
+                    f"start the group's workers again: `headstart up` or {worker}",
+                )

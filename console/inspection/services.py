@@ -1,0 +1,83 @@
+"""Whether Postgres and Redis answer, in which version, and if not why. Writes nothing."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import Any, Self
+
+from psycopg import AsyncConnection
+
+from console.inspection.error_text import cause
+from console.inspection.target import Target
+from headstart.scrubbing.masking import masked_address
+from sinks.connections import asking_redis, connect_postgres, postgres_address
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What one service said. `error`: why it did not, in one line without passwords."""
+
+    service: str
+    address: str
+    version: str | None = None
+    error: str | None = None
+    took_ms: float = 0.0
+
+    @property
+    def ok(self) -> bool:
+        """Whether it answered."""
+        return self.error is None
+
+
+async def answer_of(service: str, address: str, ask: Callable[[], Awaitable[str | None]]) -> Answer:
+    """Ask a service for its version; what goes wrong becomes the answer's error."""
+    began = time.perf_counter()
+    version = error = None
+    try:
+        version = await ask()
+    except Exception as failed:  # whatever it was, the service did not answer as it should
+        error = cause(failed)
+    return Answer(service, address, version, error, (time.perf_counter() - began) * 1e3)
+
+
+class AskedPostgres:
+    """Postgres, asked over one connection that the first question opens."""
+
+    def __init__(self, dsn: str) -> None:
+        self.dsn = dsn
+        self._connection: AsyncConnection[Any] | None = None
+
+    async def connection(self) -> AsyncConnection[Any]:
+        """Return the connection. Raises `PostgresUnreachable`."""
+        if self._connection is None:
+            self._connection = await connect_postgres(self.dsn)
+        return self._connection
+
+    async def answer(self) -> Answer:
+        """Ask for the version."""
+        return await answer_of("postgres", postgres_address(self.dsn), self._version)
+
+    async def _version(self) -> str | None:
+        connection = await self.connection()
+        row = await (await connection.execute("SHOW server_version")).fetchone()
+        return str(row[0]) if row else None
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        if self._connection is not None:
+            await self._connection.close()
+
+
+async def ask_redis(target: Target) -> Answer:
+    """Ask Redis."""
+
+    async def ask() -> str | None:
+        async with asking_redis(target.redis) as client:
+            said = await client.info("server")
+        return str(said.get("valkey_version") or said.get("redis_version"))
+
+    return await answer_of("redis", masked_address(target.redis), ask)

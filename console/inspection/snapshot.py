@@ -1,0 +1,151 @@
+"""One look at a whole system; what does not answer is left out, and its reason kept."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final, TypeVar
+
+from psycopg import AsyncConnection
+
+from console.inspection.error_text import SILENT, cause, unreachable_why
+from console.inspection.lag import GroupLag, Log, LogState, Stored, ask_stored, lags
+from console.inspection.learned import Learned, ask_learned, ask_moves
+from console.inspection.services import Answer, AskedPostgres, ask_redis
+from console.inspection.target import Target
+from console.inspection.workers import Worker, ask_workers, find_workers
+from headstart.kafka_producer import BrokerUnreachable
+from headstart.scrubbing.masking import masked_address
+from sinks.postgres.reading import naming_schema
+from sinks.postgres.rights import require_rights_to_store
+
+ANSWER_S: Final = 8.0
+"""How long a service may take before it counts as away."""
+_REST: Final = 10
+"""To read everything that Redis serves may take one part in so many of its time."""
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Look:
+    """What was seen at one moment, Unix seconds; None where it could not be seen."""
+
+    at: float
+    services: tuple[Answer, ...]
+    workers: tuple[Worker, ...]
+    log: LogState | None = None
+    stored: Stored | None = None
+    learned: Learned | None = None
+    moves: Mapping[tuple[str, str], list[float]] = field(default_factory=dict)
+    """How thresholds moved until now, oldest first, of leading contexts (tenant, path) that are new
+    among them."""
+
+    @property
+    def answered(self) -> bool:
+        """Whether every service answered."""
+        return all(each.ok for each in self.services)
+
+    @property
+    def groups(self) -> list[GroupLag]:
+        """How far behind each group is, as far as that is known."""
+        return lags(self.log, self.stored) if self.log else []
+
+    @property
+    def lag(self) -> int:
+        """Records that wait, of all groups together."""
+        return sum(group.total for group in self.groups)
+
+
+class Looking:
+    """Looks again and again; `tenant`: whose contexts count, None: everybody's."""
+
+    def __init__(self, target: Target, *, tenant: str | None = None, contexts: bool = True) -> None:
+        """`contexts`: whether to read what Redis serves, too."""
+        self._target, self._tenant, self._contexts = target, tenant, contexts
+        self._log = Log(target.kafka)
+        self._learned: Learned | None = None
+        self._learn_at = 0.0
+        self._told: set[tuple[str, str]] = set()
+
+    async def look(self) -> Look:
+        """Look once: at most some seconds. Raises nothing for a service that does not answer."""
+        async with AskedPostgres(self._target.postgres) as asked:
+            return await self._look(asked)
+
+    async def _look(self, asked: AskedPostgres) -> Look:
+        postgres, redis, (log, kafka_error), workers = await asyncio.gather(
+            _bounded(asked.answer(), "postgres", self._target.postgres),
+            _bounded(ask_redis(self._target), "redis", self._target.redis),
+            _tried(self._log.ask, self._target.kafka),
+            asyncio.to_thread(self._workers),
+        )
+        kafka = Answer("kafka", self._target.kafka, error=kafka_error)
+        stored = learned = None
+        if postgres.ok:
+            connection = await asked.connection()
+            epoch = log.epoch if log else None
+            stored, error = await _tried(lambda: _stored(connection, asked.dsn, epoch))
+            if error is None:
+                _, error = await _tried(lambda: require_rights_to_store(connection, asked.dsn))
+            postgres = _also(postgres, error)
+        if redis.ok and self._contexts:
+            learned, error = await _tried(self._learn)
+            redis = _also(redis, error)
+        moves = await self._moves(connection, learned) if learned and postgres.ok else {}
+        services = (kafka, postgres, redis)
+        return Look(time.time(), services, tuple(workers), log, stored, learned, moves)
+
+    def _workers(self) -> list[Worker]:
+        found = find_workers(self._target.data)
+        if self._target.health and not found:
+            found = ask_workers(self._target.health)
+        return found
+
+    async def _moves(
+        self, connection: AsyncConnection[Any], learned: Learned
+    ) -> dict[tuple[str, str], list[float]]:
+        new = {(each.tenant, each.path) for each in learned.leading} - self._told
+        found, _error = await _tried(lambda: ask_moves(connection, new))
+        self._told |= found.keys() if found else set()
+        return found or {}
+
+    async def _learn(self) -> Learned:
+        began = time.monotonic()
+        if self._learned is None or began >= self._learn_at:
+            self._learned = await ask_learned(self._target.redis, self._tenant)
+            took = time.monotonic() - began
+            self._learn_at = time.monotonic() + took * _REST
+        return self._learned
+
+
+async def _stored(connection: AsyncConnection[Any], dsn: str, epoch: int | None) -> Stored:
+    with naming_schema(dsn):
+        return await ask_stored(connection, epoch)
+
+
+async def _tried(ask: Callable[[], Awaitable[T]], kafka: str = "") -> tuple[T | None, str | None]:
+    """Return an answer, or why there is none."""
+    try:
+        async with asyncio.timeout(ANSWER_S):
+            return await ask(), None
+    except BrokerUnreachable as error:
+        return None, await unreachable_why(kafka) or cause(error)
+    except Exception as error:  # each client has its own; a look shows it and goes on
+        return None, cause(error)
+
+
+async def _bounded(asking: Awaitable[Answer], service: str, address: str) -> Answer:
+    try:
+        async with asyncio.timeout(ANSWER_S):
+            return await asking
+    except TimeoutError:
+        return Answer(service, masked_address(address), error=SILENT)
+
+
+def _also(answer: Answer, error: str | None) -> Answer:
+    if error is None:
+        return answer
+    return Answer(answer.service, answer.address, answer.version, error, answer.took_ms)

@@ -1,0 +1,184 @@
+"""A look as lines of text, for any width and height. Pure: colours are the terminal's affair."""
+
+from __future__ import annotations
+
+import unicodedata
+from collections.abc import Iterator
+from typing import Final, NamedTuple
+
+from console.inspection.health import Verdict, judge
+from console.inspection.sparkline import sparkline
+from console.inspection.trends import Course
+
+WIDE: Final = 60
+"""Columns from which names are written out."""
+
+
+class Line(NamedTuple):
+    """One line; `style`: what it is, for whoever colours it."""
+
+    text: str
+    style: str = ""
+
+
+def screen(course: Course, width: int, height: int, *, ascii_only: bool = False) -> list[Line]:
+    """Return at most `height` lines of at most `width` columns, the most important first."""
+    look = course.look
+    if look is None:
+        return [Line(_cut("looking ...", width))]
+    verdict = judge(look, still_s=course.still_s)
+    lines = [*_verdict_lines(verdict, width), *_numbers(course, width)]
+    lines += _groups(course, width)
+    lines += _workers(course, width)
+    lines += _thresholds(course, width, ascii_only)
+    plain = (Line(fit(line.text, width, ascii_only), line.style) for line in lines)
+    return list(plain)[: max(1, height)]
+
+
+def plain_line(course: Course) -> str:
+    """Return a look on one line, for a file or a pipe."""
+    look = course.look
+    if look is None:
+        return "looking"
+    verdict = judge(look, still_s=course.still_s)
+    parts = [str(verdict), *(f"{name} {value}" for name, value, _ in _facts(course))]
+    return "  ".join(parts)
+
+
+def _verdict_lines(verdict: Verdict, width: int) -> Iterator[Line]:
+    style = "good" if verdict.healthy else "bad"
+    if len(str(verdict)) <= width:
+        yield Line(str(verdict), style)
+        return
+    yield Line("HEALTHY" if verdict.healthy else "UNHEALTHY", style)
+    for each in verdict.reasons or (verdict.note,):
+        yield Line(f" {each}", "" if verdict.healthy else "bad")
+
+
+def _facts(course: Course) -> Iterator[tuple[str, str, str]]:
+    """Yield (name, value, style) of what is worth a number."""
+    look = course.look
+    if look is None:
+        return
+    if log := look.log:
+        yield "log", f"{log.records:,} records{_per_s(course.rate('records'))}", ""
+    if look.stored:
+        yield "stored", f"{look.stored.events:,} events{_per_s(course.rate('events'))}", ""
+    if log:
+        yield "lag", f"{look.lag:,}", "warn" if look.lag else ""
+    if learned := look.learned:
+        yield "contexts", f"{learned.contexts:,} with {learned.outcomes:,} outcomes", ""
+        rate = learned.hit_rate
+        shown = "none begun" if rate is None else f"{rate:.1%} of {learned.hits + learned.misses:,}"
+        yield "hit rate", shown, ""
+        saved, wasted = learned.saved_ms / 1000, learned.wasted_ms / 1000
+        net = f"{learned.net_ms / 1000:+,.1f} s = {saved:,.1f} saved - {wasted:,.1f} wasted"
+        yield "net time", net, "good" if learned.net_ms > 0 else ""
+        if learned.unreadable:
+            first = learned.unreadable[0]
+            where = f"{first.path or first.workflow_type} of {first.tenant}"
+            yield "unreadable", f"{len(learned.unreadable):,} values in Redis: {where}", "warn"
+    if log:
+        handled = f" ({log.handled:,} handled)" if log.handled else ""
+        yield "dead letters", f"{log.dead_letters:,}{handled}", "warn" if log.dead_letters else ""
+
+
+def _per_s(rate: float | None) -> str:
+    return "" if rate is None else f" +{rate:,.0f}/s"
+
+
+def _numbers(course: Course, width: int) -> Iterator[Line]:
+    yield Line("")
+    for name, value, style in _facts(course):
+        yield Line(f"{name:13}{value}" if width >= WIDE else f"{name} {value}", style)
+
+
+def _groups(course: Course, width: int) -> Iterator[Line]:
+    look = course.look
+    if look is None or not look.groups:
+        return
+    yield Line("")
+    yield Line("lag by partition" if width >= WIDE else "lag", "head")
+    for group in look.groups:
+        name = group.group.removeprefix("headstart-")
+        each = " ".join(str(lag) for lag in group.lag.values())
+        text = f"  {name:12}{group.total:>8,}  | {each}" if width >= WIDE else f" {name} {each}"
+        yield Line(text, "warn" if group.total else "")
+
+
+def _workers(course: Course, width: int) -> Iterator[Line]:
+    look = course.look
+    if look is None or not look.workers:
+        return
+    yield Line("")
+    yield Line("workers", "head")
+    for worker in look.workers:
+        name = worker.name if worker.instance == "0" else f"{worker.name}-{worker.instance}"
+        trouble = worker.trouble
+        progressed = course.progressed.get((worker.name, worker.instance))
+        if width < WIDE:
+            yield Line(f" {name} {trouble or 'ready'}", "bad" if trouble else "")
+            continue
+        age = "" if worker.age_s is None else f"up {age_of(worker.age_s)}, "
+        last = "nothing moved yet, "
+        if progressed is not None:
+            last = f"moved {age_of(look.at - progressed)} ago, "
+        detail = f"{age}{last}process {worker.pid}"
+        yield Line(f"  {name:12}{trouble or 'ready':9} {detail}", "bad" if trouble else "")
+
+
+def _thresholds(course: Course, width: int, ascii_only: bool) -> Iterator[Line]:
+    look = course.look
+    if look is None or look.learned is None or not look.learned.leading:
+        return
+    yield Line("")
+    yield Line("thresholds", "head")
+    graph = max(5, min(30, width // 4))
+    for context in look.learned.leading:
+        values = tuple(course.moved.get((context.tenant, context.path), ()))
+        line = sparkline(values, graph, ascii_only=ascii_only)
+        name = context.path.removeprefix("workflow_type=")
+        room = width - graph - 18
+        if width < WIDE:
+            yield Line(f" {context.speculate:.2f} {line[-5:]} {name}")
+        else:
+            yield Line(
+                f"  {context.speculate:.3f} {line:<{graph}} {fit(name, room, ascii_only):<{room}}"
+                f" {context.outcomes:,}"
+            )
+
+
+def age_of(seconds: float) -> str:
+    """Return a time as people say it, to the largest unit."""
+    for unit, size in (("d", 86_400), ("h", 3_600), ("m", 60)):
+        if seconds >= 2 * size:
+            return f"{seconds / size:.0f} {unit}"
+    return f"{max(0.0, seconds):.0f} s"
+
+
+def fit(text: str, width: int, ascii_only: bool = False) -> str:
+    """Return text without control characters, cut to columns; in ASCII where need be."""
+    clean = "".join(c if c.isprintable() else "?" for c in text)
+    if ascii_only:
+        clean = clean.encode("ascii", "replace").decode()
+    return _cut(clean, width)
+
+
+def _cut(text: str, width: int) -> str:
+    """Cut text to so many columns of a terminal, where some characters take two or none."""
+    if text.isascii():
+        return text[: max(0, width)]
+    used, kept = 0, []
+    for character in text:
+        used += columns_of(character)
+        if used > width:
+            break
+        kept.append(character)
+    return "".join(kept)
+
+
+def columns_of(character: str) -> int:
+    """Return how many columns of a terminal a character takes."""
+    if unicodedata.combining(character):
+        return 0
+    return 2 if unicodedata.east_asian_width(character) in "WF" else 1

@@ -1,0 +1,210 @@
+"""The workers of a data directory, by what they report of themselves; and those that answer HTTP.
+
+Looks at files only: to try a worker's lock would refuse one that starts in that instant.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+import urllib.error
+import urllib.request
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from deploy.last_error import why_ended
+from deploy.supervisor import WORKERS, health_address
+from processing.worker_report import REPORT_FILE, Report, decode_report
+
+SILENT_AFTER_S: Final = 10.0
+"""A worker reports once a second; on a busy machine a few may be late."""
+_REFUSED: Final = "refused.json"
+"""Written where the limits of what may be refused stop a worker (agents/dlq_limit_guard.py)."""
+_HTTP_S: Final = 2.0
+
+
+@dataclass(frozen=True)
+class Worker:
+    """One worker as it was last heard of. Times in seconds.
+
+    `age_s`: since it took its data directory; `silent_s`: since its last report. Both None where
+    that is not known.
+    """
+
+    name: str
+    instance: str
+    pid: int
+    running: bool
+    report: Report | None
+    age_s: float | None = None
+    silent_s: float | None = None
+    stuck: str | None = None
+    refused: bool = False
+    """Whether it was stopped by the limits of what may be refused."""
+    ended_by: str | None = None
+    """The error with which it, or its predecessor, ended before anything else was logged."""
+
+    @property
+    def lag(self) -> int:
+        """Records that the log has beyond what took effect, as the worker knows it."""
+        return sum(self.report.lag.values()) if self.report else 0
+
+    @property
+    def dead_letters(self) -> int:
+        """Records and events that it has refused since it began."""
+        return self.report.dead_letters if self.report else 0
+
+    @property
+    def lost(self) -> int:
+        """Records that were deleted before it could take them in, since it began."""
+        return self.report.lost if self.report else 0
+
+    @property
+    def done(self) -> int:
+        """Offsets that took effect, summed: grows as the worker makes progress."""
+        return sum(self.report.done.values()) if self.report else 0
+
+    @property
+    def redis_notes(self) -> list[str]:
+        """What it has found wrong in Redis, where that is anything."""
+        if self.report is None:
+            return []
+        found = []
+        if repaired := self.report.repaired:
+            each = ", ".join(f"{name} {count:,}" for name, count in sorted(repaired.items()))
+            found.append(f"replaced {sum(repaired.values()):,} values in Redis ({each})")
+        if self.report.contested:
+            found.append(f"{self.report.contested:,} values that something else keeps writing")
+        if self.report.kept:
+            found.append(f"{self.report.kept:,} modes or overrides that no command set")
+        return found
+
+    @property
+    def trouble(self) -> str | None:
+        """What is wrong with it; None: nothing."""
+        if not self.running and self.refused:
+            return (
+                "has ended because too much was refused: see its log, `headstart dead-letters "
+                "list` and HEADSTART_REFUSED_RATIO"
+            )
+        if not self.running:
+            return f"has ended: {self.ended_by}" if self.ended_by else "has ended"
+        if self.stuck:
+            return self.stuck
+        if self.silent_s is not None and self.silent_s > SILENT_AFTER_S:
+            return f"has not reported for {self.silent_s:.0f} s"
+        if self.report is None or (not self.report.ready and not self.report.waits_for):
+            again = f" again, after it ended: {self.ended_by}" if self.ended_by else ""
+            return f"is starting{again}"
+        if self.report.waiting:
+            return self.report.waiting
+        if self.report.away:
+            return f"gets no answer from {', '.join(self.report.away)}"
+        return None
+
+
+def find_workers(data: Path, now: float | None = None) -> list[Worker]:
+    """Return the workers of a data directory that reported or have a log, in order of their names.
+
+    One that ends while it starts has no more than a log. `now`: Unix seconds, the clock's unless
+    given.
+    """
+    moment, workers = time.time() if now is None else now, data / "workers"
+    labels = {file.parent.name for file in workers.glob(f"*/{REPORT_FILE}")}
+    labels |= {log.stem for log in workers.glob("logs/*.log") if not log.stem.endswith("-spare")}
+    found = []
+    for label in labels:
+        name, _, instance = label.partition("-")
+        if name in WORKERS:
+            found.append(_worker(name, instance, workers / label / REPORT_FILE, moment))
+    return sorted(found, key=lambda each: (WORKERS.index(each.name), each.instance))
+
+
+def _worker(name: str, instance: str, file: Path, now: float) -> Worker:
+    report, held, since = _report(file), 0, None
+    try:
+        lock = file.with_name("worker.lock")
+        held, since = int(lock.read_text() or 0), lock.stat().st_mtime
+    except (OSError, ValueError):
+        pass  # it has not taken its directory yet, or is about to write its id
+    pid = held or (report.pid if report else 0) or _spawned(file)
+    mine = report is not None and report.pid == pid  # else it is its predecessor's
+    running, own = _alive(pid), report if mine else None
+    up = running and own is not None and own.ready
+    return Worker(
+        name,
+        instance,
+        pid,
+        running,
+        own,
+        None if since is None else max(0.0, now - since),
+        max(0.0, now - report.at / 1000) if report is not None and mine else None,
+        refused=file.with_name(_REFUSED).exists(),
+        ended_by=None if up else why_ended(file.parents[1], f"{name}-{instance}"),
+    )
+
+
+def _spawned(file: Path) -> int:
+    """Return the process that a supervisor started last, 0 where that is not known."""
+    try:
+        return int((file.parents[1] / "locks" / f"{file.parent.name}.lock").read_text() or 0)
+    except (OSError, ValueError):
+        return 0
+
+
+def _report(file: Path) -> Report | None:
+    try:
+        return decode_report(file.read_bytes())
+    except OSError:
+        return None
+
+
+def _alive(pid: int) -> bool:
+    if pid <= 0:
+        return False
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True
+    return True
+
+
+def ask_workers(health: str) -> list[Worker]:
+    """Ask the health endpoints of workers, the first at `health`; return those that answer.
+
+    Blocks for up to two seconds per worker.
+    """
+    found = []
+    for place in range(len(WORKERS)):
+        address = health_address(health, place)
+        if (body := _healthz(address)) is None:
+            continue
+        report = msgspec.convert(
+            {key: value for key, value in body.items() if key in Report.__struct_fields__},
+            Report,
+            strict=False,
+        )
+        stuck = None if body.get("ok", True) else str(body.get("why"))
+        found.append(Worker(report.worker, address, report.pid, True, report, stuck=stuck))
+    return found
+
+
+def _healthz(address: str) -> dict[str, object] | None:
+    try:
+        with urllib.request.urlopen(f"http://{address}/healthz", timeout=_HTTP_S) as answer:
+            raw = answer.read()
+    except urllib.error.HTTPError as refused:  # 503 has a body too
+        raw = refused.read()
+    except (OSError, ValueError):
+        return None
+    try:
+        body = json.loads(raw)
+    except ValueError:
+        return None
+    return body if isinstance(body, dict) and "worker" in body else None

@@ -1,0 +1,145 @@
+"""Recorded agent runs as a history: what a predictor would have guessed, and whether it was right.
+
+The demo's back-off predictor learns as the runs go by, in the file's order; a guess is worth what
+the runs record of durations, else what is declared (`call_times`). Contexts: domain, + previous
+tool, + the one before. To a filter a run's source is its tenant, its domain its workflow type too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from demo.call_times import FAILED, CallTime, CallTimes
+from demo.predictor import Guess, Predictor
+from demo.repeated import Repeats
+from demo.tool_latency import DEFAULT_COST_RATIO, LatencyModel
+from demo.traces import END, BrokenLine, Run, Step, read_runs
+from headstart.experiments import workflow_group
+from headstart.keys import context_paths
+from learners.outcome import Outcome
+from replay.engine.engine import Judge
+from replay.engine.join import Notes
+from replay.files.input import name_of
+from replay.files.json_lines import json_lines
+from replay.predictions.assumptions import Basis
+from replay.predictions.outcomes_file import ROOT
+from replay.sources.base import NothingThere, Progress, Reading
+
+_LEVELS = ("previous_tool", "tool_before")
+
+
+@dataclass(frozen=True)
+class TraceHistory:
+    """A file of runs (`traces`). `cost_ratio`: cost / (cost + gain) of every guess."""
+
+    file: Path
+    reading: Reading
+    cost_ratio: float = DEFAULT_COST_RATIO
+    seed: int = 0
+    live: bool = False
+
+    @property
+    def name(self) -> str:
+        """What people call it."""
+        return f"{name_of(self.file)} (guesses are the demo's)"
+
+    def units(self) -> list[int]:
+        """Return the one unit."""
+        notes = Notes()
+        if next(self._runs(notes), None) is None:
+            why = f"{name_of(self.file)} holds no runs"
+            if notes.refused:
+                why += f": all {notes.refused} lines were refused; the first: {notes.named[0]}"
+            raise NothingThere(f"{why}; docs/replay.md has the form of a run")
+        return [0]
+
+    def _runs(self, notes: Notes) -> Iterator[Run]:
+        def broken(line: BrokenLine) -> None:
+            notes.refused += 1
+            notes.named.append(f"{name_of(self.file)}:{line.line_number}: {line.reason}")
+
+        return read_runs(self.file, broken)
+
+    def read(self, unit: int, judge: Judge, notes: Notes, progress: Progress) -> None:  # noqa: ARG002
+        """Let a judge have the guess before every call of every run."""
+        predictor, times = Predictor(), CallTimes(LatencyModel(self.seed, 0, self.cost_ratio))
+        untimed, repeats, unmet = 0, Repeats(), self.reading.scales.named
+        with json_lines(self.file) as lines:
+            count = max(1, sum(1 for _, line in lines if line.strip()))
+        for number, run in enumerate(self._runs(notes)):
+            notes.records += 1
+            progress(number / count)
+            if not repeats.first(run):
+                continue
+            if not self.reading.range.holds(run.started_at):
+                untimed += run.started_at is None
+                continue
+            judged = self._chosen(run)
+            group = workflow_group(f"{number}")
+            history: list[str] = []
+            before: Step | None = None
+            for step in (*run.steps, None):
+                actual = END if step is None else step.tool
+                notes.events += 1
+                guess = predictor.predict(run.domain, history)
+                if guess is not None:
+                    time = times.of_guess(guess.tool, step, before)
+                    if judged:
+                        outcome = self._outcome(guess, actual, time, judge.basis)
+                        judge.judge(self._chain(judge, run, history), outcome, group)
+                        notes.predictions += 1
+                        unmet.discard(guess.tool)
+                    else:
+                        notes.filtered += 1
+                predictor.learn(run.domain, history, actual)
+                if step is not None:
+                    times.learn(step)
+                    before = step
+                history.append(actual)
+        judge.flush()
+        notes.scaled += self.reading.scales.named - unmet
+        progress(1.0)
+        if notes.refused:
+            notes.warnings.append(
+                f"{name_of(self.file)}: {notes.records} runs accepted, {notes.refused} lines "
+                "refused"
+            )
+        notes.warnings += [f"{name_of(self.file)}: {said}" for said in repeats.said]
+        if untimed:
+            notes.warnings.append(f"{untimed} runs say no time, so they are in no range of time")
+
+    def _outcome(self, guess: Guess, actual: str, time: CallTime, basis: Basis) -> Outcome:
+        """Return a judged guess, and count what its worth rests on: the options, else `time`."""
+        # A call that failed is no hit: had it been started early, nothing was saved.
+        correct, given = guess.tool == actual and not time.failed, self.reading.assumed
+        outcome = Outcome(
+            guess.confidence, correct, gain=time.latency.gain_ms, cost=time.latency.cost_ms
+        )
+        outcome = given.priced(
+            outcome,
+            basis,
+            gain_known=time.gain_known or given.gain_ms is None,
+            cost_known=given.cost_ms is None,
+        )
+        replaced = given.gain_ms is not None if correct else given.cost_ms is not None
+        if time.gain_known or not replaced:
+            basis.assume(time.assumed)
+        elif time.failed:
+            basis.assume(FAILED)
+        return self.reading.scales.applied(outcome, guess.tool)
+
+    def _chosen(self, run: Run) -> bool:
+        """Return whether a run is judged. Who is left out has taught the predictor all the same."""
+        chosen = self.reading.chosen
+        return (
+            chosen.tenant in (None, run.source)
+            and chosen.workflow_type in (None, run.domain)
+            and chosen.domain in (None, run.domain)
+        )
+
+    def _chain(self, judge: Judge, run: Run, history: list[str]) -> tuple[int, ...]:
+        last, before = (["-", "-", *history])[:-3:-1]
+        found = {"previous_tool": last, "tool_before": before}
+        return judge.chain(run.source, (ROOT, *context_paths(run.domain, found.get, _LEVELS)))

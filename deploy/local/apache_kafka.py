@@ -1,0 +1,153 @@
+"""Apache Kafka itself as the broker: one node, broker and controller in one, on 127.0.0.1.
+
+Its log is in `<data>/kafka` and survives a restart. The jars come from `jars.py`.
+"""
+
+import os
+import re
+import shutil
+import signal
+import subprocess
+import uuid
+from base64 import urlsafe_b64encode
+from pathlib import Path
+
+from deploy.local import readiness as ready
+from deploy.local.child_process import AT_ONCE, Child, Ending
+from deploy.local.errors import StackError
+from deploy.local.kafka_jars import kafka_jars
+from deploy.local.ports import HOST, Ports
+from deploy.local.process_group import Nursery
+from deploy.process_priority import FOREGROUND
+
+_NAME = "broker"
+_OLDEST_JAVA = 17
+_FORMAT_SECONDS = 60.0
+_READY_SECONDS = 90.0
+# SIGTERM closes the log segments; without it the next start has to recover them.
+_ENDING = Ending(ask=signal.SIGTERM, insist=signal.SIGKILL, orphaned=signal.SIGTERM)
+# Paths are relative to the server's directory, so that none of them needs escaping. A broker that
+# was killed is back soon: it can only register again when its last session has passed, and reads
+# every segment again that was not full.
+_PROPERTIES = """\
+process.roles=broker,controller
+node.id=1
+listeners=PLAINTEXT://{host}:{port},CONTROLLER://{host}:{controller}
+controller.listener.names=CONTROLLER
+controller.quorum.voters=1@{host}:{controller}
+listener.security.protocol.map=PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT
+log.dirs=log
+log.segment.bytes=67108864
+broker.heartbeat.interval.ms=1000
+broker.session.timeout.ms=3000
+auto.create.topics.enable=false
+group.initial.rebalance.delay.ms=0
+default.replication.factor=1
+offsets.topic.replication.factor=1
+offsets.topic.num.partitions=4
+transaction.state.log.replication.factor=1
+transaction.state.log.min.isr=1
+transaction.state.log.num.partitions=4
+share.coordinator.state.topic.replication.factor=1
+share.coordinator.state.topic.min.isr=1
+"""
+_LOGGING = """\
+appender.out.type=Console
+appender.out.name=out
+appender.out.layout.type=PatternLayout
+appender.out.layout.pattern=%d %p %m (%c{1})%n
+rootLogger.level=WARN
+rootLogger.appenderRef.out.ref=out
+"""
+
+_JAVA_OPTIONS = (
+    "-Xmx512m",
+    "-XX:+UseSerialGC",  # saves half a second of three at the start
+    # A short life beside those that it serves: the optimising compiler took more of two cores in
+    # the first half minute than the broker's own work.
+    "-XX:TieredStopAtLevel=1",
+    "-Dlog4j2.configurationFile=log4j2.properties",
+)
+
+
+class Apache:
+    """The broker as one part of the stack."""
+
+    def __init__(self, nursery: Nursery, ports: Ports, port: int) -> None:
+        self._nursery = nursery
+        self._ports = ports
+        self._wanted = port
+        self._home = nursery.data / "kafka"
+        self._port = 0
+        self._java: list[str] = []
+        self._format: Child | None = None
+        self._server: Child | None = None
+
+    def prepare(self) -> None:
+        """Fetch Kafka on the first start ever, and format its log on the first one here."""
+        self._port = self._ports.reserve("Kafka", self._wanted)
+        controller = self._ports.reserve("Kafka controller")
+        self._nursery.claim(_NAME)
+        java = _java()
+        jars = kafka_jars(self._nursery, _NAME)
+        self._home.mkdir(exist_ok=True)
+        where = {"host": HOST, "port": self._port, "controller": controller}
+        (self._home / "server.properties").write_text(_PROPERTIES.format(**where))
+        (self._home / "log4j2.properties").write_text(_LOGGING)
+        self._java = [java, *_JAVA_OPTIONS, "-cp", f"{jars}/*"]
+        if not self._formatted.exists():
+            shutil.rmtree(self._home / "log", ignore_errors=True)  # half of one was never used
+            cluster = urlsafe_b64encode(uuid.uuid4().bytes).rstrip(b"=").decode()
+            # The equals sign keeps an id that begins with a dash from looking like an option.
+            words = ["format", f"--cluster-id={cluster}", "--config", "server.properties"]
+            self._format = self._run("kafka.tools.StorageTool", words, AT_ONCE)
+
+    def launch(self) -> None:
+        """Start the server on its log."""
+        if self._format is not None:
+            self._format.finish(_FORMAT_SECONDS, "see the log, and start again")
+            self._nursery.let_go(self._format)
+            self._format = None
+            self._formatted.touch()
+        self._server = self._run("kafka.Kafka", ["server.properties"], _ENDING)
+
+    @property
+    def server(self) -> Child | None:
+        """Its process."""
+        return self._server
+
+    def ready(self) -> str:
+        """Wait until it answers a metadata request."""
+        assert self._server is not None
+        address = f"{HOST}:{self._port}"
+        ready.wait(self._server, lambda: ready.kafka(address), address, _READY_SECONDS)
+        return address
+
+    @property
+    def _formatted(self) -> Path:
+        return self._home / "formatted"
+
+    def _run(self, program: str, words: list[str], ending: Ending) -> Child:
+        argv = [*self._java, program, *words]
+        return self._nursery.spawn(_NAME, argv, ending, cwd=self._home, niceness=FOREGROUND)
+
+
+def _java() -> str:
+    home = os.environ.get("JAVA_HOME")
+    java = shutil.which("java", path=str(Path(home) / "bin")) if home else shutil.which("java")
+    if java is None:
+        raise StackError(f"Apache Kafka needs Java, and there is no java {_where(home)}: {_REMEDY}")
+    asked = subprocess.run([java, "-version"], capture_output=True, text=True, check=False)
+    found = re.search(r'version "(\d+)', asked.stderr)
+    if found is None or int(found.group(1)) < _OLDEST_JAVA:
+        raise StackError(f"{java} is too old for Apache Kafka: {_REMEDY}")
+    return java
+
+
+_REMEDY = (
+    f"install Java {_OLDEST_JAVA} or newer, use the embedded broker, or give the address of one"
+)
+
+
+def _where(home: str | None) -> str:
+    return f"in JAVA_HOME ({home})" if home else "on PATH"

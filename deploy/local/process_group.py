@@ -1,0 +1,150 @@
+"""Where children are started: log file, lock, lifeline. What they run is up to their parts.
+
+Each child inherits the descriptor of a locked file (`locks/<name>.lock`), and so do its own
+children. The lock is free when the last of them is gone, however they ended: so a new start waits
+for the orphans of a killed one without guessing from process ids.
+"""
+
+import contextlib
+import fcntl
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from deploy.local.child_process import Child, Ending, end_all
+from deploy.local.errors import StackError
+from deploy.local.parent_death import lifeline
+from deploy.local.service_account import Account
+from deploy.process_priority import add_niceness
+
+_ORPHAN_SECONDS = 5.0
+_KILLED_SECONDS = 2.0
+_LOG_LIMIT = 8 << 20
+
+
+class Nursery:
+    """The child processes of one stack, in the order they were started."""
+
+    def __init__(self, data: Path) -> None:
+        self.data = data
+        self._locks: dict[str, int] = {}
+        self._children: list[Child] = []
+        for folder in ("logs", "locks"):
+            (data / folder).mkdir(exist_ok=True)
+        self._lifeline = lifeline()
+
+    @property
+    def children(self) -> tuple[Child, ...]:
+        """Those that have not been let go."""
+        return tuple(self._children)
+
+    def claim(self, name: str) -> None:
+        """Wait until no process of an earlier run is left under this name; then keep it so."""
+        path = self.data / "locks" / f"{name}.lock"
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        self._locks[name] = descriptor
+        if _locked(descriptor, _ORPHAN_SECONDS):
+            return
+        orphan = int(os.pread(descriptor, 32, 0) or 0)
+        if _has_open(orphan, path):
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(orphan, signal.SIGKILL)
+        if not _locked(descriptor, _KILLED_SECONDS):
+            raise StackError(
+                f"{name} of an earlier run (process {orphan}) still uses {self.data}: end it first"
+            )
+
+    def spawn(
+        self,
+        name: str,
+        argv: Sequence[str],
+        ending: Ending,
+        *,
+        env: Mapping[str, str] | None = None,
+        cwd: Path | None = None,
+        account: Account | None = None,
+        niceness: int = 0,
+    ) -> Child:
+        """Start a process under a claimed name, in a session of its own.
+
+        `niceness`: added to its niceness, where the system lets us.
+        """
+        lock = self._locks[name]
+        log = self.data / "logs" / f"{name}.log"
+        if log.exists() and log.stat().st_size > _LOG_LIMIT:
+            log.replace(log.with_suffix(".log.1"))
+        with log.open("ab") as output:
+            start = output.tell()  # now: the child will share and move the position
+            try:
+                process = subprocess.Popen(
+                    argv,
+                    stdin=subprocess.DEVNULL,
+                    stdout=output,
+                    stderr=output,
+                    env=env,
+                    cwd=cwd,
+                    pass_fds=(lock,),
+                    # Ctrl-C in the terminal reaches the owner only, who ends them in order.
+                    start_new_session=True,
+                    user=account.uid if account else None,
+                    group=account.gid if account else None,
+                    extra_groups=[] if account else None,
+                    # It takes no lock, which is what makes the general warning harmless.
+                    preexec_fn=self._lifeline.before_exec(ending.orphaned),  # noqa: PLW1509
+                )
+            except (OSError, subprocess.SubprocessError) as error:
+                raise StackError(f"{name}: cannot run {argv[0]} ({error})") from error
+            child = Child(name, process, ending, log, start)
+        if niceness:
+            add_niceness(niceness, process.pid)
+        self._children.append(child)
+        self._lifeline.follow(process.pid, ending.orphaned)
+        os.ftruncate(lock, 0)
+        os.pwrite(lock, str(process.pid).encode(), 0)
+        return child
+
+    def let_go(self, child: Child) -> None:
+        """Forget a preparation that has ended."""
+        self._children.remove(child)
+        self._lifeline.release(child.pid)
+
+    def launched(self) -> None:
+        """From now on the locks belong to the children alone."""
+        for descriptor in self._locks.values():
+            os.close(descriptor)
+        self._locks.clear()
+
+    def close(self) -> None:
+        """End all children, the last one first."""
+        end_all(self._children[::-1])
+        for child in self.children:
+            self.let_go(child)
+        self.launched()
+        self._lifeline.close()
+
+
+def _locked(descriptor: int, seconds: float) -> bool:
+    deadline = time.monotonic() + seconds
+    while True:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return True
+        except BlockingIOError:
+            if time.monotonic() > deadline:
+                return False
+        time.sleep(0.02)
+
+
+def _has_open(pid: int, path: Path) -> bool:
+    """Whether that process is the orphan: a number alone may have been given out again."""
+    if pid <= 1 or pid == os.getpid():
+        return False
+    with contextlib.suppress(OSError):
+        for link in Path(f"/proc/{pid}/fd").iterdir():
+            with contextlib.suppress(OSError):
+                if link.samefile(path):
+                    return True
+    return False

@@ -1,0 +1,110 @@
+"""Whether a service answers, asked in its own protocol. Who started it does not matter here."""
+
+import asyncio
+import contextlib
+import time
+from collections.abc import Callable
+
+from deploy.local.child_process import Child
+from deploy.local.errors import StackError
+from headstart.scrubbing.masking import masked
+
+_PAUSE = 0.02
+
+
+def wait(child: Child, probe: Callable[[], None], at: str, seconds: float) -> None:
+    """Repeat the probe until it succeeds, the child has ended, or the time is over."""
+    deadline = time.monotonic() + seconds
+    while True:
+        if not child.alive:
+            raise child.failure(f"{child.outcome} before it answered at {at}")
+        try:
+            return probe()
+        except Exception as error:  # each client raises its own kinds, all mean "not yet"
+            if time.monotonic() > deadline:
+                raise child.failure(
+                    f"did not answer at {at} within {seconds:.0f} s ({one_line(error)}); see "
+                    "whether the machine is overloaded, and start again"
+                ) from error
+        time.sleep(_PAUSE)
+
+
+def kafka(address: str, seconds: float = 5.0) -> None:
+    """A metadata request to `host:port[,host:port]`; one broker that answers is enough."""
+    last: Exception | None = None
+    for server in address.split(","):
+        host, _, port = server.strip().rpartition(":")
+        if not host or not port.isdecimal():
+            raise ValueError("not of the form host:port")
+        try:
+            return asyncio.run(_metadata(host.strip("[]"), int(port), seconds))
+        except Exception as error:  # tried one after the other, as every client does
+            last = error
+    raise last or ValueError("no broker given")
+
+
+async def _metadata(host: str, port: int, seconds: float) -> None:
+    from aiokafka.conn import create_conn
+    from aiokafka.protocol.metadata import MetadataRequest
+
+    # A bare connection: the client class would log each refused attempt as an error.
+    timeout = int(seconds * 1000)
+    connection = await create_conn(host, port, request_timeout_ms=timeout)
+    try:
+        answer = await connection.send(MetadataRequest([]))
+    finally:
+        with contextlib.suppress(Exception):
+            connection.close()
+    if not answer.brokers:
+        raise ConnectionError("the broker has not joined its cluster yet")
+
+
+def postgres(dsn: str, seconds: int = 5) -> None:
+    """`SELECT 1`."""
+    import psycopg
+
+    with psycopg.connect(dsn, connect_timeout=seconds, autocommit=True) as connection:
+        connection.execute("SELECT 1")
+
+
+def redis(url: str, seconds: float = 5.0) -> None:
+    """`PING`; a server that still loads its data answers with an error."""
+    from redis import Redis
+    from redis.backoff import NoBackoff
+    from redis.retry import Retry
+
+    client = Redis.from_url(
+        url,
+        socket_timeout=seconds,
+        socket_connect_timeout=seconds,
+        retry=Retry(NoBackoff(), 0),
+    )
+    try:
+        client.ping()
+    finally:
+        client.close()
+
+
+def one_line(error: BaseException) -> str:
+    """An exception's text without line breaks and passwords."""
+    return masked(" ".join(str(error).split()) or type(error).__name__)
+
+
+def unreachable(what: str, address: str, error: BaseException) -> StackError:
+    """The error for a service that somebody else should have started."""
+    from headstart.thresholds.reader import redis_address
+    from sinks.connections import postgres_address
+    from sinks.service_errors import Trouble, postgres_trouble, redis_trouble
+
+    at = masked(address)
+    known: Trouble | None = None
+    if what == "Postgres":
+        at, known = postgres_address(address), postgres_trouble(address, error)
+    elif what == "Redis":
+        at, known = redis_address(address), redis_trouble(address, error)
+    if known is not None:
+        return StackError(f"{what} at {at}: {known.what}; {known.remedy}")
+    return StackError(
+        f"{what} at {at} cannot be reached ({one_line(error)}): start it, "
+        "correct the address, or use the embedded one"
+    )

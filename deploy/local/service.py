@@ -1,0 +1,55 @@
+"""What the parts of a stack have in common, and the part that somebody else runs."""
+
+from collections.abc import Callable
+from typing import Protocol
+
+from deploy.local.child_process import Child
+from deploy.local.readiness import unreachable
+
+
+class Part(Protocol):
+    """One service. The stack calls the three steps in this order, each for all parts in turn."""
+
+    def prepare(self) -> None:
+        """Reserve ports, start what takes time. Main thread."""
+
+    def launch(self) -> None:
+        """Finish the preparation and start the server. Main thread.
+
+        Once more after the server died: then it starts on the same port and data.
+        """
+
+    @property
+    def server(self) -> Child | None:
+        """The server's process, None before it was launched and for an external service."""
+
+    def ready(self) -> str:
+        """Wait until it answers; returns its address. Any thread."""
+
+
+class Existing:
+    """A service that runs already: only asked whether it answers, never started or stopped."""
+
+    def __init__(self, what: str, address: str, probe: Callable[[str], None]) -> None:
+        self._what = what
+        self._address = address
+        self._probe = probe
+
+    def prepare(self) -> None:
+        """Nothing to do."""
+
+    def launch(self) -> None:
+        """Nothing to do."""
+
+    @property
+    def server(self) -> Child | None:
+        """None: it is not ours."""
+        return None
+
+    def ready(self) -> str:
+        """Ask once: whoever gives an address expects it to work now."""
+        try:
+            self._probe(self._address)
+        except Exception as error:  # each client raises its own kinds, malformed URLs others
+            raise unreachable(self._what, self._address, error) from error
+        return self._address

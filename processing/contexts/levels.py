@@ -1,0 +1,63 @@
+"""Where an event belongs: the values of the levels below its workflow type."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from operator import attrgetter
+from typing import Final
+
+from headstart.events.schema import MAX_IDENTIFIER
+from headstart.keys import level_value
+from topics.schema.event_structs import EventFields
+
+Place = tuple[str | None, ...]
+"""Tenant, workflow type, and the value of each level; None where a level is skipped."""
+
+_TOP_LEVEL: Final = frozenset({"user_id", "agent_id", "session_id", "tool_id"})
+
+
+def place_getter(levels: Sequence[str]) -> Callable[[EventFields], Place]:
+    """Return how to read the place of an event's context.
+
+    Numbers become the text that the reader sees.
+    """
+    if _TOP_LEVEL.issuperset(levels):
+        return attrgetter("tenant", "workflow_type", *levels)
+    if sum(level not in _TOP_LEVEL for level in levels) == 1:
+        return _with_one_deeper(levels)
+    getters = [(level, attrgetter(level) if level in _TOP_LEVEL else None) for level in levels]
+
+    def read(event: EventFields) -> Place:  # flat: a call for each level costs as much again
+        data = event.data
+        context = data.context if data is not None else None
+        place: list[str | None] = [event.tenant, event.workflow_type]
+        for level, getter in getters:
+            if getter is not None:
+                place.append(getter(event))
+            elif not context:
+                place.append(None)
+            else:
+                value = context.get(level)
+                short = type(value) is str and len(value) <= MAX_IDENTIFIER
+                place.append(value if short else level_value(value))
+        return tuple(place)
+
+    return read
+
+
+def _with_one_deeper(levels: Sequence[str]) -> Callable[[EventFields], Place]:
+    """Return the same for one level of `data.context` among top ones, as the default has it."""
+    (level,) = [level for level in levels if level not in _TOP_LEVEL]
+    at = 2 + levels.index(level)
+    top: Callable[[EventFields], Place] = attrgetter(
+        "tenant", "workflow_type", *(each for each in levels if each != level)
+    )
+
+    def read(event: EventFields) -> Place:
+        place, data = top(event), event.data
+        value = data.context.get(level) if data is not None and data.context else None
+        if type(value) is not str or len(value) > MAX_IDENTIFIER:
+            value = level_value(value)
+        return (*place[:at], value, *place[at:])
+
+    return read

@@ -1,0 +1,125 @@
+"""What a context's row answers, as it is published: a function of the row alone."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import Final
+
+from headstart.keys import workflow_type_of
+from learners.constant import Fixed
+from learners.policy import START, SUGGEST_START, Policy, State, Thresholds
+from processing.control.learned_defaults import decode_default
+from processing.control.learner_assignments import named_policy
+from processing.state.counters import restored
+from processing.state.packed_state import Numbers
+from processing.state.rows import (
+    CONTEXT,
+    DEFAULT,
+    ContextRow,
+    context_of,
+    decode_context,
+    is_deleted,
+    version,
+)
+from topics.schema.json_schema import Counts, Deviation, Threshold
+
+_UNREADABLE: Final = Fixed()
+_workflow_type_of = lru_cache(maxsize=65_536)(workflow_type_of)
+
+
+def serves(partition: int, key: bytes) -> bool:
+    """Return whether a partition publishes what a row answers.
+
+    Every partition has every default, and the first one publishes it.
+    """
+    return key.startswith(CONTEXT) or (partition == 0 and key.startswith(DEFAULT))
+
+
+def stored_threshold(key: bytes, raw: bytes) -> Threshold:
+    """Return what the row of a context, or of a default, answers, as it is published.
+
+    Also of one that has gone.
+    """
+    if is_deleted(raw):
+        return _gone(key, *version(raw))
+    if key.startswith(DEFAULT):
+        found = _default_row(raw)
+        if found is None:
+            return _gone(key, *version(raw))
+        row = found
+    else:
+        row = decode_context(raw)
+    read = read_state(row)
+    if read is None:  # of a learner that this version does not know: the conservative answer
+        return threshold_of(key, row._replace(state=_UNREADABLE.initial()), _UNREADABLE)
+    policy, state = read
+    return threshold_of(key, row._replace(state=state), policy)
+
+
+def _default_row(raw: bytes) -> ContextRow | None:
+    """Return a default as the row of a context; None where it was taken back."""
+    default = decode_default(raw)
+    if (learned := default.learned) is None:
+        return None
+    return ContextRow(
+        *version(raw), default.at, learned.outcomes, 0, 0, learned.version, learned.learner,
+        learned.state,
+    )  # fmt: skip
+
+
+def read_state(row: ContextRow) -> tuple[Policy, State] | None:
+    """Return the policy and the state in a row; None where this version cannot read them."""
+    policy = named_policy(row.learner)
+    if policy is None or (state := policy.migrated(row.policy_version, row.state)) is None:
+        return None
+    return policy, state
+
+
+def threshold_of(key: bytes, row: ContextRow, policy: Policy) -> Threshold:
+    """Return what a row answers whose state `policy` can read."""
+    tenant, path = context_of(key)
+    counts = restored(row.outcomes, row.speculated, row.hits, row.counts)
+    numbers = Numbers(row.state, row.at, row.gain, row.cost, counts)
+    version = row.epoch, row.offset
+    return answer(tenant, path, version, policy, row.learner, policy.thresholds(row.state), numbers)
+
+
+def answer(
+    tenant: str, path: str, version: tuple[int, int], policy: Policy, learner: str,
+    served: Thresholds, numbers: Numbers,
+) -> Threshold:  # fmt: skip
+    """Return what a context answers, as it is published, where what it serves is known."""
+    counts, deviation = Counts(*numbers.counts), policy.deviation(numbers.state)
+    return Threshold(
+        tenant=tenant,
+        workflow_type=_workflow_type_of(path),
+        path=path,
+        speculate=served.speculate,
+        suggest=served.suggest,
+        epoch=version[0],
+        offset=version[1],
+        outcomes=counts.explicit + counts.suggestion + counts.speculative,
+        learner=learner,
+        at=numbers.at,
+        deviation=Deviation(*deviation) if deviation else None,
+        gain=numbers.gain,
+        cost=numbers.cost,
+        counts=counts,
+    )
+
+
+def _gone(key: bytes, epoch: int, offset: int) -> Threshold:
+    tenant, path = context_of(key)
+    return Threshold(
+        tenant=tenant,
+        workflow_type=_workflow_type_of(path),
+        path=path,
+        speculate=START,
+        suggest=SUGGEST_START,
+        epoch=epoch,
+        offset=offset,
+        outcomes=0,
+        learner="",
+        at=0,
+        deleted=True,
+    )

@@ -1,0 +1,1 @@
+"""State that control records change: learner assignments, defaults, rebuilds, resets."""

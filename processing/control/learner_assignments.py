@@ -1,0 +1,143 @@
+"""Which learner each context has: the choices of control records, and what their patterns mean.
+
+A pattern is made of parts of context paths, `key=value`, joined by `/`; a value may be `*`. It
+holds for the contexts that have every part of it, and so for all below them; `*` alone holds for
+every context. Example: `domain=retail`, `workflow_type=refund/user_id=*`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from functools import lru_cache
+
+import msgspec
+
+from headstart.keys import SEPARATOR
+from learners.policy import Policy
+from learners.registry import policy
+from processing.control.latest_by_subject import Followed
+from processing.state.rows import CONTROL, control_body, control_row
+from topics.control.messages import Choice
+
+_KIND = "learner"
+_encode = msgspec.msgpack.Encoder().encode
+_decode = msgspec.msgpack.Decoder(Choice).decode
+
+
+@lru_cache(maxsize=1024)
+def named_policy(specification: str) -> Policy | None:
+    """Return the policy of a specification; None where this version knows none such."""
+    try:
+        return policy(specification)
+    except (LookupError, ValueError):
+        return None
+
+
+class Choices(Followed[Choice]):
+    """The choices of one partition, newest of each pattern and tenant."""
+
+    def __init__(self, epoch: int) -> None:
+        super().__init__(epoch)
+        self._ranked: list[tuple[Choice, Callable[[str, str], bool], Policy]] = []
+
+    def restore(self, key: bytes, raw: bytes) -> None:
+        """Take up one row of the table."""
+        if key.startswith(_key_of(_KIND)):
+            self._held[key] = _decode(control_body(raw))
+            self._rank()
+
+    def apply(self, choice: Choice, offset: int) -> bool:
+        """Take a choice over unless a later one holds; return whether it was new.
+
+        Raises `ValueError` where pattern or learner are none.
+        """
+        check(choice)
+        key = _key_of(_KIND, choice.tenant or "", choice.pattern)
+        held = self._held.get(key)
+        if held is not None and (held.at, held.id) >= (choice.at, choice.id):
+            return False
+        self._hold(key, choice, _encode(choice), offset)
+        self._rank()
+        return True
+
+    def policy_of(self, tenant: str, path: str) -> Policy | None:
+        """Return the policy chosen for a context: that of the most special choice that holds.
+
+        One for a tenant before one for everybody, then more parts, then fewer `*`.
+        """
+        for _choice, holds, chosen in self._ranked:
+            if holds(tenant, path):
+                return chosen
+        return None
+
+    def _rank(self) -> None:
+        named = [
+            (choice, matcher(choice.pattern, choice.tenant), chosen)
+            for choice in self._held.values()
+            if choice.learner is not None and (chosen := named_policy(choice.learner)) is not None
+        ]
+        self._ranked = sorted(named, key=lambda each: _rank_of(each[0]), reverse=True)
+
+
+def choices_in(rows: Mapping[bytes, bytes]) -> list[Choice]:
+    """Return the choices among the rows of a table, taken back or not."""
+    begin = _key_of(_KIND)
+    return [_decode(control_body(row)) for key, row in rows.items() if key.startswith(begin)]
+
+
+def choice_row(choice: Choice, epoch: int) -> tuple[bytes, bytes]:
+    """Return (key, row) of a choice that holds from before the first offset of a log epoch on."""
+    key = _key_of(_KIND, choice.tenant or "", choice.pattern)
+    return key, control_row(_encode(choice), epoch, -1)
+
+
+def check(choice: Choice) -> None:
+    """Raise `ValueError` where pattern or learner of a choice are none."""
+    parts(choice.pattern)
+    if choice.learner is not None:
+        _known(choice.learner)
+
+
+def parts(pattern: str) -> frozenset[str]:
+    """Return the parts of a pattern; none for `*`. Raises `ValueError` where it is no pattern."""
+    if pattern == "*":
+        return frozenset()
+    found = pattern.split("/")
+    if SEPARATOR in pattern or not all(part.count("=") == 1 and part[0] != "=" for part in found):
+        raise ValueError(
+            f"pattern {pattern!r:.100}: give * or key=value parts joined by /, as in "
+            "workflow_type=refund/domain=*"
+        )
+    return frozenset(found)
+
+
+def _known(learner: str) -> None:
+    try:
+        policy(learner)
+    except LookupError as error:
+        raise ValueError(error.args[0]) from None
+
+
+def _rank_of(choice: Choice) -> tuple[bool, int, int, str]:
+    wanted = parts(choice.pattern)
+    stars = sum(part.endswith("=*") for part in wanted)
+    return choice.tenant is not None, len(wanted), -stars, choice.pattern
+
+
+def matcher(pattern: str, of: str | None) -> Callable[[str, str], bool]:
+    """Return whether a pattern, of a tenant or everybody's, holds for a (tenant, path)."""
+    wanted = parts(pattern)
+    exact = frozenset(part for part in wanted if not part.endswith("=*"))
+    keys = frozenset(part[:-2] for part in wanted - exact)
+
+    def holds(tenant: str, path: str) -> bool:
+        if of is not None and of != tenant:
+            return False
+        there = path.split("/")
+        return exact.issubset(there) and keys.issubset(part.partition("=")[0] for part in there)
+
+    return holds
+
+
+def _key_of(*names: str) -> bytes:
+    return CONTROL + SEPARATOR.join(names).encode()

@@ -1,0 +1,223 @@
+"""A partition's table made anew at a rebuild's place in the log. Pure: records in, rows out.
+
+The rows are those that were staged, and what the log says between them and the rebuild, applied by
+the core. So they follow from the log alone, whoever computes them, however often: the worker that
+takes them over, the one after it, and a replay.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
+from hashlib import sha256
+from typing import Final
+
+import msgspec
+
+from headstart.keys import SEPARATOR, workflow_type_of
+from processing.config import Rules
+from processing.control.learned_defaults import refuse_implausible
+from processing.control.messages import read_control
+from processing.control.rebuild_state import KEYS, done_rows
+from processing.records.batch import RecordBatch
+from processing.records.partitioner import owner
+from processing.state.chunking import cut
+from processing.state.rows import (
+    CONTEXT,
+    DEFAULT,
+    PARTITION_KEY,
+    SPOOL,
+    PartitionRow,
+    context_of,
+    decode_context,
+    deleted,
+    encode_partition,
+    is_deleted,
+    with_version,
+)
+from processing.task import Partition, RowAhead
+from topics.control.messages import Rebuild, Staged, is_control
+
+AT_ONCE_BYTES: Final = 450_000
+"""Bytes of the rows in one record: as base64, in JSON, they have to fit one of 900 kB."""
+
+UNREADABLE: Final = (ValueError, struct.error, msgspec.MsgspecError, RowAhead)
+"""What comes of rows that no worker wrote."""
+
+Rows = dict[bytes, bytes]
+Row = tuple[bytes, bytes]
+Read = Callable[[range], AsyncIterator[RecordBatch]]
+"""Offsets of a partition to its records."""
+
+
+class LogChanged(RuntimeError):
+    """The log did not hold the same records when it was read again: begin anew."""
+
+    def __init__(self, log: range) -> None:
+        super().__init__(
+            f"records between the offsets {log.start} and {log.stop} went while a rebuild was taken"
+            " over: retention is too short for it"
+        )
+
+
+class Takeover:
+    """The rows of one partition at a rebuild.
+
+    Give `gather` all records of `log`, call `begin`, give `apply` all of them once more; then the
+    rows are there, unless it is `refused`.
+    """
+
+    def __init__(
+        self,
+        rebuild: Rebuild,
+        offset: int,
+        partition: int,
+        partitions: int,
+        epoch: int,
+        rules: Rules,
+    ) -> None:
+        """`offset`: where the rebuild is in the log."""
+        self.log = range(rebuild.offset + 1, offset)
+        """The offsets of what is to be read."""
+        self.refused: str | None = None
+        """Why there are no rows: what was staged is not what was meant."""
+        self._rebuild, self._offset, self._epoch = rebuild, offset, epoch
+        self._operators_key = rules.operators_key
+        self._partition, self._partitions = partition, partitions
+        self._staged: dict[int, Sequence[Row]] = {}
+        self._records = 0
+        """Records gathered that are not applied yet."""
+        self._rows: Rows = {}
+        self._core = Partition(partition, partitions, epoch, rules, self._rows.get)
+
+    def gather(self, batch: RecordBatch) -> None:
+        """Take the staged rows out of records."""
+        self._records += len(batch)
+        for place, offset in enumerate(batch.offsets):
+            headers = batch.headers.get(offset)
+            if headers is None or not is_control(headers):
+                continue
+            value, at = batch.values[place] or b"", batch.timestamps[place]
+            try:
+                control = read_control(value, headers, at, self._operators_key)
+            except ValueError:
+                continue  # a dead letter: nothing of it holds
+            # Both name one partition, or neither does: `Partition` has refused another rebuild.
+            meant = self._rebuild.id, self._rebuild.partition
+            if isinstance(control, Staged) and (control.id, control.partition) == meant:
+                self._staged[control.place] = control.rows
+
+    def begin(self) -> bool:
+        """Take the staged rows up; return whether they are those that were meant."""
+        wanted = self._rebuild.places
+        missing = wanted - sum(place < wanted for place in self._staged)
+        if missing:
+            self.refused = f"{missing} of {wanted} records of staged rows are not in the log"
+            return False
+        rows = [row for place in range(wanted) for row in self._staged.pop(place)]
+        if digest_of(rows) != self._rebuild.digest:
+            self.refused = "the staged rows are not those that the rebuild names"
+            return False
+        try:
+            self._take_up(rows)
+        except UNREADABLE as error:
+            self.refused = f"the staged rows cannot be read: {error}"
+            return False
+        if (found := self._core.watermark) != self._rebuild.offset:
+            self.refused = f"the staged rows are of offset {found}, not {self._rebuild.offset}"
+        return self.refused is None
+
+    def _take_up(self, rows: Sequence[Row]) -> None:
+        """Check the rows and restore them. Raises what is `UNREADABLE`."""
+        unnamed = self._rebuild.partition is msgspec.UNSET and self._operators_key is not None
+        if unnamed and not any(key.startswith((CONTEXT, SPOOL)) for key, _row in rows):
+            # Signed by an earlier version, and perhaps copied from another partition, for nothing
+            # in it says whose it is. Rows with an owner are checked below.
+            raise ValueError(
+                "the rebuild names no partition and has no context that does; run `headstart "
+                "rebuild` of this version"
+            )
+        for key, row in rows:
+            self._check(key, row)
+        self._rows.update(rows)
+        self._core.restore(rows)
+
+    def _check(self, key: bytes, row: bytes) -> None:
+        """Raise what is `UNREADABLE` where a row is none that this partition can have."""
+        if not key:
+            raise ValueError("a row without a key")
+        if not key.startswith((CONTEXT, SPOOL, DEFAULT)) or is_deleted(row):
+            return
+        tenant, path = context_of(key)
+        if not path:
+            raise ValueError(f"the key {key!r:.200} has no tenant and path")
+        if key.startswith(DEFAULT):
+            return
+        kind = workflow_type_of(path) if key.startswith(CONTEXT) else path.partition(SEPARATOR)[0]
+        right = owner(tenant, kind, self._partitions)
+        if right != self._partition:
+            raise ValueError(f"the row {key!r:.200} belongs to partition {right}")
+        if key.startswith(CONTEXT):
+            refuse_implausible(path, decode_context(row))
+
+    def apply(self, batch: RecordBatch) -> None:
+        """Apply what came after the staged rows."""
+        self._records -= len(batch)
+        position = 0
+        while position < len(batch):
+            position = self._core.apply(batch, position)
+            if self._core.taking is not None:
+                self._core.pass_over()
+            self._rows.update(self._core.commit().rows)
+
+    def rows(self) -> Rows:
+        """Return the partition's rows as they stand at the rebuild, none deleted.
+
+        Its own comes last, after those that say that the rebuild is done: until both are in the
+        table, all is done again. Raises `LogChanged`.
+        """
+        if self._records:
+            raise LogChanged(self.log)
+        epoch, offset = self._epoch, self._offset
+        made = {
+            key: with_version(row, epoch, offset)
+            for key, row in self._rows.items()
+            if key not in KEYS and not is_deleted(row)
+        }
+        own = made.pop(PARTITION_KEY, encode_partition(PartitionRow(), epoch, offset))
+        made |= done_rows(self._rebuild, epoch, offset)
+        made[PARTITION_KEY] = own
+        return made
+
+    def replacing(self, before: Iterable[bytes]) -> Iterator[Row]:
+        """Yield what makes a table these rows: markers of what is no more, then every row.
+
+        `before`: the keys that the table has.
+        """
+        rows = self.rows()
+        for key in before:
+            if key not in rows:
+                yield key, deleted(self._epoch, self._offset)
+        yield from rows.items()
+
+
+def staged_parts(rows: Iterable[Row]) -> Iterator[Sequence[Row]]:
+    """Cut rows into what goes into one record each, in order."""
+    return cut(rows, AT_ONCE_BYTES)
+
+
+def digest_of(rows: Iterable[Row]) -> str:
+    """Return what tells some rows, in their order, from any others."""
+    found = sha256()
+    for key, row in rows:
+        found.update(b"%d %d " % (len(key), len(row)) + key + row)
+    return found.hexdigest()
+
+
+async def feed(takeover: Takeover, read: Read) -> None:
+    """Have a takeover read what it needs."""
+    async for batch in read(takeover.log):
+        takeover.gather(batch)
+    if takeover.begin():
+        async for batch in read(takeover.log):
+            takeover.apply(batch)

@@ -1,0 +1,1 @@
+"""Records: batches of them, decoding, dead letters, offsets, partitions."""

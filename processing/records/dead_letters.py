@@ -1,0 +1,61 @@
+"""Dead letters: what an agent refused, with its origin and the reason.
+
+How they are read back is in topics/dead_letters/messages.py, which also names their headers.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from typing import NamedTuple
+
+from headstart.events.frames import MAX_FRAME_BYTES
+from processing.records.batch import RecordBatch
+from processing.records.decode import Refusal
+from topics.dead_letters.messages import (
+    GROUP_HEADER,
+    OFFSET_HEADER,
+    PARTITION_HEADER,
+    PLACE_HEADER,
+    REASON_HEADER,
+    SHA256_HEADER,
+    TIMESTAMP_HEADER,
+    TOPIC_HEADER,
+    TRUNCATED_HEADER,
+)
+
+MAX_KEY_BYTES = 4_096
+"""A longer key is cut, so that a dead letter always fits a record."""
+
+
+class DeadLetter(NamedTuple):
+    """One refused event or record: its original bytes, where it came from, and why."""
+
+    key: bytes | None
+    value: bytes
+    headers: list[tuple[str, bytes]]
+    partition: int
+    offset: int
+    reason: str
+
+
+def dead_letter(batch: RecordBatch, position: int, refusal: Refusal, group: str) -> DeadLetter:
+    """Return the dead letter for what `group` refused of the record at `position` of `batch`."""
+    value = refusal.raw
+    headers = {
+        TOPIC_HEADER: batch.topic,
+        PARTITION_HEADER: batch.partition,
+        OFFSET_HEADER: batch.offsets[position],
+        REASON_HEADER: refusal.reason[:1000],
+        GROUP_HEADER: group,
+        TIMESTAMP_HEADER: batch.timestamps[position],
+    }
+    if refusal.place is not None:
+        headers[PLACE_HEADER] = refusal.place
+    if len(value) > MAX_FRAME_BYTES:
+        headers[TRUNCATED_HEADER] = len(value)
+        headers[SHA256_HEADER] = hashlib.sha256(value).hexdigest()
+        value = value[:MAX_FRAME_BYTES]
+    key = batch.keys[position]
+    encoded = [(name, str(text).encode()) for name, text in headers.items()]
+    key = key and key[:MAX_KEY_BYTES]
+    return DeadLetter(key, value, encoded, batch.partition, batch.offsets[position], refusal.reason)

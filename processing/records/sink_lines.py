@@ -1,0 +1,133 @@
+"""The sink agents without their I/O: record batches to the lines that a sink stores."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+
+from processing.records.batch import RecordBatch
+from processing.records.dead_letters import DeadLetter, dead_letter
+from processing.records.decode import Refusal, decode_record, decode_records, split_frame
+from processing.records.dlq_limits import Slice
+from processing.records.headers import meant_for
+from topics.kafka.limits import WholeBytes
+
+Unpack = Callable[
+    [Sequence[bytes | None], Sequence[int]], Sequence[tuple[Sequence[bytes], Sequence[Refusal]]]
+]
+"""Record values and their timestamps in Unix ms to, of each, the JSON of what is to be stored of
+it, and what is refused."""
+Encode = Callable[[Sequence[bytes]], Sequence[bytes]]
+"""That JSON to lines of the sink's. Raises `ValueError` with the reason where one has none."""
+
+
+@dataclass
+class Unpacked:
+    """The lines of some batches in order, each with the JSON and the place that it came from."""
+
+    lines: list[bytes] = field(default_factory=list)
+    records: list[bytes] = field(default_factory=list)
+    sources: list[tuple[RecordBatch, int]] = field(default_factory=list)
+    dead_letters: list[DeadLetter] = field(default_factory=list)
+
+    def add(
+        self, batch: RecordBatch, run: range, unpack: Unpack, encode: Encode, group: str
+    ) -> None:
+        """Unpack and encode the records at the positions of `run` that are for `group`."""
+        places = [
+            place
+            for place in run
+            if not batch.headers or meant_for(batch.headers.get(batch.offsets[place]), group)
+        ]
+        values, times = batch.values, batch.timestamps
+        unpacked = unpack([values[place] for place in places], [times[place] for place in places])
+        records, sources = list[bytes](), list[tuple[RecordBatch, int]]()
+        for place, (found, refused) in zip(places, unpacked, strict=True):
+            records += found
+            sources += [(batch, place)] * len(found)
+            self.dead_letters += [dead_letter(batch, place, each, group) for each in refused]
+        self._encode(records, sources, encode, group)
+
+    def _encode(
+        self,
+        records: Sequence[bytes],
+        sources: Sequence[tuple[RecordBatch, int]],
+        encode: Encode,
+        group: str,
+    ) -> None:
+        try:
+            self.lines += encode(records)
+        except ValueError as error:
+            if len(records) == 1:
+                ((batch, place),) = sources
+                refusal = Refusal(records[0], str(error), None)
+                self.dead_letters.append(dead_letter(batch, place, refusal, group))
+                return
+            for record, source in zip(records, sources, strict=True):
+                self._encode([record], [source], encode, group)
+        else:
+            self.records += records
+            self.sources += sources
+
+    def pieces(self, parts: Sequence[Slice], most: int) -> Iterator[tuple[list[Slice], Unpacked]]:
+        """Yield the lines of parts of batches again, about `most` at a time; no dead letters."""
+        lines = Counter((id(batch), place) for batch, place in self.sources)
+        slices, begun, end = list[Slice](), 0, 0
+        for batch, first, last in parts:
+            taken = first
+            for place in range(first, last):
+                end += lines[id(batch), place]
+                if end - begun >= most:
+                    yield [*slices, Slice(batch, taken, place + 1)], self._piece(begun, end)
+                    slices, begun, taken = [], end, place + 1
+            slices.append(Slice(batch, taken, last))
+        yield slices, self._piece(begun, end)
+
+    def _piece(self, begin: int, end: int) -> Unpacked:
+        lines, records = self.lines[begin:end], self.records[begin:end]
+        return Unpacked(lines, records, self.sources[begin:end])
+
+    def refuse(self, index: int, reason: str, group: str) -> DeadLetter:
+        """Return the dead letter of a line that the database would not take."""
+        batch, position = self.sources[index]
+        return dead_letter(batch, position, Refusal(self.records[index], reason, None), group)
+
+
+def unpack_events(
+    values: Sequence[bytes | None], timestamps_ms: Sequence[int]
+) -> Sequence[tuple[Sequence[bytes], Sequence[Refusal]]]:
+    """Return the events of records of `headstart.events` as they came, unknown fields and all."""
+    decoded = decode_records(values, timestamps_ms)
+    return [
+        _events_of(value, at, found is not None)
+        for value, at, found in zip(values, timestamps_ms, decoded, strict=True)
+    ]
+
+
+def _events_of(
+    value: bytes | None, timestamp_ms: int, sound: bool
+) -> tuple[Sequence[bytes], Sequence[Refusal]]:
+    refused: Sequence[Refusal] = ()
+    if not sound:
+        events, refused = decode_record(value, timestamp_ms)
+        if not events:
+            return (), refused
+    assert value is not None, "a record without a value holds no event"
+    if value.lstrip()[:1] != b"[":
+        return (value,), refused
+    places = {refusal.place for refusal in refused}
+    return [raw for place, raw in enumerate(split_frame(value)) if place not in places], refused
+
+
+def unpack_thresholds(
+    values: Sequence[bytes | None], _timestamps_ms: Sequence[int]
+) -> Sequence[tuple[Sequence[bytes], Sequence[Refusal]]]:
+    """Return the change in each record of `headstart.thresholds`; a tombstone holds none."""
+    return [_change_of(value) for value in values]
+
+
+def _change_of(value: bytes | None) -> tuple[Sequence[bytes], Sequence[Refusal]]:
+    if type(value) is WholeBytes:
+        return (), (Refusal(bytes(value), value.reason, None),)
+    return () if value is None else (value,), ()

@@ -1,0 +1,49 @@
+"""Which deleted rows may be buried: those whose marker is older than any late writer.
+
+Says nothing about what is learned; only space is won, so a wall clock will do.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable
+from typing import Final
+
+from processing.state.rows import START, is_deleted
+
+BURY_AFTER_S: Final = 1_800.0
+"""How long a marker stays: well beyond the session of a worker that was stopped and woke up."""
+BURY_STARTS_AFTER_S: Final = 300.0
+"""The same of a start. There are as many as predictions, and none is served: it is enough that no
+request is under way for so long."""
+MAX_AT_ONCE: Final = 10_000
+
+_Waiting = deque[tuple[float, bytes, bytes]]
+
+
+class Tombstones:
+    """The markers of one partition, oldest first."""
+
+    def __init__(self) -> None:
+        self._starts: _Waiting = deque()
+        self._others: _Waiting = deque()
+
+    def add(self, rows: Iterable[tuple[bytes, bytes]], now_s: float) -> None:
+        """Note the markers among rows that were written at `now_s` (any steady clock)."""
+        for key, row in rows:
+            if is_deleted(row):
+                waiting = self._starts if key.startswith(START) else self._others
+                waiting.append((now_s, key, row))
+
+    def due(self, now_s: float) -> list[tuple[bytes, bytes]]:
+        """Return (key, marker) of those that are old enough by now, and forget them."""
+        found: list[tuple[bytes, bytes]] = []
+        _take(self._others, now_s - BURY_AFTER_S, found)
+        _take(self._starts, now_s - BURY_STARTS_AFTER_S, found)
+        return found
+
+
+def _take(waiting: _Waiting, until_s: float, found: list[tuple[bytes, bytes]]) -> None:
+    while waiting and len(found) < MAX_AT_ONCE and waiting[0][0] <= until_s:
+        _noted, key, row = waiting.popleft()
+        found.append((key, row))

@@ -1,0 +1,209 @@
+"""Sums over what an arm answered, block by block, in memory that does not grow with the log.
+
+Not here: what the sums say when all partitions are added up (`verdict`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import compress
+from operator import ge
+from typing import Final
+
+import msgspec
+
+from headstart.experiments import GROUPS
+from replay.engine.policy_runners import Answers
+from replay.predictions.blocks import Block
+from replay.predictions.utility import TURN
+
+BAND: Final = (0.80, 0.90)
+"""Share of hits that source 000 aims at."""
+WINDOW: Final = 50
+"""Speculations after which a context's share of hits is compared with the band (source 000)."""
+_ROWS: Final = 400
+"""Most points of a series before two become one."""
+_STRETCH: Final = 1024
+"""Most predictions of a stretch, unless two become one."""
+
+
+class Point(msgspec.Struct, array_like=True, gc=False):
+    """One point of an arm's course: sums over the predictions of a stretch of time."""
+
+    started: int
+    hits: int
+    utility: float
+    threshold: float
+
+    def plus(self, other: Point) -> Point:
+        """Return both stretches as one."""
+        return Point(
+            self.started + other.started,
+            self.hits + other.hits,
+            self.utility + other.utility,
+            self.threshold + other.threshold,
+        )
+
+
+class Course:
+    """The stretches that all arms' points are sums over: few at first, longer as time goes on."""
+
+    def __init__(self) -> None:
+        self.at: list[int] = []
+        self.counts: list[int] = []
+        self.size = 16
+
+    def add(self, at: int, count: int) -> bool:
+        """Add a stretch, from an event time (Unix ms) on, of so many predictions that count.
+
+        Return whether each two stretches now are one: then `halve` the points.
+        """
+        self.at.append(at)
+        self.counts.append(count)
+        if len(self.at) <= _ROWS:
+            return False
+        self.at = self.at[::2]
+        self.counts = [sum(self.counts[n : n + 2]) for n in range(0, len(self.counts), 2)]
+        self.size = min(2 * self.size, _STRETCH)
+        return True
+
+
+def halve(points: Sequence[Point]) -> list[Point]:
+    """Return points with each two as one."""
+    pairs = [points[n : n + 2] for n in range(0, len(points), 2)]
+    return [pair[0].plus(pair[1]) if len(pair) > 1 else pair[0] for pair in pairs]
+
+
+class Tally:
+    """What one arm earned, by context and by group of workflows, and how its thresholds moved."""
+
+    def __init__(self) -> None:
+        self.groups = [0.0] * GROUPS
+        self.points: list[Point] = []
+        self.hits: list[int] = []
+        self.misses: list[int] = []
+        self.saved: list[float] = []
+        self.wasted: list[float] = []
+        self.turns: list[int] = []
+        self.since: list[int] = []
+        self.served: list[float] = []
+        self._extreme: list[float] = []
+        self._direction: list[int] = []
+        self._anchor: list[float] = []
+        self.windows: list[int] = []
+        self.in_band: list[int] = []
+        self.modes = [0] * 6
+        self._seen: list[int] = []
+        self._right: list[int] = []
+
+    def grow(self, contexts: int) -> None:
+        """Make room for so many contexts."""
+        more = contexts - len(self.hits)
+        if more <= 0:
+            return
+        for counts in (self.hits, self.misses, self.turns, self.since, self._direction,
+                       self.windows, self.in_band, self._seen, self._right):  # fmt: skip
+            counts.extend([0] * more)
+        for sums in (self.saved, self.wasted):
+            sums.extend([0.0] * more)
+        for places in (self.served, self._extreme, self._anchor):
+            places.extend([-1.0] * more)
+
+    def add(self, block: Block, answers: Answers, contexts: int) -> None:
+        """Add what was answered to the predictions of a block."""
+        self.grow(contexts)
+        started = list(map(ge, block.confidence, answers.thresholds))
+        for place in block.not_startable:
+            started[place] = False
+        self._earn(block, started)
+        self._follow(block, started, answers.thresholds)
+        if answers.served:
+            self._move(block, answers.served)
+        if answers.suggest:
+            self._count_modes(block, answers)
+
+    def _count_modes(self, block: Block, answers: Answers) -> None:
+        """Count (outcomes, hits) of ask, suggest, speculate, in the order of `learners.modes`."""
+        modes = self.modes
+        rows = zip(
+            block.confidence, block.correct, answers.thresholds, answers.suggest, strict=True
+        )
+        for confidence, correct, threshold, suggest in compress(rows, block.startable):
+            place = 4 if confidence >= threshold else 2 if confidence >= suggest else 0
+            modes[place] += 1
+            modes[place + 1] += correct
+
+    def _follow(self, block: Block, started: Sequence[bool], thresholds: Sequence[float]) -> None:
+        """Add a point for each stretch of time."""
+        begin = 0
+        if block.not_startable:
+            thresholds = [
+                threshold if startable else 0.0
+                for threshold, startable in zip(thresholds, block.startable, strict=True)
+            ]
+        for end, _, halves in block.stretches:
+            own = started[begin:end]
+            self.points.append(
+                Point(
+                    own.count(True),
+                    sum(compress(block.correct[begin:end], own)),
+                    sum(compress(block.worth[begin:end], own), 0.0),
+                    sum(thresholds[begin:end]),
+                )
+            )
+            if halves:
+                self.points = halve(self.points)
+            begin = end
+
+    def _earn(self, block: Block, started: Sequence[bool]) -> None:
+        hits, misses, saved, wasted = self.hits, self.misses, self.saved, self.wasted
+        groups, seen = self.groups, self._seen
+        for leaf, correct, worth, group in compress(block.rows, started):
+            if correct:
+                hits[leaf] += 1
+                saved[leaf] += worth
+            else:
+                misses[leaf] += 1
+                wasted[leaf] -= worth
+            groups[group] += worth
+            seen[leaf] = window = seen[leaf] + 1
+            if window == WINDOW:
+                self._look(leaf)
+
+    def _look(self, leaf: int) -> None:
+        """Compare a full window with the band."""
+        right = self.hits[leaf] - self._right[leaf]
+        self._seen[leaf] = 0
+        self._right[leaf] = self.hits[leaf]
+        self.windows[leaf] += 1
+        if BAND[0] <= right / WINDOW <= BAND[1]:
+            self.in_band[leaf] += 1
+
+    def _move(self, block: Block, served: Sequence[float]) -> None:
+        """Follow each context's threshold: where it turns, and since when it stays."""
+        last, extremes, anchors = self.served, self._extreme, self._anchor
+        directions, up, down = self._direction, TURN, -TURN
+        if served.count(served[0]) == len(served) and all(
+            last[leaf] == served[0] for leaf in block.places
+        ):
+            return
+        for now, leaf, nth in zip(served, block.leaf, block.nth, strict=True):
+            before = last[leaf]
+            if now == before:
+                continue
+            if before < 0.0:
+                last[leaf] = extremes[leaf] = anchors[leaf] = now
+                continue
+            last[leaf] = now
+            away = now - anchors[leaf]
+            if away > up or away < down:
+                anchors[leaf] = now
+                self.since[leaf] = nth
+            direction, away = directions[leaf], now - extremes[leaf]
+            if away * direction > 0.0:
+                extremes[leaf] = now
+            elif away >= up or away <= down:
+                if direction:
+                    self.turns[leaf] += 1
+                directions[leaf] = 1 if away > 0.0 else -1
+                extremes[leaf] = now

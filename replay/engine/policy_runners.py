@@ -1,0 +1,306 @@
+"""Arms: one policy each, walked over the same predictions in blocks, for speed.
+
+Every arm does to the bit what `backtest.Replay` does one prediction at a time (a law in the
+tests). Not here: which predictions there are (`judge`), and what the answers were worth (`tally`).
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Sequence
+from time import perf_counter_ns
+from typing import Any, NamedTuple, Protocol
+
+from learners.constant import Always, Fixed, Never
+from learners.hops import Hops
+from learners.hops_backtest import HopsWalk
+from learners.outcome import Outcome, Run
+from learners.policy import Policy, Separate, State
+from learners.threshold_rule import Rule
+from replay.predictions.blocks import Birth, Block, Chain, Group
+
+_ANY = Run((Outcome(1.0, True),), (1.0,), (True,))
+"""An outcome before which to ask; what is learned from it is thrown away."""
+
+
+class Course(Protocol):
+    """What `Separate.course` is: a context's state after a run, and its threshold before each."""
+
+    def __call__(self, own: State, run: Run, /, *, told: bool) -> tuple[State, Sequence[float]]:
+        """Return both; the thresholds only if `told`."""
+        ...
+
+
+class Answers(NamedTuple):
+    """What was in force for the judged predictions of a block, in order, when each was asked about.
+
+    `thresholds` for their own gain and cost, `served` for the context's average ones, `suggest`
+    only where it was wanted.
+    """
+
+    thresholds: Sequence[float]
+    served: Sequence[float]
+    suggest: Sequence[float]
+
+
+class Arm(Protocol):
+    """One way to decide, over all predictions."""
+
+    nanoseconds: int
+
+    def run(self, block: Block) -> Answers:
+        """Answer and learn, in order."""
+        ...
+
+    def forget(self, before: int) -> None:
+        """Forget what was asked about before a number and can no longer be judged."""
+        ...
+
+    def reset(self, contexts: Sequence[int]) -> None:
+        """Forget contexts, which begin anew with their next outcome."""
+        ...
+
+
+class _Walking:
+    """The states of one policy by context, and of what was asked about and is not yet judged."""
+
+    nanoseconds = 0
+
+    def __init__(self) -> None:
+        self._states: list[Any] = []
+        self._waiting: dict[int, Any] = {}
+
+    def _grow(self, contexts: int) -> list[Any]:
+        states = self._states
+        if len(states) < contexts:
+            states.extend([None] * (contexts - len(states)))
+        return states
+
+    def forget(self, before: int) -> None:
+        """Forget what was asked about before a number and can no longer be judged."""
+        waiting = self._waiting
+        while waiting and (first := next(iter(waiting))) < before:
+            del waiting[first]
+
+    def reset(self, contexts: Sequence[int]) -> None:
+        """Forget contexts, which begin anew with their next outcome."""
+        states = self._states
+        for context in contexts:
+            if context < len(states):
+                states[context] = None
+
+
+class SeparateArm(_Walking):
+    """A policy whose levels learn each on its own, and which knows no gain and cost.
+
+    So each context goes through a block by itself. What was asked is answered by what it was at
+    that place; a context begins with what the one above it was then.
+    """
+
+    def __init__(self, policy: Separate) -> None:
+        super().__init__()
+        self._course: Course = policy.course
+        self._initial = policy.initial()
+        self._gone: dict[int, tuple[State, State, Sequence[float]]] = {}
+        """States before and after a run of this block, and the thresholds before each outcome."""
+
+    def run(self, block: Block) -> Answers:
+        """Answer and learn."""
+        thresholds = [0.0] * len(block)
+        known: dict[int, tuple[Group, Sequence[float]]] = {}
+        states = self._grow(block.contexts)
+        for birth in block.births_below.get(-1, ()):
+            states[birth.context] = self._initial
+        self._gone.clear()
+        for group in block.groups:
+            asked = group.context in block.questioned
+            told = self._through(group, block, told=group.answers or asked)
+            if group.answers:  # coarse before fine, so what stands in the end is the finest's
+                _put(thresholds, group.places, told)
+            if asked:
+                known[group.context] = group, told
+        if block.questions or block.late:
+            self._wait(block, known, thresholds)
+        return Answers(thresholds, thresholds, ())
+
+    def _through(self, group: Group, block: Block, *, told: bool) -> Sequence[float]:
+        """Go through what a context learns from; return its thresholds, if `told`.
+
+        A context that has learned from nothing but what the one above it has is in the very same
+        state, and so is what comes of it.
+        """
+        states, context = self._states, group.context
+        begun, births = states[context], block.births_below.get(context, ())
+        if group.alone:
+            gone = self._gone.get(id(group.run))
+            first = group.places[0]
+            if gone and gone[0] is begun and all(birth.place <= first for birth in births):
+                for birth in births:
+                    states[birth.context] = begun
+                states[context] = gone[1]
+                return gone[2]
+        if births:
+            thresholds = self._parent(group, births)
+        else:
+            states[context], thresholds = self._course(begun, group.run, told=told or group.alone)
+        if group.alone:
+            self._gone[id(group.run)] = begun, states[context], thresholds
+        return thresholds
+
+    def _parent(self, group: Group, births: Sequence[Birth]) -> Sequence[float]:
+        """Go through a context piece by piece, below which others begin; return its thresholds."""
+        state, done, told = self._states[group.context], 0, list[float]()
+        for birth in (*births, None):
+            end = len(group.places) if birth is None else bisect_left(group.places, birth.place)
+            if end > done:
+                state, more = self._course(state, group.run.piece(done, end), told=True)
+                told += more
+                done = end
+            if birth is not None:
+                self._states[birth.context] = state
+        self._states[group.context] = state
+        return told
+
+    def _wait(
+        self, block: Block, known: dict[int, tuple[Group, Sequence[float]]], into: list[float]
+    ) -> None:
+        """Answer what is asked before its truth is known, and put in what was asked before."""
+        waiting = self._waiting
+        for number, place, context in block.questions:
+            if context in known:
+                group, told = known[context]
+                nth = bisect_left(group.places, place)
+                if nth < len(told):
+                    waiting[number] = told[nth]
+                    continue
+            waiting[number] = self._last(self._states[context])
+        for place, number in block.late:
+            into[place] = waiting.pop(number)
+
+    def _last(self, state: State | None) -> float:
+        """Return the threshold of a state; where nothing is known, the first."""
+        state = self._initial if state is None else state
+        return self._course(state, _ANY, told=True)[1][0]
+
+
+class RuleArm(SeparateArm):
+    """A rule that holds a threshold: what it keeps for `speculate`, which reads nothing else."""
+
+    def __init__(self, policy: Rule) -> None:
+        super().__init__(policy)
+        self._course = policy.course_of_speculate
+        self._initial = policy.fresh(policy.start, policy.target)
+
+
+class ConstantArm(_Walking):
+    """A policy that learns nothing and answers the same everywhere."""
+
+    def __init__(self, policy: Fixed | Never | Always) -> None:
+        super().__init__()
+        self._threshold = policy.thresholds(policy.initial()).speculate
+
+    def run(self, block: Block) -> Answers:
+        """Answer."""
+        answers = [self._threshold] * len(block)
+        return Answers(answers, answers, ())
+
+
+class HopsArm:
+    """HOPS without the states in between that nobody looks at."""
+
+    nanoseconds = 0
+
+    def __init__(self, policy: Hops) -> None:
+        self._walk = HopsWalk(policy)
+
+    def run(self, block: Block) -> Answers:
+        """Answer and learn, in order."""
+        return Answers(*self._walk.through(block.steps, block.contexts), ())
+
+    def forget(self, before: int) -> None:
+        """Forget what was asked about before a number and can no longer be judged."""
+        self._walk.forget(before)
+
+    def reset(self, contexts: Sequence[int]) -> None:
+        """Forget contexts, which begin anew with their next outcome."""
+        self._walk.reset(contexts)
+
+
+class PlainArm(_Walking):
+    """Any policy, level by level as a reader resolves them; times what learning takes."""
+
+    def __init__(self, policy: Policy, *, suggest: bool = False) -> None:
+        super().__init__()
+        self._policy, self._suggest = policy, suggest
+
+    def run(self, block: Block) -> Answers:
+        """Answer and learn, in order."""
+        states, waiting, policy = self._grow(block.contexts), self._waiting, self._policy
+        found = Answers([], [], [])
+        for chain, outcome, asked in block.steps:
+            resolved = self._resolved(chain)
+            if outcome is None:
+                waiting[asked] = resolved[-1]
+                continue
+            state = waiting.pop(asked) if asked >= 0 else resolved[-1]
+            found.thresholds.append(policy.threshold(state, outcome.gain, outcome.cost))  # type: ignore[attr-defined]
+            found.served.append(policy.threshold(state, 0.0, 0.0))  # type: ignore[attr-defined]
+            if self._suggest:
+                found.suggest.append(policy.thresholds(state).suggest)  # type: ignore[attr-defined]
+            begun = perf_counter_ns()
+            learned = policy.learn(resolved, outcome)
+            self.nanoseconds += perf_counter_ns() - begun
+            for level, after in zip(chain, learned, strict=True):
+                states[level] = after
+        return found
+
+    def _resolved(self, chain: Chain) -> list[State]:
+        policy, resolved = self._policy, list[State]()
+        for level in chain:
+            state = self._states[level]
+            if not resolved:
+                resolved.append(policy.initial() if state is None else state)
+            elif state is None:
+                resolved.append(policy.begin(resolved[-1]))
+            else:
+                resolved.append(policy.below(state, resolved[-1]))
+        return resolved
+
+
+class LiveArm:
+    """What the executors really did: the log says of each prediction whether it was started."""
+
+    nanoseconds = 0
+
+    def run(self, block: Block) -> Answers:
+        """Return 0 for what was started, and for all else a threshold that nothing reaches."""
+        done = [0.0 if outcome.speculated else 2.0 for outcome in block.outcomes]
+        return Answers(done, (), ())
+
+    def forget(self, before: int) -> None:
+        """Do nothing: nothing is kept."""
+
+    def reset(self, contexts: Sequence[int]) -> None:
+        """Do nothing: nothing is learned."""
+
+
+def _put(into: list[float], places: Sequence[int], values: Sequence[float]) -> None:
+    if isinstance(places, range):
+        into[places.start : places.stop] = values
+    else:
+        for place, value in zip(places, values, strict=True):
+            into[place] = value
+
+
+def arm_of(policy: Policy, *, suggest: bool = False) -> Arm:
+    """Return the fastest arm for a policy; `suggest`: one that answers for suggestions too."""
+    if not suggest:
+        if type(policy) is Hops:
+            return HopsArm(policy)
+        if isinstance(policy, Fixed | Never | Always):
+            return ConstantArm(policy)
+        if isinstance(policy, Rule):
+            return RuleArm(policy)
+        if isinstance(policy, Separate):
+            return SeparateArm(policy)
+    return PlainArm(policy, suggest=suggest)

@@ -1,0 +1,1 @@
+"""Runs backtests over processes, resumes them, searches settings."""

@@ -1,0 +1,1 @@
+"""Input and output files: compression, CSV, JSON lines, times, safe replacement."""

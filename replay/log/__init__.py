@@ -1,0 +1,1 @@
+"""The log replayed through the core that the threshold worker runs."""

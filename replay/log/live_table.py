@@ -1,0 +1,92 @@
+"""The contexts table as the changelog has it: the threshold agent's state, seen from outside.
+
+Reading the topic disturbs nobody and needs no worker to run.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass, field
+from typing import Final
+
+from processing.control.rebuild_state import UNDERWAY, followup_in
+from processing.state.rows import PARTITION_KEY, is_deleted, is_row, stale, version
+from topics.catalogue import CHANGELOG
+from topics.epoch import Epoch
+from topics.kafka.admin import TopicState
+from topics.kafka.reader import read_records, topic_state
+
+Rows = dict[bytes, bytes]
+
+SETTLED_S: Final = 60.0
+"""How long a rebuild is waited for that is being taken over."""
+
+
+@dataclass
+class TablePartition:
+    """The rows of one partition. `begin`: rows as they stood before offset 0 of this log epoch."""
+
+    rows: Rows = field(default_factory=dict)
+    begin: Rows = field(default_factory=dict)
+
+    @property
+    def watermark(self) -> int:
+        """The last offset applied; -1 where nothing is."""
+        return watermark(self.rows)
+
+
+async def read_table(kafka: str, state: TopicState, partition: int, epoch: int) -> TablePartition:
+    """Return one partition of the table in a log epoch, by the rule of recovery.
+
+    `state`: of the changelog. Raises `BrokerUnreachable`.
+    """
+    found = TablePartition()
+    begin, end = {partition: state.begin[partition]}, {partition: state.end[partition]}
+    async for record in read_records(kafka, CHANGELOG.name, begin, end):
+        key, row = record.key, record.value
+        if not is_row(key, row) or stale(found.rows.get(key), row):
+            continue
+        if row is None:
+            found.rows.pop(key, None)
+        else:
+            found.rows[key] = row
+            if version(row) == (epoch, -1):
+                found.begin[key] = row
+    found.rows = live(found.rows)
+    return found
+
+
+async def read_settled(
+    kafka: str, partition: int, epoch: int, patience_s: float = SETTLED_S
+) -> TablePartition:
+    """Return one partition of the table when no rebuild is on its way into it.
+
+    After `patience_s` seconds as it is. Raises `BrokerUnreachable` and `TopicsMissing`.
+    """
+    deadline = asyncio.get_running_loop().time() + patience_s
+    while True:
+        table = await read_table(kafka, await topic_state(kafka, CHANGELOG.name), partition, epoch)
+        begun = followup_in(table.rows.get(UNDERWAY))
+        settled = (
+            begun is None or begun.rebuild.epoch != epoch or begun.offset <= watermark(table.rows)
+        )
+        if settled or asyncio.get_running_loop().time() > deadline:
+            return table
+        await asyncio.sleep(0.5)
+
+
+async def read_whole_table(kafka: str, epoch: Epoch) -> dict[int, TablePartition]:
+    """Return every partition of the table. Raises `BrokerUnreachable` and `TopicsMissing`."""
+    state = await topic_state(kafka, CHANGELOG.name)
+    return {n: await read_table(kafka, state, n, epoch.number) for n in range(epoch.partitions)}
+
+
+def watermark(rows: Rows) -> int:
+    """Return the last offset applied to rows; -1 where nothing is."""
+    row = rows.get(PARTITION_KEY)
+    return -1 if row is None else version(row)[1]
+
+
+def live(rows: Rows) -> Rows:
+    """Return the rows that are not deleted."""
+    return {key: row for key, row in rows.items() if not is_deleted(row)}

@@ -1,0 +1,115 @@
+"""The log replayed through the same core that the threshold agent runs."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable, Iterator
+from functools import partial
+from typing import Any, Final
+
+from processing.config import Rules
+from processing.rebuild import feed
+from processing.records.batch import RecordBatch
+from processing.task import Commit, Partition
+from replay.log.live_table import Rows
+from replay.log.replayed_partition import Following, Place
+from topics.catalogue import EVENTS
+from topics.epoch import Epoch
+from topics.kafka.reader import LogTruncated, read_records
+
+RECORDS_AT_ONCE: Final = 2_000
+BYTES_AT_ONCE: Final = 2_000_000
+
+
+class LogCut(LookupError):
+    """The log no longer has what has to be replayed."""
+
+    def __init__(self, partition: int, needed: int, begin: int) -> None:
+        super().__init__(
+            f"partition {partition} begins at offset {begin}, {needed} is needed: retention has "
+            "taken the beginning. Start from a snapshot: --snapshot FILE, written in time by "
+            "`headstart thresholds snapshot FILE`"
+        )
+
+
+async def replay_partition(
+    kafka: str,
+    partition: int,
+    epoch: Epoch,
+    rules: Rules,
+    rows: Rows,
+    log: range,
+    seen: Callable[[RecordBatch], Any],
+    *,
+    reference: bool = False,
+) -> Rows:
+    """Return the rows after the last offset of `log`, deleted ones included.
+
+    `rows`: what to begin with, the state at some offset of this epoch or before. `log`: the offsets
+    that the broker has and that are to be applied. `seen` is awaited for every batch read.
+    `reference`: see `Following`.
+    Raises `LogCut` where `rows` end before `log` begins, or retention takes some of it meanwhile.
+    """
+    at = Place(partition, epoch.partitions, epoch.number)
+    following = Following(at, rules, rows, reference=reference)
+    read = partial(read_all, kafka, partition)
+    begin = following.watermark + 1
+    if begin < log.start and log.start < log.stop:
+        raise LogCut(partition, begin, log.start)
+    async for batch in read(range(begin, log.stop)):
+        for takeover in following.apply(batch):
+            await feed(takeover, read)
+        await seen(batch)
+    return following.table
+
+
+def commits(core: Partition, batch: RecordBatch) -> Iterator[Commit]:
+    """Apply a batch whole; yield what changed, a commit at a time."""
+    position = 0
+    while position < len(batch):
+        position = core.apply(batch, position)
+        yield core.commit()
+
+
+async def read_all(kafka: str, partition: int, log: range) -> AsyncIterator[RecordBatch]:
+    """Yield what `read_batches` does. Raises `LogCut` where some of it is gone."""
+    try:
+        async for batch in read_batches(kafka, partition, log):
+            yield batch
+    except LogTruncated as error:
+        if error.begin <= error.offset:
+            raise  # another log, which no snapshot helps with
+        raise LogCut(partition, error.offset, error.begin) from error
+
+
+async def read_batches(kafka: str, partition: int, log: range) -> AsyncIterator[RecordBatch]:
+    """Yield the records of one partition of `headstart.events` in batches.
+
+    Raises `LogTruncated` where retention is faster, after all that was read before.
+    """
+    batch = _empty(partition, log.start)
+    size = 0
+    records = read_records(kafka, EVENTS.name, {partition: log.start}, {partition: log.stop})
+    truncated: LogTruncated | None = None
+    try:
+        async for record in records:
+            batch.offsets.append(record.offset)
+            batch.timestamps.append(record.timestamp)
+            batch.keys.append(record.key)
+            batch.values.append(record.value)
+            if record.headers:
+                batch.headers[record.offset] = record.headers
+            batch.end = record.offset + 1
+            size += len(record.value or b"")
+            if len(batch) >= RECORDS_AT_ONCE or size >= BYTES_AT_ONCE:
+                yield batch
+                batch, size = _empty(partition, batch.end), 0
+    except LogTruncated as error:
+        truncated = error
+    if len(batch):
+        yield batch
+    if truncated is not None:
+        raise truncated
+
+
+def _empty(partition: int, begin: int) -> RecordBatch:
+    return RecordBatch(EVENTS.name, partition, begin, begin, [], [], [], [])

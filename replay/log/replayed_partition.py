@@ -1,0 +1,104 @@
+"""A partition taken through its log as the worker goes through it, rebuilds included. No I/O."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Final
+
+from kernels.loader import load_in_background
+from processing.config import Rules
+from processing.rebuild import Takeover
+from processing.records.batch import RecordBatch
+from processing.task import Commit, Partition
+from replay.log.live_table import Rows
+from topics.control.messages import Rebuild
+
+LOADS_KERNELS: Final = 50_000
+"""Records applied from which on the compiled kernels are loaded: that takes a second, or 20 where
+they have to be compiled first, meanwhile records are applied without them."""
+
+
+@dataclass(frozen=True)
+class Place:
+    """Which partition of which log."""
+
+    partition: int
+    partitions: int
+    epoch: int
+
+
+class Following:
+    """The core of one partition and its table, kept in memory.
+
+    `pass_over`: rebuilds in the log replace nothing, and only their choices hold; who learns anew
+    by another policy has no use for what they found.
+    """
+
+    def __init__(
+        self,
+        place: Place,
+        rules: Rules,
+        rows: Rows,
+        note: Callable[[Commit], None] = lambda _commit: None,
+        *,
+        pass_over: bool = False,
+        reference: bool = False,
+    ) -> None:
+        """`rows`: what to begin with. `note` is called with every commit. `reference`: the kernels
+        are not loaded, every event is applied by the Python code alone. Raises `RowAhead`."""
+        self._reference, self._records = reference, 0
+        self.table = dict(rows)
+        self._place, self._rules, self._note = place, rules, note
+        self._pass_over = pass_over
+        self._core = self._new_core()
+
+    @property
+    def watermark(self) -> int:
+        """The last offset applied; -1 where nothing is."""
+        return self._core.watermark
+
+    def apply(self, batch: RecordBatch) -> Iterator[Takeover]:
+        """Apply a batch whole. Yields each rebuild that has to be fed before it goes on."""
+        self._records += len(batch)
+        if self._records >= LOADS_KERNELS and not self._reference:
+            load_in_background()
+        position = 0
+        while True:
+            if self._pass_over and self._core.taking is not None:
+                self._core.pass_over()
+                self._commit()
+            elif self._core.taking is not None:
+                takeover = self._takeover(self._core.taking)
+                yield takeover
+                self._take(takeover)
+            if position >= len(batch):
+                return
+            position = self._core.apply(batch, position)
+            self._commit()
+
+    def _takeover(self, rebuild: Rebuild) -> Takeover:
+        at = self._place
+        return Takeover(
+            rebuild, self._core.reached, at.partition, at.partitions, at.epoch, self._rules
+        )
+
+    def _take(self, takeover: Takeover) -> None:
+        if takeover.refused is not None:
+            self._core.pass_over(takeover.refused)
+            self._commit()
+            return
+        # What is gone stays there as such, as in the worker's table.
+        self.table.update(list(takeover.replacing(list(self.table))))
+        self._core = self._new_core()
+
+    def _commit(self) -> None:
+        commit = self._core.commit()
+        self.table.update(commit.rows)
+        self._note(commit)
+
+    def _new_core(self) -> Partition:
+        at = self._place
+        core = Partition(at.partition, at.partitions, at.epoch, self._rules, self.table.get)
+        core.restore(list(self.table.items()))
+        return core

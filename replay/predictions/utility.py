@@ -1,0 +1,32 @@
+"""What speculating on a prediction is worth, and the best that one threshold could have earned."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from itertools import accumulate, chain, compress
+from operator import itemgetter, ne
+from typing import Final
+
+from replay.predictions.outcomes_file import Judged
+
+TURN: Final = 0.02
+"""Least distance between two turning points of a threshold that count as an oscillation."""
+
+
+def worth(judged: Judged) -> float:
+    """Return what speculating on a prediction earns."""
+    outcome = judged.outcome
+    return outcome.gain if outcome.correct else -outcome.cost
+
+
+def best_fixed(predictions: Iterable[tuple[float, float]]) -> float:
+    """Return the utility of the best threshold: the best sum from some confidence upwards.
+
+    `predictions`: confidence and worth of each.
+    """
+    falling = sorted(predictions, key=itemgetter(0), reverse=True)
+    confidences = [confidence for confidence, _ in falling]
+    # A threshold cannot tell equal confidences apart: only the last of them ends a sum.
+    ends = map(ne, confidences, chain(confidences[1:], (None,)))
+    sums = accumulate(value for _, value in falling)
+    return max(0.0, max(compress(sums, ends), default=0.0))

@@ -1,0 +1,1 @@
+"""Learns from the log again, and brings the result to the workers."""

@@ -1,0 +1,237 @@
+"""Thresholds rebuilt from the log into a fresh table, and brought to the workers by the log.
+
+The fresh table is kept here, beside the live one, by the agent's own core. Nothing is sent before
+it was compared with the live one. Then, partition by partition: its rows go into
+`headstart.events` as control records that do nothing, and one more record that says that they are
+the table. The worker adds what came since (processing/rebuild.py).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import aclosing
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Final
+
+from processing.config import Rules
+from processing.control.learner_assignments import choice_row
+from processing.control.rebuild_state import BEGUN, DONE, KEY, KEYS, followup_in
+from processing.rebuild import digest_of, feed, staged_parts
+from processing.state.rows import CONTEXT, PARTITION_KEY, is_row, version, with_version
+from replay.log.live_table import Rows, live, read_settled
+from replay.log.open_transactions import REMEDY, holding_back
+from replay.log.replay import LogCut, read_all
+from replay.log.replayed_partition import Following, Place
+from replay.log.snapshots import Snapshot
+from replay.rebuild.served_changes import Moves
+from replay.verify.row_diff import Findings, compare_rows
+from topics.catalogue import CHANGELOG, EVENTS
+from topics.control.log import send_in_order
+from topics.control.messages import Choice, Rebuild, Staged
+from topics.epoch import Epoch, read_epoch
+from topics.kafka.admin import TopicState
+from topics.kafka.reader import read_records, topic_state
+
+NEAR: Final = 2_000
+"""Records that may be missing when rows are staged: the worker applies them once more."""
+_ROUNDS: Final = 20
+_SAY_S: Final = 5.0
+
+
+@dataclass(frozen=True)
+class RebuildConfig:
+    """What to rebuild. `choice`: the learner of some contexts, as if chosen before the log began;
+    `snapshot`: what to begin with where the log is cut."""
+
+    kafka: str
+    rules: Rules
+    choice: Choice | None = None
+    snapshot: Snapshot | None = None
+
+
+@dataclass
+class Compared:
+    """The fresh table beside the live one, each partition as of the offset that the live one is."""
+
+    findings: Findings = field(default_factory=Findings)
+    moves: Moves = field(default_factory=Moves)
+    partitions: int = 0
+    contexts: int = 0
+    rows: int = 0
+
+
+class NotTaken(RuntimeError):
+    """What was sent has not become the table everywhere; the message says where, and why."""
+
+
+class Rebuilding:
+    """One rebuild: `learn`, look at what it found, `send`, `wait`."""
+
+    def __init__(self, config: RebuildConfig, say: Callable[[str], None]) -> None:
+        self._config, self._say = config, say
+        self._epoch = Epoch(0, 0)
+        self._fresh: dict[int, Following] = {}
+        self._changelog: Mapping[int, int] = {}
+        """Where the changelog ended before anything was sent."""
+        self._taking: set[int] = set()
+        """The partitions that have begun to take it over."""
+
+    async def learn(self) -> Compared:
+        """Replay every partition up to where the live table is, and compare.
+
+        Raises `BrokerUnreachable`, `TopicsMissing`, `LogCut`, `NotASnapshot` and `RowAhead`.
+        """
+        self._epoch = await read_epoch(self._config.kafka)
+        events = await topic_state(self._config.kafka, EVENTS.name)
+        found = Compared()
+        for place in range(self._epoch.partitions):
+            await self._learn(place, events, found)
+            found.partitions += 1
+            self._say(
+                f"partition {place + 1} of {self._epoch.partitions}: {found.rows} rows, "
+                f"{found.findings.counts.total()} differ, {found.moves.count} thresholds move"
+            )
+        return found
+
+    async def _learn(self, place: int, events: TopicState, found: Compared) -> None:
+        table = await read_settled(self._config.kafka, place, self._epoch.number)
+        fresh = self._begun(place, table.begin)
+        begin, end = events.begin[place], table.watermark + 1
+        if fresh.watermark + 1 < begin < end:
+            raise LogCut(place, fresh.watermark + 1, begin)
+        await self._advance(place, fresh, max(end, begin))
+        right = live(fresh.table)
+        compare_rows(found.findings, place, self._comparable(table.rows), self._comparable(right))
+        found.moves.add(table.rows, right)
+        found.rows += len(right)
+        found.contexts += sum(key[:1] == CONTEXT for key in right)
+        self._fresh[place] = fresh
+
+    def _begun(self, place: int, begin: Rows) -> Following:
+        config, epoch = self._config, self._epoch
+        rows = dict(begin)
+        if config.snapshot is not None:
+            rows = dict(config.snapshot.of_epoch(epoch.number).get(place, begin))
+        if config.choice is not None:
+            key, row = choice_row(config.choice, epoch.number)
+            rows[key] = row
+        at = Place(place, epoch.partitions, epoch.number)
+        return Following(at, config.rules, rows, pass_over=config.choice is not None)
+
+    def _comparable(self, rows: Rows) -> Rows:
+        """Return rows without what must differ where another learner is wanted."""
+        choice = self._config.choice
+        if choice is None:
+            return rows
+        left_out = {*KEYS, choice_row(choice, self._epoch.number)[0]}
+        return {key: with_version(row, 0, 0) for key, row in rows.items() if key not in left_out}
+
+    async def _advance(self, place: int, fresh: Following, end: int) -> None:
+        read = partial(read_all, self._config.kafka, place)
+        said = time.monotonic()
+        async for batch in read(range(fresh.watermark + 1, end)):
+            for takeover in fresh.apply(batch):
+                await feed(takeover, read)
+            if time.monotonic() > said + _SAY_S:
+                said = time.monotonic()
+                self._say(f"partition {place}: offset {fresh.watermark:,} of {end:,}")
+
+    async def send(self, id: str) -> dict[int, int]:
+        """Bring the fresh table to the workers; return where it is in each partition's log.
+
+        Ended in the middle, it has reached some partitions whole and others not at all; the same
+        again reaches all. Raises `BrokerUnreachable` and `NotEverywhere`.
+        """
+        self._changelog = (await topic_state(self._config.kafka, CHANGELOG.name)).end
+        offsets = {}
+        for place, fresh in self._fresh.items():
+            offsets[place] = await self._send(id, place, fresh)
+            self._say(f"partition {place}: sent, at offset {offsets[place]}")
+        return offsets
+
+    async def _send(self, id: str, place: int, fresh: Following) -> int:
+        config = self._config
+        read = fresh.watermark + 1  # the watermark stays where the log ends without records
+        for _ in range(_ROUNDS):
+            end = (await topic_state(config.kafka, EVENTS.name)).end[place]
+            await self._advance(place, fresh, end)
+            behind, read = end - read, end
+            if behind <= NEAR:
+                break
+        before = followup_in(fresh.table.get(KEY))
+        now = time.time_ns() // 1_000_000
+        if before is not None:  # of two the later counts
+            now = max(now, before.rebuild.at + 1)
+        rows = [(key, row) for key, row in live(fresh.table).items() if key not in KEYS]
+        staged = [
+            Staged(id, now, number, tuple(part)) for number, part in enumerate(staged_parts(rows))
+        ]
+        said = Rebuild(
+            id, now, self._epoch.number, fresh.watermark, len(staged), digest_of(rows),
+            config.rules.digest, config.choice,
+        )  # fmt: skip
+        operators_key = config.rules.operators_key
+        *_, offset = await send_in_order(config.kafka, place, [*staged, said], operators_key)
+        return offset
+
+    async def wait(self, id: str, offsets: Mapping[int, int], patience_s: float) -> None:
+        """Return when every partition's table is the fresh one. Raises `NotTaken`."""
+        waiting = dict(offsets)
+        rows = read_records(self._config.kafka, CHANGELOG.name, self._changelog)
+        telling = asyncio.create_task(self._tell_what_holds(waiting))
+        try:
+            async with asyncio.timeout(patience_s), aclosing(rows):
+                async for record in rows:
+                    self._heard(id, waiting, record.partition, record.key, record.value)
+                    if not waiting:
+                        return
+        except TimeoutError:
+            held = await holding_back(self._config.kafka, waiting)
+            raise NotTaken(_not_taken(waiting, patience_s, held)) from None
+        finally:
+            telling.cancel()
+
+    async def _tell_what_holds(self, waiting: Mapping[int, int]) -> None:
+        """Name the open transactions that workers wait for, once."""
+        held: list[str] = []
+        while not held:
+            await asyncio.sleep(_SAY_S)
+            held = await holding_back(self._config.kafka, waiting)
+        self._say(f"waiting for {'; '.join(held)}: {REMEDY}")
+
+    def _heard(
+        self, id: str, waiting: dict[int, int], place: int, key: bytes, row: bytes | None
+    ) -> None:
+        """Take note of a row of the changelog. Raises `NotTaken` where the rebuild was refused."""
+        if place not in waiting or row is None or not is_row(key, row):
+            return
+        past = key == PARTITION_KEY and version(row) >= (self._epoch.number, waiting[place])
+        if past and place not in self._taking:
+            raise NotTaken(
+                f"partition {place} passed the rebuild at offset {waiting[place]} over: "
+                "`headstart dead-letters list --group thresholds` says why"
+            )
+        said = followup_in(row) if key in KEYS else None
+        if said is None or said.rebuild.id != id:
+            return
+        self._taking.add(place)
+        if said.result == BEGUN:
+            return
+        if said.result != DONE:
+            raise NotTaken(f"partition {place} refused the rebuild: {said.result}")
+        del waiting[place]
+        self._say(f"partition {place}: taken over")
+
+
+def _not_taken(waiting: Mapping[int, int], patience_s: float, held: Sequence[str]) -> str:
+    places = ", ".join(f"{place}:{offset}" for place, offset in sorted(waiting.items()))
+    said = f"sent, but not taken over after {patience_s:.0f} s at {places} (partition:offset)"
+    if held:
+        return f"{said}; a threshold worker waits for {'; '.join(held)}: {REMEDY}"
+    return (
+        f"{said}; a threshold worker does so when it comes there: "
+        "`headstart status` says whether one runs"
+    )

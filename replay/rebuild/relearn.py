@@ -1,0 +1,131 @@
+"""Thresholds from a history: the threshold agent's own core over records, into rows of our own.
+
+Nothing live is read or written. Not here: the comparison with the live table (`verify`).
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from functools import partial
+from multiprocessing import get_context
+from urllib.parse import unquote
+
+import msgspec
+
+from processing.config import Rules
+from processing.contexts.thresholds import serves, stored_threshold
+from processing.rebuild import Takeover
+from processing.records.batch import RecordBatch
+from processing.state.rows import PARTITION_KEY, decode_partition, is_deleted
+from replay.engine.join import Notes
+from replay.log.replayed_partition import Following, Place
+from replay.sources.base import History, NothingThere, RecordHistory
+from topics.schema.json_schema import Threshold
+
+
+class NoRecords(ValueError):
+    """The history is of judged outcomes, not of events."""
+
+
+class _Learned(msgspec.Struct):
+    thresholds: list[Threshold]
+    notes: Notes
+
+
+def relearn(
+    history: History,
+    rules: Rules,
+    say: Callable[[str], None],
+    processes: int | None = None,
+) -> tuple[list[Threshold], Notes]:
+    """Return what is answered in every context after a history, most outcomes first.
+
+    Raises `NoRecords` where the history has no events, and what reading it raises.
+    """
+    if not isinstance(history, RecordHistory):
+        raise NoRecords(f"{history.name} holds judged outcomes; headstart backtest reads them")
+    units = history.units()
+    cores = min(processes or len(os.sched_getaffinity(0)), len(units))
+    notes, thresholds = Notes(), list[Threshold]()
+    if cores == 1:
+        _gather(map(partial(_learn, history, rules), units), units, thresholds, notes, say)
+    else:
+        with ProcessPoolExecutor(cores, mp_context=get_context("spawn")) as pool:
+            _gather(pool.map(partial(_learn, history, rules), units), units, thresholds, notes, say)
+    thresholds.sort(key=lambda each: (-each.outcomes, each.tenant, each.path))
+    if not notes.records:
+        raise NothingThere(f"{history.name} holds no records in the range")
+    return thresholds, notes
+
+
+def _gather(
+    found: Iterable[bytes],
+    units: Sequence[int],
+    thresholds: list[Threshold],
+    notes: Notes,
+    say: Callable[[str], None],
+) -> None:
+    for number, raw in enumerate(found, start=1):
+        learned = msgspec.msgpack.decode(raw, type=_Learned)
+        thresholds += learned.thresholds
+        notes.add(learned.notes)
+        say(
+            f"partition {number} of {len(units)}: {notes.events} events, {len(thresholds)} contexts"
+        )
+
+
+def _learn(history: RecordHistory, rules: Rules, unit: int) -> bytes:
+    epoch, partitions = history.log()
+    notes = Notes()
+    place = Place(unit, partitions, epoch)
+    following = Following(place, rules, {}, partial(notes.took, unit))
+    for batch, _ in history.batches(unit, notes):
+        for takeover in following.apply(batch):
+            _feed(takeover, history, unit)
+        notes.records += len(batch)
+    rows = following.table
+    if PARTITION_KEY in rows:
+        row = decode_partition(rows[PARTITION_KEY])
+        notes.predictions, notes.duplicates = row.outcomes, row.duplicates
+        notes.unmatched, notes.unresolved = row.unmatched, row.unresolved
+    thresholds = [
+        stored_threshold(key, row)
+        for key, row in rows.items()
+        if serves(unit, key) and not is_deleted(row)
+    ]
+    chosen_by = history.reading.chosen
+    thresholds = [
+        each
+        for each in thresholds
+        if chosen_by.tenant in (None, each.tenant)
+        and chosen_by.workflow_type in (None, each.workflow_type)
+        and (chosen_by.domain is None or chosen_by.domain in _domains(each.path))
+    ]
+    return msgspec.msgpack.encode(_Learned(thresholds, notes))
+
+
+def _domains(path: str) -> list[str]:
+    """Return the domain in a context's path, if it has one."""
+    parts = (part.partition("=") for part in path.split("/"))
+    return [unquote(value) for name, _, value in parts if name == "domain"]
+
+
+def _feed(takeover: Takeover, history: RecordHistory, unit: int) -> None:
+    """Have a takeover read what it needs, once more from the beginning of the history."""
+    for batch in _part(history, unit, takeover.log):
+        takeover.gather(batch)
+    if takeover.begin():
+        for batch in _part(history, unit, takeover.log):
+            takeover.apply(batch)
+
+
+def _part(history: RecordHistory, unit: int, log: range) -> Iterator[RecordBatch]:
+    for batch, _ in history.batches(unit, Notes()):
+        if batch.begin >= log.stop:
+            return
+        batch.drop_before(log.start)
+        batch.drop_from(log.stop)
+        if len(batch):
+            yield batch

@@ -1,0 +1,1 @@
+"""What a backtest says: sums, sentences, tables, charts, the HTML page."""

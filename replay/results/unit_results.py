@@ -1,0 +1,206 @@
+"""What one process found out about one unit of a history: small, and fit to be sent and stored."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from heapq import nlargest
+from typing import Final
+
+import msgspec
+
+from replay.engine.accumulators import Point, Tally
+from replay.engine.engine import Judge, Part
+from replay.engine.ground_truth import Bin, Drift
+from replay.engine.join import Notes
+
+MOST_NAMED_CONTEXTS: Final = 500
+"""Contexts of a unit that are named in the results, those with most predictions."""
+SETTLED: Final = 30
+"""Predictions from which on a context's threshold is asked whether it has come to rest."""
+
+
+class ContextSums(msgspec.Struct, array_like=True, gc=False):
+    """What an arm did in one context. `since`: predictions until its threshold came to rest."""
+
+    hits: int
+    misses: int
+    saved: float
+    wasted: float
+    turns: int
+    since: int
+    threshold: float
+    windows: int
+    in_band: int
+
+
+class ArmSums(msgspec.Struct):
+    """What an arm did, all contexts together. `settled`: `since` of those with enough outcomes."""
+
+    hits: int
+    misses: int
+    saved: float
+    wasted: float
+    turns: int
+    windows: int
+    in_band: int
+    groups: list[float]
+    points: list[Point]
+    settled: list[int]
+    contexts: list[ContextSums]
+    modes: list[int]
+    nanoseconds: int = 0
+
+
+class ContextTruth(msgspec.Struct, array_like=True, gc=False):
+    """One context, whatever the policy. `right`: predictions that were."""
+
+    tenant: str
+    path: str
+    predictions: int
+    right: int
+    best: float
+    always: float
+
+
+class Apart(msgspec.Struct):
+    """Predictions that no policy could have started: by reason, and in each context of a part."""
+
+    reasons: dict[str, int]
+    contexts: list[int]
+
+
+class PartSums(msgspec.Struct, omit_defaults=True):
+    """One stretch of one unit. `apart`: what none of the other figures has; None: there is none."""
+
+    predictions: int
+    first: int
+    last: int
+    best: float
+    exact: bool
+    always: float
+    at: list[int]
+    counts: list[int]
+    members: list[int]
+    bins: list[Bin]
+    drifts: list[tuple[str, str, Drift]]
+    contexts: list[ContextTruth]
+    known: int
+    arms: dict[str, ArmSums]
+    apart: Apart | None = None
+
+
+class UnitSums(msgspec.Struct, omit_defaults=True):
+    """One unit: its stretches (two where settings are searched) and what was noted in reading.
+
+    `unpriced`, `assumed`: see `assumptions.Basis`. `timeline`: times and counts of a `Timeline`,
+    where they were asked for.
+    """
+
+    unit: int
+    parts: list[PartSums]
+    notes: Notes
+    beyond: int
+    seconds: float
+    unpriced: int = 0
+    assumed: dict[str, int] = {}
+    timeline: tuple[list[int], list[int]] | None = None
+
+
+def unit_sums(unit: int, judge: Judge, notes: Notes, seconds: float) -> UnitSums:
+    """Return what a judge knows when all is read."""
+    parts = [_part(judge, part) for part in judge.parts]
+    for name, arm in judge.arms.items():
+        parts[-1].arms[name].nanoseconds = arm.nanoseconds
+    basis, times = judge.basis, judge.timeline
+    return UnitSums(
+        unit, parts, notes, judge.beyond, seconds, basis.unpriced, basis.assumed,
+        None if times is None else (times.at, times.counts),
+    )  # fmt: skip
+
+
+def _part(judge: Judge, part: Part) -> PartSums:
+    leaves = [place for place, count in enumerate(part.counts) if count]
+    best = {leaf: part.hindsight.best(leaf) for leaf in leaves}
+    shown = nlargest(MOST_NAMED_CONTEXTS, leaves, key=lambda leaf: (part.counts[leaf], -leaf))
+    places = judge.places
+    return PartSums(
+        predictions=sum(part.counts) - sum(part.not_startable.values()),
+        first=part.first,
+        last=part.last,
+        best=sum(best.values()),
+        exact=part.hindsight.exact,
+        always=sum(part.hindsight.always.values()),
+        at=part.course.at,
+        counts=part.course.counts,
+        members=part.members,
+        bins=part.reliability.bins,
+        drifts=[(*places[each.context], each) for each in part.drifts.found],
+        contexts=[
+            ContextTruth(
+                *places[leaf],
+                part.counts[leaf] - part.not_startable.get(leaf, 0),
+                part.hindsight.right[leaf],
+                best[leaf],
+                part.hindsight.always[leaf],
+            )
+            for leaf in shown
+        ],
+        known=len(leaves),
+        arms={
+            name: _arm(tally, leaves, shown, part.counts, len(places))
+            for name, tally in part.tallies.items()
+        },
+        apart=_apart(part, shown),
+    )
+
+
+def _apart(part: Part, shown: Sequence[int]) -> Apart | None:
+    if not part.reasons:
+        return None
+    return Apart(part.reasons, [part.not_startable.get(leaf, 0) for leaf in shown])
+
+
+def _arm(
+    tally: Tally, leaves: Sequence[int], shown: Sequence[int], counts: Sequence[int], contexts: int
+) -> ArmSums:
+    tally.grow(contexts)
+    often = nlargest(10_000, (leaf for leaf in leaves if counts[leaf] >= SETTLED))
+    return ArmSums(
+        hits=sum(tally.hits),
+        misses=sum(tally.misses),
+        saved=sum(tally.saved),
+        wasted=sum(tally.wasted),
+        turns=sum(tally.turns),
+        windows=sum(tally.windows),
+        in_band=sum(tally.in_band),
+        groups=tally.groups,
+        points=tally.points,
+        settled=[tally.since[leaf] for leaf in often],
+        contexts=[
+            ContextSums(
+                tally.hits[leaf], tally.misses[leaf], tally.saved[leaf], tally.wasted[leaf],
+                tally.turns[leaf], tally.since[leaf], tally.served[leaf], tally.windows[leaf],
+                tally.in_band[leaf],
+            )
+            for leaf in shown
+        ],
+        modes=tally.modes,
+    )  # fmt: skip
+
+
+def joined(same: Sequence[UnitSums]) -> UnitSums:
+    """Return as one what several processes found in one unit, each with policies of its own."""
+    whole = same[0]
+    for other in same[1:]:
+        for part, more in zip(whole.parts, other.parts, strict=True):
+            part.arms.update(more.arms)
+        whole.seconds += other.seconds
+    return whole
+
+
+def by_unit(found: Mapping[str, UnitSums]) -> list[UnitSums]:
+    """Return the sums by unit from those of all tasks."""
+    units: dict[int, list[UnitSums]] = {}
+    for each in found.values():
+        units.setdefault(each.unit, []).append(each)
+    return [joined(units[unit]) for unit in sorted(units)]

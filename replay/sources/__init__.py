@@ -1,0 +1,1 @@
+"""Where predictions are read from: the broker, the archive, exports, files."""

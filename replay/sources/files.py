@@ -1,0 +1,230 @@
+"""Files as histories: judged outcomes, and events as `headstart emit` takes them, both JSONL."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+import orjson
+
+from headstart.experiments import GROUPS, workflow_group
+from processing.records.batch import RecordBatch
+from replay.engine.engine import Judge
+from replay.engine.join import Notes
+from replay.files.forms import told_by
+from replay.files.input import ZSTD, name_of
+from replay.files.json_lines import JsonLines, json_lines
+from replay.files.times import iso_ms
+from replay.predictions.outcomes_file import Line, parse_numbered
+from replay.sources.base import History, NothingThere, Progress, Reading, read_records_of
+from replay.sources.export_chunks import SKIPPABLE
+from replay.sources.export_file import ExportHistory, NotAnExport, is_export
+from topics.catalogue import EVENTS
+
+ALONE: Final = 20
+"""Outcomes in a row that count as one workflow where the file names none."""
+_AT_ONCE: Final = 2_000
+_NAMED: Final = 10
+"""Fields without use that are named."""
+
+
+class UnknownFile(ValueError):
+    """The first line of a file is of no form that we read; the message says which there are."""
+
+    def __init__(self, file: Path) -> None:
+        super().__init__(
+            f"{name_of(file)}: its first line is none of: an export of ours, a judged outcome "
+            "(confidence, correct), an event (event_type), an agent's run (steps); "
+            "`headstart import` reads other tools' exports"
+        )
+
+
+@dataclass(frozen=True)
+class OutcomeFile:
+    """Judged outcomes, one a line, asked about the moment before they are judged."""
+
+    file: Path
+    reading: Reading
+    live: bool = False
+
+    @property
+    def name(self) -> str:
+        """What people call it."""
+        return name_of(self.file)
+
+    def units(self) -> list[int]:
+        """Return the one unit. Raises `NothingThere`, and `ValueError` where a tenant is wanted."""
+        if next(_lines(self.file), None) is None:
+            raise NothingThere(f"{self.name} holds no outcomes; see headstart backtest --help")
+        if self.reading.chosen.tenant is not None:
+            raise ValueError(
+                f"{self.name} holds outcomes, which name no tenant: leave out --tenant"
+            )
+        return [0]
+
+    def read(self, unit: int, judge: Judge, notes: Notes, progress: Progress) -> None:  # noqa: ARG002
+        """Let a judge have all outcomes."""
+        scales = self.reading.scales
+        span, read, unmet = self.reading.range, 0, scales.named
+        unused: set[str] = set()
+        levels = self.reading.levels
+        with json_lines(self.file) as file:
+            for line in parse_numbered(_counted(file, notes), levels, self.name, unused):
+                paths, outcome = line.judged
+                if not (span.holds(outcome.timestamp) and self._chosen(line)):
+                    notes.filtered += 1
+                    continue
+                outcome = self.reading.assumed.counted(outcome, judge.basis)
+                outcome = self.reading.assumed.priced(
+                    outcome,
+                    judge.basis,
+                    gain_known=line.gain_known,
+                    cost_known=line.cost_known,
+                )
+                if scales:
+                    outcome = scales.applied(outcome, line.tool)
+                    unmet.discard(line.tool or "")
+                group = (
+                    notes.predictions // ALONE % GROUPS
+                    if line.workflow is None
+                    else workflow_group(line.workflow)
+                )
+                judge.judge(judge.chain("", paths), outcome, group)
+                notes.predictions += 1
+                read += 1
+                if read % 10_000 == 0:
+                    progress(file.share)
+        judge.flush()
+        notes.scaled += scales.named - unmet
+        if unused:
+            names = ", ".join(sorted(unused)[:_NAMED])
+            notes.warnings.append(
+                f"{self.name}: not used, as no fields of outcomes: {names}"
+                f"{', ...' if len(unused) > _NAMED else ''}; keys of a context belong in context"
+            )
+
+    def _chosen(self, line: Line) -> bool:
+        chosen = self.reading.chosen
+        return (
+            chosen.workflow_type in (None, line.workflow_type)
+            and chosen.domain in (None, line.domain)
+        )  # fmt: skip
+
+
+def _counted(lines: JsonLines, notes: Notes) -> Iterator[tuple[int, bytes]]:
+    for each in lines:
+        notes.records += 1
+        yield each
+
+
+def _lines(file: Path) -> Iterator[bytes]:
+    with json_lines(file) as lines:
+        yield from (line for _, line in lines if line.strip())
+
+
+@dataclass(frozen=True)
+class EventFile:
+    """Events, one a line, each taken for a record of its own, written when it happened."""
+
+    file: Path
+    reading: Reading
+    live = True
+
+    @property
+    def name(self) -> str:
+        """What people call it."""
+        return name_of(self.file)
+
+    def log(self) -> tuple[int, int]:
+        """Return (0, 1): a file has no epoch, and is one partition."""
+        return 0, 1
+
+    def units(self) -> list[int]:
+        """Return the one unit."""
+        if next(_lines(self.file), None) is None:
+            raise NothingThere(f"{self.name} holds no events")
+        return [0]
+
+    def batches(self, unit: int, notes: Notes) -> Iterator[tuple[RecordBatch, float]]:  # noqa: ARG002
+        """Yield the events as records."""
+        span = self.reading.range
+        batch = Gathered()
+        with json_lines(self.file) as lines:
+            for _, line in lines:
+                if not line.strip():
+                    continue
+                event, at = _timed(line.strip())
+                if span.holds(at):
+                    batch.add(event, at)
+                if len(batch.values) >= _AT_ONCE:
+                    yield batch.taken(), lines.share
+        if batch.values:
+            yield batch.taken(), 1.0
+
+    def read(self, unit: int, judge: Judge, notes: Notes, progress: Progress) -> None:
+        """Let a judge have all predictions."""
+        read_records_of(self, unit, judge, notes, progress)
+
+
+def _timed(event: bytes) -> tuple[bytes, int]:
+    """Return an event and its time in Unix ms, 0 where it has none; an ISO time becomes one."""
+    try:
+        record = orjson.loads(event)
+        at = record["timestamp"]
+    except (ValueError, LookupError, TypeError):
+        return event, 0
+    if isinstance(at, str) and (ms := iso_ms(at)) is not None:
+        return orjson.dumps({**record, "timestamp": ms}), ms
+    return event, at if isinstance(at, int) else 0
+
+
+@dataclass
+class Gathered:
+    """Events that become records of the one partition of a history that has no log."""
+
+    values: list[bytes] = field(default_factory=list)
+    times: list[int] = field(default_factory=list)
+    offset: int = 0
+
+    def add(self, event: bytes, at: int) -> None:
+        """Add one event; `at`: its own time, which stands for the record's."""
+        self.values.append(event)
+        self.times.append(at)
+
+    def taken(self) -> RecordBatch:
+        """Return what was gathered, and begin anew."""
+        count = len(self.values)
+        end = self.offset + count
+        batch = RecordBatch(
+            EVENTS.name, 0, self.offset, end, list(range(self.offset, end)), self.times,
+            [None] * count, list(self.values),
+        )  # fmt: skip
+        self.values, self.times, self.offset = [], [], end
+        return batch
+
+
+def open_file(file: Path, reading: Reading, *, outcomes: bool = False) -> History:
+    """Return the history that a file holds, by its first bytes. Raises `UnknownFile`, `OSError`.
+
+    `outcomes`: a file that does not say what it is holds judged outcomes; its lines are refused
+    with the reason.
+    """
+    with file.open("rb") as read:
+        head = read.read(4)
+    if head in (SKIPPABLE.to_bytes(4, "little"), ZSTD) and is_export(file):
+        return ExportHistory(file, reading)
+    if not head:
+        raise NothingThere(f"{name_of(file)} is empty")
+    form, live = told_by(file)
+    if form == "export":
+        raise NotAnExport(
+            f"{name_of(file)}: an export that was unpacked, or is damaged where it begins; give "
+            "the file that `headstart export FILE` wrote"
+        )
+    if form == "events":
+        return EventFile(file, reading)
+    if form == "outcomes" or (outcomes and form is None):
+        return OutcomeFile(file, reading, live=live)
+    raise UnknownFile(file)

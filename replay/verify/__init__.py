@@ -1,0 +1,1 @@
+"""Compares the log with the table, Redis and Postgres."""

@@ -1,0 +1,219 @@
+"""Verify: the log once more through the same learner, compared with table, Redis and Postgres."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import orjson
+from psycopg import AsyncConnection
+
+from learners.policy import spec
+from processing.config import Rules
+from processing.records.batch import RecordBatch
+from processing.records.decode import decode_record
+from processing.records.headers import meant_for
+from processing.state.rows import CONTEXT, decode_context, is_deleted
+from replay.log.live_table import Rows, live, read_settled, watermark
+from replay.log.replay import replay_partition
+from replay.log.snapshots import Snapshot
+from replay.verify.row_diff import Findings, compare_rows
+from replay.verify.served import FIX, FOREIGN_FIX, ServedTable, add_wrong
+from sinks.postgres.progress import stored_offsets
+from sinks.postgres.queries import events_not_stored
+from sinks.postgres.reading import reading_postgres
+from sinks.redis.commands import CommandPublisher, redis_place
+from sinks.redis.comparison import RedisComparison
+from sinks.redis.stored_fields import Field
+from sinks.redis.wrong_fields import Wrong
+from topics.catalogue import DEAD_LETTERS, EPISODES_GROUP, EVENTS
+from topics.commands.log import read_commands
+from topics.dead_letters.messages import GROUP_HEADER
+from topics.epoch import Epoch, read_epoch
+from topics.kafka.admin import TopicsMissing, TopicState
+from topics.kafka.reader import read_records, topic_state
+
+REDIS_PATIENCE_S: Final = 5.0
+"""How long a threshold may be on its way to Redis."""
+KEPT_FIX: Final = (
+    "it stays, because it restricts what executors do: set it by `headstart config set`, or set it "
+    "there and then unset it"
+)
+
+
+class AnotherLearner(ValueError):
+    """The table was learned by another policy than the one to verify with."""
+
+    def __init__(self, found: str, given: str) -> None:
+        super().__init__(f"the table was learned by {found}, not {given}: give --learner {found}")
+
+
+@dataclass(frozen=True)
+class VerifyConfig:
+    """What to verify. `snapshot`: what to begin with where the log is cut."""
+
+    kafka: str
+    postgres: str
+    redis: str
+    rules: Rules
+    snapshot: Snapshot | None = None
+    reference: bool = False
+    """Whether the log is replayed without the compiled kernels that workers apply events with."""
+
+
+@dataclass
+class Verified:
+    """What was compared, and what was found."""
+
+    findings: Findings = field(default_factory=Findings)
+    partitions: int = 0
+    records: int = 0
+    events: int = 0
+    rows: int = 0
+
+
+async def verify(config: VerifyConfig, say: Callable[[str], None]) -> Verified:
+    """Return what was found. `say` is told of progress.
+
+    Raises `BrokerUnreachable`, `TopicsMissing`, `PostgresUnreachable`, `NotMigrated`,
+    `RedisUnreachable`, `LogCut` and `RowAhead`.
+    """
+    epoch = await read_epoch(config.kafka)
+    found = Verified()
+    events = await topic_state(config.kafka, EVENTS.name)
+    refused = await _refused(config.kafka)
+    async with reading_postgres(config.postgres) as connection:
+        stored = await stored_offsets(connection, EPISODES_GROUP, EVENTS.name, epoch.number)
+        episodes = _Episodes(connection, stored, refused, found)
+        served = ServedTable(epoch)
+        for partition in range(epoch.partitions):
+            rows = await _partition(config, events, partition, epoch, episodes, found)
+            served.add(partition, rows)
+            say(
+                f"partition {partition + 1} of {epoch.partitions}: {found.events} events, "
+                f"{found.rows} rows so far, {found.findings.counts.total()} findings"
+            )
+    await _redis(config, served, found.findings)
+    await _commands(config, found.findings)
+    return found
+
+
+async def _partition(
+    config: VerifyConfig,
+    events: TopicState,
+    partition: int,
+    epoch: Epoch,
+    episodes: _Episodes,
+    found: Verified,
+) -> Rows:
+    """Replay one partition up to where the table is; return the table's rows."""
+    table = await read_settled(config.kafka, partition, epoch.number)
+    begin = table.begin
+    if config.snapshot is not None:
+        begin = config.snapshot.of_epoch(epoch.number).get(partition, begin)
+    log = range(events.begin[partition], max(events.begin[partition], table.watermark + 1))
+    replayed = await replay_partition(
+        config.kafka, partition, epoch, config.rules, begin, log, episodes.check,
+        reference=config.reference,
+    )  # fmt: skip
+    if table.watermark != (expected := watermark(replayed)):
+        found.findings.add("watermark", partition=partition, table=table.watermark, log=expected)
+    _check_learner(table.rows, replayed, spec(config.rules.policy))
+    compare_rows(found.findings, partition, table.rows, live(replayed))
+    found.partitions += 1
+    found.rows += len(table.rows)
+    return table.rows
+
+
+def _check_learner(table: Rows, replayed: Rows, given: str) -> None:
+    """Raise `AnotherLearner` where the replay learned by the default, and the table by another."""
+    for key, row in table.items():
+        if key.startswith(CONTEXT) and not is_deleted(replayed.get(key, b"")):
+            right = decode_context(replayed[key]).learner if key in replayed else given
+            if right == given and (learner := decode_context(row).learner) != given:
+                raise AnotherLearner(learner, given)
+
+
+class _Episodes:
+    """Looks for every event of the log in Postgres, as far as the episode sink says it is."""
+
+    def __init__(
+        self,
+        connection: AsyncConnection[Any],
+        stored: Mapping[int, int],
+        refused: set[str],
+        found: Verified,
+    ) -> None:
+        self._connection, self._stored = connection, stored
+        self._refused, self._found = refused, found
+
+    async def check(self, batch: RecordBatch) -> None:
+        self._found.records += len(batch)
+        reached = self._stored.get(batch.partition, 0)
+        wanted = []
+        for position, offset in enumerate(batch.offsets):
+            if not meant_for(batch.headers.get(offset), EPISODES_GROUP):
+                continue
+            events, _refused = decode_record(batch.values[position], batch.timestamps[position])
+            self._found.events += len(events)
+            if offset < reached:
+                wanted += [(str(each.id), each.tenant, each.timestamp) for each in events]
+        if wanted:
+            for missing in await events_not_stored(self._connection, wanted):
+                if missing not in self._refused:
+                    partition = batch.partition
+                    self._found.findings.add("episode_missing", partition=partition, id=missing)
+
+
+async def _refused(kafka: str) -> set[str]:
+    """Return the ids of the events that the episode sink's database refused."""
+    state = await topic_state(kafka, DEAD_LETTERS.name)
+    ids = set()
+    async for record in read_records(kafka, DEAD_LETTERS.name, state.begin, state.end):
+        if dict(record.headers).get(GROUP_HEADER) == EPISODES_GROUP.encode():
+            try:
+                ids.add(str(orjson.loads(record.value)["id"]))
+            except (orjson.JSONDecodeError, TypeError, KeyError):
+                continue  # no event, so nobody looks for it
+    return ids
+
+
+async def _redis(config: VerifyConfig, table: ServedTable, findings: Findings) -> None:
+    """Compare what Redis serves with the table; what is on its way gets time."""
+    deadline = asyncio.get_running_loop().time() + REDIS_PATIENCE_S
+    wrong: dict[Field, Wrong] = {}
+    async with RedisComparison(config.redis) as comparison:
+        while True:
+            foreign: list[dict[str, str]] = []
+            found = await table.compare(comparison, config.kafka, foreign)
+            coming = [each for each in found if each.fault in ("missing", "behind")]
+            # What cannot be on its way is wrong, though a worker may have repaired it since.
+            wrong |= {each.stored.field: each for each in found if each not in coming}
+            if not coming or asyncio.get_running_loop().time() > deadline:
+                break
+            await asyncio.sleep(0.5)
+    wrong |= {each.stored.field: each for each in coming}
+    add_wrong(findings, list(wrong.values()))
+    for other in foreign:
+        what = "no context has this key or field"
+        findings.add("redis_foreign", **other, what=what, fix=FOREIGN_FIX)
+
+
+async def _commands(config: VerifyConfig, findings: Findings) -> None:
+    """Compare the modes and overrides that Redis serves with what commands set."""
+    try:
+        state = await read_commands(config.kafka)
+    except TopicsMissing:
+        return  # nothing was ever set
+    async with CommandPublisher(config.redis) as publisher:
+        found = await publisher.look(state, time.time_ns() // 1_000_000)
+    for place, said in found:
+        where = {"key": redis_place(place)}
+        for kept in said.kept:
+            findings.add("redis_restricting", **where, what=f"no command set {kept}", fix=KEPT_FIX)
+        if said.changes:
+            what = "it does not say what commands set"
+            findings.add("redis_command", **where, what=what, fix=FIX)

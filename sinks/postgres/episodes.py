@@ -1,0 +1,139 @@
+"""Episodes to Postgres: the sink of `headstart.events`.
+
+Takes the JSON of events that were validated; stores each once, whatever is delivered again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import repeat
+from typing import ClassVar, Final
+
+import msgspec
+
+from sinks.postgres.batch_writer import StagedSink
+from sinks.postgres.copy_format import (
+    encode_columns,
+    encode_json,
+    encode_jsons,
+    encode_time,
+    split_columns,
+)
+from sinks.postgres.statements import load_statements
+from topics.catalogue import EPISODES_GROUP
+
+_ABSENT: Final = msgspec.Raw()
+_EMPTY: Final = (b"", b"null")
+_BOOLEAN: Final = {True: "t", False: "f", None: ""}
+
+
+class _Columns(msgspec.Struct, gc=False):
+    """An event as its table sees it; `data` stays the text that it is."""
+
+    id: str
+    tenant: str
+    event_type: str
+    workflow_type: str
+    workflow_id: str
+    timestamp: int
+    task_id: str | None = None
+    user_id: str | None = None
+    agent_id: str | None = None
+    session_id: str | None = None
+    tool_id: str | None = None
+    success: bool | None = None
+    confidence: float | None = None
+    data: msgspec.Raw = _ABSENT
+    origin: msgspec.Raw = _ABSENT
+    """Transport only, never stored."""
+
+
+class _OnlyColumns(_Columns, gc=False, forbid_unknown_fields=True):
+    pass
+
+
+_TEXTS: Final = 13
+"""Columns of `_texts`."""
+_LEAST: Final = 1e-37
+"""Confidences below are 0 to Postgres' `real`, which would refuse them."""
+_KNOWN: Final = frozenset(_Columns.__struct_fields__)
+_decode_only = msgspec.json.Decoder(_OnlyColumns).decode
+_decode_lines = msgspec.json.Decoder(_OnlyColumns).decode_lines
+_decode_known = msgspec.json.Decoder(_Columns).decode
+_decode_fields = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
+
+
+def encode_events(raws: Sequence[bytes], /) -> list[bytes]:
+    """Return the JSON of events as lines of COPY text; see `encode_event`."""
+    together = _encode_together(raws) if len(raws) > 1 else None
+    return together or [encode_event(raw) for raw in raws]
+
+
+def encode_event(raw: bytes, /) -> bytes:
+    """Return an event's JSON as one line of COPY text, in the column order of the table.
+
+    Unknown top-level fields make the last column. Raises `ValueError`.
+    """
+    extra = b""
+    try:
+        event: _Columns = _decode_only(raw)
+    except msgspec.ValidationError:
+        event, extra = _decode_with_extra(raw)
+    head = encode_columns(_texts(event))
+    data = bytes(event.data)
+    return b"%b\t%b\t%b\n" % (head, b"{}" if data in _EMPTY else encode_json(data), extra)
+
+
+def _encode_together(raws: Sequence[bytes]) -> list[bytes] | None:
+    """Return all lines by one decoding; None where an event is not as nearly all are."""
+    try:
+        events: Sequence[_Columns] = _decode_lines(b"\n".join(raws))
+    except msgspec.MsgspecError:
+        return None
+    heads = split_columns(["\t".join(_texts(event)) for event in events], _TEXTS)
+    if heads is None or len(events) != len(raws):
+        return None
+    data = [b"{}" if (text := bytes(event.data)) in _EMPTY else text for event in events]
+    return list(map(b"\t".join, zip(heads, encode_jsons(data), repeat(b"\n"))))
+
+
+def _texts(event: _Columns) -> tuple[str, ...]:
+    """Return all columns before the JSON ones."""
+    confidence = event.confidence
+    return (
+        event.id,
+        event.tenant,
+        event.event_type,
+        event.workflow_type,
+        event.workflow_id,
+        event.task_id or "",
+        event.user_id or "",
+        event.agent_id or "",
+        event.session_id or "",
+        encode_time(event.timestamp),
+        event.tool_id or "",
+        _BOOLEAN[event.success],
+        "" if confidence is None else str(confidence) if confidence > _LEAST else "0",
+    )
+
+
+def _decode_with_extra(raw: bytes) -> tuple[_Columns, bytes]:
+    """Return an event and its unknown fields as a column of JSON."""
+    try:
+        event, fields = _decode_known(raw), _decode_fields(raw)
+    except msgspec.MsgspecError as error:
+        raise ValueError(f"not an event: {error}") from error
+    unknown = {name: value for name, value in fields.items() if name not in _KNOWN}
+    return event, encode_json(msgspec.json.encode(unknown)) if unknown else b""
+
+
+class EpisodeSink(StagedSink):
+    """Stores validated events in `episodic_events`; unknown top-level fields go to `extra`.
+
+    Use: `sink = await EpisodeSink.open(dsn)`, then `await sink.store(lines, {partition: next
+    offset}, topic=..., epoch=..., on_refused=...)`, lines being what `encode` returns.
+    """
+
+    consumer: ClassVar = EPISODES_GROUP
+    sql: ClassVar = load_statements("episodes")
+    encode = staticmethod(encode_events)

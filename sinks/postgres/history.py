@@ -1,0 +1,57 @@
+"""Threshold history to Postgres: the sink of `headstart.thresholds`.
+
+Takes the values of that topic's records; the caller leaves tombstones out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import ClassVar
+
+import msgspec
+
+from sinks.postgres.batch_writer import StagedSink
+from sinks.postgres.copy_format import encode_columns
+from sinks.postgres.statements import load_statements
+from topics.catalogue import HISTORY_GROUP
+from topics.schema.json_schema import Threshold
+
+_decode = msgspec.json.Decoder(Threshold).decode
+
+
+def encode_thresholds(raws: Sequence[bytes], /) -> list[bytes]:
+    """Return thresholds as lines of COPY text; see `encode_threshold`."""
+    return [encode_threshold(raw) for raw in raws]
+
+
+def encode_threshold(raw: bytes, /) -> bytes:
+    """Return a threshold as one line of COPY text, in the column order of the stage.
+
+    Raises `ValueError` for what is no threshold.
+    """
+    try:
+        threshold = _decode(raw)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+        raise ValueError(f"not a threshold: {error}") from error
+    return b"%b\n" % encode_columns(
+        (
+            threshold.tenant,
+            threshold.workflow_type,
+            threshold.path,
+            str(threshold.epoch),
+            str(threshold.offset),
+            str(threshold.speculate),
+            str(threshold.suggest),
+            str(threshold.outcomes),
+            threshold.learner,
+            str(threshold.at),
+        )
+    )
+
+
+class HistorySink(StagedSink):
+    """Stores every version of every context's thresholds in `threshold_history`, once each."""
+
+    consumer: ClassVar = HISTORY_GROUP
+    sql: ClassVar = load_statements("history")
+    encode = staticmethod(encode_thresholds)

@@ -1,0 +1,145 @@
+"""Notices in Postgres: kept with what they follow from, marked when the topic has them, listed.
+
+What is to be told is found elsewhere (`processing.notices`). Every function takes an open
+connection; those that write beside the threshold history are called in its transaction.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import orjson
+from psycopg import AsyncConnection
+from psycopg.rows import dict_row
+
+from sinks.postgres.statements import load_statements
+from topics.notices.messages import Notice
+
+_SQL = load_statements("notices")
+
+Key = tuple[str, str]
+"""Tenant and path of a context."""
+
+
+class Newest(NamedTuple):
+    """What is stored of a context: its newest value's version and outcomes, its detectors' state.
+
+    An epoch of None: no value is.
+    """
+
+    epoch: int | None
+    offset: int | None
+    outcomes: int | None
+    state: bytes | None
+
+
+class Kept(NamedTuple):
+    """A state to be kept, and the version of the value that it followed from."""
+
+    epoch: int
+    offset: int
+    state: bytes
+
+
+async def claim(
+    connection: AsyncConnection[Any],
+    consumer: str,
+    topic: str,
+    epoch: int,
+    partitions: Iterable[int],
+) -> dict[int, int]:
+    """Return the first offset not yet stored of each partition, which nobody else moves now.
+
+    To be called first in the transaction.
+    """
+    of = {"consumer": consumer, "topic": topic, "epoch": epoch, "partitions": list(partitions)}
+    return dict(await (await connection.execute(_SQL["claim"], of)).fetchall())
+
+
+async def newest_values(
+    connection: AsyncConnection[Any], keys: Collection[Key]
+) -> dict[Key, Newest]:
+    """Return what is stored of contexts."""
+    asked = {"tenants": [key[0] for key in keys], "paths": [key[1] for key in keys]}
+    rows = await (await connection.execute(_SQL["known"], asked)).fetchall()
+    return {(tenant, path): Newest(*rest) for tenant, path, *rest in rows}
+
+
+async def keep_states(connection: AsyncConnection[Any], changed: Mapping[Key, Kept | None]) -> None:
+    """Keep what detectors know; None: their context has gone."""
+    gone = [key for key, kept in changed.items() if kept is None]
+    if gone:
+        which = {"tenants": [key[0] for key in gone], "paths": [key[1] for key in gone]}
+        await connection.execute(_SQL["forget"], which)
+    kept = [(key, each) for key, each in changed.items() if each is not None]
+    if kept:
+        columns = {
+            "tenants": [key[0] for key, _ in kept],
+            "paths": [key[1] for key, _ in kept],
+            "epochs": [each.epoch for _, each in kept],
+            "offsets": [each.offset for _, each in kept],
+            "states": [each.state for _, each in kept],
+        }
+        await connection.execute(_SQL["keep"], columns)
+
+
+async def add_notices(connection: AsyncConnection[Any], found: Sequence[tuple[int, Notice]]) -> int:
+    """Add notices, each with its partition; return how many were not there before."""
+    if not found:
+        return 0
+    notices = [notice for _partition, notice in found]
+    columns = {
+        "ids": [each.id for each in notices],
+        "kinds": [each.kind for each in notices],
+        "tenants": [each.tenant for each in notices],
+        "workflow_types": [each.workflow_type for each in notices],
+        "paths": [each.path for each in notices],
+        "ats": [each.at for each in notices],
+        "evidences": [orjson.dumps(each.evidence).decode() for each in notices],
+        "partitions": [partition for partition, _notice in found],
+    }
+    return (await connection.execute(_SQL["add"], columns)).rowcount
+
+
+async def unsent_notices(
+    connection: AsyncConnection[Any], partitions: Iterable[int], limit: int
+) -> list[tuple[int, Notice]]:
+    """Return the oldest `limit` notices that the topic does not have, each with its partition."""
+    which = {"partitions": list(partitions), "limit": limit}
+    async with connection.cursor(row_factory=dict_row) as cursor:
+        await cursor.execute(_SQL["unsent"], which)
+        rows = await cursor.fetchall()
+    return [(row.pop("partition"), Notice(**row)) for row in rows]
+
+
+async def mark_sent(connection: AsyncConnection[Any], ids: Iterable[str]) -> None:
+    """Note that the topic has these notices."""
+    await connection.execute(_SQL["mark_sent"], {"ids": list(ids)})
+
+
+async def forget_sent(connection: AsyncConnection[Any], days: float) -> int:
+    """Delete the oldest notices that were sent, found more than `days` ago; return how many.
+
+    Some thousands at a time, so that nobody waits for long; what is not sent stays.
+    """
+    return (await connection.execute(_SQL["forget_sent"], {"days": days})).rowcount
+
+
+async def newest_notices(
+    connection: AsyncConnection[Any],
+    limit: int,
+    *,
+    since: int = 0,
+    tenant: str | None = None,
+    kinds: Collection[str] = (),
+) -> list[tuple[int, Notice]]:
+    """Return the newest `limit` notices, newest first, each with when it was found, Unix ms.
+
+    `since`: found then or later, Unix ms; `kinds`: empty is all.
+    """
+    which = {"limit": limit, "since": since, "tenant": tenant, "kinds": list(kinds)}
+    async with connection.cursor(row_factory=dict_row) as cursor:
+        await cursor.execute(_SQL["newest"], which)
+        rows = await cursor.fetchall()
+    return [(row.pop("found"), Notice(**row)) for row in rows]

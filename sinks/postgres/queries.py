@@ -1,0 +1,86 @@
+"""The read side that the CLI and the demo's invariants need. Writes nothing.
+
+Every function takes an open connection (`sinks.connections.connect_postgres`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any, NamedTuple
+
+from psycopg import AsyncConnection
+from psycopg.rows import dict_row
+
+from sinks.postgres.statements import load_statements
+
+_SQL = load_statements("queries")
+
+
+class EventCount(NamedTuple):
+    """Rows stored for a tenant, and how many different events they are."""
+
+    stored: int
+    distinct: int
+
+
+async def events_of_workflow(
+    connection: AsyncConnection[Any], tenant: str, workflow_id: str, limit: int = 100
+) -> list[dict[str, Any]]:
+    """Return the newest `limit` events of one workflow, newest first, as they were emitted.
+
+    Timestamps are Unix milliseconds, unknown fields are back at the top level, absent fields are
+    left out, and `confidence` has the precision of a 32-bit float.
+    """
+    which = {"tenant": tenant, "workflow_id": workflow_id, "limit": limit}
+    async with connection.cursor(row_factory=dict_row) as cursor:
+        await cursor.execute(_SQL["events_of_workflow"], which)
+        return [event_of(row) for row in await cursor.fetchall()]
+
+
+def event_of(row: dict[str, Any]) -> dict[str, Any]:
+    """Return an event as it was emitted from its row; its `extra` is used up."""
+    extra = row.pop("extra") or {}
+    return {key: value for key, value in row.items() if value is not None} | extra
+
+
+async def count_events(connection: AsyncConnection[Any], tenant: str) -> EventCount:
+    """Return how many events of a tenant are stored; unequal numbers mean one stored twice."""
+    row = await (await connection.execute(_SQL["count_events"], {"tenant": tenant})).fetchone()
+    return EventCount(*row) if row else EventCount(0, 0)
+
+
+async def estimate_events(connection: AsyncConnection[Any]) -> int:
+    """Return about how many events are stored, of all tenants; a second or so behind."""
+    row = await (await connection.execute(_SQL["estimate_events"])).fetchone()
+    return int(row[0]) if row else 0
+
+
+async def event_ids(connection: AsyncConnection[Any], tenant: str) -> set[str]:
+    """Return the ids of a tenant's stored events, in lower case with hyphens."""
+    cursor = await connection.execute(_SQL["event_ids"], {"tenant": tenant})
+    return {row[0] for row in await cursor.fetchall()}
+
+
+async def events_not_stored(
+    connection: AsyncConnection[Any], events: Iterable[tuple[str, str, int]]
+) -> list[str]:
+    """Return the ids of those events, given as (id, tenant, Unix ms), that have no row."""
+    ids, tenants, timestamps = zip(*events, strict=True)
+    which = {"ids": list(ids), "tenants": list(tenants), "timestamps": list(timestamps)}
+    return [
+        row[0] for row in await (await connection.execute(_SQL["not_stored"], which)).fetchall()
+    ]
+
+
+async def history_of_context(
+    connection: AsyncConnection[Any], tenant: str, path: str, limit: int = 100, since: int = 0
+) -> list[dict[str, Any]]:
+    """Return the newest `limit` thresholds of one context, newest version first.
+
+    Each has the fields of `topics.schema.json_schema.Threshold`; `at` is Unix milliseconds, and so
+    is `since`.
+    """
+    which = {"tenant": tenant, "path": path, "limit": limit, "since": since}
+    async with connection.cursor(row_factory=dict_row) as cursor:
+        await cursor.execute(_SQL["history_of_context"], which)
+        return await cursor.fetchall()

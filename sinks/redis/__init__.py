@@ -1,0 +1,1 @@
+"""Writes to and reads from Redis: thresholds, overrides, modes, and their repair."""

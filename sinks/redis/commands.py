@@ -1,0 +1,368 @@
+"""What was set by hand to Redis, where executors read it: only what is not older, each announced.
+
+Writing is idempotent and harmless from a late writer, so that whoever knows the log of commands may
+write: the command that set it, at once, and every threshold worker, also after Redis lost it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
+from typing import Any, Final, NamedTuple, Self
+from urllib.parse import unquote
+
+import orjson
+from redis.exceptions import RedisError
+
+from headstart.keys import MODES, modes_key, redis_key
+from headstart.thresholds.overrides import NOTHING, OVERRIDES_FIELD, read_overrides
+from sinks.connections import RedisUnreachable, asking_redis, connect_redis
+from sinks.redis.command_authors import as_told
+from sinks.redis.lua import script
+from sinks.redis.modes_marker import ModesMarker, without_marker
+from sinks.redis.restrictions import Merged, Stored, merged, version_in
+from topics.commands.log import Remembered
+from topics.commands.messages import (
+    Begin,
+    Command,
+    CommandState,
+    Place,
+    Version,
+    decode_command,
+    in_force,
+)
+
+_SCRIPT: Final = script("serve")
+_VERSION: Final = "headstart:version:"
+_SERVED: Final = "headstart:served:"
+_AT_ONCE: Final = 100
+"""Places that are read in one request."""
+_ATTEMPTS: Final = 5
+"""How often a place is looked at again that others write to just now."""
+IsWhole = Callable[[], Awaitable[bool]]
+"""Asks whether a `CommandState` is what all of the log says by now."""
+
+
+def redis_place(place: Place) -> str:
+    """Return the hash in which a place is served."""
+    if place.kind == "mode":
+        return modes_key(place.tenant or None)
+    return redis_key(place.tenant, place.workflow_type)
+
+
+def _place_of(key: str) -> Place | None:
+    """Return the place that a hash serves; None where it is no hash of ours."""
+    match [unquote(part) for part in key.split(":")]:
+        case ["headstart", "thresholds", tenant, workflow_type]:
+            return Place("threshold", tenant, workflow_type)
+        case ["headstart", "modes", *whose] if len(whose) <= 1:
+            return Place("mode", *(whose or [""]))
+    return None
+
+
+def version_key(key: str) -> str:
+    """Return where the version of what is served in a hash is kept: in the same slot."""
+    return f"{_VERSION}{{{key}}}"
+
+
+def _served_key(key: str) -> str:
+    """Return where that is kept which we served in a hash, to tell it from what others set."""
+    return f"{_SERVED}{{{key}}}"
+
+
+class Newer(NamedTuple):
+    """Why a place is left as it is though Redis does not serve what commands set there."""
+
+    what: str
+    remedy: str
+
+    @classmethod
+    def of(cls, place: Place, known: Version, stored: bytes | None) -> Newer:
+        """`known`: of what commands set; `stored`: as Redis has it."""
+        key, there = redis_place(place), (stored or b"").decode()
+        return cls(
+            f"{key} in Redis has version {there} (number of the log of commands, "
+            f"offset), and headstart.commands only {known.number} {known.offset}: Redis keeps what "
+            "it serves",
+            "check that the addresses of Kafka and Redis are of one installation; if they are, the "
+            f"log has lost records: `redis-cli DEL '{version_key(key)}'`, then `headstart "
+            "thresholds republish`",
+        )
+
+    def __str__(self) -> str:
+        return f"{self.what}; {self.remedy}"
+
+
+class CommandPublisher:
+    """Serves the places of a `CommandState`. Connects on first use."""
+
+    def __init__(self, redis_url: str, *, timeout_s: float = 2.0) -> None:
+        self._url = redis_url
+        self._redis: Any = connect_redis(redis_url, timeout_s)
+        self._marker = ModesMarker(self._redis)
+        self.kept: dict[Place, tuple[str, ...]] = {}
+        """What no command set, by place, and that stays because it restricts."""
+        self.newer: dict[Place, Newer] = {}
+        """Places that were left as they are though they differ: Redis has a newer version."""
+
+    async def close(self) -> None:
+        """Close the connections."""
+        await self._redis.aclose()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
+    async def serve(self, state: CommandState, places: Iterable[Place], now: int) -> int:
+        """Serve what `state` says of `places` at `now` (Unix ms); return how many changed.
+
+        What is there though no command set it, and restricts, stays: `kept` names it. Raises
+        `RedisUnreachable`; some may be served then, and serving again does no harm.
+        """
+        return (await self._serve(state, places, now))[0]
+
+    async def _serve(
+        self, state: CommandState, places: Iterable[Place], now: int
+    ) -> tuple[int, list[Place]]:
+        """Serve as `serve` does; return also the places that others changed again and again."""
+        changed, todo = 0, list(places)
+        try:
+            for _attempt in range(_ATTEMPTS):
+                again = []
+                for at in range(0, len(todo), _AT_ONCE):
+                    some = todo[at : at + _AT_ONCE]
+                    for place, stored in zip(some, await self._read(some), strict=True):
+                        result = await self._one(state, place, stored, now)
+                        changed += result == 1
+                        if result < 0:
+                            again.append(place)
+                if not (todo := again):
+                    break
+        except (RedisError, OSError) as error:
+            raise RedisUnreachable(self._url, error) from error
+        return changed, todo
+
+    async def has_all_modes(self, run: bytes | None = None) -> bool:
+        """Return whether readers are told that Redis has all modes.
+
+        `run`: the server's run id, where it was asked for just now. Raises `RedisUnreachable`.
+        """
+        try:
+            return await self._marker.is_set(run)
+        except (RedisError, OSError) as error:
+            raise RedisUnreachable(self._url, error) from error
+
+    async def serve_all(
+        self, state: CommandState, now: int, is_whole: IsWhole | None = None
+    ) -> int:
+        """Serve everything, and take away what only an older snapshot of Redis still has.
+
+        Tells readers then that Redis has all modes; not where others changed a place again and
+        again, so that it is still to be served, nor where `is_whole` (None: it is known to be) says
+        that there are commands that `state` does not have: Redis may have lost them. Returns how
+        many places changed. Raises as `serve` does.
+        """
+        self.kept.clear()
+        self.newer.clear()
+        try:
+            token = await self._marker.begin()
+            changed, left = await self._serve(state, state.places, now)
+            async for found in self._places():
+                more, again = await self._serve(state, found.difference(state.places), now)
+                changed, left = changed + more, left + again
+            if token is not None and not left and (is_whole is None or await is_whole()):
+                await self._marker.finish(token)
+        except (RedisError, OSError) as error:
+            raise RedisUnreachable(self._url, error) from error
+        return changed
+
+    async def not_served(self, state: CommandState, place: Place, now: int) -> str | None:
+        """Return why Redis serves something else at a place than `state` says; None: it does not.
+
+        Raises `RedisUnreachable`.
+        """
+        try:
+            (stored,) = await self._read([place])
+        except (RedisError, OSError) as error:
+            raise RedisUnreachable(self._url, error) from error
+        if newer := self.newer.get(place):
+            return str(newer)
+        if not merged(state, place, stored, now).changes:
+            return None
+        return f"others change {redis_place(place)} again and again: run the command again"
+
+    async def look(self, state: CommandState, now: int) -> list[tuple[Place, Merged]]:
+        """Return every place where Redis serves something else than `state` says; change nothing.
+
+        Raises `RedisUnreachable`.
+        """
+        places = set(state.places)
+        try:
+            async for found in self._places():
+                places |= found
+            every, read = sorted(places), list[Stored]()
+            for at in range(0, len(every), _AT_ONCE):
+                read += await self._read(every[at : at + _AT_ONCE])
+        except (RedisError, OSError) as error:
+            raise RedisUnreachable(self._url, error) from error
+        found_there = []
+        for place, stored in zip(every, read, strict=True):
+            said = merged(state, place, stored, now)
+            self._is_newer(state.version(place), place, stored, said)
+            if said.changes or said.kept:
+                found_there.append((place, said))
+        return found_there
+
+    async def _places(self) -> AsyncIterator[set[Place]]:
+        """Yield the places at which Redis serves anything, some at a time."""
+        for pattern in (f"{_VERSION}*", f"{MODES}*"):
+            keys = [key async for key in self._redis.scan_iter(pattern, count=500)]
+            yield {place for key in keys if (place := _place_of(_hash_of(key)))}
+        cursor = 0
+        while True:
+            pattern = "headstart:thresholds:*"
+            cursor, keys = await self._redis.scan(cursor, match=pattern, count=500)
+            async with self._redis.pipeline(transaction=False) as pipeline:
+                for key in keys:
+                    pipeline.hexists(key, OVERRIDES_FIELD)
+                there = await pipeline.execute(raise_on_error=False)
+            yield {
+                place
+                for key, has in zip(keys, there, strict=True)
+                if has == 1 and (place := _place_of(key.decode(errors="replace")))
+            }
+            await asyncio.sleep(0.01)  # a Redis with many hashes serves others in between
+            if not cursor:
+                return
+
+    async def _read(self, places: Sequence[Place]) -> list[Stored]:
+        """Return what stands at places."""
+        async with self._redis.pipeline(transaction=False) as pipeline:
+            for place in places:
+                key = redis_place(place)
+                pipeline.get(version_key(key)).get(_served_key(key))
+                if place.kind == "mode":
+                    pipeline.hgetall(key)
+                else:
+                    pipeline.hget(key, OVERRIDES_FIELD)
+            read = await pipeline.execute(raise_on_error=False)
+        return [_stored(*read[at : at + 3]) for at in range(0, len(read), 3)]
+
+    def _is_newer(self, version: Version, place: Place, stored: Stored, said: Merged) -> bool:
+        """Return whether what stands at a place is newer; note it where it is something else."""
+        self.newer.pop(place, None)
+        if version >= version_in(stored.version):
+            return False
+        if said.changes or said.kept:
+            self.newer[place] = Newer.of(place, version, stored.version)
+        return True
+
+    async def _one(self, state: CommandState, place: Place, stored: Stored, now: int) -> int:
+        """Serve one place; return 1 where it changed, 0 where not, -1: look again."""
+        key, version = redis_place(place), state.version(place)
+        said = merged(state, place, stored, now)
+        if self._is_newer(version, place, stored, said):
+            return 0
+        if said.kept:
+            self.kept[place] = said.kept
+        else:
+            self.kept.pop(place, None)
+        now_there = stored.version == b"%d %d" % version and stored.served == said.served
+        if not said.changes and now_there:
+            return 0
+        fields = [
+            part
+            for field, value in said.changes.items()
+            for part in (field, _marked(stored.fields.get(field)), _marked(value))
+        ]
+        result: int = await self._redis.eval(
+            _SCRIPT, 3, key, version_key(key), _served_key(key),
+            f"{version.number} {version.offset}", stored.version or b"", said.served,
+            said.channel or key, said.announcement, *fields,
+        )  # fmt: skip
+        return result
+
+
+def _marked(value: bytes | None) -> bytes:
+    return b"-" if value is None else b"=" + value
+
+
+def _stored(version: Any, served: Any, fields: Any) -> Stored:
+    """Return what stands at a place, of answers that may be errors."""
+    for each in (version, served, fields):
+        if isinstance(each, Exception) and not str(each).startswith("WRONGTYPE"):
+            raise each
+    other_type = isinstance(fields, Exception)
+    if other_type or fields is None:
+        fields = {}
+    elif isinstance(fields, bytes):
+        fields = {OVERRIDES_FIELD.encode(): fields}
+    texts = [each if isinstance(each, bytes) else None for each in (version, served)]
+    return Stored(texts[0], texts[1], fields, other_type)
+
+
+def _hash_of(key: bytes) -> str:
+    """Return the hash that a key is of: itself, or the one whose version it is."""
+    text = key.decode(errors="replace")
+    return text[len(_VERSION) + 1 : -1] if text.startswith(_VERSION) else text
+
+
+def remembered_by(redis_url: str, now: int) -> Callable[[], Awaitable[Remembered]]:
+    """Return what reads the commands that Redis serves, for a log that has to begin again.
+
+    Who set something, why and when is as `told` has it, where that is known. It raises
+    `RedisUnreachable`.
+    """
+
+    async def read() -> Remembered:
+        async with asking_redis(redis_url) as client:
+            commands = await as_told(client, [each async for each in _served(client, now)])
+            keys = client.scan_iter(f"{_VERSION}*", count=500, _type="string")
+            numbers = [version_in(await client.get(key))[0] async for key in keys]
+        return Remembered(commands, max(numbers, default=0))
+
+    return read
+
+
+async def _served(client: Any, now: int) -> AsyncIterator[Command]:
+    found: list[dict[str, Any]] = []
+    for pattern in ("headstart:thresholds:*", f"{MODES}*"):
+        async for key in client.scan_iter(pattern, count=500, _type="hash"):
+            place = _place_of(key.decode())
+            if place is not None and place.kind == "threshold":
+                found += _said(place, await client.hget(key, OVERRIDES_FIELD))
+            elif place is not None:
+                found += _said_of_modes(place, await client.hgetall(key))
+    for each in found:
+        try:
+            command = decode_command(orjson.dumps({**each, "at": now}))
+        except ValueError:
+            continue  # nobody of ours wrote it
+        if not isinstance(command, Begin) and in_force(command, now):
+            yield command
+
+
+def _said(place: Place, raw: bytes | None) -> list[dict[str, Any]]:
+    where = {"set": "threshold", "tenant": place.tenant, "workflow_type": place.workflow_type}
+    try:
+        overrides = orjson.loads(raw or b"[]")
+    except orjson.JSONDecodeError:
+        return []
+    said = overrides if isinstance(overrides, list) else []
+    # What readers cannot read stays in Redis as it is: it is no command of what can be read of it.
+    sound = [each for each in said if read_overrides([each])[0].speculate != NOTHING]
+    return [{**each, **where} for each in sound]
+
+
+def _said_of_modes(place: Place, modes: Mapping[bytes, bytes]) -> list[dict[str, Any]]:
+    where = {"set": "mode", "tenant": place.tenant or None}
+    agents = {
+        field.decode(errors="replace"): mode.decode(errors="replace")
+        for field, mode in without_marker(place.tenant, modes).items()
+    }
+    return [
+        {**where, "agent": None if field == "*" else field.removeprefix("agent/"), "mode": mode}
+        for field, mode in agents.items()
+    ]

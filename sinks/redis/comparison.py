@@ -1,0 +1,210 @@
+"""What Redis holds of contexts, compared with what it should hold, and replaced where it differs.
+
+Nothing here decides what is wrong (sinks/redis/stored_fields.py), or when to look
+(agents/thresholds/redis_repair.py). A value is replaced only while it is the one that was seen, so
+that a newer one is never lost.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
+from typing import Any, Final, NamedTuple, Self
+
+import msgspec
+from redis.exceptions import NoScriptError, RedisError
+
+from headstart.keys import redis_key
+from sinks.connections import RedisUnreachable, connect_redis
+from sinks.redis.lua import script
+from sinks.redis.stored_fields import MOST_BYTES, Field, field_of, owner_of
+from sinks.redis.thresholds import announced_value
+from topics.schema.json_schema import Threshold
+
+AT_ONCE: Final = 100
+"""Most fields in one script call: Redis serves nobody else while a script runs."""
+_PATTERN: Final = "headstart:thresholds:*"
+REPAIRED_KEPT_MS: Final = 7 * 86_400_000
+"""How long the number of a repair outlives the last path of its hash: for readers that were away
+and have to notice. It is Unix ms, unless it was set higher."""
+_NOTHING: Final = "?"
+"""No field holds this: what is there is returned."""
+_pack = msgspec.msgpack.Encoder().encode
+_encode = msgspec.json.Encoder().encode
+
+
+class Expected(NamedTuple):
+    """A field and the value that it should hold; None: it should not be there."""
+
+    field: Field
+    value: bytes | None
+
+
+class Stored(NamedTuple):
+    """What a field holds instead. `raw` None: nothing; `digest` tells the value from any other.
+
+    `other_type`: the Redis type of its key, where that is no hash.
+    """
+
+    field: Field
+    raw: bytes | None
+    digest: str
+    other_type: str | None = None
+
+
+class Repair(NamedTuple):
+    """A value that was seen, and what it is to be replaced by; None: the field is to go."""
+
+    stored: Stored
+    threshold: Threshold | None
+
+
+class _Script(NamedTuple):
+    text: str
+    sha: str
+
+
+def _script(name: str) -> _Script:
+    text = script(name)
+    return _Script(text, hashlib.sha1(text.encode(), usedforsecurity=False).hexdigest())
+
+
+_COMPARE, _REPAIR, _FIELDS = (_script(n) for n in ("compare", "repair", "fields"))
+
+
+class RedisComparison:
+    """Compares fields, and replaces them. Connects on first use; calls raise `RedisUnreachable`."""
+
+    def __init__(self, redis_url: str, *, timeout_s: float = 2.0) -> None:
+        self._url = redis_url
+        self._redis: Any = connect_redis(redis_url, timeout_s)
+
+    async def close(self) -> None:
+        """Close the connections."""
+        await self._redis.aclose()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
+    async def differing(self, expected: Sequence[Expected]) -> list[Stored]:
+        """Return the fields that hold something else than expected."""
+        found: list[Stored] = []
+        for at in range(0, len(expected), AT_ONCE):
+            found += await self._differing(expected[at : at + AT_ONCE])
+        return found
+
+    async def _differing(self, expected: Sequence[Expected]) -> Iterable[Stored]:
+        of_key: dict[str, list[Expected]] = {}
+        for each in expected:
+            of_key.setdefault(_key(each.field), []).append(each)
+        keys = list(of_key)
+        packed = _pack(
+            [
+                [
+                    part
+                    for e in some
+                    for part in (e.field.path, e.value.decode() if e.value else _NOTHING)
+                ]
+                for some in of_key.values()
+            ]
+        )
+        answer = await self._run(_COMPARE, keys, packed, MOST_BYTES)
+        return _read(answer, [of_key[key] for key in keys])
+
+    async def repair(self, repairs: Sequence[Repair], now: int) -> list[bool]:
+        """Replace values that are still those that were seen; return which were. `now`: Unix ms."""
+        done: dict[Field, bool] = {}
+        for at in range(0, len(repairs), AT_ONCE):
+            of_key: dict[str, list[Repair]] = {}
+            for each in repairs[at : at + AT_ONCE]:
+                of_key.setdefault(_key(each.stored.field), []).append(each)
+            packed = _pack([[p for e in some for p in _packed(e)] for some in of_key.values()])
+            answer = await self._run(_REPAIR, list(of_key), packed, now)
+            fields = [e.stored.field for some in of_key.values() for e in some]
+            done |= {field: bool(each) for field, each in zip(fields, answer, strict=True)}
+        return [done[each.stored.field] for each in repairs]
+
+    async def fields(
+        self, foreign: list[dict[str, str]] | None = None, *, tidy_at: int = 0
+    ) -> AsyncIterator[list[Field]]:
+        """Yield every field that may be a context, some at a time, perhaps more than once.
+
+        Keys and fields that cannot be are appended to `foreign`. `tidy_at`, Unix ms now: hashes go
+        that hold nothing but the number of a repair of long ago; 0: Redis is only read.
+        """
+        before = tidy_at - REPAIRED_KEPT_MS if tidy_at else -1
+        others: dict[tuple[bytes, bytes], dict[str, str]] = {}
+        cursor = 0
+        while True:
+            cursor, keys = await self._asked(
+                self._redis.scan(cursor, match=_PATTERN, count=5 * AT_ONCE)
+            )
+            for key in keys:
+                if owner_of(key) is None:
+                    others[key, b""] = {"key": _shown(key), "field": ""}
+                    continue
+                async for some in self._fields(key, others, before):
+                    yield some
+            yield []  # others may look whether there is anything else to do
+            if not cursor:
+                break
+        if foreign is not None:
+            foreign += others.values()
+
+    async def _fields(
+        self, key: bytes, others: dict[tuple[bytes, bytes], dict[str, str]], before: int
+    ) -> AsyncIterator[list[Field]]:
+        cursor: bytes | int = 0
+        while True:
+            cursor, names = await self._run(_FIELDS, [key], cursor, AT_ONCE, before)
+            found = {name: field_of(key, name) for name in names if not name.startswith(b"!")}
+            for name in [name for name, field in found.items() if field is None]:
+                others[key, name] = {"key": _shown(key), "field": _shown(name)}
+            yield [field for field in found.values() if field is not None]
+            if not int(cursor):
+                return
+
+    async def _run(self, script: _Script, keys: Sequence[str | bytes], *arguments: Any) -> Any:
+        try:
+            return await self._redis.evalsha(script.sha, len(keys), *keys, *arguments)
+        except NoScriptError:
+            return await self._asked(self._redis.eval(script.text, len(keys), *keys, *arguments))
+        except (RedisError, OSError) as error:
+            raise RedisUnreachable(self._url, error) from error
+
+    async def _asked(self, answer: Any) -> Any:
+        try:
+            return await answer
+        except (RedisError, OSError) as error:
+            raise RedisUnreachable(self._url, error) from error
+
+
+def _shown(name: bytes) -> str:
+    return name[:500].decode(errors="backslashreplace")
+
+
+def _key(field: Field) -> str:
+    return redis_key(field.tenant, field.workflow_type)
+
+
+def _read(answer: Sequence[Any], given: Sequence[Sequence[Expected]]) -> Iterator[Stored]:
+    for number, *found in answer:
+        some = given[number - 1]
+        if len(found) == 1:
+            kind = found[0].decode()
+            yield from (Stored(each.field, None, "", kind) for each in some)
+            continue
+        place, digest, raw = found
+        seen = digest.decode()
+        yield Stored(some[place - 1].field, raw if seen else None, seen)
+
+
+def _packed(repair: Repair) -> tuple[str, str, str, int]:
+    path, digest = repair.stored.field.path, repair.stored.digest
+    if repair.threshold is None:
+        return path, digest, (b'{"path":%b}' % _encode(path)).decode(), 0
+    said, begin = announced_value(repair.threshold)
+    return path, digest, said.decode(), begin

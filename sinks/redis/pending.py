@@ -1,0 +1,39 @@
+"""The thresholds that wait for Redis: the newest of each context. Pure; sends nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from topics.schema.json_schema import Threshold
+
+
+class PendingThresholds:
+    """Keeps the newest version of each (tenant, path) until it is drained.
+
+    Example: `pending.add(batch)`, then `batch = pending.drain()` and publish it; when that fails,
+    `pending.add(batch)` puts it back without overwriting what came meanwhile.
+    """
+
+    def __init__(self) -> None:
+        self._newest: dict[tuple[str, str], Threshold] = {}
+
+    def add(self, batch: Iterable[Threshold]) -> None:
+        """Keep each threshold unless a newer version of its context waits already."""
+        for threshold in batch:
+            context = (threshold.tenant, threshold.path)
+            known = self._newest.get(context)
+            if known is None or _version(threshold) >= _version(known):
+                self._newest[context] = threshold
+
+    def drain(self) -> list[Threshold]:
+        """Return what waits, and forget it."""
+        waiting = list(self._newest.values())
+        self._newest.clear()
+        return waiting
+
+    def __len__(self) -> int:
+        return len(self._newest)
+
+
+def _version(threshold: Threshold) -> tuple[int, int]:
+    return threshold.epoch, threshold.offset

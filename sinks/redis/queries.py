@@ -1,0 +1,168 @@
+"""What Redis serves, listed. Reading one context's threshold is the client's (`Thresholds`)."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Sequence
+from typing import Any, Final, NamedTuple
+
+import orjson
+from redis.exceptions import ResponseError
+
+from headstart.keys import DEFAULT_PATH, redis_key
+from headstart.thresholds.cache_entries import REPAIRED_FIELD
+from headstart.thresholds.overrides import OVERRIDES_FIELD
+from sinks.connections import asking_redis
+from sinks.redis.stored_fields import UnreadableValue, owner_of, read_stored
+
+_PREFIX: Final = "headstart:thresholds:"
+_PATTERN: Final = f"{_PREFIX}*"
+
+
+class Unreadable(NamedTuple):
+    """What stands where a threshold should, and is none. `path` "": the whole key."""
+
+    tenant: str
+    workflow_type: str
+    path: str
+    why: str
+
+    def __str__(self) -> str:
+        where = f"{self.path or 'the key'} of {self.tenant!r}, {self.workflow_type!r}"
+        return f"unreadable in Redis: {where}: {self.why}"
+
+
+REMEDY: Final = (
+    "a threshold worker replaces what is a context's within some minutes, at once: `headstart "
+    "thresholds republish`; other fields and keys stay until they are removed by hand"
+)
+"""What is to be done about what is unreadable."""
+
+
+async def served_fields(
+    client: Any, tenant: str | None = None, unreadable: list[Unreadable] | None = None
+) -> AsyncIterator[tuple[str, str, bytes, bytes]]:
+    """Yield tenant, workflow type, name and value of every field of every hash of thresholds.
+
+    Those whose names begin with an exclamation mark are left out: they are no thresholds. Keys
+    that are no such hash go to `unreadable`.
+    """
+    told = [] if unreadable is None else unreadable
+    seen: set[bytes] = set()
+    async for key in client.scan_iter(_PATTERN, count=500):
+        if key in seen:
+            continue
+        seen.add(key)
+        owner = owner_of(key)
+        if owner is None:
+            if tenant is None:
+                name = key.removeprefix(_PREFIX.encode()).decode(errors="backslashreplace")
+                told.append(Unreadable("", name, "", "no tenant and workflow type have this key"))
+            continue
+        if tenant is not None and owner[0] != tenant:
+            continue
+        try:
+            fields = await client.hgetall(key)
+        except ResponseError as error:
+            if not str(error).startswith("WRONGTYPE"):
+                raise
+            kind = (await client.type(key)).decode()
+            told.append(Unreadable(*owner, "", f"it is a {kind}, not a hash"))
+            continue
+        for name, raw in fields.items():
+            if not name.startswith(b"!"):
+                yield *owner, name, raw
+
+
+async def served_thresholds(
+    redis_url: str,
+    tenant: str | None = None,
+    *,
+    defaults: bool = False,
+    deleted: bool = False,
+    unreadable: list[Unreadable] | None = None,
+) -> AsyncIterator[dict[str, Any]]:
+    """Yield the served thresholds of every context, of one tenant where named.
+
+    Overrides are none: they say what is served instead. A tenant's default is of no context;
+    `defaults` yields them too, `deleted` what says that a context has gone. What cannot be read is
+    left out, and appended to `unreadable`. Raises `RedisUnreachable`.
+    """
+    told = [] if unreadable is None else unreadable
+    async with asking_redis(redis_url) as client:
+        async for owner, workflow_type, name, raw in served_fields(client, tenant, told):
+            path = name.decode(errors="backslashreplace")
+            if name == DEFAULT_PATH.encode() and not defaults:
+                continue
+            try:
+                served = read_stored(raw)
+            except UnreadableValue as error:
+                told.append(Unreadable(owner, workflow_type, path, str(error)))
+                continue
+            if deleted or not served.get("deleted"):
+                where = {"tenant": owner, "workflow_type": workflow_type, "path": path}
+                yield {**where, **served, **where}
+
+
+async def served_chain(
+    redis_url: str,
+    tenant: str,
+    workflow_type: str,
+    paths: Sequence[str],
+    unreadable: list[Unreadable] | None = None,
+) -> tuple[list[dict[str, Any] | None], Any]:
+    """Return what is served of each path, None where nothing is, and the overrides: asked once.
+
+    What cannot be read counts as nothing, as for a reader, and is appended to `unreadable`.
+    Overrides that cannot be read are returned as they stand. Raises `RedisUnreachable`.
+    """
+    told = [] if unreadable is None else unreadable
+    where, key = (tenant, workflow_type), redis_key(tenant, workflow_type)
+    async with asking_redis(redis_url) as client:
+        try:
+            overrides, *raw = await client.hmget(key, [OVERRIDES_FIELD, *paths])
+        except ResponseError as error:
+            if not str(error).startswith("WRONGTYPE"):
+                raise
+            told.append(Unreadable(*where, "", "it is no hash"))
+            return [None] * len(paths), []
+    values: list[dict[str, Any] | None] = []
+    for path, each in zip(paths, raw, strict=True):
+        try:
+            values.append(None if each is None else read_stored(each))
+        except UnreadableValue as error:
+            told.append(Unreadable(*where, path, str(error)))
+            values.append(None)
+    return values, _overrides(overrides, where, told)
+
+
+def _overrides(raw: bytes | None, where: tuple[str, str], told: list[Unreadable]) -> Any:
+    try:
+        found = [] if raw is None else orjson.loads(raw)
+    except orjson.JSONDecodeError:
+        found = raw
+    if not isinstance(found, list):
+        told.append(Unreadable(*where, OVERRIDES_FIELD, f"no list of overrides: {found!s:.80}"))
+    return found
+
+
+async def served_workflow_types(redis_url: str, tenant: str) -> set[str]:
+    """Return the workflow types of a tenant that anything is served for.
+
+    Raises `RedisUnreachable`.
+    """
+    pattern = f"{redis_key(tenant, '').translate(_GLOB)}*"
+    async with asking_redis(redis_url) as client:
+        keys = [key async for key in client.scan_iter(pattern, count=500, _type="hash")]
+        async with client.pipeline(transaction=False) as pipeline:
+            for key in keys:  # what is left of a hash that was repaired serves nothing
+                pipeline.hlen(key).hexists(key, REPAIRED_FIELD)
+            held = await pipeline.execute()
+    owners = [
+        owner
+        for key, fields, number in zip(keys, held[::2], held[1::2], strict=True)
+        if fields > number and (owner := owner_of(key)) is not None
+    ]
+    return {workflow_type for _tenant, workflow_type in owners} - {""}  # the tenant's default
+
+
+_GLOB = {ord(c): f"\\{c}" for c in "*?[]\\^"}

@@ -1,0 +1,86 @@
+"""The modes that Redis serves, as they stand there: also what was written by hand."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from typing import Any, NamedTuple
+from urllib.parse import unquote
+
+from redis.exceptions import ResponseError
+
+from headstart.keys import MODES, modes_key
+from headstart.thresholds.modes import Mode, known_mode, most_restrictive
+from sinks.connections import asking_redis
+from sinks.redis.modes_marker import without_marker
+
+
+class ServedMode(NamedTuple):
+    """One mode in Redis. `tenant` None: everybody; `field`: `*`, or `agent/AGENT_ID`.
+
+    `stored`: its text, or why it cannot be read; `holds`: what executors take it for.
+    """
+
+    tenant: str | None
+    field: str
+    stored: str
+    holds: Mode
+
+    @property
+    def sound(self) -> bool:
+        """Whether it is a mode; else executors take it for off."""
+        return self.stored == self.holds
+
+    @property
+    def whose(self) -> str:
+        """Whom it concerns, in words."""
+        tenant = "everybody" if self.tenant is None else f"tenant {self.tenant}"
+        return tenant if self.field == "*" else f"{self.field.replace('/', ' ', 1)} of {tenant}"
+
+
+async def served_modes(
+    redis_url: str, tenant: str | None = None, agent: str | None = None
+) -> list[ServedMode]:
+    """Return the modes that concern these executors. Raises `RedisUnreachable`."""
+    fields = {"*"} if agent is None else {"*", f"agent/{agent}"}
+    async with asking_redis(redis_url) as client:
+        found = [each async for each in _modes_in(client, MODES, None) if each.field == "*"]
+        if tenant is not None:
+            theirs = _modes_in(client, modes_key(tenant), tenant)
+            found += [each async for each in theirs if each.field in fields]
+    return found
+
+
+async def every_mode(redis_url: str) -> list[ServedMode]:
+    """Return what is served as a mode, of anybody. Raises `RedisUnreachable`."""
+    async with asking_redis(redis_url) as client:
+        return await _every_mode(client)
+
+
+async def unsound_modes(client: Any) -> list[ServedMode]:
+    """Return what is served as a mode, of anybody, and is none."""
+    return [each for each in await _every_mode(client) if not each.sound]
+
+
+async def _every_mode(client: Any) -> list[ServedMode]:
+    found = []
+    async for key in client.scan_iter(f"{MODES}*", count=500):
+        name = key.decode(errors="replace")
+        tenant = None if name == MODES else unquote(name.removeprefix(f"{MODES}:"))
+        found += [each async for each in _modes_in(client, key, tenant)]
+    return sorted(found, key=lambda each: (each.tenant or "", each.field))
+
+
+async def _modes_in(client: Any, key: str | bytes, tenant: str | None) -> AsyncIterator[ServedMode]:
+    try:
+        stored = await client.hgetall(key)
+    except ResponseError as error:  # no hash
+        yield ServedMode(tenant, "*", str(error), "off")
+        return
+    for field, raw in sorted(without_marker(tenant, stored).items()):
+        text = raw.decode(errors="replace")
+        yield ServedMode(tenant, field.decode(errors="replace"), text, known_mode(text))
+
+
+def holding(modes: list[ServedMode]) -> Mode | None:
+    """Return the mode that holds of several; None where there is none."""
+    return most_restrictive(each.holds for each in modes) if modes else None

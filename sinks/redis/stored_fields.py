@@ -1,0 +1,173 @@
+"""What a field of a hash of thresholds holds, and whether that is what the table says. Pure.
+
+Redis is a cache of the table: whatever a field holds that the table cannot have published is an
+error in Redis, is named, and is replaced by what the table says.
+"""
+
+from __future__ import annotations
+
+from math import nextafter
+from typing import Annotated, Any, Final, Literal, NamedTuple
+from urllib.parse import unquote
+
+import msgspec
+import orjson
+
+from headstart.keys import DEFAULT_PATH, context_paths, redis_key
+from sinks.redis.thresholds import encode_value
+from topics.kafka.limits import LARGEST_MS
+from topics.schema.json_schema import Threshold
+from topics.schema.meaning import same_threshold
+
+MOST_BYTES: Final = 65_536
+"""A longer value is not read: those that we write have a few hundred bytes."""
+
+Fault = Literal["missing", "behind", "differing", "newer", "unknown", "unreadable"]
+Judgement = Fault | Literal["ahead"]
+"""`ahead`: newer than the table, and the log may have what it follows from."""
+
+EXPLAINED: Final[dict[str, str]] = {
+    "missing": "Redis does not have it",
+    "behind": "Redis has an older version than the table",
+    "differing": "Redis has another value than the table, at the same version",
+    "newer": "Redis has a version that the log never had",
+    "unknown": "Redis has a context that the table does not have",
+    "unreadable": "the value cannot be read",
+}
+
+
+class Field(NamedTuple):
+    """One field of a hash of thresholds: a context, or a tenant's default."""
+
+    tenant: str
+    workflow_type: str
+    path: str
+
+
+class Reach(NamedTuple):
+    """How far the table is: the log epoch, and the last offset that its rows follow from."""
+
+    epoch: int
+    watermark: int
+
+
+_Confidence = Annotated[float, msgspec.Meta(ge=0.0, le=nextafter(1.0, 2.0))]
+_Count = Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]
+_Moment = Annotated[int, msgspec.Meta(ge=-LARGEST_MS, le=LARGEST_MS)]
+
+
+class _Version(msgspec.Struct):
+    epoch: int
+    offset: int
+    deleted: bool = False
+
+
+class _Value(_Version, kw_only=True):
+    speculate: _Confidence
+    suggest: _Confidence
+    outcomes: _Count
+    learner: str = ""
+    at: _Moment = 0
+    gain: float = 0.0
+    cost: float = 0.0
+    counts: list[_Count] | None = None
+    deviation: dict[str, float] | None = None
+
+
+class UnreadableValue(ValueError):
+    """A stored value is none that we write; the message says why."""
+
+
+def read_stored(raw: bytes) -> dict[str, Any]:
+    """Return what a field's value says. Raises `UnreadableValue`."""
+    if len(raw) > MOST_BYTES:
+        raise UnreadableValue(f"it has more than {MOST_BYTES:,} bytes")
+    try:
+        value = orjson.loads(raw)
+    except orjson.JSONDecodeError as error:
+        raise UnreadableValue(f"not JSON: {error}") from error
+    try:
+        said = msgspec.convert(value, _Version)
+        if not said.deleted:
+            read = msgspec.convert(value, _Value)
+            value.setdefault("learner", read.learner)
+            value.setdefault("at", read.at)
+    except msgspec.ValidationError as error:
+        raise UnreadableValue(str(error)) from error
+    found: dict[str, Any] = value
+    return found
+
+
+def judge(expected: Threshold | None, raw: bytes | None, reach: Reach) -> Judgement | None:
+    """Return what is wrong with a field; None: nothing.
+
+    `expected`: what the table says of its context, None where it does not have it. It must have
+    been read after `raw`, together with `reach`; otherwise what was published in between is taken
+    for an error.
+    """
+    if raw is None:
+        return None if expected is None or expected.deleted else "missing"
+    try:
+        value = read_stored(raw)
+    except UnreadableValue:
+        return "unreadable"
+    version = value["epoch"], value["offset"]
+    right = (-1, -2) if expected is None else (expected.epoch, expected.offset)
+    if version < right:
+        return "behind"
+    if version == right:
+        assert expected is not None
+        return None if same_threshold(value, orjson.loads(encode_value(expected))) else "differing"
+    if version[0] == reach.epoch and version[1] > reach.watermark:
+        return "ahead"
+    if expected is not None:
+        return "newer"
+    # The mark of a context that has gone outlives its row for a while, and readers pass over it.
+    return None if value.get("deleted") and version <= reach else "unknown"
+
+
+def settled(raw: bytes, log_end: int, *, known: bool) -> Fault | None:
+    """Return what is wrong with a value that is `ahead`, now that the end of its log is known.
+
+    `log_end`: the next offset of the partition's log, read after the value. `known`: whether the
+    table has the context. What lies before it may be published ahead of its row, or by the next
+    owner of the partition: it is left alone.
+    """
+    if read_stored(raw)["offset"] < log_end:
+        return None
+    return "newer" if known else "unknown"
+
+
+def field_of(key: bytes, name: bytes) -> Field | None:
+    """Return which context a field of a hash is; None where it cannot be one.
+
+    Fields that begin with an exclamation mark are none.
+    """
+    owner = owner_of(key)
+    if owner is None or name.startswith(b"!"):
+        return None
+    try:
+        field = Field(*owner, name.decode())
+    except UnicodeDecodeError:
+        return None
+    return field if _is_path(field) else None
+
+
+def owner_of(key: bytes) -> tuple[str, str] | None:
+    """Return the tenant and workflow type of a hash of thresholds; None for any other key."""
+    try:
+        match [unquote(part, errors="strict") for part in key.decode().split(":")]:
+            case ["headstart", "thresholds", tenant, workflow_type]:
+                ours = redis_key(tenant, workflow_type).encode() == key
+                return (tenant, workflow_type) if ours else None
+    except UnicodeDecodeError:
+        pass
+    return None
+
+
+def _is_path(field: Field) -> bool:
+    if not field.workflow_type:
+        return field.path == DEFAULT_PATH
+    first, *finer = field.path.split("/")
+    known = first == context_paths(field.workflow_type, lambda _level: None)[0]
+    return known and all(each.partition("=")[0] and "=" in each for each in finer)

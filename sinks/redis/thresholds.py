@@ -1,0 +1,156 @@
+"""Thresholds to Redis, where executors read them: only newer versions, each announced.
+
+Writing is idempotent and harmless from a late writer. When Redis is away, `publish` says so and
+the caller keeps what waits (sinks/redis/pending.py): learning never stops for it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from functools import lru_cache
+from itertools import chain as chained
+from typing import Any, Final, Self
+
+import msgspec
+from redis.exceptions import NoScriptError, RedisError
+
+from headstart.keys import redis_key
+from sinks.connections import RedisUnreachable, connect_redis
+from sinks.redis.lua import script
+from topics.schema.json_schema import Threshold
+
+MAX_CALL: Final = 100
+"""Most thresholds in one script call: Redis serves nobody else while a script runs. A call for
+each hash would cost a worker with many workflow types a quarter of its time."""
+
+_SCRIPT: Final = script("publish")
+_BURY: Final = """
+if redis.call('HGET', KEYS[1], ARGV[1]) == ARGV[2] then redis.call('HDEL', KEYS[1], ARGV[1]) end
+"""
+_SHA: Final = hashlib.sha1(_SCRIPT.encode(), usedforsecurity=False).hexdigest()
+
+
+Call = tuple[list[str], bytes]
+"""Keys, and what publish.lua takes of them; packed as one argument, because redis-py takes a
+microsecond for every argument."""
+_key = lru_cache(maxsize=65_536)(redis_key)
+_pack = msgspec.msgpack.Encoder().encode
+_encode = msgspec.json.Encoder().encode
+
+
+class Gone(msgspec.Struct):
+    """What is stored of a context that has gone: its version stays, so that no late writer brings
+    it back."""
+
+    epoch: int
+    offset: int
+    deleted: bool = True
+
+
+def encode_value(t: Threshold) -> bytes:
+    """Return the JSON of one field: a threshold without what key and field already name."""
+    said, begin = announced_value(t)
+    return b"{" + said[begin - 1 :]
+
+
+def announced_value(t: Threshold) -> tuple[bytes, int]:
+    """Return the value with its path, as JSON, and the place in it, from 1, where the rest goes on.
+
+    The version comes behind numbers only, so that publish.lua finds it without decoding the rest.
+    """
+    if t.deleted:
+        head = b'{"path":' + _encode(t.path) + b","
+        return head + _encode(Gone(t.epoch, t.offset))[1:], len(head) + 1
+    whole = _encode(t)
+    # No string holds a quote that is not escaped, so these are the fields.
+    path = whole.index(b',"path":') + 1
+    rest = whole.index(b',"speculate":', path) + 1
+    return b"{" + whole[path:], rest - path + 2
+
+
+class ThresholdPublisher:
+    """Writes thresholds to the hash `redis_key(tenant, workflow_type)`, one field per path.
+
+    Each script call publishes on the channel named like the hash what it wrote: a JSON array of
+    objects, the stored values with their `path`. Connects on first use.
+    """
+
+    def __init__(self, redis_url: str, *, timeout_s: float = 2.0) -> None:
+        self._url = redis_url
+        self._redis = connect_redis(redis_url, timeout_s)
+
+    async def close(self) -> None:
+        """Close the connections."""
+        await self._redis.aclose()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
+    async def publish(self, batch: Sequence[Threshold]) -> int:
+        """Publish `batch` in one round trip; return how many fields were written.
+
+        Raises `RedisUnreachable`; part of the batch may then be written, and publishing it again
+        does no harm.
+        """
+        calls = _calls(batch)
+        if not calls:
+            return 0
+        try:
+            results = await self._run(calls)
+            lost = [c for c, r in zip(calls, results, strict=True) if isinstance(r, NoScriptError)]
+            if lost:  # Redis is new, or has forgotten its scripts
+                await self._redis.script_load(_SCRIPT)
+                results = [r for r in results if not isinstance(r, NoScriptError)]
+                results += await self._run(lost)
+        except (RedisError, OSError) as error:
+            raise RedisUnreachable(self._url, error) from error
+        for result in results:
+            if isinstance(result, Exception):
+                raise RedisUnreachable(self._url, result) from result
+        return sum(results)
+
+    async def bury(self, gone: Iterable[Threshold]) -> None:
+        """Take the fields of contexts that have gone away, where nothing newer is there.
+
+        Raises `RedisUnreachable`.
+        """
+        try:
+            async with self._redis.pipeline(transaction=False) as pipeline:
+                for each in gone:
+                    key = redis_key(each.tenant, each.workflow_type)
+                    pipeline.eval(_BURY, 1, key, each.path, encode_value(each))
+                await pipeline.execute()
+        except (RedisError, OSError) as error:
+            raise RedisUnreachable(self._url, error) from error
+
+    async def _run(self, calls: Sequence[Call]) -> list[Any]:
+        async with self._redis.pipeline(transaction=False) as pipeline:
+            for keys, packed in calls:
+                pipeline.evalsha(_SHA, len(keys), *keys, packed)
+            return await pipeline.execute(raise_on_error=False)
+
+
+def _calls(batch: Sequence[Threshold]) -> list[Call]:
+    """Return what each script call takes; of several calls thresholds of a hash stand together."""
+    if len(batch) <= MAX_CALL:
+        return [_call(batch)] if batch else []
+    by_owner: dict[tuple[str, str], list[Threshold]] = defaultdict(list)
+    for threshold in batch:
+        by_owner[threshold.tenant, threshold.workflow_type].append(threshold)
+    together = list(chained.from_iterable(by_owner.values()))
+    return [_call(together[at : at + MAX_CALL]) for at in range(0, len(together), MAX_CALL)]
+
+
+def _call(thresholds: Sequence[Threshold]) -> Call:
+    of_key: dict[str, list[Any]] = {}
+    for each in thresholds:
+        said, begin = announced_value(each)
+        of_key.setdefault(_key(each.tenant, each.workflow_type), []).extend(
+            (each.path, each.epoch, each.offset, said.decode(), begin)
+        )
+    return list(of_key), _pack(list(of_key.values()))

@@ -1,0 +1,1 @@
+"""Real faults on real parts, with a checker: `python -m tests.chaos`, or `make chaos ROUNDS=n`."""

@@ -1,0 +1,153 @@
+"""Rounds of chaos: load, faults one after the other, quiet, the checker."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import statistics
+import time
+from collections import Counter, defaultdict
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from learners.registry import DEFAULT, policy
+from processing.config import Rules
+from replay.verify.verify import VerifyConfig, verify
+from tests.chaos.checker import Checked, check
+from tests.chaos.faults import FAULTS, KILLS
+from tests.chaos.flow import Flow
+from tests.chaos.world import World
+from topics.catalogue import EVENTS
+from topics.kafka.reader import topic_state
+
+QUIET_S = 3.0
+DRAIN_S = 180.0
+RECOVERY_PATIENCE_S = 60.0
+
+Say = Callable[[str], None]
+
+
+@dataclass(frozen=True)
+class Plan:
+    """`faults_per_round` of the named faults follow one another within `round_s` seconds."""
+
+    rounds: int
+    round_s: float = 60.0
+    events_per_s: float = 5_000.0
+    seed: int = 1
+    faults_per_round: int = 3
+    names: Sequence[str] = tuple(FAULTS)
+
+
+@dataclass
+class Report:
+    """What all rounds came to."""
+
+    rounds: list[Checked] = field(default_factory=list)
+    seconds: float = 0.0
+    recoveries: dict[str, list[float]] = field(default_factory=lambda: defaultdict(list))
+    done: Counter[str] = field(default_factory=Counter)
+    blamed: Counter[str] = field(default_factory=Counter)
+    """Losses and differences, laid at the door of every fault of their round."""
+    verify: dict[str, int] = field(default_factory=dict)
+
+    def as_json(self) -> dict[str, Any]:
+        """Return the summary."""
+        kills = [each for name in KILLS for each in self.recoveries[name]]
+        events = sum(each.logged for each in self.rounds)
+        return {
+            "rounds": len(self.rounds),
+            "events": events,
+            "events_per_s": round(events / self.seconds) if self.seconds else 0,
+            "sent_twice": sum(each.sent_twice for each in self.rounds),
+            "lost": sum(each.lost for each in self.rounds),
+            "double": sum(each.double for each in self.rounds),
+            "differing": sum(each.differing for each in self.rounds),
+            "recovery_p95_s": round(_p95(kills), 1) if kills else None,
+            "verify": self.verify,
+        }
+
+
+def _p95(values: Sequence[float]) -> float:
+    if len(values) == 1:
+        return values[0]
+    return statistics.quantiles(values, n=20, method="inclusive")[18]
+
+
+def run(plan: Plan, folder: Path, say: Say) -> Report:
+    """Run every round on one world; then replay the whole log against what it holds."""
+    report, draw = Report(), random.Random(plan.seed)
+    names = list(plan.names)
+    order: list[str] = []
+    with World(folder) as world:
+        say(f"running on {world.addresses.kafka}; faults from seed {plan.seed}")
+        for number in range(plan.rounds):
+            while len(order) < plan.faults_per_round:
+                order += draw.sample(names, len(names))
+            faults = [order.pop() for _ in range(plan.faults_per_round)]
+            _round(world, plan, number, faults, draw, report, say)
+        say("replaying the whole log")
+        report.verify = _verify(world, say)
+    return report
+
+
+def _round(
+    world: World,
+    plan: Plan,
+    number: int,
+    faults: Sequence[str],
+    draw: random.Random,
+    report: Report,
+    say: Say,
+) -> None:
+    tenant, journal = f"round-{number}", world.folder / f"journal-{number}"
+    journal.mkdir()
+    begin = asyncio.run(topic_state(world.addresses.kafka, EVENTS.name)).end
+    begun = time.monotonic()
+    with Flow(world.addresses.redis, tenant) as flow:
+        world.start_executors(tenant, journal, plan.events_per_s)
+        world.sleep(QUIET_S)
+        for place, name in enumerate(faults):
+            _strike(world, name, draw, flow, report, say)
+            world.sleep(
+                max(0.0, begun + plan.round_s * (place + 1) / len(faults) - time.monotonic())
+            )
+        world.stop_executors()
+    report.seconds += time.monotonic() - begun
+    left = world.drain(DRAIN_S)
+    checked = check(world.addresses, tenant, journal, dict(begin))
+    report.rounds.append(checked)
+    if not checked.ok:
+        report.blamed.update(faults)
+    say(f"round {number + 1} of {plan.rounds} ({', '.join(faults)}): {checked}, {left} left")
+
+
+def _strike(
+    world: World, name: str, draw: random.Random, flow: Flow, report: Report, say: Say
+) -> None:
+    since = time.time_ns() // 1_000_000
+    FAULTS[name](world, draw)
+    if name in KILLS:
+        # Looking after the workers is what brings them back.
+        recovered = _wait_fresh(world, flow, since)
+        report.recoveries[name].append(recovered)
+        say(f"{name}: thresholds flow again everywhere after {recovered:.1f} s")
+    report.done[name] += 1
+
+
+def _wait_fresh(world: World, flow: Flow, since_ms: int) -> float:
+    deadline = time.monotonic() + RECOVERY_PATIENCE_S
+    while not flow.fresh(since_ms) and time.monotonic() < deadline:
+        world.sleep(0.1)
+    return time.time() - since_ms / 1000
+
+
+def _verify(world: World, say: Say) -> dict[str, int]:
+    at = world.addresses
+    config = VerifyConfig(at.kafka, at.postgres, at.redis, Rules(policy(DEFAULT)))
+    found = asyncio.run(verify(config, say))
+    for each in found.findings.named[:20]:
+        say(str(each))
+    return {"events": found.events, "rows": found.rows, **found.findings.counts}

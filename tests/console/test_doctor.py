@@ -1,0 +1,283 @@
+"""Each fault is planted, and must be named with its cause; what is well must not be blamed."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import psycopg
+import pytest
+from redis import Redis
+
+from console.inspection.doctor.broker import dead_letters
+from console.inspection.doctor.findings import Finding
+from console.inspection.doctor.machine import Machine, check_clock
+from console.inspection.doctor.run import HERE, diagnose
+from console.inspection.target import Target
+from console.inspection.workers import find_workers
+from deploy.local import Addresses
+from headstart.keys import MODES, PUBLISHED, modes_key
+from processing.worker_report import Report, encode_report
+from sinks.postgres.migrate import migrate, read_migrations
+from topics.catalogue import DEAD_LETTERS, HANDLED, THRESHOLDS, TOPICS
+from topics.kafka.admin import TopicState, admin_client, create_topics
+
+HOUR_S = 3600.0
+
+
+def wrong(target: Target, machine: Machine = HERE) -> list[Finding]:
+    return [each for each in asyncio.run(diagnose(target, machine)) if each.state == "wrong"]
+
+
+def one(found: list[Finding], check: str, *parts: str) -> None:
+    (only,) = found
+    assert only.check == check
+    for part in parts:
+        assert part in only.what, only
+    assert only.remedy
+
+
+def test_what_is_well(target: Target) -> None:
+    assert wrong(target) == []
+
+
+@pytest.mark.parametrize("service", ["kafka", "postgres", "redis"])
+def test_a_closed_port(target: Target, closed: str, service: str) -> None:
+    given = {
+        "kafka": closed,
+        "postgres": f"postgresql://u:hush@{closed}/headstart",
+        "redis": f"redis://:hush@{closed}/0",
+    }
+    found = wrong(replace(target, **{service: given[service]}))
+    one(found, service, closed, "nothing listens there")
+    assert "hush" not in str(found)
+
+
+def test_a_host_that_is_not_there(target: Target) -> None:
+    one(wrong(replace(target, kafka="no.such.host.invalid:9092")), "kafka", "no such host")
+
+
+@pytest.mark.parametrize(
+    ("key", "field", "mode", "whose"),
+    [
+        (MODES, "*", "OFF", "'OFF' for everybody"),
+        (modes_key("a:b"), "agent/p", "shadow", "'shadow' for agent p of tenant a:b"),
+    ],
+)
+def test_a_mode_that_is_none(target: Target, key: str, field: str, mode: str, whose: str) -> None:
+    with Redis.from_url(target.redis) as redis:
+        redis.hset(key, field, mode)
+        try:
+            one(wrong(target), "redis", whose, "off")
+        finally:
+            redis.delete(key)
+
+
+def test_modes_that_are_no_hash(target: Target) -> None:
+    with Redis.from_url(target.redis) as redis:
+        redis.set(MODES, "off")
+        try:
+            one(wrong(target), "redis", "WRONGTYPE", "everybody")
+        finally:
+            redis.delete(MODES)
+
+
+def test_modes_that_no_worker_has_published(target: Target) -> None:
+    def noted() -> list[Finding]:
+        found = asyncio.run(diagnose(target, HERE))
+        return [each for each in found if "no worker has published modes" in each.what]
+
+    with Redis.from_url(target.redis, decode_responses=True) as redis:
+        redis.delete(MODES)
+        (only,) = noted()
+        assert (only.check, only.state) == ("served", "note")
+        assert "`headstart up` or `headstart worker thresholds`" in only.remedy
+        redis.hset(MODES, PUBLISHED, redis.info("server")["run_id"])
+        try:
+            assert noted() == wrong(target) == []
+        finally:
+            redis.delete(MODES)
+
+
+def test_a_wrong_redis_password(target: Target) -> None:
+    with Redis.from_url(target.redis) as redis:
+        redis.config_set("requirepass", "right")
+        try:
+            address = target.redis.removeprefix("redis://")
+            one(wrong(target), "redis", "it wants a password")
+            other = replace(target, redis=f"redis://:mistaken@{address}")
+            one(wrong(other), "redis", "the password or user is wrong")
+            assert "mistaken" not in str(wrong(other))
+            assert wrong(replace(target, redis=f"redis://:right@{address}")) == []
+        finally:
+            redis.config_set("requirepass", "")
+
+
+@contextmanager
+def passwords_asked(target: Target, folder: Path) -> Iterator[str]:
+    """Ask every user but the owner for a password; yield the address without a user."""
+    hba = folder / "postgres" / "pg_hba.conf"
+    before = hba.read_text()
+    with psycopg.connect(target.postgres, autocommit=True) as connection:
+        connection.execute("CREATE ROLE guarded LOGIN SUPERUSER PASSWORD 'right'")
+        hba.write_text(f"host all guarded 127.0.0.1/32 scram-sha-256\n{before}")
+        connection.execute("SELECT pg_reload_conf()")
+        try:
+            yield target.postgres.partition("@")[2]
+        finally:
+            hba.write_text(before)
+            connection.execute("SELECT pg_reload_conf()")
+            connection.execute("DROP ROLE guarded")
+
+
+def test_a_wrong_postgres_password(target: Target, folder: Path) -> None:
+    with passwords_asked(target, folder) as address:
+        other = replace(target, postgres=f"postgresql://guarded:mistaken@{address}")
+        found = wrong(other)
+        one(found, "postgres", "the password or user is wrong")
+        assert "mistaken" not in str(found)
+        assert "password" in found[0].remedy
+
+
+async def _delete(kafka: str, name: str) -> None:
+    async with admin_client(kafka) as client:
+        await client.delete_topics([name])
+
+
+@pytest.fixture
+def without(at: Addresses) -> Iterator[Callable[[str], None]]:
+    """Delete a topic; put back what is missing or other at the end."""
+    gone: list[str] = []
+
+    def delete(name: str) -> None:
+        gone.append(name)
+        asyncio.run(_delete(at.kafka, name))
+
+    yield delete
+    for name in gone:
+        asyncio.run(_delete(at.kafka, name))
+        (topic,) = (each for each in TOPICS if each.name == name)
+        asyncio.run(create_topics(at.kafka, 3, topics=[topic]))
+
+
+def test_a_missing_topic(target: Target, without: Callable[[str], None]) -> None:
+    without(DEAD_LETTERS.name)
+    found = wrong(target)
+    one(found, "topics", "missing: headstart.dead-letters")
+    assert "headstart topics create" in found[0].remedy
+
+
+def test_a_wrong_partition_count(target: Target, without: Callable[[str], None]) -> None:
+    without(THRESHOLDS.name)
+    asyncio.run(create_topics(target.kafka, 5, topics=[THRESHOLDS]))
+    one(wrong(target), "topics", "headstart.thresholds has 5 partitions", "headstart.events: 3")
+
+
+def test_a_topic_that_is_not_compacted(target: Target, without: Callable[[str], None]) -> None:
+    without(THRESHOLDS.name)
+    plain = replace(THRESHOLDS, cleanup="delete", retention_ms=1000)
+    asyncio.run(create_topics(target.kafka, 3, topics=[plain]))
+    one(wrong(target), "topics", "headstart.thresholds is not compacted")
+
+
+def test_an_old_schema(target: Target) -> None:
+    base, _, _ = target.postgres.rpartition("/")
+    with psycopg.connect(target.postgres, autocommit=True) as connection:
+        connection.execute("CREATE DATABASE old")
+    asyncio.run(migrate(f"{base}/old", read_migrations()[:-1]))
+    found = wrong(replace(target, postgres=f"{base}/old"))
+    one(found, "schema", "is old", str(read_migrations()[-1]), "not applied")
+
+
+def test_a_schema_that_is_newer(target: Target) -> None:
+    base, _, _ = target.postgres.rpartition("/")
+    with psycopg.connect(target.postgres, autocommit=True) as connection:
+        connection.execute("CREATE DATABASE newer")
+    asyncio.run(migrate(f"{base}/newer"))
+    with psycopg.connect(f"{base}/newer", autocommit=True) as connection:
+        connection.execute("INSERT INTO schema_migrations VALUES (99, 'to_come', 'x')")
+    found = wrong(replace(target, postgres=f"{base}/newer"))
+    one(found, "schema", "newer version of Headstart")
+    assert "run that version" in found[0].remedy
+
+
+def test_a_redis_that_is_read_only(target: Target, closed: str) -> None:
+    host, _, port = closed.partition(":")
+    with Redis.from_url(target.redis) as redis:
+        redis.replicaof(host, port)
+        try:
+            one(wrong(target), "redis", "is read-only", f"a replica of {closed}")
+        finally:
+            redis.replicaof("NO", "ONE")
+    assert wrong(target) == []
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
+def test_a_data_directory_that_cannot_be_written(target: Target, tmp_path: Path) -> None:
+    closed = tmp_path / "closed"
+    closed.mkdir(0o500)
+    one(wrong(replace(target, data=closed / "data")), "disk", "cannot be written")
+
+
+def test_a_full_disk(target: Target) -> None:
+    full = Machine(free=lambda _path: 1 << 20)
+    one(wrong(target, full), "disk", "the disk is full")
+
+
+def test_a_clock_off_by_an_hour(target: Target) -> None:
+    behind = Machine(now=lambda: time.time() - HOUR_S)
+    one(wrong(target, behind), "clock", "this machine's clock is wrong", "s behind")
+    ahead = Machine(now=lambda: time.time() + HOUR_S)
+    one(wrong(target, ahead), "clock", "this machine's clock is wrong", "s ahead of")
+
+
+def test_clocks_that_disagree_among_themselves() -> None:
+    found = check_clock({"Postgres": 0.1, "Redis": 400.0})
+    assert (found.state, found.what) == ("wrong", "the clocks disagree: 400.0 s behind Redis's")
+    assert check_clock({"Postgres": 0.1, "Redis": 10.0}).state == "note"
+
+
+def test_a_missing_extension(target: Target, tmp_path: Path) -> None:
+    for folder in ("_cython", "transport/_cython"):
+        (tmp_path / folder).mkdir(parents=True)
+    (tmp_path / "_cython" / "streams.pyx").touch()
+    found = wrong(target, Machine(faust=lambda: tmp_path))
+    one(found, "extension", "Faust's Cython extension is missing", "_cython/streams")
+
+
+def test_the_command_says_it_and_how_to_mend_it(target: Target, closed: str, run: Any) -> None:
+    where = ("--postgres", target.postgres, "--redis", target.redis)
+    ended = run("doctor", "--kafka", closed, *where)
+    assert ended.returncode == 1
+    assert f"wrong  kafka      {closed}: nothing listens there" in ended.stdout
+    assert "mend: start it" in ended.stdout
+    ended = run("doctor", "--kafka", target.kafka, *where)
+    assert (ended.returncode, ended.stderr) == (0, "nothing is wrong\n"), ended.stdout
+
+
+def test_dead_letters_that_wait_are_named() -> None:
+    states = {
+        DEAD_LETTERS.name: TopicState(DEAD_LETTERS.name, 1, {0: 2}, {0: 9}),
+        HANDLED.name: TopicState(HANDLED.name, 1, {0: 0}, {0: 3}),
+    }
+    (found,) = dead_letters(states)
+    assert (found.state, found.what) == ("note", "about 4 wait to be replayed or dropped")
+    assert found.remedy == "headstart dead-letters list"
+    states[HANDLED.name] = TopicState(HANDLED.name, 1, {0: 0}, {0: 7})
+    assert list(dead_letters(states)) == []
+
+
+def test_a_worker_that_refused_too_much_is_named(tmp_path: Path) -> None:
+    worker = tmp_path / "workers" / "episodes-0"
+    worker.mkdir(parents=True)
+    (worker / "progress").write_bytes(encode_report(Report(worker="episodes", pid=2**22 + 1, at=1)))
+    (worker / "refused.json").write_text("{}")
+    (found,) = find_workers(tmp_path)
+    assert not found.running
+    assert "too much was refused" in str(found.trouble)

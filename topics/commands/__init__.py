@@ -1,0 +1,1 @@
+"""The topic of overrides and modes: messages and log."""

@@ -1,0 +1,1 @@
+"""Control records within the event topic: messages and how they are sent."""

@@ -1,0 +1,122 @@
+"""Sends a control record until it is in every partition of `headstart.events`."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from typing import Final
+
+from aiokafka import AIOKafkaProducer
+from aiokafka.errors import KafkaError
+
+from headstart.kafka_producer import BrokerUnreachable, end_producer, start_producer
+from topics.catalogue import EVENTS
+from topics.control.messages import Control, control_records
+from topics.dead_letters.messages import Outgoing
+from topics.kafka.reader import topic_state
+from topics.kafka.sender import send_all
+
+PATIENCE_S: Final = 30.0
+"""How long a broker that refuses is asked again."""
+_AGAIN_S: Final = 0.5
+
+
+class NotEverywhere(RuntimeError):
+    """A control record is in some partitions and not in others."""
+
+    def __init__(self, missing: Sequence[int], cause: BaseException) -> None:
+        places = ", ".join(map(str, sorted(missing)))
+        super().__init__(
+            f"it did not reach partition {places} ({cause}); those that have it act on it already. "
+            "Give the same command again when the broker answers: the later record holds"
+        )
+
+
+async def send_control(
+    kafka: str,
+    control: Control,
+    operators_key: bytes | None = None,
+    *,
+    only: Sequence[int] | None = None,
+    patience_s: float = PATIENCE_S,
+) -> dict[int, int]:
+    """Send a control record into every partition, or `only` some; return its offset in each.
+
+    What a lost answer repeats does no harm. Raises `BrokerUnreachable`, `TopicsMissing` and, where
+    part of the partitions would not take it for `patience_s` seconds, `NotEverywhere`.
+    """
+    partitions = (await topic_state(kafka, EVENTS.name)).partitions
+    try:
+        producer = await start_producer(kafka)
+    except (KafkaError, OSError) as error:
+        raise BrokerUnreachable(kafka, error) from error
+    waiting = {
+        each.partition: each
+        for each in control_records(
+            control, range(partitions) if only is None else only, operators_key
+        )
+    }
+    offsets: dict[int, int] = {}
+    deadline = asyncio.get_running_loop().time() + patience_s
+    try:
+        while waiting:
+            answers = await asyncio.gather(
+                *(_send(producer, each) for each in waiting.values()), return_exceptions=True
+            )
+            for partition, answer in zip(list(waiting), answers, strict=True):
+                if isinstance(answer, int):
+                    offsets[partition] = answer
+                    del waiting[partition]
+                elif not isinstance(answer, KafkaError | OSError):
+                    raise answer
+            failed = [answer for answer in answers if isinstance(answer, BaseException)]
+            if waiting and asyncio.get_running_loop().time() > deadline:
+                raise NotEverywhere(list(waiting), failed[0])
+            if waiting:
+                await asyncio.sleep(_AGAIN_S)
+    finally:
+        await end_producer(producer, 5.0)
+    return offsets
+
+
+async def send_in_order(
+    kafka: str,
+    partition: int,
+    controls: Sequence[Control],
+    operators_key: bytes | None = None,
+    *,
+    patience_s: float = PATIENCE_S,
+) -> list[int]:
+    """Send control records into one partition, one after the other; return their offsets.
+
+    What a lost answer repeats does no harm. Raises `BrokerUnreachable`, and `NotEverywhere` where
+    the broker would not take one for `patience_s` seconds.
+    """
+    try:
+        producer = await start_producer(kafka)
+    except (KafkaError, OSError) as error:
+        raise BrokerUnreachable(kafka, error) from error
+    offsets = []
+    try:
+        for control in controls:
+            (record,) = control_records(control, [partition], operators_key)
+            offsets.append(await _send_patiently(producer, record, patience_s))
+    finally:
+        await end_producer(producer, 5.0)
+    return offsets
+
+
+async def _send_patiently(producer: AIOKafkaProducer, record: Outgoing, patience_s: float) -> int:
+    deadline = asyncio.get_running_loop().time() + patience_s
+    while True:
+        try:
+            return await _send(producer, record)
+        except (KafkaError, OSError) as error:
+            if asyncio.get_running_loop().time() > deadline:
+                raise NotEverywhere([record.partition], error) from error
+            await asyncio.sleep(_AGAIN_S)
+
+
+async def _send(producer: AIOKafkaProducer, record: Outgoing) -> int:
+    (offset,) = await send_all(producer, EVENTS.name, [record])
+    return offset

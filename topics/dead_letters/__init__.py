@@ -1,0 +1,1 @@
+"""The topic of refused events: messages and log."""

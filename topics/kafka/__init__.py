@@ -1,0 +1,1 @@
+"""Kafka itself: admin, reading, transactions, compression, batches."""

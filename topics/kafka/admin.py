@@ -1,0 +1,300 @@
+"""Topics on the broker: create, describe, offsets. Never auto-created, never altered silently."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from typing import Final
+
+from aiokafka import AIOKafkaConsumer, TopicPartition
+from aiokafka.admin import AIOKafkaAdminClient, NewTopic
+from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
+from aiokafka.consumer.fetcher import READ_UNCOMMITTED
+from aiokafka.errors import (
+    GroupIdNotFound,
+    KafkaError,
+    NonEmptyGroup,
+    TopicAlreadyExistsError,
+    for_code,
+)
+from aiokafka.protocol.admin import DeleteGroupsRequest
+
+from headstart.kafka_producer import BrokerUnreachable
+from topics.catalogue import TOPICS, Topic
+from topics.kafka import fetch_patch as fetches
+
+FETCH_TIMEOUT_S: Final = 30.0
+_SETTLE_ATTEMPTS: Final = 20
+"""How often topics are created again that a client's request creates in between."""
+_DELETED_S: Final = 30.0
+
+
+class TopicsMissing(LookupError):
+    """Topics that the service needs do not exist on this broker."""
+
+    def __init__(self, kafka: str, names: Iterable[str]) -> None:
+        super().__init__(
+            f"missing on the broker at {kafka}: {', '.join(sorted(names))}. "
+            "Create them with `headstart topics create`"
+        )
+
+
+@dataclass(frozen=True)
+class TopicState:
+    """What the broker says of a topic; offsets by partition.
+
+    `end`: the last stable offset, up to which (not including) committed records can be read.
+    `high`: the high watermark, where known; beyond `end` while a transaction is open.
+    """
+
+    name: str
+    partitions: int
+    begin: Mapping[int, int]
+    end: Mapping[int, int]
+    high: Mapping[int, int] = field(default_factory=dict)
+
+    @property
+    def held_back(self) -> dict[int, int]:
+        """Return how many offsets an open transaction holds back, by partition that has one."""
+        return {n: high - self.end[n] for n, high in self.high.items() if high > self.end[n]}
+
+
+@asynccontextmanager
+async def admin_client(kafka: str) -> AsyncIterator[AIOKafkaAdminClient]:
+    """Yield a started admin client. Raises `BrokerUnreachable`."""
+    client = AIOKafkaAdminClient(bootstrap_servers=kafka, request_timeout_ms=10_000)
+    try:
+        await client.start()
+    except (KafkaError, OSError) as error:
+        await client.close()
+        raise BrokerUnreachable(kafka, error) from error
+    try:
+        yield client
+    finally:
+        await client.close()
+
+
+async def create_topics(
+    kafka: str, partitions: int, replication: int = 1, topics: Iterable[Topic] = TOPICS
+) -> list[str]:
+    """Create what is missing and return the names created.
+
+    Raises `BrokerUnreachable`, or `KafkaError` with the broker's reason.
+    """
+    created = []
+    async with admin_client(kafka) as client:
+        existing = set(await client.list_topics())
+        for topic in topics:
+            if topic.name in existing:
+                continue
+            new = NewTopic(
+                topic.name,
+                partitions if topic.partitioned else 1,
+                replication,
+                topic_configs=topic.configuration(),
+            )
+            response = await client.create_topics([new])
+            for _name, code, *reason in response.topic_errors:
+                error = for_code(code)
+                if code and error is not TopicAlreadyExistsError:
+                    raise error(f"{topic.name}: {reason[0] if reason else error.__name__}")
+            created.append(topic.name)
+    return created
+
+
+class PartitionsUnsettled(KafkaError):  # type: ignore[misc]
+    """Clients create topics with another number of partitions, again and again."""
+
+    def __init__(self, kafka: str, names: Iterable[str]) -> None:
+        super().__init__(
+            f"clients of the broker at {kafka} create {', '.join(sorted(names))} with another "
+            "number of partitions, again and again: stop them until the topics are there"
+        )
+
+
+async def partition_counts(kafka: str, names: Iterable[str]) -> dict[str, int]:
+    """Return how many partitions those of `names` have that exist. Raises `BrokerUnreachable`."""
+    async with admin_client(kafka) as client:
+        return await _counted(client, names)
+
+
+async def settle_partitions(
+    kafka: str, partitions: int, replication: int = 1, topics: Sequence[Topic] = TOPICS
+) -> None:
+    """Delete and create again each topic that has another number of partitions than it should.
+
+    Only for a log without a log epoch: a broker that creates a topic when a client asks for it
+    (the embedded one) may have made it, and no shipper has sent anything yet. Raises
+    `BrokerUnreachable` and `KafkaError`.
+    """
+    wanted = {each.name: partitions if each.partitioned else 1 for each in topics}
+    for _attempt in range(_SETTLE_ATTEMPTS):
+        async with admin_client(kafka) as client:
+            found = await _counted(client, wanted)
+            wrong = [name for name, count in found.items() if count != wanted[name]]
+            if wrong:
+                await client.delete_topics(wrong)
+        if not wrong and found.keys() == wanted.keys():
+            return
+        await create_topics(kafka, partitions, replication, topics)
+    raise PartitionsUnsettled(kafka, wrong)
+
+
+async def delete_topics(kafka: str, names: Iterable[str]) -> list[str]:
+    """Delete those of `names` that exist; return them once the broker lists none of them.
+
+    Raises `BrokerUnreachable`, `KafkaError` with the broker's reason, and `TimeoutError`.
+    """
+    async with admin_client(kafka) as client:
+        found = sorted(set(names) & set(await client.list_topics()))
+        response = await client.delete_topics(found) if found else None
+        for name, code in response.topic_error_codes if response else ():
+            if code:
+                raise for_code(code)(f"{name}: {for_code(code).__name__}")
+        deadline = time.monotonic() + _DELETED_S
+        while left := set(found) & set(await client.list_topics()):
+            if time.monotonic() > deadline:
+                raise TimeoutError(f"the broker still lists {', '.join(sorted(left))}: try again")
+            await asyncio.sleep(0.2)
+    return found
+
+
+async def delete_groups(kafka: str, groups: Iterable[str], patience_s: float) -> None:
+    """Delete consumer groups with what they remember: offsets, and who had which partitions.
+
+    The broker keeps a member that ended until its session is over, and gives a member of the same
+    name its partitions again, also where the topic has others by now. So members are waited for.
+    Raises `GroupInUse` where one is left after `patience_s` seconds, and `BrokerUnreachable`.
+    """
+    deadline = time.monotonic() + patience_s
+    async with admin_client(kafka) as client:
+        for group in groups:
+            while (error := await _delete_group(client, group)) is not None:
+                if time.monotonic() > deadline:
+                    raise GroupInUse(group) if error is NonEmptyGroup else error(group)
+                await asyncio.sleep(0.5)
+
+
+class GroupInUse(RuntimeError):
+    """A consumer group has members."""
+
+    def __init__(self, group: str) -> None:
+        super().__init__(
+            f"workers of group {group} run: stop them on every host (with `up`: start it with "
+            "--no-workers). No topic was deleted"
+        )
+
+
+async def _delete_group(client: AIOKafkaAdminClient, group: str) -> type[KafkaError] | None:
+    """Ask the group's coordinator to delete it; return its refusal, None where it has gone."""
+    try:
+        node = await client.find_coordinator(group)
+    except KafkaError as refusal:  # it is being loaded
+        return type(refusal)
+    response = await client._send_request_to_node(node, DeleteGroupsRequest([group]))
+    ((_group, code),) = response.results
+    error: type[KafkaError] = for_code(code)
+    return error if code and error is not GroupIdNotFound else None
+
+
+async def _counted(client: AIOKafkaAdminClient, names: Iterable[str]) -> dict[str, int]:
+    existing = set(await client.list_topics())
+    wanted = [name for name in names if name in existing]  # others would be created by asking
+    described = await client.describe_topics(wanted) if wanted else []
+    return {topic["topic"]: len(topic["partitions"]) for topic in described}
+
+
+async def describe_topics(kafka: str, names: Iterable[str]) -> dict[str, TopicState]:
+    """Return the state of those of `names` that exist. Raises `BrokerUnreachable`."""
+    counts = await partition_counts(kafka, names)
+    if not counts:
+        return {}
+    fetches.install()  # where the broker does not say where a log ends, its records are read
+    consumer = AIOKafkaConsumer(
+        bootstrap_servers=kafka,
+        enable_auto_commit=False,
+        fetch_max_wait_ms=20,
+        isolation_level=fetches.ISOLATION,
+    )
+    await consumer.start()
+    try:
+        tps = [TopicPartition(name, n) for name, count in counts.items() for n in range(count)]
+        begin = await consumer.beginning_offsets(tps)
+        high = await high_watermarks(consumer, tps)  # first: what is appended meanwhile is stable
+        end = await _end_offsets(consumer, begin)
+        high = {tp: max(at, end[tp]) for tp, at in high.items()}
+        return {
+            name: TopicState(name, count, *(_of_topic(name, each) for each in (begin, end, high)))
+            for name, count in counts.items()
+        }
+    finally:
+        await consumer.stop()
+
+
+async def topic_settings(kafka: str, names: Iterable[str]) -> dict[str, dict[str, str]]:
+    """Return what the broker has set for topics, by name. Raises `BrokerUnreachable`."""
+    async with admin_client(kafka) as client:
+        wanted = [ConfigResource(ConfigResourceType.TOPIC, name) for name in names]
+        answers = await client.describe_configs(wanted) if wanted else []
+    return {
+        resource[3]: {entry[0]: entry[1] for entry in resource[4] if entry[1] is not None}
+        for answer in answers
+        for resource in answer.resources
+        if resource[0] == 0
+    }
+
+
+def _of_topic(name: str, offsets: Mapping[TopicPartition, int]) -> dict[int, int]:
+    return {tp.partition: offset for tp, offset in offsets.items() if tp.topic == name}
+
+
+async def high_watermarks(
+    consumer: AIOKafkaConsumer, tps: Sequence[TopicPartition]
+) -> dict[TopicPartition, int]:
+    """Return the high watermarks of partitions, whatever the consumer's isolation level.
+
+    aiokafka asks at the level of its fetcher, so nothing may be fetched meanwhile.
+    """
+    fetcher = consumer._fetcher
+    level, fetcher._isolation_level = fetcher._isolation_level, READ_UNCOMMITTED
+    try:
+        found: dict[TopicPartition, int] = await consumer.end_offsets(list(tps))
+    finally:
+        fetcher._isolation_level = level
+    return found
+
+
+async def _end_offsets(
+    consumer: AIOKafkaConsumer, begin: Mapping[TopicPartition, int]
+) -> dict[TopicPartition, int]:
+    """Return the last stable offsets of the partitions of `begin`, as the answer to a fetch has it.
+
+    Asked for its offsets, the embedded broker (Tansu 0.6) counts one record of the last batch only.
+    """
+    end: dict[TopicPartition, int] = await consumer.end_offsets(list(begin))
+    filled = [tp for tp in begin if end[tp] > begin[tp]]
+    if filled:
+        consumer.assign(filled)  # once: a second time, aiokafka's fetcher may not stop any more
+    for tp in filled:
+        consumer.seek(tp, end[tp] - 1)
+    async with asyncio.timeout(FETCH_TIMEOUT_S):
+        while unknown := [tp for tp in filled if consumer.highwater(tp) is None]:
+            await consumer.getmany(*unknown, timeout_ms=200)
+    return {**end, **{tp: max(end[tp], consumer.last_stable_offset(tp) or 0) for tp in filled}}
+
+
+async def committed_offsets(kafka: str, group: str, topic: str, partitions: int) -> dict[int, int]:
+    """Return a group's committed offset by partition, 0 where it has none."""
+    consumer = AIOKafkaConsumer(bootstrap_servers=kafka, group_id=group, enable_auto_commit=False)
+    await consumer.start()
+    try:
+        consumer.assign([TopicPartition(topic, partition) for partition in range(partitions)])
+        return {
+            partition: await consumer.committed(TopicPartition(topic, partition)) or 0
+            for partition in range(partitions)
+        }
+    finally:
+        await consumer.stop()

@@ -1,0 +1,61 @@
+"""Who owns what in consumer groups, as the broker has it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from aiokafka.coordinator.protocol import ConsumerProtocolMemberAssignment
+from aiokafka.errors import KafkaError
+
+from topics.kafka.admin import admin_client
+
+_SETTLED: Final = "Stable"
+_MEMBERLESS: Final = ("Empty", "Dead")
+
+
+@dataclass(frozen=True)
+class GroupState:
+    """A consumer group at one moment; one that is being balanced anew is not described.
+
+    `owned`: partitions that members own, by topic; None where the broker does not say, as the
+    embedded one, which also keeps members that have ended.
+    """
+
+    members: int
+    owned: Mapping[str, frozenset[int]] | None = None
+
+
+async def describe_groups(kafka: str, groups: Iterable[str]) -> dict[str, GroupState]:
+    """Return the state of each group of which the broker says it.
+
+    Raises `BrokerUnreachable`.
+    """
+    found = {}
+    async with admin_client(kafka) as client:
+        for group in groups:  # the embedded broker's answer about several cannot be read
+            try:
+                (answer,) = await client.describe_consumer_groups([group])
+            except KafkaError:  # a coordinator that is being moved, or may not be asked
+                continue
+            ((code, _name, state, _type, _protocol, members, *_more),) = answer.groups
+            if not code and (described := _state(state, members)) is not None:
+                found[group] = described
+    return found
+
+
+def _state(state: str, members: Iterable[Any]) -> GroupState | None:
+    if state in _MEMBERLESS:
+        return GroupState(0)
+    if state != _SETTLED:
+        return None
+    assignments = [member[-1] for member in members]
+    if not any(assignments):
+        return GroupState(len(assignments))
+    owned: dict[str, set[int]] = {}
+    for raw in filter(None, assignments):
+        for topic, partitions in ConsumerProtocolMemberAssignment.decode(raw).assignment:
+            owned.setdefault(topic, set()).update(partitions)
+    kept = {topic: frozenset(partitions) for topic, partitions in owned.items()}
+    return GroupState(len(assignments), kept)

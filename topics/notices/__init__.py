@@ -1,0 +1,1 @@
+"""The topic of notices: messages and log."""

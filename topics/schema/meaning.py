@@ -1,0 +1,55 @@
+"""Whether two published values mean the same: compared as parsed, never as bytes.
+
+Another version of Headstart may write fields in another order, leave out one that has its default
+value, or add one. None of this is a difference.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+from topics.schema.json_schema import Threshold
+
+_FIELDS: Final = frozenset(Threshold.__struct_fields__) - {"tenant", "workflow_type", "path"}
+"""Fields of a threshold but those that say whose it is: keys and columns name these."""
+
+
+def same_value(one: Any, other: Any) -> bool:
+    """Return whether two parsed values (JSON, MessagePack) mean the same.
+
+    What only one of them has must be a default: null, false, 0, or empty.
+    """
+    if isinstance(one, Mapping) and isinstance(other, Mapping):
+        return all(same_value(one.get(key), other.get(key)) for key in one.keys() | other.keys())
+    if _is_list(one) and _is_list(other):
+        shorter, longer = sorted((one, other), key=len)
+        rest = longer[len(shorter) :]
+        pairs = zip(shorter, longer, strict=False)
+        return all(same_value(*pair) for pair in pairs) and all(map(_is_default, rest))
+    if one is None or other is None:
+        return _is_default(one) and _is_default(other)
+    if isinstance(one, bool) != isinstance(other, bool):
+        return False
+    return bool(one == other)
+
+
+def same_threshold(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
+    """Return whether two published thresholds of one context mean the same, their version included.
+
+    As parsed from Redis or `headstart.thresholds`. Fields that this version does not know are
+    passed over.
+    """
+    return all(same_value(one.get(name), other.get(name)) for name in _FIELDS)
+
+
+def _is_list(value: Any) -> bool:
+    return isinstance(value, Sequence) and not isinstance(value, str | bytes)
+
+
+def _is_default(value: Any) -> bool:
+    if isinstance(value, Mapping):
+        return all(map(_is_default, value.values()))
+    if _is_list(value):
+        return all(map(_is_default, value))
+    return not value
