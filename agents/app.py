@@ -1,6 +1,6 @@
 """How every Faust app of ours is built: the record path, and settings that keep exactness.
 
-An app owns one `Runtime`, which is told of assignments and fed with batches.
+An app owns one `PartitionAgent`, which is told of assignments and fed with batches.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from aiokafka.errors import IllegalStateError
 from faust.tables.manager import TableManager
 from faust.types import TP
 
-from agents.config import Runtime, WorkerConfig
+from agents.config import PartitionAgent, WorkerConfig
 from agents.consumer.faust_transport import FETCH_WAIT_MS, RecordBatchSchema, Transport
 from agents.consumer.fetch_loop import LookAhead
 from agents.consumer.fetch_to_batch import MOST_BYTES
-from agents.consumer.stall_refetch import sweep
-from agents.fatal import end_process
+from agents.consumer.stall_refetch import refetch_stalled_partitions
+from agents.fatal import exit_fatally
 from agents.health.log_epoch_watch import LogWatch
-from agents.health.reporter import Health
+from agents.health.reporter import HealthReporter
 from agents.health.stall_guard import HEARTBEAT_S, SESSION_TIMEOUT_S
 
 log = structlog.get_logger()
@@ -50,9 +50,9 @@ class App(faust.App):  # type: ignore[misc]
     """What the broker waits for, and how long, before it answers a fetch."""
     partition_bytes = MOST_BYTES
     """What a fetch brings of one partition, at the most."""
-    runtime: Runtime
-    look_ahead: LookAhead | None = None
-    health: Health | None = None
+    runtime: PartitionAgent
+    prefetch_scan: LookAhead | None = None
+    health: HealthReporter | None = None
     log_watch: LogWatch | None = None
     """Where the log ends with its broker's process."""
     ready = False
@@ -71,7 +71,7 @@ class App(faust.App):  # type: ignore[misc]
 
     async def crash(self, reason: BaseException) -> None:
         """End the process: Faust would stop its services, which can take for ever."""
-        end_process("app", reason)
+        exit_fatally("app", reason)
 
     async def stop(self) -> None:
         """Finish what is in flight and commit it; after `LONGEST_STOP_S` just end."""
@@ -138,7 +138,7 @@ def new_app(group: str, config: WorkerConfig) -> App:
     )
     app.on_rebalance_complete.connect(_prepare_positions)
     app.on_before_shutdown.connect(_close)
-    app.task(sweep)
+    app.task(refetch_stalled_partitions)
     return app
 
 
@@ -154,7 +154,7 @@ async def _prepare_positions(app: Any, **_kwargs: Any) -> None:
         log.info("positions.superseded", reason=str(error))
         return
     except Exception as error:  # Faust would stop, slowly, and exit with 0
-        end_process("positions", error)
+        exit_fatally("positions", error)
     app.ready = True
     if app.health is not None:
         app.health.tell()
@@ -164,7 +164,7 @@ async def _close(app: Any, **_kwargs: Any) -> None:
     await app.runtime.close()
 
 
-def register_agent(app: App, runtime: Runtime, topic: str) -> None:
+def register_agent(app: App, runtime: PartitionAgent, topic: str) -> None:
     """Feed `runtime` from `topic`. Registered here explicitly; a test names the expected set."""
     app.source_topics = frozenset({topic})
     app.runtime = runtime

@@ -9,10 +9,10 @@ from typing import Protocol
 
 from faust.types import TP
 
-from agents.health.metrics import Counts
-from processing.config import Rules
+from agents.health.metrics import WorkerCounts
+from processing.config import LearningConfig
 from processing.records.batch import RecordBatch
-from processing.records.dlq_limits import RefusalLimits
+from processing.records.dlq_limits import DlqLimits
 
 
 @dataclass(frozen=True)
@@ -24,11 +24,11 @@ class WorkerConfig:
     redis: str
     data: Path
     """This worker's own directory."""
-    rules: Rules
+    rules: LearningConfig
     """How to learn."""
     instance: str
     """Name of this worker within its group, for static membership."""
-    limits: RefusalLimits = field(default_factory=RefusalLimits)
+    limits: DlqLimits = field(default_factory=DlqLimits)
     stuck_after_s: float = 30.0
     """Without progress for so long, it says that it is stuck; 0: never."""
     merge_every_s: float = 10.0
@@ -43,10 +43,10 @@ class WorkerConfig:
     """How long the table of notices keeps what was sent."""
 
 
-class Runtime(Protocol):
+class PartitionAgent(Protocol):
     """What an agent does with its partitions."""
 
-    counts: Counts
+    counts: WorkerCounts
 
     async def positions(self, assigned: set[TP], committed: Mapping[TP, int]) -> Mapping[TP, int]:
         """Take up the assigned partitions; return the offset at which each begins.

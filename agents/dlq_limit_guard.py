@@ -18,8 +18,8 @@ from faust.types import TP
 
 from processing.records.dead_letters import DeadLetter
 from processing.records.dlq_limits import (
+    DlqLimits,
     RefusalLimitExceeded,
-    RefusalLimits,
     RefusalState,
     Slice,
     examine,
@@ -36,10 +36,10 @@ class Stopped(msgspec.Struct, frozen=True):
     partitions: dict[int, RefusalState]
 
 
-class RefusalGuard:
+class DlqLimitGuard:
     """The limits of every partition of one worker."""
 
-    def __init__(self, limits: RefusalLimits, data: Path, epoch: int) -> None:
+    def __init__(self, limits: DlqLimits, data: Path, epoch: int) -> None:
         """`data`: the worker's directory; `epoch`: the log epoch."""
         self._limits, self._file, self._epoch = limits, data / FILE, epoch
         self._states = self._read()

@@ -11,7 +11,7 @@ from processing.records.dlq_limits import EXIT_CODE, RefusalLimitExceeded
 log = structlog.get_logger()
 
 
-def end_process(where: str, error: BaseException) -> None:
+def exit_fatally(where: str, error: BaseException) -> None:
     """Log an error and end the process at once, without any clean-up that could write."""
     if isinstance(error, RefusalLimitExceeded):
         log.error("worker.stops", where=where, reason=str(error))

@@ -17,7 +17,7 @@ from aiokafka.producer.message_accumulator import BatchBuilder
 from headstart.kafka_producer import start_producer
 from processing.records.dead_letters import DeadLetter
 from topics.catalogue import CHANGELOG, DEAD_LETTERS, EVENTS
-from topics.dead_letters.messages import Outgoing
+from topics.dead_letters.messages import OutgoingRecord
 from topics.kafka.sender import send_all
 
 log = structlog.get_logger()
@@ -101,11 +101,11 @@ class BatchProducer:
             place = f"{first.partition}:{first.offset}"
             log.warning("dead_letters", count=len(letters), first=place, reason=first.reason[:200])
 
-    async def send_controls(self, records: Iterable[Outgoing]) -> None:
+    async def send_controls(self, records: Iterable[OutgoingRecord]) -> None:
         """Send control records and wait until all are acknowledged. Raises `KafkaError`."""
         await self.send_records(EVENTS.name, records)
 
-    async def send_records(self, topic: str, records: Iterable[Outgoing]) -> None:
+    async def send_records(self, topic: str, records: Iterable[OutgoingRecord]) -> None:
         """Send records and wait until all are acknowledged. Raises `KafkaError`."""
         assert self._producer is not None
         await send_all(self._producer, topic, records)

@@ -20,7 +20,7 @@ from agents.app import App
 from agents.config import WorkerConfig
 from agents.health.log_epoch_watch import LogWatch
 from agents.health.probes import postgres_probe, redis_probe
-from agents.health.reporter import BROKER, Health
+from agents.health.reporter import BROKER, HealthReporter
 from agents.storage.agent import EPISODES, HISTORY, sink_app
 from agents.thresholds.agent import thresholds_app
 from headstart.kafka_producer import BrokerUnreachable
@@ -77,10 +77,12 @@ def run_worker(name: str, config: WorkerConfig, *, spare: bool = False) -> int:
     return 0
 
 
-def _health(name: str, config: WorkerConfig) -> Health:
+def _health(name: str, config: WorkerConfig) -> HealthReporter:
     if name == "thresholds":  # learning goes on without Redis
-        return Health(name, config, {"redis": redis_probe(config.redis)}, needs=set())
-    return Health(name, config, {"postgres": postgres_probe(config.postgres)}, needs={"postgres"})
+        return HealthReporter(name, config, {"redis": redis_probe(config.redis)}, needs=set())
+    return HealthReporter(
+        name, config, {"postgres": postgres_probe(config.postgres)}, needs={"postgres"}
+    )
 
 
 def _tame_collector() -> None:
@@ -131,7 +133,7 @@ def _stands_at(path: Path, file: IO[str]) -> bool:
         return False
 
 
-async def _until_ready(name: str, config: WorkerConfig, health: Health) -> Epoch:
+async def _until_ready(name: str, config: WorkerConfig, health: HealthReporter) -> Epoch:
     """Return the log epoch once broker and Postgres answer, saying each time what is missing."""
     async with health.running():
         attempt = 0

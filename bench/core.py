@@ -24,15 +24,15 @@ import orjson
 
 from bench.support.measuring import frames, say
 from learners.registry import policy
-from processing.config import Rules
+from processing.config import LearningConfig
 from processing.records.batch import RecordBatch
-from processing.task import Partition
+from processing.task import PartitionTask
 
 ROUNDS: Final = 5
 ALL_LEVELS: Final = ("domain", "user_id", "tool_id")
 
 
-class Case(NamedTuple):
+class CoreCase(NamedTuple):
     """Records of one partition, and who learns from them."""
 
     learner: str = "ema"
@@ -45,13 +45,13 @@ class Case(NamedTuple):
 
 
 CASES: Final = {
-    "ema": Case(),
-    "ema, frames of 200": Case(per_record=200),
-    "ema, 1,250 contexts": Case(contexts=1_250),
-    "ema, batches of 100": Case(batch=100),
-    "hops, one level": Case("hops"),
-    "hops, four levels": Case("hops", ALL_LEVELS),
-    "hops, three levels, batches of 8": Case("hops", ALL_LEVELS[:2], contexts=3, batch=8),
+    "ema": CoreCase(),
+    "ema, frames of 200": CoreCase(per_record=200),
+    "ema, 1,250 contexts": CoreCase(contexts=1_250),
+    "ema, batches of 100": CoreCase(batch=100),
+    "hops, one level": CoreCase("hops"),
+    "hops, four levels": CoreCase("hops", ALL_LEVELS),
+    "hops, three levels, batches of 8": CoreCase("hops", ALL_LEVELS[:2], contexts=3, batch=8),
 }
 
 
@@ -83,14 +83,14 @@ def _elsewhere(tree: str, case: str, count: int) -> float:
     return float(orjson.loads(done.stdout))
 
 
-def measured(case: Case, count: int) -> float:
+def measured(case: CoreCase, count: int) -> float:
     """Return the microseconds of CPU that an event takes."""
     made = [value for _partition, _key, value in frames(count, case.per_record, case.contexts)]
     gc.collect()
     gc.freeze()
     gc.set_threshold(50_000, 20, 20)  # as a worker does
     table: dict[bytes, bytes] = {}
-    core = Partition(0, 1, 1, Rules(policy(case.learner), case.levels), table.get)
+    core = PartitionTask(0, 1, 1, LearningConfig(policy(case.learner), case.levels), table.get)
     at_once = max(1, case.batch // case.per_record)
     spent, events = 0, 0
     for begin in range(0, len(made), at_once):

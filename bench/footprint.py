@@ -18,7 +18,7 @@ from tempfile import TemporaryDirectory
 from typing import Any, Final
 
 import headstart
-from bench.support.backlog_run import Look, look
+from bench.support.backlog_run import BacklogSample, look
 from bench.support.measuring import family_cpu_s, resident_mb, say, shipping
 from bench.support.paced_load import FORK, Load, emit, paced
 from bench.support.trend import trend
@@ -122,10 +122,10 @@ def _execute(
 
 def _watch(
     system: System, spool: Path, begin: float, seconds: float
-) -> tuple[Samples, Mapping[str, Look]]:
+) -> tuple[Samples, Mapping[str, BacklogSample]]:
     """Return every process's samples, and what had been done half a minute after the beginning."""
     samples: Samples = {}
-    before: Mapping[str, Look] = {}
+    before: Mapping[str, BacklogSample] = {}
     said = begin
     while (now := time.monotonic()) < begin + seconds:
         system.check()
@@ -150,7 +150,7 @@ def _processes(system: System, spool: Path) -> dict[str, int]:
     return found | system.stack.pids
 
 
-def _counted(system: System, spool: Path) -> dict[str, Look]:
+def _counted(system: System, spool: Path) -> dict[str, BacklogSample]:
     """Return what the workers have counted, and the CPU time of everybody else."""
     found = {}
     for place, name in enumerate(WORKERS):
@@ -163,11 +163,13 @@ def _counted(system: System, spool: Path) -> dict[str, Look]:
             found[name] = seen
     for name, process in _processes(system, spool).items():
         if name not in WORKERS:
-            found[name] = Look(time.monotonic(), 0, family_cpu_s(process), 0.0)
+            found[name] = BacklogSample(time.monotonic(), 0, family_cpu_s(process), 0.0)
     return found
 
 
-def _spent(before: Mapping[str, Look], after: Mapping[str, Look]) -> dict[str, float]:
+def _spent(
+    before: Mapping[str, BacklogSample], after: Mapping[str, BacklogSample]
+) -> dict[str, float]:
     """Return each process's CPU microseconds per event that was learned from meanwhile.
 
     Raises `RuntimeError` where the threshold worker told nothing at either end.

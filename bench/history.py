@@ -16,7 +16,7 @@ from typing import Any, Final
 
 import orjson
 
-from bench.support.backlog_run import Look, Workers, cost, drain
+from bench.support.backlog_run import BacklogSample, Workers, cost, drain
 from bench.support.measuring import CONTEXTS, PARTITIONS, events, produce, say
 from bench.support.trend import trend
 from deploy.local import Addresses, Stack, StackConfig
@@ -74,7 +74,7 @@ def _part(addresses: Addresses, home: Path, count: int, learner: str) -> list[St
     return [orjson.loads(line) for line in kept.read_bytes().splitlines()]
 
 
-def _stretches(looks: Sequence[Look], begin: int, length: int) -> list[Stretch]:
+def _stretches(looks: Sequence[BacklogSample], begin: int, length: int) -> list[Stretch]:
     """Return the cost of each whole stretch of a run, whose first event is number `begin`."""
     edges = [looks[0]]
     for each in looks:

@@ -17,13 +17,13 @@ from typing import Any
 from bench.support.learner_goals import goals
 from bench.support.measuring import say
 from bench.support.trace_share import airline_of_tau_bench, hindsight, predictions
-from bench.support.worlds import LENGTH, WORLDS, Event, World, abrupt_drift
+from bench.support.worlds import LENGTH, WORLDS, BenchWorld, WorldEvent, abrupt_drift
 from demo.traces import read_runs
 from learners.outcome import Outcome
 from learners.policy import Policy, State, spec
 from learners.registry import DEFAULT, POLICIES, policy
-from replay.engine.reference import Replay, started
-from replay.predictions.outcomes_file import Judged
+from replay.engine.reference import ReferenceReplay, started
+from replay.predictions.outcomes_file import JudgedOutcome
 from replay.predictions.utility import worth
 
 SEEDS = 20
@@ -64,7 +64,7 @@ def run(
 
 
 def in_worlds(
-    learner: Policy, seeds: Iterable[int], worlds: Mapping[str, World] = WORLDS
+    learner: Policy, seeds: Iterable[int], worlds: Mapping[str, BenchWorld] = WORLDS
 ) -> dict[str, Any]:
     """Return mean share and worst seed of every world, and the figures of issue 6."""
     figures: dict[str, Any] = {}
@@ -85,25 +85,25 @@ def in_worlds(
     return figures
 
 
-def decide(learner: Policy, world: World, events: Sequence[Event]) -> list[bool]:
+def decide(learner: Policy, world: BenchWorld, events: Sequence[WorldEvent]) -> list[bool]:
     """Return which predictions a policy speculates on."""
-    return list(started(Replay(learner), [event.judged for event in events], world.delay))
+    return list(started(ReferenceReplay(learner), [event.judged for event in events], world.delay))
 
 
-def share(events: Sequence[Event], decided: Sequence[bool]) -> float:
+def share(events: Sequence[WorldEvent], decided: Sequence[bool]) -> float:
     """Return expected earnings as a share of the oracle's."""
     earned = sum(event.worth for event, yes in zip(events, decided, strict=True) if yes)
     return earned / sum(max(0.0, event.worth) for event in events)
 
 
-def recovered(events: Sequence[Event], decided: Sequence[bool]) -> float:
+def recovered(events: Sequence[WorldEvent], decided: Sequence[bool]) -> float:
     """Return the share from 500 outcomes after the drift on, over the share before the drift."""
     drift = LENGTH // 2
     before = share(events[200:drift], decided[200:drift])
     return share(events[drift + 500 :], decided[drift + 500 :]) / before
 
 
-def rare(events: Sequence[Event], decided: Sequence[bool]) -> float:
+def rare(events: Sequence[WorldEvent], decided: Sequence[bool]) -> float:
     """Return the share within leaves of under `FEW` predictions."""
     counts = Counter(event.judged.paths[-1] for event in events)
     pairs = zip(events, decided, strict=True)
@@ -111,7 +111,7 @@ def rare(events: Sequence[Event], decided: Sequence[bool]) -> float:
     return share([event for event, _ in few], [yes for _, yes in few])
 
 
-Special = Callable[[Sequence[Event], Sequence[bool]], float]
+Special = Callable[[Sequence[WorldEvent], Sequence[bool]], float]
 SPECIAL: dict[str, tuple[str, Special]] = {
     "abrupt drift": ("recovered 500 after drift", recovered),
     "sparse": ("sparse, rare leaves", rare),
@@ -124,7 +124,9 @@ def _on_target(learner: Any) -> Callable[[int], float]:
         events = abrupt_drift(seed)
         last: deque[bool] = deque(maxlen=200)
         looks = []
-        for event, yes in zip(events, decide(learner, World(abrupt_drift), events), strict=True):
+        for event, yes in zip(
+            events, decide(learner, BenchWorld(abrupt_drift), events), strict=True
+        ):
             if yes:
                 last.append(event.judged.outcome.correct)
                 if len(last) == 200:
@@ -145,8 +147,8 @@ def on_traces(learner: Policy, runs: Sequence[Any], orders: Iterable[int]) -> di
     return figures
 
 
-def _trace_share(learner: Policy, judged: Sequence[Judged]) -> float:
-    decided = started(Replay(learner), judged)
+def _trace_share(learner: Policy, judged: Sequence[JudgedOutcome]) -> float:
+    decided = started(ReferenceReplay(learner), judged)
     earned = sum(worth(each) for each, yes in zip(judged, decided, strict=True) if yes)
     return earned / hindsight(judged)
 

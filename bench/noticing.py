@@ -20,15 +20,15 @@ import orjson
 
 from bench.support.measuring import say
 from learners.registry import policy
-from processing.config import Rules
-from processing.notices import Key, Known, take, watchable
+from processing.config import LearningConfig
+from processing.notices import Key, NoticeState, take, watchable
 from processing.records.batch import RecordBatch
-from processing.task import Partition
+from processing.task import PartitionTask
 from sinks.postgres.history import encode_threshold
-from topics.schema.json_schema import Threshold
+from topics.schema.json_schema import PublishedThreshold
 
 LEVELS: Final = ("domain", "user_id")
-_decode = msgspec.json.Decoder(Threshold).decode
+_decode = msgspec.json.Decoder(PublishedThreshold).decode
 
 
 class Spent(NamedTuple):
@@ -83,7 +83,7 @@ def _published(count: int, fetch: int) -> Iterator[list[bytes]]:
     """Yield what the threshold agent publishes of each fetch."""
     made = list(_events(count))
     table: dict[bytes, bytes] = {}
-    core = Partition(0, 1, 1, Rules(policy("hops"), LEVELS), table.get)
+    core = PartitionTask(0, 1, 1, LearningConfig(policy("hops"), LEVELS), table.get)
     for begin in range(0, len(made), fetch):
         values: list[bytes | None] = [*made[begin : begin + fetch]]
         offsets, times = list(range(begin, begin + len(values))), [1 << 60] * len(values)
@@ -99,7 +99,7 @@ def _published(count: int, fetch: int) -> Iterator[list[bytes]]:
 
 
 def _measured(batches: list[list[bytes]]) -> Spent:
-    known: dict[Key, Known] = {}
+    known: dict[Key, NoticeState] = {}
     rows = noticing = 0
     gc.collect()
     for batch in batches:

@@ -13,10 +13,10 @@ from pathlib import Path
 from typing import Final
 
 from bench.support.measuring import say
-from bench.support.worlds import LENGTH, WORLDS, Event, abrupt_drift, sigma
+from bench.support.worlds import LENGTH, WORLDS, WorldEvent, abrupt_drift, sigma
 from headstart.calibration import logit
 from learners.registry import policy
-from replay.engine.reference import Replay
+from replay.engine.reference import ReferenceReplay
 
 FOLDER: Final = Path(__file__).parents[1] / "docs" / "plots"
 SEED: Final = 3
@@ -86,7 +86,7 @@ def thresholds_under_drift(names: Sequence[str]) -> str:
     path = events[0].judged.paths
     lines: dict[str, Series] = {}
     for name in names:
-        replay, line = Replay(policy(name)), []
+        replay, line = ReferenceReplay(policy(name)), []
         for n, event in enumerate(events):
             replay.learn(*event.judged)
             if n % 20 == 0:
@@ -99,7 +99,7 @@ def thresholds_under_drift(names: Sequence[str]) -> str:
     )  # fmt: skip
 
 
-def best_thresholds(events: Sequence[Event], path: Sequence[str]) -> Series:
+def best_thresholds(events: Sequence[WorldEvent], path: Sequence[str]) -> Series:
     """Return the least confidence of a user that pays, before the drift and after it."""
     line = []
     for begin, end in ((0, LENGTH // 2), (LENGTH // 2, LENGTH)):
@@ -115,7 +115,7 @@ def earnings(world: str, names: Sequence[str], title: str) -> str:
     lines: dict[str, Series] = {}
     oracle = list(accumulate(max(0.0, event.worth) for event in events))
     for name in names:
-        replay, total, line = Replay(policy(name)), 0.0, []
+        replay, total, line = ReferenceReplay(policy(name)), 0.0, []
         for n, event in enumerate(events):
             paths, outcome = event.judged
             if outcome.confidence >= replay.threshold(paths, outcome):

@@ -46,7 +46,7 @@ QUIX_SHARE: Final = 5
 PLAIN_CHANGELOG: Final = f"{GROUP}-contexts-changelog"
 
 
-class Case(NamedTuple):
+class ProcessCase(NamedTuple):
     """One backlog, and who learns from it."""
 
     name: str
@@ -61,15 +61,15 @@ class Case(NamedTuple):
     """Context keys below the workflow type, coarse to fine."""
 
 
-FIRST: Final = Case("one event per record")
-SLOW: Final = Case("one record per Kafka batch", share=0.2, filled=False)
+FIRST: Final = ProcessCase("one event per record")
+SLOW: Final = ProcessCase("one record per Kafka batch", share=0.2, filled=False)
 OTHERS: Final = (
-    Case("frames of 7", per_record=7),
-    Case("frames of 200", per_record=200),
-    Case("10,000 contexts", contexts=10_000),
-    Case("default learner", share=0.4, learner="default"),
-    Case("default learner, frames of 200", share=0.4, per_record=200, learner="default"),
-    Case("full path", share=0.4, learner="default", levels="domain,user_id"),
+    ProcessCase("frames of 7", per_record=7),
+    ProcessCase("frames of 200", per_record=200),
+    ProcessCase("10,000 contexts", contexts=10_000),
+    ProcessCase("default learner", share=0.4, learner="default"),
+    ProcessCase("default learner, frames of 200", share=0.4, per_record=200, learner="default"),
+    ProcessCase("full path", share=0.4, learner="default", levels="domain,user_id"),
 )
 LEAST: Final = {"kafka_streams": 120_000, "naive": 3_000}
 """Events/s of anchors on an idle machine with two cores: one below is itself suspect."""
@@ -98,7 +98,9 @@ def run(kafka: str, count: int = 2_000_000, repeat: int = REPEAT) -> dict[str, A
     }
 
 
-def _case(kafka: str, case: Case, count: int, repeat: int, *, anchors: bool) -> dict[str, Any]:
+def _case(
+    kafka: str, case: ProcessCase, count: int, repeat: int, *, anchors: bool
+) -> dict[str, Any]:
     events = round(count * case.share / case.per_record) * case.per_record
     say(f"{case.name}: {events:,} events, {case.contexts:,} contexts, {case.learner}, on {kafka}")
     described = {name: value for name, value in case._asdict().items() if name != "share"}
@@ -106,7 +108,9 @@ def _case(kafka: str, case: Case, count: int, repeat: int, *, anchors: bool) -> 
     return {**described, "events": events, **figures}
 
 
-def _measured(kafka: str, case: Case, events: int, *, anchors: bool) -> dict[str, float | None]:
+def _measured(
+    kafka: str, case: ProcessCase, events: int, *, anchors: bool
+) -> dict[str, float | None]:
     """Measure a case: ours, and where the records are single events Kafka Streams beside it."""
     found: dict[str, float | None] = {}
     with fresh_stack(kafka) as (addresses, folder):

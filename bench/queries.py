@@ -55,7 +55,7 @@ Connection = AsyncConnection[Any]
 _EVENTS: Final = load_statements("queries")["events_of_workflow"].decode()
 
 
-class Place(NamedTuple):
+class QueriedContext(NamedTuple):
     """Where parameters are drawn from: rows so far, and the first day."""
 
     rows: int
@@ -75,7 +75,7 @@ class Query:
     index: str | None
 
 
-def _parameters(draw: random.Random, place: Place) -> dict[str, Any]:
+def _parameters(draw: random.Random, place: QueriedContext) -> dict[str, Any]:
     at = place.at(place.rows)
     number = draw.randrange(place.rows)
     return {
@@ -141,7 +141,7 @@ async def _measured(dsn: str, rows: int) -> dict[str, Any]:
     await migrate(dsn)
     now = datetime.now(UTC)
     begin = datetime.combine(now.date() - timedelta(days=DAYS - 1), datetime.min.time(), UTC)
-    place = Place(0, round(begin.timestamp() * 1000), DAY_MS * DAYS / rows)
+    place = QueriedContext(0, round(begin.timestamp() * 1000), DAY_MS * DAYS / rows)
     async with await connect_postgres(dsn) as connection:
         await ensure_partitions(connection, now.date(), DAYS - 1, 1)
         first = place._replace(rows=rows // DAYS)
@@ -165,7 +165,7 @@ async def _measured(dsn: str, rows: int) -> dict[str, Any]:
     }
 
 
-async def _load(connection: Connection, place: Place, until: int) -> None:
+async def _load(connection: Connection, place: QueriedContext, until: int) -> None:
     """Store episodes from `place.rows` up to number `until` as the sink does."""
     begun = time.monotonic()
     for at in range(place.rows, until, BATCH):
@@ -184,7 +184,7 @@ async def _store(connection: Connection, lines: bytes) -> None:
         await copy.write(lines)
 
 
-def _lines(place: Place, begin: int, end: int) -> Iterator[bytes]:
+def _lines(place: QueriedContext, begin: int, end: int) -> Iterator[bytes]:
     """Yield lines of COPY text: kinds by turns, stories of one tenant each."""
     draw = random.Random(begin)
     for number in range(begin, end):
@@ -206,7 +206,7 @@ def _lines(place: Place, begin: int, end: int) -> Iterator[bytes]:
 
 
 async def _timed(
-    connection: Connection, query: Query, place: Place, samples: int = SAMPLES
+    connection: Connection, query: Query, place: QueriedContext, samples: int = SAMPLES
 ) -> tuple[float, float]:
     """Return the median and the 95th percentile, in ms; infinite where one took too long."""
     draw = random.Random(11)
@@ -225,7 +225,7 @@ async def _timed(
 
 
 async def _query(
-    connection: Connection, name: str, place: Place, early: tuple[float, float]
+    connection: Connection, name: str, place: QueriedContext, early: tuple[float, float]
 ) -> dict[str, Any]:
     query = QUERIES[name]
     p50, p95 = await _timed(connection, query, place)
@@ -263,7 +263,7 @@ async def _without(connection: Connection, index: str) -> AsyncIterator[None]:
         yield
 
 
-async def _indexes(connection: Connection, place: Place) -> list[dict[str, Any]]:
+async def _indexes(connection: Connection, place: QueriedContext) -> list[dict[str, Any]]:
     """Return what each index takes on disk and of the rate at which rows are stored."""
     found: list[dict[str, Any]] = []
     for index in sorted({each.index for each in QUERIES.values() if each.index}):
@@ -289,7 +289,7 @@ async def _indexes(connection: Connection, place: Place) -> list[dict[str, Any]]
     return found
 
 
-async def _rate(connection: Connection, place: Place, index: str | None) -> int:
+async def _rate(connection: Connection, place: QueriedContext, index: str | None) -> int:
     """Return the rows/s that the sink's statement stores within the last day."""
     late = place._replace(begin_ms=round(place.begin_ms - INGESTED * place.step_ms))
     blocks = [

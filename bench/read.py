@@ -27,7 +27,7 @@ from deploy.local import Stack, StackConfig
 from headstart.keys import context_paths, redis_key
 from headstart.thresholds.reader import Thresholds
 from sinks.redis.thresholds import ThresholdPublisher
-from topics.schema.json_schema import Deviation, Threshold
+from topics.schema.json_schema import Deviation, PublishedThreshold
 
 TENANT: Final = "bench"
 HITS, MISSES, CHANGES, CONTEXTS = 200_000, 2_000, 1_000, 10_000
@@ -59,9 +59,9 @@ def context(number: int) -> dict[str, object]:
     }
 
 
-def learned(path: str, workflow_type: str, offset: int) -> Threshold:
+def learned(path: str, workflow_type: str, offset: int) -> PublishedThreshold:
     """Return a threshold as the service publishes it."""
-    return Threshold(
+    return PublishedThreshold(
         tenant=TENANT, workflow_type=workflow_type, path=path, speculate=0.8123, suggest=0.5123,
         epoch=1, offset=offset, outcomes=123, learner="hops", at=1_700_000_000_000,
         deviation=DEVIATION,

@@ -22,8 +22,8 @@ from processing.records.batch import RecordBatch
 from processing.records.decode import decode_record
 from replay.execution.runner import Backtest, named, run_backtest
 from replay.results.summary import report
-from replay.sources.base import Reading
-from replay.sources.export_file import FORMAT, ExportHeader, ExportHistory, Writer, read_export
+from replay.sources.base import ReadOptions
+from replay.sources.export_file import FORMAT, ExportHeader, ExportSource, Writer, read_export
 from topics.catalogue import EVENTS
 
 POLICIES: Final = ("fixed", "ema", "td", "sliding", "aci", "hops")
@@ -75,7 +75,7 @@ def write(file: Path, events: int) -> None:
 
 
 def _read_alone(file: Path) -> dict[str, float]:
-    units = ExportHistory(file, Reading()).units()
+    units = ExportSource(file, ReadOptions()).units()
     context, cores = get_context("spawn"), min(len(units), len(os.sched_getaffinity(0)))
     ready = context.Barrier(cores + 1)
     pool = ProcessPoolExecutor(cores, mp_context=context, initializer=_begin, initargs=(ready,))
@@ -109,7 +109,7 @@ def _decode(file: Path, unit: int) -> tuple[int, float]:
 
 
 def _judge(file: Path) -> dict[str, Any]:
-    work = Backtest(ExportHistory(file, Reading()), named(POLICIES))
+    work = Backtest(ExportSource(file, ReadOptions()), named(POLICIES))
     began, before = time.monotonic(), _cpu_of_children()
     units = run_backtest(work, lambda _: None)
     seconds, cpu = time.monotonic() - began, _cpu_of_children() - before

@@ -10,7 +10,7 @@ import asyncio
 from collections.abc import Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
-from bench.support.backlog_run import Look, Workers, cost, drain
+from bench.support.backlog_run import BacklogSample, Workers, cost, drain
 from bench.support.cpu_quota import share
 from bench.support.measuring import events, fresh_stack, produce, say
 from bench.support.repeating import Round, medians, ratio
@@ -18,7 +18,7 @@ from bench.support.repeating import Round, medians, ratio
 REPEAT: Final = 3
 
 
-class Case(NamedTuple):
+class ScaleCase(NamedTuple):
     """One backlog and who drains it."""
 
     workers: int = 1
@@ -30,16 +30,16 @@ class Case(NamedTuple):
 
 HELD: Final = 0.25
 """Of a core: four workers, the broker and Redis then fit on two."""
-BASE: Final = Case()
+BASE: Final = ScaleCase()
 CASES: Final = {
-    "workers": (Case(workers=2), Case(workers=4)),
-    "held": tuple(Case(workers=count, cores=HELD) for count in (1, 2, 4)),
-    "partitions": (Case(partitions=1), Case(partitions=32)),
+    "workers": (ScaleCase(workers=2), ScaleCase(workers=4)),
+    "held": tuple(ScaleCase(workers=count, cores=HELD) for count in (1, 2, 4)),
+    "partitions": (ScaleCase(partitions=1), ScaleCase(partitions=32)),
     "contexts": (
-        Case(contexts=100),
-        Case(contexts=10_000),
-        Case(contexts=100_000),
-        Case(contexts=1_000_000),
+        ScaleCase(contexts=100),
+        ScaleCase(contexts=10_000),
+        ScaleCase(contexts=100_000),
+        ScaleCase(contexts=1_000_000),
     ),
 }
 
@@ -89,7 +89,7 @@ def run(
     }
 
 
-def _compared(found: Mapping[Case, Round]) -> Round:
+def _compared(found: Mapping[ScaleCase, Round]) -> Round:
     """Return several workers' rate as a multiple of one's, in one round.
 
     Here; and on cores of their own, which is computed: as many as there are, less by what an event
@@ -108,11 +108,11 @@ def _compared(found: Mapping[Case, Round]) -> Round:
     return ratios
 
 
-def _events(case: Case, count: int) -> int:
+def _events(case: ScaleCase, count: int) -> int:
     return max(count, 2 * case.contexts)
 
 
-def _measured(kafka: str, case: Case, count: int, learner: str) -> Round:
+def _measured(kafka: str, case: ScaleCase, count: int, learner: str) -> Round:
     """Return the figures of one backlog; each None where it was through too soon."""
     workers, number = Workers(case.workers, learner, cores=case.cores), _events(case, count)
     with fresh_stack(kafka, case.partitions) as (addresses, folder):
@@ -131,7 +131,7 @@ def _measured(kafka: str, case: Case, count: int, learner: str) -> Round:
     }
 
 
-def _to_be_had(case: Case) -> bool:
+def _to_be_had(case: ScaleCase) -> bool:
     if case.cores is None:
         return True
     try:
@@ -142,7 +142,7 @@ def _to_be_had(case: Case) -> bool:
         return False
 
 
-def _warm(case: Case, looks: Sequence[Look]) -> Sequence[Look]:
+def _warm(case: ScaleCase, looks: Sequence[BacklogSample]) -> Sequence[BacklogSample]:
     """Leave out the first half of what workers with little of a core did.
 
     Making ready takes them seconds, which would count for one and not for several: those are looked

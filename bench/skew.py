@@ -13,7 +13,7 @@ from statistics import median
 from typing import Any, Final, NamedTuple
 
 from bench.support.measuring import say
-from processing.records.partitioner import owner
+from processing.records.partitioner import partition_for
 
 TENANTS, TYPES = 200, 25
 PARTITIONS: Final = (1, 8, 32, 64, 128, 256)
@@ -47,7 +47,7 @@ def skew(of: Sequence[Key], partitions: int, exponent: float, seed: int) -> Skew
     weights = [rank**-exponent for rank in range(1, len(order) + 1)]
     loads = [0.0] * partitions
     for (tenant, workflow_type), weight in zip(order, weights, strict=True):
-        loads[owner(tenant, workflow_type, partitions)] += weight
+        loads[partition_for(tenant, workflow_type, partitions)] += weight
     total = sum(weights)
     return Skew(max(loads) / total, weights[0] / total)
 

@@ -33,12 +33,12 @@ from deploy.system import prepare
 from headstart.keys import event_key, redis_key
 from learners.policy import spec
 from learners.registry import policy
-from processing.records.partitioner import owner
+from processing.records.partitioner import partition_for
 from processing.state.counters import FIELDS
 from processing.state.rows import (
     PARTITION_KEY,
     ContextRow,
-    PartitionRow,
+    TaskStateRow,
     context_key,
     encode_context,
     encode_partition,
@@ -90,7 +90,7 @@ def _workflow_types() -> list[str]:
     number = 0
     while len(found) < PARTITIONS:
         name = f"workflow-{number}"
-        found.setdefault(owner(TENANT, name, PARTITIONS), name)
+        found.setdefault(partition_for(TENANT, name, PARTITIONS), name)
         number += 1
     return [found[partition] for partition in range(PARTITIONS)]
 
@@ -166,4 +166,4 @@ def _rows(name: str, epoch: int, count: int) -> Iterator[list[Row]]:
     keys = [context_key(TENANT, path) for path in paths]
     for begin in range(0, count, AT_ONCE):
         yield [(key, row) for key in keys[begin : begin + AT_ONCE]]
-    yield [(PARTITION_KEY, encode_partition(PartitionRow(clock=now), epoch, 0))]
+    yield [(PARTITION_KEY, encode_partition(TaskStateRow(clock=now), epoch, 0))]

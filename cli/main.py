@@ -10,97 +10,101 @@ from typing import Annotated, Any
 
 import typer
 
-from cli.support.lazy_group import Place, lazy, load_all
+from cli.support.lazy_group import CommandSpec, lazy, load_all
 from cli.support.output import report_errors
 
 COMMANDS = {
-    "up": Place(
+    "up": CommandSpec(
         "cli.system.up:up",
         "Start broker, Postgres, Redis and the workers, and keep them running until Ctrl-C.",
     ),
-    "status": Place(
+    "status": CommandSpec(
         "cli.system.status:status",
         "Say whether services and workers are well: the verdict first, then each of them.",
     ),
-    "top": Place(
+    "top": CommandSpec(
         "cli.system.top:top",
         "Show how the system is, what flows, what is learned and what it is worth, until Ctrl-C.",
     ),
-    "doctor": Place(
+    "doctor": CommandSpec(
         "cli.system.doctor:doctor",
         "Check services, topics, schema, versions, disk and clock; say how to mend what is wrong.",
     ),
-    "demo": Place(
+    "demo": CommandSpec(
         "cli.system.demo:demo",
         "Run executors on the whole pipeline and say what the learned thresholds were worth.",
     ),
-    "worker": Place(
+    "worker": CommandSpec(
         "cli.system.worker:worker",
         "Run a worker: events to Postgres, outcomes to thresholds, thresholds to history.",
     ),
-    "backtest": Place(
+    "backtest": CommandSpec(
         "cli.analysis.backtest:backtest",
         "Say what policies would have earned on what really happened.",
     ),
-    "replay": Place(
+    "replay": CommandSpec(
         "cli.analysis.replay:replay",
         "Learn thresholds anew from the log, by the agent's own core, and print them.",
     ),
-    "tune": Place(
+    "tune": CommandSpec(
         "cli.analysis.tune:tune",
         "Search settings on the first part of the log, and confirm the best on the rest.",
     ),
-    "experiment": Place(
+    "experiment": CommandSpec(
         "cli.analysis.experiment:experiment",
         "Say what the arms of an experiment earned by what executors really started.",
     ),
-    "export": Place(
+    "export": CommandSpec(
         "cli.data.export:export",
         "Write a piece of the log to FILE: zstd over JSON lines, one a record, "
         "as it lay in the topic.",
     ),
-    "import": Place(
+    "import": CommandSpec(
         "cli.data.import_:import_",
         "Turn result files and traces of other tools into agent runs, one a line.",
     ),
-    "emit": Place("cli.data.emit:emit", "Send events from a JSONL file, or from standard input."),
-    "migrate": Place(
+    "emit": CommandSpec(
+        "cli.data.emit:emit", "Send events from a JSONL file, or from standard input."
+    ),
+    "migrate": CommandSpec(
         "cli.system.migrate:migrate",
         "Apply what the database lacks of the schema, whole or not at all; twice is harmless.",
     ),
-    "verify": Place(
+    "verify": CommandSpec(
         "cli.analysis.verify:verify",
         "Replay the log through the learner and compare with the table, Redis and Postgres.",
     ),
-    "rebuild": Place(
+    "rebuild": CommandSpec(
         "cli.analysis.rebuild:rebuild",
         "Learn thresholds anew from the log, and have the workers go on from there.",
     ),
-    "ship": Place(
+    "ship": CommandSpec(
         "cli.data.ship:ship",
         "Send what the emitters of this host have spooled, until Ctrl-C or SIGTERM.",
     ),
-    "contexts": Place(
+    "contexts": CommandSpec(
         "cli.thresholds.contexts:contexts",
         "List contexts with what was counted in them, those that learned last first.",
     ),
-    "topics": Place("cli.system.topics:app", "The topics: list, create, delete, describe."),
-    "thresholds": Place(
+    "topics": CommandSpec("cli.system.topics:app", "The topics: list, create, delete, describe."),
+    "thresholds": CommandSpec(
         "cli.thresholds.group:app",
         "The thresholds that are served: list, show, history, export, import, reset, republish, "
         "snapshot.",
     ),
-    "config": Place(
+    "config": CommandSpec(
         "cli.config.group:app", "Overrides and modes: set, unset, get, list; and settings: show."
     ),
-    "notices": Place(
+    "notices": CommandSpec(
         "cli.thresholds.notices:app",
         "Thresholds that settled, drifts, anomalies and overrides: list, follow.",
     ),
-    "learner": Place("cli.thresholds.learner:app", "Which policy learns where: choose, list."),
-    "memory": Place("cli.data.memory:app", "The episodic memory."),
-    "events": Place("cli.data.events:app", "The events on the log."),
-    "dead-letters": Place(
+    "learner": CommandSpec(
+        "cli.thresholds.learner:app", "Which policy learns where: choose, list."
+    ),
+    "memory": CommandSpec("cli.data.memory:app", "The episodic memory."),
+    "events": CommandSpec("cli.data.events:app", "The events on the log."),
+    "dead-letters": CommandSpec(
         "cli.data.dead_letters:app", "What the agents refused: list, show, replay, drop."
     ),
 }

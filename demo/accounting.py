@@ -17,7 +17,7 @@ FIXED_THRESHOLD: Final = 0.92
 
 
 @dataclass(frozen=True, slots=True)
-class Judged:
+class JudgedGuess:
     """One prediction of a context and its truth; gain of a hit, cost of a miss in milliseconds.
 
     `threshold` is the one the decision used, None where none was served. `at`: when the truth was
@@ -43,26 +43,26 @@ class Judged:
         return self.gain_ms if self.correct else -self.cost_ms
 
 
-Policy = Callable[[Judged], bool]
+Policy = Callable[[JudgedGuess], bool]
 """Whether a prediction is speculated on."""
 
 
-def as_executed(prediction: Judged) -> bool:
+def as_executed(prediction: JudgedGuess) -> bool:
     """Speculate where the executor did."""
     return prediction.speculated
 
 
-def always(_: Judged) -> bool:
+def always(_: JudgedGuess) -> bool:
     """Speculate on every prediction."""
     return True
 
 
-def never(_: Judged) -> bool:
+def never(_: JudgedGuess) -> bool:
     """Speculate on no prediction."""
     return False
 
 
-def fixed(prediction: Judged) -> bool:
+def fixed(prediction: JudgedGuess) -> bool:
     """Speculate from `FIXED_THRESHOLD` on, whatever the context."""
     return prediction.confidence >= FIXED_THRESHOLD
 
@@ -87,13 +87,13 @@ class Summary:
     assumed: dict[str, int]
 
 
-def net_gain(judged: Iterable[Judged], policy: Policy) -> float:
+def net_gain(judged: Iterable[JudgedGuess], policy: Policy) -> float:
     """Return the gain of the policy's hits minus the cost of its misses, in seconds."""
     # fsum: the same figure in whichever order the executors' predictions were gathered.
     return math.fsum(p.worth_ms for p in judged if policy(p)) / 1_000
 
 
-def summarise(judged: Iterable[Judged]) -> Summary:
+def summarise(judged: Iterable[JudgedGuess]) -> Summary:
     """Return the summary of judged predictions."""
     every = list(judged)
     predictions = startable(every)
@@ -113,6 +113,6 @@ def summarise(judged: Iterable[Judged]) -> Summary:
     )
 
 
-def startable(judged: Iterable[Judged]) -> list[Judged]:
+def startable(judged: Iterable[JudgedGuess]) -> list[JudgedGuess]:
     """Return the predictions that some policy could have started."""
     return [each for each in judged if not each.not_startable]

@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from demo.accounting import (
     FIXED_THRESHOLD,
-    Judged,
+    JudgedGuess,
     Policy,
     always,
     as_executed,
@@ -38,7 +38,7 @@ POINTS: Final = 160
 """Points of a course."""
 
 
-def compare(judged: Sequence[Judged]) -> dict[str, Any]:
+def compare(judged: Sequence[JudgedGuess]) -> dict[str, Any]:
     """Return who earned most, by how much and how surely; courses, contexts and confidences.
 
     Amounts are in milliseconds, places in time in seconds since the first prediction. The winner
@@ -50,7 +50,7 @@ def compare(judged: Sequence[Judged]) -> dict[str, Any]:
     assumed = Counter(each.assumed for each in rows if each.assumed)
     constant = best_constant(rows)
 
-    def hindsight(each: Judged) -> bool:
+    def hindsight(each: JudgedGuess) -> bool:
         return each.confidence >= constant
 
     arms: dict[str, Policy] = {**POLICIES, "hindsight": hindsight}
@@ -85,7 +85,7 @@ def compare(judged: Sequence[Judged]) -> dict[str, Any]:
     }
 
 
-def best_constant(judged: Sequence[Judged]) -> float:
+def best_constant(judged: Sequence[JudgedGuess]) -> float:
     """Return the one threshold that would have earned most, known when all is over.
 
     Infinite where starting nothing is best.
@@ -99,7 +99,7 @@ def best_constant(judged: Sequence[Judged]) -> float:
     return found
 
 
-def _bootstrap(rows: Sequence[Judged], arms: Mapping[str, Policy]) -> Bootstrap:
+def _bootstrap(rows: Sequence[JudgedGuess], arms: Mapping[str, Policy]) -> Bootstrap:
     members = [0] * GROUPS
     sums = {name: [0.0] * GROUPS for name in arms}
     for each in rows:
@@ -117,7 +117,7 @@ def _ends(interval: Interval) -> list[float] | None:
     return None if interval.low is None or interval.high is None else [interval.low, interval.high]
 
 
-def _counts(rows: Sequence[Judged], policy: Policy) -> dict[str, Any]:
+def _counts(rows: Sequence[JudgedGuess], policy: Policy) -> dict[str, Any]:
     started = [each.correct for each in rows if policy(each)]
     hits = sum(started)
     return {
@@ -127,7 +127,7 @@ def _counts(rows: Sequence[Judged], policy: Policy) -> dict[str, Any]:
     }
 
 
-def _over_time(rows: Sequence[Judged], arms: Mapping[str, Policy]) -> dict[str, Any]:
+def _over_time(rows: Sequence[JudgedGuess], arms: Mapping[str, Policy]) -> dict[str, Any]:
     """Return by arm what was earned so far, and the hit rate, in about equal shares."""
     size = max(1, -(-len(rows) // POINTS))
     shares = [rows[begin : begin + size] for begin in range(0, len(rows), size)]
@@ -147,7 +147,7 @@ def _over_time(rows: Sequence[Judged], arms: Mapping[str, Policy]) -> dict[str, 
     }  # fmt: skip
 
 
-def _hit_rates(shares: Sequence[Sequence[Judged]], policy: Policy) -> list[float | None]:
+def _hit_rates(shares: Sequence[Sequence[JudgedGuess]], policy: Policy) -> list[float | None]:
     """Return hits / started of each share with the four before it; None where too few."""
     started = [[each.correct for each in share if policy(each)] for share in shares]
     found: list[float | None] = []
@@ -157,9 +157,9 @@ def _hit_rates(shares: Sequence[Sequence[Judged]], policy: Policy) -> list[float
     return found
 
 
-def _contexts(rows: Sequence[Judged]) -> Iterator[dict[str, Any]]:
+def _contexts(rows: Sequence[JudgedGuess]) -> Iterator[dict[str, Any]]:
     """Yield each context with its decisions over time, those with most predictions first."""
-    by_path: dict[str, list[Judged]] = {}
+    by_path: dict[str, list[JudgedGuess]] = {}
     for each in rows:
         by_path.setdefault(each.path, []).append(each)
     first = rows[0].at if rows else 0
@@ -177,7 +177,7 @@ def _contexts(rows: Sequence[Judged]) -> Iterator[dict[str, Any]]:
         }
 
 
-def _bins(rows: Sequence[Judged]) -> list[dict[str, float | None]]:
+def _bins(rows: Sequence[JudgedGuess]) -> list[dict[str, float | None]]:
     """Return how many predictions each bin of confidences has, how many were right, their mean."""
     bins = [{"count": 0.0, "right": 0.0, "confidence": 0.0} for _ in range(BINS + 1)]
     for each in rows:

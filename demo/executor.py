@@ -16,11 +16,11 @@ from typing import Any
 
 import headstart
 from demo.call_times import CallTimes, recorded_ms
-from demo.predictor import Guess, Predictor
+from demo.predictor import PredictedCall, Predictor
 from demo.repeated import Repeats
 from demo.synthetic_world import SyntheticRun, synthetic_runs
 from demo.tool_latency import LatencyModel
-from demo.traces import END, BrokenLine, Run, Step, read_runs
+from demo.traces import END, AgentRun, BrokenLine, Step, read_runs
 
 
 @dataclass(frozen=True)
@@ -42,7 +42,7 @@ class Assignment:
 
 
 @dataclass(frozen=True)
-class Workflow:
+class DemoWorkflow:
     """A run with the context that it belongs to."""
 
     workflow_type: str
@@ -51,7 +51,7 @@ class Workflow:
     steps: tuple[Step, ...]
 
 
-def workflows(work: Assignment, started: float) -> Iterator[Workflow]:
+def workflows(work: Assignment, started: float) -> Iterator[DemoWorkflow]:
     """Yield this executor's share: of the trace file once, or of the synthetic world in time."""
     if work.traces is not None:
 
@@ -73,15 +73,15 @@ def workflows(work: Assignment, started: float) -> Iterator[Workflow]:
         yield _synthetic(synthetic)
 
 
-def _traced(run: Run) -> Workflow:
-    return Workflow(run.source, run.domain, run.agent_model, run.steps)
+def _traced(run: AgentRun) -> DemoWorkflow:
+    return DemoWorkflow(run.source, run.domain, run.agent_model, run.steps)
 
 
-def _synthetic(run: SyntheticRun) -> Workflow:
-    return Workflow(run.workflow_type, run.domain, run.user, run.steps)
+def _synthetic(run: SyntheticRun) -> DemoWorkflow:
+    return DemoWorkflow(run.workflow_type, run.domain, run.user, run.steps)
 
 
-def failed_prediction(guess: Guess, *, started: bool) -> dict[str, Any]:
+def failed_prediction(guess: PredictedCall, *, started: bool) -> dict[str, Any]:
     """Return what the completion of a call that failed says of its right guess: it is no hit.
 
     Whether it was started or not: the log is judged under policies that would have started it.
@@ -102,7 +102,7 @@ class Executor:
         self._started = self._said = time.monotonic()
         self.emitted = self.calls = 0
 
-    def execute(self, number: int, workflow: Workflow) -> None:
+    def execute(self, number: int, workflow: DemoWorkflow) -> None:
         """Run one workflow: guess each call before it is made, decide, then see."""
         workflow_id = f"{self._work.tenant}-{self._work.executor}-{number}"
         place = {
@@ -127,7 +127,7 @@ class Executor:
         self._predictor.learn(counts, history, END)
         self._emit(place, "workflow_complete", {"outcome": "success"})
 
-    def _decide(self, task: dict[str, str], domain: str, guess: Guess) -> bool:
+    def _decide(self, task: dict[str, str], domain: str, guess: PredictedCall) -> bool:
         """Speculate, suggest or only watch; the prediction is logged in any case.
 
         Return whether the guessed call is started.
@@ -155,7 +155,7 @@ class Executor:
         task: dict[str, str],
         domain: str,
         step: Step,
-        guess: Guess | None,
+        guess: PredictedCall | None,
         before: Step | None,
         *,
         started: bool,

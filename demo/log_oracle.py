@@ -12,7 +12,7 @@ from typing import Any
 
 import orjson
 
-from demo.accounting import Judged
+from demo.accounting import JudgedGuess
 from headstart.keys import context_paths
 from topics.catalogue import EVENTS
 from topics.control.messages import is_control
@@ -27,7 +27,7 @@ class LogReading:
     calls: int = 0
     outcomes: Counter[str] = field(default_factory=Counter)
     """Outcomes by context path, at every level."""
-    judged: list[Judged] = field(default_factory=list)
+    judged: list[JudgedGuess] = field(default_factory=list)
     completions: list[tuple[str, int, int]] = field(default_factory=list)
     """(leaf path, offset, emitted at in Unix ms) of every outcome."""
 
@@ -83,7 +83,7 @@ def _judge(
     reading.completions.append((paths[-1], offset, event["timestamp"]))
     prediction, result = start["data"]["prediction"], event["data"]["result"]
     reading.judged.append(
-        Judged(
+        JudgedGuess(
             path=paths[-1],
             confidence=start["confidence"],
             threshold=prediction["threshold"],

@@ -15,7 +15,7 @@ import redis
 from headstart.keys import redis_key
 
 
-class Watcher:
+class RedisWatcher:
     """Notes when each announced threshold arrived, from `with` until its end."""
 
     def __init__(self, redis_url: str, tenant: str) -> None:

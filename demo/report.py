@@ -16,7 +16,7 @@ from demo.accounting import FIXED_THRESHOLD
 from demo.comparison import LEARNED
 from demo.invariants import Invariant
 from replay.files.output import Target, write_file
-from replay.results.charts import Axis, Column, Line, Mark, chart, legend, nice_ticks
+from replay.results.charts import Axis, ChartLine, Column, Mark, chart, legend, nice_ticks
 from replay.results.page import bars, document, figure, reliability
 from replay.results.summary import amount, caveats
 
@@ -164,7 +164,7 @@ def gained(found: Found) -> str:
     """Return the chart of what policies earned so far."""
     names = {"hindsight": "best constant, in hindsight"}
     lines = [
-        Line(names.get(name, name), list(zip(found["at"], course, strict=True)),
+        ChartLine(names.get(name, name), list(zip(found["at"], course, strict=True)),
              COLOURS.get(name, "c2"))
         for name, course in found["gained"].items()
     ]  # fmt: skip
@@ -183,7 +183,7 @@ def gained(found: Found) -> str:
 def hit_rates(found: Found) -> str:
     """Return the chart of how many started guesses were right."""
     lines = [
-        Line(f"{name}: right", [(x, y) for x, y in zip(found["at"], rates, strict=True)
+        ChartLine(f"{name}: right", [(x, y) for x, y in zip(found["at"], rates, strict=True)
                                 if y is not None], kind)
         for (name, rates), kind in zip(found["hit_rates"].items(), ("c0 win", "c1"), strict=True)
     ]  # fmt: skip
@@ -206,7 +206,10 @@ def contexts(found: Found) -> str:
             f"<details><summary>The other {len(rest)} contexts</summary>"
             f'<div class="charts">{"".join(rest)}</div></details>'
         )
-    lines = [Line("learned threshold", [], "c0 win"), Line(f"{FIXED_THRESHOLD:.2f}", [], "ideal")]
+    lines = [
+        ChartLine("learned threshold", [], "c0 win"),
+        ChartLine(f"{FIXED_THRESHOLD:.2f}", [], "ideal"),
+    ]
     return (
         "<section><h2>What was learned: one threshold per context</h2><p>A guess is started where "
         "its confidence reaches the line. Columns under it: guesses started meanwhile, "
@@ -225,9 +228,9 @@ def _context(found: Found, own: Found) -> str:
     strip = 0.45 * (high - low)
     across = _time(found)
     lines = [
-        Line(f"fixed {FIXED_THRESHOLD:.2f}", [(0.0, FIXED_THRESHOLD), (across.high,
+        ChartLine(f"fixed {FIXED_THRESHOLD:.2f}", [(0.0, FIXED_THRESHOLD), (across.high,
              FIXED_THRESHOLD)], "ideal"),
-        Line("threshold", _steps(used), "c0 win"),
+        ChartLine("threshold", _steps(used), "c0 win"),
     ]  # fmt: skip
     up = Axis("threshold", low - strip, high, "{:.2f}".format, nice_ticks(low, high))
     columns = _columns(decisions, across.high, low - strip, low - 0.05 * (high - low))

@@ -19,13 +19,13 @@ from demo.accounting import summarise
 from demo.comparison import compare
 from demo.executor import Assignment
 from demo.invariants import Figures, check_invariants, gather
-from demo.redis_watcher import Watcher
+from demo.redis_watcher import RedisWatcher
 from demo.repeated import Repeats
 from demo.traces import BrokenLine, TraceError, read_runs
 from demo.versions import versions
 from deploy.local import Addresses
 from deploy.local.child_process import Child, Ending
-from deploy.local.process_group import Nursery
+from deploy.local.process_group import ProcessGroup
 from deploy.system import total_lag, wait_drained
 from headstart import Thresholds
 from replay.files.input import name_of
@@ -99,7 +99,7 @@ def run_demo(
     tenant = f"demo-{secrets.token_hex(4)}"
     begun = time.monotonic()
     begin = asyncio.run(topic_state(addresses.kafka, EVENTS.name))
-    with Watcher(addresses.redis, tenant) as watcher:
+    with RedisWatcher(addresses.redis, tenant) as watcher:
         emitted = _run_executors(config, addresses, tenant, epoch, check, say)
         say("executors are done; draining")
         if lag := wait_drained(addresses, epoch, check, DRAIN_S):
@@ -151,7 +151,7 @@ def _run_executors(
     say: Callable[[str], None],
 ) -> int:
     """Run the executors to their end; return how many events they emitted."""
-    nursery = Nursery(config.data.resolve())
+    nursery = ProcessGroup(config.data.resolve())
     try:
         children = [
             _spawn(nursery, config, addresses, tenant, number) for number in range(config.executors)
@@ -175,7 +175,7 @@ def _run_executors(
 
 
 def _spawn(
-    nursery: Nursery, config: DemoConfig, addresses: Addresses, tenant: str, number: int
+    nursery: ProcessGroup, config: DemoConfig, addresses: Addresses, tenant: str, number: int
 ) -> Child:
     work = Assignment(
         kafka=addresses.kafka,

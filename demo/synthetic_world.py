@@ -61,7 +61,7 @@ class SyntheticRun:
     steps: tuple[Step, ...]
 
 
-class World:
+class SyntheticWorld:
     """The chains of one seed; every executor of a demo sees the same world.
 
     After a tool t, user u of a domain calls x with probability (1 - h) * P(x | t) + h * Q(x | t):
@@ -141,6 +141,6 @@ def synthetic_runs(
     """
     if not 0 <= executor < executors:
         raise ValueError(f"executor {executor} of {executors}: must be 0 to {executors - 1}")
-    world = World(seed)
+    world = SyntheticWorld(seed)
     for number in count(executor, executors):
         yield world.draw_run(number, drifted=progress() >= drift_at)

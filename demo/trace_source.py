@@ -12,20 +12,20 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from demo.call_times import FAILED, CallTime, CallTimes
-from demo.predictor import Guess, Predictor
+from demo.predictor import PredictedCall, Predictor
 from demo.repeated import Repeats
 from demo.tool_latency import DEFAULT_COST_RATIO, LatencyModel
-from demo.traces import END, BrokenLine, Run, Step, read_runs
+from demo.traces import END, AgentRun, BrokenLine, Step, read_runs
 from headstart.experiments import workflow_group
 from headstart.keys import context_paths
 from learners.outcome import Outcome
-from replay.engine.engine import Judge
+from replay.engine.engine import BacktestEngine
 from replay.engine.join import Notes
 from replay.files.input import name_of
 from replay.files.json_lines import json_lines
 from replay.predictions.assumptions import Basis
 from replay.predictions.outcomes_file import ROOT
-from replay.sources.base import NothingThere, Progress, Reading
+from replay.sources.base import NothingThere, Progress, ReadOptions
 
 _LEVELS = ("previous_tool", "tool_before")
 
@@ -35,7 +35,7 @@ class TraceHistory:
     """A file of runs (`traces`). `cost_ratio`: cost / (cost + gain) of every guess."""
 
     file: Path
-    reading: Reading
+    reading: ReadOptions
     cost_ratio: float = DEFAULT_COST_RATIO
     seed: int = 0
     live: bool = False
@@ -55,14 +55,14 @@ class TraceHistory:
             raise NothingThere(f"{why}; docs/replay.md has the form of a run")
         return [0]
 
-    def _runs(self, notes: Notes) -> Iterator[Run]:
+    def _runs(self, notes: Notes) -> Iterator[AgentRun]:
         def broken(line: BrokenLine) -> None:
             notes.refused += 1
             notes.named.append(f"{name_of(self.file)}:{line.line_number}: {line.reason}")
 
         return read_runs(self.file, broken)
 
-    def read(self, unit: int, judge: Judge, notes: Notes, progress: Progress) -> None:  # noqa: ARG002
+    def read(self, unit: int, judge: BacktestEngine, notes: Notes, progress: Progress) -> None:  # noqa: ARG002
         """Let a judge have the guess before every call of every run."""
         predictor, times = Predictor(), CallTimes(LatencyModel(self.seed, 0, self.cost_ratio))
         untimed, repeats, unmet = 0, Repeats(), self.reading.scales.named
@@ -110,7 +110,7 @@ class TraceHistory:
         if untimed:
             notes.warnings.append(f"{untimed} runs say no time, so they are in no range of time")
 
-    def _outcome(self, guess: Guess, actual: str, time: CallTime, basis: Basis) -> Outcome:
+    def _outcome(self, guess: PredictedCall, actual: str, time: CallTime, basis: Basis) -> Outcome:
         """Return a judged guess, and count what its worth rests on: the options, else `time`."""
         # A call that failed is no hit: had it been started early, nothing was saved.
         correct, given = guess.tool == actual and not time.failed, self.reading.assumed
@@ -130,7 +130,7 @@ class TraceHistory:
             basis.assume(FAILED)
         return self.reading.scales.applied(outcome, guess.tool)
 
-    def _chosen(self, run: Run) -> bool:
+    def _chosen(self, run: AgentRun) -> bool:
         """Return whether a run is judged. Who is left out has taught the predictor all the same."""
         chosen = self.reading.chosen
         return (
@@ -139,7 +139,7 @@ class TraceHistory:
             and chosen.domain in (None, run.domain)
         )
 
-    def _chain(self, judge: Judge, run: Run, history: list[str]) -> tuple[int, ...]:
+    def _chain(self, judge: BacktestEngine, run: AgentRun, history: list[str]) -> tuple[int, ...]:
         last, before = (["-", "-", *history])[:-3:-1]
         found = {"previous_tool": last, "tool_before": before}
         return judge.chain(run.source, (ROOT, *context_paths(run.domain, found.get, _LEVELS)))

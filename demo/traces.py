@@ -38,7 +38,7 @@ class Step:
 
 
 @dataclass(frozen=True, slots=True)
-class Run:
+class AgentRun:
     """One agent's run: who drove it, which task (and which repetition of it), and its calls.
 
     `started_at`: Unix milliseconds, None where the source has no time; `run_id`: None for none.
@@ -64,7 +64,7 @@ class BrokenLine:
 
 def read_runs(
     path: str | PathLike[str], on_broken: Callable[[BrokenLine], object] | None = None
-) -> Iterator[Run]:
+) -> Iterator[AgentRun]:
     """Yield the runs of a file in its order: JSONL, or CSV with a row per call.
 
     Empty lines are passed over. `path`: as `replay.files.input.local_file` returns it.
@@ -102,7 +102,7 @@ class _Broken(Exception):
         self.step = step
 
 
-def _run(line: bytes) -> Run:
+def _run(line: bytes) -> AgentRun:
     try:
         record = json.loads(line.decode())
     except (ValueError, RecursionError) as error:
@@ -111,7 +111,7 @@ def _run(line: bytes) -> Run:
         raise _Broken(f"a run must be an object, not {type(record).__name__}")
     started_at, steps = _time(record, "started_at"), _steps(record)
     _check_times(started_at, steps)
-    return Run(
+    return AgentRun(
         source=_text(record, "source"),
         domain=_text(record, "domain"),
         agent_model=_text(record, "agent_model"),

@@ -19,7 +19,7 @@ from typing import Final
 
 from deploy.last_error import why_log_ends
 from deploy.local.child_process import Child, Ending
-from deploy.local.process_group import Nursery
+from deploy.local.process_group import ProcessGroup
 from processing.records.dlq_limits import EXIT_CODE
 from processing.worker_report import REPORT_FILE, Report, Watchdog, decode_report
 
@@ -75,7 +75,7 @@ class Supervisor:
         self._data = data.resolve()
         self._instance = self._environment.get("HEADSTART_INSTANCE", "0")
         self._stuck_after_s = float(self._environment.get("HEADSTART_STUCK_AFTER_S", STUCK_AFTER_S))
-        self._nursery = Nursery(self._data)
+        self._nursery = ProcessGroup(self._data)
         self._workers: list[_Worker] = []
         self._halted = False
 

@@ -24,7 +24,7 @@ from kernels.layout import AT, CONFIDENCE, COST, EXECUTION, FLAGS, GAIN, LARGEST
 from learners import hops_update as hops_steps
 from learners.ema import Ema
 from learners.hops import Hops
-from learners.hops_update import TOP, heard, took_in, total
+from learners.hops_update import TOP, features, total, update_level
 from learners.policy import Policy, averaged
 from learners.td import Td
 from processing.state.counters import CORRECT, LARGEST_COUNT, SPECULATED, SUGGESTED, VERDICT
@@ -60,7 +60,7 @@ def compiled(function: Callable[..., Any]) -> Any:
 
 
 _ema, _td, _averaged = compiled(Ema.step), compiled(Td.step), compiled(averaged)
-_heard, _took_in, _total = compiled(heard), compiled(took_in), compiled(total)
+_heard, _took_in, _total = compiled(features), compiled(update_level), compiled(total)
 _hops_answer = compiled(hops_steps.answer)
 
 

@@ -22,17 +22,17 @@ import structlog
 
 from headstart import calibration
 from learners.outcome import Outcome
-from processing.apply.scanned_batch import Scan
-from processing.config import Weights
-from processing.contexts.context import Chain, Context
-from processing.contexts.vectorized_update import teach_told
-from processing.kernel_handle import lend, machine_code
+from processing.apply.scanned_batch import ScannedBatch
+from processing.config import Objectives
+from processing.contexts.context import Context, ContextPath
+from processing.contexts.vectorized_update import update_from_rows
+from processing.kernel_handle import install_kernels, kernels
 from processing.records import batch as records
 from processing.records.batch import RecordBatch
 from processing.records.columnar import words_in
 from processing.state import counters as tally
 from processing.state import packed_state as numbers
-from processing.state.counters import told_of
+from processing.state.counters import outcome_row
 from topics.kafka import limits
 
 log = structlog.get_logger()
@@ -58,7 +58,7 @@ def load() -> bool:
     This blocks for seconds. Compilation runs in another process at the lowest priority, because it
     takes memory that would not be released, and the interpreter's lock.
     """
-    if machine_code() is not None:
+    if kernels() is not None:
         return True
     try:
         module, folder = prepared()
@@ -70,7 +70,7 @@ def load() -> bool:
         lines = told.decode(errors="replace").strip().splitlines()
         log.warning("machine_code.missing", reason=lines[-1] if lines else repr(error))
         return False
-    lend(module)
+    install_kernels(module)
     log.info("machine_code.loaded")
     return True
 
@@ -171,7 +171,7 @@ def _lower_priority() -> None:
 
 def warm(module: Any) -> None:
     """Have everything compiled, or read from where it is kept: its first call does."""
-    scan = Scan(RecordBatch("", 0, 0, 1, [0], [0], [None], [b"{}"]), range(1), (), module)
+    scan = ScannedBatch(RecordBatch("", 0, 0, 1, [0], [0], [None], [b"{}"]), range(1), (), module)
     _ = scan.place_keys
     nothing, state = np.frombuffer(b"", np.uint8), np.zeros(module.STATE, np.int64)
     columns = np.empty((module.records_in(nothing, 0, 0), module.COLUMNS), np.int64)
@@ -179,8 +179,10 @@ def warm(module: Any) -> None:
     for kind in module.RULES:
         policy = kind()
         context = Context("", "", policy, policy.initial())
-        chain = Chain(("", ""), [context], [(policy, [context])])
-        teach_told(module.rule_of(policy), Weights(), [told_of(Outcome(0.5, True), chain)], module)
+        chain = ContextPath(("", ""), [context], [(policy, [context])])
+        update_from_rows(
+            module.rule_of(policy), Objectives(), [outcome_row(Outcome(0.5, True), chain)], module
+        )
 
 
 if __name__ == "__main__":

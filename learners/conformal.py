@@ -7,11 +7,11 @@ from math import log, tan
 
 from learners.bounds import COUNT, SUM, THRESHOLD
 from learners.policy import State, clamp
-from learners.threshold_rule import Rule
+from learners.threshold_rule import ThresholdRule
 
 
 @dataclass(frozen=True)
-class Aci(Rule):
+class Aci(ThresholdRule):
     """Adaptive conformal inference (Gibbs & Candès 2021, eq. 2) on the threshold.
 
     At each outcome at or above the threshold: threshold += gamma (miss - (1 - target)), so that
@@ -35,7 +35,7 @@ class Aci(Rule):
 
 
 @dataclass(frozen=True)
-class ConformalPid(Rule):
+class ConformalPid(ThresholdRule):
     """Conformal PID control (Angelopoulos, Candès & Tibshirani 2023), without a scorecaster.
 
     P, quantile tracking: base += gamma (miss - (1 - target)). I, error integration with the

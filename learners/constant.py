@@ -8,13 +8,13 @@ from math import nextafter
 from typing import Final
 
 from learners.outcome import Outcome, Run
-from learners.policy import START, SUGGEST_START, Separate, State, Thresholds
+from learners.policy import START, SUGGEST_START, IndependentPolicy, State, ThresholdPair
 
 _ABOVE_ALL: Final = nextafter(1.0, 2.0)
 """The next float above 1: no confidence reaches it."""
 
 
-class _Constant(Separate):
+class _Constant(IndependentPolicy):
     columns = True
     version = 1
 
@@ -40,9 +40,9 @@ class Fixed(_Constant):
 
     name = "fixed"
 
-    def thresholds(self, state: State) -> Thresholds:  # noqa: ARG002
+    def thresholds(self, state: State) -> ThresholdPair:  # noqa: ARG002
         """Return the fixed thresholds; one that is worth starting is worth showing."""
-        return Thresholds(self.speculate, min(self.suggest, self.speculate))
+        return ThresholdPair(self.speculate, min(self.suggest, self.speculate))
 
 
 @dataclass(frozen=True)
@@ -51,9 +51,9 @@ class Never(_Constant):
 
     name = "never"
 
-    def thresholds(self, state: State) -> Thresholds:  # noqa: ARG002
+    def thresholds(self, state: State) -> ThresholdPair:  # noqa: ARG002
         """Return what no confidence reaches."""
-        return Thresholds(_ABOVE_ALL, _ABOVE_ALL)
+        return ThresholdPair(_ABOVE_ALL, _ABOVE_ALL)
 
 
 @dataclass(frozen=True)
@@ -62,6 +62,6 @@ class Always(_Constant):
 
     name = "always"
 
-    def thresholds(self, state: State) -> Thresholds:  # noqa: ARG002
+    def thresholds(self, state: State) -> ThresholdPair:  # noqa: ARG002
         """Return 0."""
-        return Thresholds(0.0, 0.0)
+        return ThresholdPair(0.0, 0.0)

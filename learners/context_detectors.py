@@ -49,7 +49,7 @@ Kind = Literal["threshold_converged", "drift", "anomaly"]
 Evidence = dict[str, float | int | str]
 
 
-class Seen(NamedTuple):
+class OutcomeCounts(NamedTuple):
     """What a context has published, since it began.
 
     Outcomes; how many of them were `right`, were `started` early, and both; the sum of their
@@ -85,7 +85,7 @@ class Signal(NamedTuple):
     evidence: Evidence
 
 
-class Watched(NamedTuple):
+class DetectorState(NamedTuple):
     """What is kept of a context: what it had published when its last block ended, and the tests.
 
     `known`: outcomes of all blocks, `since`: of those since the mean of the drift test began.
@@ -96,7 +96,7 @@ class Watched(NamedTuple):
     started early, and right among them, faded.
     """
 
-    seen: Seen = Seen(0, 0, 0, 0, 0, 0)
+    seen: OutcomeCounts = OutcomeCounts(0, 0, 0, 0, 0, 0)
     known: int = 0
     since: int = 0
     on: int = 0
@@ -107,20 +107,20 @@ class Watched(NamedTuple):
     reached: tuple[float, ...] = (0.0,) * 2
 
 
-def begin(seen: Seen) -> Watched:
+def begin(seen: OutcomeCounts) -> DetectorState:
     """Return the state of a context that is seen for the first time, or has begun anew.
 
     What it had published before is not looked at, but for the beginning of a block.
     """
-    return Watched() if seen.outcomes < BLOCK else Watched(seen)
+    return DetectorState() if seen.outcomes < BLOCK else DetectorState(seen)
 
 
-def is_block(state: Watched, seen: Seen) -> bool:
+def is_block(state: DetectorState, seen: OutcomeCounts) -> bool:
     """Return whether enough has come since the last block."""
     return seen.outcomes - state.seen.outcomes >= BLOCK
 
 
-def follows(state: Watched, seen: Seen) -> bool:
+def follows(state: DetectorState, seen: OutcomeCounts) -> bool:
     """Return whether what is seen can have come of more outcomes: else the context began anew."""
     before = state.seen
     n = seen.outcomes - before.outcomes
@@ -146,7 +146,9 @@ def elapsed(before: int, after: int) -> int | None:
     return after - before
 
 
-def look(state: Watched, seen: Seen, aim: Aim) -> tuple[Watched, list[Signal]]:
+def detect(
+    state: DetectorState, seen: OutcomeCounts, aim: Aim
+) -> tuple[DetectorState, list[Signal]]:
     """Return the state after a block that follows, and what is to be told."""
     found: list[Signal] = []
     usual, on = _unusual(state, seen, found)
@@ -157,10 +159,12 @@ def look(state: Watched, seen: Seen, aim: Aim) -> tuple[Watched, list[Signal]]:
     judge = since >= DRIFT_WARM_UP  # nothing has settled that has just drifted
     reached, on = _converged(state, seen, on, held, aim, found if judge else None)
     known = state.known + seen.outcomes - state.seen.outcomes
-    return Watched(seen, known, since, on, state.flooding, held, usual, drift, reached), found
+    return DetectorState(seen, known, since, on, state.flooding, held, usual, drift, reached), found
 
 
-def _unusual(state: Watched, seen: Seen, found: list[Signal]) -> tuple[tuple[float, ...], int]:
+def _unusual(
+    state: DetectorState, seen: OutcomeCounts, found: list[Signal]
+) -> tuple[tuple[float, ...], int]:
     """Compare confidence, share of right ones and rate with the context's history.
 
     Each is told as it goes far off, and can be told again once it has been back half the way. What
@@ -218,7 +222,7 @@ def _far(
 
 
 def _drifted(
-    state: Watched, seen: Seen, found: list[Signal]
+    state: DetectorState, seen: OutcomeCounts, found: list[Signal]
 ) -> tuple[tuple[float, float, float], int]:
     """Page-Hinkley (Page 1954), both sides, on how much oftener guesses are right than they say.
 
@@ -246,7 +250,7 @@ def _drifted(
 
 
 def _converged(
-    state: Watched, seen: Seen, on: int, held: tuple[float, ...], aim: Aim,
+    state: DetectorState, seen: OutcomeCounts, on: int, held: tuple[float, ...], aim: Aim,
     found: list[Signal] | None,
 ) -> tuple[tuple[float, float], int]:  # fmt: skip
     """Apply the three tests of source 000, §3.3, all of them; told again only after it was lost.

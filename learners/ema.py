@@ -6,11 +6,11 @@ from dataclasses import dataclass
 
 from learners.bounds import COUNT, SHARE, THRESHOLD
 from learners.policy import State, clamp
-from learners.threshold_rule import Rule
+from learners.threshold_rule import ThresholdRule
 
 
 @dataclass(frozen=True)
-class Ema(Rule):
+class Ema(ThresholdRule):
     """The rule of source 000 (§3.1, option B).
 
     Learns from outcomes at or above the threshold. Every `window` of them, with m their share of

@@ -9,7 +9,7 @@ from __future__ import annotations
 from math import ceil, exp
 from typing import Final, NamedTuple
 
-from learners.context_detectors import Evidence, Seen, Watched, elapsed
+from learners.context_detectors import DetectorState, Evidence, OutcomeCounts, elapsed
 
 FLOOD: Final = 0.75
 """Of the outcomes above, so much in a block is a flood, where ..."""
@@ -39,7 +39,7 @@ class Flood(NamedTuple):
     evidence: Evidence
 
 
-def flood(state: Watched, seen: Seen, gap: float | None) -> Flood | None:
+def flood(state: DetectorState, seen: OutcomeCounts, gap: float | None) -> Flood | None:
     """Return the flood that a user's block begins or ends; None where it does neither.
 
     `gap`: the usual logarithm of the ms between two outcomes above, None where it is not known.

@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from learners.bit_window import pushed, share
 from learners.bounds import BITS, COUNT, SUM, THRESHOLD, Bound
 from learners.policy import State, clamp
-from learners.threshold_rule import Rule
+from learners.threshold_rule import ThresholdRule
 
 
 @dataclass(frozen=True)
-class Gradient(Rule):
+class Gradient(ThresholdRule):
     """Simple gradient of source 000 (§3.1, option A).
 
     Every `every` outcomes at or above the threshold, from `least` on: +`move` where the share of
@@ -47,7 +47,7 @@ class Gradient(Rule):
 
 
 @dataclass(frozen=True)
-class Pid(Rule):
+class Pid(ThresholdRule):
     """PID controller of source 000 (§3.1, option C).
 
     Every `every` outcomes at or above the threshold, err = target - share of hits among the last

@@ -9,11 +9,11 @@ from math import exp
 from headstart.calibration import TARGET
 from learners.bounds import SUM, outside
 from learners.outcome import Outcome
-from learners.policy import SUGGEST_TARGET, Separate, State, Thresholds
+from learners.policy import SUGGEST_TARGET, IndependentPolicy, State, ThresholdPair
 
 
 @dataclass(frozen=True)
-class Grid(Separate):
+class Grid(IndependentPolicy):
     """Hedge (Freund & Schapire 1997) over `size` thresholds from `low` to `high`.
 
     Full feedback: every threshold's loss is known at every outcome, speculated on or not. With
@@ -56,10 +56,10 @@ class Grid(Separate):
             learned[size + place] += shown
         return tuple(learned)
 
-    def thresholds(self, state: State) -> Thresholds:
+    def thresholds(self, state: State) -> ThresholdPair:
         """Return both weighted medians."""
         speculate, suggest = self._median(state[: self.size]), self._median(state[self.size :])
-        return Thresholds(speculate, min(suggest, speculate))
+        return ThresholdPair(speculate, min(suggest, speculate))
 
     def threshold(self, state: State, gain: float, cost: float) -> float:  # noqa: ARG002
         """Return the weighted median for the gains and costs that were seen."""

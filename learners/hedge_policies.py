@@ -8,14 +8,14 @@ from itertools import accumulate, pairwise
 from math import exp
 from typing import Final
 
-from headstart.calibration import TARGET, Deviation
+from headstart.calibration import TARGET, LevelDeviation
 from learners.bounds import SUM, outside
 from learners.conformal import Aci
 from learners.hedge_grid import Grid
 from learners.histogram import Histogram
 from learners.hops import Hops
 from learners.outcome import Outcome
-from learners.policy import Joint, Policy, State, Thresholds, same_layout
+from learners.policy import HierarchicalPolicy, Policy, State, ThresholdPair, same_layout
 
 _EXPERTS: Final[tuple[Policy, ...]] = (Hops(), Histogram(), Grid(), Aci())
 _PLACES: Final = tuple(
@@ -25,7 +25,7 @@ _COUNT: Final = len(_EXPERTS)
 
 
 @dataclass(frozen=True)
-class Meta(Joint):
+class Meta(HierarchicalPolicy):
     """Hedge (Freund & Schapire 1997) over HOPS, histogram, grid and ACI.
 
     Every expert answers each outcome before it learns from it. One that would have speculated
@@ -84,13 +84,13 @@ class Meta(Joint):
             weights.append(self.keep * weight + (won if started else 0.0))
         return weights
 
-    def thresholds(self, state: State) -> Thresholds:
+    def thresholds(self, state: State) -> ThresholdPair:
         """Return the weighted medians of the experts' answers."""
         parts = zip(_EXPERTS, _parts(state), strict=True)
         answers = [expert.thresholds(part) for expert, part in parts]
         logs = state[-_COUNT:]
         speculate = _median([answer.speculate for answer in answers], logs)
-        return Thresholds(speculate, min(_median([a.suggest for a in answers], logs), speculate))
+        return ThresholdPair(speculate, min(_median([a.suggest for a in answers], logs), speculate))
 
     def threshold(self, state: State, gain: float, cost: float) -> float:
         """Return the weighted median of the experts' answers for this gain and cost."""
@@ -98,7 +98,7 @@ class Meta(Joint):
         answers = [expert.threshold(part, gain, cost) for expert, part in parts]
         return _median(answers, state[-_COUNT:])
 
-    def deviation(self, state: State) -> Deviation | None:  # noqa: ARG002
+    def deviation(self, state: State) -> LevelDeviation | None:  # noqa: ARG002
         """Return None: the experts' vote is no calibration."""
         return None
 

@@ -5,14 +5,21 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from headstart.calibration import Deviation, wanted
+from headstart.calibration import LevelDeviation, wanted
 from learners.bounds import COUNT, SHARE, STAKES, outside
 from learners.outcome import Outcome
-from learners.policy import SUGGEST_TARGET, Joint, State, Thresholds, middle, same_layout
+from learners.policy import (
+    SUGGEST_TARGET,
+    HierarchicalPolicy,
+    State,
+    ThresholdPair,
+    middle,
+    same_layout,
+)
 
 
 @dataclass(frozen=True)
-class Histogram(Joint):
+class Histogram(HierarchicalPolicy):
     """Histogram binning (Zadrozny & Elkan 2001), each bin shrunk to the parent's (empirical Bayes).
 
     q = (hits + strength q_parent) / (count + strength) per bin; above the coarsest level stands
@@ -66,11 +73,11 @@ class Histogram(Joint):
         above = state[2 + 2 * bins :]
         return tuple([(h + m * q) / (n + m) for n, h, q in zip(counts, hits, above, strict=True)])
 
-    def thresholds(self, state: State) -> Thresholds:
+    def thresholds(self, state: State) -> ThresholdPair:
         """Return `speculate` for the average gain and cost, `suggest` from .5 on."""
         speculate = self.threshold(state, state[0], state[1])
         suggest = self.threshold(state, 1.0 - SUGGEST_TARGET, SUGGEST_TARGET)
-        return Thresholds(speculate, min(suggest, speculate))
+        return ThresholdPair(speculate, min(suggest, speculate))
 
     def threshold(self, state: State, gain: float, cost: float) -> float:
         """Return the edge from which on speculating pays best, 1 where it nowhere does."""
@@ -89,7 +96,7 @@ class Histogram(Joint):
                 best, edge = total, place / self.bins
         return edge
 
-    def deviation(self, state: State) -> Deviation | None:  # noqa: ARG002
+    def deviation(self, state: State) -> LevelDeviation | None:  # noqa: ARG002
         """Return None: bins are no slope and intercept."""
         return None
 

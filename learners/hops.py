@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from headstart.calibration import FAMILIAR, Deviation, solve, wanted
+from headstart.calibration import FAMILIAR, LevelDeviation, solve, wanted
 from learners.bounds import COUNT, STAKES, Bound, outside
 from learners.hops_update import (
     COLD_PRIOR,
@@ -19,12 +19,12 @@ from learners.hops_update import (
     Steps,
     answer,
     calibration,
-    heard,
-    took_in,
+    features,
     total,
+    update_level,
 )
 from learners.outcome import Outcome
-from learners.policy import Joint, State, Thresholds, same_layout
+from learners.policy import HierarchicalPolicy, State, ThresholdPair, same_layout
 from learners.pooling import pooled_calibration, typical
 
 _FAR: Final = 1e9
@@ -45,7 +45,7 @@ _CORRELATED: Final = 1.0 - 1e-9
 
 
 @dataclass(frozen=True)
-class Hops(Steps, Joint):
+class Hops(Steps, HierarchicalPolicy):
     """Online Platt scaling (Gupta & Ramdas 2023), one Bayesian logistic regression per level.
 
     x = logit(p). Each level holds a deviation d = (da, db) of slope and intercept, with covariance
@@ -91,19 +91,19 @@ class Hops(Steps, Joint):
     def learn(self, chain: Sequence[State], outcome: Outcome) -> Sequence[State]:
         """Return every level's state after `outcome`, coarse to fine."""
         gain, cost = outcome.gain, outcome.cost
-        judged = heard(outcome.confidence, gain, cost), float(outcome.correct), gain, cost
+        judged = features(outcome.confidence, gain, cost), float(outcome.correct), gain, cost
         h = 1.0 / (1.0 + chain[-1][1] / FAMILIAR)
         above, cold, doubtful = TOP, (chain[0][11], chain[0][12]), False
         learned = []
         for own in chain:
-            state, doubtful = took_in(self, own, above, judged, h, cold, doubtful)
+            state, doubtful = update_level(self, own, above, judged, h, cold, doubtful)
             above, cold = total(state), (state[11], state[12])
             learned.append(state)
         return learned
 
-    def thresholds(self, state: State) -> Thresholds:
+    def thresholds(self, state: State) -> ThresholdPair:
         """Return `speculate` for the context's average gain and cost, `suggest` from .5 on."""
-        return Thresholds(*answer(state))
+        return ThresholdPair(*answer(state))
 
     def threshold(self, state: State, gain: float, cost: float) -> float:
         """Return the least confidence that is worth this gain and cost."""
@@ -124,12 +124,12 @@ class Hops(Steps, Joint):
         h = 1.0 / (1.0 + chain[-1][1] / FAMILIAR)
         return a, b + h * cold, va, cab, vb + h * h * variance
 
-    def deviation(self, state: State) -> Deviation:
+    def deviation(self, state: State) -> LevelDeviation:
         """Return what this level knows beyond the level above."""
         depth, n, _, _, da, db, p1, p2, p3, _, _, cold, variance = state[:13]
         if depth > 0.0:
             cold = variance = 0.0
-        return Deviation(da, db, p1, p2, p3, cold, variance, n)
+        return LevelDeviation(da, db, p1, p2, p3, cold, variance, n)
 
     def pooled(self, states: Sequence[State], weights: Sequence[float]) -> State:  # noqa: ARG002
         """Return the prior of one more coarsest context; see `learners.pooling`."""

@@ -19,9 +19,9 @@ from learners.hops_update import (
     NOISE,
     SLOPE_MIN,
     SURE,
-    colder,
-    doubted,
-    forgotten,
+    decay,
+    inflate_after_drift,
+    update_cold_offset,
 )
 from learners.outcome import Outcome
 from learners.policy import clamp
@@ -156,9 +156,9 @@ class HopsWalk:
                 a, b = a + da, b + db
                 va, cab, vb = va + p1, cab + p2, vb + p3
                 if not n & between and n:
-                    da, db, p1, p2, p3 = forgotten(policy, depth, da, db, p1, p2, p3)
+                    da, db, p1, p2, p3 = decay(policy, depth, da, db, p1, p2, p3)
                 if alarmed:
-                    p1, p2, p3 = doubted(policy, depth, p1, p2, p3)
+                    p1, p2, p3 = inflate_after_drift(policy, depth, p1, p2, p3)
                 z = slope + da
                 z = (z if z > least else least) * x + base + db + fresh
                 error = y - 1.0 / (1.0 + exp(-z if z > unsure else sure))
@@ -174,13 +174,15 @@ class HopsWalk:
                     down = 0.0
                 if up > alarm or down > alarm:
                     up, down, alarmed = 0.0, 0.0, True
-                    p1, p2, p3 = doubted(policy, depth, p1, p2, p3)
+                    p1, p2, p3 = inflate_after_drift(policy, depth, p1, p2, p3)
                 if g != gain:
                     g = (g + stakes * (gain - g) if gain > 0.0 else g) if g > 0.0 else gain
                 if c != cost:
                     c = (c + stakes * (cost - c) if cost > 0.0 else c) if c > 0.0 else cost
                 if not depth:
-                    cold, variance = colds[level] = colder(policy, cold, variance, h, error)
+                    cold, variance = colds[level] = update_cold_offset(
+                        policy, cold, variance, h, error
+                    )
                     fresh = h * cold
                 states[level] = (n + 1, g, c, da, db, p1, p2, p3, up, down)
                 slope, base, depth = slope + da, base + db, depth + 1

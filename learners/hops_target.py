@@ -8,19 +8,27 @@ from functools import cached_property
 from math import exp
 from typing import Final
 
-from headstart.calibration import Deviation, logit
+from headstart.calibration import LevelDeviation, logit
 from learners.bounds import COUNT, outside
 from learners.hops import Hops
 from learners.hops_update import calibration
 from learners.outcome import Outcome
-from learners.policy import SUGGEST_TARGET, TARGET, Joint, State, Thresholds, middle, same_layout
+from learners.policy import (
+    SUGGEST_TARGET,
+    TARGET,
+    HierarchicalPolicy,
+    State,
+    ThresholdPair,
+    middle,
+    same_layout,
+)
 
 _BINS: Final = 40
 _LOGITS: Final = tuple(logit((place + 0.5) / _BINS) for place in range(_BINS))
 
 
 @dataclass(frozen=True)
-class HopsTarget(Joint):
+class HopsTarget(HierarchicalPolicy):
     """For people who want "85 % of what we start is right".
 
     The lowest threshold whose predicted precision, the calibrated probability over a histogram of
@@ -64,10 +72,10 @@ class HopsTarget(Joint):
             learned.append((*own, *counts))
         return learned
 
-    def thresholds(self, state: State) -> Thresholds:
+    def thresholds(self, state: State) -> ThresholdPair:
         """Return both thresholds; suggestions aim at being right every other time."""
         speculate = self._lowest(state, self.target)
-        return Thresholds(speculate, min(self._lowest(state, SUGGEST_TARGET), speculate))
+        return ThresholdPair(speculate, min(self._lowest(state, SUGGEST_TARGET), speculate))
 
     def threshold(self, state: State, gain: float, cost: float) -> float:  # noqa: ARG002
         """Return `speculate`: the target is the wish, whatever gain and cost."""
@@ -88,7 +96,7 @@ class HopsTarget(Joint):
                 lowest = place / _BINS
         return lowest
 
-    def deviation(self, state: State) -> Deviation | None:
+    def deviation(self, state: State) -> LevelDeviation | None:
         """Return the calibration's: a reader may prefer its own gain and cost to the target."""
         return self._hops.deviation(state[:-_BINS])
 

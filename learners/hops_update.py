@@ -17,7 +17,7 @@ from learners.policy import SUGGEST_TARGET, State, averaged, clamp
 Above = tuple[float, float, float, float, float]
 """What the levels above one add up to: slope, intercept, and their covariance."""
 Heard = tuple[float, float, float, float]
-"""Of an outcome the confidence as it is `heard`, 1 where it was right, else 0, gain and cost."""
+"""Of an outcome the confidence as it is `features`, 1 where it was right, else 0, gain and cost."""
 Cold = tuple[float, float]
 """What a context adds to the intercept by being new, and the variance of that."""
 Kept = tuple[float, float, float]
@@ -44,7 +44,7 @@ TOP: Final[Above] = (1.0, 0.0, 0.0, 0.0, 0.0)
 """`Above` of the coarsest level."""
 
 
-def heard(confidence: float, gain: float, cost: float) -> float:
+def features(confidence: float, gain: float, cost: float) -> float:
     """Return the logit of a confidence as it counts for HOPS."""
     x, even = logit(confidence), break_even(gain, cost)
     far = FAR_BELOW if x < 0.0 else FAR_ABOVE
@@ -69,7 +69,7 @@ class Steps:
         return of[0], of[1], of[2], of[3]
 
 
-def forgotten(
+def decay(
     steps: Steps, depth: float, da: float, db: float, p1: float, p2: float, p3: float
 ) -> tuple[float, float, float, float, float]:
     """Return d and P with `EVERY` outcomes' worth of evidence faded towards the prior."""
@@ -84,7 +84,7 @@ def forgotten(
     return p1 * e1 + p2 * e2, p2 * e1 + p3 * e2, p1, p2, p3
 
 
-def doubted(
+def inflate_after_drift(
     steps: Steps, depth: float, p1: float, p2: float, p3: float
 ) -> tuple[float, float, float]:
     """Return P after an alarm: of the intercept hardly more is known than at first."""
@@ -100,7 +100,7 @@ def doubted(
     return p1 - shrink * p2 * p2, p2 - shrink * p2 * p3, p3 - shrink * p3 * p3
 
 
-def colder(
+def update_cold_offset(
     steps: Steps, cold: float, variance: float, h: float, error: float
 ) -> tuple[float, float]:
     """Return `cold` and its variance after an outcome in a context known as little as `h`."""
@@ -111,7 +111,7 @@ def colder(
     return faded + h * error / precision, 1.0 / precision
 
 
-def took_in(
+def update_level(
     steps: Steps, own: State, above: Above, outcome: Heard, h: float, cold: Cold, doubtful: bool
 ) -> tuple[State, bool]:
     """Return a level's state after an outcome, and whether finer ones are to doubt what they know.
@@ -123,9 +123,9 @@ def took_in(
     a, b, va, cab, vb = above
     x, y, gain, cost = outcome
     if n % EVERY == 0.0 and n > 0.0:
-        da, db, p1, p2, p3 = forgotten(steps, depth, da, db, p1, p2, p3)
+        da, db, p1, p2, p3 = decay(steps, depth, da, db, p1, p2, p3)
     if doubtful:
-        p1, p2, p3 = doubted(steps, depth, p1, p2, p3)
+        p1, p2, p3 = inflate_after_drift(steps, depth, p1, p2, p3)
     slope = a + da
     z = (slope if slope > SLOPE_MIN else SLOPE_MIN) * x + b + db + h * cold[0]
     error = y - 1.0 / (1.0 + exp(-z if z > -SURE else SURE))
@@ -143,10 +143,10 @@ def took_in(
         down = 0.0
     if up > steps.alarm or down > steps.alarm:
         up, down, doubtful = 0.0, 0.0, True
-        p1, p2, p3 = doubted(steps, depth, p1, p2, p3)
+        p1, p2, p3 = inflate_after_drift(steps, depth, p1, p2, p3)
     g = averaged(g, gain, steps.stakes)
     c = averaged(c, cost, steps.stakes)
-    now, variance = colder(steps, cold[0], cold[1], h, error) if depth == 0.0 else cold
+    now, variance = update_cold_offset(steps, cold[0], cold[1], h, error) if depth == 0.0 else cold
     return (
         (depth, n + 1.0, g, c, da, db, p1, p2, p3, up, down, now, variance, a, b, va, cab, vb),
         doubtful,

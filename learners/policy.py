@@ -13,7 +13,7 @@ from functools import lru_cache
 from math import isfinite
 from typing import Any, NamedTuple, Protocol
 
-from headstart.calibration import Deviation
+from headstart.calibration import LevelDeviation
 from learners.outcome import Columns, Outcome, Part, Run
 
 State = tuple[float, ...]
@@ -30,7 +30,7 @@ SUGGEST_MIN = 0.40
 """Lowest threshold of source 002."""
 
 
-class Thresholds(NamedTuple):
+class ThresholdPair(NamedTuple):
     """The least confidence, in [0, 1], that is worth starting early, and worth showing."""
 
     speculate: float
@@ -70,7 +70,7 @@ class Policy(Protocol):
         """Return the states of a chain, coarse to fine, after `outcome`."""
         ...
 
-    def thresholds(self, state: State) -> Thresholds:
+    def thresholds(self, state: State) -> ThresholdPair:
         """Return what a context answers for its own average gain and cost."""
         ...
 
@@ -78,7 +78,7 @@ class Policy(Protocol):
         """Return `speculate` for one prediction's gain and cost, in ms (0 and 0: not known)."""
         ...
 
-    def deviation(self, state: State) -> Deviation | None:
+    def deviation(self, state: State) -> LevelDeviation | None:
         """Return what a reader needs for thresholds of its own; None: this holds a threshold."""
         ...
 
@@ -98,7 +98,7 @@ class Policy(Protocol):
         ...
 
 
-class Joint:
+class HierarchicalPolicy:
     """Base of policies whose levels learn together, a finer one from what a coarser one knows."""
 
     def learn(self, chain: Sequence[State], outcome: Outcome) -> Sequence[State]:
@@ -125,7 +125,7 @@ class Joint:
         return states
 
 
-class Separate:
+class IndependentPolicy:
     """Base of policies whose levels learn each on its own; what they need is `update`."""
 
     version: int
@@ -141,7 +141,7 @@ class Separate:
         """Return one level's state after `outcome`."""
         raise NotImplementedError
 
-    def thresholds(self, state: State) -> Thresholds:
+    def thresholds(self, state: State) -> ThresholdPair:
         """Return what `state` answers."""
         raise NotImplementedError
 
@@ -171,7 +171,7 @@ class Separate:
         """Return `speculate`: the rule knows nothing of gain and cost."""
         return self.thresholds(state).speculate
 
-    def deviation(self, state: State) -> Deviation | None:  # noqa: ARG002
+    def deviation(self, state: State) -> LevelDeviation | None:  # noqa: ARG002
         """Return None: no calibration is held."""
         return None
 

@@ -7,7 +7,7 @@ from typing import Final
 
 from learners.bounds import COUNT, SHARE, THRESHOLD, outside
 from learners.policy import State, clamp
-from learners.threshold_rule import Rule
+from learners.threshold_rule import ThresholdRule
 
 _GOLDEN: Final = 0.6180339887498949
 """Multiples of it, modulo 1, fill [0, 1) evenly: sampling without a random number."""
@@ -16,7 +16,7 @@ _LEAST: Final = 1e-3
 
 
 @dataclass(frozen=True)
-class Prioritised(Rule):
+class Prioritised(ThresholdRule):
     """TD(0) that replays past outcomes by priority |predicted - actual| (source 000 §9.2).
 
     A new outcome enters with priority 1 (the source's "path never seen") in place of the oldest

@@ -8,11 +8,11 @@ from dataclasses import dataclass
 from learners.bit_window import pushed
 from learners.bounds import BITS, COUNT, THRESHOLD, outside
 from learners.outcome import Outcome, Run
-from learners.policy import Separate, State, Thresholds, clamp
+from learners.policy import IndependentPolicy, State, ThresholdPair, clamp
 
 
 @dataclass(frozen=True)
-class Sliding(Separate):
+class Sliding(IndependentPolicy):
     """Source 002: every `every` outcomes, from `least` on, look at the last `last` of them.
 
     False positives are misses among those at or above a threshold, false negatives hits among
@@ -95,9 +95,9 @@ class Sliding(Separate):
             return clamp(threshold - self.rate * fn, self.min, self.max)
         return threshold
 
-    def thresholds(self, state: State) -> Thresholds:
+    def thresholds(self, state: State) -> ThresholdPair:
         """Return both learned thresholds."""
-        return Thresholds(state[0], state[1])
+        return ThresholdPair(state[0], state[1])
 
     def flaw(self, state: State) -> str | None:
         """Return why a finite state of this length cannot be of this policy; None: it can be."""

@@ -6,11 +6,11 @@ from dataclasses import dataclass
 
 from learners.bounds import SHARE, THRESHOLD
 from learners.policy import State
-from learners.threshold_rule import Rule
+from learners.threshold_rule import ThresholdRule
 
 
 @dataclass(frozen=True)
-class Td(Rule):
+class Td(ThresholdRule):
     """V(s) <- V(s) + alpha (r - V(s)): source 000 §9.1, Sutton & Barto ch. 6.
 
     Learns from outcomes at or above the threshold, r = 1 for a hit, 0 for a miss; then

@@ -14,14 +14,14 @@ from learners.policy import (
     SUGGEST_START,
     SUGGEST_TARGET,
     TARGET,
-    Separate,
+    IndependentPolicy,
     State,
-    Thresholds,
+    ThresholdPair,
 )
 
 
 @dataclass(frozen=True)
-class Rule(Separate):
+class ThresholdRule(IndependentPolicy):
     """A threshold steered to a share of hits, `target`; `suggest` is steered alike, below it.
 
     `speculate` learns from the outcomes at or above itself, `suggest` from those between the two,
@@ -98,10 +98,10 @@ class Rule(Separate):
                 threshold = own[0]
         return own, before
 
-    def thresholds(self, state: State) -> Thresholds:
+    def thresholds(self, state: State) -> ThresholdPair:
         """Return both thresholds; one that is worth starting is worth showing."""
         speculate, suggest = state[0], state[len(state) // 2]
-        return Thresholds(speculate, suggest if suggest < speculate else speculate)
+        return ThresholdPair(speculate, suggest if suggest < speculate else speculate)
 
     def flaw(self, state: State) -> str | None:
         """Return why a finite state of this length cannot be of this policy; None: it can be."""

@@ -22,7 +22,7 @@ record need not fit a commit."""
 
 
 @dataclass(frozen=True)
-class Weights:
+class Objectives:
     """What a learner is to care for: several objectives, weighed against each other.
 
     A right guess is worth `latency` times what it saves; a wrong one costs `cost` times what it
@@ -44,11 +44,11 @@ class Weights:
         return min(self.latency * gain, LARGEST_MS), min(price, LARGEST_MS)
 
 
-_NEUTRAL = Weights()
+_NEUTRAL = Objectives()
 
 
 @dataclass(frozen=True)
-class Rules:
+class LearningConfig:
     """How to learn.
 
     `policy`: of contexts that no choice names another one for. `levels`: context keys below the
@@ -63,7 +63,7 @@ class Rules:
     operators_key: bytes | None = None
     idle_ms: int = 30 * 86_400_000
     most_contexts: int = 100_000
-    weights: Weights = _NEUTRAL
+    weights: Objectives = _NEUTRAL
     feedback_weight: int = 1
 
     @property

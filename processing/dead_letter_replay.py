@@ -4,13 +4,18 @@ from __future__ import annotations
 
 from headstart.keys import event_key
 from learners.registry import DEFAULT, policy
-from processing.config import Rules
+from processing.config import LearningConfig
 from processing.records.batch import RecordBatch
 from processing.records.decode import decode_record
-from processing.records.partitioner import owner
-from processing.task import Partition
+from processing.records.partitioner import partition_for
+from processing.task import PartitionTask
 from topics.catalogue import EVENTS, EVENTS_GROUPS, THRESHOLDS_GROUP
-from topics.dead_letters.messages import GROUP_HEADER, ORIGIN_HEADER, Letter, Outgoing
+from topics.dead_letters.messages import (
+    GROUP_HEADER,
+    ORIGIN_HEADER,
+    DeadLetterRecord,
+    OutgoingRecord,
+)
 
 
 class NotReplayable(ValueError):
@@ -18,8 +23,8 @@ class NotReplayable(ValueError):
 
 
 def replay_of(
-    letter: Letter, corrected: bytes | None, *, epoch: int, partitions: int, now_ms: int
-) -> Outgoing:
+    letter: DeadLetterRecord, corrected: bytes | None, *, epoch: int, partitions: int, now_ms: int
+) -> OutgoingRecord:
     """Return the record that replays a dead letter, `corrected` taking the place of its bytes.
 
     It goes to the partition that owns its key, also where the refused record lay in another one,
@@ -50,7 +55,7 @@ def replay_of(
         _learn(RecordBatch(EVENTS.name, partition, 0, 1, [0], [now_ms], [key], [value]), partitions)
     lane = f"dead-letters/{epoch}/{letter.partition}/{letter.offset}:0"
     headers = ((GROUP_HEADER, letter.group.encode()), (ORIGIN_HEADER, lane.encode()))
-    return Outgoing(partition, key, value, headers)
+    return OutgoingRecord(partition, key, value, headers)
 
 
 def _place(value: bytes, partitions: int, now_ms: int) -> tuple[bytes, int]:
@@ -63,13 +68,15 @@ def _place(value: bytes, partitions: int, now_ms: int) -> tuple[bytes, int]:
         what = "holds no event" if not owners else "holds events of several keys"
         raise NotReplayable(f"it {what}; give one event, or a frame of one key, with --file")
     ((tenant, workflow_type),) = owners
-    return event_key(tenant, workflow_type), owner(tenant, workflow_type, partitions)
+    return event_key(tenant, workflow_type), partition_for(tenant, workflow_type, partitions)
 
 
 def _learn(batch: RecordBatch, partitions: int) -> None:
     """Apply a record to a partition that holds nothing yet; raise where its rules refuse it."""
     nothing: dict[bytes, bytes] = {}
-    scratch = Partition(batch.partition, partitions, 0, Rules(policy(DEFAULT)), nothing.get)
+    scratch = PartitionTask(
+        batch.partition, partitions, 0, LearningConfig(policy(DEFAULT)), nothing.get
+    )
     scratch.apply(batch)
     for letter in scratch.commit().dead_letters:
         raise _again(letter.reason)

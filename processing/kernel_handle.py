@@ -10,12 +10,12 @@ from typing import Any
 _lent: Any = None
 
 
-def machine_code() -> Any:
+def kernels() -> Any:
     """Return the module `kernels.api`; None while it is not there."""
     return _lent
 
 
-def lend(compiled: Any) -> None:
+def install_kernels(compiled: Any) -> None:
     """Have the module `kernels.api` used by all of this process; None: no more."""
     global _lent  # noqa: PLW0603 - once in a process
     _lent = compiled

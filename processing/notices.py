@@ -18,19 +18,19 @@ from urllib.parse import unquote
 from learners.context_detectors import (
     BLOCK,
     Aim,
+    DetectorState,
     Evidence,
-    Seen,
-    Watched,
+    OutcomeCounts,
     begin,
+    detect,
     follows,
     is_block,
-    look,
 )
 from learners.flood_detector import flood
 from learners.policy import TARGET
 from processing.control.learner_assignments import named_policy
 from topics.notices.messages import Kind, Notice, notice_id
-from topics.schema.json_schema import Threshold
+from topics.schema.json_schema import PublishedThreshold
 
 Key = tuple[str, str]
 """Tenant and path of a context."""
@@ -43,29 +43,29 @@ _LONGEST: Final = 2_048
 """Bytes of tenant and path: a longer key fits no index of Postgres."""
 
 
-class Known(NamedTuple):
+class NoticeState(NamedTuple):
     """The newest value seen of a context, and what its detectors keep; None before any block."""
 
     epoch: int = 0
     offset: int = -1
     outcomes: int = 0
-    state: Watched | None = None
+    state: DetectorState | None = None
 
 
 @dataclass
-class Found:
+class DetectedNotices:
     """What came of some values.
 
     `changed`: by context the state to be stored, None where the context has gone; `notices`: each
     with the partition that it belongs to.
     """
 
-    known: dict[Key, Known] = field(default_factory=dict)
+    known: dict[Key, NoticeState] = field(default_factory=dict)
     changed: dict[Key, bytes | None] = field(default_factory=dict)
     notices: list[tuple[int, Notice]] = field(default_factory=list)
 
 
-def needed(values: Iterable[tuple[int, Threshold]]) -> set[Key]:
+def needed(values: Iterable[tuple[int, PublishedThreshold]]) -> set[Key]:
     """Return the contexts that have to be known to take these values in."""
     keys = set()
     for _partition, value in values:
@@ -75,7 +75,7 @@ def needed(values: Iterable[tuple[int, Threshold]]) -> set[Key]:
     return keys
 
 
-def watchable(value: Threshold) -> bool:
+def watchable(value: PublishedThreshold) -> bool:
     """Return whether a value is of a context, and such as the threshold agent writes.
 
     Not a learned default, which has no outcomes of its own; nor what no database could hold.
@@ -90,25 +90,31 @@ def watchable(value: Threshold) -> bool:
     return sane and (value.deleted or value.counts is not None)
 
 
-def take(values: Iterable[tuple[int, Threshold]], known: Mapping[Key, Known]) -> Found:
+def take(
+    values: Iterable[tuple[int, PublishedThreshold]], known: Mapping[Key, NoticeState]
+) -> DetectedNotices:
     """Take in values, each with its partition, in their order there."""
-    found = Found()
+    found = DetectedNotices()
     for partition, value in values:
         key = value.tenant, value.path
-        before = found.known.get(key) or known.get(key) or Known()
+        before = found.known.get(key) or known.get(key) or NoticeState()
         if (value.epoch, value.offset) <= (before.epoch, before.offset):
             continue  # it came twice, or from a late writer
         state = None if value.deleted else _step(partition, value, before, known, found)
         if state is not before.state:
             found.changed[key] = None if state is None else encode_state(state)
         outcomes = 0 if value.deleted else value.outcomes
-        found.known[key] = Known(value.epoch, value.offset, outcomes, state)
+        found.known[key] = NoticeState(value.epoch, value.offset, outcomes, state)
     return found
 
 
 def _step(
-    partition: int, value: Threshold, before: Known, known: Mapping[Key, Known], found: Found
-) -> Watched | None:
+    partition: int,
+    value: PublishedThreshold,
+    before: NoticeState,
+    known: Mapping[Key, NoticeState],
+    found: DetectedNotices,
+) -> DetectorState | None:
     """Return what is kept of a context after a value; add what is to be told to `found`."""
     counts = value.counts
     assert counts is not None, "checked by `watchable`"
@@ -116,7 +122,7 @@ def _step(
     upper = None
     if path is not None:
         upper = found.known.get((value.tenant, path)) or known.get((value.tenant, path))
-    seen = Seen(
+    seen = OutcomeCounts(
         value.outcomes,
         counts.explicit_right + counts.suggestion_right + counts.speculative_right,
         counts.speculative,
@@ -127,14 +133,14 @@ def _step(
     )
     state = before.state
     if state is None:  # nothing is kept of a context before its first block
-        state = Watched() if 0 < before.outcomes < BLOCK else begin(seen)
+        state = DetectorState() if 0 < before.outcomes < BLOCK else begin(seen)
     if seen.outcomes < state.seen.outcomes:
         return begin(seen)
     if not is_block(state, seen):
         return state if state.seen.outcomes or before.state else None
     if not follows(state, seen):
         return begin(seen)
-    after, signals = look(state, seen, _aim(value))
+    after, signals = detect(state, seen, _aim(value))
     for signal in signals:
         found.notices.append((partition, _notice(value, signal.kind, signal.evidence)))
     if upper is not None:
@@ -143,8 +149,13 @@ def _step(
 
 
 def _flooded(
-    partition: int, value: Threshold, state: Watched, after: Watched, upper: Known, found: Found
-) -> Watched:
+    partition: int,
+    value: PublishedThreshold,
+    state: DetectorState,
+    after: DetectorState,
+    upper: NoticeState,
+    found: DetectedNotices,
+) -> DetectorState:
     gap = upper.state.usual[3] if upper.state is not None and upper.state.usual[4] else None
     told = flood(state, after.seen, gap)
     if told is None:
@@ -156,14 +167,14 @@ def _flooded(
     return after._replace(flooding=told.until if told.every > 1 else 0)
 
 
-def _aim(value: Threshold) -> Aim:
+def _aim(value: PublishedThreshold) -> Aim:
     target = getattr(named_policy(value.learner), "target", None)
     even = value.gain + value.cost
     share = target or (value.cost / even if even > 0.0 else TARGET)
     return Aim(min(value.speculate, 1.0), min(max(share, 0.0), 1.0), target is not None)
 
 
-def _notice(value: Threshold, kind: Kind, evidence: Evidence) -> Notice:
+def _notice(value: PublishedThreshold, kind: Kind, evidence: Evidence) -> Notice:
     what = str(evidence.get("what", ""))
     return Notice(
         id=notice_id(kind, what, value.tenant, value.path, value.epoch, value.offset),
@@ -182,7 +193,7 @@ def _above_user(path: str) -> str | None:
     return above if above and last.startswith(_USER) else None
 
 
-def _numbers(value: Threshold) -> tuple[int, ...]:
+def _numbers(value: PublishedThreshold) -> tuple[int, ...]:
     counts = value.counts
     if counts is None:
         return ()
@@ -192,7 +203,7 @@ def _numbers(value: Threshold) -> tuple[int, ...]:
     )  # fmt: skip
 
 
-def encode_state(state: Watched) -> bytes:
+def encode_state(state: DetectorState) -> bytes:
     """Return a state as it is stored."""
     return _LAYOUT.pack(
         _VERSION, *state.seen, state.known, state.since, state.flooding, state.on,
@@ -200,13 +211,13 @@ def encode_state(state: Watched) -> bytes:
     )  # fmt: skip
 
 
-def decode_state(raw: bytes | None) -> Watched | None:
+def decode_state(raw: bytes | None) -> DetectorState | None:
     """Return a stored state; None where there is none, or of a version that is not known here."""
     if raw is None or len(raw) != _LAYOUT.size or raw[0] != _VERSION:
         return None
     _version, *rest = _LAYOUT.unpack(raw)
-    seen, (known, since, flooding, on), numbers = Seen(*rest[:7]), rest[7:11], rest[11:]
-    return Watched(
+    seen, (known, since, flooding, on), numbers = OutcomeCounts(*rest[:7]), rest[7:11], rest[11:]
+    return DetectorState(
         seen, known, since, on, flooding, tuple(numbers[:5]), tuple(numbers[5:10]),
         tuple(numbers[10:13]), tuple(numbers[13:]),
     )  # fmt: skip

@@ -15,19 +15,19 @@ from typing import Final
 import msgspec
 
 from headstart.keys import SEPARATOR, workflow_type_of
-from processing.config import Rules
+from processing.config import LearningConfig
 from processing.control.learned_defaults import refuse_implausible
 from processing.control.messages import read_control
 from processing.control.rebuild_state import KEYS, done_rows
 from processing.records.batch import RecordBatch
-from processing.records.partitioner import owner
-from processing.state.chunking import cut
+from processing.records.partitioner import partition_for
+from processing.state.chunking import chunk_rows
 from processing.state.rows import (
     CONTEXT,
     DEFAULT,
     PARTITION_KEY,
     SPOOL,
-    PartitionRow,
+    TaskStateRow,
     context_of,
     decode_context,
     deleted,
@@ -35,7 +35,7 @@ from processing.state.rows import (
     is_deleted,
     with_version,
 )
-from processing.task import Partition, RowAhead
+from processing.task import PartitionTask, RowAhead
 from topics.control.messages import Rebuild, Staged, is_control
 
 AT_ONCE_BYTES: Final = 450_000
@@ -60,7 +60,7 @@ class LogChanged(RuntimeError):
         )
 
 
-class Takeover:
+class TableRebuild:
     """The rows of one partition at a rebuild.
 
     Give `gather` all records of `log`, call `begin`, give `apply` all of them once more; then the
@@ -74,7 +74,7 @@ class Takeover:
         partition: int,
         partitions: int,
         epoch: int,
-        rules: Rules,
+        rules: LearningConfig,
     ) -> None:
         """`offset`: where the rebuild is in the log."""
         self.log = range(rebuild.offset + 1, offset)
@@ -88,7 +88,7 @@ class Takeover:
         self._records = 0
         """Records gathered that are not applied yet."""
         self._rows: Rows = {}
-        self._core = Partition(partition, partitions, epoch, rules, self._rows.get)
+        self._core = PartitionTask(partition, partitions, epoch, rules, self._rows.get)
 
     def gather(self, batch: RecordBatch) -> None:
         """Take the staged rows out of records."""
@@ -102,7 +102,7 @@ class Takeover:
                 control = read_control(value, headers, at, self._operators_key)
             except ValueError:
                 continue  # a dead letter: nothing of it holds
-            # Both name one partition, or neither does: `Partition` has refused another rebuild.
+            # Both name one partition, or neither does: `PartitionTask` has refused another rebuild.
             meant = self._rebuild.id, self._rebuild.partition
             if isinstance(control, Staged) and (control.id, control.partition) == meant:
                 self._staged[control.place] = control.rows
@@ -123,7 +123,7 @@ class Takeover:
         except UNREADABLE as error:
             self.refused = f"the staged rows cannot be read: {error}"
             return False
-        if (found := self._core.watermark) != self._rebuild.offset:
+        if (found := self._core.applied_offset) != self._rebuild.offset:
             self.refused = f"the staged rows are of offset {found}, not {self._rebuild.offset}"
         return self.refused is None
 
@@ -154,7 +154,7 @@ class Takeover:
         if key.startswith(DEFAULT):
             return
         kind = workflow_type_of(path) if key.startswith(CONTEXT) else path.partition(SEPARATOR)[0]
-        right = owner(tenant, kind, self._partitions)
+        right = partition_for(tenant, kind, self._partitions)
         if right != self._partition:
             raise ValueError(f"the row {key!r:.200} belongs to partition {right}")
         if key.startswith(CONTEXT):
@@ -166,8 +166,8 @@ class Takeover:
         position = 0
         while position < len(batch):
             position = self._core.apply(batch, position)
-            if self._core.taking is not None:
-                self._core.pass_over()
+            if self._core.pending_rebuild is not None:
+                self._core.skip_rebuild()
             self._rows.update(self._core.commit().rows)
 
     def rows(self) -> Rows:
@@ -184,7 +184,7 @@ class Takeover:
             for key, row in self._rows.items()
             if key not in KEYS and not is_deleted(row)
         }
-        own = made.pop(PARTITION_KEY, encode_partition(PartitionRow(), epoch, offset))
+        own = made.pop(PARTITION_KEY, encode_partition(TaskStateRow(), epoch, offset))
         made |= done_rows(self._rebuild, epoch, offset)
         made[PARTITION_KEY] = own
         return made
@@ -203,7 +203,7 @@ class Takeover:
 
 def staged_parts(rows: Iterable[Row]) -> Iterator[Sequence[Row]]:
     """Cut rows into what goes into one record each, in order."""
-    return cut(rows, AT_ONCE_BYTES)
+    return chunk_rows(rows, AT_ONCE_BYTES)
 
 
 def digest_of(rows: Iterable[Row]) -> str:
@@ -214,7 +214,7 @@ def digest_of(rows: Iterable[Row]) -> str:
     return found.hexdigest()
 
 
-async def feed(takeover: Takeover, read: Read) -> None:
+async def feed(takeover: TableRebuild, read: Read) -> None:
     """Have a takeover read what it needs."""
     async for batch in read(takeover.log):
         takeover.gather(batch)

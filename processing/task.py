@@ -12,20 +12,20 @@ from typing import Any, Final
 
 from headstart.events.frames import MAX_FRAME_BYTES
 from headstart.keys import workflow_type_of
-from processing.apply.vectorized import MOST_BYTES, Stretches
-from processing.config import Rules
+from processing.apply.vectorized import MOST_BYTES, VectorizedApplier
+from processing.config import LearningConfig
 from processing.contexts import pending_updates as lessons
-from processing.contexts.thresholds import serves, stored_threshold
-from processing.control.latest_by_subject import Followed
+from processing.contexts.thresholds import is_published, threshold_from_row
+from processing.control.latest_by_subject import LatestBySubject
 from processing.control.learner_assignments import matcher
 from processing.control.messages import read_control
-from processing.control.rebuild_state import PASSED, Rebuilds
-from processing.control.resets_and_seeds import Interventions
+from processing.control.rebuild_state import PASSED, RebuildState
+from processing.control.resets_and_seeds import ResetsAndSeeds
 from processing.records.batch import Headers, RecordBatch
 from processing.records.dead_letters import DeadLetter, dead_letter
-from processing.records.decode import EventBytes, Refusal, decode_record, decode_records
-from processing.records.headers import lane_of, meant_for
-from processing.records.partitioner import owner
+from processing.records.decode import EventBytes, Rejection, decode_record, decode_records
+from processing.records.headers import is_for_group, origin_override
+from processing.records.partitioner import partition_for
 from processing.state.rows import (
     CONTEXT,
     CONTROL,
@@ -41,19 +41,19 @@ from processing.state.rows import (
 )
 from topics.catalogue import THRESHOLDS_GROUP
 from topics.control.messages import (
-    Choice,
     Clock,
     Control,
+    Downweight,
+    LearnerChoice,
     Rebuild,
     Reset,
     Seed,
     Staged,
-    Weighing,
     is_control,
     refuse_misplaced,
 )
 from topics.schema.event_structs import EventFields
-from topics.schema.json_schema import Threshold
+from topics.schema.json_schema import PublishedThreshold
 
 COMMIT_BYTES: Final = 4_000_000
 """Size at which a commit is cut, by offset."""
@@ -74,35 +74,35 @@ MOST_LETTERS: Final = 1_000
 
 
 class RowAhead(RuntimeError):
-    """A row is of a later offset than the partition's watermark: part of a commit is missing."""
+    """A row is of a later offset than the last applied one: part of a checkpoint is missing."""
 
-    def __init__(self, partition: int, key: bytes, offset: int, watermark: int) -> None:
+    def __init__(self, partition: int, key: bytes, offset: int, applied_offset: int) -> None:
         super().__init__(
-            f"partition {partition}: the row {key!r} is of offset {offset}, the watermark is "
-            f"{watermark}: the changelog or the local store has lost part of a commit. Delete this "
-            "worker's data directory to restore it from the changelog"
+            f"partition {partition}: the row {key!r} is of offset {offset}, the last applied "
+            f"offset is {applied_offset}: the changelog or the local store has lost part of a "
+            "commit. Delete this worker's data directory to restore it from the changelog"
         )
 
 
 @dataclass
-class Commit:
+class Checkpoint:
     """Everything that one step changes, to be delivered in this order.
 
-    `rows`: for the changelog (one record batch, the partition's row last) and then the local
-    store. `thresholds`: every context touched since `Partition.answers`, for Redis; `moved`: those
+    `rows`: for the changelog (one record batch, the partition's row last) and then the local store.
+    `thresholds`: every context touched since `PartitionTask.answers`, for Redis; `moved`: those
     whose answer changed since the last commit, for the compacted topic. `end`: the next offset to
     apply.
     """
 
     end: int
     rows: list[tuple[bytes, bytes]]
-    thresholds: list[Threshold]
-    moved: list[Threshold]
+    thresholds: list[PublishedThreshold]
+    moved: list[PublishedThreshold]
     dead_letters: list[DeadLetter]
     events: int
 
 
-class Partition(Stretches):
+class PartitionTask(VectorizedApplier):
     """The state of one partition of `headstart.events` in one log epoch."""
 
     def __init__(
@@ -110,14 +110,17 @@ class Partition(Stretches):
         partition: int,
         partitions: int,
         epoch: int,
-        rules: Rules,
+        rules: LearningConfig,
         load: Callable[[bytes], bytes | None],
     ) -> None:
         super().__init__(rules, partitions, epoch, load)
         self.partition, self._partitions, self._epoch = partition, partitions, epoch
         self._operators_key = rules.operators_key
-        self._interventions, self._rebuilds = Interventions(epoch), Rebuilds(epoch, rules.digest)
-        self._followed: Sequence[Followed[Any]] = (
+        self._interventions, self._rebuilds = (
+            ResetsAndSeeds(epoch),
+            RebuildState(epoch, rules.digest),
+        )
+        self._followed: Sequence[LatestBySubject[Any]] = (
             self._choices, self._defaults, self._contexts.weighings, self._interventions,
             self._rebuilds,
         )  # fmt: skip
@@ -127,9 +130,9 @@ class Partition(Stretches):
         """Those of the record, by offset, of which an event was last refused."""
         self._events = self._end = 0
         self._newest = -1, b""
-        self.watermark = -1
+        self.applied_offset = -1
         """The last offset applied."""
-        self.taking: Rebuild | None = None
+        self.pending_rebuild: Rebuild | None = None
         """The rebuild that is next, at `reached`: to be taken over, or passed, before all else."""
         self.reached = -1
 
@@ -146,7 +149,7 @@ class Partition(Stretches):
         for key, raw in rows:
             epoch, offset = version(raw)
             if key == PARTITION_KEY:
-                self._row, self.watermark = decode_partition(raw), offset
+                self._row, self.applied_offset = decode_partition(raw), offset
                 self.clock.restore(self._row)
                 if self.clock.witnessed:  # rows that came before it were taken at their word
                     self._contexts.judge_again()
@@ -171,42 +174,43 @@ class Partition(Stretches):
                 self._defaults.restore(key, raw)
 
     def check_restored(self) -> None:
-        """Raise `RowAhead` where a row is of a later offset than the partition's watermark."""
+        """Raise `RowAhead` where a row is of a later offset than the partition's applied offset."""
         offset, key = self._newest
-        if offset > self.watermark and not self._rebuilds.writes(offset):
-            raise RowAhead(self.partition, key, offset, self.watermark)
+        if offset > self.applied_offset and not self._rebuilds.writes(offset):
+            raise RowAhead(self.partition, key, offset, self.applied_offset)
 
     def apply(self, batch: RecordBatch, begin: int = 0) -> int:
         """Apply records from position `begin` on; return the next position.
 
         Stops early, at a record, where what has gathered fills a commit, or at a rebuild: then take
-        `commit` and go on. Records at or below the watermark are skipped: they were applied before.
+        `commit` and go on. Records at or below the applied offset are skipped: they were applied
+        before.
         """
         position, last = begin, len(batch.offsets)
         if self._full(batch, begin):
             return begin
         while position < last:
             offset = batch.offsets[position]
-            if offset <= self.watermark:
+            if offset <= self.applied_offset:
                 position += 1
                 continue
             if batch.headers and offset in batch.headers:
                 self._record(batch, position, offset)
                 position += 1
-                if self.taking is not None:
+                if self.pending_rebuild is not None:
                     self.reached = self._end = offset
                     return position
             else:
                 done = self._stretch(batch, position)
                 position, taken = self._run(batch, position) if done is None else done
                 self._events += taken
-            self.watermark = batch.offsets[position - 1]
+            self.applied_offset = batch.offsets[position - 1]
             if self._full(batch, position):
                 break
         if position >= last:
             self._scanned_all()
         # Past the last record of a fetch come its holes, which nobody will see again.
-        self._end = batch.end if position >= last else self.watermark + 1
+        self._end = batch.end if position >= last else self.applied_offset + 1
         return position
 
     def _run(self, batch: RecordBatch, begin: int) -> tuple[int, int]:
@@ -234,12 +238,12 @@ class Partition(Stretches):
         """Apply the events of one record."""
         lane = None
         if batch.headers and (headers := batch.headers.get(offset)):
-            if not meant_for(headers, THRESHOLDS_GROUP):
+            if not is_for_group(headers, THRESHOLDS_GROUP):
                 return
             if is_control(headers):
                 self._control(batch, position, headers, offset)
                 return
-            lane = lane_of(headers)
+            lane = origin_override(headers)
         decoded, refused = decode_record(batch.values[position], batch.timestamps[position])
         for refusal in refused:
             self._letters.append(dead_letter(batch, position, refusal, THRESHOLDS_GROUP))
@@ -257,10 +261,10 @@ class Partition(Stretches):
         offset: int,
     ) -> None:
         """Apply one event of a record."""
-        if owner(event.tenant, event.workflow_type, self._partitions) == self.partition:
+        if partition_for(event.tenant, event.workflow_type, self._partitions) == self.partition:
             reason = self._event(event, origin, offset)
         else:
-            reason = self._foreign(event)
+            reason = self._wrong_partition_reason(event)
         if reason is not None:
             self._letters.append(self._letter(batch, position, event, reason))
 
@@ -273,13 +277,13 @@ class Partition(Stretches):
             control = read_control(value, headers, batch.timestamps[position], self._operators_key)
             self._follow(control, offset)
         except ValueError as error:
-            refusal = Refusal(value, str(error), None)
+            refusal = Rejection(value, str(error), None)
             self._letters.append(dead_letter(batch, position, refusal, THRESHOLDS_GROUP))
 
     def _follow(self, control: Control, offset: int) -> None:
         """Do what a control record says. Raises `ValueError`, nothing done."""
         refuse_misplaced(control, self.partition)
-        if isinstance(control, Choice):
+        if isinstance(control, LearnerChoice):
             if self._choices.apply(control, offset):
                 self._contexts.choose_again()
         elif isinstance(control, Reset):
@@ -291,11 +295,11 @@ class Partition(Stretches):
             self._seed(control, offset)
         elif isinstance(control, Clock):
             self._witness(control.at, offset)
-        elif isinstance(control, Weighing):
+        elif isinstance(control, Downweight):
             self._own(control.tenant, control.path)
             self._contexts.weigh(control, self._row.clock, offset)
         elif isinstance(control, Rebuild):
-            self.taking = self._rebuilds.begin(control, offset)
+            self.pending_rebuild = self._rebuilds.begin(control, offset)
         elif not isinstance(control, Staged):
             self._defaults.apply(control, offset)
 
@@ -310,18 +314,22 @@ class Partition(Stretches):
 
     def _own(self, tenant: str, path: str) -> None:
         """Raise `ValueError` where a context belongs to another partition."""
-        right = owner(tenant, workflow_type_of(path), self._partitions)
+        right = partition_for(tenant, workflow_type_of(path), self._partitions)
         if right != self.partition:
             raise ValueError(f"path: {path} belongs to partition {right}")
 
-    def pass_over(self, reason: str | None = None) -> None:
+    def skip_rebuild(self, reason: str | None = None) -> None:
         """Go on with the table as it is: refused for a reason; without one its choice holds."""
-        assert self.taking is not None
-        rebuild, self.taking, self.watermark = self.taking, None, self.reached
-        self._end = self.watermark + 1
-        self._rebuilds.end(rebuild, reason or PASSED, self.watermark)
+        assert self.pending_rebuild is not None
+        rebuild, self.pending_rebuild, self.applied_offset = (
+            self.pending_rebuild,
+            None,
+            self.reached,
+        )
+        self._end = self.applied_offset + 1
+        self._rebuilds.end(rebuild, reason or PASSED, self.applied_offset)
         if reason is None and rebuild.choice is not None:
-            self._follow(rebuild.choice, self.watermark)
+            self._follow(rebuild.choice, self.applied_offset)
 
     def _full(self, batch: RecordBatch, position: int) -> bool:
         """Return whether what changed since the last commit may fill one, with the next record."""
@@ -331,11 +339,11 @@ class Partition(Stretches):
         following = batch.value_bytes_at(position) if position < len(batch) else 0
         return gathered > 0 and gathered + self._growth * following > WITH_NEXT_BYTES
 
-    def gathers(self) -> bool:
+    def has_room(self) -> bool:
         """Return whether the next commit has room for more records. A refusal waits for nothing."""
         return self._gathered < GATHER_BYTES and not self._letters
 
-    def well_filled(self) -> bool:
+    def is_dense(self) -> bool:
         """Return whether the next commit has many events for each of its rows."""
         return self._gathered <= GATHER_EACH * self._events
 
@@ -345,32 +353,34 @@ class Partition(Stretches):
         offset = batch.offsets[position]
         if offset != self._bytes_of[0]:
             self._bytes_of = offset, EventBytes(batch.values[position] or b"")
-        refusal = Refusal(self._bytes_of[1].of(event), reason, None)
+        refusal = Rejection(self._bytes_of[1].of(event), reason, None)
         return dead_letter(batch, position, refusal, THRESHOLDS_GROUP)
 
-    def _foreign(self, event: EventFields) -> str:
+    def _wrong_partition_reason(self, event: EventFields) -> str:
         """Return why no state may come of this event here: two owners of a key would differ."""
-        right = owner(event.tenant, event.workflow_type, self._partitions)
+        right = partition_for(event.tenant, event.workflow_type, self._partitions)
         return f"its key belongs to partition {right}; produce with key tenant 0x1f workflow"
 
-    def answers(self) -> list[Threshold]:
+    def answers(self) -> list[PublishedThreshold]:
         """Return what contexts answer that changed since the last call, or the last commit."""
         return list(self._contexts.answers().values())
 
-    def commit(self) -> Commit:
+    def commit(self) -> Checkpoint:
         """Return what changed since the last commit."""
         rows, thresholds, moved = self._contexts.drain()
         rows += self._choices.drain() + self._interventions.drain() + self._rebuilds.drain()
         rows += self._contexts.weighings.drain()
         defaults = self._defaults.drain()
         rows += defaults
-        served = [stored_threshold(*row) for row in defaults if serves(self.partition, row[0])]
+        served = [
+            threshold_from_row(*row) for row in defaults if is_published(self.partition, row[0])
+        ]
         thresholds += served
         moved += served
         rows += self._starts.drain()
         rows += self._spools.drain()
-        rows.append((PARTITION_KEY, encode_partition(self._row, self._epoch, self.watermark)))
-        commit = Commit(self._end, rows, thresholds, moved, self._letters, self._events)
+        rows.append((PARTITION_KEY, encode_partition(self._row, self._epoch, self.applied_offset)))
+        commit = Checkpoint(self._end, rows, thresholds, moved, self._letters, self._events)
         self._letters, self._events = [], 0
         return commit
 
@@ -381,6 +391,6 @@ def decoded(batch: RecordBatch, begin: int) -> Sequence[EventFields | Sequence[E
     return decode_records(batch.values[begin:end], batch.timestamps[begin:end])
 
 
-def settle(partitions: Sequence[Partition]) -> None:
+def settle(partitions: Sequence[PartitionTask]) -> None:
     """Have the contexts of partitions that learn by the same rules learn what they were told."""
-    lessons.settle([each._contexts.lessons for each in partitions])
+    lessons.apply_pending([each._contexts.lessons for each in partitions])

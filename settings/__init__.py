@@ -21,13 +21,13 @@ from headstart.keys import DEFAULT_LEVELS
 from headstart.scrubbing.masking import remember_passwords, remember_secret
 from learners.policy import spec
 from learners.registry import DEFAULT, policy
-from processing.config import DEEPEST, Rules, Weights
-from processing.records.dlq_limits import RefusalLimits
+from processing.config import DEEPEST, LearningConfig, Objectives
+from processing.records.dlq_limits import DlqLimits
 from settings.file import SettingsFile, SettingsFileError, read_file
 from settings.variables import misspelt
 from topics.catalogue import DAY_MS
 
-LIMITS = RefusalLimits()
+LIMITS = DlqLimits()
 
 _HIGHEST_HEALTH_PORT: Final = HIGHEST_PORT - 2
 """The two ports after it are those of the other workers."""
@@ -65,8 +65,8 @@ class Settings(BaseSettings):
     most_contexts: int = Field(
         100_000, ge=100, description="contexts of one tenant in one partition; the oldest go"
     )
-    weights: Annotated[Weights, NoDecode] = Field(
-        Weights(), description="objectives, such as success=0.5,latency=1,cost=2"
+    weights: Annotated[Objectives, NoDecode] = Field(
+        Objectives(), description="objectives, such as success=0.5,latency=1,cost=2"
     )
     feedback_weight: int = Field(
         1, ge=0, le=100, description="as how many outcomes a user's feedback counts"
@@ -121,10 +121,10 @@ class Settings(BaseSettings):
         if not isinstance(value, str):
             return value
         given = dict(part.split("=", 1) for part in value.split(",") if "=" in part)
-        known = {field.name for field in fields(Weights)}
+        known = {field.name for field in fields(Objectives)}
         if not given.keys() <= known or value.count(",") + bool(value) != len(given):
             raise ValueError(f"give {', '.join(f'{name}=NUMBER' for name in sorted(known))}")
-        found = Weights(**{name.strip(): float(number) for name, number in given.items()})
+        found = Objectives(**{name.strip(): float(number) for name, number in given.items()})
         if not all(0.0 <= number <= 1e6 for number in asdict(found).values()):
             raise ValueError("weights are from 0 to 1,000,000")
         return found
@@ -157,7 +157,7 @@ class Settings(BaseSettings):
 
 
 @dataclass(frozen=True)
-class Reading:
+class LoadedSettings:
     """The settings, and of each where its value comes from."""
 
     settings: Settings
@@ -169,7 +169,7 @@ def read_settings(**flags: Any) -> Settings:
     return read_with_origins(**flags).settings
 
 
-def read_with_origins(**flags: Any) -> Reading:
+def read_with_origins(**flags: Any) -> LoadedSettings:
     """Return the settings with their origins; see `read_settings`."""
     if wrong := next(misspelt(Settings.model_fields.keys()), None):
         raise SettingsError(wrong)
@@ -197,7 +197,7 @@ def read_with_origins(**flags: Any) -> Reading:
     settings = settings.model_copy(update=found)
     remember_passwords(settings.postgres, settings.redis)
     remember_secret(settings.operators_key.get_secret_value())
-    return Reading(settings, origins)
+    return LoadedSettings(settings, origins)
 
 
 def _wrong(error: ValidationError, file: SettingsFile, elsewhere: Set[str]) -> SettingsError:
@@ -220,9 +220,9 @@ def _running_stack(data: Path) -> dict[str, str]:
     return {"kafka": at.kafka, "postgres": at.postgres, "redis": at.redis}
 
 
-def rules_of(settings: Settings) -> Rules:
+def rules_of(settings: Settings) -> LearningConfig:
     """Return what the rows follow from besides the log."""
-    return Rules(
+    return LearningConfig(
         policy(settings.learner),
         settings.levels,
         operators_key(settings),

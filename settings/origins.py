@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 from pydantic import SecretStr
 
 from headstart.scrubbing.masking import masked, masked_address
-from settings import Reading, Settings
+from settings import LoadedSettings, Settings
 from settings.variables import EXECUTOR
 
 
@@ -22,7 +22,7 @@ class Shown(NamedTuple):
     meaning: str
 
 
-def shown(reading: Reading) -> Iterator[Shown]:
+def shown(reading: LoadedSettings) -> Iterator[Shown]:
     """Yield every setting of the service, then what executors read from the environment."""
     for name, field in Settings.model_fields.items():
         value = _plain(getattr(reading.settings, name))

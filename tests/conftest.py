@@ -24,7 +24,7 @@ from psycopg.conninfo import make_conninfo
 
 from deploy.local import Addresses, Stack, StackConfig
 from kernels.loader import load
-from processing.kernel_handle import machine_code
+from processing.kernel_handle import kernels
 from sinks.postgres.migrate import migrate
 
 # Laws are judged by what they find, not by how busy the machine is.
@@ -86,7 +86,7 @@ def addresses(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Addresses]:
 def compiled() -> Any:
     """The compiled code, as a worker has it."""
     assert load()
-    module = machine_code()
+    module = kernels()
     for each in vars(module).values():
         if hasattr(each, "disable_compile"):
             each.disable_compile()  # for an array of another layout a worker would stand still

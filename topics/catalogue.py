@@ -114,7 +114,7 @@ CONTEXTS_TABLE: Final = "contexts"
 
 CHANGELOG: Final = Topic(
     name=f"{THRESHOLDS_GROUP}-{CONTEXTS_TABLE}-changelog",
-    holds="the threshold agent's rows: contexts, open starts, the partition's watermark",
+    holds="the threshold agent's rows: contexts, open starts, the partition's applied offset",
     key="row key",
     partitioned=True,
     cleanup="compact",

@@ -1,8 +1,8 @@
 """The log epoch: which life of the log an offset belongs to.
 
 A broker can forget, or a topic be recreated; offsets then begin again at 0. The epoch is minted
-when the topics are created, kept in a topic of that broker, and carried by every watermark, row,
-sink offset and published version.
+when the topics are created, kept in a topic of that broker, and carried by every applied offset,
+row, sink offset and published version.
 """
 
 from __future__ import annotations

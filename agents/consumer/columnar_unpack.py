@@ -9,9 +9,9 @@ from aiokafka.errors import CorruptRecordException
 from aiokafka.record.util import decode_varint
 
 from processing.records.batch import Headers, Packed
-from processing.records.columnar import WORD, PackedBatch, words_in
+from processing.records.columnar import WORD, ColumnarRecordBatch, words_in
 from topics.kafka.decompression import TooLarge, decompressed
-from topics.kafka.fetch_patch import KeptRecords
+from topics.kafka.fetch_patch import RetainedRecords
 from topics.kafka.readable_batches import header_name
 
 MOST_RECORD: Final = 2_000
@@ -21,7 +21,7 @@ MOST_RECORD: Final = 2_000
 class _Room:
     """A fetch, room for its records, and how much that is."""
 
-    def __init__(self, records: KeptRecords, first: int, compiled: Any) -> None:
+    def __init__(self, records: RetainedRecords, first: int, compiled: Any) -> None:
         """`first`: the offset from which on."""
         self._compiled, self.end = compiled, len(records.data)
         self.data = np.frombuffer(records.data, np.uint8)
@@ -42,7 +42,7 @@ class _Room:
         self.data.flags.writeable = False
         return begin
 
-    def batch(self, tp: Any, begin: int, end: int) -> PackedBatch:
+    def batch(self, tp: Any, begin: int, end: int) -> ColumnarRecordBatch:
         """Return what there is, fetched from offset `begin` on; `end` is the next to fetch."""
         compiled = self._compiled
         rows = self.columns[: self.state[compiled.RECORDS]]
@@ -55,7 +55,7 @@ class _Room:
         )
         keys = columns[compiled.KEY], columns[compiled.KEY + 1]
         headers = _headers(rows, self.data, compiled)
-        return PackedBatch(
+        return ColumnarRecordBatch(
             tp.topic, tp.partition, begin, end, packed, keys, headers,
             int(self.state[compiled.BYTES]),
         )  # fmt: skip
@@ -74,12 +74,14 @@ class _Room:
         return padded
 
 
-def unpack(source: Any, tp: Any, most_bytes: int, compiled: Any) -> tuple[PackedBatch | None, bool]:
+def unpack(
+    source: Any, tp: Any, most_bytes: int, compiled: Any
+) -> tuple[ColumnarRecordBatch | None, bool]:
     """Return records of an aiokafka `PartitionRecords` of kept ones; whether more are left.
 
     None where compiled code cannot read what comes next: then `rest` of them is aiokafka's.
     """
-    records: KeptRecords = source._records
+    records: RetainedRecords = source._records
     begin, section, cursor = source.next_fetch_offset, 0, records.cursor
     room = _Room(records, begin, compiled)
     while True:
@@ -105,7 +107,7 @@ def unpack(source: Any, tp: Any, most_bytes: int, compiled: Any) -> tuple[Packed
         return None, True
 
 
-def _decompressed(records: KeptRecords, compiled: Any) -> bytes:
+def _decompressed(records: RetainedRecords, compiled: Any) -> bytes:
     """Return the records of the batch at the cursor; nothing where that is not possible."""
     at, data = records.cursor, records.data
     end = at + compiled.BEFORE_LENGTH + int.from_bytes(data[at + 8 : at + 12], "big")

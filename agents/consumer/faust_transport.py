@@ -18,7 +18,7 @@ from faust.types import TP, ConsumerMessage
 
 from agents.consumer import socket_reader as connection
 from agents.consumer.fetch_loop import fetched_records
-from agents.fatal import end_process
+from agents.fatal import exit_fatally
 from processing.records.batch import RecordBatch
 from topics.kafka import fetch_patch as fetches
 from topics.kafka.admin import describe_topics
@@ -72,7 +72,7 @@ class ConsumerThread(AIOKafkaConsumerThread):  # type: ignore[misc]
 
     async def crash(self, reason: BaseException) -> None:
         """End the process: without this thread nothing is fetched any more."""
-        end_process("consumer", reason)
+        exit_fatally("consumer", reason)
 
     async def _highwaters(self, partitions: Iterable[TP]) -> Mapping[TP, int]:
         """Return the last stable offsets: the ends that this consumer can reach.
@@ -111,7 +111,7 @@ class ConsumerThread(AIOKafkaConsumerThread):  # type: ignore[misc]
                 timeout or 0.0,
                 max_records,
                 self.consumer.held,
-                self.app.look_ahead,
+                self.app.prefetch_scan,
                 self.app.partition_bytes,
             )
 

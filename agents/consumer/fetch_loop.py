@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from aiokafka.consumer.fetcher import FetchResult
 
-from agents.consumer.fetch_to_batch import MOST_BYTES, drain
+from agents.consumer.fetch_to_batch import MOST_BYTES, to_record_batch
 from processing.records.batch import RecordBatch
 
 HELD_BACK_S: Final = 0.02
@@ -25,13 +25,13 @@ async def fetched_records(
     timeout_s: float,
     max_records: int | None,
     held: AbstractSet[Any] = frozenset(),
-    look_ahead: LookAhead | None = None,
+    prefetch_scan: LookAhead | None = None,
     most_bytes: int = MOST_BYTES,
 ) -> dict[Any, list[Any]]:
     """Return what is fetched, by partition; wait up to `timeout_s` seconds for something.
 
     Of partitions in `held`, which may change meanwhile, nothing is taken; of the others batches of
-    about `most_bytes` of records. `look_ahead` is shown every batch.
+    about `most_bytes` of records. `prefetch_scan` is shown every batch.
     Mirrors `aiokafka.consumer.fetcher.Fetcher.fetched_records`.
     """
     loop = asyncio.get_running_loop()
@@ -39,7 +39,7 @@ async def fetched_records(
     while True:
         if fetcher._subscriptions.reassignment_in_progress:
             await fetcher._subscriptions.wait_for_assignment()
-        drained = _take(fetcher, partitions, sources, max_records, held, look_ahead, most_bytes)
+        drained = _take(fetcher, partitions, sources, max_records, held, prefetch_scan, most_bytes)
         remaining = deadline - loop.time()
         if drained or remaining <= 0:
             return drained
@@ -60,7 +60,7 @@ def _take(
     sources: AbstractSet[str],
     max_records: int | None,
     held: AbstractSet[Any],
-    look_ahead: LookAhead | None,
+    prefetch_scan: LookAhead | None,
     most_bytes: int,
 ) -> dict[Any, list[Any]]:
     drained: dict[Any, list[Any]] = {}
@@ -78,10 +78,10 @@ def _take(
             continue
         try:
             if tp.topic in sources:
-                batch = drain(result, most_bytes)
+                batch = to_record_batch(result, most_bytes)
                 records = [] if batch is None else [batch]
-                if look_ahead is not None and batch:
-                    look_ahead(tp, batch)
+                if prefetch_scan is not None and batch:
+                    prefetch_scan(tp, batch)
             else:
                 records = result.getall(max_records)
         finally:

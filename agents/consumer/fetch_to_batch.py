@@ -10,10 +10,10 @@ from typing import Any, Final
 
 from aiokafka.consumer.fetcher import READ_COMMITTED
 
-from processing.kernel_handle import machine_code
+from processing.kernel_handle import kernels
 from processing.records.batch import RecordBatch, record_bytes
-from topics.kafka.fetch_patch import KeptRecords
-from topics.kafka.readable_batches import WholeBatch
+from topics.kafka.fetch_patch import RetainedRecords
+from topics.kafka.readable_batches import UnreadableBatch
 
 MOST_BYTES: Final = 4_194_304
 """Records in one batch, and one Kafka batch more: all that a fetch brings where nothing is
@@ -25,7 +25,7 @@ LEAST_BYTES: Final = 20_000
 is little is not scanned anyway."""
 
 
-def drain(fetched: Any, most_bytes: int = MOST_BYTES) -> RecordBatch | None:
+def to_record_batch(fetched: Any, most_bytes: int = MOST_BYTES) -> RecordBatch | None:
     """Return what is left in an aiokafka `FetchResult` and move the consumer's position.
 
     From `most_bytes` of records on the rest stays in it. None where nothing may be returned
@@ -62,10 +62,14 @@ def drain(fetched: Any, most_bytes: int = MOST_BYTES) -> RecordBatch | None:
 
 def _unpacked(source: Any, tp: Any, most_bytes: int) -> tuple[RecordBatch | None, bool]:
     """Return what there is, None for nothing; whether something is left that can be taken later."""
-    compiled = machine_code()
+    compiled = kernels()
     begin = source.next_fetch_offset
     records = source._records
-    if compiled is not None and type(records) is KeptRecords and len(records.data) >= LEAST_BYTES:
+    if (
+        compiled is not None
+        and type(records) is RetainedRecords
+        and len(records.data) >= LEAST_BYTES
+    ):
         # Not before: it takes numpy, which only who has compiled code needs.
         from agents.consumer.columnar_unpack import unpack
 
@@ -109,7 +113,7 @@ def _append(batch: RecordBatch, records_of: Any, first: int, most_bytes: int) ->
         keys(record.key)
         values(value)
         # What cannot be read takes as long as a fetch, however little it is.
-        whole = type(record) is WholeBatch
+        whole = type(record) is UnreadableBatch
         size += most_bytes if whole else record_bytes(record.key, value, record.headers)
         if record.headers:
             batch.headers[offset] = record.headers

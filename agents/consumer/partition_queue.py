@@ -15,7 +15,7 @@ from typing import Final
 import structlog
 from faust.types import TP
 
-from agents.fatal import end_process
+from agents.fatal import exit_fatally
 from processing.records.batch import RecordBatch
 
 SHARED_BYTES: Final = 32_000_000
@@ -31,18 +31,18 @@ MAX_STEP_BYTES: Final = 4_000_000
 SAME_S: Final = 0.001
 """Moments that are so near count as the same."""
 
-Hold = Callable[[TP, bool], None]
+PauseCallback = Callable[[TP, bool], None]
 """Told of a partition whether it is to be fetched no more."""
 
 log = structlog.get_logger()
 
 
-def share_of(partitions: int) -> int:
+def queue_bytes_per_partition(partitions: int) -> int:
     """Return the bytes that may wait of each of a worker's partitions."""
     return min(MOST_SHARE, max(LEAST_SHARE, SHARED_BYTES // max(1, partitions)))
 
 
-class Lane:
+class PartitionQueue:
     """Feeds batches to one coroutine, those of a partition in order; any error ends the process.
 
     State is only ever changed by what the log and the table hold, so ending is always safe and a
@@ -55,7 +55,7 @@ class Lane:
         handle: Callable[[list[tuple[TP, RecordBatch]]], Awaitable[float | None]],
         linger_s: float = 0.0,
         *,
-        hold: Hold = lambda _tp, _full: None,
+        hold: PauseCallback = lambda _tp, _full: None,
         share: int = MOST_SHARE,
     ) -> None:
         """`handle`: returns None, or for how many seconds the step is not finished because more may
@@ -161,7 +161,7 @@ class Lane:
             except asyncio.CancelledError:
                 raise
             except BaseException as error:
-                end_process(self._name, error)
+                exit_fatally(self._name, error)
             finally:
                 if waits is None:
                     self._idle.set()

@@ -1,6 +1,6 @@
 """Puts in order what is fetched: old batches dropped, gaps and holes fetched again.
 
-Knows neither Faust nor Kafka; whoever fetches is the `Source`.
+Knows neither Faust nor Kafka; whoever fetches is the `FetchSource`.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Final, Generic, Protocol, TypeVar
 import structlog
 
 from processing.records.batch import RecordBatch
-from processing.records.offset_tracker import Positions, Verdict, missing
+from processing.records.offset_tracker import FetchDecision, OffsetTracker, missing
 
 log = structlog.get_logger()
 
@@ -23,7 +23,7 @@ Place = TypeVar("Place")
 Place_contra = TypeVar("Place_contra", contravariant=True)
 
 
-class Source(Protocol[Place_contra]):
+class FetchSource(Protocol[Place_contra]):
     """Where batches come from."""
 
     async def earliest(self, place: Place_contra, /) -> int:
@@ -35,23 +35,23 @@ class Source(Protocol[Place_contra]):
         ...
 
 
-class Intake(Generic[Place]):
+class FetchSequencer(Generic[Place]):
     """The source partitions of one assignment: which batch may be taken next."""
 
     def __init__(
         self,
-        source: Source[Place],
+        source: FetchSource[Place],
         group: str,
         begin: Mapping[Place, int],
         *,
         holes_are_real: bool,
         on_lost: Callable[[int], None] = lambda _records: None,
     ) -> None:
-        """`begin`: where each partition begins. See `Positions` for the holes.
+        """`begin`: where each partition begins. See `OffsetTracker` for the holes.
 
         `on_lost` is told how many records the log no longer has.
         """
-        self.positions: Positions[Place] = Positions(begin, holes_are_real=holes_are_real)
+        self.positions: OffsetTracker[Place] = OffsetTracker(begin, holes_are_real=holes_are_real)
         self._source, self._on_lost = source, on_lost
         self._log = log.bind(group=group)
 
@@ -60,17 +60,17 @@ class Intake(Generic[Place]):
         if place not in self.positions:
             return False
         verdict = self.positions.judge(place, batch)
-        if verdict is Verdict.GAP:
+        if verdict is FetchDecision.GAP:
             await self._skip_lost(place)
             verdict = self.positions.judge(place, batch)
-        if verdict is Verdict.GAP:
+        if verdict is FetchDecision.GAP:
             self._log.warning("fetch.gap", **self._where(place), got=batch.begin)
             await self._source.seek(place, self.positions[place])
-        elif verdict is Verdict.HOLE:
+        elif verdict is FetchDecision.HOLE:
             self._log.info("fetch.hole", **self._where(place), missing=missing(batch))
             await asyncio.sleep(HOLE_WAIT_S)
             await self._source.seek(place, self.positions[place])
-        return verdict is Verdict.TAKE
+        return verdict is FetchDecision.TAKE
 
     async def _skip_lost(self, place: Place) -> None:
         """Go on where the log now begins: retention has taken what was before."""

@@ -14,7 +14,7 @@ from typing import Any
 import aiokafka.conn
 
 
-class PieceReader(asyncio.StreamReader):
+class ChunkedStreamReader(asyncio.StreamReader):
     """A stream of which exactly so many bytes are read each time, as aiokafka does.
 
     It never stops the transport: a broker sends only what was asked for.
@@ -62,8 +62,8 @@ class PieceReader(asyncio.StreamReader):
 class _Protocol(aiokafka.conn.AIOKafkaProtocol):  # type: ignore[misc]
     def __init__(self, closed: Any, reader: asyncio.StreamReader, **more: Any) -> None:
         # The connection makes its reader itself and has it already.
-        reader.__class__ = PieceReader
-        assert isinstance(reader, PieceReader)
+        reader.__class__ = ChunkedStreamReader
+        assert isinstance(reader, ChunkedStreamReader)
         reader.begin()
         super().__init__(closed, reader, **more)
 

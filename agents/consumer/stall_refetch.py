@@ -14,7 +14,7 @@ log = structlog.get_logger()
 SWEEP_S: Final = 5.0
 
 
-async def sweep(app: Any) -> None:
+async def refetch_stalled_partitions(app: Any) -> None:
     """Seek idle partitions that lag to where they stopped, for as long as the app runs."""
     before: dict[TP, int] = {}
     while not app.should_stop:

@@ -18,7 +18,7 @@ from processing.worker_report import Report
 METRICS_TYPE: Final = "text/plain; version=0.0.4; charset=utf-8"
 
 
-class Judged(Protocol):
+class HealthSource(Protocol):
     """Something that reports on itself."""
 
     report: Report
@@ -40,7 +40,7 @@ class AddressTaken(RuntimeError):
 
 
 @asynccontextmanager
-async def serving(address: str, judged: Judged) -> AsyncIterator[None]:
+async def serving(address: str, judged: HealthSource) -> AsyncIterator[None]:
     """Answer at `address`, host:port, in this event loop; nothing where it is empty.
 
     Raises `AddressTaken`.

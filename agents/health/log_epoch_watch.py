@@ -13,7 +13,7 @@ from aiokafka.conn import create_conn
 from aiokafka.errors import KafkaError
 from aiokafka.protocol.metadata import MetadataRequest
 
-from agents.fatal import end_process
+from agents.fatal import exit_fatally
 from topics.epoch import Epoch, read_epoch
 
 _ASK_S: Final = 30.0
@@ -95,4 +95,4 @@ class LogWatch:
             await self._connection.close()
 
     def _end(self) -> None:
-        end_process("log", LogLost(self._kafka, self._epoch))
+        exit_fatally("log", LogLost(self._kafka, self._epoch))

@@ -12,13 +12,13 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Final, Literal, NamedTuple
 
-from headstart.thresholds.metrics import Histogram
-from processing.records.dlq_limits import Extent
+from headstart.thresholds.metrics import LatencyHistogram
+from processing.records.dlq_limits import BatchExtent
 from processing.worker_report import Report
 from sinks.redis.stored_fields import EXPLAINED
 
 
-class Metric(NamedTuple):
+class WorkerMetric(NamedTuple):
     """One metric as Prometheus shows it. `label`: what tells its values apart, if anything."""
 
     name: str
@@ -28,36 +28,71 @@ class Metric(NamedTuple):
 
 
 METRICS: Final = (
-    Metric("headstart_worker_ready", "gauge", "1: partitions are assigned, their rows restored"),
-    Metric("headstart_worker_stuck", "gauge", "1: it has work and makes no progress"),
-    Metric("headstart_service_up", "gauge", "1: the service answers this worker", "service"),
-    Metric("headstart_lag_records", "gauge", "records not yet taken in", "partition"),
-    Metric("headstart_held_back_records", "gauge",
-           "offsets that an open transaction holds back, which is no lag", "partition"),
-    Metric("headstart_applied_offset", "gauge", "all below took effect", "partition"),
-    Metric("headstart_batches_total", "counter", "batches that were committed"),
-    Metric("headstart_records_total", "counter", "records of those batches"),
-    Metric("headstart_events_total", "counter", "events (history: thresholds) of those records"),
-    Metric("headstart_rows_total", "counter", "rows new in Postgres, or sent to the changelog"),
-    Metric("headstart_dead_letters_total", "counter", "records and events refused"),
-    Metric("headstart_lost_records_total", "counter",
-           "records that the topic's retention deleted before they were taken in"),
-    Metric("headstart_notices_total", "counter", "notices found in published thresholds"),
-    Metric("headstart_published_total", "counter", "thresholds that Redis was given"),
-    Metric("headstart_redis_failures_total", "counter", "times that Redis took no thresholds"),
-    Metric("headstart_postgres_failures_total", "counter", "times that Postgres took no batch"),
-    Metric("headstart_waiting_thresholds", "gauge", "contexts whose threshold waits for Redis"),
-    Metric("headstart_redis_repairs_total", "counter",
-           "values of Redis that were not what they should be, and were replaced", "reason"),
-    Metric("headstart_redis_contested", "gauge",
-           "contexts whose value something else keeps writing to Redis"),
-    Metric("headstart_redis_kept", "gauge",
-           "modes and overrides in Redis that no command set, kept because they restrict"),
-    Metric("headstart_batch_seconds", "histogram",
-           "applying or storing records, until what follows is published or stored"),
-    Metric("headstart_delay_seconds", "histogram",
-           "from the Kafka timestamp of the last of these records until then"),
-)  # fmt: skip
+    WorkerMetric(
+        "headstart_worker_ready", "gauge", "1: partitions are assigned, their rows restored"
+    ),
+    WorkerMetric("headstart_worker_stuck", "gauge", "1: it has work and makes no progress"),
+    WorkerMetric("headstart_service_up", "gauge", "1: the service answers this worker", "service"),
+    WorkerMetric("headstart_lag_records", "gauge", "records not yet taken in", "partition"),
+    WorkerMetric(
+        "headstart_held_back_records",
+        "gauge",
+        "offsets that an open transaction holds back, which is no lag",
+        "partition",
+    ),
+    WorkerMetric("headstart_applied_offset", "gauge", "all below took effect", "partition"),
+    WorkerMetric("headstart_batches_total", "counter", "batches that were committed"),
+    WorkerMetric("headstart_records_total", "counter", "records of those batches"),
+    WorkerMetric(
+        "headstart_events_total", "counter", "events (history: thresholds) of those records"
+    ),
+    WorkerMetric(
+        "headstart_rows_total", "counter", "rows new in Postgres, or sent to the changelog"
+    ),
+    WorkerMetric("headstart_dead_letters_total", "counter", "records and events refused"),
+    WorkerMetric(
+        "headstart_lost_records_total",
+        "counter",
+        "records that the topic's retention deleted before they were taken in",
+    ),
+    WorkerMetric("headstart_notices_total", "counter", "notices found in published thresholds"),
+    WorkerMetric("headstart_published_total", "counter", "thresholds that Redis was given"),
+    WorkerMetric(
+        "headstart_redis_failures_total", "counter", "times that Redis took no thresholds"
+    ),
+    WorkerMetric(
+        "headstart_postgres_failures_total", "counter", "times that Postgres took no batch"
+    ),
+    WorkerMetric(
+        "headstart_waiting_thresholds", "gauge", "contexts whose threshold waits for Redis"
+    ),
+    WorkerMetric(
+        "headstart_redis_repairs_total",
+        "counter",
+        "values of Redis that were not what they should be, and were replaced",
+        "reason",
+    ),
+    WorkerMetric(
+        "headstart_redis_contested",
+        "gauge",
+        "contexts whose value something else keeps writing to Redis",
+    ),
+    WorkerMetric(
+        "headstart_redis_kept",
+        "gauge",
+        "modes and overrides in Redis that no command set, kept because they restrict",
+    ),
+    WorkerMetric(
+        "headstart_batch_seconds",
+        "histogram",
+        "applying or storing records, until what follows is published or stored",
+    ),
+    WorkerMetric(
+        "headstart_delay_seconds",
+        "histogram",
+        "from the Kafka timestamp of the last of these records until then",
+    ),
+)
 
 BUCKETS_S: Final = (0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 60.0, 600.0)
 
@@ -67,7 +102,7 @@ def started() -> float:
     return time.perf_counter()
 
 
-class Counts:
+class WorkerCounts:
     """What one worker has counted since its process began."""
 
     def __init__(self) -> None:
@@ -77,29 +112,31 @@ class Counts:
         self.repaired: Counter[str] = Counter(dict.fromkeys([*EXPLAINED, "command"], 0))
         """Values of Redis that were replaced, by what was wrong with them."""
         self.contested = self.kept = 0
-        self.batch, self.delay = Histogram(BUCKETS_S), Histogram(BUCKETS_S)
+        self.batch, self.delay = LatencyHistogram(BUCKETS_S), LatencyHistogram(BUCKETS_S)
 
     def lose(self, records: int) -> None:
         """Count records that were deleted before they were taken in."""
         self.lost += records
 
-    def took(self, extent: Extent, events: int) -> None:
+    def took(self, extent: BatchExtent, events: int) -> None:
         """Count a batch that is committed."""
         self.batches += 1
         self.records += extent.records
         self.events += events
 
-    def took_effect(self, extent: Extent, begun: float) -> None:
+    def took_effect(self, extent: BatchExtent, begun: float) -> None:
         """Note when something took effect for readers. `begun`: `started()` before it."""
         self.batch.observe(started() - begun)
         if extent.records:
             self.delay.observe(max(0.0, time.time() - extent.newest / 1000))
 
 
-Values = int | float | Histogram | Mapping[str, int]
+Values = int | float | LatencyHistogram | Mapping[str, int]
 
 
-def values(report: Report, stuck: str | None, services: set[str], counts: Counts) -> list[Values]:
+def values(
+    report: Report, stuck: str | None, services: set[str], counts: WorkerCounts
+) -> list[Values]:
     """Return the value of each metric, in the order of `METRICS`."""
     return [
         int(report.ready),
@@ -155,7 +192,7 @@ class Exposition:
         )
 
         for metric, value in zip(METRICS, self._now(), strict=True):
-            if isinstance(value, Histogram):
+            if isinstance(value, LatencyHistogram):
                 yield HistogramMetricFamily(
                     metric.name, metric.help, buckets=value.cumulative(), sum_value=value.sum
                 )

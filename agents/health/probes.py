@@ -27,7 +27,7 @@ ANSWER_S: Final = 5.0
 Probe = Callable[[], Awaitable[Any]]
 
 
-async def answers(probe: Probe) -> bool:
+async def is_reachable(probe: Probe) -> bool:
     """Return whether a service answers in time."""
     try:
         async with asyncio.timeout(ANSWER_S):

@@ -17,11 +17,11 @@ from typing import Any, Final, Protocol
 
 import structlog
 
-from agents.config import Runtime, WorkerConfig
-from agents.fatal import end_process
+from agents.config import PartitionAgent, WorkerConfig
+from agents.fatal import exit_fatally
 from agents.health.http import serving
-from agents.health.metrics import Counts, Exposition, Values, values
-from agents.health.probes import LogEnds, Probe, answers
+from agents.health.metrics import Exposition, Values, WorkerCounts, values
+from agents.health.probes import LogEnds, Probe, is_reachable
 from headstart.scrubbing.masking import masked
 from processing.worker_report import REPORT_FILE, Report, Watchdog, encode_report
 
@@ -36,7 +36,7 @@ class ReportedApp(Protocol):
     """The app whose progress is reported; see `agents.app.App`."""
 
     source_topics: frozenset[str]
-    runtime: Runtime
+    runtime: PartitionAgent
     ready: bool
     opened: int
 
@@ -49,7 +49,7 @@ class ReportedApp(Protocol):
         ...
 
 
-class Health:
+class HealthReporter:
     """What one worker says of itself, from its first second on."""
 
     def __init__(
@@ -141,7 +141,7 @@ class Health:
         return self._exposition.text()
 
     def _values(self) -> list[Values]:
-        counts = Counts() if self._app is None else self._app.runtime.counts
+        counts = WorkerCounts() if self._app is None else self._app.runtime.counts
         return values(self.report, self.stuck, {BROKER, *self._probes}, counts)
 
     async def _tell(self) -> None:
@@ -152,7 +152,7 @@ class Health:
     async def _probe(self) -> None:
         assert self._log is not None
         probes: dict[str, Probe] = {BROKER: self._log.ask, **self._probes}
-        found = await asyncio.gather(*(answers(probe) for probe in probes.values()))
+        found = await asyncio.gather(*(is_reachable(probe) for probe in probes.values()))
         away = {name for name, there in zip(probes, found, strict=True) if not there}
         for name in sorted(away - self._away):
             log.warning("service.away", service=name)
@@ -197,4 +197,4 @@ async def _every(interval_s: float, work: Callable[[], Awaitable[None]]) -> None
             await work()
             await asyncio.sleep(interval_s)
     except Exception as error:
-        end_process("health", error)
+        exit_fatally("health", error)

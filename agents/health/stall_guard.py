@@ -11,7 +11,7 @@ import signal
 import time
 from typing import Final
 
-from agents.fatal import end_process
+from agents.fatal import exit_fatally
 
 SESSION_TIMEOUT_S: Final = 10.0
 """How long the group waits for a heartbeat before it gives a member's partitions away."""
@@ -22,11 +22,11 @@ LONGEST_STALL_S: Final = SESSION_TIMEOUT_S - 3.0
 _BEAT_S: Final = 0.25
 
 
-class StoodStill(RuntimeError):
+class EventLoopStalled(RuntimeError):
     """The process stood still beyond the session timeout."""
 
 
-class Alive:
+class StallGuard:
     """Notices, before anything else runs, that the event loop stood still."""
 
     def __init__(self) -> None:
@@ -43,7 +43,9 @@ class Alive:
         """End the process if the loop did not run for `LONGEST_STALL_S`; call before writing."""
         stalled = running_s() - self._last
         if stalled > LONGEST_STALL_S:
-            end_process("loop", StoodStill(f"the event loop stood still for {stalled:.1f} s"))
+            exit_fatally(
+                "loop", EventLoopStalled(f"the event loop stood still for {stalled:.1f} s")
+            )
 
     async def _beat(self) -> None:
         while True:

@@ -15,22 +15,22 @@ from faust.types import TP
 
 from agents.app import App, new_app, register_agent
 from agents.config import WorkerConfig
-from agents.consumer.partition_queue import Lane, share_of
-from agents.consumer.sequencer import Intake
+from agents.consumer.partition_queue import PartitionQueue, queue_bytes_per_partition
+from agents.consumer.sequencer import FetchSequencer
 from agents.consumer.source import GroupSource
-from agents.dlq_limit_guard import RefusalGuard
-from agents.fatal import end_process
-from agents.health.metrics import Counts, started
+from agents.dlq_limit_guard import DlqLimitGuard
+from agents.fatal import exit_fatally
+from agents.health.metrics import WorkerCounts, started
 from agents.producer import BatchProducer
-from agents.storage.batches import store_batches
-from agents.storage.notice_detection import Noticer
-from agents.storage.notice_outbox import Teller
+from agents.storage.batches import store_batch
+from agents.storage.notice_detection import NoticeDetector
+from agents.storage.notice_outbox import NoticeOutbox
 from processing.records.batch import RecordBatch
 from processing.records.dead_letters import DeadLetter
 from processing.records.dlq_limits import RefusalState, Slice, extent
-from processing.records.sink_lines import Unpack, Unpacked, unpack_events, unpack_thresholds
+from processing.records.sink_lines import SinkBatch, Unpack, unpack_events, unpack_thresholds
 from sinks.connections import PostgresUnreachable, connect_postgres
-from sinks.postgres.batch_writer import MOST_SEARCHED, OnRefused, StagedSink, TooManyToSearch
+from sinks.postgres.batch_writer import MOST_SEARCHED, BatchWriter, OnRefused, TooManyRejectedRows
 from sinks.postgres.episodes import EpisodeSink
 from sinks.postgres.history import HistorySink
 from sinks.postgres.partitions import ensure_partitions
@@ -56,17 +56,17 @@ BACKOFF_S: Final = (0.2, 0.5, 1.0, 2.0, 5.0)
 
 
 @dataclass(frozen=True)
-class SinkPlan:
+class SinkSpec:
     """Which topic goes into which table."""
 
     group: str
     topic: str
-    sink: type[StagedSink]
+    sink: type[BatchWriter]
     unpack: Unpack
 
 
-EPISODES = SinkPlan(EPISODES_GROUP, EVENTS.name, EpisodeSink, unpack_events)
-HISTORY = SinkPlan(HISTORY_GROUP, THRESHOLDS.name, HistorySink, unpack_thresholds)
+EPISODES = SinkSpec(EPISODES_GROUP, EVENTS.name, EpisodeSink, unpack_events)
+HISTORY = SinkSpec(HISTORY_GROUP, THRESHOLDS.name, HistorySink, unpack_thresholds)
 
 
 _AWAY: Final = (
@@ -79,31 +79,31 @@ _AWAY: Final = (
 """What a batch waits for: Postgres itself, or a permission that an administrator gives back."""
 
 
-class SinkRuntime:
+class StorageAgent:
     """All partitions of this worker in one lane: one transaction takes from several.
 
     While Postgres takes one batch, the next is unpacked; transactions stay one after the other.
     """
 
-    def __init__(self, app: App, config: WorkerConfig, epoch: Epoch, plan: SinkPlan) -> None:
+    def __init__(self, app: App, config: WorkerConfig, epoch: Epoch, plan: SinkSpec) -> None:
         self._app, self._config, self._epoch, self._plan = app, config, epoch, plan
-        self.counts = Counts()
+        self.counts = WorkerCounts()
         self._producer = BatchProducer(config.kafka)
-        self._guard = RefusalGuard(config.limits, config.data, epoch.number)
-        self._sink: StagedSink | None = None
-        self._lane: Lane | None = None
-        self._intake: Intake[TP] | None = None
+        self._guard = DlqLimitGuard(config.limits, config.data, epoch.number)
+        self._sink: BatchWriter | None = None
+        self._lane: PartitionQueue | None = None
+        self._intake: FetchSequencer[TP] | None = None
         self._generation = -1
         self._storing: asyncio.Task[None] | None = None
         self._parts: Sequence[Slice] = ()
-        self._unpacked = Unpacked()
+        self._unpacked = SinkBatch()
         self._letters: list[DeadLetter] = []
         self._checked: Mapping[int, RefusalState] = {}
         self._started = self._waits = False
         self._beside: asyncio.Task[None] | None = None
         noticing = plan is HISTORY
-        self._noticer = Noticer(epoch.number) if noticing else None
-        self._teller = Teller(config, epoch, self._producer) if noticing else None
+        self._noticer = NoticeDetector(epoch.number) if noticing else None
+        self._teller = NoticeOutbox(config, epoch, self._producer) if noticing else None
 
     async def positions(self, assigned: set[TP], _committed: Mapping[TP, int]) -> Mapping[TP, int]:
         """Begin where Postgres says that the last transaction ended."""
@@ -119,7 +119,7 @@ class SinkRuntime:
         stored = await sink.next_offsets(self._plan.topic, self._epoch.number)
         begin = {tp: stored.get(tp.partition, 0) for tp in assigned}
         lose = self.counts.lose
-        self._intake = Intake(
+        self._intake = FetchSequencer(
             GroupSource(self._app), group, begin, holes_are_real=real, on_lost=lose
         )
         for tp, offset in begin.items():
@@ -128,8 +128,8 @@ class SinkRuntime:
             self._noticer.forget()
             self._teller.own(tp.partition for tp in assigned)
         self._generation = self._app.consumer_generation_id
-        hold, share = self._app.consumer.hold, share_of(len(assigned))
-        self._lane = Lane(group, self._handle, LINGER_S, hold=hold, share=share)
+        hold, share = self._app.consumer.hold, queue_bytes_per_partition(len(assigned))
+        self._lane = PartitionQueue(group, self._handle, LINGER_S, hold=hold, share=share)
         log.info("sink.opened", group=group, partitions=len(assigned))
         return begin
 
@@ -185,9 +185,9 @@ class SinkRuntime:
 
     async def _unpack(
         self, batches: list[tuple[TP, RecordBatch]]
-    ) -> AsyncIterator[tuple[list[Slice], Unpacked]]:
+    ) -> AsyncIterator[tuple[list[Slice], SinkBatch]]:
         """Yield what is stored together: all of it, but where very much is refused less."""
-        plan, parts, unpacked = self._plan, list[Slice](), Unpacked()
+        plan, parts, unpacked = self._plan, list[Slice](), SinkBatch()
         for _tp, batch in batches:
             taken = begin = 0
             while begin < len(batch):
@@ -196,7 +196,7 @@ class SinkRuntime:
                 begin = run.stop
                 if len(unpacked.dead_letters) >= MOST_LETTERS:
                     yield [*parts, Slice(batch, taken, begin)], unpacked
-                    parts, unpacked, taken = [], Unpacked(), begin
+                    parts, unpacked, taken = [], SinkBatch(), begin
                 await asyncio.sleep(0)  # in between Postgres is served
             parts.append(Slice(batch, taken, begin))
         yield parts, unpacked
@@ -207,15 +207,15 @@ class SinkRuntime:
             await self._storing
 
     async def _store(
-        self, parts: Sequence[Slice], unpacked: Unpacked, sent: Sequence[DeadLetter] = ()
+        self, parts: Sequence[Slice], unpacked: SinkBatch, sent: Sequence[DeadLetter] = ()
     ) -> None:
         """Store parts of batches; `sent`: dead letters of theirs, and perhaps of others."""
         begun = started()
         self._checked = self._guard.check(parts, sent)
         self._parts, self._letters, self._unpacked = parts, [*sent], unpacked
         try:
-            await store_batches(parts, unpacked, self._plan.group, self)
-        except TooManyToSearch:
+            await store_batch(parts, unpacked, self._plan.group, self)
+        except TooManyRejectedRows:
             # One transaction would take longer than a worker may stand still, and again after it.
             for piece in unpacked.pieces(parts, PIECE):
                 await self._store(*piece, unpacked.dead_letters)
@@ -282,7 +282,7 @@ class SinkRuntime:
         if self._noticer.found:
             self._teller.wake()
 
-    async def _open_sink(self) -> StagedSink:
+    async def _open_sink(self) -> BatchWriter:
         if self._sink is None:
             self._sink = await self._plan.sink.open(self._config.postgres)
         return self._sink
@@ -306,12 +306,12 @@ class SinkRuntime:
 
 def _end_on_error(task: asyncio.Task[None]) -> None:
     if not task.cancelled() and (error := task.exception()) is not None:
-        end_process("sink", error)
+        exit_fatally("sink", error)
 
 
-def sink_app(config: WorkerConfig, epoch: Epoch, plan: SinkPlan) -> App:
+def sink_app(config: WorkerConfig, epoch: Epoch, plan: SinkSpec) -> App:
     """Return the app of one sink agent."""
     app = new_app(plan.group, config)
     app.gather_bytes, app.gather_ms = GATHER_BYTES, GATHER_MS
-    register_agent(app, SinkRuntime(app, config, epoch, plan), plan.topic)
+    register_agent(app, StorageAgent(app, config, epoch, plan), plan.topic)
     return app

@@ -7,13 +7,13 @@ from typing import Protocol
 
 from processing.records.dead_letters import DeadLetter
 from processing.records.dlq_limits import Slice
-from processing.records.sink_lines import Unpacked
+from processing.records.sink_lines import SinkBatch
 
 Refused = Sequence[tuple[int, str]]
 """(index of the line, reason) of each line that the database would not take."""
 
 
-class StoreOutlets(Protocol):
+class BatchTargets(Protocol):
     """Where a sink's batches go."""
 
     async def send_dead_letters(self, letters: Sequence[DeadLetter], /) -> None:
@@ -38,8 +38,8 @@ class StoreOutlets(Protocol):
         ...
 
 
-async def store_batches(
-    parts: Sequence[Slice], unpacked: Unpacked, group: str, outlets: StoreOutlets
+async def store_batch(
+    parts: Sequence[Slice], unpacked: SinkBatch, group: str, outlets: BatchTargets
 ) -> None:
     """Make parts of batches take effect: dead letters, then one transaction, then the offsets.
 

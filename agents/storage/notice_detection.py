@@ -13,27 +13,35 @@ from typing import Any, Final
 import msgspec
 from psycopg import AsyncConnection
 
-from processing.notices import Found, Key, Known, decode_state, needed, take, watchable
-from processing.records.sink_lines import Unpacked
-from sinks.postgres.notices import Kept, add_notices, claim, keep_states, newest_values
+from processing.notices import (
+    DetectedNotices,
+    Key,
+    NoticeState,
+    decode_state,
+    needed,
+    take,
+    watchable,
+)
+from processing.records.sink_lines import SinkBatch
+from sinks.postgres.notices import NoticeRetention, add_notices, claim, keep_states, newest_values
 from topics.catalogue import HISTORY_GROUP, THRESHOLDS
-from topics.schema.json_schema import Threshold
+from topics.schema.json_schema import PublishedThreshold
 
 CACHE_LIMIT: Final = 100_000
 """Most contexts of which it is kept in memory what is known, about 1 kB each."""
 
-_decode = msgspec.json.Decoder(Threshold).decode
+_decode = msgspec.json.Decoder(PublishedThreshold).decode
 
 
-class Noticer:
+class NoticeDetector:
     """What is known of the contexts whose thresholds are stored here: a cache over Postgres."""
 
     def __init__(self, epoch: int) -> None:
         self._epoch = epoch
-        self._known: dict[Key, Known] = {}
+        self._known: dict[Key, NoticeState] = {}
         self._stored: dict[int, int] = {}
         """By partition the offset up to which this process has seen everything stored."""
-        self._found = Found()
+        self._found = DetectedNotices()
         self.found = 0
         """Notices that were new in the last batch."""
 
@@ -43,10 +51,10 @@ class Noticer:
         self._stored.clear()
 
     async def look(
-        self, unpacked: Unpacked, offsets: Mapping[int, int], connection: AsyncConnection[Any]
+        self, unpacked: SinkBatch, offsets: Mapping[int, int], connection: AsyncConnection[Any]
     ) -> None:
         """Add to a transaction the notices of what it stores. `offsets`: as given to the sink."""
-        self.found, self._found = 0, Found()
+        self.found, self._found = 0, DetectedNotices()
         stored = await claim(connection, HISTORY_GROUP, THRESHOLDS.name, self._epoch, offsets)
         if any(self._stored.get(partition, -1) != offset for partition, offset in stored.items()):
             self._known.clear()
@@ -55,7 +63,7 @@ class Noticer:
         await self._load(values, connection)
         found = take(values, self._known)
         kept = {
-            key: None if state is None else Kept(*found.known[key][:2], state)
+            key: None if state is None else NoticeRetention(*found.known[key][:2], state)
             for key, state in found.changed.items()
         }
         if kept:
@@ -64,7 +72,7 @@ class Noticer:
         self._found = found
 
     async def _load(
-        self, values: list[tuple[int, Threshold]], connection: AsyncConnection[Any]
+        self, values: list[tuple[int, PublishedThreshold]], connection: AsyncConnection[Any]
     ) -> None:
         if len(self._known) > CACHE_LIMIT:
             self._known.clear()
@@ -74,9 +82,9 @@ class Noticer:
         for key, row in (await newest_values(connection, missing)).items():
             state = decode_state(row.state)
             if row.epoch is None or row.offset is None or row.outcomes is None:
-                self._known[key] = Known(state=state)
+                self._known[key] = NoticeState(state=state)
             else:
-                self._known[key] = Known(row.epoch, row.offset, row.outcomes, state)
+                self._known[key] = NoticeState(row.epoch, row.offset, row.outcomes, state)
 
     def committed(self, offsets: Mapping[int, int]) -> None:
         """Take over what the transaction has stored."""
@@ -85,7 +93,7 @@ class Noticer:
             self._stored[partition] = max(self._stored.get(partition, 0), offset)
 
 
-def _values(unpacked: Unpacked, stored: Mapping[int, int]) -> list[tuple[int, Threshold]]:
+def _values(unpacked: SinkBatch, stored: Mapping[int, int]) -> list[tuple[int, PublishedThreshold]]:
     """Return the values that are not stored yet and can be looked at, with their partitions."""
     values = []
     for record, (batch, position) in zip(unpacked.records, unpacked.sources, strict=True):

@@ -19,12 +19,12 @@ from aiokafka.errors import KafkaError
 
 from agents.config import WorkerConfig
 from agents.producer import BatchProducer
-from processing.records.partitioner import owner
+from processing.records.partitioner import partition_for
 from sinks.connections import connect_postgres
 from sinks.postgres.notices import add_notices, forget_sent, mark_sent, unsent_notices
 from topics.catalogue import EVENTS, NOTICES
 from topics.control.messages import control_records
-from topics.dead_letters.messages import Outgoing
+from topics.dead_letters.messages import OutgoingRecord
 from topics.epoch import Epoch
 from topics.kafka.admin import TopicsMissing
 from topics.notices.log import follow_overrides
@@ -44,7 +44,7 @@ EXPIRES_MS: Final = 1_000
 _AWAY = (ConnectionError, KafkaError, OSError, TimeoutError, TopicsMissing, psycopg.Error)
 
 
-class Teller:
+class NoticeOutbox:
     """Sends the notices of the partitions that this worker has."""
 
     def __init__(self, config: WorkerConfig, epoch: Epoch, producer: BatchProducer) -> None:
@@ -98,8 +98,8 @@ class Teller:
             self._wanted.set()
             raise
 
-    def _controls(self, found: Iterable[tuple[int, Notice]]) -> list[Outgoing]:
-        records: list[Outgoing] = []
+    def _controls(self, found: Iterable[tuple[int, Notice]]) -> list[OutgoingRecord]:
+        records: list[OutgoingRecord] = []
         for partition, notice in found:
             weighing = weighing_of(notice)
             if weighing is not None and (self._weigh or weighing.every == 1):
@@ -111,7 +111,9 @@ class Teller:
         following = follow_overrides(self._kafka, _now, EXPIRES_MS)
         async with contextlib.aclosing(following):
             async for due in following:
-                placed = [(owner(n.tenant, n.workflow_type, self._partitions), n) for n in due]
+                placed = [
+                    (partition_for(n.tenant, n.workflow_type, self._partitions), n) for n in due
+                ]
                 new = [
                     (partition, notice)
                     for partition, notice in placed

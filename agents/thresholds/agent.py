@@ -14,22 +14,22 @@ from faust.types import TP
 
 from agents.app import App, new_app, register_agent
 from agents.config import WorkerConfig
-from agents.consumer.partition_queue import share_of
-from agents.consumer.sequencer import Intake
+from agents.consumer.partition_queue import queue_bytes_per_partition
+from agents.consumer.sequencer import FetchSequencer
 from agents.consumer.source import GroupSource
-from agents.dlq_limit_guard import RefusalGuard
-from agents.fatal import end_process
-from agents.health.metrics import Counts
-from agents.health.stall_guard import Alive
+from agents.dlq_limit_guard import DlqLimitGuard
+from agents.fatal import exit_fatally
+from agents.health.metrics import WorkerCounts
+from agents.health.stall_guard import StallGuard
 from agents.producer import BatchProducer
-from agents.thresholds.clock_records import LOOK_S, say_the_time
-from agents.thresholds.command_sync import keep_commands
-from agents.thresholds.default_broadcast import say_what_is_known
-from agents.thresholds.epoch_migration import CountDiffers, adopt_rows
-from agents.thresholds.pacing import paced
-from agents.thresholds.partition import Ownership
+from agents.thresholds.clock_records import LOOK_S, send_clock_records
+from agents.thresholds.command_sync import sync_commands
+from agents.thresholds.default_broadcast import broadcast_evidence_and_defaults
+from agents.thresholds.epoch_migration import CountDiffers, migrate_rows_to_epoch
+from agents.thresholds.pacing import in_chunks
+from agents.thresholds.partition import OwnedPartition
 from agents.thresholds.recovery import Recovered, recover
-from agents.thresholds.redis_publishing import Publishing
+from agents.thresholds.redis_publishing import RedisPublishQueue
 from agents.thresholds.redis_repair import RedisChecks
 from agents.thresholds.services import PartitionServices
 from agents.thresholds.sound_clock import SoundClock
@@ -37,7 +37,7 @@ from agents.thresholds.store import ContextStore, new_table
 from kernels.loader import load_in_background
 from processing.partition_count import read_count, write_count
 from processing.records.batch import RecordBatch
-from sinks.redis.publish_markers import Published
+from sinks.redis.publish_markers import PublishMarkers
 from topics.catalogue import CHANGELOG, CONTEXTS_TABLE, EVENTS, THRESHOLDS_GROUP
 from topics.epoch import Epoch
 from topics.kafka.reader import topic_state
@@ -54,11 +54,11 @@ TIDY_INTERVAL_S: Final = 10.0
 soon enough to rewrite it for whoever restores after two kills in a row."""
 
 
-class ThresholdRuntime:
+class ThresholdAgent:
     """Every partition of this worker."""
 
     def __init__(self, app: App, config: WorkerConfig, epoch: Epoch, store: ContextStore) -> None:
-        self.counts = Counts()
+        self.counts = WorkerCounts()
         self.services = PartitionServices(
             app,
             config.kafka,
@@ -66,25 +66,25 @@ class ThresholdRuntime:
             config.rules,
             store,
             BatchProducer(config.kafka),
-            Publishing(config.redis, self.counts),
-            Alive(),
+            RedisPublishQueue(config.redis, self.counts),
+            StallGuard(),
             self.counts,
-            RefusalGuard(config.limits, config.data, epoch.number),
+            DlqLimitGuard(config.limits, config.data, epoch.number),
         )
         self._config = config
-        self._published = Published(config.redis)
+        self._published = PublishMarkers(config.redis)
         self._sound_clock = SoundClock(self._published.now_ms)
         self._checks = RedisChecks(
             self.services, self._owners, self._fetched, config.redis, config.check_redis_s
         )
-        self.share = share_of(1)
+        self.share = queue_bytes_per_partition(1)
         """Bytes of each partition that may wait."""
         self.same_count = True
         """Whether the local store was made with as many partitions as the topic has."""
         self.opened: Callable[[], None] = lambda: None
         """Called when partitions have been taken up."""
-        self._owned: dict[TP, Ownership] = {}
-        self._intake: Intake[TP] | None = None
+        self._owned: dict[TP, OwnedPartition] = {}
+        self._intake: FetchSequencer[TP] | None = None
         self._generation = -1
         self._scanner = ThreadPoolExecutor(1, "scanner")
         self._tasks: list[asyncio.Task[None]] = []
@@ -103,54 +103,60 @@ class ThresholdRuntime:
                 asyncio.create_task(self._keep(self._say_the_time, LOOK_S)),
             ]
         await self.drain()
-        self.share = share_of(len(assigned))
+        self.share = queue_bytes_per_partition(len(assigned))
         generation = services.app.consumer_generation_id
         recovered = await recover(services.store, services.kafka, [tp.partition for tp in assigned])
         owned = {
             tp: await self._open(tp, committed.get(tp, 0), recovered[tp.partition])
             for tp in sorted(assigned)
         }
-        begin = {tp: each.core.watermark + 1 for tp, each in owned.items()}
+        begin = {tp: each.core.applied_offset + 1 for tp, each in owned.items()}
         real = services.producer.idempotent
         source, lose = GroupSource(services.app), self.counts.lose
-        self._intake = Intake(source, THRESHOLDS_GROUP, begin, holes_are_real=real, on_lost=lose)
+        self._intake = FetchSequencer(
+            source, THRESHOLDS_GROUP, begin, holes_are_real=real, on_lost=lose
+        )
         self._owned, self._generation = owned, generation
         self.opened()
         await self._say_the_time()
         return begin
 
-    async def _open(self, tp: TP, committed: int, recovered: Recovered) -> Ownership:
+    async def _open(self, tp: TP, committed: int, recovered: Recovered) -> OwnedPartition:
         services = self.services
-        await adopt_rows(
+        await migrate_rows_to_epoch(
             services.store,
             services.producer,
             tp.partition,
             services.epoch,
             same_count=self.same_count,
         )
-        owned = Ownership(tp, services, recovered.complete_from, self.share)
+        owned = OwnedPartition(tp, services, recovered.complete_from, self.share)
         await owned.restore()
-        services.guard.open(tp, owned.core.watermark + 1)
+        services.guard.open(tp, owned.core.applied_offset + 1)
         await owned.delivery.mend(recovered.overtaken)
         core = owned.core
         # Rows at or past the committed offset may have reached the table but not Redis; so may
         # all rows where nothing of this log epoch has been committed.
-        oldest = min(committed, core.watermark + 1) if committed > 0 <= core.watermark else -1
+        oldest = (
+            min(committed, core.applied_offset + 1) if committed > 0 <= core.applied_offset else -1
+        )
         published = 0
-        async for rows in paced(services.store.scan(tp.partition)):
+        async for rows in in_chunks(services.store.scan(tp.partition)):
             waiting = services.stored(tp.partition, rows, oldest)
             published += len(waiting)
-            await asyncio.gather(services.publishing.publish(waiting), owned.announce(waiting))
+            await asyncio.gather(
+                services.publishing.publish(waiting), owned.produce_thresholds(waiting)
+            )
         log.info(
             "thresholds.partition.opened",
             partition=tp.partition,
-            watermark=core.watermark,
+            applied_offset=core.applied_offset,
             published=published,
         )
         services.app.opened += 1
         return owned
 
-    def _owners(self) -> list[Ownership]:
+    def _owners(self) -> list[OwnedPartition]:
         """Return the partitions that this worker has now."""
         return list(self._owned.values())
 
@@ -169,10 +175,10 @@ class ThresholdRuntime:
         if await intake.admit(tp, batch):
             await owned.lane.put(tp, batch)
 
-    def look_ahead(self, tp: TP, batch: RecordBatch) -> None:
+    def prefetch_scan(self, tp: TP, batch: RecordBatch) -> None:
         """Scan a batch while another one has its turn, and others are fetched."""
         owned = self._owned.get(tp)
-        scan = None if owned is None else owned.core.look_ahead(batch)
+        scan = None if owned is None else owned.core.prefetch_scan(batch)
         if scan is not None:
             batch.ahead = self._scanner.submit(scan)
 
@@ -211,7 +217,7 @@ class ThresholdRuntime:
                 await asyncio.sleep(interval_s)
                 await work()
         except Exception as error:
-            end_process(work.__name__, error)
+            exit_fatally(work.__name__, error)
 
     async def _watch_redis(self) -> None:
         """Publish what waits; publish everything where Redis has forgotten."""
@@ -231,11 +237,11 @@ class ThresholdRuntime:
         services = self.services
         mark = await self._published.begin(partition)
         owned = self._owned.get(TP(EVENTS.name, partition))
-        under_way = () if owned is None else owned.delivery.under_way  # before the store is read
+        in_flight = () if owned is None else owned.delivery.in_flight  # before the store is read
         published = 0
-        async for rows in paced(services.store.scan(partition)):
+        async for rows in in_chunks(services.store.scan(partition)):
             published += await services.publishing.publish_now(services.stored(partition, rows))
-        published += await services.publishing.publish_now(under_way)
+        published += await services.publishing.publish_now(in_flight)
         services.alive.check()  # or another owner, with newer rows, would take this for its own
         await self._published.remember(partition, run, mark)
         self._checks.soon()  # what is newer than the table took none of it
@@ -244,11 +250,11 @@ class ThresholdRuntime:
     async def _merge(self) -> None:
         """Say what was learned of workflow types, for the defaults of their tenants."""
         for owned in list(self._owned.values()):
-            await say_what_is_known(owned, self.services)
+            await broadcast_evidence_and_defaults(owned, self.services)
 
     async def _say_the_time(self) -> None:
         """Tell partitions what time it is; contexts, starts and positions expire by that."""
-        await say_the_time(self._owners(), self.services, self._sound_clock)
+        await send_clock_records(self._owners(), self.services, self._sound_clock)
 
     async def _tidy(self) -> None:
         """Look after what needs no hurry; a broker that does not answer now will later."""
@@ -266,15 +272,15 @@ def thresholds_app(config: WorkerConfig, epoch: Epoch) -> App:
     load_in_background()
     app = new_app(THRESHOLDS_GROUP, config)
     table: Any = new_table(app, CONTEXTS_TABLE, epoch.partitions, epoch.number)
-    runtime = ThresholdRuntime(app, config, epoch, table.data)
+    runtime = ThresholdAgent(app, config, epoch, table.data)
     _check_count(runtime, config.data, epoch)
     register_agent(app, runtime, EVENTS.name)
-    app.look_ahead, app.partition_bytes = runtime.look_ahead, PARTITION_BYTES
-    app.task(partial(keep_commands, config, runtime.counts))
+    app.prefetch_scan, app.partition_bytes = runtime.prefetch_scan, PARTITION_BYTES
+    app.task(partial(sync_commands, config, runtime.counts))
     return app
 
 
-def _check_count(runtime: ThresholdRuntime, data: Path, epoch: Epoch) -> None:
+def _check_count(runtime: ThresholdAgent, data: Path, epoch: Epoch) -> None:
     """Compare the partitions that a worker's directory was learned with with those of the topic.
 
     Raises `CountDiffers`. Noted once the rows that are there have been taken up.

@@ -11,11 +11,11 @@ import asyncio
 from collections.abc import Sequence
 from typing import Final
 
-from agents.dlq_limit_guard import RefusalGuard
-from agents.health.metrics import Counts, started
+from agents.dlq_limit_guard import DlqLimitGuard
+from agents.health.metrics import WorkerCounts, started
 from processing.records.batch import RecordBatch
 from processing.records.dead_letters import DeadLetter
-from processing.records.dlq_limits import Extent, RefusalState, Slice, extent
+from processing.records.dlq_limits import BatchExtent, RefusalState, Slice, extent
 
 LONGEST_S: Final = 0.25
 """How long a commit takes in more: what is not committed is done again after a kill."""
@@ -25,18 +25,18 @@ MORE_S: Final = 0.5
 """How long at the most it waits for more that does not come."""
 
 
-class Gathered:
+class CheckpointBuffer:
     """The records of the next commit: those that may be refused, and how many others."""
 
-    def __init__(self, guard: RefusalGuard) -> None:
+    def __init__(self, guard: DlqLimitGuard) -> None:
         self._guard = guard
-        self._telling: tuple[Extent, float] | None = None
+        self._telling: tuple[BatchExtent, float] | None = None
         self._begin()
 
     def _begin(self) -> None:
         self._parts: list[Slice] = []
         self._checked: dict[int, RefusalState] = {}
-        self._before = Extent()
+        self._before = BatchExtent()
         self._since = 0.0
         self._begun: float | None = None
 
@@ -60,7 +60,7 @@ class Gathered:
         left = self._since + longest - asyncio.get_running_loop().time()
         return max(0.0, min(left, MORE_S))
 
-    def let_go(self) -> None:
+    def release_records(self) -> None:
         """Keep the records no longer: none of those applied until now is refused."""
         self.check(())
         self._fold()
@@ -77,13 +77,13 @@ class Gathered:
         if self._begun is not None:
             self._telling, self._begun = (self._before, self._begun), None
 
-    def told(self, counts: Counts) -> None:
+    def told(self, counts: WorkerCounts) -> None:
         """Have it counted that readers may see what was being published."""
         if self._telling is not None:
             counts.took_effect(*self._telling)
             self._telling = None
 
-    def passed(self, counts: Counts, events: int) -> None:
+    def passed(self, counts: WorkerCounts, events: int) -> None:
         """Note, and have it counted, that all of it is committed, which held so many events."""
         self._guard.passed(self._checked)
         self.told(counts)

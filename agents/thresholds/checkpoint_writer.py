@@ -1,6 +1,6 @@
 """How a commit of the threshold agent takes effect: in one order, and never ahead of its log.
 
-Knows neither Faust nor a database; the places that a commit goes to are the `Outlets`.
+Knows neither Faust nor a database; the places that a commit goes to are the `CheckpointTargets`.
 """
 
 from __future__ import annotations
@@ -12,10 +12,10 @@ from typing import Final, Protocol
 import structlog
 
 from processing.records.dead_letters import DeadLetter
-from processing.state.chunking import cut
+from processing.state.chunking import chunk_rows
 from processing.state.rows import PARTITION_KEY, deleted, is_deleted, is_row, stale, version
-from processing.task import Commit
-from topics.schema.json_schema import Threshold
+from processing.task import Checkpoint
+from topics.schema.json_schema import PublishedThreshold
 
 log = structlog.get_logger()
 
@@ -25,7 +25,7 @@ APPENDED_BYTES: Final = 4_000_000
 """Of one record batch when rows are appended again, which need not be whole commits."""
 
 
-class Outlets(Protocol):
+class CheckpointTargets(Protocol):
     """Where the commits of one partition go, under one assignment."""
 
     def current(self) -> bool:
@@ -39,7 +39,7 @@ class Outlets(Protocol):
     async def send_rows(self, rows: Sequence[Row], complete_from: int, /) -> tuple[int, int]:
         """Append rows to the changelog as one record batch; return its first and last offset.
 
-        `complete_from` goes with it: see `Delivery.complete_from`.
+        `complete_from` goes with it: see `CheckpointWriter.complete_from`.
         """
         ...
 
@@ -55,11 +55,11 @@ class Outlets(Protocol):
         """Write rows to the local store, in one step with the changelog offset it then holds."""
         ...
 
-    def publish(self, thresholds: Sequence[Threshold], /) -> Awaitable[None]:
+    def publish(self, thresholds: Sequence[PublishedThreshold], /) -> Awaitable[None]:
         """Publish to Redis, now or as soon as it is there; begins before it is awaited."""
         ...
 
-    async def announce(self, moved: Sequence[Threshold], /) -> None:
+    async def produce_thresholds(self, moved: Sequence[PublishedThreshold], /) -> None:
         """Append to the compacted topic of thresholds."""
         ...
 
@@ -67,7 +67,7 @@ class Outlets(Protocol):
         """Append to it what rows answer."""
         ...
 
-    async def retract(self, markers: Sequence[tuple[bytes, bytes]], /) -> bool:
+    async def delete_published(self, markers: Sequence[tuple[bytes, bytes]], /) -> bool:
         """Have deleted rows forgotten where they are served; return False where that must wait."""
         ...
 
@@ -76,14 +76,16 @@ class Outlets(Protocol):
         ...
 
 
-class Delivery:
+class CheckpointWriter:
     """Delivers the commits of one partition under one assignment, one step after the other."""
 
-    def __init__(self, outlets: Outlets, next_changelog: int, complete_from: int = 0) -> None:
+    def __init__(
+        self, outlets: CheckpointTargets, next_changelog: int, complete_from: int = 0
+    ) -> None:
         """`next_changelog`: the changelog offset that follows what the local store holds."""
         self.complete_from = complete_from
         """The changelog holds every row from this offset on: who has none need not read before."""
-        self.under_way: Sequence[Threshold] = ()
+        self.in_flight: Sequence[PublishedThreshold] = ()
         """What was published of rows that the local store may not have yet."""
         self._outlets = outlets
         self._publishing: Awaitable[None] | None = None
@@ -93,13 +95,13 @@ class Delivery:
         """Versions of rows that others appended, which ours have not come to yet."""
         self._one_at_a_time = asyncio.Lock()
 
-    def publish(self, thresholds: Sequence[Threshold]) -> None:
+    def publish(self, thresholds: Sequence[PublishedThreshold]) -> None:
         """Begin to publish thresholds whose rows come with a later commit, which waits for it.
 
         Why it may, `deliver` says.
         """
         if self._outlets.current():
-            self.under_way = [*self.under_way, *thresholds]
+            self.in_flight = [*self.in_flight, *thresholds]
             self._publishing = self._outlets.publish(thresholds)
 
     async def published(self) -> None:
@@ -107,7 +109,7 @@ class Delivery:
         if self._publishing is not None:
             await self._publishing
 
-    async def deliver(self, commit: Commit) -> None:
+    async def deliver(self, commit: Checkpoint) -> None:
         """Make a commit take effect. An exception leaves it to the next owner, whole.
 
         Thresholds are published before the rows are in: they follow from the log, so
@@ -120,14 +122,14 @@ class Delivery:
                 await outlets.send_dead_letters(commit.dead_letters)
             if not outlets.current():
                 return
-            self.under_way = [*self.under_way, *commit.thresholds]
+            self.in_flight = [*self.in_flight, *commit.thresholds]
             published = outlets.publish(commit.thresholds)
             appended = await self._append(commit.rows)
             if appended and commit.moved:
-                await outlets.announce(commit.moved)
+                await outlets.produce_thresholds(commit.moved)
             await self.published()
             await published
-            self.under_way = ()
+            self.in_flight = ()
             if appended:  # else the next owner recovers these rows from the changelog
                 outlets.done(commit.end)
 
@@ -173,7 +175,7 @@ class Delivery:
             still = [(key, row) for key, row in markers if self._outlets.get_row(key) == row]
             if not self._outlets.current() or not still:
                 return True
-            if not await self._outlets.retract(still):
+            if not await self._outlets.delete_published(still):
                 return False
             await self._append_again([(key, None) for key, _row in still])
             return True
@@ -192,7 +194,7 @@ class Delivery:
 
     async def _append_again(self, rows: Sequence[Row]) -> bool:
         """Append rows that are no commit, bit by bit; return whether all are in."""
-        for part in cut(rows, APPENDED_BYTES):
+        for part in chunk_rows(rows, APPENDED_BYTES):
             if not await self._append(part):
                 return False
         return True
@@ -275,8 +277,8 @@ class Delivery:
 def answer(ours: bytes | None, theirs: bytes | None, reached: tuple[int, int]) -> bytes | None:
     """Return the row to append after another process's row of the same key; None where it is right.
 
-    `reached`: (epoch, watermark) of our rows. A tombstone is right where nothing is. A row of ours
-    that is gone was deleted, marked, and buried since; that is said again.
+    `reached`: (epoch, applied offset) of our rows. A tombstone is right where nothing is. A row of
+    ours that is gone was deleted, marked, and buried since; that is said again.
     """
     if ours is not None:
         return ours if stale(ours, theirs) else None

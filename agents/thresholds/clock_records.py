@@ -19,7 +19,7 @@ from typing import Final
 import structlog
 from aiokafka.errors import KafkaError
 
-from agents.thresholds.partition import Ownership
+from agents.thresholds.partition import OwnedPartition
 from agents.thresholds.services import PartitionServices
 from agents.thresholds.sound_clock import SoundClock
 from headstart.events.schema import new_id
@@ -33,8 +33,8 @@ LONGEST_S: Final = 5.0
 log = structlog.get_logger()
 
 
-async def say_the_time(
-    owned: Sequence[Ownership], services: PartitionServices, clock: SoundClock
+async def send_clock_records(
+    owned: Sequence[OwnedPartition], services: PartitionServices, clock: SoundClock
 ) -> None:
     """Send a clock record into each owned partition where one is due."""
     now_ms = time.time_ns() // 1_000_000
@@ -48,7 +48,7 @@ async def say_the_time(
         log.warning("thresholds.clock.waits", error=f"not acknowledged in {LONGEST_S:.0f} s")
 
 
-async def _say(owned: Ownership, now_ms: int, services: PartitionServices) -> None:
+async def _say(owned: OwnedPartition, now_ms: int, services: PartitionServices) -> None:
     if not owned.current():
         return
     said = Clock(new_id(now_ms), now_ms)

@@ -15,12 +15,12 @@ from typing import Final
 import structlog
 
 from agents.config import WorkerConfig
-from agents.fatal import end_process
-from agents.health.metrics import Counts
+from agents.fatal import exit_fatally
+from agents.health.metrics import WorkerCounts
 from sinks.redis.commands import CommandPublisher, IsWhole, redis_place
-from sinks.redis.publish_markers import Published
+from sinks.redis.publish_markers import PublishMarkers
 from topics.commands.log import CommandFollower, is_whole
-from topics.commands.messages import CommandState, Place
+from topics.commands.messages import CommandState, CommandTarget
 from topics.kafka.admin import TopicsMissing
 
 log = structlog.get_logger()
@@ -34,9 +34,9 @@ KEPT: Final = {
 }
 
 
-async def keep_commands(config: WorkerConfig, counts: Counts) -> None:
+async def sync_commands(config: WorkerConfig, counts: WorkerCounts) -> None:
     """Serve what is set, for as long as the worker runs; an error ends the process."""
-    keeper = CommandKeeper(config.redis, config.instance, config.check_redis_s, counts)
+    keeper = CommandSync(config.redis, config.instance, config.check_redis_s, counts)
     said = ""
     try:
         while True:
@@ -48,29 +48,33 @@ async def keep_commands(config: WorkerConfig, counts: Counts) -> None:
                 said = str(error)
                 await asyncio.sleep(RETRY_S)
     except Exception as error:
-        end_process("commands", error)
+        exit_fatally("commands", error)
     finally:
         await keeper.close()
 
 
-class CommandKeeper:
+class CommandSync:
     """What is set, on its way to Redis. A Redis that is away stops nothing: places wait."""
 
     def __init__(
-        self, redis_url: str, instance: str, check_s: float = 60.0, counts: Counts | None = None
+        self,
+        redis_url: str,
+        instance: str,
+        check_s: float = 60.0,
+        counts: WorkerCounts | None = None,
     ) -> None:
         """`check_s`: how often all that Redis serves is looked at; 0: never."""
         self._publisher = CommandPublisher(redis_url)
-        self._published = Published(redis_url)
+        self._published = PublishMarkers(redis_url)
         # Of its own: what another worker published may be less than this one has read.
         self._name = f"commands {instance}"
-        self._waiting: set[Place] = set()
+        self._waiting: set[CommandTarget] = set()
         self._away = False
         self._looked = 0
         self._check_ms, self._checked = int(check_s * 1000), 0
         """The interval, and when all was last looked at, Unix ms."""
-        self._counts = counts or Counts()
-        self._kept: dict[Place, tuple[str, ...]] = {}
+        self._counts = counts or WorkerCounts()
+        self._kept: dict[CommandTarget, tuple[str, ...]] = {}
 
     async def close(self) -> None:
         """Close the connections."""
@@ -87,7 +91,11 @@ class CommandKeeper:
                 await self.keep(follower.state, changed, time.time_ns() // 1_000_000, whole)
 
     async def keep(
-        self, state: CommandState, changed: set[Place], now: int, whole: IsWhole | None = None
+        self,
+        state: CommandState,
+        changed: set[CommandTarget],
+        now: int,
+        whole: IsWhole | None = None,
     ) -> None:
         """Serve what changed, what expired and what waited; everything where Redis forgot.
 

@@ -28,7 +28,7 @@ class _Repairs(NamedTuple):
     last: float
 
 
-class Contested:
+class ContestedFields:
     """Counts the repairs of each value. Moments are seconds of any clock that only grows."""
 
     def __init__(self) -> None:

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 import structlog
 from aiokafka.errors import KafkaError
 
-from agents.thresholds.partition import Ownership
+from agents.thresholds.partition import OwnedPartition
 from agents.thresholds.services import PartitionServices
 from topics.control.messages import Control, control_records
 
@@ -22,7 +22,9 @@ MERGING: Sequence[int] = (0,)
 """The partition whose owner merges."""
 
 
-async def say_what_is_known(owned: Ownership, services: PartitionServices) -> None:
+async def broadcast_evidence_and_defaults(
+    owned: OwnedPartition, services: PartitionServices
+) -> None:
     """Send what has moved of an owned partition's evidence, and of the defaults if it merges."""
     now_ms = time.time_ns() // 1_000_000
     try:
@@ -43,7 +45,7 @@ async def say_what_is_known(owned: Ownership, services: PartitionServices) -> No
 
 
 async def _send(
-    owned: Ownership, services: PartitionServices, control: Control, partitions: Sequence[int]
+    owned: OwnedPartition, services: PartitionServices, control: Control, partitions: Sequence[int]
 ) -> bool:
     """Send a control record into partitions; return whether this process may still say such."""
     if not owned.current():

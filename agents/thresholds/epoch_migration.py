@@ -12,12 +12,12 @@ import structlog
 
 from agents.producer import BatchProducer
 from agents.thresholds.checkpoint_writer import APPENDED_BYTES
-from agents.thresholds.pacing import paced
+from agents.thresholds.pacing import in_chunks
 from agents.thresholds.store import ContextStore
 from headstart.keys import workflow_type_of
 from processing.partition_count import HOW
-from processing.records.partitioner import owner
-from processing.state.chunking import cut
+from processing.records.partitioner import partition_for
+from processing.state.chunking import chunk_rows
 from processing.state.rows import (
     CONTEXT,
     PARTITION_KEY,
@@ -63,7 +63,7 @@ class LaterEpoch(RuntimeError):
         )
 
 
-async def adopt_rows(
+async def migrate_rows_to_epoch(
     store: ContextStore,
     producer: BatchProducer,
     partition: int,
@@ -82,20 +82,20 @@ async def adopt_rows(
         return
     if version(own)[0] > epoch.number:
         raise LaterEpoch(version(own)[0], epoch.number)
-    foreign = await _foreign(store, partition, epoch.partitions)
+    foreign = await _wrong_partition_reason(store, partition, epoch.partitions)
     if foreign and not same_count:
         raise OtherPartitions(partition, epoch.partitions, context_of(next(iter(foreign)))[1])
     if foreign:
         log.warning("thresholds.epoch.foreign", partition=partition, contexts=len(foreign))
     # Offsets begin again: in the new log nothing of these rows has been applied yet.
     count = 0
-    async for rows in paced(store.scan(partition)):
+    async for rows in in_chunks(store.scan(partition)):
         adopted = [
             (key, with_version(row, epoch.number, -1))
             for key, row in rows
             if key != PARTITION_KEY and key not in foreign
         ]
-        for part in cut(adopted, APPENDED_BYTES):
+        for part in chunk_rows(adopted, APPENDED_BYTES):
             await producer.send_rows(CHANGELOG.name, partition, part)
             store.write_rows(partition, part, None)
         count += len(adopted)
@@ -105,13 +105,15 @@ async def adopt_rows(
     log.info("thresholds.epoch.adopted", partition=partition, rows=count, epoch=epoch.number)
 
 
-async def _foreign(store: ContextStore, partition: int, partitions: int) -> set[bytes]:
+async def _wrong_partition_reason(
+    store: ContextStore, partition: int, partitions: int
+) -> set[bytes]:
     """Return the keys of contexts that belong to another of so many partitions."""
     found = set()
-    async for rows in paced(store.scan(partition)):
+    async for rows in in_chunks(store.scan(partition)):
         for key, row in rows:
             if key.startswith(CONTEXT) and not is_deleted(row):
                 tenant, path = context_of(key)
-                if owner(tenant, workflow_type_of(path), partitions) != partition:
+                if partition_for(tenant, workflow_type_of(path), partitions) != partition:
                     found.add(key)
     return found

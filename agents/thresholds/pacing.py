@@ -16,7 +16,7 @@ Item = TypeVar("Item")
 AT_ONCE: Final = 2_000
 
 
-async def paced(items: Iterable[Item]) -> AsyncIterator[list[Item]]:
+async def in_chunks(items: Iterable[Item]) -> AsyncIterator[list[Item]]:
     """Yield `items` in lists of at most `AT_ONCE`; others get their turn after each."""
     rest = iter(items)
     while chunk := list(islice(rest, AT_ONCE)):

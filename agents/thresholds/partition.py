@@ -10,27 +10,27 @@ from typing import Final
 import msgspec
 from faust.types import TP
 
-from agents.consumer.partition_queue import Lane
-from agents.thresholds.checkpoint_buffer import Gathered, of_backlog
-from agents.thresholds.checkpoint_writer import Delivery, Row
+from agents.consumer.partition_queue import PartitionQueue
+from agents.thresholds.checkpoint_buffer import CheckpointBuffer, of_backlog
+from agents.thresholds.checkpoint_writer import CheckpointWriter, Row
 from agents.thresholds.completeness import completeness
-from agents.thresholds.pacing import paced
-from agents.thresholds.rebuild import take_over
+from agents.thresholds.pacing import in_chunks
+from agents.thresholds.rebuild import apply_rebuild
 from agents.thresholds.services import PartitionServices
-from agents.thresholds.sound_clock import Witness
+from agents.thresholds.sound_clock import ClockSchedule
 from headstart.keys import threshold_key
-from processing.contexts.thresholds import stored_threshold
-from processing.control.default_merging import Merger, TypesKnown
+from processing.contexts.thresholds import threshold_from_row
+from processing.control.default_merging import DefaultMerger, EvidenceCollector
 from processing.records.batch import RecordBatch
 from processing.records.dead_letters import DeadLetter
 from processing.records.dlq_limits import Slice
-from processing.state.chunking import cut
+from processing.state.chunking import chunk_rows
 from processing.state.rows import CONTEXT
 from processing.state.tombstones import Tombstones
-from processing.task import Partition
+from processing.task import PartitionTask
 from topics.catalogue import CHANGELOG, THRESHOLDS
 from topics.kafka.reader import read_records
-from topics.schema.json_schema import Threshold
+from topics.schema.json_schema import PublishedThreshold
 
 ANNOUNCED_BYTES: Final = THRESHOLDS.max_record_bytes - 65_536
 """Keeps a batch of thresholds below the topic's record batch limit."""
@@ -42,38 +42,40 @@ than compaction would ever leave."""
 _encode = msgspec.json.Encoder().encode
 
 
-class Ownership:
+class OwnedPartition:
     """Applies batches, in order, and delivers what comes of them; the `Outlets` of its commits."""
 
     def __init__(self, tp: TP, services: PartitionServices, complete_from: int, share: int) -> None:
-        """`complete_from`: see `Delivery`. `share`: bytes of the partition that may wait."""
+        """`complete_from`: see `CheckpointWriter`. `share`: bytes that may wait."""
         self.partition = tp.partition
         self._tp, self._services, self._store = tp, services, services.store
         self._generation = services.app.consumer_generation_id
         held = self._store.held_offset(tp.partition)
-        self.delivery = Delivery(self, 0 if held is None else held + 1, complete_from)
+        self.delivery = CheckpointWriter(self, 0 if held is None else held + 1, complete_from)
         self._tombstones = Tombstones()
         self.core, self.types, self.merger = self._new()
-        self.witness = Witness()
-        self._gathered = Gathered(services.guard)
+        self.witness = ClockSchedule()
+        self._gathered = CheckpointBuffer(services.guard)
         self._rows = 0
         """Rows of the table, when they were last counted."""
         self._reached = self._told = 0
         """Where the last batch that was applied whole ended, and the offset that was last done."""
         hold = services.app.consumer.hold
         name = f"thresholds-{tp.partition}"
-        self.lane = Lane(name, self._handle, hold=hold, share=share)
+        self.lane = PartitionQueue(name, self._handle, hold=hold, share=share)
 
-    def _new(self) -> tuple[Partition, TypesKnown, Merger | None]:
+    def _new(self) -> tuple[PartitionTask, EvidenceCollector, DefaultMerger | None]:
         """Return what takes up the table's rows; who owns the first partition merges."""
-        merger = None if self.partition else Merger(self._services.rules.policy, time.monotonic)
-        types = TypesKnown(self.partition, time.monotonic)
+        merger = (
+            None if self.partition else DefaultMerger(self._services.rules.policy, time.monotonic)
+        )
+        types = EvidenceCollector(self.partition, time.monotonic)
         return self._services.new_core(self.partition), types, merger
 
     async def restore(self) -> None:
         """Take up the table's rows, also where they were replaced. Raises `RowAhead`."""
         (core, types, merger), count = self._new(), 0
-        async for rows in paced(self._store.scan(self._tp.partition)):
+        async for rows in in_chunks(self._store.scan(self._tp.partition)):
             count += len(rows)
             core.restore_some(rows)
             self._note(rows, types, merger)
@@ -102,7 +104,7 @@ class Ownership:
     def _pass_holes(self) -> None:
         """Let offsets without records be committed: markers, aborted records, what was compacted.
 
-        Not the watermark, which follows from the records: a restart begins at the holes again.
+        Not the applied offset, which follows from the records: a restart begins at the holes again.
         """
         if self._told < self._reached and self.current():
             self.done(self._reached)
@@ -110,9 +112,9 @@ class Ownership:
     async def _gather(self, backlog: bool) -> float:
         """Leave what was applied to a later commit; return for how long, 0: it must not wait."""
         left = self._gathered.left(backlog=backlog)
-        if not left or not self.core.gathers() or (backlog and self.core.well_filled()):
+        if not left or not self.core.has_room() or (backlog and self.core.is_dense()):
             return 0.0
-        self._gathered.let_go()
+        self._gathered.release_records()
         if backlog:
             await asyncio.sleep(0)  # others have their turn
         else:
@@ -136,12 +138,12 @@ class Ownership:
             self._gathered.start()
             begin, position = position, self.core.apply(batch, position)
             self._gathered.add(Slice(batch, begin, position))
-            if position >= len(batch) and self.core.taking is None:
+            if position >= len(batch) and self.core.pending_rebuild is None:
                 return True
             await self._deliver()
-            if self.core.taking is not None:
-                await take_over(self, self._services)
-                if self.core.taking is not None:
+            if self.core.pending_rebuild is not None:
+                await apply_rebuild(self, self._services)
+                if self.core.pending_rebuild is not None:
                     return False
             if position >= len(batch):
                 return True
@@ -157,7 +159,10 @@ class Ownership:
         self._note(commit.rows, self.types, self.merger)
 
     def _note(
-        self, rows: Sequence[tuple[bytes, bytes]], types: TypesKnown, merger: Merger | None
+        self,
+        rows: Sequence[tuple[bytes, bytes]],
+        types: EvidenceCollector,
+        merger: DefaultMerger | None,
     ) -> None:
         self._tombstones.add(rows, time.monotonic())
         types.note(rows)
@@ -179,7 +184,7 @@ class Ownership:
 
     async def _keys(self) -> AsyncIterator[list[bytes]]:
         self._rows = 0
-        async for rows in paced(self._store.scan(self._tp.partition)):
+        async for rows in in_chunks(self._store.scan(self._tp.partition)):
             self._rows += len(rows)
             yield [key for key, _row in rows]
 
@@ -213,28 +218,28 @@ class Ownership:
         """Write rows to the local store."""
         self._store.write_rows(self._tp.partition, rows, changelog_offset)
 
-    def publish(self, thresholds: Sequence[Threshold]) -> Awaitable[None]:
+    def publish(self, thresholds: Sequence[PublishedThreshold]) -> Awaitable[None]:
         """Publish to Redis, now or later."""
         return self._services.publishing.publish(thresholds)
 
-    async def announce(self, moved: Sequence[Threshold]) -> None:
+    async def produce_thresholds(self, moved: Sequence[PublishedThreshold]) -> None:
         """Append changed thresholds to the compacted topic, in the partition of their events."""
         await self._send_thresholds([(threshold_key(t.tenant, t.path), _encode(t)) for t in moved])
 
     async def announce_rows(self, rows: Sequence[tuple[bytes, bytes]]) -> None:
         """Append to the compacted topic what rows answer, of those that are served."""
-        await self.announce(self._services.stored(self.partition, rows))
+        await self.produce_thresholds(self._services.stored(self.partition, rows))
 
-    async def retract(self, markers: Sequence[tuple[bytes, bytes]]) -> bool:
+    async def delete_published(self, markers: Sequence[tuple[bytes, bytes]]) -> bool:
         """Have contexts that are gone forgotten where they are served; False: Redis is away."""
-        gone = [stored_threshold(key, row) for key, row in markers if key.startswith(CONTEXT)]
+        gone = [threshold_from_row(key, row) for key, row in markers if key.startswith(CONTEXT)]
         if gone and not await self._services.publishing.bury(gone):
             return False
         await self._send_thresholds([(threshold_key(t.tenant, t.path), None) for t in gone])
         return True
 
     async def _send_thresholds(self, rows: Sequence[tuple[bytes, bytes | None]]) -> None:
-        for part in cut(rows, ANNOUNCED_BYTES):
+        for part in chunk_rows(rows, ANNOUNCED_BYTES):
             await self._services.producer.send_rows(THRESHOLDS.name, self._tp.partition, part)
 
     def done(self, end: int) -> None:

@@ -1,7 +1,7 @@
 """A partition's table replaced by what a rebuild in the log says it is, while readers read.
 
-Where the process ends in the middle, the next owner of the partition begins again: the watermark is
-still before the rebuild.
+Where the process ends in the middle, the next owner of the partition begins again: the applied
+offset is still before the rebuild.
 """
 
 from __future__ import annotations
@@ -13,15 +13,15 @@ from typing import Final, Protocol
 import structlog
 
 from agents.consumer.topic_reader import read_batches
-from agents.thresholds.checkpoint_writer import Delivery
-from agents.thresholds.pacing import paced
+from agents.thresholds.checkpoint_writer import CheckpointWriter
+from agents.thresholds.pacing import in_chunks
 from agents.thresholds.services import PartitionServices
-from processing.contexts.thresholds import serves, stored_threshold
+from processing.contexts.thresholds import is_published, threshold_from_row
 from processing.control.rebuild_state import KEY
-from processing.rebuild import Row, Takeover, feed
+from processing.rebuild import Row, TableRebuild, feed
 from processing.records.batch import RecordBatch
 from processing.state.rows import PARTITION_KEY
-from processing.task import Commit, Partition
+from processing.task import Checkpoint, PartitionTask
 from topics.catalogue import EVENTS
 
 COMMIT_BYTES: Final = 2_000_000
@@ -37,8 +37,8 @@ class RebuildTarget(Protocol):
     """The partition whose table is replaced."""
 
     partition: int
-    core: Partition
-    delivery: Delivery
+    core: PartitionTask
+    delivery: CheckpointWriter
 
     def current(self) -> bool:
         """Return whether this process may still write."""
@@ -49,24 +49,26 @@ class RebuildTarget(Protocol):
         ...
 
 
-async def take_over(owned: RebuildTarget, services: PartitionServices) -> None:
+async def apply_rebuild(owned: RebuildTarget, services: PartitionServices) -> None:
     """Take over the rebuild that an owned partition stands at, or go on without if it cannot be.
 
     Returns in the middle where the partition is no longer this process's.
     """
     core, place, epoch = owned.core, owned.partition, services.epoch
-    assert core.taking is not None
+    assert core.pending_rebuild is not None
     rules, offset = services.rules, core.reached
-    takeover = Takeover(core.taking, offset, place, epoch.partitions, epoch.number, rules)
+    takeover = TableRebuild(
+        core.pending_rebuild, offset, place, epoch.partitions, epoch.number, rules
+    )
     await feed(takeover, partial(_read, services, place))
     if takeover.refused is not None:
         log.error("thresholds.rebuild.refused", partition=place, reason=takeover.refused)
-        core.pass_over(takeover.refused)
+        core.skip_rebuild(takeover.refused)
         await owned.delivery.deliver(core.commit())
         return
-    before = [key async for rows in paced(services.store.scan(place)) for key, _row in rows]
+    before = [key async for rows in in_chunks(services.store.scan(place)) for key, _row in rows]
     count = 0
-    for commit in replacing(takeover.replacing(before), place, offset):
+    for commit in replacement_commits(takeover.replacing(before), place, offset):
         if not owned.current():
             return
         await owned.delivery.deliver(commit)
@@ -86,8 +88,8 @@ async def _read(
         yield batch
 
 
-def replacing(rows: Iterable[Row], partition: int, offset: int) -> Iterator[Commit]:
-    """Yield the commits that make a table what it is at `offset`, from `Takeover.replacing`.
+def replacement_commits(rows: Iterable[Row], partition: int, offset: int) -> Iterator[Checkpoint]:
+    """Yield the commits that make a table what it is at `offset`, from `TableRebuild.replacing`.
 
     The group's offset moves past `offset` with the last of them, so that a successor publishes
     what may not have been.
@@ -103,6 +105,6 @@ def replacing(rows: Iterable[Row], partition: int, offset: int) -> Iterator[Comm
     yield _commit(part, partition, offset + 1)
 
 
-def _commit(rows: list[Row], partition: int, end: int) -> Commit:
-    served = [stored_threshold(key, row) for key, row in rows if serves(partition, key)]
-    return Commit(end, rows, served, served, [], 0)
+def _commit(rows: list[Row], partition: int, end: int) -> Checkpoint:
+    served = [threshold_from_row(key, row) for key, row in rows if is_published(partition, key)]
+    return Checkpoint(end, rows, served, served, [], 0)

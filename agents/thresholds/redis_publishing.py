@@ -8,20 +8,20 @@ from typing import Protocol
 
 import structlog
 
-from agents.fatal import end_process
-from agents.health.metrics import Counts
-from processing.task import Partition, settle
+from agents.fatal import exit_fatally
+from agents.health.metrics import WorkerCounts
+from processing.task import PartitionTask, settle
 from sinks.redis.pending import PendingThresholds
 from sinks.redis.thresholds import ThresholdPublisher
-from topics.schema.json_schema import Threshold
+from topics.schema.json_schema import PublishedThreshold
 
 log = structlog.get_logger()
 
 
-class Telling(Protocol):
+class PublishSource(Protocol):
     """A partition whose answers are published ahead of their rows."""
 
-    core: Partition
+    core: PartitionTask
 
     def tell(self) -> None:
         """Begin to publish what its contexts answer by now."""
@@ -32,18 +32,18 @@ class Telling(Protocol):
         ...
 
 
-class Publishing:
+class RedisPublishQueue:
     """The thresholds of a worker on their way to Redis."""
 
-    def __init__(self, redis_url: str, counts: Counts) -> None:
+    def __init__(self, redis_url: str, counts: WorkerCounts) -> None:
         self.behind = False
         """Whether something waits for Redis, or did until `catch_up` last looked."""
         self._publisher = ThresholdPublisher(redis_url)
         self._counts = counts
         self._pending = PendingThresholds()
-        self._together: list[Threshold] = []
+        self._together: list[PublishedThreshold] = []
         self._publishing: asyncio.Task[None] | None = None
-        self._due: dict[Telling, None] = {}
+        self._due: dict[PublishSource, None] = {}
         self._telling: asyncio.Task[None] | None = None
 
     @property
@@ -51,7 +51,7 @@ class Publishing:
         """Whether something waits for Redis."""
         return bool(self._pending)
 
-    def tell(self, partition: Telling) -> None:
+    def tell(self, partition: PublishSource) -> None:
         """Have a partition's answers published soon, with those of others.
 
         One request is under way at a time: what contexts learn meanwhile is in the next one.
@@ -70,10 +70,10 @@ class Publishing:
                 for each in due:
                     await each.told()
         except Exception as error:
-            end_process("publishing", error)
+            exit_fatally("publishing", error)
         self._telling = None
 
-    def publish(self, thresholds: Sequence[Threshold]) -> Awaitable[None]:
+    def publish(self, thresholds: Sequence[PublishedThreshold]) -> Awaitable[None]:
         """Publish, in one request with what other partitions publish now; begins at once.
 
         A failure never stops learning: what failed waits and is retried.
@@ -100,7 +100,7 @@ class Publishing:
             self._counts.redis_failures += 1
         self._counts.waiting = len(self._pending)
 
-    async def publish_now(self, thresholds: Sequence[Threshold]) -> int:
+    async def publish_now(self, thresholds: Sequence[PublishedThreshold]) -> int:
         """Publish and return how many there were. Raises `ConnectionError`."""
         await self._publisher.publish(thresholds)
         self._counts.published += len(thresholds)
@@ -114,7 +114,7 @@ class Publishing:
             self.behind = False
         return not self._pending
 
-    async def bury(self, gone: Sequence[Threshold]) -> bool:
+    async def bury(self, gone: Sequence[PublishedThreshold]) -> bool:
         """Take contexts that went long ago out of Redis; return False where that has to wait."""
         try:
             await self._publisher.bury(gone)

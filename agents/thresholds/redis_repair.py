@@ -17,22 +17,22 @@ from typing import Final
 
 import structlog
 
-from agents.thresholds.contested_fields import Contested
-from agents.thresholds.partition import Ownership
+from agents.thresholds.contested_fields import ContestedFields
+from agents.thresholds.partition import OwnedPartition
 from agents.thresholds.services import PartitionServices
 from headstart.keys import DEFAULT_PATH
-from processing.contexts.thresholds import serves, stored_threshold
-from processing.records.partitioner import owner
+from processing.contexts.thresholds import is_published, threshold_from_row
+from processing.records.partitioner import partition_for
 from processing.state.rows import CONTEXT, DEFAULT, PARTITION_KEY, context_key, default_key, version
-from sinks.redis.comparison import Expected, RedisComparison, Repair, Stored
+from sinks.redis.comparison import Expected, RedisComparison, Repair, StoredField
 from sinks.redis.stored_fields import Field, Reach
 from sinks.redis.thresholds import encode_value
-from sinks.redis.wrong_fields import Judged, Wrong, beyond, judged
+from sinks.redis.wrong_fields import FieldVerdicts, Wrong, beyond, judged
 from topics.catalogue import EVENTS
 from topics.epoch import PartitionsChanged, read_epoch
 from topics.kafka.admin import TopicsMissing
 from topics.kafka.reader import topic_state
-from topics.schema.json_schema import Threshold
+from topics.schema.json_schema import PublishedThreshold
 
 log = structlog.get_logger()
 
@@ -48,7 +48,7 @@ class RedisChecks:
     def __init__(
         self,
         services: PartitionServices,
-        owned: Callable[[], Sequence[Ownership]],
+        owned: Callable[[], Sequence[OwnedPartition]],
         fetched: Callable[[int], int],
         redis_url: str,
         every_s: float,
@@ -57,7 +57,7 @@ class RedisChecks:
         self._services, self._every_s = services, every_s
         self._owned, self._fetched = owned, fetched
         self._comparison = RedisComparison(redis_url)
-        self._contested = Contested()
+        self._contested = ContestedFields()
         self._next = time.monotonic() + every_s
         self._away = False
         self._ends: Mapping[int, int] = {}
@@ -103,13 +103,16 @@ class RedisChecks:
             for at in range(0, max(1, len(fields)), AT_ONCE):
                 yield fields[at : at + AT_ONCE]
 
-    async def _some_rows(self, owned: Ownership, begin: bytes) -> bytes | None:
+    async def _some_rows(self, owned: OwnedPartition, begin: bytes) -> bytes | None:
         """Compare the contexts whose rows come next; return the key to go on from, None: none."""
         partition = owned.partition
         rows = self._services.store.page(partition, begin, AT_ONCE)
         expected = []
         for key, row in rows:
-            if serves(partition, key) and (field := self._field(partition, key, row)) is not None:
+            if (
+                is_published(partition, key)
+                and (field := self._field(partition, key, row)) is not None
+            ):
                 expected.append(field)
         await self._compare(owned, expected)
         last = rows[-1][0] if len(rows) == AT_ONCE else b""
@@ -117,7 +120,7 @@ class RedisChecks:
 
     def _field(self, partition: int, key: bytes, row: bytes) -> Expected | None:
         """Return what a row's field should hold; None where another partition owns it."""
-        said = stored_threshold(key, row)
+        said = threshold_from_row(key, row)
         field = Field(said.tenant, said.workflow_type, said.path)
         if self._place(field)[0] != partition:
             return None  # rows that came over from a log of other partitions
@@ -128,7 +131,7 @@ class RedisChecks:
         if field.path == DEFAULT_PATH:
             return 0, default_key(field.tenant)
         partitions = self._services.epoch.partitions
-        place = owner(field.tenant, field.workflow_type, partitions)
+        place = partition_for(field.tenant, field.workflow_type, partitions)
         return place, context_key(field.tenant, field.path)
 
     async def _some_fields(self, fields: Sequence[Field]) -> None:
@@ -142,7 +145,7 @@ class RedisChecks:
         for place, expected in unknown.items():
             await self._compare(owned[place], expected)
 
-    async def _compare(self, owned: Ownership, expected: Sequence[Expected]) -> None:
+    async def _compare(self, owned: OwnedPartition, expected: Sequence[Expected]) -> None:
         if not expected:
             return
         stored = await self._comparison.differing(expected)
@@ -155,21 +158,21 @@ class RedisChecks:
         if wrong:
             await self._repair(owned, wrong)
 
-    def _judged(self, owned: Ownership, stored: Iterable[Stored]) -> Judged:
+    def _judged(self, owned: OwnedPartition, stored: Iterable[StoredField]) -> FieldVerdicts:
         """Judge fields by the rows as they are by now."""
         partition, store = owned.partition, self._services.store
         row = store.get_row(partition, PARTITION_KEY)
         reach = Reach(*(version(row) if row is not None else (self._services.epoch.number, -1)))
-        under_way = {(each.tenant, each.path) for each in owned.delivery.under_way}
-        found: list[tuple[Stored, Threshold | None, Reach]] = []
+        in_flight = {(each.tenant, each.path) for each in owned.delivery.in_flight}
+        found: list[tuple[StoredField, PublishedThreshold | None, Reach]] = []
         for each in stored:
             key = self._place(each.field)[1]
             row = store.get_row(partition, key)
-            if (each.field.tenant, each.field.path) not in under_way:
-                found.append((each, None if row is None else stored_threshold(key, row), reach))
+            if (each.field.tenant, each.field.path) not in in_flight:
+                found.append((each, None if row is None else threshold_from_row(key, row), reach))
         return judged(found)
 
-    async def _repair(self, owned: Ownership, wrong: Sequence[Wrong]) -> None:
+    async def _repair(self, owned: OwnedPartition, wrong: Sequence[Wrong]) -> None:
         if any(each.fault in ("newer", "unknown") for each in wrong):
             epoch = await read_epoch(self._services.kafka)
             if epoch.number != self._services.epoch.number:

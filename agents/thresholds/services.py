@@ -6,18 +6,18 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from agents.app import App
-from agents.dlq_limit_guard import RefusalGuard
-from agents.health.metrics import Counts
-from agents.health.stall_guard import Alive
+from agents.dlq_limit_guard import DlqLimitGuard
+from agents.health.metrics import WorkerCounts
+from agents.health.stall_guard import StallGuard
 from agents.producer import BatchProducer
-from agents.thresholds.redis_publishing import Publishing
+from agents.thresholds.redis_publishing import RedisPublishQueue
 from agents.thresholds.store import ContextStore
-from processing.config import Rules
-from processing.contexts.thresholds import serves, stored_threshold
+from processing.config import LearningConfig
+from processing.contexts.thresholds import is_published, threshold_from_row
 from processing.state.rows import version
-from processing.task import Partition
+from processing.task import PartitionTask
 from topics.epoch import Epoch
-from topics.schema.json_schema import Threshold
+from topics.schema.json_schema import PublishedThreshold
 
 
 @dataclass(frozen=True)
@@ -27,17 +27,17 @@ class PartitionServices:
     app: App
     kafka: str
     epoch: Epoch
-    rules: Rules
+    rules: LearningConfig
     store: ContextStore
     producer: BatchProducer
-    publishing: Publishing
-    alive: Alive
-    counts: Counts
-    guard: RefusalGuard
+    publishing: RedisPublishQueue
+    alive: StallGuard
+    counts: WorkerCounts
+    guard: DlqLimitGuard
 
-    def new_core(self, partition: int) -> Partition:
+    def new_core(self, partition: int) -> PartitionTask:
         """Return the core of a partition, over the local store, with nothing restored."""
-        return Partition(
+        return PartitionTask(
             partition,
             self.epoch.partitions,
             self.epoch.number,
@@ -47,10 +47,10 @@ class PartitionServices:
 
     def stored(
         self, partition: int, rows: Iterable[tuple[bytes, bytes]], oldest: int = -1
-    ) -> list[Threshold]:
+    ) -> list[PublishedThreshold]:
         """Return what a partition publishes of its rows, those from offset `oldest` on."""
         return [
-            stored_threshold(key, row)
+            threshold_from_row(key, row)
             for key, row in rows
-            if serves(partition, key) and version(row)[1] >= oldest
+            if is_published(partition, key) and version(row)[1] >= oldest
         ]

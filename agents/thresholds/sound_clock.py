@@ -12,7 +12,7 @@ from headstart.events.schema import FIRST_MS, LAST_MS
 from processing.state.clock import TICK_MS
 
 if TYPE_CHECKING:
-    from processing.task import Partition
+    from processing.task import PartitionTask
 
 AHEAD_MS: Final = 2 * TICK_MS
 """How far a partition's clock may be ahead of the worker's before that is worth a warning."""
@@ -22,7 +22,7 @@ FAST_MS: Final = TICK_MS
 log = structlog.get_logger()
 
 
-class Witness:
+class ClockSchedule:
     """When one partition is to be told the time."""
 
     def __init__(self) -> None:
@@ -30,7 +30,7 @@ class Witness:
         """The tick in which that was last done."""
         self._warned = False
 
-    def due(self, core: Partition, now_ms: int) -> bool:
+    def due(self, core: PartitionTask, now_ms: int) -> bool:
         """Return whether to say now what time it is; `said` is to be called when that was done."""
         clock, row, tick = core.clock, core.clock.row, now_ms // TICK_MS
         if tick == self._said:
@@ -46,7 +46,7 @@ class Witness:
         """Note that it was said."""
         self._said = now_ms // TICK_MS
 
-    def _warn_if_ahead(self, core: Partition, now_ms: int) -> None:
+    def _warn_if_ahead(self, core: PartitionTask, now_ms: int) -> None:
         ahead = core.clock.row.clock - now_ms
         if ahead <= AHEAD_MS:
             self._warned = False

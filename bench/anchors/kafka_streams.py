@@ -9,7 +9,7 @@ from typing import Final, NamedTuple
 
 from deploy.local.child_process import Ending
 from deploy.local.kafka_jars import kafka_jars
-from deploy.local.process_group import Nursery
+from deploy.local.process_group import ProcessGroup
 
 _NAME: Final = "kafka-streams"
 _SOURCE: Final = Path(__file__).with_name("streams") / "Thresholds.java"
@@ -31,7 +31,7 @@ def available() -> bool:
 
 def kafka_streams(kafka: str, folder: Path, events: int) -> Took:
     """Drain the events topic once. Raises `StackError` where it cannot be built or run."""
-    nursery = Nursery(folder)
+    nursery = ProcessGroup(folder)
     nursery.claim(_NAME)
     try:
         jars = kafka_jars(nursery, _NAME, _NAME)

@@ -34,7 +34,7 @@ MOST_RESTARTS: Final = 20
 _APPLIED: Final = 'headstart_applied_offset{partition="'
 
 
-class Look(NamedTuple):
+class BacklogSample(NamedTuple):
     """What one worker, or all of them together, had done at a moment."""
 
     at: float
@@ -59,7 +59,7 @@ class Workers:
     """Most that each of them may take; None: what there is."""
 
 
-def look(port: int) -> Look | None:
+def look(port: int) -> BacklogSample | None:
     """Ask a worker at its health port; None while it does not answer."""
     try:
         with urllib.request.urlopen(f"http://{HOST}:{port}/metrics", timeout=10.0) as answer:
@@ -68,7 +68,7 @@ def look(port: int) -> Look | None:
         return None
     lines = (line.rpartition(" ") for line in text.splitlines() if not line.startswith("#"))
     values = {name: float(value) for name, _, value in lines}
-    return Look(
+    return BacklogSample(
         time.monotonic(),
         int(values["headstart_events_total"]),
         values["process_cpu_seconds_total"],
@@ -81,12 +81,12 @@ def look(port: int) -> Look | None:
     )
 
 
-def together(looks: Sequence[Look]) -> Look:
+def together(looks: Sequence[BacklogSample]) -> BacklogSample:
     """Return the workers as one."""
     applied: dict[int, int] = {}
     for partition, done in (found for each in looks for found in each.applied.items()):
         applied[partition] = max(done, applied.get(partition, 0))
-    return Look(
+    return BacklogSample(
         looks[-1].at,
         sum(each.events for each in looks),
         sum(each.cpu_s for each in looks),
@@ -95,7 +95,7 @@ def together(looks: Sequence[Look]) -> Look:
     )
 
 
-def drain(addresses: Addresses, folder: Path, events: int, workers: Workers) -> list[Look]:
+def drain(addresses: Addresses, folder: Path, events: int, workers: Workers) -> list[BacklogSample]:
     """Run workers until all that is in the log took effect; return the looks taken meanwhile.
 
     From the first at which each of them had partitions of its own up to the first that shows all,
@@ -171,8 +171,8 @@ class _Worker:
         return False
 
 
-def _watch(workers: Sequence[_Worker], ends: Mapping[int, int]) -> list[Look]:
-    looks: list[Look] = []
+def _watch(workers: Sequence[_Worker], ends: Mapping[int, int]) -> list[BacklogSample]:
+    looks: list[BacklogSample] = []
     deadline = time.monotonic() + PATIENCE_S
     while True:
         if any(each.ended() for each in workers):
@@ -187,7 +187,7 @@ def _watch(workers: Sequence[_Worker], ends: Mapping[int, int]) -> list[Look]:
         time.sleep(LOOK_S)
 
 
-def shared(answers: Sequence[Look], workers: int) -> bool:
+def shared(answers: Sequence[BacklogSample], workers: int) -> bool:
     """Return whether every worker has answered, and has partitions that no other has.
 
     Nothing is under way then, of which the work would count for later events.
@@ -205,7 +205,7 @@ def through(applied: Mapping[int, int], ends: Mapping[int, int]) -> bool:
     return all(applied.get(partition, 0) >= end for partition, end in ends.items())
 
 
-def finished(looks: Sequence[Look], events: int) -> list[Look]:
+def finished(looks: Sequence[BacklogSample], events: int) -> list[BacklogSample]:
     """Return the looks up to the first that shows all, their events counted to be `events` then.
 
     Raises `ValueError` where there is none.
@@ -227,7 +227,7 @@ class Cost(NamedTuple):
     resident_mb: float
 
 
-def cost(looks: Sequence[Look]) -> Cost:
+def cost(looks: Sequence[BacklogSample]) -> Cost:
     """Return the cost between the first and the last of some looks.
 
     Raises `ValueError` where nothing lies between them.

@@ -21,11 +21,11 @@ from aiokafka import AIOKafkaProducer
 
 from deploy.local import Addresses, Stack, StackConfig
 from deploy.local.child_process import Ending
-from deploy.local.process_group import Nursery
+from deploy.local.process_group import ProcessGroup
 from deploy.system import prepare
 from headstart.events.frames import encode_frame
 from headstart.keys import event_key
-from processing.records.partitioner import owner
+from processing.records.partitioner import partition_for
 from topics.catalogue import EVENTS
 
 PARTITIONS = 8
@@ -65,7 +65,9 @@ def events(
     draw = random.Random(7)
     ids = [str(uuid.UUID(int=draw.getrandbits(128), version=4)) for _ in range(4096)]
     names = [f"workflow-{number}" for number in range(contexts)]
-    places = [(owner("bench", name, partitions), event_key("bench", name)) for name in names]
+    places = [
+        (partition_for("bench", name, partitions), event_key("bench", name)) for name in names
+    ]
     start = time.time_ns() // 1_000_000
     spool = spool or str(uuid.uuid4())
     for number in range(begin, begin + count):
@@ -169,7 +171,7 @@ class Running:
     def __init__(
         self, folder: Path, name: str, argv: Sequence[str], environment: Mapping[str, str]
     ) -> None:
-        self._nursery = Nursery(folder)
+        self._nursery = ProcessGroup(folder)
         self._nursery.claim(name)
         self._child = self._nursery.spawn(name, argv, _ENDING, env={**os.environ, **environment})
         self._nursery.launched()

@@ -13,13 +13,13 @@ from math import fsum
 from random import Random
 
 from demo.predictor import Predictor
-from demo.traces import END, Run
+from demo.traces import END, AgentRun
 from learners.outcome import Outcome
-from replay.predictions.outcomes_file import ROOT, Judged
+from replay.predictions.outcomes_file import ROOT, JudgedOutcome
 from replay.predictions.utility import best_fixed, worth
 
 
-def predictions(runs: Sequence[Run], seed: int, r: float) -> list[Judged]:
+def predictions(runs: Sequence[AgentRun], seed: int, r: float) -> list[JudgedOutcome]:
     """Return the judged predictions of one order of the runs."""
     order = list(runs)
     Random(seed).shuffle(order)
@@ -34,18 +34,18 @@ def predictions(runs: Sequence[Run], seed: int, r: float) -> list[Judged]:
                 paths = (ROOT, run.domain, near, f"{near}/{before}")
                 right = guess.tool == actual
                 outcome = Outcome(guess.confidence, right, gain=1 - r, cost=r)
-                found.append(Judged(paths, outcome))
+                found.append(JudgedOutcome(paths, outcome))
             predictor.learn(run.domain, history, actual)
             history.append(actual)
     return found
 
 
-def airline_of_tau_bench(runs: Sequence[Run]) -> list[Run]:
+def airline_of_tau_bench(runs: Sequence[AgentRun]) -> list[AgentRun]:
     """Return the runs of the smallest, hardest part."""
     return [run for run in runs if run.source == "tau-bench" and run.domain == "airline"]
 
 
-def hindsight(judged: Sequence[Judged]) -> float:
+def hindsight(judged: Sequence[JudgedOutcome]) -> float:
     """Return what the best fixed threshold per (domain, previous tool) earns."""
     contexts: defaultdict[str, list[tuple[float, float]]] = defaultdict(list)
     for each in judged:

@@ -16,16 +16,16 @@ from random import Random
 from typing import Final, NamedTuple
 
 from learners.outcome import Outcome
-from replay.predictions.outcomes_file import ROOT, Judged
+from replay.predictions.outcomes_file import ROOT, JudgedOutcome
 
 GAIN, COST = 400.0, 600.0
 LENGTH = 4000
 
 
-class Event(NamedTuple):
+class WorldEvent(NamedTuple):
     """A judged prediction with the true probability that it was right."""
 
-    judged: Judged
+    judged: JudgedOutcome
     probability: float
 
     @property
@@ -45,7 +45,7 @@ class Draw:
 
     name: str
     seed: int
-    events: list[Event] = field(default_factory=list)
+    events: list[WorldEvent] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         self.random = Random(f"{self.name}/{self.seed}")
@@ -67,7 +67,7 @@ class Draw:
         """Add a prediction of confidence p that is right with probability q."""
         paths = tuple(path)
         outcome = Outcome(p, self.random.random() < q, gain=gain, cost=cost)
-        self.events.append(Event(Judged(paths, outcome), q))
+        self.events.append(WorldEvent(JudgedOutcome(paths, outcome), q))
 
 
 def sigma(z: float) -> float:
@@ -86,7 +86,7 @@ def user(number: int) -> tuple[str, ...]:
     return (ROOT, "refund", "refund/retail", f"refund/retail/{number}")
 
 
-def calibrated(seed: int) -> list[Event]:
+def calibrated(seed: int) -> list[WorldEvent]:
     """Every confidence is the truth: q = p."""
     draw = Draw("calibrated", seed)
     for _ in range(LENGTH):
@@ -95,7 +95,7 @@ def calibrated(seed: int) -> list[Event]:
     return draw.events
 
 
-def overconfident(seed: int) -> list[Event]:
+def overconfident(seed: int) -> list[WorldEvent]:
     """Confidences are high (Beta 3, 1.2) and too high: a of .5 to .8, b of -.6 to -.2.
 
     Users differ by .05 in a and .2 in b (standard deviations).
@@ -110,7 +110,7 @@ def overconfident(seed: int) -> list[Event]:
     return draw.events
 
 
-def _drift(seed: int, share: Callable[[float], float], name: str) -> list[Event]:
+def _drift(seed: int, share: Callable[[float], float], name: str) -> list[WorldEvent]:
     draw = Draw(name, seed)
     before = [draw.near((1.0, 0.0), 0.05, 0.2) for _ in range(4)]
     worse = draw.random.uniform(0.5, 0.8), draw.random.uniform(-0.6, -0.2)
@@ -122,7 +122,7 @@ def _drift(seed: int, share: Callable[[float], float], name: str) -> list[Event]
     return draw.events
 
 
-def abrupt_drift(seed: int) -> list[Event]:
+def abrupt_drift(seed: int) -> list[WorldEvent]:
     """Half way through, what was calibrated (but for users by .05 and .2) becomes overconfident.
 
     The lines are those of the two worlds; the confidences stay as in the calibrated one.
@@ -130,12 +130,12 @@ def abrupt_drift(seed: int) -> list[Event]:
     return _drift(seed, lambda at: float(at >= 0.5), "drift")
 
 
-def gradual_drift(seed: int) -> list[Event]:
+def gradual_drift(seed: int) -> list[WorldEvent]:
     """The same change, spread evenly over the middle half."""
     return _drift(seed, lambda at: min(1.0, max(0.0, 2 * at - 0.5)), "gradual")
 
 
-def sparse(seed: int) -> list[Event]:
+def sparse(seed: int) -> list[WorldEvent]:
     """A thousand users with 20,000 predictions, few of them many: weights 1 / (rank + 5)^.8.
 
     Four workflow types (a .6 to 1.1, b around -.3 by .5), three domains each (by .1 and .4), users
@@ -154,7 +154,7 @@ def sparse(seed: int) -> list[Event]:
     return draw.events
 
 
-def uneven(seed: int) -> list[Event]:
+def uneven(seed: int) -> list[WorldEvent]:
     """Gain and cost differ by prediction: log-normal around 400 ms, by .8 and 1.2 in the log."""
     draw = Draw("uneven", seed)
     lines = [(draw.random.uniform(0.6, 1.1), draw.random.uniform(-0.8, 0.3)) for _ in range(4)]
@@ -166,7 +166,7 @@ def uneven(seed: int) -> list[Event]:
     return draw.events
 
 
-def steps(seed: int) -> list[Event]:
+def steps(seed: int) -> list[WorldEvent]:
     """No line at all: q is .85 above a cut of .5 to .9 that differs by user, .35 below."""
     draw = Draw("steps", seed)
     cuts = [draw.random.uniform(0.5, 0.9) for _ in range(4)]
@@ -176,7 +176,7 @@ def steps(seed: int) -> list[Event]:
     return draw.events
 
 
-def spoken(seed: int) -> list[Event]:
+def spoken(seed: int) -> list[WorldEvent]:
     """Confidences as language models say them: .5 to 1 in eight values, each with a q of its own.
 
     The q of a user rise with the values and are Beta(3, 2) distributed.
@@ -191,7 +191,7 @@ def spoken(seed: int) -> list[Event]:
     return draw.events
 
 
-def newcomers(seed: int) -> list[Event]:
+def newcomers(seed: int) -> list[WorldEvent]:
     """Contexts that a predictor knows as little as the learner: 300 users, one after the other.
 
     Good confidences, but in a user's n-th prediction b is 1.5 / (1 + n / 4) too high.
@@ -207,23 +207,23 @@ def newcomers(seed: int) -> list[Event]:
 
 
 @dataclass(frozen=True)
-class World:
+class BenchWorld:
     """A generator, how late outcomes are learned, and from which outcome on earnings count."""
 
-    generate: Callable[[int], list[Event]]
+    generate: Callable[[int], list[WorldEvent]]
     delay: int = 0
     warm: int = 0
 
 
-WORLDS: Final[dict[str, World]] = {
-    "calibrated": World(calibrated, warm=200),
-    "overconfident": World(overconfident, warm=200),
-    "abrupt drift": World(abrupt_drift),
-    "gradual drift": World(gradual_drift),
-    "delay 100": World(abrupt_drift, delay=100),
-    "sparse": World(sparse),
-    "uneven": World(uneven),
-    "steps": World(steps, warm=200),
-    "spoken": World(spoken, warm=200),
-    "newcomers": World(newcomers),
+WORLDS: Final[dict[str, BenchWorld]] = {
+    "calibrated": BenchWorld(calibrated, warm=200),
+    "overconfident": BenchWorld(overconfident, warm=200),
+    "abrupt drift": BenchWorld(abrupt_drift),
+    "gradual drift": BenchWorld(gradual_drift),
+    "delay 100": BenchWorld(abrupt_drift, delay=100),
+    "sparse": BenchWorld(sparse),
+    "uneven": BenchWorld(uneven),
+    "steps": BenchWorld(steps, warm=200),
+    "spoken": BenchWorld(spoken, warm=200),
+    "newcomers": BenchWorld(newcomers),
 }

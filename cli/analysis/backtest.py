@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from replay.execution.runner import Backtest
-    from replay.sources.base import Reading
+    from replay.sources.base import ReadOptions
 
 COLUMNS = (
     "policy", "earned", "interval", "of best", "against", "hits", "misses", "right", "recall",
@@ -136,7 +136,7 @@ def backtest(
     _show(found, html, csv, json=json)
 
 
-def _warn_of_scales(found: dict[str, Any], reading: Reading) -> None:
+def _warn_of_scales(found: dict[str, Any], reading: ReadOptions) -> None:
     for tool in sorted(reading.scales.named.difference(found["read"]["scaled"])):
         found["read"]["warnings"].append(f"{tool}: scaled, but no prediction is of such a tool")
 

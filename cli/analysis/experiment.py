@@ -28,7 +28,7 @@ from cli.support.source_options import (
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from replay.sources.base import History
+    from replay.sources.base import PredictionSource
 
 
 def experiment(
@@ -75,7 +75,7 @@ def experiment(
 
 
 def _earned(
-    name: str, shares: Mapping[str, float], history: History, processes: int | None
+    name: str, shares: Mapping[str, float], history: PredictionSource, processes: int | None
 ) -> tuple[dict[str, Any], dict[str, Any]]:
     """Return what the arms earned by what was really started, and what that leaves out."""
     from headstart.experiments import assignment

@@ -17,7 +17,7 @@ from cli.thresholds.republish import repair_or_say
 if TYPE_CHECKING:
     from replay.rebuild.rebuild import Compared, Rebuilding
     from settings import Settings
-    from topics.control.messages import Choice
+    from topics.control.messages import LearnerChoice
 
 Policy = Annotated[
     str | None,
@@ -96,17 +96,17 @@ def rebuild(
             show_json(found)
 
 
-def _choice(policy: str, pattern: str, tenant: str | None) -> Choice:
+def _choice(policy: str, pattern: str, tenant: str | None) -> LearnerChoice:
     """Return who is to learn where. Raises `LookupError` and `ValueError` where it is nobody."""
     from headstart.events.schema import new_id
     from learners.policy import spec
     from learners.registry import policy as find
     from replay.predictions.policy_grid import check
-    from topics.control.messages import Choice
+    from topics.control.messages import LearnerChoice
 
     check(policy)
     now = time.time_ns() // 1_000_000
-    return Choice(new_id(now), now, pattern, spec(find(policy)), tenant)
+    return LearnerChoice(new_id(now), now, pattern, spec(find(policy)), tenant)
 
 
 async def _switch(

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from replay.engine.join import Notes
-    from topics.schema.json_schema import Threshold
+    from topics.schema.json_schema import PublishedThreshold
 
 ThresholdsOut = Annotated[
     str | None, typer.Option(metavar="FILE", help="Write every threshold to this file, JSONL.")
@@ -86,7 +86,7 @@ def replay(
     _show(settings.learner, found, notes, limit, json=json)
 
 
-def _write(file: str, found: Sequence[Threshold], source: str) -> None:
+def _write(file: str, found: Sequence[PublishedThreshold], source: str) -> None:
     import msgspec
 
     from replay.files.output import output_file
@@ -96,7 +96,7 @@ def _write(file: str, found: Sequence[Threshold], source: str) -> None:
 
 
 def _show(
-    learner: str, found: Sequence[Threshold], notes: Notes, limit: int, *, json: bool
+    learner: str, found: Sequence[PublishedThreshold], notes: Notes, limit: int, *, json: bool
 ) -> None:
     import msgspec
 

@@ -27,7 +27,7 @@ _LATER = (
 )
 
 
-def whoever(by: str | None) -> str:
+def user_name(by: str | None) -> str:
     """Return who is named, else who runs this."""
     if by is not None:
         return by
@@ -37,7 +37,7 @@ def whoever(by: str | None) -> str:
         return "unknown"
 
 
-async def set_now(settings: Settings, command: Command) -> str | None:
+async def set_and_serve(settings: Settings, command: Command) -> str | None:
     """Set something and serve it; return why it is not yet served, None where it is.
 
     Raises `ValueError` where the command is none, `BrokerUnreachable` and `TopicsMissing`.
@@ -71,8 +71,11 @@ async def unset_now(settings: Settings, key: bytes, by: str, reason: str) -> str
 
 
 def set_and_show(settings: Settings, command: Command, *, json: bool) -> None:
-    """Set something and show it; exit with 1 where it is not yet served. Raises as `set_now`."""
-    waits = asyncio.run(set_now(settings, command))
+    """Set something and show it; exit with 1 where it is not yet served.
+
+    Raises what `set_and_serve` does.
+    """
+    waits = asyncio.run(set_and_serve(settings, command))
     if json:
         show_json({"set": shown(command), "served": waits is None})
     else:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from cli.config.apply import COLUMNS, By, Reason, row, set_and_show, shown, unset_and_say, whoever
+from cli.config.apply import COLUMNS, By, Reason, row, set_and_show, shown, unset_and_say, user_name
 from cli.support.options import Data, Json, Kafka, Redis
 from cli.support.output import say, show_json, show_table
 from cli.support.times import now_ms
@@ -54,7 +54,7 @@ def set_mode(
     from settings import read_settings
 
     command = _command(tenant, agent, everybody, mode)
-    command.by, command.reason, command.at = whoever(by), reason, now_ms()
+    command.by, command.reason, command.at = user_name(by), reason, now_ms()
     settings = read_settings(kafka=kafka, redis=redis, data=data)
     set_and_show(settings, command, json=json)
 
@@ -79,7 +79,7 @@ def unset_mode(
 
     key = command_key(_command(tenant, agent, everybody))
     settings = read_settings(kafka=kafka, redis=redis, data=data)
-    unset_and_say(settings, key, whoever(by), reason, "taken back", json=json)
+    unset_and_say(settings, key, user_name(by), reason, "taken back", json=json)
 
 
 def get_mode(

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from cli.config.apply import COLUMNS, By, Reason, row, set_and_show, shown, unset_and_say, whoever
+from cli.config.apply import COLUMNS, By, Reason, row, set_and_show, shown, unset_and_say, user_name
 from cli.support.options import Data, Json, Kafka, Redis, Tenant
 from cli.support.output import say, show_json, show_table
 from cli.support.times import duration_ms, moment_ms, now_ms
@@ -74,7 +74,7 @@ def set_threshold(
         speculate=speculate,
         suggest=suggest,
         until=ends,
-        by=whoever(by),
+        by=user_name(by),
         reason=reason,
         at=now_ms(),
     )
@@ -105,7 +105,7 @@ def unset_threshold(
     settings = read_settings(kafka=kafka, redis=redis, data=data)
     key = _key(tenant, workflow_type, path_of(settings, workflow_type, domain, user, context), tool)
     done = "taken back: what is learned is served again"
-    unset_and_say(settings, key, whoever(by), reason, done, json=json)
+    unset_and_say(settings, key, user_name(by), reason, done, json=json)
 
 
 def get_threshold(

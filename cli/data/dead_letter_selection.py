@@ -14,7 +14,7 @@ from cli.support.times import duration_ms, now_ms
 
 if TYPE_CHECKING:
     from topics.dead_letters.log import LetterLog
-    from topics.dead_letters.messages import Letter, Wanted
+    from topics.dead_letters.messages import DeadLetterFilter, DeadLetterRecord
 
 Group = Annotated[
     str | None, typer.Option(help="Only what this group refused: episodes, thresholds, history.")
@@ -32,13 +32,15 @@ All = Annotated[bool, typer.Option("--all", help="All that the filters leave.")]
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
 
 
-def wanted(group: str | None, topic: str | None, reason: str | None, since: str | None) -> Wanted:
+def wanted(
+    group: str | None, topic: str | None, reason: str | None, since: str | None
+) -> DeadLetterFilter:
     """Return the filters of a command. Raises `typer.BadParameter`."""
-    from topics.dead_letters.messages import Wanted
+    from topics.dead_letters.messages import DeadLetterFilter
 
     if since is None:
-        return Wanted(group, topic, reason)
-    return Wanted(group, topic, reason, now_ms() - duration_ms(since))
+        return DeadLetterFilter(group, topic, reason)
+    return DeadLetterFilter(group, topic, reason, now_ms() - duration_ms(since))
 
 
 def position(text: str) -> tuple[int, int]:
@@ -50,13 +52,13 @@ def position(text: str) -> tuple[int, int]:
 
 
 @dataclass(frozen=True)
-class Choice:
+class DeadLetterSelection:
     """Either names, or filters."""
 
     positions: tuple[tuple[int, int], ...]
-    wanted: Wanted
+    wanted: DeadLetterFilter
 
-    async def letters(self, log: LetterLog) -> AsyncIterator[Letter]:
+    async def letters(self, log: LetterLog) -> AsyncIterator[DeadLetterRecord]:
         """Yield the dead letters that are meant and not yet handled.
 
         Raises `LookupError` where a name names none.
@@ -79,7 +81,7 @@ def choice(
     topic: str | None,
     reason: str | None,
     since: str | None,
-) -> Choice:
+) -> DeadLetterSelection:
     """Return what a command means. Raises `typer.BadParameter`."""
     filtered = any(each is not None for each in (group, topic, reason, since))
     if not positions and not every:
@@ -87,7 +89,7 @@ def choice(
     if positions and (every or filtered):
         raise typer.BadParameter("--all and its filters choose; leave them out, or the names")
     named = dict.fromkeys(position(text) for text in positions or ())
-    return Choice(tuple(named), wanted(group, topic, reason, since))
+    return DeadLetterSelection(tuple(named), wanted(group, topic, reason, since))
 
 
 def confirm(question: str, yes: bool) -> None:

@@ -10,10 +10,10 @@ from cli.support.times import iso_moment
 
 if TYPE_CHECKING:
     from topics.dead_letters.log import Handling
-    from topics.dead_letters.messages import Letter
+    from topics.dead_letters.messages import DeadLetterRecord
 
 
-def fields(letter: Letter, handling: Handling | None) -> dict[str, Any]:
+def fields(letter: DeadLetterRecord, handling: Handling | None) -> dict[str, Any]:
     """Return everything about a dead letter but its bytes."""
     source = letter.source
     return {
@@ -35,7 +35,7 @@ def fields(letter: Letter, handling: Handling | None) -> dict[str, Any]:
     }
 
 
-def with_value(letter: Letter, handling: Handling | None) -> dict[str, Any]:
+def with_value(letter: DeadLetterRecord, handling: Handling | None) -> dict[str, Any]:
     """Return everything about a dead letter; bytes that are no UTF-8 as `value_base64`."""
     try:
         value = {"value": letter.value.decode()}
@@ -44,7 +44,7 @@ def with_value(letter: Letter, handling: Handling | None) -> dict[str, Any]:
     return fields(letter, handling) | value
 
 
-def row(letter: Letter, handling: Handling | None) -> dict[str, str]:
+def row(letter: DeadLetterRecord, handling: Handling | None) -> dict[str, str]:
     """Return a dead letter as a row of the list."""
     source = letter.source
     place = "" if source is None or source.place is None else f"[{source.place}]"
@@ -61,7 +61,7 @@ def row(letter: Letter, handling: Handling | None) -> dict[str, str]:
     }
 
 
-def page(letter: Letter, handling: Handling | None) -> list[tuple[str, str]]:
+def page(letter: DeadLetterRecord, handling: Handling | None) -> list[tuple[str, str]]:
     """Return for people what is there of a dead letter but its bytes, moments in UTC."""
     moments = ("refused_at", "timestamp", "handled_at")
     return [

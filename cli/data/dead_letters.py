@@ -14,7 +14,7 @@ import typer
 from cli.data.dead_letter_selection import (
     All,
     At,
-    Choice,
+    DeadLetterSelection,
     Group,
     Positions,
     Reason,
@@ -33,7 +33,7 @@ from cli.support.times import now_ms
 
 if TYPE_CHECKING:
     from topics.dead_letters.log import LetterLog
-    from topics.dead_letters.messages import Letter, Outgoing
+    from topics.dead_letters.messages import DeadLetterRecord, OutgoingRecord
 
 app = typer.Typer(help="What the agents refused: list, show, replay, drop.", no_args_is_help=True)
 
@@ -64,9 +64,9 @@ def list_letters(
     filters = wanted(group, topic, reason, since)
     settings = read_settings(kafka=kafka, data=data)
 
-    async def run() -> tuple[LetterLog, list[Letter], int]:
+    async def run() -> tuple[LetterLog, list[DeadLetterRecord], int]:
         log = await LetterLog.open(settings.kafka)
-        newest: deque[Letter] = deque(maxlen=limit)
+        newest: deque[DeadLetterRecord] = deque(maxlen=limit)
         total = 0
         async for letter in log.letters(filters, handled=handled):
             newest.append(letter)
@@ -104,7 +104,7 @@ def show(
     place = position(at)
     settings = read_settings(kafka=kafka, data=data)
 
-    async def run() -> tuple[LetterLog, Letter]:
+    async def run() -> tuple[LetterLog, DeadLetterRecord]:
         log = await LetterLog.open(settings.kafka)
         return log, await log.letter(*place)
 
@@ -216,7 +216,7 @@ def _question(do: str, count: int) -> str:
     return f"{do} {count} dead letter{'' if count == 1 else 's'}?"
 
 
-async def _look(kafka: str, chosen: Choice, one_event: bool) -> tuple[LetterLog, int]:
+async def _look(kafka: str, chosen: DeadLetterSelection, one_event: bool) -> tuple[LetterLog, int]:
     """Open the log and count what is chosen; `one_event`: it must be refusals of one event."""
     from topics.dead_letters.log import LetterLog
 
@@ -232,7 +232,7 @@ async def _look(kafka: str, chosen: Choice, one_event: bool) -> tuple[LetterLog,
 
 
 async def _replay(
-    kafka: str, log: LetterLog, chosen: Choice, corrected: bytes | None
+    kafka: str, log: LetterLog, chosen: DeadLetterSelection, corrected: bytes | None
 ) -> list[tuple[str, str]]:
     """Replay what can be; return (name, reason) of what cannot."""
     from processing.dead_letter_replay import NotReplayable, replay_of
@@ -244,7 +244,7 @@ async def _replay(
     async with LetterSender(kafka) as sender:
         async for some in _by(SENT_AT_ONCE, chosen.letters(log)):
             at = now_ms()
-            replays: list[tuple[Letter, Outgoing]] = []
+            replays: list[tuple[DeadLetterRecord, OutgoingRecord]] = []
             for letter in some:
                 try:
                     outgoing = replay_of(
@@ -262,7 +262,7 @@ async def _replay(
     return left
 
 
-async def _drop(kafka: str, log: LetterLog, chosen: Choice) -> None:
+async def _drop(kafka: str, log: LetterLog, chosen: DeadLetterSelection) -> None:
     from topics.dead_letters.log import SENT_AT_ONCE, LetterSender
 
     async with LetterSender(kafka) as sender:
@@ -270,9 +270,11 @@ async def _drop(kafka: str, log: LetterLog, chosen: Choice) -> None:
             await sender.drop(some, now_ms())
 
 
-async def _by(size: int, letters: AsyncIterator[Letter]) -> AsyncIterator[list[Letter]]:
+async def _by(
+    size: int, letters: AsyncIterator[DeadLetterRecord]
+) -> AsyncIterator[list[DeadLetterRecord]]:
     """Yield dead letters in lists of at most `size`."""
-    some: list[Letter] = []
+    some: list[DeadLetterRecord] = []
     async for letter in letters:
         some.append(letter)
         if len(some) == size:

@@ -36,16 +36,16 @@ def export(
     from replay.engine.join import Notes
     from replay.files.output import check_ending
     from replay.rebuild.relearn import NoRecords
-    from replay.sources.base import NothingThere, Reading, RecordHistory
+    from replay.sources.base import NothingThere, ReadOptions, RecordSource
     from replay.sources.export_file import FORMAT, ExportHeader, Writer
     from settings import read_settings
 
     claim_outputs(file, inputs=[source], json=json)
     check_ending(file, "zstd")
     settings = read_settings(kafka=kafka, postgres=postgres, data=data)
-    reading = Reading(settings.levels, span(since, until, from_offset, to_offset))
+    reading = ReadOptions(settings.levels, span(since, until, from_offset, to_offset))
     history = open_source(source, reading, settings)
-    if not isinstance(history, RecordHistory):
+    if not isinstance(history, RecordSource):
         raise NoRecords(f"{history.name} holds no events, only what was judged of them")
     units, notes = history.units(), Notes()
     epoch, partitions = history.log()

@@ -14,7 +14,7 @@ import typer
 from typer.core import TyperGroup
 
 
-class Place(NamedTuple):
+class CommandSpec(NamedTuple):
     """Where a command lives, and the first line of its help."""
 
     where: str
@@ -22,7 +22,7 @@ class Place(NamedTuple):
     help: str
 
 
-def lazy(places: Mapping[str, Place]) -> type[TyperGroup]:
+def lazy(places: Mapping[str, CommandSpec]) -> type[TyperGroup]:
     """Return the class of a group of these commands, by their names, in this order."""
 
     class Group(TyperGroup):

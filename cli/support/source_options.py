@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from replay.predictions.assumptions import Assumed
-    from replay.sources.base import History, Range, Reading
+    from replay.sources.base import PredictionSource, ReadOptions, TimeRange
     from settings import Settings
 
 Source = Annotated[
@@ -89,20 +89,20 @@ def moment(text: str | None, now: datetime | None = None) -> int | None:
 def reading_of(
     settings: Settings,
     levels: str | None,
-    part: Range,
+    part: TimeRange,
     tenant: str | None = None,
     workflow_type: str | None = None,
     domain: str | None = None,
-) -> Reading:
+) -> ReadOptions:
     """Return how a history is read, from its options. Raises `typer.BadParameter`."""
     from headstart.arguments.levels import split_levels, wrong_level
     from replay.predictions.unjoined import Filter
-    from replay.sources.base import Reading
+    from replay.sources.base import ReadOptions
 
     given = settings.levels if levels is None else split_levels(levels)
     if wrong := wrong_level(given):
         raise typer.BadParameter(wrong, param_hint="--levels")
-    return Reading(
+    return ReadOptions(
         given,
         part,
         Filter(tenant, workflow_type, domain),
@@ -124,11 +124,11 @@ def span(
     begin: Sequence[str] | None,
     end: Sequence[str] | None,
     now: datetime | None = None,
-) -> Range:
+) -> TimeRange:
     """Return a range from its options. Raises `typer.BadParameter`."""
-    from replay.sources.base import Range
+    from replay.sources.base import TimeRange
 
-    found = Range(moment(since, now), moment(until, now), _offsets(begin), _offsets(end))
+    found = TimeRange(moment(since, now), moment(until, now), _offsets(begin), _offsets(end))
     if found.since is not None and found.until is not None and found.since >= found.until:
         raise typer.BadParameter("--since must be before --until")
     for partition in found.begin.keys() & found.end.keys():
@@ -148,26 +148,26 @@ def _offsets(given: Sequence[str] | None) -> dict[int, int]:
 
 
 def open_source(
-    source: str, reading: Reading, settings: Settings, *, outcomes: bool = False
-) -> History:
+    source: str, reading: ReadOptions, settings: Settings, *, outcomes: bool = False
+) -> PredictionSource:
     """Return the history that `--source` names. Raises `ValueError` and `OSError`.
 
     `outcomes`: it is a file, and one that does not say what it is holds judged outcomes.
     """
     from replay.files.forms import told_by
     from replay.files.input import local_file
-    from replay.sources.export_file import ExportHistory, is_export
+    from replay.sources.export_file import ExportSource, is_export
     from replay.sources.files import open_file
 
     if source == "broker" and not outcomes:
-        from replay.sources.broker import BrokerHistory
+        from replay.sources.broker import BrokerSource
 
-        return BrokerHistory(settings.kafka, reading)
-    history: History
+        return BrokerSource(settings.kafka, reading)
+    history: PredictionSource
     if source == "archive" and not outcomes:
-        from replay.sources.archive import ArchiveHistory
+        from replay.sources.archive import ArchiveSource
 
-        history = ArchiveHistory(settings.postgres, reading)
+        history = ArchiveSource(settings.postgres, reading)
     else:
         file = local_file(source)
         if not is_export(file) and told_by(file).form == "calls":
@@ -176,6 +176,6 @@ def open_source(
             history = TraceHistory(file, reading)
         else:
             history = open_file(file, reading, outcomes=outcomes)
-    if (reading.range.begin or reading.range.end) and not isinstance(history, ExportHistory):
+    if (reading.range.begin or reading.range.end) and not isinstance(history, ExportSource):
         raise typer.BadParameter(f"{source} has no offsets: give --since and --until")
     return history

@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from console.inspection.target import Target
-    from settings import Reading, Settings
+    from console.inspection.target import InspectionTarget
+    from settings import LoadedSettings, Settings
     from topics.epoch import Epoch
 
 
-async def require_own_log(reading: Reading, epoch: Epoch | None = None) -> None:
+async def require_own_log(reading: LoadedSettings, epoch: Epoch | None = None) -> None:
     """Raise `StackError` where the log has other partitions than the data directory has learned.
 
     Not where --kafka names the log: it may be another system's than the directory. `epoch`: the
@@ -26,11 +26,11 @@ async def require_own_log(reading: Reading, epoch: Epoch | None = None) -> None:
     require_log_partitions(settings.data, settings.kafka, epoch.partitions)
 
 
-def target_of(settings: Settings) -> Target:
+def target_of(settings: Settings) -> InspectionTarget:
     """Return the system that the settings name."""
-    from console.inspection.target import Target
+    from console.inspection.target import InspectionTarget
 
-    return Target(
+    return InspectionTarget(
         settings.kafka,
         settings.postgres,
         settings.redis,

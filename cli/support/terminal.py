@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any, Self, TextIO
 from cli.support.output import one_line, say
 
 if TYPE_CHECKING:
-    from console.inspection.snapshot import Looking
-    from console.inspection.text_view import Line
-    from console.inspection.trends import Course
+    from console.inspection.snapshot import SystemObserver
+    from console.inspection.text_view import ScreenLine
+    from console.inspection.trends import Trends
 
 _STYLES = {"good": "bold green", "bad": "bold red", "warn": "yellow", "head": "bold"}
 
@@ -46,7 +46,7 @@ class LiveView:
     """
 
     def __init__(
-        self, looking: Callable[[], Looking], every_s: float, *, whole: bool, stream: TextIO
+        self, looking: Callable[[], SystemObserver], every_s: float, *, whole: bool, stream: TextIO
     ) -> None:
         self._looking, self._every_s, self._whole, self._stream = looking, every_s, whole, stream
         self._ended = threading.Event()
@@ -114,12 +114,12 @@ class LiveView:
         import asyncio
         import logging
 
-        from console.inspection.trends import Course
+        from console.inspection.trends import Trends
 
         # What a client leaves open when its broker goes is no news, and would spoil the picture.
         logging.getLogger("asyncio").setLevel(logging.CRITICAL)
-        course = Course()
-        looking: Looking | None = None
+        course = Trends()
+        looking: SystemObserver | None = None
         while not self._ended.is_set():
             if self._live is not None:
                 self._draw(course)  # also while a service makes us wait
@@ -133,7 +133,7 @@ class LiveView:
                 return
             self._ended.wait(self._every_s)
 
-    def _draw(self, course: Course) -> None:
+    def _draw(self, course: Trends) -> None:
         from console.inspection.text_view import plain_line, screen
 
         if self._live is None:
@@ -145,7 +145,7 @@ class LiveView:
         self._live.update(_text(lines), refresh=True)
 
 
-def _text(lines: list[Line]) -> Any:
+def _text(lines: list[ScreenLine]) -> Any:
     from rich.text import Text
 
     text = Text(no_wrap=True, overflow="crop")

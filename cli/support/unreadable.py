@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Any
 from cli.support.output import say
 
 if TYPE_CHECKING:
-    from sinks.redis.queries import Unreadable
+    from sinks.redis.queries import UnreadableFields
 
 _MOST_NAMED = 20
 
 
-def say_unreadable(found: Sequence[Unreadable]) -> None:
+def say_unreadable(found: Sequence[UnreadableFields]) -> None:
     """Name what could not be read, and what to do about it, on stderr."""
     from sinks.redis.queries import REMEDY
 
@@ -25,6 +25,6 @@ def say_unreadable(found: Sequence[Unreadable]) -> None:
         say(REMEDY)
 
 
-def described(found: Sequence[Unreadable]) -> list[dict[str, Any]]:
+def described(found: Sequence[UnreadableFields]) -> list[dict[str, Any]]:
     """Return what could not be read as JSON shows it."""
     return [each._asdict() for each in found]

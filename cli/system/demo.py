@@ -125,14 +125,14 @@ def _system(
 @contextmanager
 def _live(settings: Settings, addresses: Addresses) -> Iterator[Callable[[str], None]]:
     """Show the system as `headstart top` does, on a terminal; yield who says a line."""
-    from console.inspection.snapshot import Looking
-    from console.inspection.target import Target
+    from console.inspection.snapshot import SystemObserver
+    from console.inspection.target import InspectionTarget
 
     if not draws(sys.stderr):
         yield say
         return
-    target = Target(addresses.kafka, addresses.postgres, addresses.redis, settings.data)
-    with LiveView(lambda: Looking(target), 2.0, whole=False, stream=sys.stderr) as view:
+    target = InspectionTarget(addresses.kafka, addresses.postgres, addresses.redis, settings.data)
+    with LiveView(lambda: SystemObserver(target), 2.0, whole=False, stream=sys.stderr) as view:
         yield view.say
 
 

@@ -12,9 +12,9 @@ from cli.support.options import Data, Health, Json, Kafka, Postgres, Redis
 from cli.support.output import FAILURE, put, say, show_json, show_table
 
 if TYPE_CHECKING:
-    from console.inspection.health import Verdict
-    from console.inspection.snapshot import Look
-    from settings import Reading
+    from console.inspection.health import HealthSummary
+    from console.inspection.snapshot import SystemSnapshot
+    from settings import LoadedSettings
 
 
 def status(
@@ -45,8 +45,8 @@ def status(
     Examples: headstart status; headstart status --exit-when-ready --timeout 60 && ./executor
     """
     from cli.support.targets import target_of
-    from console.inspection.health import judge
-    from console.inspection.snapshot import Looking
+    from console.inspection.health import assess
+    from console.inspection.snapshot import SystemObserver
     from deploy.supervisor import WORKERS
     from settings import read_with_origins
 
@@ -56,12 +56,12 @@ def status(
     expected = WORKERS if workers else ()
     until = None if timeout is None else time.monotonic() + timeout
 
-    async def run() -> Verdict:
+    async def run() -> HealthSummary:
         while True:
             # Each time anew: a stack that starts now says where it is when it is there.
             reading = read_with_origins(**given)
-            look = await Looking(target_of(reading.settings), contexts=False).look()
-            verdict = _without_stack(judge(look, workers=expected), look, reading)
+            look = await SystemObserver(target_of(reading.settings), contexts=False).look()
+            verdict = _without_stack(assess(look, workers=expected), look, reading)
             ended = verdict.healthy if exit_when_ready else not watch
             if ended or (until is not None and time.monotonic() > until):
                 _show(look, verdict, json=json)
@@ -73,15 +73,17 @@ def status(
         raise typer.Exit(FAILURE)
 
 
-def _without_stack(verdict: Verdict, look: Look, reading: Reading) -> Verdict:
+def _without_stack(
+    verdict: HealthSummary, look: SystemSnapshot, reading: LoadedSettings
+) -> HealthSummary:
     """Return what to say where no address is known but the defaults, at which nothing answers."""
-    from console.inspection.health import Verdict
+    from console.inspection.health import HealthSummary
 
     services = ("kafka", "postgres", "redis")
     defaults = all(reading.origins[each] == "default" for each in services)
     if not defaults or any(each.ok for each in look.services):
         return verdict
-    return Verdict(
+    return HealthSummary(
         (
             f"no `headstart up` runs on {reading.settings.data}, and nothing answers at the "
             "default addresses: start it, or name the directory (--data) or your services "
@@ -97,7 +99,7 @@ def _say_or_print(line: str, *, data: bool) -> None:
         say(line)
 
 
-def _show(look: Look, verdict: Verdict, *, json: bool) -> None:
+def _show(look: SystemSnapshot, verdict: HealthSummary, *, json: bool) -> None:
     if json:
         show_json(described(look, verdict))
         return
@@ -139,7 +141,7 @@ def _letters(waiting: int) -> tuple[str, str]:
     return "see `headstart dead-letters list`", f"{waiting:,} wait"
 
 
-def described(look: Look, verdict: Verdict) -> dict[str, Any]:
+def described(look: SystemSnapshot, verdict: HealthSummary) -> dict[str, Any]:
     """Return a look as JSON shows it."""
     return {
         "healthy": verdict.healthy,

@@ -11,7 +11,7 @@ import typer
 from cli.support.options import Data, Health, Kafka, Postgres, Redis
 
 if TYPE_CHECKING:
-    from console.inspection.snapshot import Looking
+    from console.inspection.snapshot import SystemObserver
 
 
 def top(
@@ -49,12 +49,12 @@ def top(
         raise view.failed
 
 
-def _looking(given: dict[str, Any], tenant: str | None) -> Looking:
+def _looking(given: dict[str, Any], tenant: str | None) -> SystemObserver:
     from cli.support.targets import target_of
-    from console.inspection.snapshot import Looking
+    from console.inspection.snapshot import SystemObserver
     from settings import read_settings
 
-    return Looking(target_of(read_settings(**given)), tenant=tenant)
+    return SystemObserver(target_of(read_settings(**given)), tenant=tenant)
 
 
 def _end(number: int, _frame: object) -> None:

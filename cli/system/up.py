@@ -14,7 +14,7 @@ from cli.support.output import put, show_json
 from cli.support.stop_signals import Asked, say_if_heard
 
 if TYPE_CHECKING:
-    from settings import Reading
+    from settings import LoadedSettings
 
 Port = Annotated[
     int, typer.Option(min=0, max=65_535, help="Port of the embedded one; 0: a free one.")
@@ -117,7 +117,7 @@ def _show(ready: Mapping[str, Any], *, json: bool) -> None:
         put(f"{name:9} {value}")
 
 
-def _partitions(reading: Reading) -> int:
+def _partitions(reading: LoadedSettings) -> int:
     """Return how many partitions new topics get: as many as the directory's state was learned with.
 
     Unless another number was asked for, which `System` then refuses.

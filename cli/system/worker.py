@@ -88,7 +88,7 @@ def _run(name: str, settings: Settings, *, spare: bool) -> int:
     add_niceness(FOREGROUND if name == Name.THRESHOLDS.value else BACKGROUND)
     from agents.config import WorkerConfig
     from agents.worker import run_worker
-    from processing.records.dlq_limits import RefusalLimits
+    from processing.records.dlq_limits import DlqLimits
     from settings import rules_of
 
     config = WorkerConfig(
@@ -98,7 +98,7 @@ def _run(name: str, settings: Settings, *, spare: bool) -> int:
         data=settings.data / "workers" / f"{name}-{settings.instance}",
         rules=rules_of(settings),
         instance=settings.instance,
-        limits=RefusalLimits(settings.refused_ratio, settings.refused_window, settings.refused_run),
+        limits=DlqLimits(settings.refused_ratio, settings.refused_window, settings.refused_run),
         stuck_after_s=settings.stuck_after_s,
         health=settings.health,
         weigh_floods=settings.weigh_floods,

@@ -42,11 +42,11 @@ def list_thresholds(
     """
     from processing.state.clock import latest_of
     from settings import read_settings
-    from sinks.redis.queries import Unreadable, served_thresholds
+    from sinks.redis.queries import UnreadableFields, served_thresholds
 
     settings = read_settings(redis=redis, data=data)
     begin = since_ms(since)
-    unreadable: list[Unreadable] = []
+    unreadable: list[UnreadableFields] = []
 
     async def run() -> list[dict[str, Any]]:
         served = served_thresholds(settings.redis, tenant, unreadable=unreadable)

@@ -91,9 +91,9 @@ def send_choice(
     from headstart.events.schema import new_id
     from settings import operators_key
     from topics.control.log import send_control
-    from topics.control.messages import Choice
+    from topics.control.messages import LearnerChoice
 
-    choice = Choice(new_id(), time.time_ns() // 1_000_000, pattern, learner, tenant)
+    choice = LearnerChoice(new_id(), time.time_ns() // 1_000_000, pattern, learner, tenant)
     offsets = asyncio.run(send_control(settings.kafka, choice, operators_key(settings)))
     return {"id": choice.id, "pattern": pattern, "learner": learner, "offsets": offsets}
 

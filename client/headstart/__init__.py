@@ -28,8 +28,8 @@ if TYPE_CHECKING:
         AsyncSpeculator,
         Attempt,
         AttemptResolved,
-        Choice,
         Resolution,
+        SpeculationDecision,
         Speculator,
     )
     from headstart.spool.layout import SpoolUnavailable
@@ -42,7 +42,6 @@ __all__ = [
     "Attempt",
     "AttemptResolved",
     "BufferFull",
-    "Choice",
     "Emitter",
     "Event",
     "InvalidEvent",
@@ -50,6 +49,7 @@ __all__ = [
     "Pattern",
     "Resolution",
     "Scrubbing",
+    "SpeculationDecision",
     "Speculator",
     "SpoolSettings",
     "SpoolUnavailable",
@@ -77,7 +77,7 @@ _LATER = {
     "SpoolUnavailable": "spool.layout",
     **dict.fromkeys(("AsyncThresholds", "Threshold", "Thresholds"), "thresholds.reader"),
     **dict.fromkeys(("AsyncSpeculator", "Attempt", "AttemptResolved"), "speculation.speculator"),
-    **dict.fromkeys(("Choice", "Resolution", "Speculator"), "speculation.speculator"),
+    **dict.fromkeys(("SpeculationDecision", "Resolution", "Speculator"), "speculation.speculator"),
 }
 
 

@@ -25,7 +25,7 @@ _SLOPE_MIN: Final = 0.05
 _AIMED: Final = log(TARGET / (1.0 - TARGET))
 
 
-class Deviation(NamedTuple):
+class LevelDeviation(NamedTuple):
     """What one level of a context path knows beyond the level above it.
 
     Slope and intercept with their (co)variances; `cold` is what a context not yet known adds to
@@ -57,7 +57,7 @@ def coldness(outcomes: float) -> float:
     return 1.0 / (1.0 + outcomes / FAMILIAR)
 
 
-def combined(deviations: Sequence[Deviation], *, unseen: bool = False) -> Calibration:
+def combined(deviations: Sequence[LevelDeviation], *, unseen: bool = False) -> Calibration:
     """Return the calibration of a context from its path's deviations, coarse to fine.
 
     `unseen`: the context that was asked for is a finer one, of which nothing is known yet.

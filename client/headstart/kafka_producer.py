@@ -100,11 +100,11 @@ def _placed(key: bytes | None, partitions: list[int], available: list[int]) -> i
     """Return the partition of a record as aiokafka does, which hashes a key in Python each time."""
     if key is None:
         return int(_place(key, partitions, available))
-    return partitions[place_of_key(key, len(partitions))]
+    return partitions[partition_for_key(key, len(partitions))]
 
 
 @lru_cache(maxsize=16_384)
-def place_of_key(key: bytes, partitions: int) -> int:
+def partition_for_key(key: bytes, partitions: int) -> int:
     """Return the partition of a key, by Java's murmur2, which every Kafka client places by."""
     return int(_place(key, range(partitions), ()))
 

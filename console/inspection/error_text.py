@@ -26,7 +26,7 @@ _SIGNS: Final = tuple(
 _UNREACHABLE: Final = (BrokerUnreachable, DatabaseUnreachable)
 
 
-def cause(error: BaseException) -> str:
+def short_error(error: BaseException) -> str:
     """Return why, in a few words where they are known, else the error's own, without passwords."""
     if isinstance(error, TimeoutError):
         return SILENT
@@ -53,7 +53,7 @@ async def unreachable_why(kafka: str, seconds: float = 3.0) -> str | None:
         except socket.gaierror:
             why = UNKNOWN_HOST
         except (OSError, OverflowError) as error:
-            why = cause(error)
+            why = short_error(error)
         else:
             writer.close()
             return None

@@ -15,9 +15,9 @@ import msgspec
 from headstart.calibration import probability
 from headstart.keys import DEFAULT_PATH
 from headstart.thresholds.overrides import applying, read_overrides
-from headstart.thresholds.threshold import Threshold, answer_of, read_value
+from headstart.thresholds.threshold import Threshold, read_value, resolve
 from processing.state.counters import metrics
-from sinks.redis.queries import Unreadable, served_chain
+from sinks.redis.queries import UnreadableFields, served_chain
 from topics.schema.json_schema import Counts
 
 
@@ -43,7 +43,7 @@ class Explanation:
     value: Mapping[str, Any]
     """What is served of the level that answers; empty where none does."""
     now: int
-    unreadable: Sequence[Unreadable] = ()
+    unreadable: Sequence[UnreadableFields] = ()
     """What is served there and cannot be read."""
 
     @property
@@ -63,13 +63,13 @@ async def explain(
     redis: str, tenant: str, workflow_type: str, paths: Sequence[str], tool: str | None, now: int
 ) -> Explanation:
     """Ask Redis. `paths`: of the context, coarse to fine. Raises `RedisUnreachable`."""
-    told: list[Unreadable] = []
+    told: list[UnreadableFields] = []
     values, overrides = await served_chain(redis, tenant, workflow_type, paths, told)
     found = replace(explained(values, overrides, paths, tool, now), unreadable=told)
     if found.threshold.known:
         return found
     default, _none = await served_chain(redis, tenant, "", [DEFAULT_PATH], told)
-    return by_default(found, default[0])
+    return with_default(found, default[0])
 
 
 def explained(
@@ -77,7 +77,7 @@ def explained(
 ) -> Explanation:
     """Return the explanation of what was served; `stored`: the overrides. Pure."""
     found = [read_value(value) for value in values]
-    threshold = answer_of(paths[::-1], found[::-1])
+    threshold = resolve(paths[::-1], found[::-1])
     levels = []
     for path, value, known in zip(paths, values, found, strict=True):
         if known is None or known.gone:
@@ -94,9 +94,9 @@ def explained(
     return Explanation(threshold, tuple(levels), in_force, served, now)
 
 
-def by_default(found: Explanation, value: Any) -> Explanation:
+def with_default(found: Explanation, value: Any) -> Explanation:
     """Return the explanation where only a tenant's default, as it is served, may be known."""
-    default = answer_of([DEFAULT_PATH], [read_value(value)])
+    default = resolve([DEFAULT_PATH], [read_value(value)])
     if not default.known:
         return found
     return replace(found, threshold=found.threshold.over(default), value=value)

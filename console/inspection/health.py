@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from console.inspection.partition_owners import without_owner
-from console.inspection.snapshot import Look
+from console.inspection.snapshot import SystemSnapshot
 from console.inspection.workers import Worker
 from deploy.supervisor import WORKERS
 from topics.kafka.transactions import LONG_S, OpenTransaction, long_open
@@ -20,7 +20,7 @@ _SERVICES: Final = {"kafka": "Kafka", "postgres": "Postgres", "redis": "Redis"}
 
 
 @dataclass(frozen=True)
-class Verdict:
+class HealthSummary:
     """`reasons`: what is wrong, services first. `note`: what it does, where nothing is wrong."""
 
     reasons: tuple[str, ...]
@@ -37,7 +37,9 @@ class Verdict:
         return f"UNHEALTHY  {'; '.join(self.reasons)}"
 
 
-def judge(look: Look, *, still_s: float = 0.0, workers: Sequence[str] = WORKERS) -> Verdict:
+def assess(
+    look: SystemSnapshot, *, still_s: float = 0.0, workers: Sequence[str] = WORKERS
+) -> HealthSummary:
     """Judge one look. `still_s`: seconds for which records have waited without any progress.
 
     `workers`: the names of which one must be running.
@@ -50,7 +52,7 @@ def judge(look: Look, *, still_s: float = 0.0, workers: Sequence[str] = WORKERS)
         reasons += [each.what for each in without_owner(look.groups, look.log.groups)]
     if look.lag and still_s > STILL_S:
         reasons.append(f"{look.lag:,} records wait and nothing moved for {still_s:.0f} s")
-    return Verdict(tuple(reasons), "" if reasons else _note(look))
+    return HealthSummary(tuple(reasons), "" if reasons else _note(look))
 
 
 def _held(found: Sequence[OpenTransaction], now: float) -> list[str]:
@@ -76,7 +78,7 @@ def _missing(name: str, there: Sequence[Worker]) -> Iterable[str]:
             yield f"worker {name} {trouble}"
 
 
-def _note(look: Look) -> str:
+def _note(look: SystemSnapshot) -> str:
     if look.lag:
         return f"catching up: {look.lag:,} records to go"
     return "everything is taken in" if look.log else ""

@@ -66,7 +66,7 @@ class LogState:
 
 
 @dataclass(frozen=True)
-class Stored:
+class SinkProgress:
     """How far the sinks are, by group and partition; `events` is Postgres' own estimate."""
 
     offsets: Mapping[str, Mapping[int, int]] = field(default_factory=dict)
@@ -116,7 +116,7 @@ class Log:
         return LogState(self._epoch.number, states, learned, open_now, groups)
 
 
-async def ask_stored(connection: AsyncConnection[Any], epoch: int | None) -> Stored:
+async def ask_stored(connection: AsyncConnection[Any], epoch: int | None) -> SinkProgress:
     """Return how far the sinks are; nothing of offsets without an epoch.
 
     Raises psycopg's errors where the schema is not there; see `naming_schema`.
@@ -125,10 +125,10 @@ async def ask_stored(connection: AsyncConnection[Any], epoch: int | None) -> Sto
     if epoch is not None:
         for group, topic in ((EPISODES_GROUP, EVENTS), (HISTORY_GROUP, THRESHOLDS)):
             offsets[group] = await stored_offsets(connection, group, topic.name, epoch)
-    return Stored(offsets, await estimate_events(connection))
+    return SinkProgress(offsets, await estimate_events(connection))
 
 
-def lags(log: LogState, stored: Stored | None) -> list[GroupLag]:
+def lags(log: LogState, stored: SinkProgress | None) -> list[GroupLag]:
     """Return the lag of each group that is known of."""
     reached = {THRESHOLDS_GROUP: log.learned, **(stored.offsets if stored else {})}
     of = {EPISODES_GROUP: EVENTS, THRESHOLDS_GROUP: EVENTS, HISTORY_GROUP: THRESHOLDS}

@@ -10,7 +10,7 @@ from typing import Any, Final
 from psycopg import AsyncConnection
 
 from sinks.postgres.queries import history_of_context
-from sinks.redis.queries import Unreadable, served_thresholds
+from sinks.redis.queries import UnreadableFields, served_thresholds
 from topics.schema.json_schema import Counts
 
 KEPT: Final = 60
@@ -20,7 +20,7 @@ _FIELDS: Final = Counts.__struct_fields__
 
 
 @dataclass(frozen=True)
-class Context:
+class LearnedContext:
     """A context as it is served."""
 
     tenant: str
@@ -30,7 +30,7 @@ class Context:
 
 
 @dataclass(frozen=True)
-class Learned:
+class LearnedSummary:
     """Sums over all tenants. Times in ms: what right guesses saved, and wrong ones wasted."""
 
     contexts: int = 0
@@ -39,9 +39,9 @@ class Learned:
     misses: int = 0
     saved_ms: float = 0.0
     wasted_ms: float = 0.0
-    leading: tuple[Context, ...] = ()
+    leading: tuple[LearnedContext, ...] = ()
     """Those that learned in the newest minutes, and of these the ones with the most outcomes."""
-    unreadable: tuple[Unreadable, ...] = ()
+    unreadable: tuple[UnreadableFields, ...] = ()
     """Values that cannot be read, and are in no sum."""
 
     @property
@@ -61,9 +61,9 @@ def counts_of(served: Mapping[str, Any]) -> Counts:
     return Counts(**dict(zip(_FIELDS, served.get("counts") or (), strict=False)))
 
 
-async def ask_learned(redis: str, tenant: str | None = None, leading: int = 8) -> Learned:
+async def ask_learned(redis: str, tenant: str | None = None, leading: int = 8) -> LearnedSummary:
     """Return what is served, of one tenant where named. Raises `RedisUnreachable`."""
-    told: list[Unreadable] = []
+    told: list[UnreadableFields] = []
     found = await summed(served_thresholds(redis, tenant, unreadable=told), leading)
     return replace(found, unreadable=tuple(told))
 
@@ -79,7 +79,7 @@ async def ask_moves(
     return found
 
 
-async def summed(served: AsyncIterable[Mapping[str, Any]], leading: int) -> Learned:
+async def summed(served: AsyncIterable[Mapping[str, Any]], leading: int) -> LearnedSummary:
     """Sum served values up: an outcome counts at every level, so only workflow types are added."""
     contexts = outcomes = hits = misses = saved = wasted = 0
     first: list[tuple[int, int, str, str, float]] = []
@@ -100,8 +100,8 @@ async def summed(served: AsyncIterable[Mapping[str, Any]], leading: int) -> Lear
         saved += counts.saved
         wasted += counts.wasted
     found = tuple(
-        Context(tenant, path, speculate, count)
+        LearnedContext(tenant, path, speculate, count)
         for _minute, count, path, tenant, speculate in sorted(first, key=lambda e: (-e[1], e[2]))
     )
     times = saved / 1000, wasted / 1000
-    return Learned(contexts, outcomes, hits, misses, *times, found)
+    return LearnedSummary(contexts, outcomes, hits, misses, *times, found)

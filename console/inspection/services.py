@@ -9,14 +9,14 @@ from typing import Any, Self
 
 from psycopg import AsyncConnection
 
-from console.inspection.error_text import cause
-from console.inspection.target import Target
+from console.inspection.error_text import short_error
+from console.inspection.target import InspectionTarget
 from headstart.scrubbing.masking import masked_address
 from sinks.connections import asking_redis, connect_postgres, postgres_address
 
 
 @dataclass(frozen=True)
-class Answer:
+class ServiceAnswer:
     """What one service said. `error`: why it did not, in one line without passwords."""
 
     service: str
@@ -31,15 +31,17 @@ class Answer:
         return self.error is None
 
 
-async def answer_of(service: str, address: str, ask: Callable[[], Awaitable[str | None]]) -> Answer:
+async def answer_of(
+    service: str, address: str, ask: Callable[[], Awaitable[str | None]]
+) -> ServiceAnswer:
     """Ask a service for its version; what goes wrong becomes the answer's error."""
     began = time.perf_counter()
     version = error = None
     try:
         version = await ask()
     except Exception as failed:  # whatever it was, the service did not answer as it should
-        error = cause(failed)
-    return Answer(service, address, version, error, (time.perf_counter() - began) * 1e3)
+        error = short_error(failed)
+    return ServiceAnswer(service, address, version, error, (time.perf_counter() - began) * 1e3)
 
 
 class AskedPostgres:
@@ -55,7 +57,7 @@ class AskedPostgres:
             self._connection = await connect_postgres(self.dsn)
         return self._connection
 
-    async def answer(self) -> Answer:
+    async def answer(self) -> ServiceAnswer:
         """Ask for the version."""
         return await answer_of("postgres", postgres_address(self.dsn), self._version)
 
@@ -72,7 +74,7 @@ class AskedPostgres:
             await self._connection.close()
 
 
-async def ask_redis(target: Target) -> Answer:
+async def ask_redis(target: InspectionTarget) -> ServiceAnswer:
     """Ask Redis."""
 
     async def ask() -> str | None:

@@ -10,11 +10,11 @@ from typing import Any, Final, TypeVar
 
 from psycopg import AsyncConnection
 
-from console.inspection.error_text import SILENT, cause, unreachable_why
-from console.inspection.lag import GroupLag, Log, LogState, Stored, ask_stored, lags
-from console.inspection.learned import Learned, ask_learned, ask_moves
-from console.inspection.services import Answer, AskedPostgres, ask_redis
-from console.inspection.target import Target
+from console.inspection.error_text import SILENT, short_error, unreachable_why
+from console.inspection.lag import GroupLag, Log, LogState, SinkProgress, ask_stored, lags
+from console.inspection.learned import LearnedSummary, ask_learned, ask_moves
+from console.inspection.services import AskedPostgres, ServiceAnswer, ask_redis
+from console.inspection.target import InspectionTarget
 from console.inspection.workers import Worker, ask_workers, find_workers
 from headstart.kafka_producer import BrokerUnreachable
 from headstart.scrubbing.masking import masked_address
@@ -30,15 +30,15 @@ T = TypeVar("T")
 
 
 @dataclass(frozen=True)
-class Look:
+class SystemSnapshot:
     """What was seen at one moment, Unix seconds; None where it could not be seen."""
 
     at: float
-    services: tuple[Answer, ...]
+    services: tuple[ServiceAnswer, ...]
     workers: tuple[Worker, ...]
     log: LogState | None = None
-    stored: Stored | None = None
-    learned: Learned | None = None
+    stored: SinkProgress | None = None
+    learned: LearnedSummary | None = None
     moves: Mapping[tuple[str, str], list[float]] = field(default_factory=dict)
     """How thresholds moved until now, oldest first, of leading contexts (tenant, path) that are new
     among them."""
@@ -59,30 +59,32 @@ class Look:
         return sum(group.total for group in self.groups)
 
 
-class Looking:
+class SystemObserver:
     """Looks again and again; `tenant`: whose contexts count, None: everybody's."""
 
-    def __init__(self, target: Target, *, tenant: str | None = None, contexts: bool = True) -> None:
+    def __init__(
+        self, target: InspectionTarget, *, tenant: str | None = None, contexts: bool = True
+    ) -> None:
         """`contexts`: whether to read what Redis serves, too."""
         self._target, self._tenant, self._contexts = target, tenant, contexts
         self._log = Log(target.kafka)
-        self._learned: Learned | None = None
+        self._learned: LearnedSummary | None = None
         self._learn_at = 0.0
         self._told: set[tuple[str, str]] = set()
 
-    async def look(self) -> Look:
+    async def look(self) -> SystemSnapshot:
         """Look once: at most some seconds. Raises nothing for a service that does not answer."""
         async with AskedPostgres(self._target.postgres) as asked:
             return await self._look(asked)
 
-    async def _look(self, asked: AskedPostgres) -> Look:
+    async def _look(self, asked: AskedPostgres) -> SystemSnapshot:
         postgres, redis, (log, kafka_error), workers = await asyncio.gather(
             _bounded(asked.answer(), "postgres", self._target.postgres),
             _bounded(ask_redis(self._target), "redis", self._target.redis),
             _tried(self._log.ask, self._target.kafka),
             asyncio.to_thread(self._workers),
         )
-        kafka = Answer("kafka", self._target.kafka, error=kafka_error)
+        kafka = ServiceAnswer("kafka", self._target.kafka, error=kafka_error)
         stored = learned = None
         if postgres.ok:
             connection = await asked.connection()
@@ -96,7 +98,7 @@ class Looking:
             redis = _also(redis, error)
         moves = await self._moves(connection, learned) if learned and postgres.ok else {}
         services = (kafka, postgres, redis)
-        return Look(time.time(), services, tuple(workers), log, stored, learned, moves)
+        return SystemSnapshot(time.time(), services, tuple(workers), log, stored, learned, moves)
 
     def _workers(self) -> list[Worker]:
         found = find_workers(self._target.data)
@@ -105,14 +107,14 @@ class Looking:
         return found
 
     async def _moves(
-        self, connection: AsyncConnection[Any], learned: Learned
+        self, connection: AsyncConnection[Any], learned: LearnedSummary
     ) -> dict[tuple[str, str], list[float]]:
         new = {(each.tenant, each.path) for each in learned.leading} - self._told
         found, _error = await _tried(lambda: ask_moves(connection, new))
         self._told |= found.keys() if found else set()
         return found or {}
 
-    async def _learn(self) -> Learned:
+    async def _learn(self) -> LearnedSummary:
         began = time.monotonic()
         if self._learned is None or began >= self._learn_at:
             self._learned = await ask_learned(self._target.redis, self._tenant)
@@ -121,7 +123,7 @@ class Looking:
         return self._learned
 
 
-async def _stored(connection: AsyncConnection[Any], dsn: str, epoch: int | None) -> Stored:
+async def _stored(connection: AsyncConnection[Any], dsn: str, epoch: int | None) -> SinkProgress:
     with naming_schema(dsn):
         return await ask_stored(connection, epoch)
 
@@ -132,20 +134,20 @@ async def _tried(ask: Callable[[], Awaitable[T]], kafka: str = "") -> tuple[T | 
         async with asyncio.timeout(ANSWER_S):
             return await ask(), None
     except BrokerUnreachable as error:
-        return None, await unreachable_why(kafka) or cause(error)
+        return None, await unreachable_why(kafka) or short_error(error)
     except Exception as error:  # each client has its own; a look shows it and goes on
-        return None, cause(error)
+        return None, short_error(error)
 
 
-async def _bounded(asking: Awaitable[Answer], service: str, address: str) -> Answer:
+async def _bounded(asking: Awaitable[ServiceAnswer], service: str, address: str) -> ServiceAnswer:
     try:
         async with asyncio.timeout(ANSWER_S):
             return await asking
     except TimeoutError:
-        return Answer(service, masked_address(address), error=SILENT)
+        return ServiceAnswer(service, masked_address(address), error=SILENT)
 
 
-def _also(answer: Answer, error: str | None) -> Answer:
+def _also(answer: ServiceAnswer, error: str | None) -> ServiceAnswer:
     if error is None:
         return answer
-    return Answer(answer.service, answer.address, answer.version, error, answer.took_ms)
+    return ServiceAnswer(answer.service, answer.address, answer.version, error, answer.took_ms)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 
 @dataclass(frozen=True)
-class Target:
+class InspectionTarget:
     """One system. `health`: where its first worker answers health checks, host:port, or empty."""
 
     kafka: str

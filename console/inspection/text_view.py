@@ -6,56 +6,58 @@ import unicodedata
 from collections.abc import Iterator
 from typing import Final, NamedTuple
 
-from console.inspection.health import Verdict, judge
+from console.inspection.health import HealthSummary, assess
 from console.inspection.sparkline import sparkline
-from console.inspection.trends import Course
+from console.inspection.trends import Trends
 
 WIDE: Final = 60
 """Columns from which names are written out."""
 
 
-class Line(NamedTuple):
+class ScreenLine(NamedTuple):
     """One line; `style`: what it is, for whoever colours it."""
 
     text: str
     style: str = ""
 
 
-def screen(course: Course, width: int, height: int, *, ascii_only: bool = False) -> list[Line]:
+def screen(
+    course: Trends, width: int, height: int, *, ascii_only: bool = False
+) -> list[ScreenLine]:
     """Return at most `height` lines of at most `width` columns, the most important first."""
     look = course.look
     if look is None:
-        return [Line(_cut("looking ...", width))]
-    verdict = judge(look, still_s=course.still_s)
+        return [ScreenLine(_cut("looking ...", width))]
+    verdict = assess(look, still_s=course.still_s)
     lines = [*_verdict_lines(verdict, width), *_numbers(course, width)]
     lines += _groups(course, width)
     lines += _workers(course, width)
     lines += _thresholds(course, width, ascii_only)
-    plain = (Line(fit(line.text, width, ascii_only), line.style) for line in lines)
+    plain = (ScreenLine(fit(line.text, width, ascii_only), line.style) for line in lines)
     return list(plain)[: max(1, height)]
 
 
-def plain_line(course: Course) -> str:
+def plain_line(course: Trends) -> str:
     """Return a look on one line, for a file or a pipe."""
     look = course.look
     if look is None:
         return "looking"
-    verdict = judge(look, still_s=course.still_s)
+    verdict = assess(look, still_s=course.still_s)
     parts = [str(verdict), *(f"{name} {value}" for name, value, _ in _facts(course))]
     return "  ".join(parts)
 
 
-def _verdict_lines(verdict: Verdict, width: int) -> Iterator[Line]:
+def _verdict_lines(verdict: HealthSummary, width: int) -> Iterator[ScreenLine]:
     style = "good" if verdict.healthy else "bad"
     if len(str(verdict)) <= width:
-        yield Line(str(verdict), style)
+        yield ScreenLine(str(verdict), style)
         return
-    yield Line("HEALTHY" if verdict.healthy else "UNHEALTHY", style)
+    yield ScreenLine("HEALTHY" if verdict.healthy else "UNHEALTHY", style)
     for each in verdict.reasons or (verdict.note,):
-        yield Line(f" {each}", "" if verdict.healthy else "bad")
+        yield ScreenLine(f" {each}", "" if verdict.healthy else "bad")
 
 
-def _facts(course: Course) -> Iterator[tuple[str, str, str]]:
+def _facts(course: Trends) -> Iterator[tuple[str, str, str]]:
     """Yield (name, value, style) of what is worth a number."""
     look = course.look
     if look is None:
@@ -87,52 +89,52 @@ def _per_s(rate: float | None) -> str:
     return "" if rate is None else f" +{rate:,.0f}/s"
 
 
-def _numbers(course: Course, width: int) -> Iterator[Line]:
-    yield Line("")
+def _numbers(course: Trends, width: int) -> Iterator[ScreenLine]:
+    yield ScreenLine("")
     for name, value, style in _facts(course):
-        yield Line(f"{name:13}{value}" if width >= WIDE else f"{name} {value}", style)
+        yield ScreenLine(f"{name:13}{value}" if width >= WIDE else f"{name} {value}", style)
 
 
-def _groups(course: Course, width: int) -> Iterator[Line]:
+def _groups(course: Trends, width: int) -> Iterator[ScreenLine]:
     look = course.look
     if look is None or not look.groups:
         return
-    yield Line("")
-    yield Line("lag by partition" if width >= WIDE else "lag", "head")
+    yield ScreenLine("")
+    yield ScreenLine("lag by partition" if width >= WIDE else "lag", "head")
     for group in look.groups:
         name = group.group.removeprefix("headstart-")
         each = " ".join(str(lag) for lag in group.lag.values())
         text = f"  {name:12}{group.total:>8,}  | {each}" if width >= WIDE else f" {name} {each}"
-        yield Line(text, "warn" if group.total else "")
+        yield ScreenLine(text, "warn" if group.total else "")
 
 
-def _workers(course: Course, width: int) -> Iterator[Line]:
+def _workers(course: Trends, width: int) -> Iterator[ScreenLine]:
     look = course.look
     if look is None or not look.workers:
         return
-    yield Line("")
-    yield Line("workers", "head")
+    yield ScreenLine("")
+    yield ScreenLine("workers", "head")
     for worker in look.workers:
         name = worker.name if worker.instance == "0" else f"{worker.name}-{worker.instance}"
         trouble = worker.trouble
         progressed = course.progressed.get((worker.name, worker.instance))
         if width < WIDE:
-            yield Line(f" {name} {trouble or 'ready'}", "bad" if trouble else "")
+            yield ScreenLine(f" {name} {trouble or 'ready'}", "bad" if trouble else "")
             continue
         age = "" if worker.age_s is None else f"up {age_of(worker.age_s)}, "
         last = "nothing moved yet, "
         if progressed is not None:
             last = f"moved {age_of(look.at - progressed)} ago, "
         detail = f"{age}{last}process {worker.pid}"
-        yield Line(f"  {name:12}{trouble or 'ready':9} {detail}", "bad" if trouble else "")
+        yield ScreenLine(f"  {name:12}{trouble or 'ready':9} {detail}", "bad" if trouble else "")
 
 
-def _thresholds(course: Course, width: int, ascii_only: bool) -> Iterator[Line]:
+def _thresholds(course: Trends, width: int, ascii_only: bool) -> Iterator[ScreenLine]:
     look = course.look
     if look is None or look.learned is None or not look.learned.leading:
         return
-    yield Line("")
-    yield Line("thresholds", "head")
+    yield ScreenLine("")
+    yield ScreenLine("thresholds", "head")
     graph = max(5, min(30, width // 4))
     for context in look.learned.leading:
         values = tuple(course.moved.get((context.tenant, context.path), ()))
@@ -140,9 +142,9 @@ def _thresholds(course: Course, width: int, ascii_only: bool) -> Iterator[Line]:
         name = context.path.removeprefix("workflow_type=")
         room = width - graph - 18
         if width < WIDE:
-            yield Line(f" {context.speculate:.2f} {line[-5:]} {name}")
+            yield ScreenLine(f" {context.speculate:.2f} {line[-5:]} {name}")
         else:
-            yield Line(
+            yield ScreenLine(
                 f"  {context.speculate:.3f} {line:<{graph}} {fit(name, room, ascii_only):<{room}}"
                 f" {context.outcomes:,}"
             )

@@ -8,17 +8,17 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from console.inspection.learned import KEPT
-from console.inspection.snapshot import Look
+from console.inspection.snapshot import SystemSnapshot
 
 _RATE_S: Final = 10.0
 """Over how many seconds a rate is taken."""
 
 
 @dataclass
-class Course:
+class Trends:
     """Takes looks in the order of time; keeps what a view needs of them."""
 
-    look: Look | None = None
+    look: SystemSnapshot | None = None
     moved: dict[tuple[str, str], deque[float]] = field(default_factory=dict)
     """Thresholds by (tenant, path), oldest first: one value for each time it was other."""
     progressed: dict[tuple[str, str], float] = field(default_factory=dict)
@@ -28,7 +28,7 @@ class Course:
     _still_since: float | None = None
     _reached: int = -1
 
-    def add(self, look: Look) -> None:
+    def add(self, look: SystemSnapshot) -> None:
         """Take the newest look."""
         self.look = look
         for key, values in look.moves.items():
@@ -45,7 +45,7 @@ class Course:
         self._count(look)
         self._stand(look)
 
-    def _count(self, look: Look) -> None:
+    def _count(self, look: SystemSnapshot) -> None:
         counts: dict[str, int] = {}
         if look.log is not None:
             counts["records"] = look.log.records
@@ -62,7 +62,7 @@ class Course:
             return None
         return max(0.0, (last[name] - first[name]) / (ended - began))
 
-    def _stand(self, look: Look) -> None:
+    def _stand(self, look: SystemSnapshot) -> None:
         reached = 0
         if look.log is not None:
             reached = sum(look.log.learned.values())

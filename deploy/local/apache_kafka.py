@@ -17,7 +17,7 @@ from deploy.local.child_process import AT_ONCE, Child, Ending
 from deploy.local.errors import StackError
 from deploy.local.kafka_jars import kafka_jars
 from deploy.local.ports import HOST, Ports
-from deploy.local.process_group import Nursery
+from deploy.local.process_group import ProcessGroup
 from deploy.process_priority import FOREGROUND
 
 _NAME = "broker"
@@ -73,7 +73,7 @@ _JAVA_OPTIONS = (
 class Apache:
     """The broker as one part of the stack."""
 
-    def __init__(self, nursery: Nursery, ports: Ports, port: int) -> None:
+    def __init__(self, nursery: ProcessGroup, ports: Ports, port: int) -> None:
         self._nursery = nursery
         self._ports = ports
         self._wanted = port

@@ -85,7 +85,7 @@ def _described(data: Path, holder: bytes) -> RunningStack:
         return RunningStack(pid, None)
 
 
-class Hold:
+class DataDirectoryLock:
     """The lock on one data directory, from `acquire` to `release` or the end of the process."""
 
     def __init__(self, data: Path, descriptor: int) -> None:

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from deploy.local.child_process import AT_ONCE
 from deploy.local.errors import StackError
-from deploy.local.process_group import Nursery
+from deploy.local.process_group import ProcessGroup
 
 VERSION = "4.1.0"
 KAFKA = "kafka_2.13"
@@ -41,7 +41,7 @@ _POM = """<project>
 """
 
 
-def kafka_jars(nursery: Nursery, name: str, artifact: str = KAFKA) -> Path:
+def kafka_jars(nursery: ProcessGroup, name: str, artifact: str = KAFKA) -> Path:
     """The folder with the jars of an artifact of Kafka's; the first call on a machine fetches them.
 
     `name`: claimed in `nursery`, for whatever fetches them.
@@ -65,7 +65,7 @@ def kafka_jars(nursery: Nursery, name: str, artifact: str = KAFKA) -> Path:
     return jars
 
 
-def _fetch(nursery: Nursery, name: str, artifact: str, jars: Path) -> None:
+def _fetch(nursery: ProcessGroup, name: str, artifact: str, jars: Path) -> None:
     maven = shutil.which("mvn")
     if maven is None:
         raise StackError(

@@ -35,7 +35,7 @@ for pid, number in tied.items():
 """
 
 
-class Lifeline(Protocol):
+class ParentDeathWatch(Protocol):
     """Ties the life of children to that of this process."""
 
     def before_exec(self, death: signal.Signals) -> Callable[[], None] | None:
@@ -51,9 +51,9 @@ class Lifeline(Protocol):
         """No children are left."""
 
 
-def lifeline() -> Lifeline:
+def lifeline() -> ParentDeathWatch:
     """The best one this platform has."""
-    return ParentDeath() if sys.platform == "linux" else Watcher()
+    return ParentDeath() if sys.platform == "linux" else ParentWatcher()
 
 
 class ParentDeath:
@@ -89,7 +89,7 @@ class ParentDeath:
         """Nothing to do."""
 
 
-class Watcher:
+class ParentWatcher:
     """A process of its own that signals the children when the owner's end of a pipe closes."""
 
     def __init__(self) -> None:

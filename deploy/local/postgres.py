@@ -17,7 +17,7 @@ from deploy.local.child_process import AT_ONCE, Child, Ending
 from deploy.local.errors import StackError
 from deploy.local.ports import HOST, Ports
 from deploy.local.postgres_install import installation
-from deploy.local.process_group import Nursery
+from deploy.local.process_group import ProcessGroup
 from deploy.local.service_account import Account, unprivileged
 from deploy.process_priority import BACKGROUND
 
@@ -40,7 +40,7 @@ _ENDING = Ending(ask=signal.SIGINT, insist=signal.SIGQUIT, orphaned=signal.SIGIN
 class Postgres:
     """The server as one part of the stack."""
 
-    def __init__(self, nursery: Nursery, ports: Ports, port: int) -> None:
+    def __init__(self, nursery: ProcessGroup, ports: Ports, port: int) -> None:
         self._nursery = nursery
         self._ports = ports
         self._wanted = port

@@ -25,7 +25,7 @@ _KILLED_SECONDS = 2.0
 _LOG_LIMIT = 8 << 20
 
 
-class Nursery:
+class ProcessGroup:
     """The child processes of one stack, in the order they were started."""
 
     def __init__(self, data: Path) -> None:

@@ -5,7 +5,7 @@ import signal
 from deploy.local import readiness as ready
 from deploy.local.child_process import Child, Ending
 from deploy.local.ports import HOST, Ports
-from deploy.local.process_group import Nursery
+from deploy.local.process_group import ProcessGroup
 from deploy.local.wheels import folder
 from deploy.process_priority import FOREGROUND
 
@@ -18,7 +18,7 @@ _ENDING = Ending(ask=signal.SIGTERM, insist=signal.SIGKILL, orphaned=signal.SIGT
 class Redis:
     """The server as one part of the stack."""
 
-    def __init__(self, nursery: Nursery, ports: Ports, port: int) -> None:
+    def __init__(self, nursery: ProcessGroup, ports: Ports, port: int) -> None:
         self._nursery = nursery
         self._ports = ports
         self._wanted = port

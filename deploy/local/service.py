@@ -7,7 +7,7 @@ from deploy.local.child_process import Child
 from deploy.local.readiness import unreachable
 
 
-class Part(Protocol):
+class Service(Protocol):
     """One service. The stack calls the three steps in this order, each for all parts in turn."""
 
     def prepare(self) -> None:
@@ -27,7 +27,7 @@ class Part(Protocol):
         """Wait until it answers; returns its address. Any thread."""
 
 
-class Existing:
+class ExternalService:
     """A service that runs already: only asked whether it answers, never started or stopped."""
 
     def __init__(self, what: str, address: str, probe: Callable[[str], None]) -> None:

@@ -12,8 +12,8 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from deploy.local.child_process import Child, end_all
-from deploy.local.process_group import Nursery
-from deploy.local.service import Part
+from deploy.local.process_group import ProcessGroup
+from deploy.local.service import Service
 
 MOST_ENDS: Final = 5
 WITHIN_S: Final = 300.0
@@ -48,12 +48,12 @@ class Failure:
 
 
 @dataclass
-class Mender:
+class ServiceRestarter:
     """Keeps one service running, on its port and data. Use it from the main thread."""
 
     name: str
-    part: Part
-    nursery: Nursery
+    part: Service
+    nursery: ProcessGroup
     restarts: int = 0
     _ends: deque[float] = field(default_factory=deque)
     _ended: str = ""

@@ -13,14 +13,14 @@ from typing import Self
 from deploy.local import readiness as ready
 from deploy.local.apache_kafka import Apache
 from deploy.local.config import Addresses, StackConfig
-from deploy.local.data_dir_lock import Hold
+from deploy.local.data_dir_lock import DataDirectoryLock
 from deploy.local.errors import StackError
 from deploy.local.ports import Ports
 from deploy.local.postgres import Postgres
-from deploy.local.process_group import Nursery
+from deploy.local.process_group import ProcessGroup
 from deploy.local.redis import Redis
-from deploy.local.service import Existing, Part
-from deploy.local.service_restart import Failure, Mender, Restart
+from deploy.local.service import ExternalService, Service
+from deploy.local.service_restart import Failure, Restart, ServiceRestarter
 from deploy.local.tansu import Tansu
 from deploy.process_priority import copy_to_child_sessions
 
@@ -36,10 +36,10 @@ class Stack:
         self._config = config
         self._data = config.data.expanduser().resolve()
         self._owner = 0
-        self._hold: Hold | None = None
-        self._nursery: Nursery | None = None
+        self._hold: DataDirectoryLock | None = None
+        self._nursery: ProcessGroup | None = None
         self._addresses: Addresses | None = None
-        self._menders: list[Mender] = []
+        self._menders: list[ServiceRestarter] = []
 
     @property
     def addresses(self) -> Addresses:
@@ -62,10 +62,10 @@ class Stack:
         """Start all parts, wait until each answers; a failure leaves nothing running."""
         if self._hold is not None and self._owner == os.getpid():
             raise StackError("this stack is started already: stop it first")
-        hold = Hold.acquire(self._data)
+        hold = DataDirectoryLock.acquire(self._data)
         self._hold, self._owner = hold, os.getpid()
         try:
-            self._nursery = Nursery(self._data)
+            self._nursery = ProcessGroup(self._data)
             self._addresses = self._start(hold, self._nursery)
             return self._addresses
         except BaseException as error:
@@ -133,7 +133,7 @@ class Stack:
     ) -> None:
         self.stop()
 
-    def _start(self, hold: Hold, nursery: Nursery) -> Addresses:
+    def _start(self, hold: DataDirectoryLock, nursery: ProcessGroup) -> Addresses:
         ports = Ports(self._data)
         try:
             # Postgres first: while initdb works, the others are prepared.
@@ -149,15 +149,15 @@ class Stack:
         addresses = Addresses(**found)
         ports.remember()
         named = {"postgres": postgres, "redis": redis, "broker": kafka}
-        self._menders = [Mender(name, part, nursery) for name, part in named.items()]
+        self._menders = [ServiceRestarter(name, part, nursery) for name, part in named.items()]
         hold.announce(addresses, self.pids)
         return addresses
 
-    def _parts(self, nursery: Nursery, ports: Ports) -> tuple[Part, Part, Part]:
+    def _parts(self, nursery: ProcessGroup, ports: Ports) -> tuple[Service, Service, Service]:
         config = self._config
-        postgres: Part = Existing("Postgres", config.postgres, ready.postgres)
-        redis: Part = Existing("Redis", config.redis, ready.redis)
-        kafka: Part = Existing("Kafka", config.kafka, ready.kafka)
+        postgres: Service = ExternalService("Postgres", config.postgres, ready.postgres)
+        redis: Service = ExternalService("Redis", config.redis, ready.redis)
+        kafka: Service = ExternalService("Kafka", config.kafka, ready.kafka)
         if config.postgres == "embedded":
             postgres = Postgres(nursery, ports, config.postgres_port)
         if config.redis == "embedded":
@@ -168,7 +168,7 @@ class Stack:
             kafka = Apache(nursery, ports, config.kafka_port)
         return postgres, redis, kafka
 
-    def _all_ready(self, parts: dict[str, Part]) -> dict[str, str]:
+    def _all_ready(self, parts: dict[str, Service]) -> dict[str, str]:
         pool = ThreadPoolExecutor(len(parts), thread_name_prefix="ready")
         waiting = {name: pool.submit(part.ready) for name, part in parts.items()}
         try:

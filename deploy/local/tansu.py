@@ -7,7 +7,7 @@ from deploy.local import readiness as ready
 from deploy.local.child_process import Child, Ending
 from deploy.local.errors import StackError
 from deploy.local.ports import HOST, Ports
-from deploy.local.process_group import Nursery
+from deploy.local.process_group import ProcessGroup
 from deploy.local.wheels import folder
 from deploy.process_priority import FOREGROUND
 
@@ -23,7 +23,7 @@ _FOREIGN = ("SCHEMA_REGISTRY", "OTLP_ENDPOINT_URL", "CLUSTER_ID")
 class Tansu:
     """The broker as one part of the stack."""
 
-    def __init__(self, nursery: Nursery, ports: Ports, port: int) -> None:
+    def __init__(self, nursery: ProcessGroup, ports: Ports, port: int) -> None:
         self._nursery = nursery
         self._ports = ports
         self._wanted = port

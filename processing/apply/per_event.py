@@ -7,16 +7,16 @@ from typing import Final
 
 from headstart.events.schema import START_NEEDS
 from learners.outcome import Outcome
-from processing.config import Rules
-from processing.contexts.cache import Contexts
+from processing.config import LearningConfig
+from processing.contexts.cache import ContextCache
 from processing.contexts.eviction import HOUR_MS
-from processing.control.learned_defaults import Defaults
-from processing.control.learner_assignments import Choices
+from processing.control.learned_defaults import LearnedDefaults
+from processing.control.learner_assignments import LearnerAssignments
 from processing.state.clock import PartitionClock
-from processing.state.deduplication import SPOOL_LIFE_MS, Spools
-from processing.state.expiry_budget import Room
-from processing.state.open_predictions import START_LIFE_MS, Starts, task_of
-from processing.state.rows import PartitionRow, Start, start_key
+from processing.state.deduplication import SPOOL_LIFE_MS, Deduplicator
+from processing.state.expiry_budget import ExpiryBudget
+from processing.state.open_predictions import START_LIFE_MS, OpenPredictions, task_of
+from processing.state.rows import OpenPredictionRow, TaskStateRow, start_key
 from topics.schema.event_structs import EventFields
 
 CACHED: Final = 400_000
@@ -24,25 +24,29 @@ CACHED: Final = 400_000
 and as many positions of spools, some 400 bytes each."""
 
 
-class Events:
+class EventApplier:
     """The contexts, open starts and positions of a partition, changed event by event."""
 
     def __init__(
-        self, rules: Rules, partitions: int, epoch: int, load: Callable[[bytes], bytes | None]
+        self,
+        rules: LearningConfig,
+        partitions: int,
+        epoch: int,
+        load: Callable[[bytes], bytes | None],
     ) -> None:
         self._feedback_counts = rules.feedback_weight > 0
         self._weights = rules.weights
-        self._choices, self._defaults = Choices(epoch), Defaults(epoch)
+        self._choices, self._defaults = LearnerAssignments(epoch), LearnedDefaults(epoch)
         most = CACHED // partitions
-        self._row = PartitionRow()
+        self._row = TaskStateRow()
         self.clock = PartitionClock(self._row)
         """What time it is here, and whether clock records say so."""
         self._idle_ms = rules.idle_ms
-        self._contexts = Contexts(rules, self._choices, self._defaults, epoch, load, most)
+        self._contexts = ContextCache(rules, self._choices, self._defaults, epoch, load, most)
         self._contexts.clock = self.clock
-        self._spools = Spools(epoch, load, most, self.clock.arrived)
-        self._starts = Starts(epoch, self.clock.arrived)
-        self._room = Room()
+        self._spools = Deduplicator(epoch, load, most, self.clock.arrived)
+        self._starts = OpenPredictions(epoch, self.clock.arrived)
+        self._room = ExpiryBudget()
 
     @property
     def _gathered(self) -> int:
@@ -113,7 +117,7 @@ class Events:
         if event.confidence is None:
             return f"confidence: {START_NEEDS['confidence']}"
         prediction = event.data.prediction if event.data else None
-        start = Start(
+        start = OpenPredictionRow(
             self.clock.now(event.timestamp),
             event.confidence,
             prediction.tool_id if prediction else None,

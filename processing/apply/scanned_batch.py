@@ -29,7 +29,7 @@ Key = tuple[str | None, ...]
 """Tenant, workflow type, and what more tells groups apart."""
 
 
-class Scan:
+class ScannedBatch:
     """Records of a batch, from `begin` to `end`: which are plain, and what is in those.
 
     Records are numbered from `begin`, events through all plain records.

@@ -15,15 +15,15 @@ from typing import Any, Final, NamedTuple
 
 import numpy as np
 
-from processing.apply.per_event import Events
-from processing.apply.scanned_batch import Key, Scan
-from processing.contexts.context import Chain
+from processing.apply.per_event import EventApplier
+from processing.apply.scanned_batch import Key, ScannedBatch
+from processing.contexts.context import ContextPath
 from processing.contexts.eviction import next_hour
-from processing.contexts.vectorized_update import only_policy, teach
-from processing.kernel_handle import machine_code
+from processing.contexts.vectorized_update import only_policy, update_many
+from processing.kernel_handle import kernels
 from processing.records.batch import RecordBatch
-from processing.state.counters import Told
-from processing.state.deduplication import Seen, most_bytes
+from processing.state.counters import OutcomeRow
+from processing.state.deduplication import LastPosition, most_bytes
 
 SCAN_BYTES: Final = 4_000_000
 """About as many are scanned together."""
@@ -47,31 +47,31 @@ MOST_BYTES: Final = 2_000_000
 """Of a commit's rows, about, from which on events are applied one by one: that looks at each."""
 
 
-class _Lanes(NamedTuple):
+class _DedupColumns(NamedTuple):
     """The keys and spools of some events, in the order in which they come first.
 
     `keys` and where each was `seen`; `lasts`: the place of the last event of each.
     """
 
     keys: list[Key]
-    seen: list[Seen]
+    seen: list[LastPosition]
     lasts: Any
 
 
 class _Stretch(NamedTuple):
     """Events that can be applied at once."""
 
-    scan: Scan
+    scan: ScannedBatch
     rows: Any
     numbers: Any
     offsets: Any
-    lanes: _Lanes
+    lanes: _DedupColumns
 
 
-class Stretches(Events):
+class VectorizedApplier(EventApplier):
     """Events applied stretch by stretch."""
 
-    _scan: Scan | None = None
+    _scan: ScannedBatch | None = None
     _scan_of: RecordBatch | None = None
     _later = 0
     """The position of the scanned batch before which events are better applied one by one."""
@@ -127,7 +127,7 @@ class Stretches(Events):
         self._scan = self._scan_of = None
         self._later = self._looked_at = self._applied = 0
 
-    def _scanned(self, batch: RecordBatch, begin: int) -> Scan | None:
+    def _scanned(self, batch: RecordBatch, begin: int) -> ScannedBatch | None:
         """Return what is in a batch; None where nobody can tell, or it is not worth it."""
         scan, levels = self._scan, self._contexts.levels
         if scan is not None and self._scan_of is batch and scan.begin <= begin < scan.end:
@@ -141,7 +141,7 @@ class Stretches(Events):
         scan = None if ahead is None else ahead.result()
         if scan is None:
             records = range(begin, batch.piece(begin, SCAN_BYTES))
-            scan = _scan_records(batch, records, levels, machine_code())
+            scan = _scan_records(batch, records, levels, kernels())
             if scan is None:
                 return None
         self._scan, self._scan_of = scan, batch
@@ -149,19 +149,17 @@ class Stretches(Events):
         self._later = scan.end if len(scan.rows) < LEAST_EACH * scan.places else 0
         return scan
 
-    def look_ahead(self, batch: RecordBatch) -> Callable[[], Scan | None] | None:
+    def prefetch_scan(self, batch: RecordBatch) -> Callable[[], ScannedBatch | None] | None:
         """Return what scans a batch, in whatever thread, before it is applied; None: not worth it.
 
         What that returns is the result of `RecordBatch.ahead`.
         """
         if self._resting or not self._can_be_scanned(batch, 0):
             return None
-        return partial(
-            _scan_records, batch, range(len(batch)), self._contexts.levels, machine_code()
-        )
+        return partial(_scan_records, batch, range(len(batch)), self._contexts.levels, kernels())
 
     def _can_be_scanned(self, batch: RecordBatch, begin: int) -> bool:
-        compiled = machine_code()
+        compiled = kernels()
         return (
             compiled is not None
             and FEW_HEADERS * len(batch.headers) <= len(batch)
@@ -169,9 +167,11 @@ class Stretches(Events):
             and (len(batch) - begin) * batch.value_bytes_at(begin) >= LEAST_BYTES
         )
 
-    def _chains(self, scan: Scan, first: int, end: int) -> tuple[list[Chain | None], Any]:
+    def _chains(
+        self, scan: ScannedBatch, first: int, end: int
+    ) -> tuple[list[ContextPath | None], Any]:
         """Return the chains of events, in the order in which they come first; and each event's."""
-        numbers = scan.rows[first:end, machine_code().PLACE]
+        numbers = scan.rows[first:end, kernels().PLACE]
         wanted: Sequence[int] = range(int(numbers.max(initial=-1)) + 1)
         places = numbers
         if first > 0 or not np.bincount(numbers).all():  # else they are numbered in this order
@@ -181,18 +181,18 @@ class Stretches(Events):
         known, keys = self._contexts.chains, scan.place_keys
         return [known.get(keys[number]) for number in wanted], places
 
-    def _taken(self, scan: Scan, records: slice, events: slice) -> _Stretch | None:
+    def _taken(self, scan: ScannedBatch, records: slice, events: slice) -> _Stretch | None:
         """Return events with what applying them needs; None where one is not simply the next."""
         rows = scan.rows[events]
-        if int(rows[:, machine_code().AT].max()) >= self._due() or self._may_close(scan, rows):
+        if int(rows[:, kernels().AT].max()) >= self._due() or self._may_close(scan, rows):
             return None
         lanes = self._lanes(scan, rows)
         if lanes is None:
             return None
         return _Stretch(scan, rows, scan.numbers[events], scan.offsets_of(records), lanes)
 
-    def _apply(self, found: _Stretch, chains: list[Chain], places: Any) -> None:
-        times = found.rows[:, machine_code().AT]
+    def _apply(self, found: _Stretch, chains: list[ContextPath], places: Any) -> None:
+        times = found.rows[:, kernels().AT]
         if self.clock.witnessed:
             np.clip(times, *self.clock.bounds, out=times)
             clocks = np.full(len(times), self._row.clock, np.int64)
@@ -204,11 +204,11 @@ class Stretches(Events):
         self._row.outcomes += len(clocks)
         self._tell(found, chains, places)
 
-    def _may_close(self, scan: Scan, rows: Any) -> bool:
+    def _may_close(self, scan: ScannedBatch, rows: Any) -> bool:
         """Return whether an event may be the end of an open start."""
         if not self._starts:
             return False
-        compiled, awaits = machine_code(), self._starts.awaits
+        compiled, awaits = kernels(), self._starts.awaits
         keys = scan.place_keys
         places = [keys[number] for number in rows[:, compiled.PLACE].tolist()]
         workflows, tasks = scan.texts(rows, compiled.WORKFLOW), scan.texts(rows, compiled.TASK)
@@ -217,19 +217,19 @@ class Stretches(Events):
             for place, workflow, task in zip(places, workflows, tasks, strict=True)
         )
 
-    def _has_room(self, chains: Sequence[Chain | None]) -> bool:
+    def _has_room(self, chains: Sequence[ContextPath | None]) -> bool:
         """Return whether the rows of chains surely fit a commit too."""
         untouched = [chain for chain in chains if chain is not None and not chain.touched]
         rows = len(untouched) * (len(self._contexts.levels) + 2)
         keys = sum(chain.key_bytes for chain in untouched)
         return self._gathered + self._contexts.bytes_of(rows, keys) < MOST_BYTES
 
-    def _lanes(self, scan: Scan, rows: Any) -> _Lanes | None:
+    def _lanes(self, scan: ScannedBatch, rows: Any) -> _DedupColumns | None:
         """Return the lanes of events.
 
         None where a spool is new here, a position is not above the last one, or they are too many.
         """
-        compiled = machine_code()
+        compiled = kernels()
         order = np.argsort(rows[:, compiled.LANE], kind="stable")
         numbers, positions = rows[order, compiled.LANE], rows[order, compiled.POSITION]
         next_is_same = numbers[1:] == numbers[:-1]
@@ -245,7 +245,7 @@ class Stretches(Events):
         seen = list(map(self._spools.positions.get, keys))
         if None in seen:
             return None
-        found = _Lanes(keys, seen, lasts)  # type: ignore[arg-type]
+        found = _DedupColumns(keys, seen, lasts)  # type: ignore[arg-type]
         before = np.fromiter((each.position for each in found.seen), np.int64, len(keys))
         if bool((positions[begins] <= before).any()) or not _fit(found):
             return None
@@ -254,7 +254,7 @@ class Stretches(Events):
     def _note(self, found: _Stretch, clocks: Any) -> None:
         """Note the last position of each lane."""
         keys, every, lasts = found.lanes
-        positions = found.rows[lasts, machine_code().POSITION].tolist()
+        positions = found.rows[lasts, kernels().POSITION].tolist()
         offsets = found.offsets[lasts].tolist()
         for key, seen, position, clock, offset in zip(
             keys, every, positions, clocks[lasts].tolist(), offsets, strict=True
@@ -266,9 +266,9 @@ class Stretches(Events):
             origin = str(spool), position
             self._spools.duplicate(str(tenant), str(workflow_type), origin, clock, offset)
 
-    def _tell(self, found: _Stretch, chains: list[Chain], places: Any) -> None:
+    def _tell(self, found: _Stretch, chains: list[ContextPath], places: Any) -> None:
         """Tell every chain what came to it."""
-        compiled = machine_code()
+        compiled = kernels()
         order = np.argsort(places, kind="stable")
         begins = np.searchsorted(places[order], np.arange(len(chains)))
         ends = np.append(begins[1:], len(order))
@@ -280,7 +280,7 @@ class Stretches(Events):
         rule = None if policy is None else compiled.rule_of(policy)
         if rule is not None:
             self._contexts.settle()
-            teach(rule, self._weights, chains, places, found.rows, found.numbers, compiled)
+            update_many(rule, self._weights, chains, places, found.rows, found.numbers, compiled)
             return
         together: dict[int, list[int]] = {}
         for place, chain in enumerate(chains):
@@ -291,9 +291,9 @@ class Stretches(Events):
             chains[of[0]].lessons.extend(_picked(told, order, begins, ends, of))
 
 
-def _told(found: _Stretch, chains: list[Chain], places: Any) -> list[Told]:
+def _told(found: _Stretch, chains: list[ContextPath], places: Any) -> list[OutcomeRow]:
     """Return events as outcomes."""
-    compiled = machine_code()
+    compiled = kernels()
     said = (compiled.CONFIDENCE, compiled.GAIN, compiled.COST, compiled.EXECUTION)
     return list(
         zip(
@@ -305,7 +305,7 @@ def _told(found: _Stretch, chains: list[Chain], places: Any) -> list[Told]:
     )
 
 
-def _fit(lanes: _Lanes) -> bool:
+def _fit(lanes: _DedupColumns) -> bool:
     """Return whether the rows of lanes fit a commit."""
     new = (key for key, seen in zip(lanes.keys, lanes.seen, strict=True) if not seen.touched)
     return sum(map(most_bytes, new)) <= MOST_LANE_BYTES  # type: ignore[arg-type]
@@ -313,10 +313,10 @@ def _fit(lanes: _Lanes) -> bool:
 
 def _scan_records(
     batch: RecordBatch, records: range, levels: Sequence[str], compiled: Any
-) -> Scan | None:
+) -> ScannedBatch | None:
     """Return what is in some records; None where one has no value: those are looked at singly."""
     try:
-        return Scan(batch, records, levels, compiled)
+        return ScannedBatch(batch, records, levels, compiled)
     except TypeError:
         return None
 

@@ -7,26 +7,28 @@ in the commit before.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from typing import Final
 
 from headstart.keys import context_paths
 from learners.outcome import Outcome
 from learners.policy import Policy, State, spec
-from processing.config import Rules
-from processing.contexts.context import Chain, Context, handed_over, restore_context, untaught
-from processing.contexts.downweighting import Weighings
-from processing.contexts.eviction import Residence, seeded_at
-from processing.contexts.levels import Place, place_getter
-from processing.contexts.pending_updates import Lessons
-from processing.contexts.thresholds import answer, stored_threshold
-from processing.control.learned_defaults import Defaults, plant, seeded_state
-from processing.control.learner_assignments import Choices
+from processing.config import LearningConfig
+from processing.contexts import context as context_module
+from processing.contexts.context import Context, ContextPath
+from processing.contexts.downweighting import Downweights
+from processing.contexts.eviction import EvictionIndex, seeded_at
+from processing.contexts.levels import ContextKey, place_getter
+from processing.contexts.pending_updates import PendingUpdates
+from processing.contexts.thresholds import answer, threshold_from_row
+from processing.control.learned_defaults import LearnedDefaults, plant, seeded_below
+from processing.control.learner_assignments import LearnerAssignments
 from processing.state.chunking import ROW_EXTRA
 from processing.state.clock import PartitionClock
-from processing.state.counters import Told, count_feedback, told_of
-from processing.state.expiry_budget import Room
+from processing.state.counters import OutcomeRow, count_feedback, outcome_row
+from processing.state.expiry_budget import ExpiryBudget
 from processing.state.rows import (
-    PartitionRow,
+    TaskStateRow,
     context_key,
     context_of,
     decode_context,
@@ -34,24 +36,25 @@ from processing.state.rows import (
     is_deleted,
     newest_outcome,
 )
-from topics.control.messages import Seeded, Weighing
+from topics.control.messages import Downweight, Seeded
 from topics.schema.event_structs import EventFields
-from topics.schema.json_schema import Threshold
+from topics.schema.json_schema import PublishedThreshold
 
+Published = list[PublishedThreshold]
 FORGOTTEN_BYTES: Final = 6_000_000
 """Of the rows that say so of contexts forgotten at one offset: they must fit one commit."""
 _ROW_BYTES: Final = 288
 """Bytes of a row without its key and its learner's state, and what a record batch adds to it."""
 
 
-class Contexts:
+class ContextCache:
     """The contexts of one partition. What they are told of they learn when somebody looks."""
 
     def __init__(
         self,
-        rules: Rules,
-        choices: Choices,
-        defaults: Defaults,
+        rules: LearningConfig,
+        choices: LearnerAssignments,
+        defaults: LearnedDefaults,
         epoch: int,
         load: Callable[[bytes], bytes | None],
         most: int,
@@ -60,27 +63,27 @@ class Contexts:
         self._policy, self._choices, self._defaults = rules.policy, choices, defaults
         self.levels = tuple(rules.levels)
         self._epoch = epoch
-        self.clock = PartitionClock(PartitionRow())
+        self.clock = PartitionClock(TaskStateRow())
         """The partition's."""
         self._load, self._most = load, most
         self.place_of = place_getter(rules.levels)
         """Returns the place of an event's context: its key in `chains`."""
-        self.chains: dict[Place, Chain] = {}
+        self.chains: dict[ContextKey, ContextPath] = {}
         """Those known; of an event whose partition this is not, there is none."""
-        self._held: dict[Place, Chain] = {}
+        self._held: dict[ContextKey, ContextPath] = {}
         """Those of users who are weighed down, which are in no other cache."""
-        self.weighings = Weighings(epoch)
+        self.weighings = Downweights(epoch)
         self._contexts: dict[bytes, Context] = {}
         self._touched: dict[bytes, Context | int] = {}
         """What changed since the last `drain`: contexts, and the offsets at which others went."""
         self._unanswered: dict[bytes, Context | int] = {}
         """The same since the last `answers`, or `drain`."""
         self._idle_ms = rules.idle_ms
-        self._residence = Residence(rules.idle_ms, rules.most_contexts)
+        self._residence = EvictionIndex(rules.idle_ms, rules.most_contexts)
         self.new: list[Context] = []
         """Those without a row yet: where an outcome makes any, `bound` is to be called."""
-        self._touched_chains: list[Chain] = []
-        self.lessons = Lessons(rules.weights)
+        self._touched_chains: list[ContextPath] = []
+        self.lessons = PendingUpdates(rules.weights)
         self._feedback_weight = rules.feedback_weight
         self._longest_state = self._touched_keys = 0
         """Bytes of the longest learner's state, and of all keys of what is touched."""
@@ -104,7 +107,7 @@ class Contexts:
         self.chains.clear()
         self._held.clear()
 
-    def weigh(self, said: Weighing, clock: int, offset: int) -> None:
+    def weigh(self, said: Downweight, clock: int, offset: int) -> None:
         """Have outcomes below a context count in part above it. Raises `ValueError`."""
         if self.weighings.apply(said, clock, offset):
             self.choose_again()
@@ -123,13 +126,13 @@ class Contexts:
     ) -> None:
         """Apply one outcome at every level of its context, coarse to fine."""
         chain = self._chain(tenant, workflow_type, levels)
-        told = told_of(outcome, chain, at=self.clock.heard(outcome.timestamp))
+        told = outcome_row(outcome, chain, at=self.clock.heard(outcome.timestamp))
         at = self.clock.now(outcome.timestamp)
         self._weighed(chain, at, offset, lambda: self.tell(told, offset))
 
-    def tell(self, told: Told, offset: int) -> None:
+    def tell(self, told: OutcomeRow, offset: int) -> None:
         """Apply one outcome at every level of a chain (`Runs` does so itself)."""
-        chain: Chain = told[-1]
+        chain: ContextPath = told[-1]
         self.ready(chain)
         chain.lessons.append(told)
         chain.offset = offset
@@ -144,7 +147,7 @@ class Contexts:
     ) -> None:
         """Apply a user's verdict on a prediction, which counts as `feedback_weight` outcomes."""
         chain = self._chain(tenant, workflow_type, levels)
-        told = told_of(outcome, chain, at=self.clock.heard(outcome.timestamp), verdict=True)
+        told = outcome_row(outcome, chain, at=self.clock.heard(outcome.timestamp), verdict=True)
         at = self.clock.now(outcome.timestamp)
         for _ in range(self._feedback_weight):
             self._weighed(chain, at, offset, lambda: self.tell(told, offset))
@@ -152,12 +155,14 @@ class Contexts:
         for context in chain.contexts:
             count_feedback(context.changing().counts, accepted=outcome.correct)
 
-    def _chain(self, tenant: str, workflow_type: str, levels: tuple[str | None, ...]) -> Chain:
+    def _chain(
+        self, tenant: str, workflow_type: str, levels: tuple[str | None, ...]
+    ) -> ContextPath:
         place = (tenant, workflow_type, *levels)
         known = self.chains.get(place) or self._held.get(place)
         return known or self._find(tenant, workflow_type, levels)
 
-    def _weighed(self, chain: Chain, at: int, offset: int, teach: Callable[[], None]) -> None:
+    def _weighed(self, chain: ContextPath, at: int, offset: int, teach: Callable[[], None]) -> None:
         """Teach a chain; of one that is weighed down those above only where it is the turn."""
         above: Sequence[Context] = ()
         if chain.place in self._held:
@@ -168,17 +173,17 @@ class Contexts:
             teach()
             return
         self.settle()
-        with untaught(above):
+        with context_module.without_learning(above):
             teach()
             self.settle()
 
-    def ready(self, chain: Chain) -> None:
+    def ready(self, chain: ContextPath) -> None:
         """Make a chain ready to be told of an outcome, which then has to come."""
         if not chain.lessons:
             self.lessons.expect(chain.lessons)
         self.touch(chain)
 
-    def touch(self, chain: Chain) -> None:
+    def touch(self, chain: ContextPath) -> None:
         """Note that the rows of a chain's contexts change."""
         if chain.touched:
             return
@@ -195,9 +200,9 @@ class Contexts:
 
     def settle(self) -> None:
         """Have contexts learn what they were told."""
-        self.lessons.settle()
+        self.lessons.apply_pending()
 
-    def bound(self, tenant: str, at: int, offset: int, room: Room) -> int:
+    def bound(self, tenant: str, at: int, offset: int, room: ExpiryBudget) -> int:
         """Let the oldest contexts go where a tenant has too many; return how many went.
 
         Those that find no room stay until the tenant has a new one again.
@@ -210,7 +215,7 @@ class Contexts:
         excess = self._residence.excess(tenant, self._newest)
         return self._let_go(room.limited(excess), offset)
 
-    def expire(self, clock: int, offset: int, room: Room) -> int:
+    def expire(self, clock: int, offset: int, room: ExpiryBudget) -> int:
         """Let idle contexts go, while there is room; return how many went.
 
         `clock`: by which idle ones are judged, Unix ms; see `PartitionClock.reached`.
@@ -238,7 +243,11 @@ class Contexts:
         A context is no younger than the one above it, which has to be there, or to come before it.
         """
         self.settle()
-        states = [self._seeded(tenant, seeds, place) for place in range(len(seeds))]
+        states = []
+        for place, each in enumerate(seeds):
+            policy = self._choices.policy_of(tenant, each.path) or self._policy
+            known = partial(self._known, tenant)
+            states.append((policy, seeded_below(seeds, place, policy, known)))
         self._drain_chains()
         for each, (policy, state) in zip(seeds, states, strict=True):
             above = self._known(tenant, each.path.rpartition("/")[0])
@@ -250,17 +259,6 @@ class Contexts:
             numbers.at = newest if self.clock.is_ahead(numbers.at) else max(numbers.at, newest)
             context.offset = offset
             self._note(context.key, context)
-
-    def _seeded(self, tenant: str, seeds: Sequence[Seeded], place: int) -> tuple[Policy, State]:
-        """Return who learns in a context to be seeded, and the state. Raises `ValueError`."""
-        seed = seeds[place]
-        policy = self._choices.policy_of(tenant, seed.path) or self._policy
-        read = seeded_state(seed, policy)
-        above = seed.path.rpartition("/")[0]
-        comes = any(each.path == above for each in seeds[:place])
-        if above and not comes and self._known(tenant, above) is None:
-            raise ValueError(f"path: {above} is not there, which is above {seed.path}")
-        return policy, read
 
     def _known(self, tenant: str, path: str) -> Context | None:
         """Return a context that is there, loaded where need be."""
@@ -298,7 +296,7 @@ class Contexts:
         assert raw is not None, "a context without a row that is in no cache"
         return self.clock.newest(newest_outcome(raw))
 
-    def _find(self, tenant: str, workflow_type: str, levels: tuple[str | None, ...]) -> Chain:
+    def _find(self, tenant: str, workflow_type: str, levels: tuple[str | None, ...]) -> ContextPath:
         values = dict(zip(self.levels, levels, strict=True))
         contexts: list[Context] = []
         chains: dict[str, tuple[Policy, list[Context]]] = {}
@@ -314,7 +312,7 @@ class Contexts:
             contexts.append(context)
         place = (tenant, workflow_type, *levels)
         contexts[-1].place = place
-        found = Chain(place, contexts, list(chains.values()))
+        found = ContextPath(place, contexts, list(chains.values()))
         weighed = self.weighings.weighed(found) is not None
         (self._held if weighed else self.chains)[place] = found
         return found
@@ -330,10 +328,10 @@ class Contexts:
             if raw is None or is_deleted(raw):
                 self.new.append(context)
             else:
-                restore_context(context, decode_context(raw))
+                context_module.restore_context(context, decode_context(raw))
         if context.learner != spec(policy):
             self.settle()  # what it was told is for the learner that it had
-            state = handed_over(context, policy)
+            state = context_module.handed_over(context, policy)
             fresh = self._fresh(tenant, policy, parent) if state is None else state
             context.changing().state = fresh
             context.follow(policy)
@@ -358,7 +356,7 @@ class Contexts:
         """Return the bytes of so many rows, whose keys have so many, at the most."""
         return keys + rows * (self._longest_state + _ROW_BYTES)
 
-    def answers(self) -> dict[bytes, Threshold]:
+    def answers(self) -> dict[bytes, PublishedThreshold]:
         """Return, by key, the thresholds of what changed since the last `answers`, or `drain`."""
         self.settle()
         self._drain_chains()
@@ -366,15 +364,15 @@ class Contexts:
         self._unanswered.clear()
         return found
 
-    def _answer(self, key: bytes, touched: Context | int) -> Threshold:
+    def _answer(self, key: bytes, touched: Context | int) -> PublishedThreshold:
         if isinstance(touched, int):
-            return stored_threshold(key, deleted(self._epoch, touched))
+            return threshold_from_row(key, deleted(self._epoch, touched))
         return answer(
             touched.tenant, touched.path, (self._epoch, touched.offset), touched.policy,
             touched.learner, touched.thresholds(), touched.numbers,
         )  # fmt: skip
 
-    def drain(self) -> tuple[list[tuple[bytes, bytes]], list[Threshold], list[Threshold]]:
+    def drain(self) -> tuple[list[tuple[bytes, bytes]], Published, Published]:
         """Return what changed: rows, what `answers` would, and the thresholds that moved."""
         rows, moved, found = [], [], self.answers()
         for key, touched in self._touched.items():

@@ -8,11 +8,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
-from learners.policy import Policy, State, Thresholds, spec
-from processing.contexts.levels import Place
+from learners.policy import Policy, State, ThresholdPair, spec
+from processing.contexts.levels import ContextKey
 from processing.contexts.thresholds import read_state
-from processing.state.counters import Told, restored, stored
-from processing.state.packed_state import Numbers, unpacked
+from processing.state.counters import OutcomeRow, restored, stored
+from processing.state.packed_state import ContextNumbers, unpacked
 from processing.state.rows import ContextRow, context_key, encode_context, encode_packed
 
 
@@ -30,14 +30,14 @@ class Context:
     def __init__(self, tenant: str, path: str, policy: Policy, state: State) -> None:
         self.key = context_key(tenant, path)
         self.tenant, self.path = tenant, path
-        self._numbers: Numbers | None = Numbers(state)
+        self._numbers: ContextNumbers | None = ContextNumbers(state)
         self._packed: bytes | None = None
-        self._answer: Thresholds | None = None
+        self._answer: ThresholdPair | None = None
         self.offset = -1
-        self.served: Thresholds | None = None
-        self.place: Place | None = None
+        self.served: ThresholdPair | None = None
+        self.place: ContextKey | None = None
         """Of the chain that ends here; the chain itself would make a cycle of all in memory."""
-        self.lessons: list[Told] = []
+        self.lessons: list[OutcomeRow] = []
         self.follow(policy)
 
     def follow(self, policy: Policy) -> None:
@@ -46,14 +46,14 @@ class Context:
         self.changing()
 
     @property
-    def numbers(self) -> Numbers:
+    def numbers(self) -> ContextNumbers:
         """What was counted and learned, to be read."""
         if self._numbers is None:
             assert self._packed is not None, "it has them one way or the other"
             self._numbers, self._answer = unpacked(self._packed)
         return self._numbers
 
-    def changing(self) -> Numbers:
+    def changing(self) -> ContextNumbers:
         """Return the numbers, which are about to change."""
         numbers = self.numbers
         self._packed = self._answer = None
@@ -69,7 +69,7 @@ class Context:
         """Take other numbers."""
         self._packed, self._numbers, self._answer = words, None, None
 
-    def thresholds(self) -> Thresholds:
+    def thresholds(self) -> ThresholdPair:
         """Return what it answers."""
         state = self.numbers.state
         if self._answer is None:
@@ -92,7 +92,7 @@ class Context:
         )  # fmt: skip
 
 
-class Chain:
+class ContextPath:
     """The contexts of an outcome, and what came to them since the last `drain`.
 
     `groups`: coarse to fine, by the policy that learns in them: nearly always one. Those of one
@@ -108,7 +108,7 @@ class Chain:
 
     def __init__(
         self,
-        place: Place,
+        place: ContextKey,
         contexts: Sequence[Context],
         groups: Sequence[tuple[Policy, Sequence[Context]]],
     ) -> None:
@@ -126,7 +126,7 @@ class Chain:
 
 
 @contextmanager
-def untaught(contexts: Sequence[Context]) -> Iterator[None]:
+def without_learning(contexts: Sequence[Context]) -> Iterator[None]:
     """Have contexts learn nothing of what they are taught meanwhile; it is counted all the same."""
     before = [(each.numbers.state, each.numbers.gain, each.numbers.cost) for each in contexts]
     yield

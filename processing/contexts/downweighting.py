@@ -12,14 +12,14 @@ from collections.abc import Sequence
 import msgspec
 
 from headstart.keys import SEPARATOR
-from processing.contexts.context import Chain, Context
-from processing.control.latest_by_subject import Followed
-from processing.state.expiry_budget import Room
+from processing.contexts.context import Context, ContextPath
+from processing.control.latest_by_subject import LatestBySubject
+from processing.state.expiry_budget import ExpiryBudget
 from processing.state.rows import CONTROL, control_body, deleted
-from topics.control.messages import Weighing
+from topics.control.messages import Downweight
 
 
-class Held(msgspec.Struct, frozen=True, array_like=True):
+class HeldOutcome(msgspec.Struct, frozen=True, array_like=True):
     """What holds of a context. `seen`: outcomes since it does; `every` 1: nothing any more.
 
     `until` it ends by the clock, `kept` until then, Unix ms: the latest end of any that came, so
@@ -35,11 +35,11 @@ class Held(msgspec.Struct, frozen=True, array_like=True):
 
 
 _encode = msgspec.msgpack.Encoder().encode
-_decode = msgspec.msgpack.Decoder(Held).decode
+_decode = msgspec.msgpack.Decoder(HeldOutcome).decode
 _BEGIN = CONTROL + f"weigh{SEPARATOR}".encode()
 
 
-class Weighings(Followed[Held]):
+class Downweights(LatestBySubject[HeldOutcome]):
     """The weighings of one partition, newest of each context."""
 
     def restore(self, key: bytes, raw: bytes) -> None:
@@ -47,7 +47,7 @@ class Weighings(Followed[Held]):
         if key.startswith(_BEGIN):
             self._held[key] = _decode(control_body(raw))
 
-    def apply(self, said: Weighing, clock: int, offset: int) -> bool:
+    def apply(self, said: Downweight, clock: int, offset: int) -> bool:
         """Take a weighing over unless a later one holds, or its time is over; return whether it
         was new.
 
@@ -62,10 +62,10 @@ class Weighings(Followed[Held]):
         if held is not None and (held.at, held.id) >= (said.at, said.id):
             return False
         kept = max(said.until, 0 if held is None else held.kept)
-        self._note(key, Held(said.at, said.id, said.every, said.until, 0, kept), offset)
+        self._note(key, HeldOutcome(said.at, said.id, said.every, said.until, 0, kept), offset)
         return True
 
-    def expire(self, clock: int, offset: int, room: Room) -> None:
+    def expire(self, clock: int, offset: int, room: ExpiryBudget) -> None:
         """Let go of those whose time is over, while there is room."""
         ends = ((max(held.kept, held.until), key) for key, held in self._held.items())
         over = sorted(each for each in ends if each[0] <= clock)
@@ -73,7 +73,7 @@ class Weighings(Followed[Held]):
             del self._held[key]
             self._touch(key, deleted(self._epoch, offset))
 
-    def weighed(self, chain: Chain) -> int | None:
+    def weighed(self, chain: ContextPath) -> int | None:
         """Return how many levels of a chain are above one that is weighed down; None: none is."""
         if not self._held:
             return None
@@ -83,7 +83,7 @@ class Weighings(Followed[Held]):
                 return depth
         return None
 
-    def above(self, chain: Chain, at: int, offset: int) -> Sequence[Context]:
+    def above(self, chain: ContextPath, at: int, offset: int) -> Sequence[Context]:
         """Take in an outcome, `at` in Unix ms; return the contexts in which it does not count.
 
         The first that comes after the end lifts the weighing, also for earlier ones that come late.
@@ -101,7 +101,7 @@ class Weighings(Followed[Held]):
         self._note(key, held, offset)
         return chain.contexts[:depth] if held.seen % held.every else ()
 
-    def _note(self, key: bytes, held: Held, offset: int) -> None:
+    def _note(self, key: bytes, held: HeldOutcome, offset: int) -> None:
         self._hold(key, held, _encode(held), offset)
 
 

@@ -20,7 +20,7 @@ NewestOf = Callable[[bytes], int]
 """Row key to when (Unix ms) that context's newest outcome arrived."""
 
 
-class Residence:
+class EvictionIndex:
     """Every context of one partition, by tenant.
 
     Its heaps are looked at lazily: an entry never says a later time than is true, so one that

@@ -10,13 +10,13 @@ from headstart.events.schema import MAX_IDENTIFIER
 from headstart.keys import level_value
 from topics.schema.event_structs import EventFields
 
-Place = tuple[str | None, ...]
+ContextKey = tuple[str | None, ...]
 """Tenant, workflow type, and the value of each level; None where a level is skipped."""
 
 _TOP_LEVEL: Final = frozenset({"user_id", "agent_id", "session_id", "tool_id"})
 
 
-def place_getter(levels: Sequence[str]) -> Callable[[EventFields], Place]:
+def place_getter(levels: Sequence[str]) -> Callable[[EventFields], ContextKey]:
     """Return how to read the place of an event's context.
 
     Numbers become the text that the reader sees.
@@ -27,7 +27,7 @@ def place_getter(levels: Sequence[str]) -> Callable[[EventFields], Place]:
         return _with_one_deeper(levels)
     getters = [(level, attrgetter(level) if level in _TOP_LEVEL else None) for level in levels]
 
-    def read(event: EventFields) -> Place:  # flat: a call for each level costs as much again
+    def read(event: EventFields) -> ContextKey:  # flat: a call for each level costs as much again
         data = event.data
         context = data.context if data is not None else None
         place: list[str | None] = [event.tenant, event.workflow_type]
@@ -45,15 +45,15 @@ def place_getter(levels: Sequence[str]) -> Callable[[EventFields], Place]:
     return read
 
 
-def _with_one_deeper(levels: Sequence[str]) -> Callable[[EventFields], Place]:
+def _with_one_deeper(levels: Sequence[str]) -> Callable[[EventFields], ContextKey]:
     """Return the same for one level of `data.context` among top ones, as the default has it."""
     (level,) = [level for level in levels if level not in _TOP_LEVEL]
     at = 2 + levels.index(level)
-    top: Callable[[EventFields], Place] = attrgetter(
+    top: Callable[[EventFields], ContextKey] = attrgetter(
         "tenant", "workflow_type", *(each for each in levels if each != level)
     )
 
-    def read(event: EventFields) -> Place:
+    def read(event: EventFields) -> ContextKey:
         place, data = top(event), event.data
         value = data.context.get(level) if data is not None and data.context else None
         if type(value) is not str or len(value) > MAX_IDENTIFIER:

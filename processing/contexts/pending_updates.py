@@ -12,13 +12,13 @@ from operator import itemgetter
 from typing import Any
 
 from learners.outcome import Columns, Outcome, Part, Run
-from learners.policy import Joint, Policy, Separate, averaged
-from processing.config import Weights
-from processing.contexts.context import Chain, Context
-from processing.contexts.vectorized_update import STAKES_RATE, only_policy, teach_told
-from processing.kernel_handle import machine_code
-from processing.state.counters import CORRECT, Told, add, count
-from processing.state.packed_state import Numbers
+from learners.policy import HierarchicalPolicy, IndependentPolicy, Policy, averaged
+from processing.config import Objectives
+from processing.contexts.context import Context, ContextPath
+from processing.contexts.vectorized_update import STAKES_RATE, only_policy, update_from_rows
+from processing.kernel_handle import kernels
+from processing.state.counters import CORRECT, OutcomeRow, add, count
+from processing.state.packed_state import ContextNumbers
 
 Stakes = tuple[Sequence[float], Sequence[float]]
 """Gains and costs, in ms."""
@@ -27,23 +27,23 @@ Learning = Sequence[tuple[Context, Sequence[int]]]
 from."""
 
 
-class Lessons:
+class PendingUpdates:
     """What the contexts of a partition have yet to learn, and to count."""
 
-    def __init__(self, weights: Weights) -> None:
+    def __init__(self, weights: Objectives) -> None:
         self._weights = weights
-        self._waiting: list[list[Told]] = []
+        self._waiting: list[list[OutcomeRow]] = []
 
-    def expect(self, lessons: list[Told]) -> None:
+    def expect(self, lessons: list[OutcomeRow]) -> None:
         """Look after what the contexts of a workflow type are told, of which there is none yet."""
         self._waiting.append(lessons)
 
-    def settle(self) -> None:
+    def apply_pending(self) -> None:
         """Have contexts learn what is left, which mostly is nothing."""
         if self._waiting:
-            settle((self,))
+            apply_pending((self,))
 
-    def _hand_over(self, together: dict[Policy, list[Told]], compiled: Any) -> None:
+    def _hand_over(self, together: dict[Policy, list[OutcomeRow]], compiled: Any) -> None:
         """Have contexts learn what is left, save what compiled code is to teach: add that."""
         for lessons in self._waiting:
             policy = None if compiled is None else only_policy([each[-1] for each in lessons])
@@ -55,20 +55,20 @@ class Lessons:
         self._waiting.clear()
 
 
-def settle(several: Sequence[Lessons]) -> None:
+def apply_pending(several: Sequence[PendingUpdates]) -> None:
     """Have the contexts of several partitions learn what is left: a call costs as much as ten."""
-    compiled, together = machine_code(), dict[Policy, list[Told]]()
+    compiled, together = kernels(), dict[Policy, list[OutcomeRow]]()
     for each in several:
         each._hand_over(together, compiled)
     for policy, told in together.items():
-        teach_told(compiled.rule_of(policy), several[0]._weights, told, compiled)
+        update_from_rows(compiled.rule_of(policy), several[0]._weights, told, compiled)
 
 
-def _learn(lessons: Sequence[Told], weights: Weights) -> None:
+def _learn(lessons: Sequence[OutcomeRow], weights: Objectives) -> None:
     """Have the contexts of one workflow type learn from outcomes, in order, and count them."""
     confidence, gain, cost, _, at, flags, chains = zip(*lessons, strict=True)
     correct = [flag & CORRECT > 0 for flag in flags]
-    of_chain: dict[Chain, list[int]] = {}
+    of_chain: dict[ContextPath, list[int]] = {}
     for place, chain in enumerate(chains):
         of_chain.setdefault(chain, []).append(place)
     for chain, own in of_chain.items():
@@ -92,7 +92,7 @@ def _learn(lessons: Sequence[Told], weights: Weights) -> None:
         _teach(policy, learning, run)
 
 
-def _groups(of_chain: Mapping[Chain, Sequence[int]]) -> list[tuple[Policy, Learning]]:
+def _groups(of_chain: Mapping[ContextPath, Sequence[int]]) -> list[tuple[Policy, Learning]]:
     """Return who learns what, by policy, of outcomes that stand at places of their chains."""
     found: dict[str, tuple[Policy, dict[Context, list[Sequence[int]]]]] = {}
     for chain, places in of_chain.items():
@@ -123,13 +123,13 @@ def _picked(column: Sequence[Any], places: Sequence[int]) -> Sequence[Any]:
 
 def _teach(policy: Policy, learning: Learning, run: Columns) -> None:
     """Have contexts learn from those outcomes that are theirs."""
-    if isinstance(policy, Joint):
+    if isinstance(policy, HierarchicalPolicy):
         parts = [Part(each.numbers.state, places) for each, places in learning]
         states = policy.learn_run(parts, run)
         for (context, _places), state in zip(learning, states, strict=True):
             context.changing().state = state
         return
-    assert isinstance(policy, Separate), "a policy is the one or the other"
+    assert isinstance(policy, IndependentPolicy), "a policy is the one or the other"
     outcomes = () if policy.columns else list(map(_outcome, *run))
     for context, places in learning:
         own = Run(
@@ -147,11 +147,11 @@ def _outcome(confidence: float, correct: bool, gain: float, cost: float) -> Outc
 
 def _reads_stakes(group: tuple[Policy, Learning]) -> bool:
     policy = group[0]
-    return not (isinstance(policy, Separate) and policy.columns)
+    return not (isinstance(policy, IndependentPolicy) and policy.columns)
 
 
 def _filled_in(
-    chains: Sequence[Chain], correct: Sequence[bool], stakes: Stakes, weights: Weights
+    chains: Sequence[ContextPath], correct: Sequence[bool], stakes: Stakes, weights: Objectives
 ) -> Stakes:
     """Return the gains and costs to learn from; the contexts take in what the outcomes say.
 
@@ -172,7 +172,7 @@ def _filled_in(
     return gains, costs
 
 
-def _fine_to_coarse(chain: Chain) -> Iterator[Numbers]:
+def _fine_to_coarse(chain: ContextPath) -> Iterator[ContextNumbers]:
     return (context.numbers for context in reversed(chain.contexts))
 
 

@@ -7,11 +7,11 @@ from typing import Final
 
 from headstart.keys import workflow_type_of
 from learners.constant import Fixed
-from learners.policy import START, SUGGEST_START, Policy, State, Thresholds
+from learners.policy import START, SUGGEST_START, Policy, State, ThresholdPair
 from processing.control.learned_defaults import decode_default
 from processing.control.learner_assignments import named_policy
 from processing.state.counters import restored
-from processing.state.packed_state import Numbers
+from processing.state.packed_state import ContextNumbers
 from processing.state.rows import (
     CONTEXT,
     DEFAULT,
@@ -21,13 +21,13 @@ from processing.state.rows import (
     is_deleted,
     version,
 )
-from topics.schema.json_schema import Counts, Deviation, Threshold
+from topics.schema.json_schema import Counts, Deviation, PublishedThreshold
 
 _UNREADABLE: Final = Fixed()
 _workflow_type_of = lru_cache(maxsize=65_536)(workflow_type_of)
 
 
-def serves(partition: int, key: bytes) -> bool:
+def is_published(partition: int, key: bytes) -> bool:
     """Return whether a partition publishes what a row answers.
 
     Every partition has every default, and the first one publishes it.
@@ -35,7 +35,7 @@ def serves(partition: int, key: bytes) -> bool:
     return key.startswith(CONTEXT) or (partition == 0 and key.startswith(DEFAULT))
 
 
-def stored_threshold(key: bytes, raw: bytes) -> Threshold:
+def threshold_from_row(key: bytes, raw: bytes) -> PublishedThreshold:
     """Return what the row of a context, or of a default, answers, as it is published.
 
     Also of one that has gone.
@@ -75,22 +75,22 @@ def read_state(row: ContextRow) -> tuple[Policy, State] | None:
     return policy, state
 
 
-def threshold_of(key: bytes, row: ContextRow, policy: Policy) -> Threshold:
+def threshold_of(key: bytes, row: ContextRow, policy: Policy) -> PublishedThreshold:
     """Return what a row answers whose state `policy` can read."""
     tenant, path = context_of(key)
     counts = restored(row.outcomes, row.speculated, row.hits, row.counts)
-    numbers = Numbers(row.state, row.at, row.gain, row.cost, counts)
+    numbers = ContextNumbers(row.state, row.at, row.gain, row.cost, counts)
     version = row.epoch, row.offset
     return answer(tenant, path, version, policy, row.learner, policy.thresholds(row.state), numbers)
 
 
 def answer(
     tenant: str, path: str, version: tuple[int, int], policy: Policy, learner: str,
-    served: Thresholds, numbers: Numbers,
-) -> Threshold:  # fmt: skip
+    served: ThresholdPair, numbers: ContextNumbers,
+) -> PublishedThreshold:  # fmt: skip
     """Return what a context answers, as it is published, where what it serves is known."""
     counts, deviation = Counts(*numbers.counts), policy.deviation(numbers.state)
-    return Threshold(
+    return PublishedThreshold(
         tenant=tenant,
         workflow_type=_workflow_type_of(path),
         path=path,
@@ -108,9 +108,9 @@ def answer(
     )
 
 
-def _gone(key: bytes, epoch: int, offset: int) -> Threshold:
+def _gone(key: bytes, epoch: int, offset: int) -> PublishedThreshold:
     tenant, path = context_of(key)
-    return Threshold(
+    return PublishedThreshold(
         tenant=tenant,
         workflow_type=_workflow_type_of(path),
         path=path,

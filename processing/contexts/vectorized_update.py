@@ -8,15 +8,15 @@ from typing import Any, Final
 import numpy as np
 
 from learners.policy import Policy
-from processing.config import Weights
-from processing.contexts.context import Chain, Context
-from processing.state.counters import Told
+from processing.config import Objectives
+from processing.contexts.context import Context, ContextPath
+from processing.state.counters import OutcomeRow
 
 STAKES_RATE: Final = 0.05
 """Of the moving averages of gain and cost."""
 
 
-def only_policy(chains: Sequence[Chain]) -> Policy | None:
+def only_policy(chains: Sequence[ContextPath]) -> Policy | None:
     """Return the policy that learns in every context of some chains; None: there are several."""
     policy = chains[0].groups[0][0]
     for chain in chains:
@@ -25,18 +25,20 @@ def only_policy(chains: Sequence[Chain]) -> Policy | None:
     return policy
 
 
-def teach_told(rule: Any, weights: Weights, told: Sequence[Told], compiled: Any) -> None:
-    """Have contexts learn what they were told; see `teach`."""
-    numbers: dict[Chain, int] = {}
+def update_from_rows(
+    rule: Any, weights: Objectives, told: Sequence[OutcomeRow], compiled: Any
+) -> None:
+    """Have contexts learn what they were told; see `update_many`."""
+    numbers: dict[ContextPath, int] = {}
     whose = [numbers.setdefault(each[-1], len(numbers)) for each in told]
     rows = np.array([each[4:6] for each in told], np.int64)
     of = np.array([each[:4] for each in told], np.float64)
-    teach(rule, weights, list(numbers), np.array(whose, np.int64), rows, of, compiled)
+    update_many(rule, weights, list(numbers), np.array(whose, np.int64), rows, of, compiled)
 
 
-def teach(
-    rule: Any, weights: Weights, chains: Sequence[Chain], whose: Any, rows: Any, numbers: Any,
-    compiled: Any,
+def update_many(
+    rule: Any, weights: Objectives, chains: Sequence[ContextPath], whose: Any, rows: Any, numbers:
+    Any, compiled: Any,
 ) -> None:  # fmt: skip
     """Have the contexts of chains learn what `Lessons` has them learn, to the bit, and count it.
 

@@ -1,10 +1,10 @@
 """From what partitions learned of workflow types to a default for each tenant. Pure.
 
-Two parts, both told of the rows that take effect. `TypesKnown`, of every partition: what it knows
-of a tenant's workflow types is evidence, for the first partition. `Merger`, of the first one: all
-evidence of a tenant makes its default, for every partition. What either says follows from the rows
-at an offset, so two processes that hold a partition at once cannot disagree about it. Both say
-again what they are not sure that somebody heard, and else only what has moved.
+Two parts, both told of the rows that take effect. `EvidenceCollector`, of every partition: what it
+knows of a tenant's workflow types is evidence, for the first partition. `DefaultMerger`, of the
+first one: all evidence of a tenant makes its default, for every partition. What either says follows
+from the rows at an offset, so two processes that hold a partition at once cannot disagree about it.
+Both say again what they are not sure that somebody heard, and else only what has moved.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from headstart.events.schema import new_id
 from headstart.keys import SEPARATOR
 from learners.policy import Policy, State, spec
 from processing.control.learned_defaults import decode_evidence, readable
-from processing.control.learner_assignments import Choices, named_policy
+from processing.control.learner_assignments import LearnerAssignments, named_policy
 from processing.state.rows import (
     CONTEXT,
     CONTROL,
@@ -30,7 +30,7 @@ from processing.state.rows import (
     outcomes_in,
     version,
 )
-from topics.control.messages import Default, Evidence, Known, Learned
+from topics.control.messages import Default, Evidence, LearnedState, TypeEvidence
 
 LEAST: Final = 20
 """Outcomes from which on a workflow type counts."""
@@ -47,14 +47,14 @@ _STAKES: Final = ((0.0, 0.0), (1.0, 1.0), (4.0, 1.0), (1.0, 4.0))
 T = TypeVar("T")
 
 
-class TypesKnown:
+class EvidenceCollector:
     """The rows of a partition's workflow types, and what was said of them."""
 
     def __init__(self, partition: int, now_s: Callable[[], float]) -> None:
         self._partition = partition
         self._rows: dict[str, dict[str, bytes]] = {}
         self._place = 0, -1
-        self._news: _News[tuple[Known, ...]] = _News(now_s)
+        self._news: _News[tuple[TypeEvidence, ...]] = _News(now_s)
 
     def note(self, rows: Iterable[tuple[bytes, bytes]]) -> None:
         """Take note of rows that took effect, or are restored."""
@@ -100,7 +100,7 @@ class TypesKnown:
         if not self._rows.get(evidence.tenant):
             self._rows.pop(evidence.tenant, None)
 
-    def _known(self, tenant: str) -> tuple[Known, ...]:
+    def _known(self, tenant: str) -> tuple[TypeEvidence, ...]:
         known = []
         for path, raw in self._rows.get(tenant, {}).items():
             try:
@@ -108,12 +108,14 @@ class TypesKnown:
             except (struct.error, ValueError):  # of a row that no worker wrote
                 continue
             if row.outcomes >= LEAST:
-                known.append(Known(row.learner, row.policy_version, row.state, row.outcomes, path))
+                known.append(
+                    TypeEvidence(row.learner, row.policy_version, row.state, row.outcomes, path)
+                )
         known.sort(key=lambda each: (-each.outcomes, each.path))
         return tuple(known[:MOST])
 
 
-class Merger:
+class DefaultMerger:
     """What the first partition knows of every tenant, and the default that was said of it.
 
     `policy`: of contexts that no choice names another one for.
@@ -121,10 +123,10 @@ class Merger:
 
     def __init__(self, policy: Policy, now_s: Callable[[], float]) -> None:
         self._policy = policy
-        self._choices = Choices(0)
+        self._choices = LearnerAssignments(0)
         self._evidence: dict[str, dict[int, Evidence]] = {}
         self._place = 0, -1
-        self._news: _News[Learned | None] = _News(now_s)
+        self._news: _News[LearnedState | None] = _News(now_s)
 
     def note(self, rows: Iterable[tuple[bytes, bytes]]) -> None:
         """Take note of rows that took effect, or are restored."""
@@ -157,14 +159,14 @@ class Merger:
         """Note that it was said."""
         self._news.said(default.tenant, default.learned)
 
-    def _merged(self, tenant: str) -> Learned | None:
+    def _merged(self, tenant: str) -> LearnedState | None:
         policy = self._choices.policy_of(tenant, "") or self._policy
         of_each = sorted(self._evidence.get(tenant, {}).items())
         known = readable((each for _, evidence in of_each for each in evidence.known), spec(policy))
         if not known:
             return None
         state = policy.pooled([state for state, _ in known], [float(n) for _, n in known])
-        return Learned(spec(policy), policy.version, state, sum(n for _, n in known))
+        return LearnedState(spec(policy), policy.version, state, sum(n for _, n in known))
 
 
 class _News(Generic[T]):
@@ -222,7 +224,7 @@ def _type_of(key: bytes) -> tuple[str, str] | None:
         return None
 
 
-def _evidence_moved(before: Sequence[Known], now: Sequence[Known]) -> bool:
+def _evidence_moved(before: Sequence[TypeEvidence], now: Sequence[TypeEvidence]) -> bool:
     """Return whether there are other workflow types, or answers that moved or are twice as sure."""
     last = {each.path: each for each in before}
     if last.keys() != {each.path for each in now}:
@@ -233,7 +235,7 @@ def _evidence_moved(before: Sequence[Known], now: Sequence[Known]) -> bool:
     )
 
 
-def _default_moved(before: Learned | None, now: Learned | None) -> bool:
+def _default_moved(before: LearnedState | None, now: LearnedState | None) -> bool:
     """Return whether two states answer noticeably otherwise, for any of some stakes."""
     if before is None or now is None or before.learner != now.learner:
         return before is not now

@@ -10,7 +10,7 @@ from processing.state.rows import control_row
 T = TypeVar("T")
 
 
-class Followed(Generic[T]):
+class LatestBySubject(Generic[T]):
     """What holds, by row key. All in memory: few."""
 
     def __init__(self, epoch: int) -> None:

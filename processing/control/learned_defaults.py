@@ -7,19 +7,19 @@ when, is `processing.control.default_merging`'s.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Sequence
 from math import isfinite
 from typing import Final
 
 import msgspec
 
 from learners.policy import Policy, State, spec, why_not
-from processing.control.latest_by_subject import Followed
+from processing.control.latest_by_subject import LatestBySubject
 from processing.control.learner_assignments import named_policy
 from processing.state.counters import seeded
-from processing.state.packed_state import Numbers
+from processing.state.packed_state import ContextNumbers
 from processing.state.rows import DEFAULT, ContextRow, control_body, default_key, evidence_key
-from topics.control.messages import Default, Evidence, Learned, Seeded
+from topics.control.messages import Default, Evidence, LearnedState, Seeded
 
 _NONE_OF: Final = "state: is none of {}: {}"
 _encode = msgspec.msgpack.Encoder().encode
@@ -27,7 +27,7 @@ _decode_default = msgspec.msgpack.Decoder(Default).decode
 _decode_evidence = msgspec.msgpack.Decoder(Evidence).decode
 
 
-class Defaults(Followed[Default | Evidence]):
+class LearnedDefaults(LatestBySubject[Default | Evidence]):
     """The defaults of one partition, and the evidence that it was sent."""
 
     def restore(self, key: bytes, raw: bytes) -> None:
@@ -75,7 +75,7 @@ def decode_evidence(raw: bytes) -> Evidence:
     return _decode_evidence(control_body(raw))
 
 
-def state_in(learned: Learned) -> State:
+def state_in(learned: LearnedState) -> State:
     """Return a learner's state as this version reads it. Raises `ValueError` where it cannot."""
     policy = named_policy(learned.learner)
     if policy is None:
@@ -108,7 +108,7 @@ def refuse_implausible(path: str, row: ContextRow) -> None:
     refuse_unsound(path, row)
 
 
-def _of_context(path: str, learned: Learned) -> State:
+def _of_context(path: str, learned: LearnedState) -> State:
     """Return what `state_in` does. Raises `ValueError` that names the context."""
     try:
         return state_in(learned)
@@ -116,7 +116,7 @@ def _of_context(path: str, learned: Learned) -> State:
         raise ValueError(f"{path}: {error}") from error
 
 
-def readable(known: Iterable[Learned], learner: str) -> list[tuple[State, int]]:
+def readable(known: Iterable[LearnedState], learner: str) -> list[tuple[State, int]]:
     """Return (state, outcomes) of those that one learner learned and this version can read."""
     found = []
     for each in known:
@@ -140,9 +140,23 @@ def seeded_state(seed: Seeded, policy: Policy) -> State:
     return read
 
 
-def plant(numbers: Numbers, seed: Seeded, state: State) -> None:
+def plant(numbers: ContextNumbers, seed: Seeded, state: State) -> None:
     """Put into a context's numbers what a seed says of it, but for its time."""
     numbers.state = state
     numbers.counts = seeded(seed.outcomes, seed.speculated, seed.hits, seed.counts)
     if seed.counts:
         numbers.gain, numbers.cost = seed.gain, seed.cost
+
+
+def seeded_below(
+    seeds: Sequence[Seeded], place: int, policy: Policy, known: Callable[[str], object | None]
+) -> State:
+    """Return the state that one of several seeds gives its context.
+
+    Raises `ValueError` where the context above is neither `known` nor seeded before.
+    """
+    seed = seeds[place]
+    state, above = seeded_state(seed, policy), seed.path.rpartition("/")[0]
+    if above and all(each.path != above for each in seeds[:place]) and known(above) is None:
+        raise ValueError(f"path: {above} is not there, which is above {seed.path}")
+    return state

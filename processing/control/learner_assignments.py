@@ -15,13 +15,13 @@ import msgspec
 from headstart.keys import SEPARATOR
 from learners.policy import Policy
 from learners.registry import policy
-from processing.control.latest_by_subject import Followed
+from processing.control.latest_by_subject import LatestBySubject
 from processing.state.rows import CONTROL, control_body, control_row
-from topics.control.messages import Choice
+from topics.control.messages import LearnerChoice
 
 _KIND = "learner"
 _encode = msgspec.msgpack.Encoder().encode
-_decode = msgspec.msgpack.Decoder(Choice).decode
+_decode = msgspec.msgpack.Decoder(LearnerChoice).decode
 
 
 @lru_cache(maxsize=1024)
@@ -33,12 +33,12 @@ def named_policy(specification: str) -> Policy | None:
         return None
 
 
-class Choices(Followed[Choice]):
+class LearnerAssignments(LatestBySubject[LearnerChoice]):
     """The choices of one partition, newest of each pattern and tenant."""
 
     def __init__(self, epoch: int) -> None:
         super().__init__(epoch)
-        self._ranked: list[tuple[Choice, Callable[[str, str], bool], Policy]] = []
+        self._ranked: list[tuple[LearnerChoice, Callable[[str, str], bool], Policy]] = []
 
     def restore(self, key: bytes, raw: bytes) -> None:
         """Take up one row of the table."""
@@ -46,7 +46,7 @@ class Choices(Followed[Choice]):
             self._held[key] = _decode(control_body(raw))
             self._rank()
 
-    def apply(self, choice: Choice, offset: int) -> bool:
+    def apply(self, choice: LearnerChoice, offset: int) -> bool:
         """Take a choice over unless a later one holds; return whether it was new.
 
         Raises `ValueError` where pattern or learner are none.
@@ -79,19 +79,19 @@ class Choices(Followed[Choice]):
         self._ranked = sorted(named, key=lambda each: _rank_of(each[0]), reverse=True)
 
 
-def choices_in(rows: Mapping[bytes, bytes]) -> list[Choice]:
+def choices_in(rows: Mapping[bytes, bytes]) -> list[LearnerChoice]:
     """Return the choices among the rows of a table, taken back or not."""
     begin = _key_of(_KIND)
     return [_decode(control_body(row)) for key, row in rows.items() if key.startswith(begin)]
 
 
-def choice_row(choice: Choice, epoch: int) -> tuple[bytes, bytes]:
+def choice_row(choice: LearnerChoice, epoch: int) -> tuple[bytes, bytes]:
     """Return (key, row) of a choice that holds from before the first offset of a log epoch on."""
     key = _key_of(_KIND, choice.tenant or "", choice.pattern)
     return key, control_row(_encode(choice), epoch, -1)
 
 
-def check(choice: Choice) -> None:
+def check(choice: LearnerChoice) -> None:
     """Raise `ValueError` where pattern or learner of a choice are none."""
     parts(choice.pattern)
     if choice.learner is not None:
@@ -118,7 +118,7 @@ def _known(learner: str) -> None:
         raise ValueError(error.args[0]) from None
 
 
-def _rank_of(choice: Choice) -> tuple[bool, int, int, str]:
+def _rank_of(choice: LearnerChoice) -> tuple[bool, int, int, str]:
     wanted = parts(choice.pattern)
     stars = sum(part.endswith("=*") for part in wanted)
     return choice.tenant is not None, len(wanted), -stars, choice.pattern

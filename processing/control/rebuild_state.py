@@ -1,7 +1,7 @@
 """Which rebuild a partition follows: the latest, and how far it has come with it.
 
-While one is taken over the watermark stays before it, so that whoever has the partition next meets
-it again in the log.
+While one is taken over the applied offset stays before it, so that whoever has the partition next
+meets it again in the log.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from typing import Final
 
 import msgspec
 
-from processing.control.latest_by_subject import Followed
+from processing.control.latest_by_subject import LatestBySubject
 from processing.control.learner_assignments import check
 from processing.state.rows import CONTROL, control_body, control_row, is_deleted
 from topics.control.messages import Rebuild
@@ -38,7 +38,7 @@ _encode = msgspec.msgpack.Encoder().encode
 _decode = msgspec.msgpack.Decoder(Followup).decode
 
 
-class Rebuilds(Followed[Followup]):
+class RebuildState(LatestBySubject[Followup]):
     """That of one partition."""
 
     def __init__(self, epoch: int, rules: str) -> None:
@@ -79,7 +79,7 @@ class Rebuilds(Followed[Followup]):
         self._hold(KEY, said, _encode(said), offset)
 
     def writes(self, offset: int) -> bool:
-        """Return whether rows of an offset may be there before the watermark is."""
+        """Return whether rows of an offset may be there before the applied offset is."""
         begun = self._held.get(UNDERWAY)
         return begun is not None and (begun.rebuild.epoch, begun.offset) == (self._epoch, offset)
 

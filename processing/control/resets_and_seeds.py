@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from headstart.keys import SEPARATOR
-from processing.control.latest_by_subject import Followed
+from processing.control.latest_by_subject import LatestBySubject
 from processing.state.rows import CONTROL, control_body
 from topics.control.messages import Reset, Seed
 
@@ -17,7 +17,7 @@ _decode = msgspec.msgpack.Decoder(Order).decode
 _KINDS = tuple(CONTROL + f"{kind}{SEPARATOR}".encode() for kind in ("reset", "seed"))
 
 
-class Interventions(Followed[Order]):
+class ResetsAndSeeds(LatestBySubject[Order]):
     """Those of one partition."""
 
     def restore(self, key: bytes, raw: bytes) -> None:

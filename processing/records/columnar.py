@@ -19,7 +19,7 @@ def words_in(data: Any) -> Any:
     return words
 
 
-class PackedBatch(RecordBatch):
+class ColumnarRecordBatch(RecordBatch):
     """A batch whose keys and values become objects only where somebody asks for them."""
 
     def __init__(

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from headstart.events.frames import MAX_FRAME_BYTES
 from processing.records.batch import RecordBatch
-from processing.records.decode import Refusal
+from processing.records.decode import Rejection
 from topics.dead_letters.messages import (
     GROUP_HEADER,
     OFFSET_HEADER,
@@ -38,7 +38,7 @@ class DeadLetter(NamedTuple):
     reason: str
 
 
-def dead_letter(batch: RecordBatch, position: int, refusal: Refusal, group: str) -> DeadLetter:
+def dead_letter(batch: RecordBatch, position: int, refusal: Rejection, group: str) -> DeadLetter:
     """Return the dead letter for what `group` refused of the record at `position` of `batch`."""
     value = refusal.raw
     headers = {

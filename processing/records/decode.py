@@ -29,7 +29,7 @@ WITHOUT_TIMESTAMP: Final = (
 )
 
 
-class Refusal(NamedTuple):
+class Rejection(NamedTuple):
     """Why an event, or a whole record, is refused; `place` counts within the frame."""
 
     raw: bytes
@@ -37,7 +37,7 @@ class Refusal(NamedTuple):
     place: int | None
 
 
-Decoded = tuple[Sequence[EventFields], Sequence[Refusal]]
+Decoded = tuple[Sequence[EventFields], Sequence[Rejection]]
 
 _decode = msgspec.json.Decoder(EVENT | list[EVENT]).decode
 _decode_closed = msgspec.json.Decoder(CLOSED_EVENT | list[CLOSED_EVENT]).decode
@@ -67,14 +67,14 @@ def decode_record(value: bytes | None, timestamp_ms: int) -> Decoded:
     `MAX_CLOCK_SKEW_MS` is refused.
     """
     if value is None or not value:
-        return (), (Refusal(b"", "the record has no value", None),)
+        return (), (Rejection(b"", "the record has no value", None),)
     if type(value) is WholeBytes:
-        return (), (Refusal(bytes(value), value.reason, None),)
+        return (), (Rejection(bytes(value), value.reason, None),)
     events = _decode_fast(value, timestamp_ms)
     if events is not None:
         return events, ()
     if timestamp_ms == NO_TIMESTAMP:
-        return (), (Refusal(value, WITHOUT_TIMESTAMP, None),)
+        return (), (Rejection(value, WITHOUT_TIMESTAMP, None),)
     return _one_by_one(value, timestamp_ms)
 
 
@@ -192,16 +192,16 @@ def _looks_harmless(value: bytes) -> bool:
 def _one_by_one(value: bytes, timestamp_ms: int) -> Decoded:
     if len(value) > MAX_FRAME_BYTES and value.lstrip()[:1] == b"[":
         reason = f"the frame has {len(value)} bytes, the limit is {MAX_FRAME_BYTES}"
-        return (), (Refusal(value, reason, None),)
+        return (), (Rejection(value, reason, None),)
     if value.lstrip()[:1] != b"[":
         return _gather([value], timestamp_ms, framed=False)
     try:
         parts = split_frame(value)
     except MALFORMED as error:
-        return (), (Refusal(value, f"not JSON: {error}", None),)
+        return (), (Rejection(value, f"not JSON: {error}", None),)
     if len(parts) > MAX_FRAME_EVENTS:
         reason = f"the frame has {len(parts)} events, the limit is {MAX_FRAME_EVENTS}"
-        return (), (Refusal(value, reason, None),)
+        return (), (Rejection(value, reason, None),)
     return _gather(parts, timestamp_ms, framed=True)
 
 
@@ -211,7 +211,7 @@ def _gather(parts: list[bytes], timestamp_ms: int, *, framed: bool) -> Decoded:
         try:
             events.append(_decode_exactly(raw, timestamp_ms))
         except InvalidEvent as error:
-            refusals.append(Refusal(raw, str(error), index if framed else None))
+            refusals.append(Rejection(raw, str(error), index if framed else None))
     return events, refusals
 
 

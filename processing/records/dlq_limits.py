@@ -29,7 +29,7 @@ _WHOLE: Final = 1_000_000
 
 
 @dataclass(frozen=True)
-class RefusalLimits:
+class DlqLimits:
     """Limits for one partition; 0 switches either off.
 
     `ratio`: of the last `window` records, the share that may be refused. `run`: how many records
@@ -77,21 +77,21 @@ class Slice(NamedTuple):
         return batch.end if self.end >= len(batch) else batch.offsets[self.end]
 
 
-class Extent(NamedTuple):
+class BatchExtent(NamedTuple):
     """How much a step handled: records, and the newest Kafka timestamp of them, Unix ms."""
 
     records: int = 0
     newest: int = -1
 
 
-def extent(parts: Iterable[Slice], before: Extent = Extent()) -> Extent:  # noqa: B008 - a tuple
+def extent(parts: Iterable[Slice], before: BatchExtent = BatchExtent()) -> BatchExtent:  # noqa: B008 - a tuple
     """Return how much slices are, and what was `before`; the last record of each is its newest."""
     records, newest = before
     for part in parts:
         if part.end > part.begin:
             records += part.end - part.begin
             newest = max(newest, part.batch.timestamps[part.end - 1])
-    return Extent(records, newest)
+    return BatchExtent(records, newest)
 
 
 class RefusalLimitExceeded(RuntimeError):
@@ -108,7 +108,7 @@ class RefusalLimitExceeded(RuntimeError):
 
 
 def examine(
-    state: RefusalState, limits: RefusalLimits, part: Slice, letters: Sequence[DeadLetter]
+    state: RefusalState, limits: DlqLimits, part: Slice, letters: Sequence[DeadLetter]
 ) -> RefusalState:
     """Return the state after a slice, of which `letters` were refused.
 

@@ -15,13 +15,13 @@ _LANE: Final = re.compile(r"([^\x00\x1f]{1,64}):([0-9]{1,18})")
 """A spool id by the rules of the event's `origin`, and a position that fits 64 bits, signed."""
 
 
-def meant_for(headers: Headers | None, group: str) -> bool:
+def is_for_group(headers: Headers | None, group: str) -> bool:
     """Return whether `group` handles a record: it does unless the record names another."""
     named = _last(headers, GROUP_HEADER)
     return named is None or named == group.encode()
 
 
-def lane_of(headers: Headers | None) -> tuple[str, int] | None:
+def origin_override(headers: Headers | None) -> tuple[str, int] | None:
     """Return the (spool id, position) of a record's first event; None where its headers name none.
 
     It takes the place of what the events say of their own origin, whose position a replay is long

@@ -19,7 +19,7 @@ MOST_TRIES: Final = 20
 """How often a batch with holes is fetched again before they are taken for real."""
 
 
-class Verdict(Enum):
+class FetchDecision(Enum):
     """What to do with a batch."""
 
     TAKE = "take"
@@ -31,7 +31,7 @@ class Verdict(Enum):
     """Records within it may be yet to come: fetch it again."""
 
 
-class Positions(Generic[Place]):
+class OffsetTracker(Generic[Place]):
     """The next offset of each partition of one assignment.
 
     `holes_are_real`: whether offsets missing within a batch are nothing to worry about. Kafka's are
@@ -54,22 +54,22 @@ class Positions(Generic[Place]):
         """Return the next offset of every partition."""
         return self._next.copy()
 
-    def judge(self, place: Place, batch: RecordBatch) -> Verdict:
+    def judge(self, place: Place, batch: RecordBatch) -> FetchDecision:
         """Return what to do with `batch`.
 
         TAKE moves the partition's position to its end; what was taken before is dropped from it.
         """
         expected = self._next[place]
         if batch.begin > expected:
-            return Verdict.GAP
+            return FetchDecision.GAP
         if batch.end <= expected:
-            return Verdict.OLD
+            return FetchDecision.OLD
         if not self._holes_are_real and self._doubtful(place, batch):
-            return Verdict.HOLE
+            return FetchDecision.HOLE
         if batch.begin < expected:
             batch.drop_before(expected)
         self._next[place] = batch.end
-        return Verdict.TAKE
+        return FetchDecision.TAKE
 
     def skip_lost(self, place: Place, earliest: int) -> int:
         """Move past what the broker no longer has; return how many offsets that were."""

@@ -10,7 +10,7 @@ from headstart.keys import event_key
 
 
 @lru_cache(maxsize=65_536)
-def owner(tenant: str, workflow_type: str, partitions: int) -> int:
+def partition_for(tenant: str, workflow_type: str, partitions: int) -> int:
     """Return the partition of `headstart.events` that owns a tenant's workflow type."""
     hashed: int = murmur2(event_key(tenant, workflow_type))
     return (hashed & 0x7FFFFFFF) % partitions

@@ -8,13 +8,13 @@ from dataclasses import dataclass, field
 
 from processing.records.batch import RecordBatch
 from processing.records.dead_letters import DeadLetter, dead_letter
-from processing.records.decode import Refusal, decode_record, decode_records, split_frame
+from processing.records.decode import Rejection, decode_record, decode_records, split_frame
 from processing.records.dlq_limits import Slice
-from processing.records.headers import meant_for
+from processing.records.headers import is_for_group
 from topics.kafka.limits import WholeBytes
 
 Unpack = Callable[
-    [Sequence[bytes | None], Sequence[int]], Sequence[tuple[Sequence[bytes], Sequence[Refusal]]]
+    [Sequence[bytes | None], Sequence[int]], Sequence[tuple[Sequence[bytes], Sequence[Rejection]]]
 ]
 """Record values and their timestamps in Unix ms to, of each, the JSON of what is to be stored of
 it, and what is refused."""
@@ -23,7 +23,7 @@ Encode = Callable[[Sequence[bytes]], Sequence[bytes]]
 
 
 @dataclass
-class Unpacked:
+class SinkBatch:
     """The lines of some batches in order, each with the JSON and the place that it came from."""
 
     lines: list[bytes] = field(default_factory=list)
@@ -38,7 +38,7 @@ class Unpacked:
         places = [
             place
             for place in run
-            if not batch.headers or meant_for(batch.headers.get(batch.offsets[place]), group)
+            if not batch.headers or is_for_group(batch.headers.get(batch.offsets[place]), group)
         ]
         values, times = batch.values, batch.timestamps
         unpacked = unpack([values[place] for place in places], [times[place] for place in places])
@@ -61,7 +61,7 @@ class Unpacked:
         except ValueError as error:
             if len(records) == 1:
                 ((batch, place),) = sources
-                refusal = Refusal(records[0], str(error), None)
+                refusal = Rejection(records[0], str(error), None)
                 self.dead_letters.append(dead_letter(batch, place, refusal, group))
                 return
             for record, source in zip(records, sources, strict=True):
@@ -70,7 +70,7 @@ class Unpacked:
             self.records += records
             self.sources += sources
 
-    def pieces(self, parts: Sequence[Slice], most: int) -> Iterator[tuple[list[Slice], Unpacked]]:
+    def pieces(self, parts: Sequence[Slice], most: int) -> Iterator[tuple[list[Slice], SinkBatch]]:
         """Yield the lines of parts of batches again, about `most` at a time; no dead letters."""
         lines = Counter((id(batch), place) for batch, place in self.sources)
         slices, begun, end = list[Slice](), 0, 0
@@ -84,19 +84,19 @@ class Unpacked:
             slices.append(Slice(batch, taken, last))
         yield slices, self._piece(begun, end)
 
-    def _piece(self, begin: int, end: int) -> Unpacked:
+    def _piece(self, begin: int, end: int) -> SinkBatch:
         lines, records = self.lines[begin:end], self.records[begin:end]
-        return Unpacked(lines, records, self.sources[begin:end])
+        return SinkBatch(lines, records, self.sources[begin:end])
 
     def refuse(self, index: int, reason: str, group: str) -> DeadLetter:
         """Return the dead letter of a line that the database would not take."""
         batch, position = self.sources[index]
-        return dead_letter(batch, position, Refusal(self.records[index], reason, None), group)
+        return dead_letter(batch, position, Rejection(self.records[index], reason, None), group)
 
 
 def unpack_events(
     values: Sequence[bytes | None], timestamps_ms: Sequence[int]
-) -> Sequence[tuple[Sequence[bytes], Sequence[Refusal]]]:
+) -> Sequence[tuple[Sequence[bytes], Sequence[Rejection]]]:
     """Return the events of records of `headstart.events` as they came, unknown fields and all."""
     decoded = decode_records(values, timestamps_ms)
     return [
@@ -107,8 +107,8 @@ def unpack_events(
 
 def _events_of(
     value: bytes | None, timestamp_ms: int, sound: bool
-) -> tuple[Sequence[bytes], Sequence[Refusal]]:
-    refused: Sequence[Refusal] = ()
+) -> tuple[Sequence[bytes], Sequence[Rejection]]:
+    refused: Sequence[Rejection] = ()
     if not sound:
         events, refused = decode_record(value, timestamp_ms)
         if not events:
@@ -122,12 +122,12 @@ def _events_of(
 
 def unpack_thresholds(
     values: Sequence[bytes | None], _timestamps_ms: Sequence[int]
-) -> Sequence[tuple[Sequence[bytes], Sequence[Refusal]]]:
+) -> Sequence[tuple[Sequence[bytes], Sequence[Rejection]]]:
     """Return the change in each record of `headstart.thresholds`; a tombstone holds none."""
     return [_change_of(value) for value in values]
 
 
-def _change_of(value: bytes | None) -> tuple[Sequence[bytes], Sequence[Refusal]]:
+def _change_of(value: bytes | None) -> tuple[Sequence[bytes], Sequence[Rejection]]:
     if type(value) is WholeBytes:
-        return (), (Refusal(bytes(value), value.reason, None),)
+        return (), (Rejection(bytes(value), value.reason, None),)
     return () if value is None else (value,), ()

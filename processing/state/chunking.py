@@ -11,7 +11,7 @@ ROW_EXTRA: Final = 64
 """Bytes that a record batch adds to a row, at the most."""
 
 
-def cut(
+def chunk_rows(
     rows: Iterable[tuple[bytes, Value]], most_bytes: int
 ) -> Iterator[list[tuple[bytes, Value]]]:
     """Cut rows, in their order, into lists of at most so many bytes, or of one row."""

@@ -23,7 +23,7 @@ from typing import Final
 
 from headstart.events.schema import LAST_MS
 from learners.context_detectors import HELD_MS
-from processing.state.rows import PartitionRow
+from processing.state.rows import TaskStateRow
 
 TICK_MS: Final = HELD_MS
 """The clock's unit: five minutes. What arrives within one counts as of the same time."""
@@ -52,11 +52,11 @@ class PartitionClock:
 
     __slots__ = ("_reached", "row")
 
-    def __init__(self, row: PartitionRow) -> None:
+    def __init__(self, row: TaskStateRow) -> None:
         self.row = row
         self._reached: dict[int, int] = {}
 
-    def restore(self, row: PartitionRow) -> None:
+    def restore(self, row: TaskStateRow) -> None:
         """Go on with another row."""
         self.row = row
         self._reached.clear()

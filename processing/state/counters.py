@@ -14,7 +14,7 @@ from learners.modes import MODES, SPECULATIVE, SUGGESTION, rates
 from learners.outcome import Outcome
 from topics.schema.json_schema import Counts
 
-Told = tuple[float, float, float, float, int, int, Any]
+OutcomeRow = tuple[float, float, float, float, int, int, Any]
 """An outcome as numbers: confidence, gain, cost, execution in ms, when it counts as completed in
 Unix ms (see `PartitionClock.heard`), flags; and whom it is told (a chain)."""
 CORRECT, SPECULATED, SUGGESTED, VERDICT = 1, 2, 4, 8
@@ -38,7 +38,9 @@ def empty() -> list[int]:
     return [0] * len(FIELDS)
 
 
-def told_of(outcome: Outcome, whom: Any, *, at: int | None = None, verdict: bool = False) -> Told:
+def outcome_row(
+    outcome: Outcome, whom: Any, *, at: int | None = None, verdict: bool = False
+) -> OutcomeRow:
     """Return an outcome as it is told.
 
     `at`: when it counts as completed, Unix ms; None: when it says.
@@ -58,7 +60,7 @@ def flags_of(correct: bool, speculated: bool, mode: str | None) -> int:
     return flags | SUGGESTED if mode == SUGGESTION else flags
 
 
-def count(outcomes: Iterable[Told]) -> list[int]:
+def count(outcomes: Iterable[OutcomeRow]) -> list[int]:
     """Return the counts of outcomes. What was speculated on is speculative, whatever its mode."""
     counts = empty()
     confidences = executed = executions = wasted = saved = 0

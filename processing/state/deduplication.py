@@ -12,7 +12,7 @@ from math import inf
 from typing import Final
 
 from headstart.keys import SEPARATOR
-from processing.state.expiry_budget import Room
+from processing.state.expiry_budget import ExpiryBudget
 from processing.state.rows import (
     SpoolRow,
     decode_spool,
@@ -32,7 +32,7 @@ Place = tuple[str, str, str]
 """Tenant, workflow type, spool id."""
 
 
-class Seen:
+class LastPosition:
     """The last position of a spool and key, the partition's clock then, and its event's offset.
 
     `touched`: it has changed since the last `drain`, and is still the one that counts.
@@ -46,7 +46,7 @@ class Seen:
         self.touched = False
 
 
-class Spools:
+class Deduplicator:
     """The positions of one partition: a cache over the table's rows.
 
     What `drain` returned has to be in the table before anything else is asked.
@@ -64,9 +64,9 @@ class Spools:
         `arrived`: see `PartitionClock.arrived`.
         """
         self._epoch, self._load, self._most, self._arrived = epoch, load, most, arrived
-        self.positions: dict[Place, Seen] = {}
+        self.positions: dict[Place, LastPosition] = {}
         """Those in memory: what reads it may note a higher position in one that is `touched`."""
-        self._touched: dict[Place, Seen | int] = {}
+        self._touched: dict[Place, LastPosition | int] = {}
         self._expiry: list[tuple[int, Place]] = []
         self.touched_bytes = 0
 
@@ -98,12 +98,12 @@ class Spools:
             self._touch(place, seen)
         return False
 
-    def _find(self, place: Place, clock: int) -> Seen:
+    def _find(self, place: Place, clock: int) -> LastPosition:
         row = self._row(place)
         if row is None:
             row = SpoolRow(-1, clock)
             heapq.heappush(self._expiry, (clock, place))
-        seen = self.positions[place] = Seen(row)
+        seen = self.positions[place] = LastPosition(row)
         return seen
 
     def _row(self, place: Place) -> SpoolRow | None:
@@ -118,7 +118,7 @@ class Spools:
         """The clock, Unix ms, before which none expires."""
         return self._expiry[0][0] + SPOOL_LIFE_MS + 1 if self._expiry else inf
 
-    def expire(self, clock: int, offset: int, room: Room) -> None:
+    def expire(self, clock: int, offset: int, room: ExpiryBudget) -> None:
         """Delete positions of spools not heard of for `SPOOL_LIFE_MS`, while there is room."""
         oldest = clock - SPOOL_LIFE_MS
         while room and self._expiry and self._expiry[0][0] < oldest:
@@ -134,7 +134,7 @@ class Spools:
             self._touch(place, offset)
             room.take(most_bytes(place))
 
-    def _touch(self, place: Place, how: Seen | int) -> None:
+    def _touch(self, place: Place, how: LastPosition | int) -> None:
         self._touched[place] = how
         self.touched_bytes += most_bytes(place)
 
@@ -142,7 +142,7 @@ class Spools:
         """Return the rows that changed since the last call."""
         rows = [(spool_key(*place), self._encoded(how)) for place, how in self._touched.items()]
         for seen in self._touched.values():
-            if isinstance(seen, Seen):
+            if isinstance(seen, LastPosition):
                 seen.touched = False
         self._touched.clear()
         self.touched_bytes = 0
@@ -150,7 +150,7 @@ class Spools:
             self.positions.clear()
         return rows
 
-    def _encoded(self, how: Seen | int) -> bytes:
+    def _encoded(self, how: LastPosition | int) -> bytes:
         if isinstance(how, int):
             return deleted(self._epoch, how)
         return encode_spool(SpoolRow(how.position, how.at), self._epoch, how.offset)

@@ -15,14 +15,14 @@ ENDING_BYTES: Final = 1_500_000
 """Of the rows that say so of what ended at one offset, about."""
 
 
-class Room:
+class ExpiryBudget:
     """The room that is left at an offset."""
 
     def __init__(self) -> None:
         self._offset = -1
         self._left = 0
 
-    def at(self, offset: int) -> Room:
+    def at(self, offset: int) -> ExpiryBudget:
         """Return this, for an offset: all of it where another is begun."""
         if offset != self._offset:
             self._offset, self._left = offset, ENDING_BYTES

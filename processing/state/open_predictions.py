@@ -14,9 +14,9 @@ from operator import attrgetter
 from typing import Final
 
 from processing.state.chunking import ROW_EXTRA
-from processing.state.expiry_budget import Room
+from processing.state.expiry_budget import ExpiryBudget
 from processing.state.rows import (
-    Start,
+    OpenPredictionRow,
     decode_start,
     deleted,
     encode_start,
@@ -32,13 +32,13 @@ task_of: Final = attrgetter("tenant", "workflow_type", "workflow_id", "task_id")
 """Of an event what a start is told from others by."""
 
 
-class Starts:
+class OpenPredictions:
     """Open starts by row key, all in memory."""
 
     def __init__(self, epoch: int, arrived: Callable[[int], int] = int) -> None:
         """`arrived`: see `PartitionClock.arrived`."""
         self._epoch, self._arrived = epoch, arrived
-        self._open: dict[bytes, Start] = {}
+        self._open: dict[bytes, OpenPredictionRow] = {}
         self._expiry: list[tuple[int, bytes]] = []
         self._touched: dict[bytes, bytes] = {}
         self._opened: dict[bytes, tuple[int, bytes | None]] = {}
@@ -71,11 +71,11 @@ class Starts:
             return False
         return self.key_of(tenant, workflow_type, workflow_id, task_id) in self._open
 
-    def get(self, key: bytes) -> Start | None:
+    def get(self, key: bytes) -> OpenPredictionRow | None:
         """Return an open start; None where there is none."""
         return self._open.get(key)
 
-    def values(self) -> Collection[Start]:
+    def values(self) -> Collection[OpenPredictionRow]:
         """Return the open ones."""
         return self._open.values()
 
@@ -96,7 +96,7 @@ class Starts:
         self._expiry = [(self._arrived(start.timestamp), key) for key, start in self._open.items()]
         heapq.heapify(self._expiry)
 
-    def open(self, key: bytes, start: Start, offset: int) -> bool:
+    def open(self, key: bytes, start: OpenPredictionRow, offset: int) -> bool:
         """Add a start; return whether it replaces one that was still open."""
         replaces = key in self._open
         if not replaces:
@@ -106,7 +106,7 @@ class Starts:
         self._touch(key, encode_start(start, self._epoch, offset))
         return replaces
 
-    def close(self, key: bytes, offset: int) -> Start | None:
+    def close(self, key: bytes, offset: int) -> OpenPredictionRow | None:
         """Return the open start and forget it; None where there is none."""
         start = self._open.pop(key, None)
         if start is None:
@@ -121,7 +121,7 @@ class Starts:
             self._touched[key] = before
         return start
 
-    def expire(self, clock: int, offset: int, room: Room) -> int:
+    def expire(self, clock: int, offset: int, room: ExpiryBudget) -> int:
         """Forget starts that waited for `START_LIFE_MS`, while there is room; return how many."""
         oldest, expired = clock - START_LIFE_MS, 0
         while room and self._expiry and self._expiry[0][0] < oldest:

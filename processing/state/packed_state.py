@@ -13,7 +13,7 @@ from typing import Final
 
 import msgspec
 
-from learners.policy import State, Thresholds
+from learners.policy import State, ThresholdPair
 from processing.state.counters import empty
 
 SPECULATE, SUGGEST, AT, EXPLICIT, SPECULATIVE, SPECULATIVE_RIGHT = range(6)
@@ -30,7 +30,7 @@ _counts: Final = itemgetter(
 """Returns, of words, the counts in the order of `topics.schema.json_schema.Counts`."""
 
 
-class Numbers(msgspec.Struct, gc=False):
+class ContextNumbers(msgspec.Struct, gc=False):
     """Of one context. `at`: time of its newest outcome, Unix ms; `gain`, `cost`: moving
     averages, ms; `counts`: see `topics.schema.json_schema.Counts`.
     """
@@ -41,7 +41,7 @@ class Numbers(msgspec.Struct, gc=False):
     cost: float = 0.0
     counts: list[int] = msgspec.field(default_factory=empty)
 
-    def packed(self, answer: Thresholds) -> bytes:
+    def packed(self, answer: ThresholdPair) -> bytes:
         """Return them as words."""
         asked, asked_right, shown, shown_right, begun, begun_right, *sums = self.counts
         return _struct(len(self.state)).pack(
@@ -50,11 +50,13 @@ class Numbers(msgspec.Struct, gc=False):
         )  # fmt: skip
 
 
-def unpacked(words: bytes) -> tuple[Numbers, Thresholds]:
+def unpacked(words: bytes) -> tuple[ContextNumbers, ThresholdPair]:
     """Return numbers, and what they answer, from their words."""
     found = _struct(len(words) // 8 - STATE).unpack(words)
-    numbers = Numbers(found[STATE:], found[AT], found[GAIN], found[COST], list(_counts(found)))
-    return numbers, Thresholds(found[SPECULATE], found[SUGGEST])
+    numbers = ContextNumbers(
+        found[STATE:], found[AT], found[GAIN], found[COST], list(_counts(found))
+    )
+    return numbers, ThresholdPair(found[SPECULATE], found[SUGGEST])
 
 
 def head(words: bytes) -> tuple[int, int, int, int]:

@@ -5,7 +5,7 @@ Keys: `c` tenant 0x1f path (a context), `s` tenant 0x1f workflow type 0x1f workf
 `o` tenant 0x1f workflow type 0x1f spool id (how far a spool's events of a key were seen), `k` kind
 0x1f … (what control records said), `d` tenant 0x1f `default` (a tenant's learned default), `e`
 tenant 0x1f partition (what a partition knows of a tenant's workflow types), `@partition` (the
-watermark). Every row is a pure function of a prefix of its partition's log.
+applied offset). Every row is a pure function of a prefix of its partition's log.
 
 A row is deleted by a row that holds its version and nothing else: a tombstone has no version, and
 a late writer would bring the row back. The tombstone follows when no late writer can be left.
@@ -65,7 +65,7 @@ class ContextRow(NamedTuple):
     counts: tuple[int, ...] = ()
 
 
-class Start(msgspec.Struct, gc=False, array_like=True):
+class OpenPredictionRow(msgspec.Struct, gc=False, array_like=True):
     """An open `speculation_start`, kept until its task completes, or for an hour.
 
     `timestamp`: the partition's clock as it arrived, Unix ms; in logs without clock records the
@@ -81,7 +81,7 @@ class Start(msgspec.Struct, gc=False, array_like=True):
     user_id: str | None = None
 
 
-class PartitionRow(msgspec.Struct, gc=False, array_like=True):
+class TaskStateRow(msgspec.Struct, gc=False, array_like=True):
     """The partition's own row. `clock`: what time it is, Unix ms, by clock records, or before the
     first one the largest event time seen.
 
@@ -115,10 +115,10 @@ class SpoolRow(NamedTuple):
     at: int
 
 
-_WITH_IDLE: Final = PartitionRow.__struct_fields__.index("idle_left") + 1
+_WITH_IDLE: Final = TaskStateRow.__struct_fields__.index("idle_left") + 1
 _encode = msgspec.msgpack.Encoder().encode
-_decode_start = msgspec.msgpack.Decoder(Start).decode
-_decode_partition = msgspec.msgpack.Decoder(PartitionRow).decode
+_decode_start = msgspec.msgpack.Decoder(OpenPredictionRow).decode
+_decode_partition = msgspec.msgpack.Decoder(TaskStateRow).decode
 
 
 def context_key(tenant: str, path: str) -> bytes:
@@ -272,18 +272,18 @@ def newest_outcome(raw: bytes) -> int:
     return at
 
 
-def encode_start(start: Start, epoch: int, offset: int) -> bytes:
+def encode_start(start: OpenPredictionRow, epoch: int, offset: int) -> bytes:
     """Return the bytes of an open start's row."""
     return _VERSION.pack(epoch, offset) + _encode(start)
 
 
-def decode_start(raw: bytes) -> Start:
+def decode_start(raw: bytes) -> OpenPredictionRow:
     """Return an open start from its row."""
     return _decode_start(raw[_VERSION.size :])
 
 
-def encode_partition(row: PartitionRow, epoch: int, offset: int) -> bytes:
-    """Return the bytes of the partition's row, `offset` being its watermark."""
+def encode_partition(row: TaskStateRow, epoch: int, offset: int) -> bytes:
+    """Return the bytes of the partition's row, `offset` being its applied offset."""
     # Rows of old do not have the last fields, and have to be the same to the byte.
     fields: object = row
     if not row.began:
@@ -291,7 +291,7 @@ def encode_partition(row: PartitionRow, epoch: int, offset: int) -> bytes:
     return _VERSION.pack(epoch, offset) + _encode(fields)
 
 
-def decode_partition(raw: bytes) -> PartitionRow:
+def decode_partition(raw: bytes) -> TaskStateRow:
     """Return the partition's row from its bytes."""
     return _decode_partition(raw[_VERSION.size :])
 

@@ -45,7 +45,7 @@ class Point(msgspec.Struct, array_like=True, gc=False):
         )
 
 
-class Course:
+class TimeBuckets:
     """The stretches that all arms' points are sums over: few at first, longer as time goes on."""
 
     def __init__(self) -> None:
@@ -74,7 +74,7 @@ def halve(points: Sequence[Point]) -> list[Point]:
     return [pair[0].plus(pair[1]) if len(pair) > 1 else pair[0] for pair in pairs]
 
 
-class Tally:
+class PolicyTotals:
     """What one arm earned, by context and by group of workflows, and how its thresholds moved."""
 
     def __init__(self) -> None:

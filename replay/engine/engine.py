@@ -13,12 +13,12 @@ from typing import Final, NamedTuple
 from headstart.experiments import GROUPS
 from learners.outcome import Outcome
 from learners.policy import Policy
-from replay.engine.accumulators import Course, Tally
+from replay.engine.accumulators import PolicyTotals, TimeBuckets
 from replay.engine.ground_truth import Drifts, Hindsight, Reliability
-from replay.engine.policy_runners import Answers, Arm, LiveArm, arm_of
+from replay.engine.policy_runners import Answers, LiveRunner, PolicyRunner, arm_of
 from replay.engine.timeline import Timeline
 from replay.predictions.assumptions import Basis
-from replay.predictions.blocks import Birth, Block, Chain, Question, Step, Stretch
+from replay.predictions.blocks import Block, Chain, FirstOutcome, Question, Step, TimeSpan
 
 LIVE: Final = "live"
 """The name of the arm that did what the executors did."""
@@ -35,16 +35,16 @@ class Split(NamedTuple):
     number: int | None = None
 
 
-Told = Callable[[str, Sequence[str], Answers], None]
+AnswerObserver = Callable[[str, Sequence[str], Answers], None]
 """Is told, for each arm, the finest known path of each prediction of a block, and the answers."""
 
 
 @dataclass
-class Part:
+class SplitSums:
     """The sums of one stretch of the history (there are two where settings are searched)."""
 
-    tallies: dict[str, Tally]
-    course: Course = field(default_factory=Course)
+    tallies: dict[str, PolicyTotals]
+    course: TimeBuckets = field(default_factory=TimeBuckets)
     hindsight: Hindsight = field(default_factory=Hindsight)
     reliability: Reliability = field(default_factory=Reliability)
     drifts: Drifts = field(default_factory=Drifts)
@@ -59,11 +59,11 @@ class Part:
     last: int = 0
 
 
-class Judge:
+class BacktestEngine:
     """Walks arms over the predictions of one partition.
 
-    `split`: from where on sums are kept apart. `told`: see `Told`. `timed`: whether it is noted
-    when predictions were judged.
+    `split`: from where on sums are kept apart. `told`: see `AnswerObserver`. `timed`: whether it is
+    noted when predictions were judged.
     """
 
     def __init__(
@@ -74,14 +74,14 @@ class Judge:
         suggest: bool = False,
         split: Split | None = None,
         most_contexts: int = MOST_CONTEXTS,
-        told: Told | None = None,
+        told: AnswerObserver | None = None,
         timed: bool = False,
     ) -> None:
-        self._arms: dict[str, Arm] = {
+        self._arms: dict[str, PolicyRunner] = {
             name: arm_of(policy, suggest=suggest) for name, policy in policies.items()
         }
         if live:
-            self._arms[LIVE] = LiveArm()
+            self._arms[LIVE] = LiveRunner()
         self._split, self._most, self._told = split, most_contexts, told
         self.timeline = Timeline() if timed else None
         self.places: list[tuple[str, str]] = []
@@ -90,9 +90,9 @@ class Judge:
         self.parts = [self._part()]
         self._steps: list[Step] = []
         self._groups: list[int] = []
-        self._births: list[Birth] = []
+        self._births: list[FirstOutcome] = []
         self._questions: list[Question] = []
-        self._stretches: list[Stretch] = []
+        self._stretches: list[TimeSpan] = []
         self._begun = self._since = 0
         """Judged predictions, and steps, before the present stretch of the course."""
         self._apart = self._apart_before = 0
@@ -105,11 +105,11 @@ class Judge:
         self.basis = Basis()
         """What the guesses' worth rests on: counted by the history that is read."""
 
-    def _part(self) -> Part:
-        return Part({name: Tally() for name in self._arms})
+    def _part(self) -> SplitSums:
+        return SplitSums({name: PolicyTotals() for name in self._arms})
 
     @property
-    def arms(self) -> Mapping[str, Arm]:
+    def arms(self) -> Mapping[str, PolicyRunner]:
         """Every arm by name."""
         return self._arms
 
@@ -208,7 +208,7 @@ class Judge:
             halves = course.add(first.timestamp, count - self._apart)
             self._apart_before += self._apart
             self._apart = 0
-            self._stretches.append(Stretch(len(self._groups), first.timestamp, halves))
+            self._stretches.append(TimeSpan(len(self._groups), first.timestamp, halves))
         self._begun, self._since = len(self._groups), len(steps)
         self._end = self._begun + course.size
 
@@ -218,7 +218,7 @@ class Judge:
         for context in chain:
             if not self._known[context]:
                 self._known[context] = True
-                self._births.append(Birth(place, parent, context))
+                self._births.append(FirstOutcome(place, parent, context))
             parent = context
 
     def _past(self, split: Split, at: int) -> bool:
@@ -271,12 +271,12 @@ class Judge:
             for arm in self._arms.values():
                 arm.forget(oldest)
 
-    def _add(self, name: str, part: Part, block: Block, answers: Answers) -> None:
+    def _add(self, name: str, part: SplitSums, block: Block, answers: Answers) -> None:
         part.tallies[name].add(block, answers, len(self.places))
         if self._told is not None:
             self._told(name, [self.places[level][1] for level in self._levels], answers)
 
-    def _count(self, block: Block, part: Part, contexts: int) -> None:
+    def _count(self, block: Block, part: SplitSums, contexts: int) -> None:
         counts, nth, members = part.counts, block.nth, part.members
         if len(counts) < contexts:
             counts.extend([0] * (contexts - len(counts)))
@@ -296,7 +296,7 @@ class Judge:
             part.last = max(part.last, self.clock)
 
     @staticmethod
-    def _count_apart(block: Block, part: Part) -> None:
+    def _count_apart(block: Block, part: SplitSums) -> None:
         """Count predictions that no policy could have started, and take them from what counts."""
         for place in block.not_startable:
             leaf, reason = block.leaf[place], block.outcomes[place].not_startable

@@ -17,22 +17,22 @@ from headstart.keys import context_paths
 from learners.constant import Always
 from learners.outcome import Outcome
 from processing.apply.per_event import outcome_of
-from processing.config import Rules
-from processing.contexts.cache import Contexts
-from processing.contexts.levels import Place
-from processing.control.learned_defaults import Defaults
-from processing.control.learner_assignments import Choices, matcher
+from processing.config import LearningConfig
+from processing.contexts.cache import ContextCache
+from processing.contexts.levels import ContextKey
+from processing.control.learned_defaults import LearnedDefaults
+from processing.control.learner_assignments import LearnerAssignments, matcher
 from processing.records.batch import RecordBatch
 from processing.state.open_predictions import START_LIFE_MS, task_of
-from processing.state.rows import Start
-from processing.task import Commit, Partition, decoded
-from replay.engine.engine import Judge
+from processing.state.rows import OpenPredictionRow
+from processing.task import Checkpoint, PartitionTask, decoded
+from replay.engine.engine import BacktestEngine
 from replay.log.replay import commits
 from replay.predictions.assumptions import Assumed
 from replay.predictions.blocks import Chain, Step
 from replay.predictions.outcomes_file import ROOT
 from replay.predictions.unjoined import Filter, FilteredStarts
-from replay.predictions.what_if import Scales
+from replay.predictions.what_if import PayoffScales
 from topics.control.messages import Clock, Control, Reset
 from topics.schema.event_structs import EventFields, PredictionFields, ResultFields
 
@@ -62,7 +62,7 @@ class Notes:
     named: list[str] = field(default_factory=list)
     warnings: list[str] = field(default_factory=list)
 
-    def took(self, partition: int, commit: Commit) -> None:
+    def took(self, partition: int, commit: Checkpoint) -> None:
         """Count what came of one step."""
         self.events += commit.events
         self.refused += len(commit.dead_letters)
@@ -76,9 +76,9 @@ class Notes:
         del self.named[MOST_NAMED:]
 
 
-def _rules(levels: Sequence[str]) -> Rules:
+def _rules(levels: Sequence[str]) -> LearningConfig:
     """Return rules by which predictions alone are passed on; what they teach is the judge's."""
-    return Rules(Always(), levels, feedback_weight=0)
+    return LearningConfig(Always(), levels, feedback_weight=0)
 
 
 class _Found(NamedTuple):
@@ -99,20 +99,25 @@ class _Asked(tuple[str | None, ...]):
     found: _Found
 
 
-class _Heard(Contexts):
+class _Heard(ContextCache):
     """Stands where the agent has its contexts, and passes on what they would learn."""
 
     def __init__(
         self,
-        judge: Judge,
+        judge: BacktestEngine,
         levels: Sequence[str],
         epoch: int,
         chosen: Filter,
-        scales: Scales,
+        scales: PayoffScales,
         assumed: Assumed,
     ) -> None:
         super().__init__(
-            _rules(levels), Choices(epoch), Defaults(epoch), epoch, lambda _: None, most=0
+            _rules(levels),
+            LearnerAssignments(epoch),
+            LearnedDefaults(epoch),
+            epoch,
+            lambda _: None,
+            most=0,
         )
         self._judge = judge
         self.filtered = self.unmatched_elsewhere = 0
@@ -125,7 +130,7 @@ class _Heard(Contexts):
         """What the completion says that is being learned from."""
         self.start_not_startable = ""
         """Why the start of this completion could not be started, as far as it says."""
-        self.chain_of: dict[Place, Chain] = {}
+        self.chain_of: dict[ContextKey, Chain] = {}
         """Of places that belong to this partition; none where they are filtered out."""
         self._now = _Found()
 
@@ -187,7 +192,7 @@ class _Heard(Contexts):
         """Return the tools with a scale of their own that were guessed."""
         return self._scales.named - self._unmet
 
-    def _chain_at(self, place: Place) -> Chain:
+    def _chain_at(self, place: ContextKey) -> Chain:
         """Return the numbers of a context, none where it is filtered out."""
         tenant, workflow_type, *levels = place
         assert tenant is not None
@@ -215,7 +220,7 @@ class _Heard(Contexts):
         return [], [], []
 
 
-class Joiner(Partition):
+class PredictionJoiner(PartitionTask):
     """The partition of the threshold agent, whose outcomes go to a judge instead of rows."""
 
     def __init__(
@@ -223,10 +228,10 @@ class Joiner(Partition):
         partition: int,
         partitions: int,
         epoch: int,
-        judge: Judge,
+        judge: BacktestEngine,
         levels: Sequence[str],
         chosen: Filter,
-        scales: Scales,
+        scales: PayoffScales,
         assumed: Assumed = Assumed(),  # noqa: B008 - it is frozen
     ) -> None:
         self._rows: dict[bytes, bytes] = {}
@@ -366,7 +371,7 @@ class Joiner(Partition):
         notes.scaled += self._heard.met()
 
 
-def _is_left_out(start: Start) -> bool:
+def _is_left_out(start: OpenPredictionRow) -> bool:
     return type(start.levels) is _Asked and not start.levels.found.chain
 
 

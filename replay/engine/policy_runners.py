@@ -15,16 +15,19 @@ from learners.constant import Always, Fixed, Never
 from learners.hops import Hops
 from learners.hops_backtest import HopsWalk
 from learners.outcome import Outcome, Run
-from learners.policy import Policy, Separate, State
-from learners.threshold_rule import Rule
-from replay.predictions.blocks import Birth, Block, Chain, Group
+from learners.policy import IndependentPolicy, Policy, State
+from learners.threshold_rule import ThresholdRule
+from replay.predictions.blocks import Block, Chain, FirstOutcome, Group
 
 _ANY = Run((Outcome(1.0, True),), (1.0,), (True,))
 """An outcome before which to ask; what is learned from it is thrown away."""
 
 
-class Course(Protocol):
-    """What `Separate.course` is: a context's state after a run, and its threshold before each."""
+class RunFunction(Protocol):
+    """Return a context's state after a run, and its threshold before each outcome.
+
+    See `IndependentPolicy.course`.
+    """
 
     def __call__(self, own: State, run: Run, /, *, told: bool) -> tuple[State, Sequence[float]]:
         """Return both; the thresholds only if `told`."""
@@ -43,7 +46,7 @@ class Answers(NamedTuple):
     suggest: Sequence[float]
 
 
-class Arm(Protocol):
+class PolicyRunner(Protocol):
     """One way to decide, over all predictions."""
 
     nanoseconds: int
@@ -90,16 +93,16 @@ class _Walking:
                 states[context] = None
 
 
-class SeparateArm(_Walking):
+class IndependentRunner(_Walking):
     """A policy whose levels learn each on its own, and which knows no gain and cost.
 
     So each context goes through a block by itself. What was asked is answered by what it was at
     that place; a context begins with what the one above it was then.
     """
 
-    def __init__(self, policy: Separate) -> None:
+    def __init__(self, policy: IndependentPolicy) -> None:
         super().__init__()
-        self._course: Course = policy.course
+        self._course: RunFunction = policy.course
         self._initial = policy.initial()
         self._gone: dict[int, tuple[State, State, Sequence[float]]] = {}
         """States before and after a run of this block, and the thresholds before each outcome."""
@@ -147,7 +150,7 @@ class SeparateArm(_Walking):
             self._gone[id(group.run)] = begun, states[context], thresholds
         return thresholds
 
-    def _parent(self, group: Group, births: Sequence[Birth]) -> Sequence[float]:
+    def _parent(self, group: Group, births: Sequence[FirstOutcome]) -> Sequence[float]:
         """Go through a context piece by piece, below which others begin; return its thresholds."""
         state, done, told = self._states[group.context], 0, list[float]()
         for birth in (*births, None):
@@ -183,16 +186,16 @@ class SeparateArm(_Walking):
         return self._course(state, _ANY, told=True)[1][0]
 
 
-class RuleArm(SeparateArm):
+class RuleRunner(IndependentRunner):
     """A rule that holds a threshold: what it keeps for `speculate`, which reads nothing else."""
 
-    def __init__(self, policy: Rule) -> None:
+    def __init__(self, policy: ThresholdRule) -> None:
         super().__init__(policy)
         self._course = policy.course_of_speculate
         self._initial = policy.fresh(policy.start, policy.target)
 
 
-class ConstantArm(_Walking):
+class ConstantRunner(_Walking):
     """A policy that learns nothing and answers the same everywhere."""
 
     def __init__(self, policy: Fixed | Never | Always) -> None:
@@ -205,7 +208,7 @@ class ConstantArm(_Walking):
         return Answers(answers, answers, ())
 
 
-class HopsArm:
+class HopsRunner:
     """HOPS without the states in between that nobody looks at."""
 
     nanoseconds = 0
@@ -226,7 +229,7 @@ class HopsArm:
         self._walk.reset(contexts)
 
 
-class PlainArm(_Walking):
+class PlainRunner(_Walking):
     """Any policy, level by level as a reader resolves them; times what learning takes."""
 
     def __init__(self, policy: Policy, *, suggest: bool = False) -> None:
@@ -267,7 +270,7 @@ class PlainArm(_Walking):
         return resolved
 
 
-class LiveArm:
+class LiveRunner:
     """What the executors really did: the log says of each prediction whether it was started."""
 
     nanoseconds = 0
@@ -292,15 +295,15 @@ def _put(into: list[float], places: Sequence[int], values: Sequence[float]) -> N
             into[place] = value
 
 
-def arm_of(policy: Policy, *, suggest: bool = False) -> Arm:
+def arm_of(policy: Policy, *, suggest: bool = False) -> PolicyRunner:
     """Return the fastest arm for a policy; `suggest`: one that answers for suggestions too."""
     if not suggest:
         if type(policy) is Hops:
-            return HopsArm(policy)
+            return HopsRunner(policy)
         if isinstance(policy, Fixed | Never | Always):
-            return ConstantArm(policy)
-        if isinstance(policy, Rule):
-            return RuleArm(policy)
-        if isinstance(policy, Separate):
-            return SeparateArm(policy)
-    return PlainArm(policy, suggest=suggest)
+            return ConstantRunner(policy)
+        if isinstance(policy, ThresholdRule):
+            return RuleRunner(policy)
+        if isinstance(policy, IndependentPolicy):
+            return IndependentRunner(policy)
+    return PlainRunner(policy, suggest=suggest)

@@ -12,8 +12,8 @@ from time import perf_counter_ns
 from typing import NamedTuple
 
 from learners.outcome import Outcome
-from learners.policy import Policy, State, Thresholds
-from replay.predictions.outcomes_file import Judged
+from learners.policy import Policy, State, ThresholdPair
+from replay.predictions.outcomes_file import JudgedOutcome
 
 
 class Answer(NamedTuple):
@@ -24,11 +24,11 @@ class Answer(NamedTuple):
     """
 
     threshold: float
-    served: Thresholds
+    served: ThresholdPair
     level: str
 
 
-class Replay:
+class ReferenceReplay:
     """The states of one policy in every context seen so far."""
 
     def __init__(self, policy: Policy) -> None:
@@ -76,16 +76,18 @@ class Replay:
         return chain
 
 
-def answers(replay: Replay, judged: Iterable[Judged]) -> Iterator[Answer]:
+def answers(replay: ReferenceReplay, judged: Iterable[JudgedOutcome]) -> Iterator[Answer]:
     """Yield what is in force before each outcome, then learn from it."""
     for each in judged:
         yield replay.answer(each.paths, each.outcome)
         replay.learn(*each)
 
 
-def started(replay: Replay, judged: Iterable[Judged], delay: int = 0) -> Iterator[bool]:
+def started(
+    replay: ReferenceReplay, judged: Iterable[JudgedOutcome], delay: int = 0
+) -> Iterator[bool]:
     """Yield whether each prediction is speculated on; it is learned `delay` outcomes later."""
-    waiting: deque[Judged] = deque()
+    waiting: deque[JudgedOutcome] = deque()
     for each in judged:
         yield each.outcome.confidence >= replay.threshold(each.paths, each.outcome)
         waiting.append(each)

@@ -23,7 +23,7 @@ class _Stored(msgspec.Struct):
 
 
 @dataclass
-class Kept:
+class ResumeFile:
     """The finished tasks, in a file if there is one. Raises `AnotherBacktest`.
 
     `shares`: how many share the policies of a unit; `begun`: Unix ms. Of a run that goes on both

@@ -25,13 +25,13 @@ import msgspec
 
 from learners.policy import spec
 from learners.registry import policy
-from replay.engine.engine import MOST_CONTEXTS, Judge, Split
+from replay.engine.engine import MOST_CONTEXTS, BacktestEngine, Split
 from replay.engine.join import Notes
 from replay.engine.policy_runners import Answers
-from replay.execution.resume_file import Kept
+from replay.execution.resume_file import ResumeFile
 from replay.files.output import output_file, refuse_input
 from replay.results.unit_results import UnitSums, by_unit, unit_sums
-from replay.sources.base import History
+from replay.sources.base import PredictionSource
 
 SAID_EVERY_S: Final = 0.5
 FORMAT: Final = 3
@@ -46,7 +46,7 @@ class Backtest:
     `timed`: whether to note when predictions were judged (`timeline`).
     """
 
-    history: History
+    history: PredictionSource
     policies: Mapping[str, str]
     suggest: bool = False
     split: Split | None = None
@@ -101,7 +101,7 @@ def run_backtest(
             "lines of one: export one of them (--from-offset, --to-offset), or leave it out"
         )
     shares = _shares(backtest, len(units), cores)
-    kept = Kept(resume, backtest.fingerprint, shares, backtest.begun)
+    kept = ResumeFile(resume, backtest.fingerprint, shares, backtest.begun)
     tasks = _tasks(backtest, units, kept.shares)
     left = [task for task in tasks if task.name not in kept.found]
     began = time.monotonic()
@@ -149,7 +149,7 @@ def _alone(
 
 
 def _side_by_side(
-    backtest: Backtest, left: Sequence[_Task], kept: Kept, say: Say, cores: int, tasks: int
+    backtest: Backtest, left: Sequence[_Task], kept: ResumeFile, say: Say, cores: int, tasks: int
 ) -> None:
     context = get_context("spawn")
     shares = context.Array("d", 2 * len(left), lock=False)
@@ -205,7 +205,7 @@ def _work(backtest: Backtest, task: _Task, progress: Callable[[float, int], None
     policies = {name: policy(text) for name, text in task.policies.items()}
     told = None if backtest.thresholds_out is None else _Lines(backtest, policies)
     with told or nullcontext():
-        judge = Judge(
+        judge = BacktestEngine(
             policies, live=task.live, suggest=backtest.suggest, split=backtest.split,
             most_contexts=backtest.most_contexts, told=told, timed=backtest.timed,
         )  # fmt: skip

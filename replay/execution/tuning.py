@@ -15,7 +15,7 @@ from replay.engine.engine import Split
 from replay.engine.timeline import nearest
 from replay.execution.runner import Backtest, Say, named, run_backtest
 from replay.results.summary import amount, caveats, nothing_to_earn, report
-from replay.sources.base import History, NothingThere
+from replay.sources.base import NothingThere, PredictionSource
 
 
 @dataclass(frozen=True)
@@ -77,7 +77,7 @@ class Tuned:
 
 
 def tune(
-    history: History,
+    history: PredictionSource,
     candidates: Sequence[str],
     present: str,
     say: Say,
@@ -101,7 +101,9 @@ def tune(
     return Tuned(searched, confirmed, winner, present, split)
 
 
-def split_at(history: History, share: float, say: Say, processes: int | None = None) -> Split:
+def split_at(
+    history: PredictionSource, share: float, say: Say, processes: int | None = None
+) -> Split:
     """Return where a share of a history's predictions is over. Raises `NothingThere`.
 
     That is a time, as near to the share as predictions of one millisecond allow; in a history of

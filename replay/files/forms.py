@@ -12,7 +12,7 @@ from typing import Final, NamedTuple
 from replay.files.json_lines import columns_of, form_of, json_lines
 
 
-class Told(NamedTuple):
+class FormMatch(NamedTuple):
     """What a file says that it is: `calls` of agent runs, `events`, judged `outcomes`, or an
     `export`; None: nothing known. `live`: its outcomes say what was started."""
 
@@ -29,14 +29,14 @@ _TELLING: Final = {
 _BROKEN_KEYS: Final = re.compile(rb'"(%s)"\s*:' % "|".join(_TELLING).encode())
 
 
-def told_by(file: Path) -> Told:
+def told_by(file: Path) -> FormMatch:
     """Return what a file is, by the columns of CSV, else by the keys of its first lines.
 
     Values do not count, so that a line with a wrong one is refused with the reason. Raises
     `OSError` and `CannotRead`.
     """
     if (columns := columns_of(file)) is not None:
-        return Told(form_of(columns), "speculated" in columns)
+        return FormMatch(form_of(columns), "speculated" in columns)
     form, likely, live = None, None, False
     for line in _first_lines(file):
         keys, whole = _keys(line)
@@ -46,7 +46,7 @@ def told_by(file: Path) -> Told:
             break
         likely = likely or found or ("outcomes" if {"confidence", "context"} <= keys else None)
         live = live or "speculated" in keys
-    return Told(form or likely, live)
+    return FormMatch(form or likely, live)
 
 
 def _first_lines(file: Path) -> Iterator[bytes]:

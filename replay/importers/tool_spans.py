@@ -51,7 +51,7 @@ _USERS: Final = (
 _SESSIONS_OF: Final = ("openinference.span.kind", "langfuse.observation.type")
 
 
-class Told(NamedTuple):
+class SpanReading(NamedTuple):
     """What attributes tell of a span. `tool`: "" of a call whose tool is not named."""
 
     is_call: bool
@@ -62,19 +62,19 @@ class Told(NamedTuple):
     merged: bool = False
 
 
-def told_by(name: str, said: Mapping[str, Any]) -> Told:
+def told_by(name: str, said: Mapping[str, Any]) -> SpanReading:
     """Return what a span is, by its name and attributes."""
     kinds = {key: _word(said[key]) for key in _KINDS if said.get(key) not in (None, "")}
     calls = [key for key, kind in kinds.items() if _is_call(key, kind)]
     if "mcp.method.name" in kinds and "mcp.method.name" not in calls:
-        return Told(is_call=False)  # another method of a tool server: initialize, tools/list
+        return SpanReading(is_call=False)  # another method of a tool server: initialize, tools/list
     if not calls and (kinds or not _told_by_name(name, said)):
-        return Told(is_call=False, is_step=bool(kinds))
+        return SpanReading(is_call=False, is_step=bool(kinds))
     tool = next((t for key in _NAMES if (t := _text(said.get(key)))), "") or _within(name)
     call = next((t for key in _CALL_IDS if (t := _text(said.get(key)))), "")
     served = kinds.get("mcp.method.name") == "tools/call"
     merged = tool.startswith(_MERGED) or name.endswith("(merged)")
-    return Told(True, tool, False, served, call, merged)
+    return SpanReading(True, tool, False, served, call, merged)
 
 
 def model_of(said: Mapping[str, Any]) -> str:

@@ -30,9 +30,9 @@ class TablePartition:
     begin: Rows = field(default_factory=dict)
 
     @property
-    def watermark(self) -> int:
+    def applied_offset(self) -> int:
         """The last offset applied; -1 where nothing is."""
-        return watermark(self.rows)
+        return applied_offset(self.rows)
 
 
 async def read_table(kafka: str, state: TopicState, partition: int, epoch: int) -> TablePartition:
@@ -68,7 +68,9 @@ async def read_settled(
         table = await read_table(kafka, await topic_state(kafka, CHANGELOG.name), partition, epoch)
         begun = followup_in(table.rows.get(UNDERWAY))
         settled = (
-            begun is None or begun.rebuild.epoch != epoch or begun.offset <= watermark(table.rows)
+            begun is None
+            or begun.rebuild.epoch != epoch
+            or begun.offset <= applied_offset(table.rows)
         )
         if settled or asyncio.get_running_loop().time() > deadline:
             return table
@@ -81,7 +83,7 @@ async def read_whole_table(kafka: str, epoch: Epoch) -> dict[int, TablePartition
     return {n: await read_table(kafka, state, n, epoch.number) for n in range(epoch.partitions)}
 
 
-def watermark(rows: Rows) -> int:
+def applied_offset(rows: Rows) -> int:
     """Return the last offset applied to rows; -1 where nothing is."""
     row = rows.get(PARTITION_KEY)
     return -1 if row is None else version(row)[1]

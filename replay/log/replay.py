@@ -6,12 +6,12 @@ from collections.abc import AsyncIterator, Callable, Iterator
 from functools import partial
 from typing import Any, Final
 
-from processing.config import Rules
+from processing.config import LearningConfig
 from processing.rebuild import feed
 from processing.records.batch import RecordBatch
-from processing.task import Commit, Partition
+from processing.task import Checkpoint, PartitionTask
 from replay.log.live_table import Rows
-from replay.log.replayed_partition import Following, Place
+from replay.log.replayed_partition import EpochPartition, ReplayedPartition
 from topics.catalogue import EVENTS
 from topics.epoch import Epoch
 from topics.kafka.reader import LogTruncated, read_records
@@ -20,7 +20,7 @@ RECORDS_AT_ONCE: Final = 2_000
 BYTES_AT_ONCE: Final = 2_000_000
 
 
-class LogCut(LookupError):
+class LogTruncatedByRetention(LookupError):
     """The log no longer has what has to be replayed."""
 
     def __init__(self, partition: int, needed: int, begin: int) -> None:
@@ -35,7 +35,7 @@ async def replay_partition(
     kafka: str,
     partition: int,
     epoch: Epoch,
-    rules: Rules,
+    rules: LearningConfig,
     rows: Rows,
     log: range,
     seen: Callable[[RecordBatch], Any],
@@ -46,15 +46,15 @@ async def replay_partition(
 
     `rows`: what to begin with, the state at some offset of this epoch or before. `log`: the offsets
     that the broker has and that are to be applied. `seen` is awaited for every batch read.
-    `reference`: see `Following`.
-    Raises `LogCut` where `rows` end before `log` begins, or retention takes some of it meanwhile.
+    `reference`: see `ReplayedPartition`. Raises `LogTruncatedByRetention` where `rows` end before
+    `log` begins, or retention takes some of it meanwhile.
     """
-    at = Place(partition, epoch.partitions, epoch.number)
-    following = Following(at, rules, rows, reference=reference)
+    at = EpochPartition(partition, epoch.partitions, epoch.number)
+    following = ReplayedPartition(at, rules, rows, reference=reference)
     read = partial(read_all, kafka, partition)
-    begin = following.watermark + 1
+    begin = following.applied_offset + 1
     if begin < log.start and log.start < log.stop:
-        raise LogCut(partition, begin, log.start)
+        raise LogTruncatedByRetention(partition, begin, log.start)
     async for batch in read(range(begin, log.stop)):
         for takeover in following.apply(batch):
             await feed(takeover, read)
@@ -62,7 +62,7 @@ async def replay_partition(
     return following.table
 
 
-def commits(core: Partition, batch: RecordBatch) -> Iterator[Commit]:
+def commits(core: PartitionTask, batch: RecordBatch) -> Iterator[Checkpoint]:
     """Apply a batch whole; yield what changed, a commit at a time."""
     position = 0
     while position < len(batch):
@@ -71,14 +71,14 @@ def commits(core: Partition, batch: RecordBatch) -> Iterator[Commit]:
 
 
 async def read_all(kafka: str, partition: int, log: range) -> AsyncIterator[RecordBatch]:
-    """Yield what `read_batches` does. Raises `LogCut` where some of it is gone."""
+    """Yield what `read_batches` does. Raises `LogTruncatedByRetention` where some of it is gone."""
     try:
         async for batch in read_batches(kafka, partition, log):
             yield batch
     except LogTruncated as error:
         if error.begin <= error.offset:
             raise  # another log, which no snapshot helps with
-        raise LogCut(partition, error.offset, error.begin) from error
+        raise LogTruncatedByRetention(partition, error.offset, error.begin) from error
 
 
 async def read_batches(kafka: str, partition: int, log: range) -> AsyncIterator[RecordBatch]:

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from typing import Final
 
 from kernels.loader import load_in_background
-from processing.config import Rules
-from processing.rebuild import Takeover
+from processing.config import LearningConfig
+from processing.rebuild import TableRebuild
 from processing.records.batch import RecordBatch
-from processing.task import Commit, Partition
+from processing.task import Checkpoint, PartitionTask
 from replay.log.live_table import Rows
 from topics.control.messages import Rebuild
 
@@ -20,7 +20,7 @@ they have to be compiled first, meanwhile records are applied without them."""
 
 
 @dataclass(frozen=True)
-class Place:
+class EpochPartition:
     """Which partition of which log."""
 
     partition: int
@@ -28,21 +28,21 @@ class Place:
     epoch: int
 
 
-class Following:
+class ReplayedPartition:
     """The core of one partition and its table, kept in memory.
 
-    `pass_over`: rebuilds in the log replace nothing, and only their choices hold; who learns anew
-    by another policy has no use for what they found.
+    `skip_rebuild`: rebuilds in the log replace nothing, and only their choices hold, for learning
+    again by another policy.
     """
 
     def __init__(
         self,
-        place: Place,
-        rules: Rules,
+        place: EpochPartition,
+        rules: LearningConfig,
         rows: Rows,
-        note: Callable[[Commit], None] = lambda _commit: None,
+        note: Callable[[Checkpoint], None] = lambda _commit: None,
         *,
-        pass_over: bool = False,
+        skip_rebuild: bool = False,
         reference: bool = False,
     ) -> None:
         """`rows`: what to begin with. `note` is called with every commit. `reference`: the kernels
@@ -50,26 +50,26 @@ class Following:
         self._reference, self._records = reference, 0
         self.table = dict(rows)
         self._place, self._rules, self._note = place, rules, note
-        self._pass_over = pass_over
+        self._pass_over = skip_rebuild
         self._core = self._new_core()
 
     @property
-    def watermark(self) -> int:
+    def applied_offset(self) -> int:
         """The last offset applied; -1 where nothing is."""
-        return self._core.watermark
+        return self._core.applied_offset
 
-    def apply(self, batch: RecordBatch) -> Iterator[Takeover]:
+    def apply(self, batch: RecordBatch) -> Iterator[TableRebuild]:
         """Apply a batch whole. Yields each rebuild that has to be fed before it goes on."""
         self._records += len(batch)
         if self._records >= LOADS_KERNELS and not self._reference:
             load_in_background()
         position = 0
         while True:
-            if self._pass_over and self._core.taking is not None:
-                self._core.pass_over()
+            if self._pass_over and self._core.pending_rebuild is not None:
+                self._core.skip_rebuild()
                 self._commit()
-            elif self._core.taking is not None:
-                takeover = self._takeover(self._core.taking)
+            elif self._core.pending_rebuild is not None:
+                takeover = self._takeover(self._core.pending_rebuild)
                 yield takeover
                 self._take(takeover)
             if position >= len(batch):
@@ -77,15 +77,15 @@ class Following:
             position = self._core.apply(batch, position)
             self._commit()
 
-    def _takeover(self, rebuild: Rebuild) -> Takeover:
+    def _takeover(self, rebuild: Rebuild) -> TableRebuild:
         at = self._place
-        return Takeover(
+        return TableRebuild(
             rebuild, self._core.reached, at.partition, at.partitions, at.epoch, self._rules
         )
 
-    def _take(self, takeover: Takeover) -> None:
+    def _take(self, takeover: TableRebuild) -> None:
         if takeover.refused is not None:
-            self._core.pass_over(takeover.refused)
+            self._core.skip_rebuild(takeover.refused)
             self._commit()
             return
         # What is gone stays there as such, as in the worker's table.
@@ -97,8 +97,8 @@ class Following:
         self.table.update(commit.rows)
         self._note(commit)
 
-    def _new_core(self) -> Partition:
+    def _new_core(self) -> PartitionTask:
         at = self._place
-        core = Partition(at.partition, at.partitions, at.epoch, self._rules, self.table.get)
+        core = PartitionTask(at.partition, at.partitions, at.epoch, self._rules, self.table.get)
         core.restore(list(self.table.items()))
         return core

@@ -26,7 +26,7 @@ Step = tuple[Chain, Outcome | None, int]
 was asked about in the same moment)."""
 
 
-class Birth(NamedTuple):
+class FirstOutcome(NamedTuple):
     """A context's first outcome: the place of the prediction, and the context above (-1: none)."""
 
     place: int
@@ -58,7 +58,7 @@ class Group(NamedTuple):
     depth: int
 
 
-class Stretch(NamedTuple):
+class TimeSpan(NamedTuple):
     """A stretch of the course: the place after its last prediction, the event time (Unix ms) of its
     first; `halves`: with it each two stretches so far become one."""
 
@@ -76,11 +76,11 @@ class Block:
 
     steps: Sequence[Step] = ()
     contexts: int = 0
-    births: Sequence[Birth] = ()
+    births: Sequence[FirstOutcome] = ()
     questions: Sequence[Question] = ()
     group: list[int] = field(default_factory=list)
     nth: list[int] = field(default_factory=list)
-    stretches: Sequence[Stretch] = ()
+    stretches: Sequence[TimeSpan] = ()
 
     def __post_init__(self) -> None:
         judged = self.steps
@@ -183,9 +183,9 @@ class Block:
                 yield leaf, places, self.runs[leaf]
 
     @cached_property
-    def births_below(self) -> dict[int, list[Birth]]:
+    def births_below(self) -> dict[int, list[FirstOutcome]]:
         """The births by the context above; of the coarsest level under -1."""
-        below: dict[int, list[Birth]] = {}
+        below: dict[int, list[FirstOutcome]] = {}
         for birth in self.births:
             below.setdefault(birth.parent, []).append(birth)
         return below

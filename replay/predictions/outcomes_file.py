@@ -30,17 +30,17 @@ class OutcomeError(ValueError):
     """A line is no outcome; the message names the file, the line, the reason and the form."""
 
 
-class Judged(NamedTuple):
+class JudgedOutcome(NamedTuple):
     """One outcome and the paths of its contexts, coarse to fine, beginning with `ROOT`."""
 
     paths: tuple[str, ...]
     outcome: Outcome
 
 
-class Line(NamedTuple):
+class OutcomeLine(NamedTuple):
     """One line of a file: what was judged, and whose it was, where the line says so."""
 
-    judged: Judged
+    judged: JudgedOutcome
     workflow: str | None
     tool: str | None
     workflow_type: str | None
@@ -49,7 +49,7 @@ class Line(NamedTuple):
     cost_known: bool = True
 
 
-def read_outcomes(path: str | PathLike[str], levels: Sequence[str]) -> Iterator[Judged]:
+def read_outcomes(path: str | PathLike[str], levels: Sequence[str]) -> Iterator[JudgedOutcome]:
     """Yield the outcomes of a file in its order; empty lines are passed over.
 
     A line reads `{"context": {"workflow_type": …, …}, "confidence": p, "correct": bool, "gain": g,
@@ -63,13 +63,15 @@ def read_outcomes(path: str | PathLike[str], levels: Sequence[str]) -> Iterator[
             yield line.judged
 
 
-def parse_outcomes(lines: Iterable[bytes], levels: Sequence[str], name: str) -> Iterator[Judged]:
+def parse_outcomes(
+    lines: Iterable[bytes], levels: Sequence[str], name: str
+) -> Iterator[JudgedOutcome]:
     """Yield the outcomes of lines; `name` says in errors where they are from."""
     for line in parse_lines(lines, levels, name):
         yield line.judged
 
 
-def parse_lines(lines: Iterable[bytes], levels: Sequence[str], name: str) -> Iterator[Line]:
+def parse_lines(lines: Iterable[bytes], levels: Sequence[str], name: str) -> Iterator[OutcomeLine]:
     """Yield lines with the workflow (`workflow_id`), and what of the context chooses and scales."""
     yield from parse_numbered(enumerate(lines, start=1), levels, name)
 
@@ -79,7 +81,7 @@ def parse_numbered(
     levels: Sequence[str],
     name: str,
     unused: set[str] | None = None,
-) -> Iterator[Line]:
+) -> Iterator[OutcomeLine]:
     """Yield lines as `parse_lines` does, of lines that come with their numbers.
 
     `unused`: takes the names beside `context` that are fields of no outcome.
@@ -99,7 +101,7 @@ def parse_numbered(
             )
             known = [record.get(name) is not None for name in ("gain", "cost")]
             workflow = _text(record.get("workflow_id"))
-            yield Line(judged, workflow, tool, workflow_type, domain, *known)
+            yield OutcomeLine(judged, workflow, tool, workflow_type, domain, *known)
         except (ValueError, TypeError) as error:
             raise OutcomeError(f"{name}, line {number}: {error}; see --help for the form") from None
 
@@ -112,7 +114,7 @@ def paths_of(context: Mapping[str, Any], levels: Sequence[str]) -> tuple[str, ..
     return (ROOT, *context_paths("", context.get, levels)[1:])
 
 
-def _judged(record: Any, levels: Sequence[str]) -> Judged:
+def _judged(record: Any, levels: Sequence[str]) -> JudgedOutcome:
     if not isinstance(record, dict):
         raise ValueError(f"an outcome is an object, not {type(record).__name__}")
     context = record.get("context") or {}
@@ -135,7 +137,7 @@ def _judged(record: Any, levels: Sequence[str]) -> Judged:
         timestamp=_time(record.get("at")),
         not_startable=_reason(record),
     )
-    return Judged(paths_of(context, levels), outcome)
+    return JudgedOutcome(paths_of(context, levels), outcome)
 
 
 def _refuse_misspelt(

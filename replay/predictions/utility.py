@@ -7,13 +7,13 @@ from itertools import accumulate, chain, compress
 from operator import itemgetter, ne
 from typing import Final
 
-from replay.predictions.outcomes_file import Judged
+from replay.predictions.outcomes_file import JudgedOutcome
 
 TURN: Final = 0.02
 """Least distance between two turning points of a threshold that count as an oscillation."""
 
 
-def worth(judged: Judged) -> float:
+def worth(judged: JudgedOutcome) -> float:
     """Return what speculating on a prediction earns."""
     outcome = judged.outcome
     return outcome.gain if outcome.correct else -outcome.cost

@@ -12,7 +12,7 @@ from learners.outcome import Outcome
 
 
 @dataclass(frozen=True)
-class Scales:
+class PayoffScales:
     """Factors of gains and costs by tool; under "" the one for all other tools."""
 
     gain: Mapping[str, float] = field(default_factory=dict)
@@ -35,9 +35,9 @@ class Scales:
         return {*self.gain, *self.cost} - {""}
 
 
-def read_scales(gain: Sequence[str], cost: Sequence[str]) -> Scales:
+def read_scales(gain: Sequence[str], cost: Sequence[str]) -> PayoffScales:
     """Return the factors of `2` (all tools) and `search=2` (one). Raises `ValueError`."""
-    return Scales(_factors("--gain-scale", gain), _factors("--cost-scale", cost))
+    return PayoffScales(_factors("--gain-scale", gain), _factors("--cost-scale", cost))
 
 
 def _factors(option: str, given: Sequence[str]) -> dict[str, float]:

@@ -18,7 +18,7 @@ import orjson
 
 from headstart.keys import workflow_type_of
 from learners.policy import Policy, spec
-from processing.contexts.thresholds import stored_threshold
+from processing.contexts.thresholds import threshold_from_row
 from processing.state.counters import restored
 from processing.state.rows import CONTEXT, context_of, decode_context, is_deleted
 from replay.files.input import local_file, open_input
@@ -55,7 +55,7 @@ def learned_lines(
         "epoch": epoch.number,
         "learner": spec(policy),
         "levels": list(levels),
-        "watermarks": {str(number): each.watermark for number, each in partitions.items()},
+        "watermarks": {str(number): each.applied_offset for number, each in partitions.items()},
         "contexts": len(rows),
     }
     yield _line(header)
@@ -64,7 +64,7 @@ def learned_lines(
 
 
 def _context(key: bytes, raw: bytes, path: str) -> dict[str, Any]:
-    row, served = decode_context(raw), stored_threshold(key, raw)
+    row, served = decode_context(raw), threshold_from_row(key, raw)
     if not all(map(isfinite, row.state)):
         raise ValueError(f"the state of {path} is not finite: run `headstart verify`")
     return {

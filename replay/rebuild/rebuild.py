@@ -16,21 +16,21 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Final
 
-from processing.config import Rules
+from processing.config import LearningConfig
 from processing.control.learner_assignments import choice_row
 from processing.control.rebuild_state import BEGUN, DONE, KEY, KEYS, followup_in
 from processing.rebuild import digest_of, feed, staged_parts
 from processing.state.rows import CONTEXT, PARTITION_KEY, is_row, version, with_version
 from replay.log.live_table import Rows, live, read_settled
 from replay.log.open_transactions import REMEDY, holding_back
-from replay.log.replay import LogCut, read_all
-from replay.log.replayed_partition import Following, Place
+from replay.log.replay import LogTruncatedByRetention, read_all
+from replay.log.replayed_partition import EpochPartition, ReplayedPartition
 from replay.log.snapshots import Snapshot
-from replay.rebuild.served_changes import Moves
+from replay.rebuild.served_changes import LargestChanges
 from replay.verify.row_diff import Findings, compare_rows
 from topics.catalogue import CHANGELOG, EVENTS
 from topics.control.log import send_in_order
-from topics.control.messages import Choice, Rebuild, Staged
+from topics.control.messages import LearnerChoice, Rebuild, Staged
 from topics.epoch import Epoch, read_epoch
 from topics.kafka.admin import TopicState
 from topics.kafka.reader import read_records, topic_state
@@ -47,8 +47,8 @@ class RebuildConfig:
     `snapshot`: what to begin with where the log is cut."""
 
     kafka: str
-    rules: Rules
-    choice: Choice | None = None
+    rules: LearningConfig
+    choice: LearnerChoice | None = None
     snapshot: Snapshot | None = None
 
 
@@ -57,7 +57,7 @@ class Compared:
     """The fresh table beside the live one, each partition as of the offset that the live one is."""
 
     findings: Findings = field(default_factory=Findings)
-    moves: Moves = field(default_factory=Moves)
+    moves: LargestChanges = field(default_factory=LargestChanges)
     partitions: int = 0
     contexts: int = 0
     rows: int = 0
@@ -73,7 +73,7 @@ class Rebuilding:
     def __init__(self, config: RebuildConfig, say: Callable[[str], None]) -> None:
         self._config, self._say = config, say
         self._epoch = Epoch(0, 0)
-        self._fresh: dict[int, Following] = {}
+        self._fresh: dict[int, ReplayedPartition] = {}
         self._changelog: Mapping[int, int] = {}
         """Where the changelog ended before anything was sent."""
         self._taking: set[int] = set()
@@ -82,7 +82,8 @@ class Rebuilding:
     async def learn(self) -> Compared:
         """Replay every partition up to where the live table is, and compare.
 
-        Raises `BrokerUnreachable`, `TopicsMissing`, `LogCut`, `NotASnapshot` and `RowAhead`.
+        Raises `BrokerUnreachable`, `TopicsMissing`, `LogTruncatedByRetention`, `NotASnapshot` and
+        `RowAhead`.
         """
         self._epoch = await read_epoch(self._config.kafka)
         events = await topic_state(self._config.kafka, EVENTS.name)
@@ -99,9 +100,9 @@ class Rebuilding:
     async def _learn(self, place: int, events: TopicState, found: Compared) -> None:
         table = await read_settled(self._config.kafka, place, self._epoch.number)
         fresh = self._begun(place, table.begin)
-        begin, end = events.begin[place], table.watermark + 1
-        if fresh.watermark + 1 < begin < end:
-            raise LogCut(place, fresh.watermark + 1, begin)
+        begin, end = events.begin[place], table.applied_offset + 1
+        if fresh.applied_offset + 1 < begin < end:
+            raise LogTruncatedByRetention(place, fresh.applied_offset + 1, begin)
         await self._advance(place, fresh, max(end, begin))
         right = live(fresh.table)
         compare_rows(found.findings, place, self._comparable(table.rows), self._comparable(right))
@@ -110,7 +111,7 @@ class Rebuilding:
         found.contexts += sum(key[:1] == CONTEXT for key in right)
         self._fresh[place] = fresh
 
-    def _begun(self, place: int, begin: Rows) -> Following:
+    def _begun(self, place: int, begin: Rows) -> ReplayedPartition:
         config, epoch = self._config, self._epoch
         rows = dict(begin)
         if config.snapshot is not None:
@@ -118,8 +119,8 @@ class Rebuilding:
         if config.choice is not None:
             key, row = choice_row(config.choice, epoch.number)
             rows[key] = row
-        at = Place(place, epoch.partitions, epoch.number)
-        return Following(at, config.rules, rows, pass_over=config.choice is not None)
+        at = EpochPartition(place, epoch.partitions, epoch.number)
+        return ReplayedPartition(at, config.rules, rows, skip_rebuild=config.choice is not None)
 
     def _comparable(self, rows: Rows) -> Rows:
         """Return rows without what must differ where another learner is wanted."""
@@ -129,15 +130,15 @@ class Rebuilding:
         left_out = {*KEYS, choice_row(choice, self._epoch.number)[0]}
         return {key: with_version(row, 0, 0) for key, row in rows.items() if key not in left_out}
 
-    async def _advance(self, place: int, fresh: Following, end: int) -> None:
+    async def _advance(self, place: int, fresh: ReplayedPartition, end: int) -> None:
         read = partial(read_all, self._config.kafka, place)
         said = time.monotonic()
-        async for batch in read(range(fresh.watermark + 1, end)):
+        async for batch in read(range(fresh.applied_offset + 1, end)):
             for takeover in fresh.apply(batch):
                 await feed(takeover, read)
             if time.monotonic() > said + _SAY_S:
                 said = time.monotonic()
-                self._say(f"partition {place}: offset {fresh.watermark:,} of {end:,}")
+                self._say(f"partition {place}: offset {fresh.applied_offset:,} of {end:,}")
 
     async def send(self, id: str) -> dict[int, int]:
         """Bring the fresh table to the workers; return where it is in each partition's log.
@@ -152,9 +153,11 @@ class Rebuilding:
             self._say(f"partition {place}: sent, at offset {offsets[place]}")
         return offsets
 
-    async def _send(self, id: str, place: int, fresh: Following) -> int:
+    async def _send(self, id: str, place: int, fresh: ReplayedPartition) -> int:
         config = self._config
-        read = fresh.watermark + 1  # the watermark stays where the log ends without records
+        read = (
+            fresh.applied_offset + 1
+        )  # the applied offset stays where the log ends without records
         for _ in range(_ROUNDS):
             end = (await topic_state(config.kafka, EVENTS.name)).end[place]
             await self._advance(place, fresh, end)
@@ -170,7 +173,7 @@ class Rebuilding:
             Staged(id, now, number, tuple(part)) for number, part in enumerate(staged_parts(rows))
         ]
         said = Rebuild(
-            id, now, self._epoch.number, fresh.watermark, len(staged), digest_of(rows),
+            id, now, self._epoch.number, fresh.applied_offset, len(staged), digest_of(rows),
             config.rules.digest, config.choice,
         )  # fmt: skip
         operators_key = config.rules.operators_key

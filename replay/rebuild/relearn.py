@@ -14,15 +14,15 @@ from urllib.parse import unquote
 
 import msgspec
 
-from processing.config import Rules
-from processing.contexts.thresholds import serves, stored_threshold
-from processing.rebuild import Takeover
+from processing.config import LearningConfig
+from processing.contexts.thresholds import is_published, threshold_from_row
+from processing.rebuild import TableRebuild
 from processing.records.batch import RecordBatch
 from processing.state.rows import PARTITION_KEY, decode_partition, is_deleted
 from replay.engine.join import Notes
-from replay.log.replayed_partition import Following, Place
-from replay.sources.base import History, NothingThere, RecordHistory
-from topics.schema.json_schema import Threshold
+from replay.log.replayed_partition import EpochPartition, ReplayedPartition
+from replay.sources.base import NothingThere, PredictionSource, RecordSource
+from topics.schema.json_schema import PublishedThreshold
 
 
 class NoRecords(ValueError):
@@ -30,25 +30,25 @@ class NoRecords(ValueError):
 
 
 class _Learned(msgspec.Struct):
-    thresholds: list[Threshold]
+    thresholds: list[PublishedThreshold]
     notes: Notes
 
 
 def relearn(
-    history: History,
-    rules: Rules,
+    history: PredictionSource,
+    rules: LearningConfig,
     say: Callable[[str], None],
     processes: int | None = None,
-) -> tuple[list[Threshold], Notes]:
+) -> tuple[list[PublishedThreshold], Notes]:
     """Return what is answered in every context after a history, most outcomes first.
 
     Raises `NoRecords` where the history has no events, and what reading it raises.
     """
-    if not isinstance(history, RecordHistory):
+    if not isinstance(history, RecordSource):
         raise NoRecords(f"{history.name} holds judged outcomes; headstart backtest reads them")
     units = history.units()
     cores = min(processes or len(os.sched_getaffinity(0)), len(units))
-    notes, thresholds = Notes(), list[Threshold]()
+    notes, thresholds = Notes(), list[PublishedThreshold]()
     if cores == 1:
         _gather(map(partial(_learn, history, rules), units), units, thresholds, notes, say)
     else:
@@ -63,7 +63,7 @@ def relearn(
 def _gather(
     found: Iterable[bytes],
     units: Sequence[int],
-    thresholds: list[Threshold],
+    thresholds: list[PublishedThreshold],
     notes: Notes,
     say: Callable[[str], None],
 ) -> None:
@@ -76,11 +76,11 @@ def _gather(
         )
 
 
-def _learn(history: RecordHistory, rules: Rules, unit: int) -> bytes:
+def _learn(history: RecordSource, rules: LearningConfig, unit: int) -> bytes:
     epoch, partitions = history.log()
     notes = Notes()
-    place = Place(unit, partitions, epoch)
-    following = Following(place, rules, {}, partial(notes.took, unit))
+    place = EpochPartition(unit, partitions, epoch)
+    following = ReplayedPartition(place, rules, {}, partial(notes.took, unit))
     for batch, _ in history.batches(unit, notes):
         for takeover in following.apply(batch):
             _feed(takeover, history, unit)
@@ -91,9 +91,9 @@ def _learn(history: RecordHistory, rules: Rules, unit: int) -> bytes:
         notes.predictions, notes.duplicates = row.outcomes, row.duplicates
         notes.unmatched, notes.unresolved = row.unmatched, row.unresolved
     thresholds = [
-        stored_threshold(key, row)
+        threshold_from_row(key, row)
         for key, row in rows.items()
-        if serves(unit, key) and not is_deleted(row)
+        if is_published(unit, key) and not is_deleted(row)
     ]
     chosen_by = history.reading.chosen
     thresholds = [
@@ -112,7 +112,7 @@ def _domains(path: str) -> list[str]:
     return [unquote(value) for name, _, value in parts if name == "domain"]
 
 
-def _feed(takeover: Takeover, history: RecordHistory, unit: int) -> None:
+def _feed(takeover: TableRebuild, history: RecordSource, unit: int) -> None:
     """Have a takeover read what it needs, once more from the beginning of the history."""
     for batch in _part(history, unit, takeover.log):
         takeover.gather(batch)
@@ -121,7 +121,7 @@ def _feed(takeover: Takeover, history: RecordHistory, unit: int) -> None:
             takeover.apply(batch)
 
 
-def _part(history: RecordHistory, unit: int, log: range) -> Iterator[RecordBatch]:
+def _part(history: RecordSource, unit: int, log: range) -> Iterator[RecordBatch]:
     for batch, _ in history.batches(unit, Notes()):
         if batch.begin >= log.stop:
             return

@@ -12,11 +12,11 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from headstart.keys import workflow_type_of
-from processing.config import Rules
+from processing.config import LearningConfig
 from processing.records.batch import RecordBatch
-from processing.records.partitioner import owner
+from processing.records.partitioner import partition_for
 from processing.state.rows import CONTEXT, context_of
-from processing.task import Partition
+from processing.task import PartitionTask
 from replay.log.live_table import TablePartition
 from replay.rebuild.learned_state_file import LearnedLine
 from topics.catalogue import EVENTS
@@ -47,7 +47,7 @@ def seeds_of(
     """Return (partition, seed) in the order in which they have to be sent."""
     chosen: dict[tuple[str, int], list[Seeded]] = defaultdict(list)
     for line in sorted(lines, key=lambda each: (each.tenant, each.path)):
-        place = owner(line.tenant, workflow_type_of(line.path), partitions)
+        place = partition_for(line.tenant, workflow_type_of(line.path), partitions)
         chosen[line.tenant, place].append(_seeded(line))
     return [
         (place, Seed(id, at, tenant, number, tuple(some)))
@@ -74,7 +74,7 @@ def _parts(contexts: Sequence[Seeded]) -> list[Sequence[Seeded]]:
 def rehearse(
     tables: Mapping[int, TablePartition],
     epoch: Epoch,
-    rules: Rules,
+    rules: LearningConfig,
     said: Sequence[tuple[int, Control]],
     now_ms: int,
 ) -> Rehearsed:
@@ -82,7 +82,7 @@ def rehearse(
     found = Rehearsed()
     for partition in sorted({place for place, _ in said}):
         rows = tables[partition].rows
-        core = Partition(partition, epoch.partitions, epoch.number, rules, rows.get)
+        core = PartitionTask(partition, epoch.partitions, epoch.number, rules, rows.get)
         core.restore(rows.items())
         records = [
             each
@@ -90,7 +90,7 @@ def rehearse(
             if place == partition
             for each in control_records(control, [partition], rules.operators_key)
         ]
-        begin = core.watermark + 1
+        begin = core.applied_offset + 1
         offsets = list(range(begin, begin + len(records)))
         core.apply(
             RecordBatch(

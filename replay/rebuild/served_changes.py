@@ -6,7 +6,7 @@ import heapq
 from collections.abc import Iterator, Mapping
 from typing import Final, NamedTuple
 
-from processing.contexts.thresholds import stored_threshold
+from processing.contexts.thresholds import threshold_from_row
 from processing.state.rows import CONTEXT
 from replay.log.live_table import Rows
 
@@ -14,7 +14,7 @@ MOST_KEPT: Final = 20
 """Moves kept, the largest; all are counted."""
 
 
-class Move(NamedTuple):
+class ThresholdChange(NamedTuple):
     """One context whose answer changes. None: it has none before, or after."""
 
     tenant: str
@@ -32,18 +32,18 @@ class Move(NamedTuple):
         return abs(self.after - self.before)
 
 
-def moves(live: Rows, rebuilt: Rows) -> Iterator[Move]:
+def moves(live: Rows, rebuilt: Rows) -> Iterator[ThresholdChange]:
     """Yield the contexts whose `speculate` threshold differs, both tables without deleted rows."""
     for key in live.keys() | rebuilt.keys():
         if key[:1] != CONTEXT or live.get(key) == rebuilt.get(key):
             continue
         before, after = (
-            stored_threshold(key, row) if (row := rows.get(key)) is not None else None
+            threshold_from_row(key, row) if (row := rows.get(key)) is not None else None
             for rows in (live, rebuilt)
         )
         said = after or before
         assert said is not None
-        move = Move(
+        move = ThresholdChange(
             said.tenant,
             said.path,
             before.speculate if before else None,
@@ -55,12 +55,12 @@ def moves(live: Rows, rebuilt: Rows) -> Iterator[Move]:
             yield move
 
 
-class Moves:
+class LargestChanges:
     """All moves, counted, and the largest of them."""
 
     def __init__(self) -> None:
         self.count = 0
-        self.largest: list[Move] = []
+        self.largest: list[ThresholdChange] = []
 
     def add(self, live: Rows, rebuilt: Rows) -> None:
         """Take in those of one partition."""

@@ -18,7 +18,7 @@ _LEFT, _RIGHT, _TOP, _BOTTOM = 48, 8, 8, 34
 
 
 @dataclass(frozen=True)
-class Line:
+class ChartLine:
     """A line by its points; `kind` is a class of `page.css`: c0 to c7, live, ideal, quiet."""
 
     name: str
@@ -65,7 +65,7 @@ class Axis:
 def chart(
     across: Axis,
     up: Axis,
-    lines: Sequence[Line],
+    lines: Sequence[ChartLine],
     marks: Sequence[Mark] = (),
     columns: Sequence[Column] = (),
 ) -> str:
@@ -114,7 +114,7 @@ def chart(
     return "".join([*parts, "</svg>"])
 
 
-def _drawn(line: Line, x: Callable[[float], float], y: Callable[[float], float]) -> str:
+def _drawn(line: ChartLine, x: Callable[[float], float], y: Callable[[float], float]) -> str:
     at = " ".join(f"{x(a)},{y(b)}" for a, b in line.points)
     title = f"<title>{escape(line.name)}</title>"
     drawn = f'<polyline class="line {line.kind}" points="{at}">{title}</polyline>'
@@ -127,7 +127,7 @@ def _drawn(line: Line, x: Callable[[float], float], y: Callable[[float], float])
     return drawn
 
 
-def legend(lines: Sequence[Line]) -> str:
+def legend(lines: Sequence[ChartLine]) -> str:
     """Return the names of lines with their colours."""
     names = "".join(
         f'<li><svg viewBox="0 0 18 8" aria-hidden="true"><path class="line {line.kind}" '

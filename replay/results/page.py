@@ -17,7 +17,7 @@ import orjson
 
 from replay.engine.engine import LIVE
 from replay.files.output import Target, write_file
-from replay.results.charts import Axis, Line, Mark, chart, legend
+from replay.results.charts import Axis, ChartLine, Mark, chart, legend
 from replay.results.summary import FIXED, NEVER, amount, caveats, nothing_to_earn
 
 _FOLDER: Final = Path(__file__).parent
@@ -187,7 +187,7 @@ def kinds(found: Found) -> dict[str, str]:
     return chosen
 
 
-def figure(title: str, drawn: str, caption: str, lines: Sequence[Line] = ()) -> str:
+def figure(title: str, drawn: str, caption: str, lines: Sequence[ChartLine] = ()) -> str:
     """Return a figure: title, what is drawn, what its lines are called, and a caption."""
     return (
         f"<figure><h2>{escape(title)}</h2>{drawn}{legend(lines) if lines else ''}"
@@ -210,14 +210,14 @@ def _time_axis(found: Found) -> Axis:
     return Axis("time (UTC)", first, last, write, ticks)
 
 
-def _courses(found: Found, what: str) -> list[Line]:
+def _courses(found: Found, what: str) -> list[ChartLine]:
     """Return a line per policy, the winner's last, so that it lies on top."""
     at, lines = found["courses"]["at"], []
     for name, kind in kinds(found).items():
         values = found["courses"]["policies"][name][what]
         points = [(x, y) for x, y in zip(at, values, strict=True) if y is not None]
         if points:
-            lines.append(Line(name, points, kind))
+            lines.append(ChartLine(name, points, kind))
     return lines
 
 
@@ -269,8 +269,8 @@ def reliability(found: Found) -> str:
             points.append((confidence, sum(each["right"] for each in some) / count))
     share = partial("{:.1f}".format)
     lines = [
-        Line("honest", [(0.0, 0.0), (1.0, 1.0)], "ideal"),
-        Line("these guesses", points, "c1", dots=True),
+        ChartLine("honest", [(0.0, 0.0), (1.0, 1.0)], "ideal"),
+        ChartLine("these guesses", points, "c1", dots=True),
     ]
     drawn = chart(Axis("confidence", 0.0, 1.0, share), Axis("right", 0.0, 1.0, share), lines)
     return figure(
@@ -293,14 +293,14 @@ def precision(found: Found) -> str:
     rows.reverse()
     top = max((row[3] for row in rows), default=0.0)
     lines = [
-        Line("precision: right among started", [(t, p) for t, p, _, _ in rows], "c1"),
-        Line("recall: started among right", [(t, r) for t, _, r, _ in rows], "c2"),
+        ChartLine("precision: right among started", [(t, p) for t, p, _, _ in rows], "c1"),
+        ChartLine("recall: started among right", [(t, r) for t, _, r, _ in rows], "c2"),
     ]
     words = "What one fixed threshold for all contexts would have done."
     if top > 0.0:
         best = next(row[0] for row in rows if row[3] == top)
         kept = [(t, e / top) for t, _, _, e in rows if e >= 0.0]
-        lines.append(Line(f"earned (1 = {amount(top)}, at {best:.2f})", kept, "c0 win"))
+        lines.append(ChartLine(f"earned (1 = {amount(top)}, at {best:.2f})", kept, "c0 win"))
     share = partial("{:.1f}".format)
     drawn = chart(Axis("threshold", 0.0, 1.0, share), Axis("share", 0.0, 1.0, share), lines)
     return figure("Precision and recall", drawn, words, lines)

@@ -18,7 +18,7 @@ from replay.engine.join import Notes
 from replay.predictions.assumptions import WHY, Basis
 from replay.predictions.unjoined import Filter, unjoined
 from replay.results.bootstrap import Bootstrap, Interval
-from replay.results.timelines import courses
+from replay.results.timelines import timelines
 from replay.results.unit_results import ArmSums, PartSums, UnitSums
 
 NEVER: Final = "never"
@@ -123,7 +123,7 @@ def _details(parts: Sequence[PartSums], names: Sequence[str]) -> dict[str, Any]:
     return {
         "contexts": _contexts(parts, names),
         "drifts": drifts,
-        "courses": courses(parts, names),
+        "courses": timelines(parts, names),
         "bins": bins,
     }
 

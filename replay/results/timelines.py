@@ -12,7 +12,7 @@ POINTS: Final = 160
 """Points of a course in the report."""
 
 
-def courses(parts: Sequence[PartSums], names: Sequence[str]) -> dict[str, Any]:
+def timelines(parts: Sequence[PartSums], names: Sequence[str]) -> dict[str, Any]:
     """Return by policy: mean threshold in force, gain so far, share of hits; with one time axis.
 
     `at`: event time (Unix ms), or the number of the prediction where events have no time, of each

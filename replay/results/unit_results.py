@@ -8,8 +8,8 @@ from typing import Final
 
 import msgspec
 
-from replay.engine.accumulators import Point, Tally
-from replay.engine.engine import Judge, Part
+from replay.engine.accumulators import Point, PolicyTotals
+from replay.engine.engine import BacktestEngine, SplitSums
 from replay.engine.ground_truth import Bin, Drift
 from replay.engine.join import Notes
 
@@ -106,7 +106,7 @@ class UnitSums(msgspec.Struct, omit_defaults=True):
     timeline: tuple[list[int], list[int]] | None = None
 
 
-def unit_sums(unit: int, judge: Judge, notes: Notes, seconds: float) -> UnitSums:
+def unit_sums(unit: int, judge: BacktestEngine, notes: Notes, seconds: float) -> UnitSums:
     """Return what a judge knows when all is read."""
     parts = [_part(judge, part) for part in judge.parts]
     for name, arm in judge.arms.items():
@@ -118,7 +118,7 @@ def unit_sums(unit: int, judge: Judge, notes: Notes, seconds: float) -> UnitSums
     )  # fmt: skip
 
 
-def _part(judge: Judge, part: Part) -> PartSums:
+def _part(judge: BacktestEngine, part: SplitSums) -> PartSums:
     leaves = [place for place, count in enumerate(part.counts) if count]
     best = {leaf: part.hindsight.best(leaf) for leaf in leaves}
     shown = nlargest(MOST_NAMED_CONTEXTS, leaves, key=lambda leaf: (part.counts[leaf], -leaf))
@@ -154,14 +154,18 @@ def _part(judge: Judge, part: Part) -> PartSums:
     )
 
 
-def _apart(part: Part, shown: Sequence[int]) -> Apart | None:
+def _apart(part: SplitSums, shown: Sequence[int]) -> Apart | None:
     if not part.reasons:
         return None
     return Apart(part.reasons, [part.not_startable.get(leaf, 0) for leaf in shown])
 
 
 def _arm(
-    tally: Tally, leaves: Sequence[int], shown: Sequence[int], counts: Sequence[int], contexts: int
+    tally: PolicyTotals,
+    leaves: Sequence[int],
+    shown: Sequence[int],
+    counts: Sequence[int],
+    contexts: int,
 ) -> ArmSums:
     tally.grow(contexts)
     often = nlargest(10_000, (leaf for leaf in leaves if counts[leaf] >= SETTLED))

@@ -10,17 +10,17 @@ from typing import Any
 import orjson
 
 from processing.records.batch import RecordBatch
-from replay.engine.engine import Judge
+from replay.engine.engine import BacktestEngine
 from replay.engine.join import Notes
-from replay.sources.base import NothingThere, Progress, Reading, pulled, read_records_of
-from replay.sources.files import Gathered
+from replay.sources.base import NothingThere, Progress, ReadOptions, pulled, read_records_of
+from replay.sources.files import SortedFile
 from sinks.connections import postgres_address
 from sinks.postgres.archive import archived_count, archived_events, span
 from sinks.postgres.reading import reading_postgres
 
 
 @dataclass(frozen=True)
-class ArchiveHistory:
+class ArchiveSource:
     """`episodic_events` in the order of the events' own times, as one partition.
 
     What was sent twice is stored once, and dead letters are not stored. The order in which events
@@ -28,7 +28,7 @@ class ArchiveHistory:
     """
 
     postgres: str
-    reading: Reading
+    reading: ReadOptions
     live = True
 
     @property
@@ -56,7 +56,7 @@ class ArchiveHistory:
 
     def batches(self, unit: int, notes: Notes) -> Iterator[tuple[RecordBatch, float]]:  # noqa: ARG002
         """Yield the events as records."""
-        gathered, read = Gathered(), 0
+        gathered, read = SortedFile(), 0
         with asyncio.Runner() as runner:
             count = runner.run(self._count())
             for some in pulled(runner, self._events()):
@@ -70,6 +70,6 @@ class ArchiveHistory:
             async for some in archived_events(connection, self._wanted()):
                 yield some
 
-    def read(self, unit: int, judge: Judge, notes: Notes, progress: Progress) -> None:
+    def read(self, unit: int, judge: BacktestEngine, notes: Notes, progress: Progress) -> None:
         """Let a judge have all predictions."""
         read_records_of(self, unit, judge, notes, progress)

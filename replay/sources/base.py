@@ -14,11 +14,11 @@ from typing import Protocol, TypeVar, runtime_checkable
 
 from headstart.keys import DEFAULT_LEVELS
 from processing.records.batch import RecordBatch
-from replay.engine.engine import Judge
-from replay.engine.join import Joiner, Notes
+from replay.engine.engine import BacktestEngine
+from replay.engine.join import Notes, PredictionJoiner
 from replay.predictions.assumptions import Assumed
 from replay.predictions.unjoined import Filter
-from replay.predictions.what_if import Scales
+from replay.predictions.what_if import PayoffScales
 
 Progress = Callable[[float], None]
 """Is told which share of a unit was read."""
@@ -29,7 +29,7 @@ class NothingThere(LookupError):
 
 
 @dataclass(frozen=True)
-class Range:
+class TimeRange:
     """Which part of a history: Unix ms of the record's own timestamp; offsets by partition.
 
     Ends are exclusive; None: from the beginning, to the end.
@@ -48,21 +48,21 @@ class Range:
 
 
 @dataclass(frozen=True)
-class Reading:
+class ReadOptions:
     """How a history is read: which part, which predictions of it, by which levels.
 
     `whole`: what retention takes while it is read is an error, not only a warning.
     """
 
     levels: Sequence[str] = DEFAULT_LEVELS
-    range: Range = field(default_factory=Range)
+    range: TimeRange = field(default_factory=TimeRange)
     chosen: Filter = field(default_factory=Filter)
-    scales: Scales = field(default_factory=Scales)
+    scales: PayoffScales = field(default_factory=PayoffScales)
     assumed: Assumed = field(default_factory=Assumed)
     whole: bool = False
 
 
-class History(Protocol):
+class PredictionSource(Protocol):
     """Predictions in the order in which they came, by unit. It can be sent to another process."""
 
     @property
@@ -76,7 +76,7 @@ class History(Protocol):
         ...
 
     @property
-    def reading(self) -> Reading:
+    def reading(self) -> ReadOptions:
         """How it is read."""
         ...
 
@@ -85,13 +85,13 @@ class History(Protocol):
         it raises."""
         ...
 
-    def read(self, unit: int, judge: Judge, notes: Notes, progress: Progress) -> None:
+    def read(self, unit: int, judge: BacktestEngine, notes: Notes, progress: Progress) -> None:
         """Let a judge have all predictions of a unit, in order."""
         ...
 
 
 @runtime_checkable
-class RecordHistory(History, Protocol):
+class RecordSource(PredictionSource, Protocol):
     """A history of records of `headstart.events`, as the agents get them."""
 
     def log(self) -> tuple[int, int]:
@@ -109,7 +109,7 @@ def largest_first(sizes: Mapping[int, int]) -> list[int]:
 
 
 def read_records_of(
-    history: RecordHistory, unit: int, judge: Judge, notes: Notes, progress: Progress
+    history: RecordSource, unit: int, judge: BacktestEngine, notes: Notes, progress: Progress
 ) -> None:
     """Let a judge have all predictions of a partition of the log."""
     epoch, partitions = history.log()
@@ -117,7 +117,7 @@ def read_records_of(
     for partition in sorted(reading.range.begin.keys() | reading.range.end.keys()):
         if partition >= partitions:
             raise ValueError(f"there is no partition {partition}: the log has {partitions}")
-    joiner = Joiner(
+    joiner = PredictionJoiner(
         unit, partitions, epoch, judge, reading.levels, reading.chosen, reading.scales,
         reading.assumed,
     )  # fmt: skip

@@ -13,13 +13,13 @@ from aiokafka.errors import KafkaError
 
 from headstart.kafka_producer import BrokerUnreachable
 from processing.records.batch import RecordBatch
-from replay.engine.engine import Judge
+from replay.engine.engine import BacktestEngine
 from replay.engine.join import Notes
 from replay.log.replay import read_batches
 from replay.sources.base import (
     NothingThere,
     Progress,
-    Reading,
+    ReadOptions,
     largest_first,
     pulled,
     read_records_of,
@@ -34,11 +34,11 @@ ARCHIVE: Final = "the archive in Postgres may have them (--source archive)"
 
 
 @dataclass(frozen=True)
-class BrokerHistory:
+class BrokerSource:
     """`headstart.events` of a broker; what retention took is said."""
 
     kafka: str
-    reading: Reading
+    reading: ReadOptions
     live = True
 
     @property
@@ -102,7 +102,7 @@ class BrokerHistory:
                     f"retention while they were read; {ARCHIVE}"
                 )
 
-    def read(self, unit: int, judge: Judge, notes: Notes, progress: Progress) -> None:
+    def read(self, unit: int, judge: BacktestEngine, notes: Notes, progress: Progress) -> None:
         """Let a judge have all predictions of a partition."""
         read_records_of(self, unit, judge, notes, progress)
 
@@ -115,7 +115,7 @@ def _drop_from(batch: RecordBatch, until: int) -> None:
         column[:] = [column[place] for place in kept]
 
 
-async def log_ranges(kafka: str, reading: Reading) -> dict[int, tuple[range, int]]:
+async def log_ranges(kafka: str, reading: ReadOptions) -> dict[int, tuple[range, int]]:
     """Return the offsets of a range by partition, and how many before them retention took.
 
     Of those it cannot be known when they were: in a range of time they are counted wherever no

@@ -23,15 +23,15 @@ import msgspec
 import orjson
 
 from processing.records.batch import Headers, RecordBatch
-from replay.engine.engine import Judge
+from replay.engine.engine import BacktestEngine
 from replay.engine.join import Notes
 from replay.files.input import name_of
 from replay.files.output import Target, output_file
 from replay.sources.base import (
     NothingThere,
     Progress,
-    Range,
-    Reading,
+    ReadOptions,
+    TimeRange,
     largest_first,
     read_records_of,
 )
@@ -236,7 +236,7 @@ def _pieces(
 def read_export(
     file: Path,
     partition: int,
-    span: Range | None = None,
+    span: TimeRange | None = None,
     warnings: list[str] | None = None,
 ) -> Iterator[tuple[RecordBatch, float]]:
     """Yield a partition's records of a range, and which share of the file was read.
@@ -248,7 +248,7 @@ def read_export(
     with file.open("rb") as read:
         for number, (head, lines) in enumerate(_pieces(read, file, partition, warnings)):
             if head.partition >= 0:
-                batch, wrong = _batch(partition, lines, span or Range())
+                batch, wrong = _batch(partition, lines, span or TimeRange())
                 if wrong:
                     what = f"{file}: {len(wrong)} lines cannot be read ({wrong[0]})"
                     if warnings is None:
@@ -262,7 +262,7 @@ def read_export(
         raise NotAnExport(f"{file}: its end is missing: export it again")
 
 
-def _batch(partition: int, lines: bytes, span: Range) -> tuple[RecordBatch, list[Exception]]:
+def _batch(partition: int, lines: bytes, span: TimeRange) -> tuple[RecordBatch, list[Exception]]:
     """Return the records of a piece that are in a range, and what is wrong with other lines."""
     batch = RecordBatch(EVENTS.name, partition, 0, 0, [], [], [], [])
     begin, end = span.begin.get(partition, 0), span.end.get(partition, inf)
@@ -298,11 +298,11 @@ def _key(record: _Line) -> bytes | None:
 
 
 @dataclass(frozen=True)
-class ExportHistory:
+class ExportSource:
     """An export as a history."""
 
     file: Path
-    reading: Reading
+    reading: ReadOptions
     live = True
 
     @property
@@ -331,6 +331,6 @@ class ExportHistory:
         """Yield a partition's records in order."""
         yield from read_export(self.file, unit, self.reading.range, notes.warnings)
 
-    def read(self, unit: int, judge: Judge, notes: Notes, progress: Progress) -> None:
+    def read(self, unit: int, judge: BacktestEngine, notes: Notes, progress: Progress) -> None:
         """Let a judge have all predictions of a partition."""
         read_records_of(self, unit, judge, notes, progress)

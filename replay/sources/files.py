@@ -11,16 +11,22 @@ import orjson
 
 from headstart.experiments import GROUPS, workflow_group
 from processing.records.batch import RecordBatch
-from replay.engine.engine import Judge
+from replay.engine.engine import BacktestEngine
 from replay.engine.join import Notes
 from replay.files.forms import told_by
 from replay.files.input import ZSTD, name_of
 from replay.files.json_lines import JsonLines, json_lines
 from replay.files.times import iso_ms
-from replay.predictions.outcomes_file import Line, parse_numbered
-from replay.sources.base import History, NothingThere, Progress, Reading, read_records_of
+from replay.predictions.outcomes_file import OutcomeLine, parse_numbered
+from replay.sources.base import (
+    NothingThere,
+    PredictionSource,
+    Progress,
+    ReadOptions,
+    read_records_of,
+)
 from replay.sources.export_chunks import SKIPPABLE
-from replay.sources.export_file import ExportHistory, NotAnExport, is_export
+from replay.sources.export_file import ExportSource, NotAnExport, is_export
 from topics.catalogue import EVENTS
 
 ALONE: Final = 20
@@ -46,7 +52,7 @@ class OutcomeFile:
     """Judged outcomes, one a line, asked about the moment before they are judged."""
 
     file: Path
-    reading: Reading
+    reading: ReadOptions
     live: bool = False
 
     @property
@@ -64,7 +70,7 @@ class OutcomeFile:
             )
         return [0]
 
-    def read(self, unit: int, judge: Judge, notes: Notes, progress: Progress) -> None:  # noqa: ARG002
+    def read(self, unit: int, judge: BacktestEngine, notes: Notes, progress: Progress) -> None:  # noqa: ARG002
         """Let a judge have all outcomes."""
         scales = self.reading.scales
         span, read, unmet = self.reading.range, 0, scales.named
@@ -105,7 +111,7 @@ class OutcomeFile:
                 f"{', ...' if len(unused) > _NAMED else ''}; keys of a context belong in context"
             )
 
-    def _chosen(self, line: Line) -> bool:
+    def _chosen(self, line: OutcomeLine) -> bool:
         chosen = self.reading.chosen
         return (
             chosen.workflow_type in (None, line.workflow_type)
@@ -129,7 +135,7 @@ class EventFile:
     """Events, one a line, each taken for a record of its own, written when it happened."""
 
     file: Path
-    reading: Reading
+    reading: ReadOptions
     live = True
 
     @property
@@ -150,7 +156,7 @@ class EventFile:
     def batches(self, unit: int, notes: Notes) -> Iterator[tuple[RecordBatch, float]]:  # noqa: ARG002
         """Yield the events as records."""
         span = self.reading.range
-        batch = Gathered()
+        batch = SortedFile()
         with json_lines(self.file) as lines:
             for _, line in lines:
                 if not line.strip():
@@ -163,7 +169,7 @@ class EventFile:
         if batch.values:
             yield batch.taken(), 1.0
 
-    def read(self, unit: int, judge: Judge, notes: Notes, progress: Progress) -> None:
+    def read(self, unit: int, judge: BacktestEngine, notes: Notes, progress: Progress) -> None:
         """Let a judge have all predictions."""
         read_records_of(self, unit, judge, notes, progress)
 
@@ -181,7 +187,7 @@ def _timed(event: bytes) -> tuple[bytes, int]:
 
 
 @dataclass
-class Gathered:
+class SortedFile:
     """Events that become records of the one partition of a history that has no log."""
 
     values: list[bytes] = field(default_factory=list)
@@ -205,7 +211,7 @@ class Gathered:
         return batch
 
 
-def open_file(file: Path, reading: Reading, *, outcomes: bool = False) -> History:
+def open_file(file: Path, reading: ReadOptions, *, outcomes: bool = False) -> PredictionSource:
     """Return the history that a file holds, by its first bytes. Raises `UnknownFile`, `OSError`.
 
     `outcomes`: a file that does not say what it is holds judged outcomes; its lines are refused
@@ -214,7 +220,7 @@ def open_file(file: Path, reading: Reading, *, outcomes: bool = False) -> Histor
     with file.open("rb") as read:
         head = read.read(4)
     if head in (SKIPPABLE.to_bytes(4, "little"), ZSTD) and is_export(file):
-        return ExportHistory(file, reading)
+        return ExportSource(file, reading)
     if not head:
         raise NothingThere(f"{name_of(file)} is empty")
     form, live = told_by(file)

@@ -20,7 +20,7 @@ from processing.state.rows import (
     SPOOL,
     START,
     ContextRow,
-    Start,
+    OpenPredictionRow,
     control_body,
     decode_context,
     decode_partition,
@@ -59,7 +59,7 @@ def _same_body(key: bytes, one: bytes, other: bytes) -> bool:
     return same_value(*bodies)
 
 
-def _same_start(one: Start, other: Start) -> bool:
+def _same_start(one: OpenPredictionRow, other: OpenPredictionRow) -> bool:
     """Compare two open starts; rows of earlier versions do not say the user."""
     if None in (one.user_id, other.user_id):
         one, other = (msgspec.structs.replace(each, user_id=None) for each in (one, other))

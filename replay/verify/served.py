@@ -13,18 +13,18 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from headstart.keys import DEFAULT_PATH
-from processing.contexts.thresholds import serves, stored_threshold
-from processing.records.partitioner import owner
-from replay.log.live_table import Rows, watermark
+from processing.contexts.thresholds import is_published, threshold_from_row
+from processing.records.partitioner import partition_for
+from replay.log.live_table import Rows, applied_offset
 from replay.verify.row_diff import Findings
-from sinks.redis.comparison import Expected, RedisComparison, Repair, Stored
+from sinks.redis.comparison import Expected, RedisComparison, Repair, StoredField
 from sinks.redis.stored_fields import EXPLAINED, Field, Reach, UnreadableValue, read_stored
 from sinks.redis.thresholds import encode_value
 from sinks.redis.wrong_fields import Wrong, beyond, judged
 from topics.catalogue import EVENTS
 from topics.epoch import Epoch
 from topics.kafka.reader import topic_state
-from topics.schema.json_schema import Threshold
+from topics.schema.json_schema import PublishedThreshold
 
 FIX: Final = (
     "a threshold worker repairs it within some minutes; at once: `headstart thresholds republish`"
@@ -55,18 +55,18 @@ class ServedTable:
 
     def __init__(self, epoch: Epoch) -> None:
         self._epoch = epoch
-        self._thresholds: dict[Field, Threshold] = {}
+        self._thresholds: dict[Field, PublishedThreshold] = {}
         self._reaches: dict[int, Reach] = {}
         self._rowless: set[int] = set()
 
     def add(self, partition: int, rows: Rows) -> None:
         """Take in a partition's rows, none of them deleted."""
-        self._reaches[partition] = Reach(self._epoch.number, watermark(rows))
+        self._reaches[partition] = Reach(self._epoch.number, applied_offset(rows))
         if not rows:
             self._rowless.add(partition)
         for key, row in rows.items():
-            if serves(partition, key):
-                said = stored_threshold(key, row)
+            if is_published(partition, key):
+                said = threshold_from_row(key, row)
                 place = Field(said.tenant, said.workflow_type, said.path)
                 if not said.deleted and self._partition(place) == partition:
                     self._thresholds[place] = said
@@ -74,7 +74,7 @@ class ServedTable:
     def _partition(self, place: Field) -> int:
         if place.path == DEFAULT_PATH:
             return 0
-        return owner(place.tenant, place.workflow_type, self._epoch.partitions)
+        return partition_for(place.tenant, place.workflow_type, self._epoch.partitions)
 
     async def compare(
         self,
@@ -89,7 +89,9 @@ class ServedTable:
         where that would be all that Redis still has of partitions without rows.
         """
         wrong: list[Wrong] = []
-        ahead: defaultdict[int, list[tuple[Stored, Threshold | None]]] = defaultdict(list)
+        ahead: defaultdict[int, list[tuple[StoredField, PublishedThreshold | None]]] = defaultdict(
+            list
+        )
         async for stored in self._differing(comparison, foreign, wanted):
             found = judged(map(self._with_table, stored))
             wrong += found.wrong
@@ -119,7 +121,7 @@ class ServedTable:
 
     async def _differing(
         self, comparison: RedisComparison, foreign: list[dict[str, str]] | None, wanted: Wanted
-    ) -> AsyncIterator[Sequence[Stored]]:
+    ) -> AsyncIterator[Sequence[StoredField]]:
         known = [each for each in self._thresholds.items() if wanted(each[0])]
         for at in range(0, len(known), _AT_ONCE):
             yield await comparison.differing(
@@ -129,7 +131,9 @@ class ServedTable:
             unknown = {each for each in fields if wanted(each)} - self._thresholds.keys()
             yield await comparison.differing([Expected(each, None) for each in sorted(unknown)])
 
-    def _with_table(self, stored: Stored) -> tuple[Stored, Threshold | None, Reach]:
+    def _with_table(
+        self, stored: StoredField
+    ) -> tuple[StoredField, PublishedThreshold | None, Reach]:
         reach = self._reaches[self._partition(stored.field)]
         return stored, self._thresholds.get(stored.field), reach
 

@@ -12,12 +12,12 @@ import orjson
 from psycopg import AsyncConnection
 
 from learners.policy import spec
-from processing.config import Rules
+from processing.config import LearningConfig
 from processing.records.batch import RecordBatch
 from processing.records.decode import decode_record
-from processing.records.headers import meant_for
+from processing.records.headers import is_for_group
 from processing.state.rows import CONTEXT, decode_context, is_deleted
-from replay.log.live_table import Rows, live, read_settled, watermark
+from replay.log.live_table import Rows, applied_offset, live, read_settled
 from replay.log.replay import replay_partition
 from replay.log.snapshots import Snapshot
 from replay.verify.row_diff import Findings, compare_rows
@@ -58,7 +58,7 @@ class VerifyConfig:
     kafka: str
     postgres: str
     redis: str
-    rules: Rules
+    rules: LearningConfig
     snapshot: Snapshot | None = None
     reference: bool = False
     """Whether the log is replayed without the compiled kernels that workers apply events with."""
@@ -114,13 +114,15 @@ async def _partition(
     begin = table.begin
     if config.snapshot is not None:
         begin = config.snapshot.of_epoch(epoch.number).get(partition, begin)
-    log = range(events.begin[partition], max(events.begin[partition], table.watermark + 1))
+    log = range(events.begin[partition], max(events.begin[partition], table.applied_offset + 1))
     replayed = await replay_partition(
         config.kafka, partition, epoch, config.rules, begin, log, episodes.check,
         reference=config.reference,
     )  # fmt: skip
-    if table.watermark != (expected := watermark(replayed)):
-        found.findings.add("watermark", partition=partition, table=table.watermark, log=expected)
+    if table.applied_offset != (expected := applied_offset(replayed)):
+        found.findings.add(
+            "watermark", partition=partition, table=table.applied_offset, log=expected
+        )
     _check_learner(table.rows, replayed, spec(config.rules.policy))
     compare_rows(found.findings, partition, table.rows, live(replayed))
     found.partitions += 1
@@ -155,7 +157,7 @@ class _Episodes:
         reached = self._stored.get(batch.partition, 0)
         wanted = []
         for position, offset in enumerate(batch.offsets):
-            if not meant_for(batch.headers.get(offset), EPISODES_GROUP):
+            if not is_for_group(batch.headers.get(offset), EPISODES_GROUP):
                 continue
             events, _refused = decode_record(batch.values[position], batch.timestamps[position])
             self._found.events += len(events)

@@ -38,18 +38,18 @@ MOST_SEARCHED: Final = 1_500
 """Lines of a batch in which bad ones are looked for: each takes two tries of a millisecond."""
 
 
-class TooManyToSearch(ValueError):
+class TooManyRejectedRows(ValueError):
     """There are bad lines in more than `MOST_SEARCHED`; nothing is stored. Store them in pieces."""
 
 
-class Refusal(NamedTuple):
+class RejectedRow(NamedTuple):
     """A line that cannot be stored: its place in the batch, from 0, and why."""
 
     position: int
     reason: str
 
 
-OnRefused = Callable[[Sequence[Refusal]], Awaitable[None]]
+OnRefused = Callable[[Sequence[RejectedRow]], Awaitable[None]]
 First = Callable[[AsyncConnection[Any]], Awaitable[None]]
 """What else a transaction does, before anything is stored in it."""
 
@@ -73,12 +73,12 @@ class Sink(Protocol):
     ) -> int:
         """Store lines of COPY text and the offsets reached; return how many rows are new.
 
-        Raises `TooManyToSearch`.
+        Raises `TooManyRejectedRows`.
         """
         ...
 
 
-class StagedSink:
+class BatchWriter:
     """Stores batches of lines of COPY text in one table; see the module for how.
 
     One connection, one batch at a time: further calls of `store` wait. When the connection breaks,
@@ -144,9 +144,9 @@ class StagedSink:
         Returns how many rows are new. `on_refused` is awaited before the commit, and only if
         there are refusals, in the order of the batch; if it raises, nothing is stored. `first` is
         awaited with the connection as the transaction begins, and the same holds for it. Raises
-        `TooManyToSearch`.
+        `TooManyRejectedRows`.
         """
-        refused: list[Refusal] = []
+        refused: list[RejectedRow] = []
         async with self._one_at_a_time, self._connection.transaction():
             if first is not None:
                 await first(self._connection)
@@ -156,7 +156,7 @@ class StagedSink:
             await self._advance(offsets, topic, epoch)
         return inserted
 
-    async def _take(self, lines: Sequence[bytes], refused: list[Refusal]) -> int:
+    async def _take(self, lines: Sequence[bytes], refused: list[RejectedRow]) -> int:
         """Store what can be stored; return how many rows are new."""
         if lines and "copy_table" in self.sql:
             if self._staged_for:
@@ -176,7 +176,7 @@ class StagedSink:
             return False
         return True
 
-    async def _insert(self, lines: Sequence[bytes], at: int, refused: list[Refusal]) -> int:
+    async def _insert(self, lines: Sequence[bytes], at: int, refused: list[RejectedRow]) -> int:
         """Merge `lines`, the first being number `at` of its batch; return how many rows are new.
 
         The stage is empty before. A bad line is found by halving, each try in its own savepoint,
@@ -189,9 +189,9 @@ class StagedSink:
                 return await self._merge(lines)
         except _BAD_ROW as error:
             if len(lines) > MOST_SEARCHED:
-                raise TooManyToSearch(f"{len(lines)} lines: {_reason(error)}") from error
+                raise TooManyRejectedRows(f"{len(lines)} lines: {_reason(error)}") from error
             if len(lines) == 1:
-                refused.append(Refusal(at, _reason(error)))
+                refused.append(RejectedRow(at, _reason(error)))
                 return 0
         half = len(lines) // 2
         inserted = await self._insert(lines[:half], at, refused)

@@ -11,7 +11,7 @@ from typing import ClassVar, Final
 
 import msgspec
 
-from sinks.postgres.batch_writer import StagedSink
+from sinks.postgres.batch_writer import BatchWriter
 from sinks.postgres.copy_format import (
     encode_columns,
     encode_json,
@@ -127,7 +127,7 @@ def _decode_with_extra(raw: bytes) -> tuple[_Columns, bytes]:
     return event, encode_json(msgspec.json.encode(unknown)) if unknown else b""
 
 
-class EpisodeSink(StagedSink):
+class EpisodeSink(BatchWriter):
     """Stores validated events in `episodic_events`; unknown top-level fields go to `extra`.
 
     Use: `sink = await EpisodeSink.open(dsn)`, then `await sink.store(lines, {partition: next

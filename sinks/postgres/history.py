@@ -10,13 +10,13 @@ from typing import ClassVar
 
 import msgspec
 
-from sinks.postgres.batch_writer import StagedSink
+from sinks.postgres.batch_writer import BatchWriter
 from sinks.postgres.copy_format import encode_columns
 from sinks.postgres.statements import load_statements
 from topics.catalogue import HISTORY_GROUP
-from topics.schema.json_schema import Threshold
+from topics.schema.json_schema import PublishedThreshold
 
-_decode = msgspec.json.Decoder(Threshold).decode
+_decode = msgspec.json.Decoder(PublishedThreshold).decode
 
 
 def encode_thresholds(raws: Sequence[bytes], /) -> list[bytes]:
@@ -49,7 +49,7 @@ def encode_threshold(raw: bytes, /) -> bytes:
     )
 
 
-class HistorySink(StagedSink):
+class HistorySink(BatchWriter):
     """Stores every version of every context's thresholds in `threshold_history`, once each."""
 
     consumer: ClassVar = HISTORY_GROUP

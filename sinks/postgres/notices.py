@@ -34,7 +34,7 @@ class Newest(NamedTuple):
     state: bytes | None
 
 
-class Kept(NamedTuple):
+class NoticeRetention(NamedTuple):
     """A state to be kept, and the version of the value that it followed from."""
 
     epoch: int
@@ -66,7 +66,9 @@ async def newest_values(
     return {(tenant, path): Newest(*rest) for tenant, path, *rest in rows}
 
 
-async def keep_states(connection: AsyncConnection[Any], changed: Mapping[Key, Kept | None]) -> None:
+async def keep_states(
+    connection: AsyncConnection[Any], changed: Mapping[Key, NoticeRetention | None]
+) -> None:
     """Keep what detectors know; None: their context has gone."""
     gone = [key for key, kept in changed.items() if kept is None]
     if gone:

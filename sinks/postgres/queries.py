@@ -77,8 +77,8 @@ async def history_of_context(
 ) -> list[dict[str, Any]]:
     """Return the newest `limit` thresholds of one context, newest version first.
 
-    Each has the fields of `topics.schema.json_schema.Threshold`; `at` is Unix milliseconds, and so
-    is `since`.
+    Each has the fields of `topics.schema.json_schema.PublishedThreshold`; `at` is Unix
+    milliseconds, and so is `since`.
     """
     which = {"tenant": tenant, "path": path, "limit": limit, "since": since}
     async with connection.cursor(row_factory=dict_row) as cursor:

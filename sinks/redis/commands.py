@@ -20,13 +20,13 @@ from sinks.connections import RedisUnreachable, asking_redis, connect_redis
 from sinks.redis.command_authors import as_told
 from sinks.redis.lua import script
 from sinks.redis.modes_marker import ModesMarker, without_marker
-from sinks.redis.restrictions import Merged, Stored, merged, version_in
+from sinks.redis.restrictions import Merged, StoredRestriction, merged, version_in
 from topics.commands.log import Remembered
 from topics.commands.messages import (
     Begin,
     Command,
     CommandState,
-    Place,
+    CommandTarget,
     Version,
     decode_command,
     in_force,
@@ -43,20 +43,20 @@ IsWhole = Callable[[], Awaitable[bool]]
 """Asks whether a `CommandState` is what all of the log says by now."""
 
 
-def redis_place(place: Place) -> str:
+def redis_place(place: CommandTarget) -> str:
     """Return the hash in which a place is served."""
     if place.kind == "mode":
         return modes_key(place.tenant or None)
     return redis_key(place.tenant, place.workflow_type)
 
 
-def _place_of(key: str) -> Place | None:
+def _place_of(key: str) -> CommandTarget | None:
     """Return the place that a hash serves; None where it is no hash of ours."""
     match [unquote(part) for part in key.split(":")]:
         case ["headstart", "thresholds", tenant, workflow_type]:
-            return Place("threshold", tenant, workflow_type)
+            return CommandTarget("threshold", tenant, workflow_type)
         case ["headstart", "modes", *whose] if len(whose) <= 1:
-            return Place("mode", *(whose or [""]))
+            return CommandTarget("mode", *(whose or [""]))
     return None
 
 
@@ -77,7 +77,7 @@ class Newer(NamedTuple):
     remedy: str
 
     @classmethod
-    def of(cls, place: Place, known: Version, stored: bytes | None) -> Newer:
+    def of(cls, place: CommandTarget, known: Version, stored: bytes | None) -> Newer:
         """`known`: of what commands set; `stored`: as Redis has it."""
         key, there = redis_place(place), (stored or b"").decode()
         return cls(
@@ -100,9 +100,9 @@ class CommandPublisher:
         self._url = redis_url
         self._redis: Any = connect_redis(redis_url, timeout_s)
         self._marker = ModesMarker(self._redis)
-        self.kept: dict[Place, tuple[str, ...]] = {}
+        self.kept: dict[CommandTarget, tuple[str, ...]] = {}
         """What no command set, by place, and that stays because it restricts."""
-        self.newer: dict[Place, Newer] = {}
+        self.newer: dict[CommandTarget, Newer] = {}
         """Places that were left as they are though they differ: Redis has a newer version."""
 
     async def close(self) -> None:
@@ -115,7 +115,7 @@ class CommandPublisher:
     async def __aexit__(self, *_: object) -> None:
         await self.close()
 
-    async def serve(self, state: CommandState, places: Iterable[Place], now: int) -> int:
+    async def serve(self, state: CommandState, places: Iterable[CommandTarget], now: int) -> int:
         """Serve what `state` says of `places` at `now` (Unix ms); return how many changed.
 
         What is there though no command set it, and restricts, stays: `kept` names it. Raises
@@ -124,8 +124,8 @@ class CommandPublisher:
         return (await self._serve(state, places, now))[0]
 
     async def _serve(
-        self, state: CommandState, places: Iterable[Place], now: int
-    ) -> tuple[int, list[Place]]:
+        self, state: CommandState, places: Iterable[CommandTarget], now: int
+    ) -> tuple[int, list[CommandTarget]]:
         """Serve as `serve` does; return also the places that others changed again and again."""
         changed, todo = 0, list(places)
         try:
@@ -178,7 +178,7 @@ class CommandPublisher:
             raise RedisUnreachable(self._url, error) from error
         return changed
 
-    async def not_served(self, state: CommandState, place: Place, now: int) -> str | None:
+    async def not_served(self, state: CommandState, place: CommandTarget, now: int) -> str | None:
         """Return why Redis serves something else at a place than `state` says; None: it does not.
 
         Raises `RedisUnreachable`.
@@ -193,7 +193,7 @@ class CommandPublisher:
             return None
         return f"others change {redis_place(place)} again and again: run the command again"
 
-    async def look(self, state: CommandState, now: int) -> list[tuple[Place, Merged]]:
+    async def look(self, state: CommandState, now: int) -> list[tuple[CommandTarget, Merged]]:
         """Return every place where Redis serves something else than `state` says; change nothing.
 
         Raises `RedisUnreachable`.
@@ -202,7 +202,7 @@ class CommandPublisher:
         try:
             async for found in self._places():
                 places |= found
-            every, read = sorted(places), list[Stored]()
+            every, read = sorted(places), list[StoredRestriction]()
             for at in range(0, len(every), _AT_ONCE):
                 read += await self._read(every[at : at + _AT_ONCE])
         except (RedisError, OSError) as error:
@@ -215,7 +215,7 @@ class CommandPublisher:
                 found_there.append((place, said))
         return found_there
 
-    async def _places(self) -> AsyncIterator[set[Place]]:
+    async def _places(self) -> AsyncIterator[set[CommandTarget]]:
         """Yield the places at which Redis serves anything, some at a time."""
         for pattern in (f"{_VERSION}*", f"{MODES}*"):
             keys = [key async for key in self._redis.scan_iter(pattern, count=500)]
@@ -237,7 +237,7 @@ class CommandPublisher:
             if not cursor:
                 return
 
-    async def _read(self, places: Sequence[Place]) -> list[Stored]:
+    async def _read(self, places: Sequence[CommandTarget]) -> list[StoredRestriction]:
         """Return what stands at places."""
         async with self._redis.pipeline(transaction=False) as pipeline:
             for place in places:
@@ -250,7 +250,9 @@ class CommandPublisher:
             read = await pipeline.execute(raise_on_error=False)
         return [_stored(*read[at : at + 3]) for at in range(0, len(read), 3)]
 
-    def _is_newer(self, version: Version, place: Place, stored: Stored, said: Merged) -> bool:
+    def _is_newer(
+        self, version: Version, place: CommandTarget, stored: StoredRestriction, said: Merged
+    ) -> bool:
         """Return whether what stands at a place is newer; note it where it is something else."""
         self.newer.pop(place, None)
         if version >= version_in(stored.version):
@@ -259,7 +261,9 @@ class CommandPublisher:
             self.newer[place] = Newer.of(place, version, stored.version)
         return True
 
-    async def _one(self, state: CommandState, place: Place, stored: Stored, now: int) -> int:
+    async def _one(
+        self, state: CommandState, place: CommandTarget, stored: StoredRestriction, now: int
+    ) -> int:
         """Serve one place; return 1 where it changed, 0 where not, -1: look again."""
         key, version = redis_place(place), state.version(place)
         said = merged(state, place, stored, now)
@@ -289,7 +293,7 @@ def _marked(value: bytes | None) -> bytes:
     return b"-" if value is None else b"=" + value
 
 
-def _stored(version: Any, served: Any, fields: Any) -> Stored:
+def _stored(version: Any, served: Any, fields: Any) -> StoredRestriction:
     """Return what stands at a place, of answers that may be errors."""
     for each in (version, served, fields):
         if isinstance(each, Exception) and not str(each).startswith("WRONGTYPE"):
@@ -300,7 +304,7 @@ def _stored(version: Any, served: Any, fields: Any) -> Stored:
     elif isinstance(fields, bytes):
         fields = {OVERRIDES_FIELD.encode(): fields}
     texts = [each if isinstance(each, bytes) else None for each in (version, served)]
-    return Stored(texts[0], texts[1], fields, other_type)
+    return StoredRestriction(texts[0], texts[1], fields, other_type)
 
 
 def _hash_of(key: bytes) -> str:
@@ -344,7 +348,7 @@ async def _served(client: Any, now: int) -> AsyncIterator[Command]:
             yield command
 
 
-def _said(place: Place, raw: bytes | None) -> list[dict[str, Any]]:
+def _said(place: CommandTarget, raw: bytes | None) -> list[dict[str, Any]]:
     where = {"set": "threshold", "tenant": place.tenant, "workflow_type": place.workflow_type}
     try:
         overrides = orjson.loads(raw or b"[]")
@@ -356,7 +360,7 @@ def _said(place: Place, raw: bytes | None) -> list[dict[str, Any]]:
     return [{**each, **where} for each in sound]
 
 
-def _said_of_modes(place: Place, modes: Mapping[bytes, bytes]) -> list[dict[str, Any]]:
+def _said_of_modes(place: CommandTarget, modes: Mapping[bytes, bytes]) -> list[dict[str, Any]]:
     where = {"set": "mode", "tenant": place.tenant or None}
     agents = {
         field.decode(errors="replace"): mode.decode(errors="replace")

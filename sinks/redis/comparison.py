@@ -19,7 +19,7 @@ from sinks.connections import RedisUnreachable, connect_redis
 from sinks.redis.lua import script
 from sinks.redis.stored_fields import MOST_BYTES, Field, field_of, owner_of
 from sinks.redis.thresholds import announced_value
-from topics.schema.json_schema import Threshold
+from topics.schema.json_schema import PublishedThreshold
 
 AT_ONCE: Final = 100
 """Most fields in one script call: Redis serves nobody else while a script runs."""
@@ -40,7 +40,7 @@ class Expected(NamedTuple):
     value: bytes | None
 
 
-class Stored(NamedTuple):
+class StoredField(NamedTuple):
     """What a field holds instead. `raw` None: nothing; `digest` tells the value from any other.
 
     `other_type`: the Redis type of its key, where that is no hash.
@@ -55,8 +55,8 @@ class Stored(NamedTuple):
 class Repair(NamedTuple):
     """A value that was seen, and what it is to be replaced by; None: the field is to go."""
 
-    stored: Stored
-    threshold: Threshold | None
+    stored: StoredField
+    threshold: PublishedThreshold | None
 
 
 class _Script(NamedTuple):
@@ -89,14 +89,14 @@ class RedisComparison:
     async def __aexit__(self, *_: object) -> None:
         await self.close()
 
-    async def differing(self, expected: Sequence[Expected]) -> list[Stored]:
+    async def differing(self, expected: Sequence[Expected]) -> list[StoredField]:
         """Return the fields that hold something else than expected."""
-        found: list[Stored] = []
+        found: list[StoredField] = []
         for at in range(0, len(expected), AT_ONCE):
             found += await self._differing(expected[at : at + AT_ONCE])
         return found
 
-    async def _differing(self, expected: Sequence[Expected]) -> Iterable[Stored]:
+    async def _differing(self, expected: Sequence[Expected]) -> Iterable[StoredField]:
         of_key: dict[str, list[Expected]] = {}
         for each in expected:
             of_key.setdefault(_key(each.field), []).append(each)
@@ -190,16 +190,16 @@ def _key(field: Field) -> str:
     return redis_key(field.tenant, field.workflow_type)
 
 
-def _read(answer: Sequence[Any], given: Sequence[Sequence[Expected]]) -> Iterator[Stored]:
+def _read(answer: Sequence[Any], given: Sequence[Sequence[Expected]]) -> Iterator[StoredField]:
     for number, *found in answer:
         some = given[number - 1]
         if len(found) == 1:
             kind = found[0].decode()
-            yield from (Stored(each.field, None, "", kind) for each in some)
+            yield from (StoredField(each.field, None, "", kind) for each in some)
             continue
         place, digest, raw = found
         seen = digest.decode()
-        yield Stored(some[place - 1].field, raw if seen else None, seen)
+        yield StoredField(some[place - 1].field, raw if seen else None, seen)
 
 
 def _packed(repair: Repair) -> tuple[str, str, str, int]:

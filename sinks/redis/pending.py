@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from topics.schema.json_schema import Threshold
+from topics.schema.json_schema import PublishedThreshold
 
 
 class PendingThresholds:
@@ -15,9 +15,9 @@ class PendingThresholds:
     """
 
     def __init__(self) -> None:
-        self._newest: dict[tuple[str, str], Threshold] = {}
+        self._newest: dict[tuple[str, str], PublishedThreshold] = {}
 
-    def add(self, batch: Iterable[Threshold]) -> None:
+    def add(self, batch: Iterable[PublishedThreshold]) -> None:
         """Keep each threshold unless a newer version of its context waits already."""
         for threshold in batch:
             context = (threshold.tenant, threshold.path)
@@ -25,7 +25,7 @@ class PendingThresholds:
             if known is None or _version(threshold) >= _version(known):
                 self._newest[context] = threshold
 
-    def drain(self) -> list[Threshold]:
+    def drain(self) -> list[PublishedThreshold]:
         """Return what waits, and forget it."""
         waiting = list(self._newest.values())
         self._newest.clear()
@@ -35,5 +35,5 @@ class PendingThresholds:
         return len(self._newest)
 
 
-def _version(threshold: Threshold) -> tuple[int, int]:
+def _version(threshold: PublishedThreshold) -> tuple[int, int]:
     return threshold.epoch, threshold.offset

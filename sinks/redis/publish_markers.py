@@ -29,7 +29,7 @@ end
 """
 
 
-class Published:
+class PublishMarkers:
     """Remembers, in Redis, which partitions are published. Connects on first use."""
 
     def __init__(self, redis_url: str, *, timeout_s: float = 2.0) -> None:

@@ -18,7 +18,7 @@ _PREFIX: Final = "headstart:thresholds:"
 _PATTERN: Final = f"{_PREFIX}*"
 
 
-class Unreadable(NamedTuple):
+class UnreadableFields(NamedTuple):
     """What stands where a threshold should, and is none. `path` "": the whole key."""
 
     tenant: str
@@ -39,7 +39,7 @@ REMEDY: Final = (
 
 
 async def served_fields(
-    client: Any, tenant: str | None = None, unreadable: list[Unreadable] | None = None
+    client: Any, tenant: str | None = None, unreadable: list[UnreadableFields] | None = None
 ) -> AsyncIterator[tuple[str, str, bytes, bytes]]:
     """Yield tenant, workflow type, name and value of every field of every hash of thresholds.
 
@@ -56,7 +56,9 @@ async def served_fields(
         if owner is None:
             if tenant is None:
                 name = key.removeprefix(_PREFIX.encode()).decode(errors="backslashreplace")
-                told.append(Unreadable("", name, "", "no tenant and workflow type have this key"))
+                told.append(
+                    UnreadableFields("", name, "", "no tenant and workflow type have this key")
+                )
             continue
         if tenant is not None and owner[0] != tenant:
             continue
@@ -66,7 +68,7 @@ async def served_fields(
             if not str(error).startswith("WRONGTYPE"):
                 raise
             kind = (await client.type(key)).decode()
-            told.append(Unreadable(*owner, "", f"it is a {kind}, not a hash"))
+            told.append(UnreadableFields(*owner, "", f"it is a {kind}, not a hash"))
             continue
         for name, raw in fields.items():
             if not name.startswith(b"!"):
@@ -79,7 +81,7 @@ async def served_thresholds(
     *,
     defaults: bool = False,
     deleted: bool = False,
-    unreadable: list[Unreadable] | None = None,
+    unreadable: list[UnreadableFields] | None = None,
 ) -> AsyncIterator[dict[str, Any]]:
     """Yield the served thresholds of every context, of one tenant where named.
 
@@ -96,7 +98,7 @@ async def served_thresholds(
             try:
                 served = read_stored(raw)
             except UnreadableValue as error:
-                told.append(Unreadable(owner, workflow_type, path, str(error)))
+                told.append(UnreadableFields(owner, workflow_type, path, str(error)))
                 continue
             if deleted or not served.get("deleted"):
                 where = {"tenant": owner, "workflow_type": workflow_type, "path": path}
@@ -108,7 +110,7 @@ async def served_chain(
     tenant: str,
     workflow_type: str,
     paths: Sequence[str],
-    unreadable: list[Unreadable] | None = None,
+    unreadable: list[UnreadableFields] | None = None,
 ) -> tuple[list[dict[str, Any] | None], Any]:
     """Return what is served of each path, None where nothing is, and the overrides: asked once.
 
@@ -123,25 +125,27 @@ async def served_chain(
         except ResponseError as error:
             if not str(error).startswith("WRONGTYPE"):
                 raise
-            told.append(Unreadable(*where, "", "it is no hash"))
+            told.append(UnreadableFields(*where, "", "it is no hash"))
             return [None] * len(paths), []
     values: list[dict[str, Any] | None] = []
     for path, each in zip(paths, raw, strict=True):
         try:
             values.append(None if each is None else read_stored(each))
         except UnreadableValue as error:
-            told.append(Unreadable(*where, path, str(error)))
+            told.append(UnreadableFields(*where, path, str(error)))
             values.append(None)
     return values, _overrides(overrides, where, told)
 
 
-def _overrides(raw: bytes | None, where: tuple[str, str], told: list[Unreadable]) -> Any:
+def _overrides(raw: bytes | None, where: tuple[str, str], told: list[UnreadableFields]) -> Any:
     try:
         found = [] if raw is None else orjson.loads(raw)
     except orjson.JSONDecodeError:
         found = raw
     if not isinstance(found, list):
-        told.append(Unreadable(*where, OVERRIDES_FIELD, f"no list of overrides: {found!s:.80}"))
+        told.append(
+            UnreadableFields(*where, OVERRIDES_FIELD, f"no list of overrides: {found!s:.80}")
+        )
     return found
 
 

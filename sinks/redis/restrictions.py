@@ -21,7 +21,7 @@ from headstart.keys import MODES
 from headstart.thresholds.overrides import NOTHING, OVERRIDES_FIELD, Override, read_overrides
 from headstart.thresholds.threshold import DEFAULT_SPECULATE, DEFAULT_SUGGEST
 from sinks.redis.modes_marker import without_marker
-from topics.commands.messages import LARGEST_NUMBER, CommandState, Place, served_overrides
+from topics.commands.messages import LARGEST_NUMBER, CommandState, CommandTarget, served_overrides
 
 _RANKS: Final = {b"off": 0, b"observe": 1, b"act": 2}
 _LEAST: Final = 2
@@ -32,7 +32,7 @@ _NUMBERS: Final = re.compile(rb"(\d{1,19}) (\d{1,19})")
 Fields = Mapping[bytes, bytes]
 
 
-class Stored(NamedTuple):
+class StoredRestriction(NamedTuple):
     """What stands in Redis at a place. `served`: what we served there last, as JSON."""
 
     version: bytes | None
@@ -67,14 +67,16 @@ def version_in(raw: bytes | None) -> tuple[int, int]:
     return int(found[1]), int(found[2])
 
 
-def merged(state: CommandState, place: Place, stored: Stored, now: int) -> Merged:
+def merged(
+    state: CommandState, place: CommandTarget, stored: StoredRestriction, now: int
+) -> Merged:
     """Return what a place is to serve at `now`, Unix ms."""
     if place.kind == "mode":
         return _modes(state, place, stored)
     return _overrides(state, place, stored, now)
 
 
-def _explicit(state: CommandState, place: Place, stored: Stored) -> set[str]:
+def _explicit(state: CommandState, place: CommandTarget, stored: StoredRestriction) -> set[str]:
     """Return what commands said something of since what is stored was served.
 
     Not those of the log's beginning, which are copies of what Redis served.
@@ -86,7 +88,7 @@ def _explicit(state: CommandState, place: Place, stored: Stored) -> set[str]:
     return {name for name, at in state.said(place).items() if at > since}
 
 
-def _modes(state: CommandState, place: Place, stored: Stored) -> Merged:
+def _modes(state: CommandState, place: CommandTarget, stored: StoredRestriction) -> Merged:
     wanted = {field.encode(): mode.encode() for field, mode in state.modes(place).items()}
     explicit = {name.encode() for name in _explicit(state, place, stored)}
     ours = _decoded(stored.served, dict)
@@ -124,7 +126,9 @@ def _rank(mode: bytes | None) -> int:
     return _LEAST if mode is None else _RANKS.get(mode, _RANKS[b"off"])
 
 
-def _overrides(state: CommandState, place: Place, stored: Stored, now: int) -> Merged:
+def _overrides(
+    state: CommandState, place: CommandTarget, stored: StoredRestriction, now: int
+) -> Merged:
     wanted = served_overrides(state.overrides(place, now))
     entries: list[dict[str, Any]] = orjson.loads(wanted)
     explicit, known = _explicit(state, place, stored), entries + _decoded(stored.served, list)

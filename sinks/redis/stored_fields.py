@@ -16,7 +16,7 @@ import orjson
 from headstart.keys import DEFAULT_PATH, context_paths, redis_key
 from sinks.redis.thresholds import encode_value
 from topics.kafka.limits import LARGEST_MS
-from topics.schema.json_schema import Threshold
+from topics.schema.json_schema import PublishedThreshold
 from topics.schema.meaning import same_threshold
 
 MOST_BYTES: Final = 65_536
@@ -48,7 +48,7 @@ class Reach(NamedTuple):
     """How far the table is: the log epoch, and the last offset that its rows follow from."""
 
     epoch: int
-    watermark: int
+    applied_offset: int
 
 
 _Confidence = Annotated[float, msgspec.Meta(ge=0.0, le=nextafter(1.0, 2.0))]
@@ -98,7 +98,7 @@ def read_stored(raw: bytes) -> dict[str, Any]:
     return found
 
 
-def judge(expected: Threshold | None, raw: bytes | None, reach: Reach) -> Judgement | None:
+def judge(expected: PublishedThreshold | None, raw: bytes | None, reach: Reach) -> Judgement | None:
     """Return what is wrong with a field; None: nothing.
 
     `expected`: what the table says of its context, None where it does not have it. It must have
@@ -118,7 +118,7 @@ def judge(expected: Threshold | None, raw: bytes | None, reach: Reach) -> Judgem
     if version == right:
         assert expected is not None
         return None if same_threshold(value, orjson.loads(encode_value(expected))) else "differing"
-    if version[0] == reach.epoch and version[1] > reach.watermark:
+    if version[0] == reach.epoch and version[1] > reach.applied_offset:
         return "ahead"
     if expected is not None:
         return "newer"

@@ -19,7 +19,7 @@ from redis.exceptions import NoScriptError, RedisError
 from headstart.keys import redis_key
 from sinks.connections import RedisUnreachable, connect_redis
 from sinks.redis.lua import script
-from topics.schema.json_schema import Threshold
+from topics.schema.json_schema import PublishedThreshold
 
 MAX_CALL: Final = 100
 """Most thresholds in one script call: Redis serves nobody else while a script runs. A call for
@@ -40,7 +40,7 @@ _pack = msgspec.msgpack.Encoder().encode
 _encode = msgspec.json.Encoder().encode
 
 
-class Gone(msgspec.Struct):
+class DeletedContext(msgspec.Struct):
     """What is stored of a context that has gone: its version stays, so that no late writer brings
     it back."""
 
@@ -49,20 +49,20 @@ class Gone(msgspec.Struct):
     deleted: bool = True
 
 
-def encode_value(t: Threshold) -> bytes:
+def encode_value(t: PublishedThreshold) -> bytes:
     """Return the JSON of one field: a threshold without what key and field already name."""
     said, begin = announced_value(t)
     return b"{" + said[begin - 1 :]
 
 
-def announced_value(t: Threshold) -> tuple[bytes, int]:
+def announced_value(t: PublishedThreshold) -> tuple[bytes, int]:
     """Return the value with its path, as JSON, and the place in it, from 1, where the rest goes on.
 
     The version comes behind numbers only, so that publish.lua finds it without decoding the rest.
     """
     if t.deleted:
         head = b'{"path":' + _encode(t.path) + b","
-        return head + _encode(Gone(t.epoch, t.offset))[1:], len(head) + 1
+        return head + _encode(DeletedContext(t.epoch, t.offset))[1:], len(head) + 1
     whole = _encode(t)
     # No string holds a quote that is not escaped, so these are the fields.
     path = whole.index(b',"path":') + 1
@@ -91,7 +91,7 @@ class ThresholdPublisher:
     async def __aexit__(self, *_: object) -> None:
         await self.close()
 
-    async def publish(self, batch: Sequence[Threshold]) -> int:
+    async def publish(self, batch: Sequence[PublishedThreshold]) -> int:
         """Publish `batch` in one round trip; return how many fields were written.
 
         Raises `RedisUnreachable`; part of the batch may then be written, and publishing it again
@@ -114,7 +114,7 @@ class ThresholdPublisher:
                 raise RedisUnreachable(self._url, result) from result
         return sum(results)
 
-    async def bury(self, gone: Iterable[Threshold]) -> None:
+    async def bury(self, gone: Iterable[PublishedThreshold]) -> None:
         """Take the fields of contexts that have gone away, where nothing newer is there.
 
         Raises `RedisUnreachable`.
@@ -135,18 +135,18 @@ class ThresholdPublisher:
             return await pipeline.execute(raise_on_error=False)
 
 
-def _calls(batch: Sequence[Threshold]) -> list[Call]:
+def _calls(batch: Sequence[PublishedThreshold]) -> list[Call]:
     """Return what each script call takes; of several calls thresholds of a hash stand together."""
     if len(batch) <= MAX_CALL:
         return [_call(batch)] if batch else []
-    by_owner: dict[tuple[str, str], list[Threshold]] = defaultdict(list)
+    by_owner: dict[tuple[str, str], list[PublishedThreshold]] = defaultdict(list)
     for threshold in batch:
         by_owner[threshold.tenant, threshold.workflow_type].append(threshold)
     together = list(chained.from_iterable(by_owner.values()))
     return [_call(together[at : at + MAX_CALL]) for at in range(0, len(together), MAX_CALL)]
 
 
-def _call(thresholds: Sequence[Threshold]) -> Call:
+def _call(thresholds: Sequence[PublishedThreshold]) -> Call:
     of_key: dict[str, list[Any]] = {}
     for each in thresholds:
         said, begin = announced_value(each)

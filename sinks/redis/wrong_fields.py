@@ -9,29 +9,29 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from sinks.redis.comparison import Stored
+from sinks.redis.comparison import StoredField
 from sinks.redis.stored_fields import Fault, Reach, judge, settled
-from topics.schema.json_schema import Threshold
+from topics.schema.json_schema import PublishedThreshold
 
 
 class Wrong(NamedTuple):
     """A field that holds something else than the table says (`threshold`; None: nothing)."""
 
-    stored: Stored
-    threshold: Threshold | None
+    stored: StoredField
+    threshold: PublishedThreshold | None
     fault: Fault
 
 
-class Judged(NamedTuple):
+class FieldVerdicts(NamedTuple):
     """What is wrong, and what is newer than the table: whether that is wrong the log says."""
 
     wrong: list[Wrong]
-    ahead: list[tuple[Stored, Threshold | None]]
+    ahead: list[tuple[StoredField, PublishedThreshold | None]]
 
 
-def judged(found: Iterable[tuple[Stored, Threshold | None, Reach]]) -> Judged:
+def judged(found: Iterable[tuple[StoredField, PublishedThreshold | None, Reach]]) -> FieldVerdicts:
     """Judge fields; each with what the table says of it, and how far the table is (see `judge`)."""
-    result = Judged([], [])
+    result = FieldVerdicts([], [])
     for stored, threshold, reach in found:
         fault = judge(threshold, stored.raw, reach)
         if fault == "ahead":
@@ -41,7 +41,9 @@ def judged(found: Iterable[tuple[Stored, Threshold | None, Reach]]) -> Judged:
     return result
 
 
-def beyond(ahead: Iterable[tuple[Stored, Threshold | None]], log_end: int) -> list[Wrong]:
+def beyond(
+    ahead: Iterable[tuple[StoredField, PublishedThreshold | None]], log_end: int
+) -> list[Wrong]:
     """Return those of versions that the log never had (see `settled`)."""
     found = []
     for stored, threshold in ahead:

@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable, Sequence
 
 from agents.thresholds.checkpoint_writer import Row
 from processing.records.dead_letters import DeadLetter
-from topics.schema.json_schema import Threshold
+from topics.schema.json_schema import PublishedThreshold
 
 
 class World:
@@ -55,20 +55,20 @@ class World:
             self.held = changelog_offset
         self.happened.append("store")
 
-    def publish(self, _thresholds: Sequence[Threshold]) -> Awaitable[None]:
+    def publish(self, _thresholds: Sequence[PublishedThreshold]) -> Awaitable[None]:
         self.happened.append("redis")
         published = asyncio.get_running_loop().create_future()
         published.set_result(None)
         return published
 
-    async def announce(self, _moved: Sequence[Threshold]) -> None:
+    async def produce_thresholds(self, _moved: Sequence[PublishedThreshold]) -> None:
         self.happened.append("topic")
 
     async def announce_rows(self, rows: Sequence[tuple[bytes, bytes]]) -> None:
         self.happened.append("topic again")
         self.announced_again += [key for key, _row in rows]
 
-    async def retract(self, _markers: Sequence[tuple[bytes, bytes]]) -> bool:
+    async def delete_published(self, _markers: Sequence[tuple[bytes, bytes]]) -> bool:
         self.happened.append("retracted")
         return self.redis_is_there
 

@@ -8,7 +8,7 @@ import pytest
 
 from agents.config import WorkerConfig
 from learners.registry import policy
-from processing.config import Rules
+from processing.config import LearningConfig
 
 
 @pytest.fixture
@@ -18,6 +18,6 @@ def worker_config(tmp_path: Path) -> WorkerConfig:
         postgres="postgresql://127.0.0.1:1/headstart",
         redis="redis://127.0.0.1:1/0",
         data=tmp_path / "worker",
-        rules=Rules(policy("td")),
+        rules=LearningConfig(policy("td")),
         instance="0",
     )

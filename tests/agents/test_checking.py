@@ -11,17 +11,17 @@ from typing import Any
 import pytest
 import redis
 
-from agents.health.metrics import Counts
+from agents.health.metrics import WorkerCounts
 from agents.thresholds import redis_repair as checking
-from agents.thresholds.contested_fields import CONTESTED_S, MOST_REPAIRS, WINDOW_S, Contested
+from agents.thresholds.contested_fields import CONTESTED_S, MOST_REPAIRS, WINDOW_S, ContestedFields
 from agents.thresholds.redis_repair import RedisChecks
 from headstart.keys import redis_key
-from processing.contexts.thresholds import stored_threshold
-from processing.records.partitioner import owner
+from processing.contexts.thresholds import threshold_from_row
+from processing.records.partitioner import partition_for
 from processing.state.rows import (
     PARTITION_KEY,
     ContextRow,
-    PartitionRow,
+    TaskStateRow,
     context_key,
     default_key,
     deleted,
@@ -31,7 +31,7 @@ from processing.state.rows import (
 from sinks.redis.stored_fields import Field
 from sinks.redis.thresholds import ThresholdPublisher, encode_value
 from topics.epoch import Epoch
-from topics.schema.json_schema import Threshold
+from topics.schema.json_schema import PublishedThreshold
 
 EPOCH, PARTITIONS = 7, 2
 END = 200
@@ -44,16 +44,16 @@ def row(offset: int, outcomes: int = 3) -> bytes:
 class Worker:
     """What `RedisChecks` needs of a worker: one partition, its rows in a dictionary."""
 
-    def __init__(self, tenant: str, contexts: int, watermark: int = 100) -> None:
-        self.epoch, self.kafka, self.counts = Epoch(EPOCH, PARTITIONS), "kafka", Counts()
+    def __init__(self, tenant: str, contexts: int, applied_offset: int = 100) -> None:
+        self.epoch, self.kafka, self.counts = Epoch(EPOCH, PARTITIONS), "kafka", WorkerCounts()
         self.publishing = SimpleNamespace(waiting=False)
         self.store = self
-        self.tenant, self.partition = tenant, owner(tenant, "refund", PARTITIONS)
-        self.delivery = SimpleNamespace(under_way=())
+        self.tenant, self.partition = tenant, partition_for(tenant, "refund", PARTITIONS)
+        self.delivery = SimpleNamespace(in_flight=())
         self.rows = {
             context_key(tenant, f"workflow_type=refund/n={n}"): row(n) for n in range(contexts)
         }
-        self.rows[PARTITION_KEY] = encode_partition(PartitionRow(), EPOCH, watermark)
+        self.rows[PARTITION_KEY] = encode_partition(TaskStateRow(), EPOCH, applied_offset)
         self.is_current = True
 
     def owned(self) -> list[Any]:
@@ -71,9 +71,9 @@ class Worker:
     def page(self, _partition: int, begin: bytes, count: int) -> list[tuple[bytes, bytes]]:
         return [each for each in sorted(self.rows.items()) if each[0] >= begin][:count]
 
-    def thresholds(self) -> list[Threshold]:
+    def thresholds(self) -> list[PublishedThreshold]:
         return [
-            stored_threshold(key, value)
+            threshold_from_row(key, value)
             for key, value in self.rows.items()
             if key[:1] in (b"c", b"d")
         ]
@@ -117,7 +117,7 @@ def rounds(url: str, worker: Worker, count: int = 1) -> None:
     asyncio.run(run())
 
 
-def publish(url: str, thresholds: Sequence[Threshold]) -> None:
+def publish(url: str, thresholds: Sequence[PublishedThreshold]) -> None:
     async def run() -> None:
         async with ThresholdPublisher(url) as publisher:
             await publisher.publish(thresholds)
@@ -161,7 +161,7 @@ def test_what_something_else_did_is_repaired_and_nothing_else(redis_url: str, te
         after = client.hgetall(key)
     assert after.pop(b"!repaired")
     assert after == {**before, b"someone's": b"own", b"!overrides": b"[]"}
-    mark = encode_value(stored_threshold(context_key(tenant, path(9)), deleted(EPOCH, 50)))
+    mark = encode_value(threshold_from_row(context_key(tenant, path(9)), deleted(EPOCH, 50)))
     del worker.rows[context_key(tenant, path(9))]
     with redis.Redis.from_url(redis_url) as client:
         client.hset(key, path(9), mark)  # it outlives its row
@@ -193,7 +193,7 @@ def test_what_may_be_right_is_left_alone(
         raw = json.dumps({**value, **version}).encode()
         client.hset(key, path(1), raw)
         if why == "under way":
-            worker.delivery.under_way = worker.thresholds()
+            worker.delivery.in_flight = worker.thresholds()
         elif why == "another epoch":
             broker.epoch = EPOCH + 1
         elif why == "no longer ours":
@@ -207,8 +207,10 @@ def test_what_may_be_right_is_left_alone(
 def test_contexts_of_other_partitions_are_not_compared(redis_url: str, tenant: str) -> None:
     names = [f"{tenant}-{n}" for n in range(99)]
     # Not in partition 0, which publishes the defaults as well.
-    tenant = next(name for name in names if owner(name, "refund", PARTITIONS) == 1)
-    other = next(kind for kind in map(str, range(99)) if owner(tenant, kind, PARTITIONS) == 0)
+    tenant = next(name for name in names if partition_for(name, "refund", PARTITIONS) == 1)
+    other = next(
+        kind for kind in map(str, range(99)) if partition_for(tenant, kind, PARTITIONS) == 0
+    )
     worker = Worker(tenant, 2)
     worker.rows[context_key(tenant, f"workflow_type={other}")] = row(5)
     worker.rows[default_key(tenant)] = row(5)
@@ -242,7 +244,7 @@ def test_another_installation_is_not_fought(redis_url: str, tenant: str) -> None
 
 
 def test_a_contested_value_is_still_repaired_now_and_then() -> None:
-    contested, field = Contested(), Field("t", "w", "p")
+    contested, field = ContestedFields(), Field("t", "w", "p")
     for count in range(1, MOST_REPAIRS + 1):
         assert contested.may_repair(field, "newer", count)
         assert contested.repaired(field, "newer", count) == (count == MOST_REPAIRS)

@@ -11,7 +11,7 @@ from uuid import uuid4
 import pytest
 import redis
 
-from agents.thresholds.command_sync import CommandKeeper
+from agents.thresholds.command_sync import CommandSync
 from headstart.keys import MODES, PUBLISHED, modes_key, redis_key
 from topics.catalogue import Topic
 from topics.commands import log as command_log
@@ -20,8 +20,8 @@ from topics.commands.messages import (
     Begin,
     Command,
     CommandState,
+    CommandTarget,
     ModeCommand,
-    Place,
     ThresholdOverride,
     command_key,
     encode_command,
@@ -55,9 +55,9 @@ def served(redis_url: str, tenant: str) -> Iterator[Callable[[], tuple[list[Any]
         )
 
 
-def keeping(redis_url: str, name: str, work: Callable[[CommandKeeper], Awaitable[None]]) -> None:
+def keeping(redis_url: str, name: str, work: Callable[[CommandSync], Awaitable[None]]) -> None:
     async def run() -> None:
-        keeper = CommandKeeper(redis_url, name)
+        keeper = CommandSync(redis_url, name)
         try:
             await work(keeper)
         finally:
@@ -67,7 +67,7 @@ def keeping(redis_url: str, name: str, work: Callable[[CommandKeeper], Awaitable
 
 
 def test_what_expired_goes(redis_url: str, tenant: str, state: CommandState, served: Any) -> None:
-    async def work(keeper: CommandKeeper) -> None:
+    async def work(keeper: CommandSync) -> None:
         await keeper.keep(state, set(state.places), 40)
         ((override,), modes) = served()
         assert (override["speculate"], modes) == (0.9, {"*": "off"})
@@ -82,7 +82,7 @@ def test_what_expired_goes(redis_url: str, tenant: str, state: CommandState, ser
 def test_a_redis_that_forgot_gets_all_of_it(
     redis_url: str, tenant: str, state: CommandState, served: Any
 ) -> None:
-    async def work(keeper: CommandKeeper) -> None:
+    async def work(keeper: CommandSync) -> None:
         await keeper.keep(state, set(state.places), 40)
         with redis.Redis.from_url(redis_url) as client:
             client.delete(redis_key(tenant, "refund"), modes_key(tenant))
@@ -99,8 +99,8 @@ def test_a_redis_that_forgot_gets_all_of_it(
 def test_what_could_not_be_served_waits(
     redis_url: str, tenant: str, state: CommandState, served: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async def work(keeper: CommandKeeper) -> None:
-        there = CommandKeeper(redis_url, tenant)
+    async def work(keeper: CommandSync) -> None:
+        there = CommandSync(redis_url, tenant)
         await there.keep(state_of(), set(), 39)  # so that this Redis has forgotten nothing
         await keeper.keep(state, set(state.places), 40)
         assert served() == ([], {})
@@ -108,7 +108,7 @@ def test_what_could_not_be_served_waits(
         monkeypatch.setattr(keeper, "_published", there._published)
         await keeper.keep(state, set(), 41)
         assert served()[1] == {"*": "off"}
-        await keeper.keep(state, {Place("mode", tenant)}, 42)
+        await keeper.keep(state, {CommandTarget("mode", tenant)}, 42)
         assert len(served()[0]) == 1
 
     keeping("redis://127.0.0.1:1/0", tenant, work)
@@ -121,14 +121,14 @@ def test_readers_are_told_that_all_modes_are_there(
     with redis.Redis.from_url(redis_url, decode_responses=True) as client:
         client.delete(MODES)
 
-        async def work(keeper: CommandKeeper) -> None:
+        async def work(keeper: CommandSync) -> None:
             for loss in ((), (MODES, modes_key(tenant)), (MODES,)):
                 if loss:
                     client.delete(*loss)
                 await keeper.keep(state, set(), 1)
                 assert client.hget(MODES, PUBLISHED) == client.info("server")["run_id"]
                 assert client.hget(modes_key(tenant), "*") == "off"
-            assert Place("mode", "") not in keeper._publisher.kept
+            assert CommandTarget("mode", "") not in keeper._publisher.kept
 
         keeping(redis_url, f"{tenant} marker", work)
 
@@ -136,7 +136,7 @@ def test_readers_are_told_that_all_modes_are_there(
 def test_a_look_asks_for_the_run_id_once(
     redis_url: str, tenant: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async def work(keeper: CommandKeeper) -> None:
+    async def work(keeper: CommandSync) -> None:
         await keeper.keep(state_of(), set(), 1)
         monkeypatch.setattr(keeper._publisher._marker, "_run_id", None)
         await keeper.keep(state_of(), set(), 2)
@@ -157,7 +157,7 @@ def test_readers_are_not_told_so_before_every_command_is_read(
 
     with redis.Redis.from_url(redis_url, decode_responses=True) as client:
 
-        async def work(keeper: CommandKeeper) -> None:
+        async def work(keeper: CommandSync) -> None:
             await create_topics(kafka, 1, topics=[topic])
             await begin_commands(kafka, remembered)
             keep, forgotten = keeper.keep, keeper._published.forgotten
@@ -192,7 +192,7 @@ def test_a_snapshot_of_another_server_does_not_say_so(
     with redis.Redis.from_url(redis_url, decode_responses=True) as client:
         client.hset(MODES, PUBLISHED, "the run id of another server")
 
-        async def work(keeper: CommandKeeper) -> None:
+        async def work(keeper: CommandSync) -> None:
             assert not await keeper._publisher.has_all_modes()
             await keeper.keep(state, set(), 1)
             assert client.hget(MODES, PUBLISHED) == client.info("server")["run_id"]

@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from agents.thresholds.checkpoint_writer import Delivery, answer
-from processing.contexts.thresholds import stored_threshold
+from agents.thresholds.checkpoint_writer import CheckpointWriter, answer
+from processing.contexts.thresholds import threshold_from_row
 from processing.records.dead_letters import DeadLetter
 from processing.state.rows import PARTITION_KEY, context_key, deleted, stale, with_version
-from processing.task import Commit
+from processing.task import Checkpoint
 from tests.agents.commit_world import World
 
 EPOCH = 3
@@ -22,10 +22,10 @@ def row(offset: int, body: bytes = b"body", epoch: int = EPOCH) -> bytes:
     return with_version(deleted(0, 0) + body, epoch, offset)
 
 
-def commit(end: int, **rows: bytes) -> Commit:
+def commit(end: int, **rows: bytes) -> Checkpoint:
     changed = [(key.encode(), value) for key, value in rows.items()]
     letter = DeadLetter(None, b"bad", [], 0, 3, "bad")
-    return Commit(end, [*changed, (PARTITION_KEY, row(end - 1))], [], [], [letter], 1)
+    return Checkpoint(end, [*changed, (PARTITION_KEY, row(end - 1))], [], [], [letter], 1)
 
 
 def run(body: Coroutine[Any, Any, Any]) -> Any:
@@ -35,57 +35,59 @@ def run(body: Coroutine[Any, Any, Any]) -> Any:
 def test_the_order_of_effects() -> None:
     world = World()
     first = commit(4, a=row(3))
-    first.moved.append(stored_threshold(context_key("acme", "workflow_type=a"), deleted(EPOCH, 3)))
-    run(Delivery(world, 0).deliver(first))
+    first.moved.append(
+        threshold_from_row(context_key("acme", "workflow_type=a"), deleted(EPOCH, 3))
+    )
+    run(CheckpointWriter(world, 0).deliver(first))
     assert world.happened == ["dead letters", "redis", "changelog", "store", "topic", "done 4"]
     assert (world.table[b"a"], world.held) == (row(3), 1)
 
 
 def test_what_is_published_ahead_of_its_rows_is_under_way_until_they_are_stored() -> None:
     world = World()
-    delivery = Delivery(world, 0)
-    ahead = stored_threshold(context_key("acme", "workflow_type=a"), deleted(EPOCH, 2))
-    with_rows = stored_threshold(context_key("acme", "workflow_type=b"), deleted(EPOCH, 3))
+    delivery = CheckpointWriter(world, 0)
+    ahead = threshold_from_row(context_key("acme", "workflow_type=a"), deleted(EPOCH, 2))
+    with_rows = threshold_from_row(context_key("acme", "workflow_type=b"), deleted(EPOCH, 3))
 
     async def publish() -> None:
         delivery.publish([ahead])
         await delivery.published()
 
     run(publish())
-    assert (world.happened, delivery.under_way) == (["redis"], [ahead])
+    assert (world.happened, delivery.in_flight) == (["redis"], [ahead])
     last = commit(4, a=row(3))
     last.thresholds.append(with_rows)
     seen: list[object] = []
-    world.before_send = lambda: seen.extend(delivery.under_way)
+    world.before_send = lambda: seen.extend(delivery.in_flight)
     run(delivery.deliver(last))
-    assert (seen, delivery.under_way) == ([ahead, with_rows], ())
+    assert (seen, delivery.in_flight) == ([ahead, with_rows], ())
 
 
 def test_who_lost_the_partition_publishes_nothing_ahead() -> None:
     world = World()
     world.owned = False
-    delivery = Delivery(world, 0)
-    delivery.publish([stored_threshold(b"cacme\x1fworkflow_type=a", deleted(EPOCH, 2))])
-    assert (world.happened, delivery.under_way) == ([], ())
+    delivery = CheckpointWriter(world, 0)
+    delivery.publish([threshold_from_row(b"cacme\x1fworkflow_type=a", deleted(EPOCH, 2))])
+    assert (world.happened, delivery.in_flight) == ([], ())
 
 
 def test_what_did_not_move_is_published_and_not_announced() -> None:
     world = World()
-    run(Delivery(world, 0).deliver(commit(4, a=row(3))))
+    run(CheckpointWriter(world, 0).deliver(commit(4, a=row(3))))
     assert world.happened == ["dead letters", "redis", "changelog", "store", "done 4"]
 
 
 def test_nothing_is_appended_by_who_lost_the_partition() -> None:
     world = World()
     world.owned = False
-    run(Delivery(world, 0).deliver(commit(4, a=row(3))))
+    run(CheckpointWriter(world, 0).deliver(commit(4, a=row(3))))
     assert (world.log, world.table, world.held) == ([], {}, None)
 
 
 def test_who_lost_the_partition_meanwhile_leaves_the_rest_to_the_next_owner() -> None:
     world = World()
     world.after_send = lambda: setattr(world, "owned", False)
-    run(Delivery(world, 0).deliver(commit(4, a=row(3))))
+    run(CheckpointWriter(world, 0).deliver(commit(4, a=row(3))))
     assert world.happened == ["dead letters", "redis", "changelog"]
     assert (world.table, world.held) == ({}, None)
 
@@ -98,13 +100,13 @@ def test_a_failed_send_leaves_table_and_changelog_as_they_were() -> None:
 
     world.before_send = fail
     with pytest.raises(RuntimeError, match="broker away"):
-        run(Delivery(world, 0).deliver(commit(4, a=row(3))))
+        run(CheckpointWriter(world, 0).deliver(commit(4, a=row(3))))
     assert (world.table, world.held, world.happened) == ({}, None, ["dead letters", "redis"])
 
 
 def test_a_stale_row_in_between_is_answered_with_ours() -> None:
     world = World()
-    delivery = Delivery(world, 0)
+    delivery = CheckpointWriter(world, 0)
     run(delivery.deliver(commit(10, a=row(9), b=row(5), gone=deleted(EPOCH, 7))))
     world.log += [(b"a", row(2)), (b"gone", row(1)), (b"b", row(5)), (b"ahead", row(40))]
     run(delivery.deliver(commit(12, c=row(11))))
@@ -121,7 +123,7 @@ def test_a_stale_row_in_between_is_answered_with_ours() -> None:
 def test_where_another_was_ahead_ours_is_announced_once_it_is_as_new() -> None:
     """What moved there and back between two commits of ours moved once for whoever saw both."""
     world = World()
-    delivery = Delivery(world, 0)
+    delivery = CheckpointWriter(world, 0)
     world.log.append((b"a", row(8)))
     run(delivery.deliver(commit(6, a=row(5))))
     assert world.announced_again == []
@@ -134,7 +136,7 @@ def test_where_another_was_ahead_ours_is_announced_once_it_is_as_new() -> None:
 
 def test_a_stale_row_at_the_end_is_found_without_another_commit() -> None:
     world = World()
-    delivery = Delivery(world, 0)
+    delivery = CheckpointWriter(world, 0)
     run(delivery.deliver(commit(10, a=row(9))))
     world.log.append((b"a", row(2)))
     run(delivery.check_changelog(len(world.log)))
@@ -147,7 +149,7 @@ def test_a_stale_row_at_the_end_is_found_without_another_commit() -> None:
 
 def test_stale_rows_that_keep_coming_are_all_answered() -> None:
     world = World()
-    delivery = Delivery(world, 0)
+    delivery = CheckpointWriter(world, 0)
     run(delivery.deliver(commit(10, a=row(9))))
     left = [1, 2, 3]
 
@@ -164,7 +166,7 @@ def test_stale_rows_that_keep_coming_are_all_answered() -> None:
 
 def test_the_offset_held_never_passes_over_rows_that_were_not_looked_at() -> None:
     world = World()
-    delivery = Delivery(world, 0)
+    delivery = CheckpointWriter(world, 0)
     run(delivery.deliver(commit(10, a=row(9))))
     world.log.append((b"a", row(2)))
 
@@ -179,7 +181,7 @@ def test_the_offset_held_never_passes_over_rows_that_were_not_looked_at() -> Non
 
 def test_mending_appends_our_rows_again() -> None:
     world = World()
-    delivery = Delivery(world, 0)
+    delivery = CheckpointWriter(world, 0)
     run(delivery.deliver(commit(10, a=row(9), b=row(8))))
     run(delivery.mend([b"a", b"unknown"]))
     assert world.log[-1] == (b"a", row(9))
@@ -188,7 +190,7 @@ def test_mending_appends_our_rows_again() -> None:
 
 def test_only_markers_that_still_stand_are_buried() -> None:
     world = World()
-    delivery = Delivery(world, 0)
+    delivery = CheckpointWriter(world, 0)
     old = deleted(EPOCH, 5)
     run(delivery.deliver(commit(10, gone=old, back=row(9))))
     world.redis_is_there = False
@@ -230,7 +232,7 @@ def test_what_answers_a_row_of_another(
 
 def test_what_could_not_be_read_back_is_looked_at_again(monkeypatch: pytest.MonkeyPatch) -> None:
     world = World()
-    delivery = Delivery(world, 0)
+    delivery = CheckpointWriter(world, 0)
 
     async def away(_begin: int, _end: int) -> list[Any]:
         raise ConnectionError("broker away")

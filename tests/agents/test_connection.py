@@ -12,11 +12,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from agents.consumer import socket_reader as connection
-from agents.consumer.socket_reader import PieceReader
+from agents.consumer.socket_reader import ChunkedStreamReader
 
 
-def piece_reader() -> PieceReader:
-    reader = PieceReader()
+def piece_reader() -> ChunkedStreamReader:
+    reader = ChunkedStreamReader()
     reader.begin()
     return reader
 
@@ -84,7 +84,7 @@ def test_connections_of_aiokafka_read_so(stock_protocol: Any) -> None:
         assert isinstance(protocol, stock_protocol)
         protocol.data_received(b"abc")
         protocol.data_received(b"def")
-        assert isinstance(reader, PieceReader)
+        assert isinstance(reader, ChunkedStreamReader)
         assert [await reader.readexactly(size) for size in (2, 4)] == [b"ab", b"cdef"]
 
     asyncio.run(connect())

@@ -14,7 +14,7 @@ import structlog
 
 from agents.config import WorkerConfig
 from agents.health.http import AddressTaken, unready
-from agents.health.reporter import Health
+from agents.health.reporter import HealthReporter
 from deploy.supervisor import health_address
 from processing.worker_report import REPORT_FILE, Report, decode_report
 
@@ -26,7 +26,7 @@ def report() -> Callable[..., Report]:
 
 def test_a_worker_that_waits_for_its_services_says_so(worker_config: WorkerConfig) -> None:
     worker_config.data.mkdir()
-    health = Health("episodes", worker_config, {}, {"postgres"})
+    health = HealthReporter("episodes", worker_config, {}, {"postgres"})
 
     async def start() -> Report | None:
         async with health.running():
@@ -44,7 +44,10 @@ def test_a_report_that_cannot_be_written_is_written_once_it_can(
     worker_config: WorkerConfig,
 ) -> None:
     worker_config.data.mkdir()
-    health, report = Health("episodes", worker_config, {}, set()), worker_config.data / REPORT_FILE
+    health, report = (
+        HealthReporter("episodes", worker_config, {}, set()),
+        worker_config.data / REPORT_FILE,
+    )
     in_the_way = report.with_name(f"{REPORT_FILE}.new")
     in_the_way.mkdir()
 
@@ -63,9 +66,11 @@ def test_where_there_is_no_room_a_report_takes_the_place_of_the_one_before(
 ) -> None:
     worker_config.data.mkdir()
     report = worker_config.data / REPORT_FILE
-    Health("episodes", worker_config, {}, set()).wait_for(*(f"service {n}" for n in range(50)))
+    HealthReporter("episodes", worker_config, {}, set()).wait_for(
+        *(f"service {n}" for n in range(50))
+    )
     report.with_name(f"{REPORT_FILE}.new").mkdir()
-    Health("history", worker_config, {}, set()).tell()
+    HealthReporter("history", worker_config, {}, set()).tell()
     found = decode_report(report.read_bytes())
     assert found is not None
     assert found.worker == "history"
@@ -77,7 +82,7 @@ def test_an_address_that_is_taken_is_named(worker_config: WorkerConfig) -> None:
         other.bind(("127.0.0.1", 0))
         other.listen()
         address = f"127.0.0.1:{other.getsockname()[1]}"
-        health = Health("episodes", replace(worker_config, health=address), {}, set())
+        health = HealthReporter("episodes", replace(worker_config, health=address), {}, set())
 
         async def start() -> None:
             async with health.running():
@@ -116,7 +121,7 @@ def test_a_service_that_goes_and_comes_back_is_one_line_each(worker_config: Work
         if not there.pop(0):
             raise ConnectionError("refused")
 
-    health = Health("thresholds", worker_config, {"redis": probe}, set())
+    health = HealthReporter("thresholds", worker_config, {"redis": probe}, set())
     health._log = SimpleNamespace(ask=lambda: asyncio.sleep(0))  # type: ignore[assignment]
 
     async def look() -> None:

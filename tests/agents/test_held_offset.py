@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
-from agents.thresholds.checkpoint_writer import Delivery, Row
-from processing.state.rows import PARTITION_KEY, PartitionRow, encode_partition, with_version
-from processing.task import Commit
+from agents.thresholds.checkpoint_writer import CheckpointWriter, Row
+from processing.state.rows import PARTITION_KEY, TaskStateRow, encode_partition, with_version
+from processing.task import Checkpoint
 from tests.agents.commit_world import World
 
 EPOCH = 3
@@ -18,16 +18,16 @@ def row(offset: int) -> bytes:
 
 
 def partition(offset: int) -> Row:
-    return PARTITION_KEY, encode_partition(PartitionRow(), EPOCH, offset)
+    return PARTITION_KEY, encode_partition(TaskStateRow(), EPOCH, offset)
 
 
-def deliver(delivery: Delivery, rows: list[Any]) -> None:
-    asyncio.run(delivery.deliver(Commit(0, rows, [], [], [], 0)))
+def deliver(delivery: CheckpointWriter, rows: list[Any]) -> None:
+    asyncio.run(delivery.deliver(Checkpoint(0, rows, [], [], [], 0)))
 
 
 def test_it_stays_before_rows_that_are_newer_than_ours_until_ours_are_as_new() -> None:
     outlets = World()
-    delivery = Delivery(outlets, 0)
+    delivery = CheckpointWriter(outlets, 0)
     # A worker that the group gave up, and that does not know it yet, is ahead of us.
     outlets.log += [(b"touched only there", row(2)), partition(3)]
     deliver(delivery, [(b"a", row(1)), partition(1)])
@@ -40,7 +40,7 @@ def test_it_stays_before_rows_that_are_newer_than_ours_until_ours_are_as_new() -
 
 def test_it_passes_rows_that_are_older_than_ours() -> None:
     outlets = World()
-    delivery = Delivery(outlets, 0)
+    delivery = CheckpointWriter(outlets, 0)
     outlets.log += [(b"a", row(0)), partition(0)]
     deliver(delivery, [(b"a", row(1)), partition(1)])
     assert outlets.held == len(outlets.log) - 1

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from agents.consumer.sequencer import Intake
+from agents.consumer.sequencer import FetchSequencer
 from processing.records.batch import RecordBatch
 
 AT = "a partition"
@@ -36,7 +36,7 @@ def batch(begin: int, end: int, *offsets: int) -> RecordBatch:
 
 
 def admit(source: Source, *fetched: RecordBatch, real: bool = True) -> list[bool]:
-    intake = Intake(source, "g", {AT: 10}, holes_are_real=real)
+    intake = FetchSequencer(source, "g", {AT: 10}, holes_are_real=real)
 
     async def all_of_them() -> list[bool]:
         return [await intake.admit(AT, each) for each in fetched]
@@ -78,6 +78,6 @@ def test_a_doubtful_hole_is_fetched_again() -> None:
 
 def test_foreign_partitions_are_dropped() -> None:
     source = Source()
-    intake = Intake(source, "g", {"another": 0}, holes_are_real=True)
+    intake = FetchSequencer(source, "g", {"another": 0}, holes_are_real=True)
     assert not asyncio.run(intake.admit(AT, batch(0, 1)))
     assert source.sought == []

@@ -12,7 +12,7 @@ import pytest
 from faust.types import TP
 
 from agents.consumer import partition_queue as lanes
-from agents.consumer.partition_queue import Lane, share_of
+from agents.consumer.partition_queue import PartitionQueue, queue_bytes_per_partition
 from processing.records.batch import RECORD_BYTES, RecordBatch
 from tests.patience import until_in_loop
 
@@ -48,7 +48,7 @@ def test_order_is_kept_and_steps_never_overlap(monkeypatch: pytest.MonkeyPatch) 
             sizes.append(len(batches))
             busy -= 1
 
-        lane = Lane("test", handle)
+        lane = PartitionQueue("test", handle)
         for number in range(20):
             await lane.put(AT, batch(number))
         await until_in_loop(lambda: len(seen) == 20)
@@ -70,7 +70,7 @@ def test_a_full_lane_makes_whoever_fetches_wait(monkeypatch: pytest.MonkeyPatch)
             await go_on.acquire()
             handled.extend(batch.begin for _tp, batch in batches)
 
-        lane = Lane("test", handle)
+        lane = PartitionQueue("test", handle)
         await lane.put(AT, batch(0))
         await until_in_loop(lambda: not lane._waiting)  # the first step holds it
         await lane.put(AT, batch(1, 5))
@@ -108,7 +108,7 @@ def test_a_partition_that_floods_is_held_and_the_others_take_turns_with_it(
             assert (tp in held) != full, "it is told of changes only"
             (held.add if full else held.discard)(tp)
 
-        lane = Lane("test", handle, hold=hold, share=10 * RECORD_BYTES)
+        lane = PartitionQueue("test", handle, hold=hold, share=10 * RECORD_BYTES)
         for number in range(4):
             await lane.put(AT, batch(5 * number, 5))
         assert held == {AT}
@@ -135,7 +135,7 @@ def test_close_lets_go_of_what_was_held() -> None:
         def hold(tp: TP, full: bool) -> None:
             (held.add if full else held.discard)(tp)
 
-        lane = Lane("test", handle, hold=hold, share=2 * RECORD_BYTES)
+        lane = PartitionQueue("test", handle, hold=hold, share=2 * RECORD_BYTES)
         for number in range(4):
             await lane.put(AT, batch(number))
         assert held == {AT}
@@ -146,7 +146,7 @@ def test_close_lets_go_of_what_was_held() -> None:
 
 
 def test_what_may_wait_is_shared_out_within_bounds() -> None:
-    shares = [share_of(partitions) for partitions in (0, 1, 8, 32, 1_000)]
+    shares = [queue_bytes_per_partition(partitions) for partitions in (0, 1, 8, 32, 1_000)]
     assert shares == [8_000_000, 8_000_000, 4_000_000, 1_000_000, 1_000_000]
 
 
@@ -159,7 +159,7 @@ def test_close_drops_what_waits_and_lets_the_step_in_flight_finish() -> None:
             await go_on.wait()
             finished.append(batches[0][1].begin)
 
-        lane = Lane("test", handle)
+        lane = PartitionQueue("test", handle)
         await lane.put(AT, batch(0))
         await until_in_loop(lambda: begun == [0])
         await lane.put(AT, batch(1))
@@ -187,7 +187,7 @@ def test_a_put_that_waited_is_dropped_too(monkeypatch: pytest.MonkeyPatch) -> No
             await asyncio.sleep(0)
             finished.append([batch.begin for _tp, batch in batches])
 
-        lane = Lane("test", handle)
+        lane = PartitionQueue("test", handle)
         await lane.put(AT, batch(0))
         await until_in_loop(lambda: begun == [[0]])
         await lane.put(AT, batch(1))
@@ -212,7 +212,7 @@ def test_close_does_not_wait_for_ever() -> None:
             begun.set()
             await asyncio.Event().wait()
 
-        lane = Lane("test", handle)
+        lane = PartitionQueue("test", handle)
         await lane.put(AT, batch(0))
         await begun.wait()
         await lane.close(timeout_s=0.05)
@@ -231,7 +231,7 @@ def test_a_step_that_waits_for_more_gets_it_or_nothing(monkeypatch: pytest.Monke
             steps.append([batch.begin for _tp, batch in batches])
             return 0.02 if batches else None
 
-        lane = Lane("test", handle)
+        lane = PartitionQueue("test", handle)
         await lane.put(AT, batch(0))
         await lane.put(AT, batch(1))
         await until_in_loop(lambda: len(steps) == 2)
@@ -253,7 +253,7 @@ def test_a_step_that_waits_for_more_is_finished_when_the_lane_closes() -> None:
             steps.append([batch.begin for _tp, batch in batches])
             return SOON_S if batches else None
 
-        lane = Lane("test", handle)
+        lane = PartitionQueue("test", handle)
         await lane.put(AT, batch(0))
         await until_in_loop(lambda: steps == [[0]])
         await lane.put(AT, batch(1))
@@ -266,13 +266,13 @@ def test_a_step_that_waits_for_more_is_finished_when_the_lane_closes() -> None:
 FAILING = """
 import asyncio, atexit, sys
 from faust.types import TP
-from agents.consumer.partition_queue import Lane, share_of
+from agents.consumer.partition_queue import PartitionQueue
 from processing.records.batch import RecordBatch
 
 async def main():
     async def handle(_batches):
         raise {error}
-    lane = Lane("failing", handle)
+    lane = PartitionQueue("failing", handle)
     await lane.put(TP("source", 0), RecordBatch("source", 0, 0, 1, [0], [0], [None], [None]))
     await asyncio.Event().wait()
 

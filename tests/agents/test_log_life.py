@@ -23,7 +23,7 @@ def epoch(kafka: str, monkeypatch: pytest.MonkeyPatch) -> Epoch:
     def end(_where: str, error: BaseException) -> None:
         raise Ended from error
 
-    monkeypatch.setattr(log_life, "end_process", end)
+    monkeypatch.setattr(log_life, "exit_fatally", end)
     return asyncio.run(ensure_topics(kafka, partitions=4))[1]
 
 

@@ -13,8 +13,8 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from agents.config import WorkerConfig
-from agents.health.metrics import BUCKETS_S, METRICS, Counts, Exposition, started, values
-from agents.health.reporter import Health
+from agents.health.metrics import BUCKETS_S, METRICS, Exposition, WorkerCounts, started, values
+from agents.health.reporter import HealthReporter
 from processing.records.batch import RecordBatch
 from processing.records.dlq_limits import Slice, extent
 from processing.worker_report import Report
@@ -23,7 +23,7 @@ REPORT = Report(worker="episodes", pid=1, at=2, ready=True, lag={0: 7}, done={0:
                 held_back={0: 12}, away=("redis",))  # fmt: skip
 
 
-def shown(counts: Counts) -> dict[str, float]:
+def shown(counts: WorkerCounts) -> dict[str, float]:
     """Samples of ours by name and labels; what the process uses is prometheus-client's."""
     text = Exposition(lambda: values(REPORT, None, {"broker", "redis"}, counts)).text().decode()
     return {
@@ -40,7 +40,9 @@ def batch(count: int, timestamp: int) -> RecordBatch:
 
 
 def test_everything_listed_is_shown_and_nothing_else() -> None:
-    found = {re.sub(r"\(.*|_(bucket|sum|count)(?=\(|$)", "", name) for name in shown(Counts())}
+    found = {
+        re.sub(r"\(.*|_(bucket|sum|count)(?=\(|$)", "", name) for name in shown(WorkerCounts())
+    }
     assert found == {metric.name for metric in METRICS}
 
 
@@ -62,7 +64,7 @@ def test_no_name_means_two_things() -> None:
 
 
 def test_what_a_batch_is_counted_as() -> None:
-    counts = Counts()
+    counts = WorkerCounts()
     long_ago = int(time.time() * 1000) - 120_000
     parts = [Slice(batch(9, long_ago), 0, 4), Slice(batch(2, long_ago), 0, 0)]
     counts.took(extent(parts), 40)
@@ -77,7 +79,7 @@ def test_what_a_batch_is_counted_as() -> None:
 
 
 def test_the_report_is_shown() -> None:
-    found = shown(Counts())
+    found = shown(WorkerCounts())
     assert (found["headstart_worker_ready"], found["headstart_worker_stuck"]) == (1, 0)
     assert found["headstart_service_up('broker',)"] == 1
     assert found["headstart_service_up('redis',)"] == 0
@@ -93,7 +95,7 @@ def test_a_worker_that_starts_answers_already(
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         address = f"127.0.0.1:{free.getsockname()[1]}"
-    health = Health("episodes", replace(worker_config, health=address), {}, {"postgres"})
+    health = HealthReporter("episodes", replace(worker_config, health=address), {}, {"postgres"})
 
     def ask() -> tuple[str, str]:
         with urllib.request.urlopen(f"http://{address}/metrics", timeout=10) as answer:

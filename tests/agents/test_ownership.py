@@ -11,26 +11,26 @@ from typing import Any
 import pytest
 from faust.types import TP
 
-from agents.dlq_limit_guard import RefusalGuard
-from agents.health.metrics import Counts
+from agents.dlq_limit_guard import DlqLimitGuard
+from agents.health.metrics import WorkerCounts
 from agents.thresholds import checkpoint_buffer as gathering
 from agents.thresholds import pacing
-from agents.thresholds.partition import Ownership
-from agents.thresholds.redis_publishing import Publishing
-from processing.config import Rules
+from agents.thresholds.partition import OwnedPartition
+from agents.thresholds.redis_publishing import RedisPublishQueue
+from processing.config import LearningConfig
 from processing.control.default_merging import LEAST
 from processing.records.batch import RecordBatch
-from processing.records.dlq_limits import RefusalLimits
-from processing.task import Commit, Partition
+from processing.records.dlq_limits import DlqLimits
+from processing.task import Checkpoint, PartitionTask
 from tests.patience import until_in_loop
 from tests.processing.building import EPOCH, NOW, TD, Table, fetch, judged, run
-from topics.schema.json_schema import Threshold
+from topics.schema.json_schema import PublishedThreshold
 
 AT = TP("t", 0)
 TYPES = ("answer", "plan", "refund")
 
 
-Steps = Callable[[Ownership, list[Commit]], Awaitable[None]]
+Steps = Callable[[OwnedPartition, list[Checkpoint]], Awaitable[None]]
 
 
 class Store:
@@ -48,17 +48,17 @@ class Store:
 
 def services(store: Store) -> Any:
     """Return as much of the services as taking a partition up needs."""
-    counts = Counts()
+    counts = WorkerCounts()
     return SimpleNamespace(
         app=SimpleNamespace(
             consumer_generation_id=1, consumer=SimpleNamespace(hold=lambda _tp, _full: None)
         ),
         store=store,
         counts=counts,
-        publishing=Publishing("redis://127.0.0.1:1", counts),
-        guard=RefusalGuard(RefusalLimits(), Path(), EPOCH),
-        rules=Rules(TD),
-        new_core=lambda place: Partition(place, 1, EPOCH, Rules(TD), store.table.get),
+        publishing=RedisPublishQueue("redis://127.0.0.1:1", counts),
+        guard=DlqLimitGuard(DlqLimits(), Path(), EPOCH),
+        rules=LearningConfig(TD),
+        new_core=lambda place: PartitionTask(place, 1, EPOCH, LearningConfig(TD), store.table.get),
     )
 
 
@@ -70,7 +70,7 @@ def test_what_is_known_never_follows_from_half_a_table(monkeypatch: pytest.Monke
 
     async def body() -> None:
         store = Store(before)
-        owned = Ownership(AT, services(store), 0, 1)
+        owned = OwnedPartition(AT, services(store), 0, 1)
         await owned.restore()
         store.table = after
         restored = asyncio.create_task(owned.restore())
@@ -83,7 +83,7 @@ def test_what_is_known_never_follows_from_half_a_table(monkeypatch: pytest.Monke
         assert [[known.path for known in each.known] for each in said if each.known] == [
             [f"workflow_type={each}" for each in TYPES]
         ]
-        assert owned.core.watermark == len(TYPES) * LEAST - 1
+        assert owned.core.applied_offset == len(TYPES) * LEAST - 1
         await owned.lane.close()
 
     asyncio.run(asyncio.wait_for(body(), 60.0))
@@ -96,17 +96,17 @@ def backlog(begin: int, *records: Any, behind: int = 100) -> RecordBatch:
     return found
 
 
-def delivered(steps: Steps, published: list[Threshold] | None = None) -> list[Commit]:
+def delivered(steps: Steps, published: list[PublishedThreshold] | None = None) -> list[Checkpoint]:
     """Return what a partition delivers that is taken through some steps, and then closed.
 
     `published`: takes what is published ahead of it.
     """
-    commits: list[Commit] = []
+    commits: list[Checkpoint] = []
 
-    async def deliver(commit: Commit) -> None:
+    async def deliver(commit: Checkpoint) -> None:
         commits.append(commit)
 
-    def publish(thresholds: Sequence[Threshold]) -> None:
+    def publish(thresholds: Sequence[PublishedThreshold]) -> None:
         assert published is not None, "a backlog's is overtaken at once"
         published.extend(thresholds)
 
@@ -114,7 +114,7 @@ def delivered(steps: Steps, published: list[Threshold] | None = None) -> list[Co
         await asyncio.sleep(0)
 
     async def body() -> None:
-        owned = Ownership(AT, services(Store({})), 0, 1)
+        owned = OwnedPartition(AT, services(Store({})), 0, 1)
         owned._services.guard.open(AT, 0)
         owned.delivery = SimpleNamespace(deliver=deliver, publish=publish, published=told)  # type: ignore[assignment]
         await steps(owned, commits)
@@ -127,10 +127,10 @@ def delivered(steps: Steps, published: list[Threshold] | None = None) -> list[Co
 def test_a_commit_takes_in_more_of_a_backlog() -> None:
     """Until nothing more comes; then it is as if it had come at once."""
 
-    async def steps(owned: Ownership, commits: list[Commit]) -> None:
+    async def steps(owned: OwnedPartition, commits: list[Checkpoint]) -> None:
         for begin in range(3):
             await owned.lane.put(AT, backlog(begin, judged(workflow_type=TYPES[begin])))
-            await until_in_loop(lambda: owned.core.watermark == begin)  # noqa: B023 - awaited here
+            await until_in_loop(lambda: owned.core.applied_offset == begin)  # noqa: B023 - awaited here
             assert not commits
             assert not owned.lane.idle, "its offset may not be committed"
         await owned.lane.put(AT, backlog(3, judged()))
@@ -148,11 +148,11 @@ def test_a_commit_takes_in_more_of_a_backlog() -> None:
 def test_what_comes_by_and_by_is_published_at_once_and_its_rows_follow(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    published: list[Threshold] = []
+    published: list[PublishedThreshold] = []
     monkeypatch.setattr(gathering, "LONGEST_S", 2.0)  # on a busy machine .25 s are soon over
     monkeypatch.setattr(gathering, "MORE_S", 2.0)
 
-    async def steps(owned: Ownership, commits: list[Commit]) -> None:
+    async def steps(owned: OwnedPartition, commits: list[Checkpoint]) -> None:
         for begin in range(3):
             await owned.lane.put(AT, backlog(begin, judged(), behind=0))
             await until_in_loop(lambda: len(published) == 2 * (begin + 1))  # noqa: B023 - awaited here
@@ -173,9 +173,9 @@ def test_what_comes_by_and_by_is_published_at_once_and_its_rows_follow(
 
 
 def test_what_has_gathered_is_delivered_when_the_partition_is_let_go() -> None:
-    async def steps(owned: Ownership, commits: list[Commit]) -> None:
+    async def steps(owned: OwnedPartition, commits: list[Checkpoint]) -> None:
         await owned.lane.put(AT, backlog(0, judged()))
-        await until_in_loop(lambda: owned.core.watermark == 0)
+        await until_in_loop(lambda: owned.core.applied_offset == 0)
         assert not commits
 
     (commit,) = delivered(steps)
@@ -183,7 +183,7 @@ def test_what_has_gathered_is_delivered_when_the_partition_is_let_go() -> None:
 
 
 def test_a_refusal_waits_for_nothing() -> None:
-    async def steps(owned: Ownership, commits: list[Commit]) -> None:
+    async def steps(owned: OwnedPartition, commits: list[Checkpoint]) -> None:
         await owned.lane.put(AT, backlog(0, judged(), judged()))
         await owned.lane.put(AT, backlog(2, b"broken"))
         await until_in_loop(lambda: owned.lane.idle)
@@ -194,7 +194,7 @@ def test_a_refusal_waits_for_nothing() -> None:
 
 
 def test_a_commit_that_is_well_filled_waits_for_nothing() -> None:
-    async def steps(owned: Ownership, commits: list[Commit]) -> None:
+    async def steps(owned: OwnedPartition, commits: list[Checkpoint]) -> None:
         await owned.lane.put(AT, backlog(0, *(judged() for _ in range(200)), behind=1000))
         await until_in_loop(lambda: owned.lane.idle)
         assert len(commits) == 1
@@ -210,7 +210,7 @@ def test_offsets_without_a_record_are_done_and_make_no_row() -> None:
     around.guard.open(AT._replace(topic="headstart.events"), 0)
 
     async def body() -> None:
-        owned = Ownership(AT, around, 0, 1)
+        owned = OwnedPartition(AT, around, 0, 1)
         owned.delivery.deliver = lambda commit: _append(owned, commit)  # type: ignore[method-assign]
         markers, records = RecordBatch("t", 0, 0, 4, [], [], [], []), fetch(judged(), offsets=[4])
         await owned._handle([(AT, markers)])
@@ -223,7 +223,7 @@ def test_offsets_without_a_record_are_done_and_make_no_row() -> None:
         assert len(done) == 2, "what was fetched once more is done already"
         await owned.lane.close()
 
-    async def _append(owned: Ownership, commit: Commit) -> None:
+    async def _append(owned: OwnedPartition, commit: Checkpoint) -> None:
         assert commit.end == 5
         owned.done(commit.end)
 

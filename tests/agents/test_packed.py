@@ -13,13 +13,13 @@ from hypothesis import strategies as st
 
 from agents.consumer.columnar_unpack import unpack
 from learners.registry import POLICIES
-from processing.config import Rules
+from processing.config import LearningConfig
 from processing.records.batch import RecordBatch
-from processing.records.columnar import PackedBatch
-from processing.task import Partition
+from processing.records.columnar import ColumnarRecordBatch
+from processing.task import PartitionTask
 from tests.agents.record_batches import Batch, encode
 from tests.processing.mixtures import batches, commits, rules_of, stretched, stretches_of
-from topics.kafka.fetch_patch import KeptRecords
+from topics.kafka.fetch_patch import RetainedRecords
 
 
 def as_sent(batch: RecordBatch, draw: random.Random) -> bytes:
@@ -35,9 +35,9 @@ def as_sent(batch: RecordBatch, draw: random.Random) -> bytes:
     return sent
 
 
-def packed(batch: RecordBatch, draw: random.Random, compiled: Any) -> PackedBatch:
+def packed(batch: RecordBatch, draw: random.Random, compiled: Any) -> ColumnarRecordBatch:
     """Return a batch as it comes from a broker."""
-    records = KeptRecords(as_sent(batch, draw))
+    records = RetainedRecords(as_sent(batch, draw))
     source = SimpleNamespace(_records=records, _check_crcs=True, next_fetch_offset=batch.begin)
     place = SimpleNamespace(topic=batch.topic, partition=batch.partition)
     found, left = unpack(source, place, 1 << 30, compiled)
@@ -49,7 +49,7 @@ def packed(batch: RecordBatch, draw: random.Random, compiled: Any) -> PackedBatc
 
 def short(log: Sequence[RecordBatch], rules: Any, compiled: Any, *, ahead: bool) -> Any:
     with stretches_of(compiled):
-        return commits(Partition, log, rules, ahead=ahead)[0]
+        return commits(PartitionTask, log, rules, ahead=ahead)[0]
 
 
 @pytest.mark.parametrize("policy", ["ema", "hops"])
@@ -74,7 +74,7 @@ def test_it_is_applied_by_stretches(compiled: Any) -> None:
         [packed(batch, random.Random(3), compiled) for batch in batches(seed, 150)]
         for seed in range(20)
     ]
-    assert stretched(compiled, logs, Rules(POLICIES["ema"], ("user_id",)))[0] > 0.2
+    assert stretched(compiled, logs, LearningConfig(POLICIES["ema"], ("user_id",)))[0] > 0.2
 
 
 def test_it_holds_what_the_records_hold(compiled: Any) -> None:

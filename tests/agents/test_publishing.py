@@ -7,15 +7,15 @@ from collections.abc import Awaitable, Callable, Sequence
 
 import pytest
 
-from agents.health.metrics import Counts
-from agents.thresholds.redis_publishing import Publishing
-from processing.config import Rules
-from processing.contexts.thresholds import stored_threshold
+from agents.health.metrics import WorkerCounts
+from agents.thresholds.redis_publishing import RedisPublishQueue
+from processing.config import LearningConfig
+from processing.contexts.thresholds import threshold_from_row
 from processing.state.rows import context_key, deleted
-from processing.task import Partition
+from processing.task import PartitionTask
 from tests.patience import until_in_loop
 from tests.processing.building import EPOCH, TD
-from topics.schema.json_schema import Threshold
+from topics.schema.json_schema import PublishedThreshold
 
 
 class Redis:
@@ -27,7 +27,7 @@ class Redis:
         self.away = False
         self.takes = asyncio.Semaphore(0)
 
-    async def publish(self, batch: Sequence[Threshold]) -> None:
+    async def publish(self, batch: Sequence[PublishedThreshold]) -> None:
         self.requests.append([each.offset for each in batch])
         await self.takes.acquire()
         if self.away:
@@ -37,8 +37,8 @@ class Redis:
 class One:
     """A partition that answers what was put into it."""
 
-    def __init__(self, publishing: Publishing) -> None:
-        self.core = Partition(0, 1, EPOCH, Rules(TD), lambda _key: None)
+    def __init__(self, publishing: RedisPublishQueue) -> None:
+        self.core = PartitionTask(0, 1, EPOCH, LearningConfig(TD), lambda _key: None)
         self.answers: list[int] = []
         self.seen = 0
         self._publishing = publishing
@@ -58,13 +58,13 @@ class One:
         self.seen += 1
 
 
-def threshold(offset: int) -> Threshold:
-    return stored_threshold(context_key("acme", "workflow_type=a"), deleted(EPOCH, offset))
+def threshold(offset: int) -> PublishedThreshold:
+    return threshold_from_row(context_key("acme", "workflow_type=a"), deleted(EPOCH, offset))
 
 
-def with_redis(body: Callable[[Publishing, Redis], Awaitable[None]]) -> None:
+def with_redis(body: Callable[[RedisPublishQueue, Redis], Awaitable[None]]) -> None:
     async def run() -> None:
-        publishing, redis = Publishing("redis://127.0.0.1:1", Counts()), Redis()
+        publishing, redis = RedisPublishQueue("redis://127.0.0.1:1", WorkerCounts()), Redis()
         publishing._publisher = redis  # type: ignore[assignment]
         await body(publishing, redis)
 
@@ -72,7 +72,7 @@ def with_redis(body: Callable[[Publishing, Redis], Awaitable[None]]) -> None:
 
 
 def test_what_is_learned_while_a_request_is_under_way_goes_with_the_next_one() -> None:
-    async def body(publishing: Publishing, redis: Redis) -> None:
+    async def body(publishing: RedisPublishQueue, redis: Redis) -> None:
         first, second = One(publishing), One(publishing)
         first.learns(1)
         second.learns(2)
@@ -95,7 +95,7 @@ def test_what_is_learned_while_a_request_is_under_way_goes_with_the_next_one() -
 
 @pytest.mark.parametrize("again", [True, False])
 def test_a_redis_that_is_away_stops_nobody_and_gets_it_later(again: bool) -> None:
-    async def body(publishing: Publishing, redis: Redis) -> None:
+    async def body(publishing: RedisPublishQueue, redis: Redis) -> None:
         one, redis.away = One(publishing), True
         for _ in range(9):
             redis.takes.release()

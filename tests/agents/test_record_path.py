@@ -26,9 +26,9 @@ from hypothesis import event, example, given, settings
 from hypothesis import strategies as st
 
 from agents.consumer import fetch_to_batch as drain_module
-from agents.consumer.fetch_to_batch import MOST_BYTES, drain
+from agents.consumer.fetch_to_batch import MOST_BYTES, to_record_batch
 from processing.records.batch import RECORD_BYTES, RecordBatch
-from processing.records.columnar import PackedBatch
+from processing.records.columnar import ColumnarRecordBatch
 from processing.records.decode import decode_record
 from tests.agents.record_batches import (
     ABORT,
@@ -49,7 +49,7 @@ from tests.agents.record_batches import (
 from topics.kafka import decompression
 from topics.kafka import readable_batches as batches_module
 from topics.kafka.decompression import decompressed
-from topics.kafka.fetch_patch import KeptRecords
+from topics.kafka.fetch_patch import RetainedRecords
 from topics.kafka.limits import LARGEST_MS, MOST_HEADERS, MOST_RECORDS
 
 TP = TopicPartition("source", 3)
@@ -71,7 +71,7 @@ def unpacking(request: pytest.FixtureRequest, compiled: Any) -> Iterator[str]:
     """Every test here is of both ways to unpack a fetch."""
     how = None if request.param == "python" else compiled
     with pytest.MonkeyPatch.context() as patching:
-        patching.setattr(drain_module, "machine_code", lambda: how)
+        patching.setattr(drain_module, "kernels", lambda: how)
         patching.setattr(drain_module, "LEAST_BYTES", 0)
         yield request.param
 
@@ -132,7 +132,7 @@ def result(log: Log, position: int, isolation: int) -> tuple[FetchResult, Assign
     state.reset_to(position)
     records = PartitionRecords(
         TP,
-        KeptRecords(log.fetch(position)),
+        RetainedRecords(log.fetch(position)),
         log.aborted(position),
         position,
         None,
@@ -175,7 +175,7 @@ def ours(log: Log, position: int, isolation: int, most_bytes: int = MOST_BYTES) 
         if not fetched.has_more():
             fetched, assignment = result(log, position, isolation)
         try:
-            batch = drain(fetched, most_bytes)
+            batch = to_record_batch(fetched, most_bytes)
         except CorruptRecordException:
             assert not fetched.has_more(), "the rest would be taken without the corrupt batch"
             return records, assignment.state_value(TP).position, True
@@ -242,7 +242,7 @@ def test_records_that_are_malformed_are_read_as_aiokafka_reads_them(
     log.batches[0] = (base, end, bytes(changed))
     found = outcome(log)
     with pytest.MonkeyPatch.context() as patching:
-        patching.setattr(drain_module, "machine_code", lambda: None)
+        patching.setattr(drain_module, "kernels", lambda: None)
         expected = outcome(log)
     event(f"refused: {expected is None}")
     assert found == expected
@@ -418,7 +418,7 @@ def test_what_cannot_be_read_is_a_step_of_its_own() -> None:
     fetched, _assignment = result(log, 0, READ_UNCOMMITTED)
     steps = list[int]()
     while fetched.has_more():
-        batch = drain(fetched)
+        batch = to_record_batch(fetched)
         assert batch is not None
         steps.append(len(batch))
     assert sum(steps) == 5
@@ -490,8 +490,8 @@ def test_compiled_code_unpacks_what_is_plain(unpacking: str) -> None:
     async def body() -> None:
         batches = [data(0, 1), data(0, codec=GZIP), data(0, 4)]
         fetched, _assignment = result(write(batches, first=0), 1, READ_COMMITTED)
-        batch = drain(fetched)
-        assert isinstance(batch, PackedBatch) == (unpacking == "compiled")
+        batch = to_record_batch(fetched)
+        assert isinstance(batch, ColumnarRecordBatch) == (unpacking == "compiled")
         assert batch is not None
         assert batch.offsets == [1, 2, 3, 7]
         assert batch.size == 4 * RECORD_BYTES
@@ -506,7 +506,7 @@ def test_of_a_small_fetch_it_is_not_worth_it() -> None:
     fetched, _assignment = result(write([data(0, 1)], first=0), 0, READ_COMMITTED)
     with pytest.MonkeyPatch.context() as patching:
         patching.setattr(drain_module, "LEAST_BYTES", 20_000)
-        assert type(drain(fetched)) is RecordBatch
+        assert type(to_record_batch(fetched)) is RecordBatch
 
 
 @in_loop
@@ -537,10 +537,10 @@ def test_a_wrong_checksum_is_fetched_once_more_and_then_one_record() -> None:
     log = write([data(0, 1), data(0, 2, wrong_crc=True), data(0)], first=next(FRESH))
     first, bad = log.batches[0][0], log.batches[1]
     fetched, _assignment = result(log, first, READ_UNCOMMITTED)
-    batch = drain(fetched)
+    batch = to_record_batch(fetched)
     assert batch is not None
     assert (batch.offsets, batch.end) == ([first, first + 1], first + 2)
-    assert drain(fetched) is None, "the rest would be taken without it"
+    assert to_record_batch(fetched) is None, "the rest would be taken without it"
     records, position, _corrupt = ours(log, first + 2, READ_UNCOMMITTED)
     assert [record[0] for record in records] == [bad[0], log.end - 1]
     assert (records[0][3], position) == (bad[2], log.end)
@@ -552,7 +552,7 @@ def test_a_batch_that_was_damaged_on_its_way_is_read_as_it_is() -> None:
     log = write([data(0, wrong_crc=True), data(0)], first=next(FRESH))
     first, *_ = log.batches[0]
     fetched, assignment = result(log, first, READ_UNCOMMITTED)
-    assert drain(fetched) is None
+    assert to_record_batch(fetched) is None
     assert assignment.state_value(TP).position == first
     whole = write([data(0), data(0)], first)
     assert [each[3] for each in ours(whole, first, READ_UNCOMMITTED)[0]] == [b"v0", b"v0"]
@@ -566,7 +566,7 @@ def test_where_a_damaged_batch_says_it_ends_is_not_believed(last_delta: int) -> 
     damaged = bytearray(raw)
     struct.pack_into(">i", damaged, LAST_DELTA_AT, last_delta)
     log.batches[1] = base, end, bytes(damaged)
-    assert drain(result(log, base, READ_UNCOMMITTED)[0]) is None
+    assert to_record_batch(result(log, base, READ_UNCOMMITTED)[0]) is None
     records, position, _corrupt = ours(log, base, READ_UNCOMMITTED)
     assert [each[0] for each in records] == [base, end, end + 1]
     assert position == log.end
@@ -582,7 +582,7 @@ def test_a_damaged_last_batch_does_not_end_behind_the_log() -> None:
     for _fetch in range(2):
         fetched, assignment = result(log, base, READ_UNCOMMITTED)
         assignment.state_value(TP).highwater = log.end
-        batch = drain(fetched)
+        batch = to_record_batch(fetched)
     assert batch is not None
     assert (batch.offsets, batch.end) == ([base], log.end)
     assert assignment.state_value(TP).position == log.end
@@ -592,7 +592,7 @@ def test_a_damaged_last_batch_does_not_end_behind_the_log() -> None:
 def test_aiokafkas_own_path_passes_a_wrong_checksum_too() -> None:
     log = write([data(0, wrong_crc=True), data(0)], first=next(FRESH))
     first, end, raw = log.batches[0]
-    records = KeptRecords(log.fetch(first))
+    records = RetainedRecords(log.fetch(first))
     assert not records.has_next()
     assert records.size_in_bytes() == 0, "aiokafka would take it for too large, and go on"
     seen, position, corrupt = stock(log, first, READ_COMMITTED)
@@ -647,7 +647,7 @@ def test_a_batch_that_is_large_enough_leaves_the_rest_for_the_next() -> None:
     fetched, assignment = result(log, 0, READ_UNCOMMITTED)
     steps = []
     while fetched.has_more():
-        batch = drain(fetched, most_bytes=RECORD_BYTES + 1)
+        batch = to_record_batch(fetched, most_bytes=RECORD_BYTES + 1)
         assert batch is not None
         steps.append((batch.offsets, batch.end, assignment.state_value(TP).position))
     assert steps == [([0, 1], 2, 2), ([2, 3], 4, 4)]
@@ -664,7 +664,7 @@ def test_nothing_is_returned_of_a_partition_that_is_no_longer_meant(why: str) ->
         state.pause()
     else:
         assignment._unassign()
-    assert drain(fetched) is None
+    assert to_record_batch(fetched) is None
     assert not fetched.has_more()
     if why == "sought":
         assert state.position == 1

@@ -7,29 +7,31 @@ from pathlib import Path
 import pytest
 from faust.types import TP
 
-from agents.dlq_limit_guard import FILE, RefusalGuard
+from agents.dlq_limit_guard import FILE, DlqLimitGuard
 from processing.records.batch import RecordBatch
 from processing.records.dead_letters import dead_letter
-from processing.records.decode import Refusal
-from processing.records.dlq_limits import RefusalLimitExceeded, RefusalLimits, Slice
+from processing.records.decode import Rejection
+from processing.records.dlq_limits import DlqLimits, RefusalLimitExceeded, Slice
 
-LIMITS = RefusalLimits(ratio=0, run=3)
+LIMITS = DlqLimits(ratio=0, run=3)
 HERE = TP("t", 0)
 
 
-def guard(data: Path, begin: int, limits: RefusalLimits = LIMITS, epoch: int = 1) -> RefusalGuard:
-    made = RefusalGuard(limits, data, epoch)
+def guard(data: Path, begin: int, limits: DlqLimits = LIMITS, epoch: int = 1) -> DlqLimitGuard:
+    made = DlqLimitGuard(limits, data, epoch)
     made.open(HERE, begin)
     return made
 
 
-def refuse(guard: RefusalGuard, offset: int, count: int = 1, partition: int = 0) -> None:
+def refuse(guard: DlqLimitGuard, offset: int, count: int = 1, partition: int = 0) -> None:
     """One step of bad records."""
     offsets = list(range(offset, offset + count))
     batch = RecordBatch(
         "t", partition, offset, offset + count, offsets, [0] * count, [None] * count, [b"x"] * count
     )
-    letters = [dead_letter(batch, place, Refusal(b"x", "bad", None), "g") for place in range(count)]
+    letters = [
+        dead_letter(batch, place, Rejection(b"x", "bad", None), "g") for place in range(count)
+    ]
     guard.passed(guard.check([Slice(batch, 0, count)], letters))
 
 
@@ -56,8 +58,8 @@ def test_a_step_that_is_too_much_at_once(tmp_path: Path) -> None:
 def test_a_raised_limit_lets_it_go_on(tmp_path: Path) -> None:
     with pytest.raises(RefusalLimitExceeded):
         refuse(guard(tmp_path, 0), 0, count=3)
-    refuse(guard(tmp_path, 0, RefusalLimits(ratio=0, run=4)), 0, count=3)
-    refuse(guard(tmp_path, 0, RefusalLimits(ratio=0, run=0)), 0, count=3_000)
+    refuse(guard(tmp_path, 0, DlqLimits(ratio=0, run=4)), 0, count=3)
+    refuse(guard(tmp_path, 0, DlqLimits(ratio=0, run=0)), 0, count=3_000)
 
 
 def test_what_another_worker_took_in_since_begins_anew(tmp_path: Path) -> None:

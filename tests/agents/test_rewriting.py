@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator, Iterable
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agents.thresholds.checkpoint_writer import Delivery
+from agents.thresholds.checkpoint_writer import CheckpointWriter
 from processing.state.rows import PARTITION_KEY
 from tests.agents.commit_world import World
 from tests.agents.test_commits import commit, row, run
@@ -26,7 +26,7 @@ def restored(world: World, begin: int) -> dict[bytes, bytes | None]:
 
 def test_what_is_before_the_rewrite_need_not_be_read() -> None:
     world = World()
-    delivery = Delivery(world, 0)
+    delivery = CheckpointWriter(world, 0)
 
     async def body() -> None:
         await delivery.deliver(commit(4, a=row(3), b=row(2)))
@@ -41,7 +41,7 @@ def test_what_is_before_the_rewrite_need_not_be_read() -> None:
 
 def test_who_is_behind_another_owner_rewrites_nothing() -> None:
     world = World()
-    delivery = Delivery(world, 0)
+    delivery = CheckpointWriter(world, 0)
 
     async def body() -> None:
         await delivery.deliver(commit(4, a=row(3)))
@@ -59,7 +59,7 @@ def test_who_is_behind_another_owner_rewrites_nothing() -> None:
 
 def test_who_loses_the_partition_meanwhile_does_not_call_it_whole() -> None:
     world = World()
-    delivery = Delivery(world, 0)
+    delivery = CheckpointWriter(world, 0)
 
     async def lost() -> AsyncIterator[list[bytes]]:
         yield [b"a"]
@@ -77,7 +77,7 @@ def test_who_loses_the_partition_meanwhile_does_not_call_it_whole() -> None:
 @given(st.lists(st.tuples(st.sampled_from("abcd"), st.booleans()), max_size=30), st.integers(1, 3))
 def test_commits_between_its_pieces_lose_nothing(steps: list[tuple[str, bool]], size: int) -> None:
     world = World()
-    delivery = Delivery(world, 0)
+    delivery = CheckpointWriter(world, 0)
 
     async def body() -> None:
         waiting: list[asyncio.Task[None]] = []

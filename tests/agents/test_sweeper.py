@@ -46,7 +46,7 @@ class App:
 
 def test_a_partition_that_stands_still_with_more_to_come_is_sought_again() -> None:
     consumer = Consumer(ends={AT: 12, OTHER: 7})
-    asyncio.run(sweeper.sweep(App(consumer, idle={AT: 10, OTHER: 7})))
+    asyncio.run(sweeper.refetch_stalled_partitions(App(consumer, idle={AT: 10, OTHER: 7})))
     assert consumer.sought == [{AT: 10}, {AT: 10}], "from the second look on, and only the one"
 
 
@@ -57,9 +57,9 @@ def test_partitions_that_move_or_work_are_left_alone() -> None:
         def idle(self) -> dict[TP, int]:
             return {AT: self._rounds}
 
-    asyncio.run(sweeper.sweep(Moving(consumer)))
-    asyncio.run(sweeper.sweep(App(consumer, idle={})))
+    asyncio.run(sweeper.refetch_stalled_partitions(Moving(consumer)))
+    asyncio.run(sweeper.refetch_stalled_partitions(App(consumer, idle={})))
     rebalancing: Any = App(consumer, idle={AT: 10})
     rebalancing.rebalancing = True
-    asyncio.run(sweeper.sweep(rebalancing))
+    asyncio.run(sweeper.refetch_stalled_partitions(rebalancing))
     assert consumer.sought == []

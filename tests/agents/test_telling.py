@@ -16,15 +16,15 @@ from aiokafka.errors import KafkaConnectionError
 
 from agents.config import WorkerConfig
 from agents.storage import notice_outbox as telling
-from agents.storage.notice_outbox import Teller
+from agents.storage.notice_outbox import NoticeOutbox
 from learners.registry import policy
-from processing.config import Rules
+from processing.config import LearningConfig
 from sinks.connections import connect_postgres
 from sinks.postgres.notices import add_notices, unsent_notices
 from tests.sinks.test_notices import notice
 from topics.catalogue import EVENTS, NOTICES
 from topics.control.messages import decode_control
-from topics.dead_letters.messages import Outgoing
+from topics.dead_letters.messages import OutgoingRecord
 from topics.epoch import Epoch
 from topics.notices.messages import Notice, decode_notice
 
@@ -43,7 +43,7 @@ class Producer:
         self.sent: list[tuple[str, int, str]] = []
         self.fails = fails
 
-    async def send_records(self, topic: str, records: Iterable[Outgoing]) -> None:
+    async def send_records(self, topic: str, records: Iterable[OutgoingRecord]) -> None:
         if topic == NOTICES.name and self.fails:
             self.fails -= 1
             raise KafkaConnectionError
@@ -53,12 +53,12 @@ class Producer:
 
 @pytest.fixture
 def config(migrated: str, tmp_path: Path) -> WorkerConfig:
-    rules = Rules(policy("td"))
+    rules = LearningConfig(policy("td"))
     return WorkerConfig("127.0.0.1:1", migrated, "redis://127.0.0.1:1/0", tmp_path, rules, "0")
 
 
-def teller(config: WorkerConfig, producer: Producer, owned: Iterable[int] = (2,)) -> Teller:
-    made = Teller(config, Epoch(1, 4), producer)  # type: ignore[arg-type]
+def teller(config: WorkerConfig, producer: Producer, owned: Iterable[int] = (2,)) -> NoticeOutbox:
+    made = NoticeOutbox(config, Epoch(1, 4), producer)  # type: ignore[arg-type]
     made.own(owned)
     return made
 

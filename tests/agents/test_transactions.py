@@ -17,10 +17,10 @@ from hypothesis import event, given, settings
 from hypothesis import strategies as st
 
 from agents.consumer import fetch_to_batch as drain_module
-from agents.consumer.fetch_to_batch import drain
+from agents.consumer.fetch_to_batch import to_record_batch
 from processing.records.batch import RecordBatch
 from tests.agents.record_batches import ABORT, COMMIT, NO_PRODUCER, Batch, Log, write
-from topics.kafka.fetch_patch import KeptRecords
+from topics.kafka.fetch_patch import RetainedRecords
 
 TP = TopicPartition("source", 3)
 PRODUCERS = (7, 8, 9)
@@ -31,7 +31,7 @@ def unpacking(request: pytest.FixtureRequest, compiled: Any) -> Any:
     """Every test here is of both ways to unpack a fetch."""
     how = None if request.param == "python" else compiled
     with pytest.MonkeyPatch.context() as patching:
-        patching.setattr(drain_module, "machine_code", lambda: how)
+        patching.setattr(drain_module, "kernels", lambda: how)
         patching.setattr(drain_module, "LEAST_BYTES", 0)
         yield request.param
 
@@ -91,7 +91,7 @@ def fetched(log: Log, position: int, size: int) -> tuple[FetchResult, Any]:
     state.highwater = state.lso = log.end
     raw = b"".join([raw for _base, end, raw in log.batches if end > position][:size])
     records = PartitionRecords(
-        TP, KeptRecords(raw), log.aborted(position), position, None, None, True, READ_COMMITTED
+        TP, RetainedRecords(raw), log.aborted(position), position, None, None, True, READ_COMMITTED
     )
     return FetchResult(TP, assignment=assignment, partition_records=records, backoff=0), state
 
@@ -116,7 +116,7 @@ def ours(log: Log, begin: int, size: int) -> tuple[Seen, list[RecordBatch]]:
     found, batches, position = list[tuple[int, bytes | None]](), list[RecordBatch](), begin
     while position < log.end:
         result, state = fetched(log, position, size)
-        batch = drain(result)
+        batch = to_record_batch(result)
         if batch is None:
             assert state.position == position, "the position moved, and nobody was told"
             break
@@ -152,7 +152,7 @@ def test_a_marker_alone_is_a_batch_without_records(key: bytes) -> None:
     async def body() -> None:
         log = write([data(7, 2), marker(7, key)], first=0)
         result, state = fetched(log, 2, 1)
-        batch = drain(result)
+        batch = to_record_batch(result)
         assert batch is not None
         assert (batch.begin, batch.end, len(batch), batch.offset) == (2, 3, 0, 2)
         assert state.position == 3
@@ -164,7 +164,7 @@ def test_a_marker_alone_is_a_batch_without_records(key: bytes) -> None:
 def test_a_batch_that_compaction_emptied_is_a_batch_without_records() -> None:
     async def body() -> None:
         result, state = fetched(write([Batch((), 4, 0)], first=10), 10, 1)
-        batch = drain(result)
+        batch = to_record_batch(result)
         assert batch is not None
         assert (batch.begin, batch.end, len(batch)) == (10, 15, 0)
         assert state.position == 15
@@ -176,7 +176,7 @@ def test_what_an_open_transaction_holds_back_is_not_behind() -> None:
     async def body() -> None:
         result, state = fetched(write([data(NO_PRODUCER, 1)], first=0), 0, 1)
         state.highwater, state.lso = 500, 1
-        batch = drain(result)
+        batch = to_record_batch(result)
         assert batch is not None
         assert batch.behind == 0
 

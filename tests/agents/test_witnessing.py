@@ -11,23 +11,23 @@ import pytest
 
 from agents.thresholds import clock_records
 from agents.thresholds import sound_clock as witnessing
-from agents.thresholds.clock_records import say_the_time
-from agents.thresholds.sound_clock import AHEAD_MS, FAST_MS, SoundClock, Witness
+from agents.thresholds.clock_records import send_clock_records
+from agents.thresholds.sound_clock import AHEAD_MS, FAST_MS, ClockSchedule, SoundClock
 from processing.state.clock import TICK_MS, PartitionClock
-from processing.state.rows import PartitionRow
+from processing.state.rows import TaskStateRow
 
 NOW = 1_760_000_100_000
 """A whole tick."""
 
 
 def core(clock: int | None = NOW) -> Any:
-    row = PartitionRow() if clock is None else PartitionRow(clock, began=clock)
+    row = TaskStateRow() if clock is None else TaskStateRow(clock, began=clock)
     return SimpleNamespace(clock=PartitionClock(row), partition=0)
 
 
-def said(at: int = NOW) -> Witness:
+def said(at: int = NOW) -> ClockSchedule:
     """Return one that spoke then."""
-    witness = Witness()
+    witness = ClockSchedule()
     witness.said(at)
     return witness
 
@@ -35,9 +35,9 @@ def said(at: int = NOW) -> Witness:
 @pytest.mark.parametrize(
     ("witness", "what", "now", "due"),
     [
-        (Witness, core(None), NOW, True),
-        (Witness, core(), NOW + TICK_MS, True),
-        (Witness, core(), NOW + TICK_MS - 1, False),
+        (ClockSchedule, core(None), NOW, True),
+        (ClockSchedule, core(), NOW + TICK_MS, True),
+        (ClockSchedule, core(), NOW + TICK_MS - 1, False),
         (said, core(), NOW + TICK_MS, True),
         (lambda: said(NOW + TICK_MS - 1), core(), NOW + TICK_MS, True),
         (lambda: said(NOW + TICK_MS), core(), NOW + 2 * TICK_MS - 1, False),
@@ -52,7 +52,7 @@ def said(at: int = NOW) -> Witness:
     ],
 )  # fmt: skip
 def test_it_says_so_once_a_tick(
-    witness: Callable[[], Witness], what: Any, now: int, due: bool
+    witness: Callable[[], ClockSchedule], what: Any, now: int, due: bool
 ) -> None:
     assert witness().due(what, now) == due
 
@@ -60,7 +60,7 @@ def test_it_says_so_once_a_tick(
 @pytest.mark.parametrize("phase", [1, 150_000, TICK_MS - 1])
 def test_a_partitions_clock_lags_by_no_more_than_a_look(phase: int) -> None:
     """Whenever the worker began: what arrives in a lag has no time of its own."""
-    witness, what, now = Witness(), core(None), NOW + phase
+    witness, what, now = ClockSchedule(), core(None), NOW + phase
     for look in range(200):
         if witness.due(what, now):
             what.clock.witness(now)
@@ -72,7 +72,7 @@ def test_a_partitions_clock_lags_by_no_more_than_a_look(phase: int) -> None:
 def test_a_clock_that_is_ahead_of_the_workers_is_warned_of_once(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    witness = Witness()
+    witness = ClockSchedule()
     for ahead in (AHEAD_MS, AHEAD_MS + 1, AHEAD_MS + 1):
         assert not witness.due(core(NOW + ahead), NOW)
     assert capsys.readouterr().out.count("thresholds.clock.ahead") == 1
@@ -148,9 +148,11 @@ def test_partitions_are_told_together_and_no_rebalance_waits_for_long(
     broker = Broker(silent={0, 2})
     services: Any = SimpleNamespace(producer=broker, rules=SimpleNamespace(operators_key=None))
     owned: Any = [
-        SimpleNamespace(partition=place, core=core(None), witness=Witness(), current=lambda: True)
+        SimpleNamespace(
+            partition=place, core=core(None), witness=ClockSchedule(), current=lambda: True
+        )
         for place in range(4)
     ]
-    asyncio.run(say_the_time(owned, services, SoundClock(Other(NOW).ask)))
+    asyncio.run(send_clock_records(owned, services, SoundClock(Other(NOW).ask)))
     assert broker.begun == {0, 1, 2, 3}
     assert [each.witness.due(each.core, NOW) for each in owned] == [True, False, True, False]

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from bench.__main__ import BENCHMARKS, OPTIONS, REPEATED
 from bench.history import _stretches, summary
-from bench.scale import BASE, HELD, Case, _compared, _warm
-from bench.support.backlog_run import Look, cost, finished, shared, through, together
+from bench.scale import BASE, HELD, ScaleCase, _compared, _warm
+from bench.support.backlog_run import BacklogSample, cost, finished, shared, through, together
 from bench.support.repeating import medians, ratio, repeated
 from bench.support.trend import BLOCKS, trend
 
@@ -69,8 +69,8 @@ def test_flat_is_shown_and_growth_too() -> None:
     assert trend([(x, y + 0.05 * x) for x, y in still]).verdict(0.01) == "grows"
 
 
-def looks(*events: int, us: float = 20.0) -> list[Look]:
-    return [Look(at=n, events=n, cpu_s=1 + n * us / 1e6, resident_mb=n) for n in events]
+def looks(*events: int, us: float = 20.0) -> list[BacklogSample]:
+    return [BacklogSample(at=n, events=n, cpu_s=1 + n * us / 1e6, resident_mb=n) for n in events]
 
 
 def test_cost_is_between_the_first_and_the_last_look() -> None:
@@ -83,16 +83,24 @@ def test_cost_is_between_the_first_and_the_last_look() -> None:
 
 
 def test_workers_together_are_sums_and_the_largest() -> None:
-    assert together([Look(1, 10, 1.0, 50), Look(2, 5, 0.5, 70)]) == Look(2, 15, 1.5, 70)
+    assert together([BacklogSample(1, 10, 1.0, 50), BacklogSample(2, 5, 0.5, 70)]) == BacklogSample(
+        2, 15, 1.5, 70
+    )
 
 
 def test_workers_together_are_as_far_as_whoever_saw_most_of_a_partition() -> None:
-    first, second = Look(1, 10, 1.0, 50, {0: 5, 1: 9}), Look(2, 5, 0.5, 70, {1: 7, 2: 3})
+    first, second = (
+        BacklogSample(1, 10, 1.0, 50, {0: 5, 1: 9}),
+        BacklogSample(2, 5, 0.5, 70, {1: 7, 2: 3}),
+    )
     assert together([first, second]).applied == {0: 5, 1: 9, 2: 3}
 
 
 def test_a_backlog_is_shared_when_each_worker_has_partitions_of_its_own() -> None:
-    first, second = Look(1, 10, 1.0, 50, {0: 5, 1: 5}), Look(1, 5, 1.0, 50, {2: 5})
+    first, second = (
+        BacklogSample(1, 10, 1.0, 50, {0: 5, 1: 5}),
+        BacklogSample(1, 5, 1.0, 50, {2: 5}),
+    )
     assert shared([first], 1)
     assert shared([first, second], 2)
     assert not shared([first], 2), "one has not answered"
@@ -123,14 +131,14 @@ def test_several_workers_are_compared_with_one_that_has_as_much_of_a_core() -> N
         "ratio_2_workers_held": 1.8,
     }
     through_too_soon = dict.fromkeys(figures(0, 0))
-    assert _compared({BASE: through_too_soon, Case(workers=2): figures(550, 2.5)}) == {
+    assert _compared({BASE: through_too_soon, ScaleCase(workers=2): figures(550, 2.5)}) == {
         "ratio_2_workers": None,
         "ratio_2_workers_own_cores": None,
     }
 
 
 def test_of_workers_with_little_of_a_core_the_second_half_counts() -> None:
-    looks = [Look(float(at), 10 * at, 0.0, 0.0) for at in range(1, 11)]
+    looks = [BacklogSample(float(at), 10 * at, 0.0, 0.0) for at in range(1, 11)]
     assert _warm(BASE, looks) == looks
     assert _warm(BASE._replace(cores=HELD), looks) == looks[4:]
 

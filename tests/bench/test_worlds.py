@@ -9,8 +9,8 @@ import pytest
 
 from bench.learn import decide, rare, recovered, share
 from bench.support.trace_share import hindsight, predictions
-from bench.support.worlds import WORLDS, World, calibrated, sparse
-from demo.traces import Run, Step
+from bench.support.worlds import WORLDS, BenchWorld, calibrated, sparse
+from demo.traces import AgentRun, Step
 from learners.constant import Always, Never
 from learners.registry import DEFAULT, policy
 
@@ -32,8 +32,8 @@ def test_predictions_are_right_as_often_as_they_should_be(name: str) -> None:
 def test_the_oracle_earns_all_and_never_earns_nothing() -> None:
     events = calibrated(1)
     assert share(events, [event.worth > 0 for event in events]) == pytest.approx(1.0)
-    assert share(events, decide(Never(), World(calibrated), events)) == 0.0
-    always = share(events, decide(Always(), World(calibrated), events))
+    assert share(events, decide(Never(), BenchWorld(calibrated), events)) == 0.0
+    always = share(events, decide(Always(), BenchWorld(calibrated), events))
     assert always == pytest.approx(
         sum(event.worth for event in events) / sum(max(0.0, event.worth) for event in events)
     )
@@ -57,7 +57,7 @@ def test_recovery_is_a_share_of_what_was_before() -> None:
 
 def test_a_run_is_guessed_tool_by_tool() -> None:
     steps = tuple(Step(tool) for tool in ("a", "b", "c"))
-    runs = [Run("s", "d", "m", str(n), None, steps) for n in range(6)]
+    runs = [AgentRun("s", "d", "m", str(n), None, steps) for n in range(6)]
     judged = predictions(runs, 0, 0.6)
     last = judged[-1]
     assert last.paths[:2] == ("default", "d")

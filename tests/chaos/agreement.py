@@ -27,7 +27,7 @@ from sinks.redis.queries import served_thresholds
 from sinks.redis.thresholds import encode_value
 from topics.catalogue import EVENTS
 from topics.kafka.reader import topic_state
-from topics.schema.json_schema import Threshold
+from topics.schema.json_schema import PublishedThreshold
 
 TENANT = "agreement"
 TYPES = 12
@@ -186,7 +186,7 @@ class _World:
         begun = time.monotonic()
         self._command("replay", "--thresholds-out", str(file), "--processes", "1")
         replay_s = time.monotonic() - begun
-        decode = msgspec.json.Decoder(Threshold).decode
+        decode = msgspec.json.Decoder(PublishedThreshold).decode
         replayed = {
             (each.tenant, each.path): orjson.loads(encode_value(each))
             for each in map(decode, file.read_bytes().splitlines())

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from learners.registry import DEFAULT, policy
-from processing.config import Rules
+from processing.config import LearningConfig
 from replay.verify.verify import VerifyConfig, verify
 from tests.chaos.checker import Checked, check
 from tests.chaos.faults import FAULTS, KILLS
@@ -146,7 +146,7 @@ def _wait_fresh(world: World, flow: Flow, since_ms: int) -> float:
 
 def _verify(world: World, say: Say) -> dict[str, int]:
     at = world.addresses
-    config = VerifyConfig(at.kafka, at.postgres, at.redis, Rules(policy(DEFAULT)))
+    config = VerifyConfig(at.kafka, at.postgres, at.redis, LearningConfig(policy(DEFAULT)))
     found = asyncio.run(verify(config, say))
     for each in found.findings.named[:20]:
         say(str(each))

@@ -9,20 +9,20 @@ from pathlib import Path
 from deploy.local.apache_kafka import Apache
 from deploy.local.ports import Ports
 from deploy.local.postgres import Postgres
-from deploy.local.process_group import Nursery
+from deploy.local.process_group import ProcessGroup
 from deploy.local.redis import Redis
-from deploy.local.service import Part
+from deploy.local.service import Service
 
-Make = Callable[[Nursery, Ports, int], Part]
+Make = Callable[[ProcessGroup, Ports, int], Service]
 
 
-class Service:
+class KillableServer:
     """One server, in a directory of its own."""
 
     def __init__(self, make: Make, folder: Path) -> None:
         folder.mkdir(parents=True)
         self._make, self._folder = make, folder
-        self._nursery = Nursery(folder)
+        self._nursery = ProcessGroup(folder)
         self.address = ""
 
     def start(self) -> str:
@@ -50,7 +50,7 @@ class Service:
         self._nursery.close()
 
 
-def services(folder: Path) -> dict[str, Service]:
+def services(folder: Path) -> dict[str, KillableServer]:
     """Return the three by name, not started."""
     makes: dict[str, Make] = {"kafka": Apache, "postgres": Postgres, "redis": Redis}
-    return {name: Service(make, folder / name) for name, make in makes.items()}
+    return {name: KillableServer(make, folder / name) for name, make in makes.items()}

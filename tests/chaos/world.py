@@ -19,7 +19,7 @@ from deploy.supervisor import Supervisor
 from deploy.system import prepare, total_lag
 from tests.chaos.executor import Work, command
 from tests.chaos.proxy import Proxy
-from tests.chaos.services import Service, services
+from tests.chaos.services import KillableServer, services
 from topics.epoch import Epoch
 
 PARTITIONS = 4
@@ -34,7 +34,7 @@ class World:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self.services: dict[str, Service] = services(folder / "services")
+        self.services: dict[str, KillableServer] = services(folder / "services")
         self.addresses = Addresses("", "", "")
         self.epoch = Epoch(0, 0)
         self.spool = folder / "spool"

@@ -23,13 +23,15 @@ from cli.support.output import (
     show_table,
 )
 from topics.dead_letters.log import Handling
-from topics.dead_letters.messages import Letter, Source
+from topics.dead_letters.messages import DeadLetterRecord, DeadLetterSource
 
 
-def letter(value: bytes = b"x", reason: str = "why", key: bytes | None = b"a\x1fb") -> Letter:
-    source = Source("headstart.events", 3, 41, 900, 2)
+def letter(
+    value: bytes = b"x", reason: str = "why", key: bytes | None = b"a\x1fb"
+) -> DeadLetterRecord:
+    source = DeadLetterSource("headstart.events", 3, 41, 900, 2)
     group = "headstart-episodes"
-    return Letter(0, 7, 1_000, key, value, reason, group, source, None, None)
+    return DeadLetterRecord(0, 7, 1_000, key, value, reason, group, source, None, None)
 
 
 def test_what_json_cannot_hold_is_text_and_the_rest_as_it_is() -> None:

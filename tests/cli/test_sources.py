@@ -19,7 +19,7 @@ import typer
 from cli.support.source_options import open_source, reading_of
 from replay.execution.runner import Backtest, run_backtest
 from replay.results.summary import report
-from replay.sources.base import History, Range, Reading
+from replay.sources.base import PredictionSource, ReadOptions, TimeRange
 from settings import read_settings
 
 AT = 1_760_000_000_000
@@ -103,7 +103,7 @@ FORMS: dict[str, Callable[[list[Entry]], bytes]] = {
 }
 
 
-def figures(history: History) -> Entry:
+def figures(history: PredictionSource) -> Entry:
     units = run_backtest(Backtest(history, {"td": "td"}), lambda _: None, processes=1)
     found = report("x", {"td": "td"}, units)
     return {name: value for name, value in found.items() if name not in ("read", "seconds")}
@@ -119,7 +119,7 @@ def test_every_form_gives_the_same_figures(kind: str, form: str, tmp_path: Path)
     plain.write_bytes(jsonl(entries))
     other.write_bytes(FORMS[form](entries))
     expected, found = (
-        figures(open_source(str(file), Reading(), settings)) for file in (plain, other)
+        figures(open_source(str(file), ReadOptions(), settings)) for file in (plain, other)
     )
     assert expected["outcomes"] > 20
     assert found == expected
@@ -127,7 +127,7 @@ def test_every_form_gives_the_same_figures(kind: str, form: str, tmp_path: Path)
 
 def test_levels_with_which_nothing_is_learned_are_wrong_usage() -> None:
     settings = read_settings()
-    assert reading_of(settings, "domain, user_id", Range()).levels == ("domain", "user_id")
-    assert reading_of(settings, "", Range()).levels == ()
+    assert reading_of(settings, "domain, user_id", TimeRange()).levels == ("domain", "user_id")
+    assert reading_of(settings, "", TimeRange()).levels == ()
     with pytest.raises(typer.BadParameter, match="there twice"):
-        reading_of(settings, "domain,domain", Range())
+        reading_of(settings, "domain,domain", TimeRange())

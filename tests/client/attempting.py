@@ -11,7 +11,7 @@ import orjson
 from headstart.events.validation import validate
 from headstart.speculation.attempt import Attempt
 from headstart.speculation.speculator import AsyncSpeculator
-from headstart.thresholds.cache_entries import Question
+from headstart.thresholds.cache_entries import CacheQuery
 from headstart.thresholds.reader import AsyncThresholds
 
 CONTEXT = {"workflow_type": "refund", "workflow_id": "w1", "domain": "retail", "user_id": "u7"}
@@ -39,7 +39,7 @@ def know(reader: Any, speculate: float = 0.8, mode: bytes = b"act") -> None:
     """Tell a reader's mirrors what Redis would have: nothing here is worth a round trip."""
     value = {"speculate": speculate, "suggest": 0.5, "epoch": 1, "offset": 1, "outcomes": 1}
     asked = reader._mirror.question(CONTEXT, None)
-    assert isinstance(asked, Question)
+    assert isinstance(asked, CacheQuery)
     values = [orjson.dumps(value), *[None] * (len(asked.fields) - 1)]
     reader._mirror.filled(asked, values, reader._clock())
     question = reader._modes.question("default", None)

@@ -8,11 +8,11 @@ from typing import Any
 
 from headstart.shipping.chunks import Item
 from headstart.shipping.shipper import MAX_AGE_S
-from headstart.spool.layout import Target
-from headstart.spool.reader import Backlog
-from headstart.spool.writer import Spool, SpoolSettings
+from headstart.spool.layout import SpoolTarget
+from headstart.spool.reader import SpoolReader
+from headstart.spool.writer import SpoolSettings, SpoolWriter
 
-TARGET = Target("127.0.0.1:1", "headstart.events", 0.0)
+TARGET = SpoolTarget("127.0.0.1:1", "headstart.events", 0.0)
 HOUR_MS = 3_600_000
 
 
@@ -26,16 +26,16 @@ class Clock:
         return self.ms
 
 
-def open_spool(directory: Path, name: str = "s", **more: Any) -> Spool:
+def open_spool(directory: Path, name: str = "s", **more: Any) -> SpoolWriter:
     clock = more.pop("now_ms", Clock())
-    return Spool(name, SpoolSettings(directory, **more), TARGET, now_ms=clock)
+    return SpoolWriter(name, SpoolSettings(directory, **more), TARGET, now_ms=clock)
 
 
-def open_backlog(spool: Spool, now_ms: Callable[[], int] | None = None) -> Backlog:
-    return Backlog(spool.folder, MAX_AGE_S, now_ms or spool.now_ms)
+def open_backlog(spool: SpoolWriter, now_ms: Callable[[], int] | None = None) -> SpoolReader:
+    return SpoolReader(spool.folder, MAX_AGE_S, now_ms or spool.now_ms)
 
 
-def read_all(backlog: Backlog) -> list[Item]:
+def read_all(backlog: SpoolReader) -> list[Item]:
     """Read until nothing more comes, as the shipper does, looking after the process in between."""
     items: list[Item] = []
     for _ in range(3):
@@ -55,13 +55,13 @@ def numbers(items: list[Item]) -> list[bytes]:
     return [item.event for item in items]
 
 
-def fill(spool: Spool, count: int, key: bytes = b"k") -> list[bytes]:
+def fill(spool: SpoolWriter, count: int, key: bytes = b"k") -> list[bytes]:
     events = [event(spool.next + n) for n in range(count)]
     for each in events:
         assert spool.append(key, each)
     return events
 
 
-def crash(spool: Spool) -> None:
+def crash(spool: SpoolWriter) -> None:
     """What kill -9 leaves: the descriptors are gone, nothing was sealed."""
     spool.abandon()

@@ -14,7 +14,7 @@ import pytest
 
 import headstart
 from headstart.arguments.checks import InvalidArgument, number
-from headstart.speculation.cost_budget import Breaker
+from headstart.speculation.cost_budget import CostBudget
 
 NOWHERE = "redis://127.0.0.1:1"
 KAFKA = "127.0.0.1:1"
@@ -230,11 +230,11 @@ def test_content_of_a_run_is_let_pass(call: Any) -> None:
 
 @pytest.mark.parametrize(("limit", "cost"), [(0.0, 0.0), (0.0, 5.0), (10.0, 0.0)])
 def test_a_limit_that_is_reached_admits_nothing(limit: float, cost: float) -> None:
-    breaker = Breaker(limit)
+    breaker = CostBudget(limit)
     breaker.settle(0.0, limit, 0.0)
     assert not breaker.fits(cost, 1.0)
     assert not breaker.reserve(cost, 1.0)
-    assert Breaker(math.inf).reserve(5.0, 1.0)
+    assert CostBudget(math.inf).reserve(5.0, 1.0)
 
 
 def test_infinity_is_taken_only_where_it_means_no_limit() -> None:

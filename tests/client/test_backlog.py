@@ -9,7 +9,7 @@ import pytest
 
 from headstart.shipping.shipper import MAX_AGE_S
 from headstart.spool.layout import QUARANTINE, segments
-from headstart.spool.reader import Backlog, Unreadable
+from headstart.spool.reader import SpoolReader, UnreadableSpool
 from headstart.spool.segment_format import HEADER_BYTES
 from tests.client.on_disk import (
     HOUR_MS,
@@ -139,11 +139,11 @@ def test_a_clock_set_back_changes_nothing(tmp_path: Path) -> None:
 def test_what_is_no_spool_is_left_alone(tmp_path: Path, content: bytes) -> None:
     folder = tmp_path / "other"
     folder.mkdir()
-    with pytest.raises(Unreadable, match="other"):
-        Backlog(folder, MAX_AGE_S, Clock())
+    with pytest.raises(UnreadableSpool, match="other"):
+        SpoolReader(folder, MAX_AGE_S, Clock())
     (folder / "spool.json").write_bytes(content)
-    with pytest.raises(Unreadable, match="other"):
-        Backlog(folder, MAX_AGE_S, Clock())
+    with pytest.raises(UnreadableSpool, match="other"):
+        SpoolReader(folder, MAX_AGE_S, Clock())
 
 
 def test_a_damaged_acknowledgement_repeats_and_loses_nothing(tmp_path: Path) -> None:

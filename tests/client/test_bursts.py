@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 import redis
 
-from headstart.thresholds.cache_entries import Question
+from headstart.thresholds.cache_entries import CacheQuery
 from headstart.thresholds.queries import CONNECTIONS, Reply, ThreadAsker
 from headstart.thresholds.reader import AsyncThresholds, Thresholds
 from headstart.thresholds.threshold import Threshold
@@ -212,8 +212,8 @@ def asker_of(client: Slow) -> ThreadAsker:
     return ThreadAsker(lambda: client, clock=time.monotonic, staleness_s=1.0, timeout_s=0.02)
 
 
-def question(number: int) -> Question:
-    return Question(("refund", "default", str(number)), None, "key", ("path", "!overrides"))
+def question(number: int) -> CacheQuery:
+    return CacheQuery(("refund", "default", str(number)), None, "key", ("path", "!overrides"))
 
 
 def test_to_wait_for_a_connection_is_no_timeout() -> None:

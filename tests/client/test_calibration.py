@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from headstart.calibration import (
     Calibration,
-    Deviation,
+    LevelDeviation,
     coldness,
     combined,
     logit,
@@ -19,7 +19,7 @@ from headstart.calibration import (
     threshold,
     wanted,
 )
-from headstart.thresholds.threshold import Threshold, answer_of, decode_value
+from headstart.thresholds.threshold import Threshold, decode_value, resolve
 
 SURE = Calibration(1.0, 0.0)
 variances = st.floats(0, 1)
@@ -80,8 +80,8 @@ def test_uncertainty_asks_for_more_where_misses_are_dear(
 
 
 def test_deviations_of_a_path_add_up() -> None:
-    coarse = Deviation(0.1, -0.2, 0.01, 0.0, 0.02, cold=-1.0, cold_variance=0.5, outcomes=90)
-    fine = Deviation(-0.3, 0.1, 0.02, 0.001, 0.03, outcomes=2)
+    coarse = LevelDeviation(0.1, -0.2, 0.01, 0.0, 0.02, cold=-1.0, cold_variance=0.5, outcomes=90)
+    fine = LevelDeviation(-0.3, 0.1, 0.02, 0.001, 0.03, outcomes=2)
     known = combined([coarse, fine])
     assert known == pytest.approx((0.8, -0.6, 0.03, 0.001, 0.175))
     assert combined([coarse], unseen=True) == pytest.approx((1.1, -1.2, 0.01, 0.0, 0.52))
@@ -94,12 +94,12 @@ def value(**fields: object) -> bytes:
 
 def answered(*values: bytes | None) -> Threshold:
     paths = [f"path{place}" for place in range(len(values))]
-    return answer_of(paths, [decode_value(value) if value else None for value in values])
+    return resolve(paths, [decode_value(value) if value else None for value in values])
 
 
 def test_the_reader_adds_up_the_chain_it_found() -> None:
-    coarse = Deviation(0.1, -0.2, 0.01, 0.0, 0.02, cold=-1.0, cold_variance=0.5, outcomes=90)
-    fine = Deviation(-0.3, 0.1, 0.02, 0.001, 0.03, outcomes=2)
+    coarse = LevelDeviation(0.1, -0.2, 0.01, 0.0, 0.02, cold=-1.0, cold_variance=0.5, outcomes=90)
+    fine = LevelDeviation(-0.3, 0.1, 0.02, 0.001, 0.03, outcomes=2)
     raw = [value(deviation=each._asdict()) for each in (fine, coarse)]
     answer = answered(*raw)
     assert answer.calibration == combined([coarse, fine])

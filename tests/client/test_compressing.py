@@ -11,7 +11,7 @@ import pytest
 from headstart import Emitter
 from headstart.codecs import CodecMissing, require_codec
 from headstart.emitting.emitter import TOPIC
-from headstart.shipping.compressing_producer import COMPRESS_BYTES, FrameProducer
+from headstart.shipping.compressing_producer import COMPRESS_BYTES, CompressingProducer
 from tests.client.test_emitter import FIELDS, Log, log, topics  # noqa: F401 - fixtures
 
 
@@ -32,11 +32,11 @@ def test_a_frame_s_size_decides() -> None:
     plain, packing = Producer(), Producer()
 
     async def run() -> None:
-        both = FrameProducer(plain, packing)
+        both = CompressingProducer(plain, packing)
         for size in (1, COMPRESS_BYTES - 1, COMPRESS_BYTES, 900_000):
             packed = both.packs(size)
             await both.send(both.batch(packed=packed), TOPIC, 0, packed=packed)
-        assert not FrameProducer(plain).packs(900_000)
+        assert not CompressingProducer(plain).packs(900_000)
 
     asyncio.run(run())
     assert plain.sent == [plain] * 2

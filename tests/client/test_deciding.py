@@ -13,9 +13,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headstart.calibration import Calibration
-from headstart.speculation.cost_budget import WINDOW_S, Breaker
-from headstart.speculation.decision import Choice, Guess, checked, decided
-from headstart.speculation.tool_allowlist import SAFE, Eligibility
+from headstart.speculation.cost_budget import WINDOW_S, CostBudget
+from headstart.speculation.decision import Guess, SpeculationDecision, checked, decided
+from headstart.speculation.tool_allowlist import SAFE, ToolAllowlist
 from headstart.thresholds import unreadable
 from headstart.thresholds.modes import RESTRICTIVE_FIRST, Mode, most_restrictive
 from headstart.thresholds.overrides import (
@@ -54,7 +54,7 @@ def test_nothing_runs_that_must_not(
         assert guess.confidence >= threshold.suggest
 
 
-def decide(confidence: float, threshold: Threshold, **stakes: float) -> Choice:
+def decide(confidence: float, threshold: Threshold, **stakes: float) -> SpeculationDecision:
     guess = Guess("search", confidence, **stakes)
     return decided(guess, threshold, "act", objection=SAFE, fits=True, explore=False)
 
@@ -120,10 +120,10 @@ def test_only_read_only_is_safe_unless_a_tool_is_allowed(
     }  # fmt: skip
     safe = destructive is not True and read_only is True
     for declared in declared_as(hints):
-        assert (Eligibility(annotations={"t": declared}).objection("t") == SAFE) == safe
-        by_list = Eligibility(annotations={"t": declared}, allowed=["t"])
+        assert (ToolAllowlist(annotations={"t": declared}).objection("t") == SAFE) == safe
+        by_list = ToolAllowlist(annotations={"t": declared}, allowed=["t"])
         assert (by_list.objection("t") == SAFE) == (destructive is not True)
-        never = Eligibility(annotations={"t": declared}, allowed=["t"], dangerous=["t"])
+        never = ToolAllowlist(annotations={"t": declared}, allowed=["t"], dangerous=["t"])
         assert never.objection("t") != SAFE
 
 
@@ -146,8 +146,8 @@ def test_only_read_only_is_safe_unless_a_tool_is_allowed(
 def test_hints_that_disagree_fail_to_the_safe_side(
     declared: object, safe: bool, allowed: bool
 ) -> None:
-    assert (Eligibility(annotations={"t": declared}).objection("t") == SAFE) == safe
-    by_list = Eligibility(annotations={"t": declared}, allowed=["t"])
+    assert (ToolAllowlist(annotations={"t": declared}).objection("t") == SAFE) == safe
+    by_list = ToolAllowlist(annotations={"t": declared}, allowed=["t"])
     assert (by_list.objection("t") == SAFE) == allowed
 
 
@@ -157,10 +157,10 @@ def test_a_hint_that_is_no_boolean_fails_to_the_safe_side(
 ) -> None:
     for name in ("readOnlyHint", "read_only_hint"):
         for declared in ({name: value}, SimpleNamespace(**{name: value})):
-            assert Eligibility(annotations={"t": declared}).objection("t") != SAFE
+            assert ToolAllowlist(annotations={"t": declared}).objection("t") != SAFE
     for name in ("destructiveHint", "destructive_hint"):
         for declared in ({name: value}, SimpleNamespace(**{name: value})):
-            found = Eligibility(annotations={"t": declared}, allowed=["t"])
+            found = ToolAllowlist(annotations={"t": declared}, allowed=["t"])
             assert found.objection("t") != SAFE
     assert caplog.text.count("no boolean") == 8
 
@@ -171,17 +171,17 @@ def test_a_hint_that_cannot_be_read_is_no_permission() -> None:
         def destructive_hint(self) -> bool:
             raise RuntimeError
 
-    assert Eligibility(annotations={"t": Broken()}, allowed=["t"]).objection("t") != SAFE
-    assert Eligibility(annotations={"t": MagicMock()}, allowed=["t"]).objection("t") != SAFE
+    assert ToolAllowlist(annotations={"t": Broken()}, allowed=["t"]).objection("t") != SAFE
+    assert ToolAllowlist(annotations={"t": MagicMock()}, allowed=["t"]).objection("t") != SAFE
 
 
 def test_what_is_not_declared_is_not_safe() -> None:
-    assert Eligibility().objection("t") != SAFE
-    assert Eligibility(annotations={"t": None}).objection("t") != SAFE
-    assert Eligibility(allowed={"t"}).objection("t") == SAFE
-    assert Eligibility(allowed=(name for name in ["t"])).objection("t") == SAFE  # type: ignore[arg-type]
+    assert ToolAllowlist().objection("t") != SAFE
+    assert ToolAllowlist(annotations={"t": None}).objection("t") != SAFE
+    assert ToolAllowlist(allowed={"t"}).objection("t") == SAFE
+    assert ToolAllowlist(allowed=(name for name in ["t"])).objection("t") == SAFE  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="allowed"):
-        Eligibility(allowed="search")
+        ToolAllowlist(allowed="search")
 
 
 spans = st.lists(st.tuples(st.floats(0, 40), st.integers(0, 50), st.booleans()), max_size=40)
@@ -191,7 +191,7 @@ spans = st.lists(st.tuples(st.floats(0, 40), st.integers(0, 50), st.booleans()),
 def test_no_minute_wastes_more_than_the_limit(
     limit: int, guesses: list[tuple[float, int, bool]]
 ) -> None:
-    breaker, now = Breaker(limit), 0.0
+    breaker, now = CostBudget(limit), 0.0
     wasted: list[tuple[float, int]] = []
     under_way: list[int] = []
     for pause, cost, ends in guesses:

@@ -17,7 +17,7 @@ import pytest
 from headstart import BufferFull, Emitter, NotDelivered, SpoolSettings, SpoolUnavailable
 from headstart.shipping.shipper import MAX_AGE_S
 from headstart.spool.layout import default_directory
-from headstart.spool.reader import Backlog
+from headstart.spool.reader import SpoolReader
 from tests.client.on_disk import numbers, read_all
 from tests.patience import until
 
@@ -68,7 +68,7 @@ def test_a_full_spool_that_blocks_goes_on_when_there_is_room(tmp_path: Path) -> 
     caller.start()
     until(lambda: emitter.stats()["emitted"] > 0)
     (spool,) = {path.parent for path in tmp_path.glob("*/*.log")}
-    backlog = Backlog(spool, MAX_AGE_S, lambda: time.time_ns() // 1_000_000)
+    backlog = SpoolReader(spool, MAX_AGE_S, lambda: time.time_ns() // 1_000_000)
     count, deadline = 0, time.monotonic() + 60
     while count < 400:
         items = read_all(backlog)
@@ -165,7 +165,7 @@ def test_a_write_that_the_disk_cuts_short_leaves_whole_events(tmp_path: Path) ->
     count = int(run_alone(LIMITED, tmp_path).stdout)
     assert count > 10
     (spool,) = {path.parent for path in tmp_path.glob("*/*.log")}
-    backlog = Backlog(spool, MAX_AGE_S, lambda: time.time_ns() // 1_000_000)
+    backlog = SpoolReader(spool, MAX_AGE_S, lambda: time.time_ns() // 1_000_000)
     assert len(numbers(read_all(backlog))) == count
     assert backlog.progress.lost == 0
     backlog.close()
@@ -176,7 +176,7 @@ import subprocess, sys
 from pathlib import Path
 import orjson
 import headstart
-from headstart.spool.reader import Backlog
+from headstart.spool.reader import SpoolReader
 subprocess.run(["mount", "-t", "tmpfs", "-o", "size=200k", "tmpfs", sys.argv[1]], check=True)
 settings = headstart.SpoolSettings(Path(sys.argv[1]), segment_bytes=20_000)
 emitter = headstart.Emitter("127.0.0.1:1", spool=settings, shipper="none")
@@ -192,7 +192,7 @@ def fill(count):
 full = fill(0)
 assert full > 100
 (spool,) = {path.parent for path in Path(sys.argv[1]).glob("*/*.log")}
-backlog = Backlog(spool, 1e9, lambda: 0)
+backlog = SpoolReader(spool, 1e9, lambda: 0)
 def ship():
     while (items := backlog.read()):
         for item in items:

@@ -14,7 +14,7 @@ import pytest
 from headstart.shipping import process as shipping
 from headstart.shipping import supervisor as keeping
 from headstart.shipping.shipper import Shipper
-from headstart.shipping.supervisor import Keeper
+from headstart.shipping.supervisor import ShipperSupervisor
 from headstart.spool.layout import spool_names
 from headstart.spool.locks import open_lock, try_lock
 from tests.client.on_disk import open_spool
@@ -73,11 +73,11 @@ def close(*_):
     except headstart.NotDelivered:
         pass
 signal.signal(signal.SIGTERM, close)
-go_on = spool.Spool.append
+go_on = spool.SpoolWriter.append
 def append(self, *arguments):
     os.kill(os.getpid(), signal.SIGTERM)
     return go_on(self, *arguments)
-spool.Spool.append = append
+spool.SpoolWriter.append = append
 try:
     emitter.emit(fields)
 except RuntimeError:
@@ -133,7 +133,7 @@ def test_a_fork_while_a_lock_is_opened_does_not_keep_it(
         return lock
 
     monkeypatch.setattr(keeping, "open_lock", slow)
-    monkeypatch.setattr(Keeper, "_ship", lambda *_: None)
+    monkeypatch.setattr(ShipperSupervisor, "_ship", lambda *_: None)
     keeper = keeping.keeper(tmp_path, "thread")
     keeper.join()
     assert opened.wait(60)

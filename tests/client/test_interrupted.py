@@ -17,8 +17,8 @@ from hypothesis import strategies as st
 
 from headstart import Emitter, NotDelivered
 from headstart.shipping.shipper import MAX_AGE_S
-from headstart.shipping.supervisor import Keeper
-from tests.client.on_disk import Backlog, event, numbers, open_backlog, open_spool, read_all
+from headstart.shipping.supervisor import ShipperSupervisor
+from tests.client.on_disk import SpoolReader, event, numbers, open_backlog, open_spool, read_all
 
 FIELDS = {"event_type": "task_complete", "workflow_type": "w", "workflow_id": "w"}
 
@@ -82,10 +82,10 @@ def test_ctrl_c_while_the_spool_is_opened_leaves_an_emitter_that_works(
     emitter = Emitter("127.0.0.1:1", spool=tmp_path, shipper="none")
     with monkeypatch.context() as patch:
 
-        def interrupted(_self: Keeper) -> None:
+        def interrupted(_self: ShipperSupervisor) -> None:
             raise KeyboardInterrupt
 
-        patch.setattr(Keeper, "join", interrupted)
+        patch.setattr(ShipperSupervisor, "join", interrupted)
         with pytest.raises(KeyboardInterrupt):
             emitter.emit(FIELDS)
     emitter.emit(FIELDS)
@@ -139,7 +139,7 @@ def test_a_signal_at_any_time_loses_nothing(tmp_path: Path, handler: str) -> Non
     )
     told = ran.stdout.decode().split()
     (spool,) = {path.parent for path in tmp_path.glob("*/*.log")}
-    backlog = Backlog(spool, MAX_AGE_S, lambda: 0)
+    backlog = SpoolReader(spool, MAX_AGE_S, lambda: 0)
     found = [orjson.loads(item.event) for item in read_all(backlog)]
     backlog.close()
     ids = [each["id"] for each in found]

@@ -17,12 +17,12 @@ import pytest
 
 from headstart import Emitter
 from headstart.emitting import memory_buffer as memory
-from headstart.emitting.memory_buffer import Memory
+from headstart.emitting.memory_buffer import MemoryBuffer
 from headstart.shipping.sender import Receipt
-from headstart.spool.layout import Target
+from headstart.spool.layout import SpoolTarget
 from tests.patience import PATIENCE_S, until
 
-TARGET = Target("127.0.0.1:1", "t", 0.0)
+TARGET = SpoolTarget("127.0.0.1:1", "t", 0.0)
 EVENT = b'{"n":1}'
 """JSON also with an origin: where that looks like a card number, it is parsed."""
 
@@ -71,7 +71,7 @@ def test_an_event_always_wakes_a_thread_that_sleeps(
 ) -> None:
     monkeypatch.setattr(memory, "QUIET_LOOKS", looks)
     monkeypatch.setattr(memory, "LEAST_PAUSE_S", 0.00005)
-    outbox, draw = Memory(TARGET, 10_000), random.Random(looks)
+    outbox, draw = MemoryBuffer(TARGET, 10_000), random.Random(looks)
     for number in range(4_000):
         outbox.put(b"k", EVENT, 0)
         if draw.random() < 0.7:  # the thread is about to sleep, asleep, or at work
@@ -87,9 +87,9 @@ def test_what_comes_while_it_is_at_work_wakes_nobody(
 ) -> None:
     monkeypatch.setattr(memory, "LEAST_PAUSE_S", 0.2)  # ten quiet looks take two seconds
     wakes = []
-    notify = Memory._notify
-    monkeypatch.setattr(Memory, "_notify", lambda self: (wakes.append(1), notify(self)))
-    outbox = Memory(TARGET, 10_000)
+    notify = MemoryBuffer._notify
+    monkeypatch.setattr(MemoryBuffer, "_notify", lambda self: (wakes.append(1), notify(self)))
+    outbox = MemoryBuffer(TARGET, 10_000)
     for _number in range(1_000):
         outbox.put(b"k", EVENT, 0)
     until(lambda: outbox.progress().settled == 1_000)
@@ -99,7 +99,7 @@ def test_what_comes_while_it_is_at_work_wakes_nobody(
 
 def test_half_may_be_on_its_way_and_the_rest_follows_the_acknowledgements(taken: Taken) -> None:
     taken.hold = True
-    outbox = Memory(TARGET, 10)
+    outbox = MemoryBuffer(TARGET, 10)
     for _ in range(10):
         outbox.put(b"k", EVENT, 0)
     until(lambda: len(taken.held) == 5)
@@ -114,7 +114,7 @@ def test_half_may_be_on_its_way_and_the_rest_follows_the_acknowledgements(taken:
 
 def test_the_oldest_that_is_not_on_its_way_is_dropped(taken: Taken) -> None:
     taken.hold = True
-    outbox = Memory(TARGET, 10, "drop_oldest")
+    outbox = MemoryBuffer(TARGET, 10, "drop_oldest")
     for number in range(5):
         outbox.put(b"k", b'{"n":%d}' % number, 0)
     until(lambda: len(taken.held) == 5)

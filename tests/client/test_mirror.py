@@ -18,9 +18,9 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from headstart.keys import context_paths, redis_key
-from headstart.thresholds.cache import Mirror
-from headstart.thresholds.cache_entries import REPAIRED_FIELD, Question
-from headstart.thresholds.heartbeat import Line
+from headstart.thresholds.cache import ThresholdCache
+from headstart.thresholds.cache_entries import REPAIRED_FIELD, CacheQuery
+from headstart.thresholds.heartbeat import SubscriptionHeartbeat
 from headstart.thresholds.overrides import OVERRIDES_FIELD
 from headstart.thresholds.threshold import Threshold
 
@@ -57,7 +57,7 @@ class World(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         self.now = 0.0
-        self.mirror = Mirror(
+        self.mirror = ThresholdCache(
             ("domain", "user_id"), limit=LIMIT, staleness_s=1.0, clock=lambda: self.now
         )
         self.stored: dict[str, dict[str, int]] = {}
@@ -65,11 +65,11 @@ class World(RuleBasedStateMachine):
         self.repairs: dict[str, int] = {}
         self.overrides: dict[str, list[dict[str, Any]]] = {}
         self.offset = 0
-        self.line: Line | None = None
+        self.line: SubscriptionHeartbeat | None = None
         self.channels: set[str] = set()
         self.arriving: deque[Callable[[], Any]] = deque()  # on the line, in order
-        self.flying: list[tuple[Question, list[bytes | None], float]] = []
-        self.asking: list[tuple[Question, list[bytes | None], Line]] = []
+        self.flying: list[tuple[CacheQuery, list[bytes | None], float]] = []
+        self.asking: list[tuple[CacheQuery, list[bytes | None], SubscriptionHeartbeat]] = []
         self.seen: dict[str, tuple[int, int]] = {}  # what was answered, by path
 
     # Redis
@@ -120,7 +120,7 @@ class World(RuleBasedStateMachine):
             payload = orjson.dumps(message)
             self.arriving.append(lambda: self.mirror.announced(key, payload))
 
-    def answer(self, question: Question) -> list[bytes | None]:
+    def answer(self, question: CacheQuery) -> list[bytes | None]:
         stored = self.stored.get(question.key, {})
         found: list[bytes | None] = []
         for field in question.fields:
@@ -143,7 +143,7 @@ class World(RuleBasedStateMachine):
         found = self.mirror.hit(context, None)
         if found is None:
             asked = self.mirror.question(context, None)
-            if isinstance(asked, Question):
+            if isinstance(asked, CacheQuery):
                 flight = (asked, self.answer(asked), self.now)
                 if late:
                     self.flying.append(flight)
@@ -162,7 +162,7 @@ class World(RuleBasedStateMachine):
     @rule(place=places)
     def read_without_redis(self, place: int) -> None:
         asked = self.mirror.question(CONTEXTS[place], None)
-        if isinstance(asked, Question):
+        if isinstance(asked, CacheQuery):
             answer = self.mirror.last_known(asked)
             assert answer.stale
             self.check(answer)
@@ -183,7 +183,7 @@ class World(RuleBasedStateMachine):
     @rule()
     def connect(self) -> None:
         self.lose()
-        self.line = Line(self.now)
+        self.line = SubscriptionHeartbeat(self.now)
         self.mirror.connected(self.line)
 
     @rule()
@@ -246,9 +246,9 @@ class World(RuleBasedStateMachine):
             )
             if entry is None or entry.line is not line:
                 continue
-            truth = Mirror(("domain", "user_id"), limit=1, staleness_s=1.0)
+            truth = ThresholdCache(("domain", "user_id"), limit=1, staleness_s=1.0)
             asked = truth.question(context, None)
-            assert isinstance(asked, Question)
+            assert isinstance(asked, CacheQuery)
             expected = truth.filled(asked, self.answer(asked), 0.0)
             known = isinstance(question, Threshold)
             answer = question if known else self.mirror.last_known(question)
@@ -278,16 +278,16 @@ class World(RuleBasedStateMachine):
 TestWorld = World.TestCase
 
 
-def filled(mirror: Mirror, context: dict[str, Any], **values: Any) -> Threshold:
+def filled(mirror: ThresholdCache, context: dict[str, Any], **values: Any) -> Threshold:
     asked = mirror.question(context, None)
-    assert isinstance(asked, Question)
+    assert isinstance(asked, CacheQuery)
     raw = [orjson.dumps(values[f]) if f in values else None for f in asked.fields]
     return mirror.filled(asked, raw, mirror.clock())
 
 
 def test_the_least_recently_used_goes() -> None:
     ticking = itertools.count()
-    mirror = Mirror((), limit=2, staleness_s=FOREVER, clock=lambda: float(next(ticking)))
+    mirror = ThresholdCache((), limit=2, staleness_s=FOREVER, clock=lambda: float(next(ticking)))
     for name in ("a", "b"):
         filled(mirror, {"workflow_type": name})
     assert mirror.hit({"workflow_type": "a"}, None) is not None
@@ -299,7 +299,7 @@ def test_the_least_recently_used_goes() -> None:
 
 def test_the_most_recently_used_stay() -> None:
     ticking = itertools.count()
-    mirror = Mirror((), limit=64, staleness_s=FOREVER, clock=lambda: float(next(ticking)))
+    mirror = ThresholdCache((), limit=64, staleness_s=FOREVER, clock=lambda: float(next(ticking)))
     for number in range(200):
         filled(mirror, {"workflow_type": f"w{number}"})
         kept = range(max(0, number - 59), number + 1)
@@ -309,10 +309,10 @@ def test_the_most_recently_used_stay() -> None:
 
 @given(st.sampled_from([1, True, 1.0, "1", "true", "1.0", None, [1], "x" * 300, ""]))
 def test_values_that_look_alike_are_kept_apart(value: object) -> None:
-    mirror = Mirror(("domain",), limit=99, staleness_s=9.0)
+    mirror = ThresholdCache(("domain",), limit=99, staleness_s=9.0)
     for other in (1, True, 1.0, None, "", "x"):
         asked = mirror.question({"workflow_type": "w", "domain": other}, None)
-        assert isinstance(asked, Question)
+        assert isinstance(asked, CacheQuery)
         finest = {**value_of(1), "speculate": len(str(asked.paths[0])) / 100}
         mirror.filled(
             asked, [orjson.dumps(finest), *[None] * len(asked.fields[1:])], mirror.clock()
@@ -327,7 +327,7 @@ def test_values_that_look_alike_are_kept_apart(value: object) -> None:
     "payload", [b"", b"{", b"[]", b"[1]", b'[{"path":3}]', b'{"a":1}', b"null"]
 )
 def test_a_corrupt_announcement_changes_nothing(payload: bytes) -> None:
-    mirror = Mirror((), limit=2, staleness_s=9.0)
+    mirror = ThresholdCache((), limit=2, staleness_s=9.0)
     before = filled(mirror, {"workflow_type": "a"})
     mirror.announced(redis_key("default", "a"), payload)
     after = mirror.hit({"workflow_type": "a"}, None)
@@ -339,4 +339,4 @@ def test_a_corrupt_announcement_changes_nothing(payload: bytes) -> None:
 @pytest.mark.parametrize(("limit", "staleness_s"), [(0, 1.0), (1, -1.0), (1, float("nan"))])
 def test_a_mirror_has_bounds(limit: int, staleness_s: float) -> None:
     with pytest.raises(ValueError, match="limit"):
-        Mirror((), limit=limit, staleness_s=staleness_s)
+        ThresholdCache((), limit=limit, staleness_s=staleness_s)

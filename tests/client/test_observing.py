@@ -9,8 +9,8 @@ import pytest
 
 from headstart import BufferFull, Emitter, NotDelivered, Scrubbing
 from headstart.emitting.metrics import Timing
-from headstart.spool.layout import Target, read_progress
-from headstart.spool.writer import Spool, SpoolSettings
+from headstart.spool.layout import SpoolTarget, read_progress
+from headstart.spool.writer import SpoolSettings, SpoolWriter
 from tests.client.on_disk import fill, open_backlog, open_spool, read_all
 
 FIELDS = {"event_type": "task_complete", "workflow_type": "w", "workflow_id": "w"}
@@ -92,8 +92,8 @@ def test_the_shipper_scrubs_what_it_reads_and_counts_what_is_through(tmp_path: P
 
 
 def test_the_shipper_does_what_the_spool_s_emitter_asked_for(tmp_path: Path) -> None:
-    target = Target(NOWHERE, "t", 0.0, scrub=Scrubbing(keys=("iban",), without=("card",)))
-    spool = Spool("s", SpoolSettings(tmp_path), target)
+    target = SpoolTarget(NOWHERE, "t", 0.0, scrub=Scrubbing(keys=("iban",), without=("card",)))
+    spool = SpoolWriter("s", SpoolSettings(tmp_path), target)
     spool.append(b"k", b'{"iban":"DE02","q":"4111111111111111"}')
     backlog = open_backlog(spool)
     assert backlog.target == target

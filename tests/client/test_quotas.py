@@ -12,7 +12,7 @@ import pytest
 
 from deploy.local import Addresses, Stack, StackConfig
 from deploy.local.kafka_jars import kafka_jars
-from deploy.local.process_group import Nursery
+from deploy.local.process_group import ProcessGroup
 from headstart import Emitter, NotDelivered
 from tests.patience import PATIENCE_S
 from topics.epoch import ensure_topics
@@ -44,7 +44,7 @@ def kafka(tmp_path: Path, addresses: Addresses) -> Iterator[str]:
 
 def quota(kafka: str, home: Path, client_id: str, change: str, value: str) -> None:
     """Change a quota as an operator does, with Kafka's own command."""
-    jars = kafka_jars(Nursery(home), "jars")
+    jars = kafka_jars(ProcessGroup(home), "jars")
     command = [
         "java", "-cp", f"{jars}/*", "kafka.admin.ConfigCommand", "--bootstrap-server", kafka,
         "--alter", change, value, "--entity-type", "clients", "--entity-name", client_id,

@@ -26,7 +26,7 @@ from headstart.thresholds.reader import AsyncThresholds, Thresholds
 from headstart.thresholds.threshold import Threshold
 from sinks.redis.thresholds import ThresholdPublisher
 from tests.patience import until
-from topics.schema.json_schema import Threshold as Published
+from topics.schema.json_schema import PublishedThreshold as Published
 
 pytestmark = pytest.mark.integration
 

@@ -6,19 +6,19 @@ import gc
 
 import pytest
 
-from headstart.thresholds.metrics import BUCKETS_S, METRICS, Counts, Histogram
+from headstart.thresholds.metrics import BUCKETS_S, METRICS, LatencyHistogram, ReaderCounts
 from headstart.thresholds.reader import Thresholds
 
 
 def test_every_metric_is_counted_and_explained() -> None:
-    counts = Counts()
+    counts = ReaderCounts()
     assert set(vars(counts)) == {metric.name for metric in METRICS}
     assert set(counts.stats()) == {m.name for m in METRICS if m.kind != "histogram"}
     assert all(metric.help for metric in METRICS)
 
 
 def test_a_histogram_counts_each_once() -> None:
-    histogram, other = Histogram(), Histogram()
+    histogram, other = LatencyHistogram(), LatencyHistogram()
     for seconds in (0.0, 0.0001, 0.00011, 5.0):
         histogram.observe(seconds)
     other.add(histogram)

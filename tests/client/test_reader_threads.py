@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from headstart.thresholds.modes import ModeMirror, ModeQuestion
+from headstart.thresholds.modes import ModeCache, ModeQuery
 from headstart.thresholds.reader import Thresholds
 
 
@@ -41,23 +41,23 @@ def test_threads_share_connections(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_modes_are_read_while_they_are_listed(monkeypatch: pytest.MonkeyPatch) -> None:
-    modes = ModeMirror(limit=10, staleness_s=1.0, clock=lambda: 0.0)
+    modes = ModeCache(limit=10, staleness_s=1.0, clock=lambda: 0.0)
     for agent in ("a", "b", "c"):
         modes.filled(modes.question("t", agent), ((None, b"run"), (b"act", None)), 0.0)
-    question = ModeMirror.question
+    question = ModeCache.question
 
-    def read_meanwhile(self: ModeMirror, tenant: str, agent: str | None) -> Any:
+    def read_meanwhile(self: ModeCache, tenant: str, agent: str | None) -> Any:
         assert modes.hit("t", "a") == "act"  # as another thread may at any time
         return question(self, tenant, agent)
 
-    monkeypatch.setattr(ModeMirror, "question", read_meanwhile)
-    held: list[ModeQuestion] = modes.held()
+    monkeypatch.setattr(ModeCache, "question", read_meanwhile)
+    held: list[ModeQuery] = modes.held()
     assert {each.owner for each in held} == {("t", "a"), ("t", "b"), ("t", "c")}
 
 
 def test_an_answer_that_something_overtook_may_restrict_what_was_known() -> None:
     """A process that stood still asks, and hears at once of a change from long before."""
-    modes = ModeMirror(limit=10, staleness_s=1.0, clock=lambda: 60.0)
+    modes = ModeCache(limit=10, staleness_s=1.0, clock=lambda: 60.0)
     published = b"run"
     asked = modes.question("t", None)
     assert modes.filled(asked, ((None, published), (b"act",)), 0.0) == "act"

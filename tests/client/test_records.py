@@ -7,8 +7,8 @@ from hypothesis import strategies as st
 
 from headstart.spool.segment_format import (
     HEADER_BYTES,
-    Record,
-    Tail,
+    SegmentTail,
+    SpoolRecord,
     find_record,
     pack_header,
     pack_record,
@@ -22,35 +22,35 @@ bodies = st.binary(min_size=1, max_size=40)
 
 
 @st.composite
-def written(draw: st.DrawFn) -> list[Record]:
+def written(draw: st.DrawFn) -> list[SpoolRecord]:
     """Records as an emitter writes them: positions grow, mostly by one."""
     position, records = draw(st.integers(0, 2**40)), []
     for key, body in draw(st.lists(st.tuples(keys, bodies), max_size=8)):
-        records.append(Record(position, key, body))
+        records.append(SpoolRecord(position, key, body))
         position += draw(st.sampled_from([1, 1, 1, 5]))
     return records
 
 
-def packed(records: list[Record]) -> bytes:
+def packed(records: list[SpoolRecord]) -> bytes:
     return b"".join(pack_record(*record) for record in records)
 
 
 @given(written(), st.data())
 def test_whatever_the_cut_the_whole_records_before_it_come_back(
-    records: list[Record], data: st.DataObject
+    records: list[SpoolRecord], data: st.DataObject
 ) -> None:
     whole = packed(records)
     cut = data.draw(st.integers(0, len(whole)))
     found = scan(whole[:cut], 0)
     assert found.records == records[: len(found.records)]
     assert len(packed(found.records)) == found.end <= cut
-    assert found.tail is (Tail.END if found.end == cut else Tail.SHORT)
+    assert found.tail is (SegmentTail.END if found.end == cut else SegmentTail.SHORT)
     assert scan(whole, 0).records == records
 
 
 @given(written(), st.data())
 def test_a_changed_byte_never_makes_another_record(
-    records: list[Record], data: st.DataObject
+    records: list[SpoolRecord], data: st.DataObject
 ) -> None:
     whole = bytearray(packed(records))
     if not whole:
@@ -64,7 +64,7 @@ def test_a_changed_byte_never_makes_another_record(
 
 @given(written(), bodies, written())
 def test_what_follows_damage_is_found_again(
-    before: list[Record], damage: bytes, after: list[Record]
+    before: list[SpoolRecord], damage: bytes, after: list[SpoolRecord]
 ) -> None:
     first = before[-1].position + 1 if before else 0
     after = [record._replace(position=record.position + first) for record in after]
@@ -79,17 +79,17 @@ def test_what_follows_damage_is_found_again(
 
 
 @given(written(), st.integers(0, 2**40))
-def test_a_seal_ends_a_segment(records: list[Record], position: int) -> None:
+def test_a_seal_ends_a_segment(records: list[SpoolRecord], position: int) -> None:
     position += records[-1].position + 1 if records else 0
     found = scan(packed(records) + pack_seal(position) + b"anything", 0)
-    assert (found.records, found.tail) == (records, Tail.SEALED)
+    assert (found.records, found.tail) == (records, SegmentTail.SEALED)
 
 
 @given(written())
-def test_positions_never_go_back(records: list[Record]) -> None:
+def test_positions_never_go_back(records: list[SpoolRecord]) -> None:
     if records:
         found = scan(packed([*records, records[-1]]), records[0].position)
-        assert (found.records, found.tail) == (records, Tail.BAD)
+        assert (found.records, found.tail) == (records, SegmentTail.BAD)
 
 
 @given(st.integers(0, 2**60), st.integers(0, 2**50), st.binary(max_size=30))

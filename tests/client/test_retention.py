@@ -15,11 +15,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headstart.emitting.disk_buffer import Durable
+from headstart.emitting.disk_buffer import DiskBuffer
 from headstart.shipping.retention import Retention
 from headstart.shipping.volatile_broker import EPOCHS, EVENTS, GROUPS
 from headstart.spool.layout import segments
-from headstart.spool.reader import Backlog
+from headstart.spool.reader import SpoolReader
 from headstart.spool.writer import SpoolSettings
 from tests.client.on_disk import (
     HOUR_MS,
@@ -36,7 +36,7 @@ from tests.client.on_disk import (
 from topics import catalogue
 
 
-def acknowledge(backlog: Backlog) -> list[bytes]:
+def acknowledge(backlog: SpoolReader) -> list[bytes]:
     """Read what there is, and have the broker acknowledge it."""
     items = read_all(backlog)
     for item in items:
@@ -246,7 +246,7 @@ def test_nothing_is_skipped_and_nothing_newer_comes_first(steps: list[str]) -> N
 
 def test_an_emitter_at_its_limit_takes_the_room_of_what_is_only_kept(tmp_path: Path) -> None:
     settings = SpoolSettings(tmp_path, limit_bytes=8_000, segment_bytes=1_000)
-    outbox = Durable(TARGET, settings, "none")
+    outbox = DiskBuffer(TARGET, settings, "none")
     outbox.put(b"k", b'{"a":1}', Clock().ms)
     assert outbox._spool is not None
     backlog = open_backlog(outbox._spool)

@@ -19,7 +19,7 @@ from aiokafka.errors import KafkaError, KafkaTimeoutError, MessageSizeTooLargeEr
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from headstart.kafka_producer import place_of_key
+from headstart.kafka_producer import partition_for_key
 from headstart.shipping import producer_connection as linking
 from headstart.shipping import sender as sending
 from headstart.shipping.sender import Sender
@@ -89,7 +89,7 @@ class Producer:
         if sum(len(value) for _, value in batch.frames) > self.broker.largest:
             error = MessageSizeTooLargeError()
         elif outcome != "lost":
-            assert {place_of_key(key, 2) for key, _ in batch.frames} == {partition}
+            assert {partition_for_key(key, 2) for key, _ in batch.frames} == {partition}
             self.broker.log += [(key, orjson.loads(value)) for key, value in batch.frames]
         loop = asyncio.get_running_loop()
         loop.call_later(0.0001 * (len(batch.frames) % 3), settle, future, error)

@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headstart.emitting.disk_buffer import Durable
+from headstart.emitting.disk_buffer import DiskBuffer
 from headstart.shipping.sender import Receipt
 from headstart.shipping.shipper import (
     ACTIVE_S,
@@ -25,10 +25,10 @@ from headstart.shipping.shipper import (
     Shipper,
     _until_next,
 )
-from headstart.shipping.wakeup import QUIET_MS, Bell
-from headstart.spool.layout import Target
-from headstart.spool.reader import Backlog
-from headstart.spool.writer import Spool, SpoolSettings
+from headstart.shipping.wakeup import QUIET_MS, WakeupPipe
+from headstart.spool.layout import SpoolTarget
+from headstart.spool.reader import SpoolReader
+from headstart.spool.writer import SpoolSettings, SpoolWriter
 from tests.client.on_disk import TARGET, event, fill, open_spool
 
 
@@ -53,7 +53,7 @@ class Host:
 
     def __init__(self, directory: Path, time: Time) -> None:
         self.directory, self.time = directory, time
-        self.spools: list[Spool] = []
+        self.spools: list[SpoolWriter] = []
         self.waiting_bytes = 0
         self.sent: list[bytes] = []
         self.failure: Exception | None = None
@@ -103,13 +103,13 @@ def test_a_silent_spool_is_looked_at_ever_more_rarely(
 ) -> None:
     looks: Counter[str] = Counter()
     for name in ("read", "attend", "_later"):
-        real = getattr(Backlog, name)
+        real = getattr(SpoolReader, name)
 
-        def counted(self: Backlog, name: str = name, real: object = real) -> object:
+        def counted(self: SpoolReader, name: str = name, real: object = real) -> object:
             looks[name] += 1
             return real(self)  # type: ignore[operator]
 
-        monkeypatch.setattr(Backlog, name, counted)
+        monkeypatch.setattr(SpoolReader, name, counted)
     host.open(50)
     assert len(host.look()) == 50
     host.passes(20 * ATTEND_IDLE_S)
@@ -122,7 +122,7 @@ def test_who_rings_after_a_silence_is_read_at_once(host: Host) -> None:
     host.open(3)
     host.look()
     host.passes(60)
-    bell = Bell(host.directory, "s1")
+    bell = WakeupPipe(host.directory, "s1")
     spool = host.spools[1]
     fill(spool, 1)
     assert host.look() == []  # nobody rang: its turn comes
@@ -160,7 +160,7 @@ def test_a_new_spool_is_found_by_its_ring_and_without(host: Host) -> None:
     assert host.look() == [event(0)]
     host.passes(60)
     host.open(1)
-    bell = Bell(host.directory, "s1")
+    bell = WakeupPipe(host.directory, "s1")
     bell.announce()
     assert host.look() == [event(0)]
     bell.close()
@@ -174,7 +174,7 @@ def test_what_waits_for_room_is_read_when_there_is_some(host: Host) -> None:
     host.open(1)
     host.look()
     host.waiting_bytes = 1 << 30
-    bell = Bell(host.directory, "s0")
+    bell = WakeupPipe(host.directory, "s0")
     fill(host.spools[0], 1)
     bell.announce()
     assert host.look() == []
@@ -188,7 +188,7 @@ def test_nobody_rings_for_what_cannot_be_read_yet(host: Host) -> None:
     host.open(1)
     host.look()
     host.waiting_bytes = 1 << 30
-    bell = Bell(host.directory, "s0")
+    bell = WakeupPipe(host.directory, "s0")
     fill(host.spools[0], 1)
 
     async def rings() -> bool:
@@ -216,16 +216,18 @@ def test_a_sender_that_failed_ends_the_shipper_though_nothing_new_comes(host: Ho
 
 
 @pytest.fixture
-def outbox(tmp_path: Path) -> Iterator[Durable]:
-    made = Durable(TARGET, SpoolSettings(tmp_path), "none")
+def outbox(tmp_path: Path) -> Iterator[DiskBuffer]:
+    made = DiskBuffer(TARGET, SpoolSettings(tmp_path), "none")
     yield made
     made.close(0.0)
 
 
-def test_an_emitter_rings_the_first_time_after_a_silence(outbox: Durable, tmp_path: Path) -> None:
+def test_an_emitter_rings_the_first_time_after_a_silence(
+    outbox: DiskBuffer, tmp_path: Path
+) -> None:
     now = 1_800_000_000_000
     outbox.put(b"k", b"{}", now)
-    bell = Bell(tmp_path)
+    bell = WakeupPipe(tmp_path)
     bell.heard()
     for _ in range(100):
         now += QUIET_MS - 1
@@ -241,12 +243,12 @@ def test_an_emitter_rings_the_first_time_after_a_silence(outbox: Durable, tmp_pa
     bell.close()
 
 
-def test_an_emitter_rings_where_the_bell_hangs_now(outbox: Durable, tmp_path: Path) -> None:
+def test_an_emitter_rings_where_the_bell_hangs_now(outbox: DiskBuffer, tmp_path: Path) -> None:
     now = 1_800_000_000_000
     outbox.put(b"k", b"{}", now)
     for name in ("bell", "ship.lock"):
         (tmp_path / name).unlink()
-    bell = Bell(tmp_path)
+    bell = WakeupPipe(tmp_path)
     for minutes in range(1, 4):
         outbox.put(b"k", b"{}", now + minutes * 60_000)
         assert bell.heard() == {outbox.id}
@@ -257,9 +259,9 @@ def test_an_emitter_rings_where_the_bell_hangs_now(outbox: Durable, tmp_path: Pa
 
 
 def test_who_closes_says_so(tmp_path: Path) -> None:
-    outbox = Durable(Target("127.0.0.1:1", "t", 0.0), SpoolSettings(tmp_path), "none")
+    outbox = DiskBuffer(SpoolTarget("127.0.0.1:1", "t", 0.0), SpoolSettings(tmp_path), "none")
     outbox.put(b"k", b"{}", 1_800_000_000_000)
-    bell = Bell(tmp_path)
+    bell = WakeupPipe(tmp_path)
     bell.heard()
     outbox.close(0.0)
     assert bell.heard() == {outbox.id}

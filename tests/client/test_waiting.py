@@ -12,8 +12,8 @@ import pytest
 
 from headstart import Emitter, NotDelivered, SpoolSettings
 from headstart.shipping.shipper import MAX_AGE_S
-from headstart.spool.disk_usage import PART, Usage
-from tests.client.on_disk import Backlog, event, numbers, open_backlog, open_spool, read_all
+from headstart.spool.disk_usage import PART, DiskUsage
+from tests.client.on_disk import SpoolReader, event, numbers, open_backlog, open_spool, read_all
 from tests.patience import PATIENCE_S, until
 
 FIELDS = {"event_type": "task_complete", "workflow_type": "w", "workflow_id": "w"}
@@ -43,7 +43,7 @@ def test_a_disk_that_hangs_holds_up_the_syncing_thread_alone(
     with pytest.raises(NotDelivered):
         emitter.close(0.0)
     assert not {path for path in map(os.readlink, links()) if path.startswith(str(spool))}
-    backlog = Backlog(spool, MAX_AGE_S, lambda: 0)
+    backlog = SpoolReader(spool, MAX_AGE_S, lambda: 0)
     assert len(read_all(backlog)) == 201
     backlog.close()
 
@@ -152,7 +152,7 @@ def test_a_full_directory_is_looked_at_in_parts_too_and_room_is_found(
 def test_parts_add_up_to_the_whole(crowd: Path) -> None:
     (crowd / "quarantine").mkdir()
     (crowd / "quarantine" / "kept").write_bytes(b"x" * 1_000)
-    usage = Usage(crowd)
+    usage = DiskUsage(crowd)
     for _ in range(2):
         parts = [usage.look() for _ in range(5)]
         assert parts == [None] * 4 + [4_500]

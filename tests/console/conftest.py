@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 from redis import Redis
 
-from console.inspection.target import Target
+from console.inspection.target import InspectionTarget
 from deploy.local import Addresses, Stack, StackConfig
 from deploy.system import prepare
 from headstart.keys import redis_key
@@ -36,8 +36,8 @@ def at(folder: Path) -> Iterator[Addresses]:
 
 
 @pytest.fixture
-def target(at: Addresses, folder: Path) -> Target:
-    return Target(at.kafka, at.postgres, at.redis, folder)
+def target(at: Addresses, folder: Path) -> InspectionTarget:
+    return InspectionTarget(at.kafka, at.postgres, at.redis, folder)
 
 
 @pytest.fixture
@@ -71,7 +71,7 @@ def run(tmp_path: Path) -> Callable[..., Ended]:
 
 
 @pytest.fixture
-def served(target: Target) -> Iterator[None]:
+def served(target: InspectionTarget) -> Iterator[None]:
     """A context whose name is not ASCII is served."""
     key = redis_key("tenänt", "refünd")
     value = {"speculate": 0.8, "suggest": 0.5, "epoch": 1, "offset": 1, "outcomes": 7,

@@ -19,7 +19,7 @@ from console.inspection.doctor.broker import dead_letters
 from console.inspection.doctor.findings import Finding
 from console.inspection.doctor.machine import Machine, check_clock
 from console.inspection.doctor.run import HERE, diagnose
-from console.inspection.target import Target
+from console.inspection.target import InspectionTarget
 from console.inspection.workers import find_workers
 from deploy.local import Addresses
 from headstart.keys import MODES, PUBLISHED, modes_key
@@ -31,7 +31,7 @@ from topics.kafka.admin import TopicState, admin_client, create_topics
 HOUR_S = 3600.0
 
 
-def wrong(target: Target, machine: Machine = HERE) -> list[Finding]:
+def wrong(target: InspectionTarget, machine: Machine = HERE) -> list[Finding]:
     return [each for each in asyncio.run(diagnose(target, machine)) if each.state == "wrong"]
 
 
@@ -43,12 +43,12 @@ def one(found: list[Finding], check: str, *parts: str) -> None:
     assert only.remedy
 
 
-def test_what_is_well(target: Target) -> None:
+def test_what_is_well(target: InspectionTarget) -> None:
     assert wrong(target) == []
 
 
 @pytest.mark.parametrize("service", ["kafka", "postgres", "redis"])
-def test_a_closed_port(target: Target, closed: str, service: str) -> None:
+def test_a_closed_port(target: InspectionTarget, closed: str, service: str) -> None:
     given = {
         "kafka": closed,
         "postgres": f"postgresql://u:hush@{closed}/headstart",
@@ -59,7 +59,7 @@ def test_a_closed_port(target: Target, closed: str, service: str) -> None:
     assert "hush" not in str(found)
 
 
-def test_a_host_that_is_not_there(target: Target) -> None:
+def test_a_host_that_is_not_there(target: InspectionTarget) -> None:
     one(wrong(replace(target, kafka="no.such.host.invalid:9092")), "kafka", "no such host")
 
 
@@ -70,7 +70,9 @@ def test_a_host_that_is_not_there(target: Target) -> None:
         (modes_key("a:b"), "agent/p", "shadow", "'shadow' for agent p of tenant a:b"),
     ],
 )
-def test_a_mode_that_is_none(target: Target, key: str, field: str, mode: str, whose: str) -> None:
+def test_a_mode_that_is_none(
+    target: InspectionTarget, key: str, field: str, mode: str, whose: str
+) -> None:
     with Redis.from_url(target.redis) as redis:
         redis.hset(key, field, mode)
         try:
@@ -79,7 +81,7 @@ def test_a_mode_that_is_none(target: Target, key: str, field: str, mode: str, wh
             redis.delete(key)
 
 
-def test_modes_that_are_no_hash(target: Target) -> None:
+def test_modes_that_are_no_hash(target: InspectionTarget) -> None:
     with Redis.from_url(target.redis) as redis:
         redis.set(MODES, "off")
         try:
@@ -88,7 +90,7 @@ def test_modes_that_are_no_hash(target: Target) -> None:
             redis.delete(MODES)
 
 
-def test_modes_that_no_worker_has_published(target: Target) -> None:
+def test_modes_that_no_worker_has_published(target: InspectionTarget) -> None:
     def noted() -> list[Finding]:
         found = asyncio.run(diagnose(target, HERE))
         return [each for each in found if "no worker has published modes" in each.what]
@@ -105,7 +107,7 @@ def test_modes_that_no_worker_has_published(target: Target) -> None:
             redis.delete(MODES)
 
 
-def test_a_wrong_redis_password(target: Target) -> None:
+def test_a_wrong_redis_password(target: InspectionTarget) -> None:
     with Redis.from_url(target.redis) as redis:
         redis.config_set("requirepass", "right")
         try:
@@ -120,7 +122,7 @@ def test_a_wrong_redis_password(target: Target) -> None:
 
 
 @contextmanager
-def passwords_asked(target: Target, folder: Path) -> Iterator[str]:
+def passwords_asked(target: InspectionTarget, folder: Path) -> Iterator[str]:
     """Ask every user but the owner for a password; yield the address without a user."""
     hba = folder / "postgres" / "pg_hba.conf"
     before = hba.read_text()
@@ -136,7 +138,7 @@ def passwords_asked(target: Target, folder: Path) -> Iterator[str]:
             connection.execute("DROP ROLE guarded")
 
 
-def test_a_wrong_postgres_password(target: Target, folder: Path) -> None:
+def test_a_wrong_postgres_password(target: InspectionTarget, folder: Path) -> None:
     with passwords_asked(target, folder) as address:
         other = replace(target, postgres=f"postgresql://guarded:mistaken@{address}")
         found = wrong(other)
@@ -166,27 +168,29 @@ def without(at: Addresses) -> Iterator[Callable[[str], None]]:
         asyncio.run(create_topics(at.kafka, 3, topics=[topic]))
 
 
-def test_a_missing_topic(target: Target, without: Callable[[str], None]) -> None:
+def test_a_missing_topic(target: InspectionTarget, without: Callable[[str], None]) -> None:
     without(DEAD_LETTERS.name)
     found = wrong(target)
     one(found, "topics", "missing: headstart.dead-letters")
     assert "headstart topics create" in found[0].remedy
 
 
-def test_a_wrong_partition_count(target: Target, without: Callable[[str], None]) -> None:
+def test_a_wrong_partition_count(target: InspectionTarget, without: Callable[[str], None]) -> None:
     without(THRESHOLDS.name)
     asyncio.run(create_topics(target.kafka, 5, topics=[THRESHOLDS]))
     one(wrong(target), "topics", "headstart.thresholds has 5 partitions", "headstart.events: 3")
 
 
-def test_a_topic_that_is_not_compacted(target: Target, without: Callable[[str], None]) -> None:
+def test_a_topic_that_is_not_compacted(
+    target: InspectionTarget, without: Callable[[str], None]
+) -> None:
     without(THRESHOLDS.name)
     plain = replace(THRESHOLDS, cleanup="delete", retention_ms=1000)
     asyncio.run(create_topics(target.kafka, 3, topics=[plain]))
     one(wrong(target), "topics", "headstart.thresholds is not compacted")
 
 
-def test_an_old_schema(target: Target) -> None:
+def test_an_old_schema(target: InspectionTarget) -> None:
     base, _, _ = target.postgres.rpartition("/")
     with psycopg.connect(target.postgres, autocommit=True) as connection:
         connection.execute("CREATE DATABASE old")
@@ -195,7 +199,7 @@ def test_an_old_schema(target: Target) -> None:
     one(found, "schema", "is old", str(read_migrations()[-1]), "not applied")
 
 
-def test_a_schema_that_is_newer(target: Target) -> None:
+def test_a_schema_that_is_newer(target: InspectionTarget) -> None:
     base, _, _ = target.postgres.rpartition("/")
     with psycopg.connect(target.postgres, autocommit=True) as connection:
         connection.execute("CREATE DATABASE newer")
@@ -207,7 +211,7 @@ def test_a_schema_that_is_newer(target: Target) -> None:
     assert "run that version" in found[0].remedy
 
 
-def test_a_redis_that_is_read_only(target: Target, closed: str) -> None:
+def test_a_redis_that_is_read_only(target: InspectionTarget, closed: str) -> None:
     host, _, port = closed.partition(":")
     with Redis.from_url(target.redis) as redis:
         redis.replicaof(host, port)
@@ -219,18 +223,18 @@ def test_a_redis_that_is_read_only(target: Target, closed: str) -> None:
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
-def test_a_data_directory_that_cannot_be_written(target: Target, tmp_path: Path) -> None:
+def test_a_data_directory_that_cannot_be_written(target: InspectionTarget, tmp_path: Path) -> None:
     closed = tmp_path / "closed"
     closed.mkdir(0o500)
     one(wrong(replace(target, data=closed / "data")), "disk", "cannot be written")
 
 
-def test_a_full_disk(target: Target) -> None:
+def test_a_full_disk(target: InspectionTarget) -> None:
     full = Machine(free=lambda _path: 1 << 20)
     one(wrong(target, full), "disk", "the disk is full")
 
 
-def test_a_clock_off_by_an_hour(target: Target) -> None:
+def test_a_clock_off_by_an_hour(target: InspectionTarget) -> None:
     behind = Machine(now=lambda: time.time() - HOUR_S)
     one(wrong(target, behind), "clock", "this machine's clock is wrong", "s behind")
     ahead = Machine(now=lambda: time.time() + HOUR_S)
@@ -243,7 +247,7 @@ def test_clocks_that_disagree_among_themselves() -> None:
     assert check_clock({"Postgres": 0.1, "Redis": 10.0}).state == "note"
 
 
-def test_a_missing_extension(target: Target, tmp_path: Path) -> None:
+def test_a_missing_extension(target: InspectionTarget, tmp_path: Path) -> None:
     for folder in ("_cython", "transport/_cython"):
         (tmp_path / folder).mkdir(parents=True)
     (tmp_path / "_cython" / "streams.pyx").touch()
@@ -251,7 +255,9 @@ def test_a_missing_extension(target: Target, tmp_path: Path) -> None:
     one(found, "extension", "Faust's Cython extension is missing", "_cython/streams")
 
 
-def test_the_command_says_it_and_how_to_mend_it(target: Target, closed: str, run: Any) -> None:
+def test_the_command_says_it_and_how_to_mend_it(
+    target: InspectionTarget, closed: str, run: Any
+) -> None:
     where = ("--postgres", target.postgres, "--redis", target.redis)
     ended = run("doctor", "--kafka", closed, *where)
     assert ended.returncode == 1

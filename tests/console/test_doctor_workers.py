@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from console.inspection.doctor.workers import check_workers
-from console.inspection.target import Target
+from console.inspection.target import InspectionTarget
 from console.inspection.workers import Worker
 from processing.worker_report import Report
 
@@ -48,7 +48,7 @@ def test_workers_that_were_stopped_or_whose_namesake_works() -> None:
     assert states(replace(ENDED, running=True), WORKS) == ["note", "ok"]  # it starts
 
 
-def test_the_command_exits_with_1(target: Target, tmp_path: Path, run: Any) -> None:
+def test_the_command_exits_with_1(target: InspectionTarget, tmp_path: Path, run: Any) -> None:
     logs = tmp_path / "workers/logs"
     logs.mkdir(parents=True)
     (logs / "episodes-0.log").write_text("error: setting learner: there is no policy 'x'\n")

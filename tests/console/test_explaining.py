@@ -11,7 +11,7 @@ import pytest
 from redis import Redis
 
 from console.inspection.explain import Explanation, explain, sentences
-from console.inspection.target import Target
+from console.inspection.target import InspectionTarget
 from headstart.keys import DEFAULT_PATH, context_paths, redis_key
 from headstart.thresholds.reader import Thresholds
 
@@ -62,18 +62,18 @@ CASES: dict[str, dict[str, Any]] = {
 
 
 @pytest.fixture
-def redis(target: Target) -> Iterator[Any]:
+def redis(target: InspectionTarget) -> Iterator[Any]:
     with Redis.from_url(target.redis) as client:
         yield client
         client.delete(redis_key("t", "refund"))
 
 
-def ask(target: Target) -> Explanation:
+def ask(target: InspectionTarget) -> Explanation:
     return asyncio.run(explain(target.redis, "t", "refund", PATHS, "pay", NOW))
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_it_is_what_a_reader_is_told(target: Target, redis: Any, case: str) -> None:
+def test_it_is_what_a_reader_is_told(target: InspectionTarget, redis: Any, case: str) -> None:
     for field, stored in CASES[case].items():
         redis.hset(redis_key("t", "refund"), field, json.dumps(stored))
     with Thresholds(target.redis, timeout_s=30.0) as reader:
@@ -87,7 +87,9 @@ def test_it_is_what_a_reader_is_told(target: Target, redis: Any, case: str) -> N
     assert list(sentences(found))
 
 
-def test_a_tenants_default_answers_where_nothing_else_is_known(target: Target, redis: Any) -> None:
+def test_a_tenants_default_answers_where_nothing_else_is_known(
+    target: InspectionTarget, redis: Any
+) -> None:
     redis.hset(redis_key("t", ""), DEFAULT_PATH, json.dumps(value(0.77)))
     redis.hset(redis_key("t", "refund"), "!overrides", json.dumps([override(speculate=0.8)]))
     try:
@@ -103,7 +105,7 @@ def test_a_tenants_default_answers_where_nothing_else_is_known(target: Target, r
     assert any("other workflow types" in each for each in sentences(found))
 
 
-def test_overrides_that_are_no_json_start_nothing(target: Target, redis: Any) -> None:
+def test_overrides_that_are_no_json_start_nothing(target: InspectionTarget, redis: Any) -> None:
     redis.hset(redis_key("t", "refund"), PATHS[0], json.dumps(value(0.8)))
     redis.hset(redis_key("t", "refund"), "!overrides", b"{oops")
     found = ask(target)
@@ -111,7 +113,7 @@ def test_overrides_that_are_no_json_start_nothing(target: Target, redis: Any) ->
     assert any("cannot be read" in each for each in sentences(found))
 
 
-def test_it_asks_once(target: Target, redis: Any) -> None:
+def test_it_asks_once(target: InspectionTarget, redis: Any) -> None:
     redis.hset(redis_key("t", "refund"), PATHS[0], json.dumps(value(0.8)))
     redis.config_resetstat()
     ask(target)
@@ -119,7 +121,7 @@ def test_it_asks_once(target: Target, redis: Any) -> None:
     assert {name: calls for name, calls in asked.items() if "get" in name} == {"cmdstat_hmget": 1}
 
 
-def test_it_says_why(target: Target, redis: Any) -> None:
+def test_it_says_why(target: InspectionTarget, redis: Any) -> None:
     redis.hset(redis_key("t", "refund"), PATHS[0], json.dumps(value(0.8)))
     redis.hset(redis_key("t", "refund"), "!overrides", json.dumps([override()]))
     found = ask(target)

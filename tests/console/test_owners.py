@@ -12,7 +12,7 @@ from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
 from console.inspection.doctor.groups import check_groups
 from console.inspection.lag import GroupLag
 from console.inspection.partition_owners import without_owner
-from console.inspection.target import Target
+from console.inspection.target import InspectionTarget
 from topics.catalogue import EPISODES_GROUP, EVENTS
 from topics.kafka.groups import GroupState, describe_groups
 
@@ -67,13 +67,13 @@ async def _joined(kafka: str) -> GroupState:
         return (await describe_groups(kafka, ["joined-by-a-test"]))["joined-by-a-test"]
 
 
-def test_members_as_the_broker_has_them(target: Target) -> None:
+def test_members_as_the_broker_has_them(target: InspectionTarget) -> None:
     state = asyncio.run(_joined(target.kafka))
     assert state.members == 1
     assert state.owned in (None, {EVENTS.name: frozenset({0, 1, 2})})  # embedded, Apache
 
 
-def test_status_and_doctor_say_it(target: Target, run: Any) -> None:
+def test_status_and_doctor_say_it(target: InspectionTarget, run: Any) -> None:
     assert asyncio.run(check_groups(target.kafka, target.postgres)) == []
     asyncio.run(_send(target.kafka))
     where = ("--kafka", target.kafka, "--postgres", target.postgres, "--redis", target.redis)

@@ -12,14 +12,14 @@ import pytest
 from psycopg import AsyncConnection
 from redis import Redis
 
-from console.inspection.snapshot import Looking
-from console.inspection.target import Target
+from console.inspection.snapshot import SystemObserver
+from console.inspection.target import InspectionTarget
 from headstart.keys import redis_key
 from processing.state.clock import STEP_MS, TICK_MS
 
 
 @pytest.fixture
-def where(target: Target) -> tuple[str, ...]:
+def where(target: InspectionTarget) -> tuple[str, ...]:
     return ("--kafka", target.kafka, "--postgres", target.postgres, "--redis", target.redis)
 
 
@@ -39,7 +39,7 @@ def test_services_without_workers(run: Any, where: Any) -> None:
 
 @pytest.mark.parametrize("contexts", [False, True])
 def test_a_look_opens_one_connection_to_postgres(
-    target: Target, served: None, monkeypatch: pytest.MonkeyPatch, *, contexts: bool
+    target: InspectionTarget, served: None, monkeypatch: pytest.MonkeyPatch, *, contexts: bool
 ) -> None:
     opened, connect = [], AsyncConnection.connect
 
@@ -48,7 +48,7 @@ def test_a_look_opens_one_connection_to_postgres(
         return opened[-1]
 
     monkeypatch.setattr(AsyncConnection, "connect", counted)
-    looking = Looking(target, contexts=contexts)
+    looking = SystemObserver(target, contexts=contexts)
     look = asyncio.run(looking.look())
     assert look.answered, look.services
     assert look.stored is not None
@@ -86,7 +86,7 @@ def test_what_it_cannot_do(run: Any, wrong: tuple[str, ...], tmp_path: Path) -> 
 
 @pytest.mark.parametrize("command", [("contexts",), ("thresholds", "list")], ids=" ".join)
 def test_since_leaves_out_no_context_of_its_window(
-    run: Any, target: Target, command: tuple[str, ...]
+    run: Any, target: InspectionTarget, command: tuple[str, ...]
 ) -> None:
     """Their times are held within ticks of five minutes, of a clock that may be behind."""
     value = {"speculate": 0.8, "suggest": 0.5, "epoch": 1, "offset": 1, "outcomes": 7,

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from console.inspection.target import Target
+from console.inspection.target import InspectionTarget
 from tests.console.terminal import Terminal
 
 Open = Callable[..., Terminal]
@@ -31,7 +31,7 @@ def opened(tmp_path: Path) -> Iterator[Open]:
 
 
 @pytest.fixture
-def where(target: Target) -> tuple[str, ...]:
+def where(target: InspectionTarget) -> tuple[str, ...]:
     return ("--kafka", target.kafka, "--postgres", target.postgres, "--redis", target.redis)
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from redis import Redis
 
-from console.inspection.target import Target
+from console.inspection.target import InspectionTarget
 from headstart.keys import redis_key
 from processing.partition_count import write_count
 from tests.console.conftest import PARTITIONS
@@ -19,7 +19,7 @@ from tests.console.conftest import PARTITIONS
     "command", [("thresholds", "republish"), ("thresholds", "republish", "--dry-run"), ("verify",)]
 )
 def test_an_empty_changelog_deletes_nothing_from_redis(
-    run: Any, target: Target, served: None, command: tuple[str, ...]
+    run: Any, target: InspectionTarget, served: None, command: tuple[str, ...]
 ) -> None:
     """As while the threshold worker does not start in a new log."""
     where = ("--kafka", target.kafka, "--redis", target.redis)
@@ -36,7 +36,7 @@ def test_an_empty_changelog_deletes_nothing_from_redis(
 
 @pytest.mark.parametrize("command", [("thresholds", "republish"), ("verify",)])
 def test_a_directory_of_another_partition_count_is_not_compared(
-    run: Any, target: Target, served: None, command: tuple[str, ...], tmp_path: Path
+    run: Any, target: InspectionTarget, served: None, command: tuple[str, ...], tmp_path: Path
 ) -> None:
     worker = tmp_path / "data/workers/thresholds-0"
     worker.mkdir(parents=True)
@@ -55,7 +55,7 @@ def test_a_directory_of_another_partition_count_is_not_compared(
         assert redis.hexists(redis_key("tenänt", "refünd"), "workflow_type=refünd")
 
 
-def test_topics_are_only_named_without_yes(run: Any, target: Target) -> None:
+def test_topics_are_only_named_without_yes(run: Any, target: InspectionTarget) -> None:
     """Commands and dead letters are of no one log, and stay."""
     ended = run("topics", "delete", "--kafka", target.kafka, "--json")
     assert ended.returncode == 0, ended.stderr

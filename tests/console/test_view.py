@@ -18,14 +18,14 @@ from hypothesis import strategies as st
 
 from agents.health.http import serving
 from cli.support.terminal import draws, only_ascii
-from console.inspection.health import STILL_S, judge
-from console.inspection.lag import LogState, Stored
-from console.inspection.learned import Context, Learned, summed
-from console.inspection.services import Answer
-from console.inspection.snapshot import Look
+from console.inspection.health import STILL_S, assess
+from console.inspection.lag import LogState, SinkProgress
+from console.inspection.learned import LearnedContext, LearnedSummary, summed
+from console.inspection.services import ServiceAnswer
+from console.inspection.snapshot import SystemSnapshot
 from console.inspection.sparkline import ASCII, BLOCKS, plot, sparkline
 from console.inspection.text_view import columns_of, plain_line, screen
-from console.inspection.trends import Course
+from console.inspection.trends import Trends
 from console.inspection.workers import Worker, ask_workers, find_workers
 from processing.worker_report import Report, encode_report
 from topics.catalogue import (
@@ -41,7 +41,7 @@ from topics.kafka.admin import TopicState
 from topics.kafka.transactions import LONG_S, OpenTransaction
 
 NAMES = ("episodes", "thresholds", "history")
-SERVICES = tuple(Answer(name, "a:1") for name in ("kafka", "postgres", "redis"))
+SERVICES = tuple(ServiceAnswer(name, "a:1") for name in ("kafka", "postgres", "redis"))
 numbers = st.lists(st.floats(0, 1), max_size=200)
 
 
@@ -66,16 +66,16 @@ def worker(name: str, **more: Any) -> Worker:
     return replace(Worker(name, "0", 7, True, report, 100.0, 0.5), **more)
 
 
-def look(at: float = 0.0, *, end: int = 10, learned: int = 10, **more: Any) -> Look:
-    stored = Stored({EPISODES_GROUP: {0: end}, HISTORY_GROUP: {0: 0}}, events=100)
+def look(at: float = 0.0, *, end: int = 10, learned: int = 10, **more: Any) -> SystemSnapshot:
+    stored = SinkProgress({EPISODES_GROUP: {0: end}, HISTORY_GROUP: {0: 0}}, events=100)
     workers = tuple(worker(name) for name in NAMES)
-    contexts = (Context("t", "workflow_type=rückgabe/domain=日本語\x1b[2J", 0.8, 12),)
-    known = Learned(3, 12, 8, 2, 5000.0, 1000.0, contexts)
-    return replace(Look(at, SERVICES, workers, log(end, learned), stored, known), **more)
+    contexts = (LearnedContext("t", "workflow_type=rückgabe/domain=日本語\x1b[2J", 0.8, 12),)
+    known = LearnedSummary(3, 12, 8, 2, 5000.0, 1000.0, contexts)
+    return replace(SystemSnapshot(at, SERVICES, workers, log(end, learned), stored, known), **more)
 
 
-def course(*looks: Look) -> Course:
-    made = Course()
+def course(*looks: SystemSnapshot) -> Trends:
+    made = Trends()
     for each in looks:
         made.add(each)
     return made
@@ -109,7 +109,7 @@ def test_a_plot_fits(values: list[float], width: int, height: int, ascii_only: b
 def test_a_screen_fits_and_begins_with_the_verdict(
     width: int, height: int, ascii_only: bool, well: bool
 ) -> None:
-    away = (*SERVICES[:2], Answer("redis", "a", error="no"))
+    away = (*SERVICES[:2], ServiceAnswer("redis", "a", error="no"))
     seen = look() if well else look(workers=(), services=away)
     lines = screen(course(seen), width, height, ascii_only=ascii_only)
     assert len(lines) <= height
@@ -120,14 +120,17 @@ def test_a_screen_fits_and_begins_with_the_verdict(
 
 
 def test_a_healthy_system() -> None:
-    assert str(judge(look())) == "HEALTHY  everything is taken in"
-    assert str(judge(look(learned=4))) == "HEALTHY  catching up: 6 records to go"
+    assert str(assess(look())) == "HEALTHY  everything is taken in"
+    assert str(assess(look(learned=4))) == "HEALTHY  catching up: 6 records to go"
 
 
 @pytest.mark.parametrize(
     ("more", "why"),
     [
-        ({"services": (*SERVICES[:2], Answer("redis", "a", error="nothing"))}, "Redis: nothing"),
+        (
+            {"services": (*SERVICES[:2], ServiceAnswer("redis", "a", error="nothing"))},
+            "Redis: nothing",
+        ),
         ({"workers": ()}, "no worker episodes; no worker thresholds; no worker history"),
         ({"workers": [worker("history", running=False)]}, "worker history has ended (process 7)"),
         ({"workers": [worker("history", silent_s=12.0)]}, "history has not reported for 12 s"),
@@ -139,19 +142,19 @@ def test_a_healthy_system() -> None:
     ],
 )
 def test_what_is_not_well_is_named(more: dict[str, Any], why: str) -> None:
-    verdict = judge(look(**more))
+    verdict = assess(look(**more))
     assert not verdict.healthy
     assert why in str(verdict)
 
 
 def test_a_worker_that_ended_does_no_harm_where_a_namesake_runs() -> None:
     others = [worker("history", instance="b", running=False), *look().workers]
-    assert judge(look(workers=tuple(others))).healthy
+    assert assess(look(workers=tuple(others))).healthy
 
 
 def test_records_that_wait_while_nothing_moves() -> None:
     seen = course(look(0.0, learned=4), look(STILL_S + 1, learned=4))
-    assert not judge(look(learned=4), still_s=seen.still_s).healthy
+    assert not assess(look(learned=4), still_s=seen.still_s).healthy
     seen.add(look(STILL_S + 2, learned=5))
     assert seen.still_s == 0.0
 
@@ -167,7 +170,7 @@ def test_rates_and_progress() -> None:
 def test_a_threshold_is_kept_when_it_moved() -> None:
     looks = []
     for at, value in enumerate([0.9, 0.9, 0.8]):
-        known = Learned(leading=(Context("t", "p", value, 1),))
+        known = LearnedSummary(leading=(LearnedContext("t", "p", value, 1),))
         looks.append(replace(look(float(at)), learned=known))
     assert list(course(*looks).moved["t", "p"]) == [0.9, 0.8]
 
@@ -259,8 +262,8 @@ def test_workers_elsewhere_are_asked_over_http() -> None:
 
 def test_a_transaction_that_is_open_for_long_is_named() -> None:
     at = 1_760_000_000.0
-    assert judge(look(at, log=held_up(LONG_S - 1, at))).healthy
-    verdict = judge(look(at, log=held_up(95.0, at)))
+    assert assess(look(at, log=held_up(LONG_S - 1, at))).healthy
+    verdict = assess(look(at, log=held_up(95.0, at)))
     assert verdict.reasons == (
         "headstart.events partition 0: a transaction open for 95 s at offset 10 holds 7 records "
         "back",
@@ -274,11 +277,11 @@ def test_of_many_open_transactions_the_oldest_are_told() -> None:
     ]
     seen = look()
     log = replace(seen.log, open=tuple(held)) if seen.log else None
-    verdict = judge(replace(seen, at=1_000.0, log=log))
+    verdict = assess(replace(seen, at=1_000.0, log=log))
     assert len(verdict.reasons) == 4
     for reason, number in zip(verdict.reasons, (999, 998, 997), strict=False):
         assert f"headstart.events partition {number}:" in reason
     assert verdict.reasons[3].startswith("and 997 more")
     assert len(str(verdict)) < 600
     few = replace(seen, at=1_000.0, log=replace(log, open=tuple(held[:3])) if log else None)
-    assert not any("more" in each for each in judge(few).reasons)
+    assert not any("more" in each for each in assess(few).reasons)

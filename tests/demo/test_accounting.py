@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from demo.accounting import (
     FIXED_THRESHOLD,
-    Judged,
+    JudgedGuess,
     always,
     as_executed,
     fixed,
@@ -23,7 +23,7 @@ UNIT = st.floats(0, 1)
 MILLISECONDS = st.floats(0, 1e5)
 JUDGED = st.lists(
     st.builds(
-        Judged,
+        JudgedGuess,
         path=st.sampled_from(["workflow_type=a", "workflow_type=a/domain=b"]),
         confidence=UNIT,
         threshold=st.none() | UNIT,
@@ -36,8 +36,8 @@ JUDGED = st.lists(
 )
 
 
-def judged(confidence: float, speculated: bool, correct: bool) -> Judged:
-    return Judged("workflow_type=a", confidence, 0.6, speculated, correct, 400.0, 600.0)
+def judged(confidence: float, speculated: bool, correct: bool) -> JudgedGuess:
+    return JudgedGuess("workflow_type=a", confidence, 0.6, speculated, correct, 400.0, 600.0)
 
 
 def test_a_summary_by_hand() -> None:
@@ -68,7 +68,7 @@ def test_the_fixed_threshold_is_the_untaught_default() -> None:
 
 
 @given(predictions=JUDGED)
-def test_always_earns_all_gains_and_pays_all_costs(predictions: list[Judged]) -> None:
+def test_always_earns_all_gains_and_pays_all_costs(predictions: list[JudgedGuess]) -> None:
     gains = sum(p.gain_ms for p in predictions if p.correct)
     costs = sum(p.cost_ms for p in predictions if not p.correct)
     expected = pytest.approx((gains - costs) / 1_000, abs=1e-6)
@@ -76,12 +76,12 @@ def test_always_earns_all_gains_and_pays_all_costs(predictions: list[Judged]) ->
 
 
 @given(predictions=JUDGED)
-def test_never_earns_nothing(predictions: list[Judged]) -> None:
+def test_never_earns_nothing(predictions: list[JudgedGuess]) -> None:
     assert net_gain(predictions, never) == 0.0
 
 
 @given(predictions=JUDGED)
-def test_a_policy_and_its_opposite_share_out_always(predictions: list[Judged]) -> None:
+def test_a_policy_and_its_opposite_share_out_always(predictions: list[JudgedGuess]) -> None:
     for policy in (as_executed, fixed):
         rest = net_gain(predictions, lambda p, policy=policy: not policy(p))
         assert net_gain(predictions, policy) + rest == pytest.approx(
@@ -90,14 +90,14 @@ def test_a_policy_and_its_opposite_share_out_always(predictions: list[Judged]) -
 
 
 @given(predictions=JUDGED, random=st.randoms(use_true_random=False))
-def test_the_order_of_predictions_does_not_matter(predictions: list[Judged], random) -> None:
+def test_the_order_of_predictions_does_not_matter(predictions: list[JudgedGuess], random) -> None:
     shuffled = predictions.copy()
     random.shuffle(shuffled)
     assert summarise(shuffled) == summarise(predictions)
 
 
 @given(predictions=JUDGED)
-def test_the_summary_is_the_same_function(predictions: list[Judged]) -> None:
+def test_the_summary_is_the_same_function(predictions: list[JudgedGuess]) -> None:
     summary = summarise(iter(predictions))
     assert summary.net_gain_s == net_gain(predictions, as_executed)
     assert summary.net_gain_fixed_s == net_gain(predictions, fixed)

@@ -15,7 +15,7 @@ from demo.traces import Step
 from replay.execution.runner import Backtest, named, run_backtest
 from replay.predictions.assumptions import Assumed
 from replay.results.summary import report
-from replay.sources.base import Reading
+from replay.sources.base import ReadOptions
 
 POLICIES = named(["always", "fixed"])
 MISS = "a miss wastes 1.5 times the mean recorded duration of its tool"
@@ -84,7 +84,7 @@ def runs(folder: Path, took: int | None) -> Path:
 
 
 def found(file: Path, assumed: Assumed | None = None) -> dict[str, Any]:
-    history = TraceHistory(file, Reading(assumed=assumed or Assumed()))
+    history = TraceHistory(file, ReadOptions(assumed=assumed or Assumed()))
     units = run_backtest(Backtest(history, POLICIES), lambda _: None, processes=1)
     return report(history.name, POLICIES, units)
 

@@ -10,13 +10,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from demo.accounting import Judged, net_gain
+from demo.accounting import JudgedGuess, net_gain
 from demo.comparison import LEARNED, POINTS, POLICIES, best_constant, compare
 from demo.report import sentence
 
 JUDGED = st.lists(
     st.builds(
-        Judged,
+        JudgedGuess,
         path=st.sampled_from(["workflow_type=a", "workflow_type=a/domain=b"]),
         confidence=st.floats(0, 1),
         threshold=st.none() | st.floats(0, 1),
@@ -31,14 +31,14 @@ JUDGED = st.lists(
 )
 
 
-def judged(n: int, threshold: float = 0.6) -> list[Judged]:
+def judged(n: int, threshold: float = 0.6) -> list[JudgedGuess]:
     """Calibrated guesses whose executors started what is worth it."""
     draw = Random(3)
     found = []
     for number in range(n):
         confidence = draw.random()
         found.append(
-            Judged("workflow_type=a", confidence, threshold, confidence >= threshold,
+            JudgedGuess("workflow_type=a", confidence, threshold, confidence >= threshold,
                    draw.random() < confidence, 400.0, 600.0, 1_750_000_000_000 + 10 * number,
                    f"w{number // 5}")
         )  # fmt: skip
@@ -46,7 +46,7 @@ def judged(n: int, threshold: float = 0.6) -> list[Judged]:
 
 
 @given(JUDGED)
-def test_no_constant_earns_more_than_the_best(predictions: list[Judged]) -> None:
+def test_no_constant_earns_more_than_the_best(predictions: list[JudgedGuess]) -> None:
     best = best_constant(predictions)
     earned = net_gain(predictions, lambda each: each.confidence >= best)
     for constant in {each.confidence for each in predictions} | {2.0}:
@@ -55,13 +55,13 @@ def test_no_constant_earns_more_than_the_best(predictions: list[Judged]) -> None
 
 
 def test_where_every_guess_is_wrong_the_best_is_to_start_none() -> None:
-    wrong = [Judged("a", 0.9, 0.5, True, False, 1.0, 1.0)]
+    wrong = [JudgedGuess("a", 0.9, 0.5, True, False, 1.0, 1.0)]
     assert isinf(best_constant(wrong))
     assert compare(wrong)["best_fixed"] == 0.0
 
 
 @given(JUDGED)
-def test_the_winner_earned_most_and_courses_end_at_the_sums(predictions: list[Judged]) -> None:
+def test_the_winner_earned_most_and_courses_end_at_the_sums(predictions: list[JudgedGuess]) -> None:
     found = compare(predictions)
     utilities = {name: each["utility"] for name, each in found["policies"].items()}
     assert utilities[found["winner"]] == max(utilities.values())

@@ -11,13 +11,13 @@ import pytest
 from demo.checked import checked_runs
 from demo.executor import failed_prediction
 from demo.log_oracle import _is_hit
-from demo.predictor import Guess
+from demo.predictor import PredictedCall
 from demo.trace_source import TraceHistory
 from learners.registry import policy
-from replay.engine.engine import Judge
+from replay.engine.engine import BacktestEngine
 from replay.engine.join import Notes
 from replay.importers.agent_runs import Unmapped
-from replay.sources.base import Reading
+from replay.sources.base import ReadOptions
 
 
 def run(task: str = "1", tool: str = "a", **more: Any) -> dict[str, Any]:
@@ -63,7 +63,9 @@ def test_a_backtest_counts_it_once_and_says_so(tmp_path: Path) -> None:
     notes, once = Notes(), Notes()
     for found, given in ((once, lines), (notes, [*lines, *lines, run("3", "b")])):
         file = written(tmp_path, "runs.jsonl", *given)
-        TraceHistory(file, Reading()).read(0, Judge({"td": policy("td")}), found, lambda _: None)
+        TraceHistory(file, ReadOptions()).read(
+            0, BacktestEngine({"td": policy("td")}), found, lambda _: None
+        )
     assert notes.predictions == once.predictions + 1
     said = " ".join(notes.warnings)
     assert "9 runs are there more than once" in said
@@ -73,7 +75,7 @@ def test_a_backtest_counts_it_once_and_says_so(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("started", [True, False])
 def test_a_right_guess_of_a_call_that_failed_is_no_hit_in_the_log(started: bool) -> None:
-    said = failed_prediction(Guess("a", 0.9), started=started)
+    said = failed_prediction(PredictedCall("a", 0.9), started=started)
     assert said["was_correct"] is False
     assert said.get("failed", False) is said["speculated"] is started
     start, done = {"tool_id": "a"}, {"tool_id": "a", "data": {"result": {}}}

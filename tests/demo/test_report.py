@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from demo.accounting import Judged
+from demo.accounting import JudgedGuess
 from demo.comparison import compare
 from demo.invariants import Invariant
 from demo.report import page, sentence, write_report
@@ -26,7 +26,8 @@ def found(
     for number in range(n):
         p = draw.random()
         judged.append(
-            Judged(f"{path}{number % 8}", p, learned, p >= learned, draw.random() < p, 400.0, 600.0,
+            JudgedGuess(f"{path}{number % 8}", p, learned, p >= learned, draw.random() < p, 400.0,
+            600.0,
                    1_750_000_000_000 + 10 * number, f"w{number // 4}")
         )  # fmt: skip
     return compare(judged) | {

@@ -9,10 +9,10 @@ import pytest
 
 from demo.trace_source import TraceHistory
 from learners.registry import policy
-from replay.engine.engine import Judge
+from replay.engine.engine import BacktestEngine
 from replay.engine.join import Filter, Notes
-from replay.predictions.what_if import Scales
-from replay.sources.base import Range, Reading
+from replay.predictions.what_if import PayoffScales
+from replay.sources.base import ReadOptions, TimeRange
 
 HOUR = 3_600_000
 
@@ -35,34 +35,34 @@ def runs(tmp_path: Path) -> Path:
     return file
 
 
-def judged(file: Path, reading: Reading) -> tuple[Notes, set[tuple[str, str]]]:
-    notes, judge = Notes(), Judge({"td": policy("td")})
+def judged(file: Path, reading: ReadOptions) -> tuple[Notes, set[tuple[str, str]]]:
+    notes, judge = Notes(), BacktestEngine({"td": policy("td")})
     TraceHistory(file, reading).read(0, judge, notes, lambda _: None)
     assert sum(judge.parts[0].counts) == notes.predictions
     return notes, {(tenant, path.split("/")[0]) for tenant, path in judge.places}
 
 
 def test_what_is_chosen_is_judged(runs: Path) -> None:
-    every, places = judged(runs, Reading())
+    every, places = judged(runs, ReadOptions())
     assert every.filtered == 0
     assert len(places) == 6
     for chosen in (Filter(domain="retail"), Filter(workflow_type="retail")):
-        some, places = judged(runs, Reading(chosen=chosen))
+        some, places = judged(runs, ReadOptions(chosen=chosen))
         assert 0 < some.predictions < every.predictions == some.predictions + some.filtered
         assert {path for _, path in places} == {"default", "workflow_type=retail"}
-    assert {tenant for tenant, _ in judged(runs, Reading(chosen=Filter("one")))[1]} == {"one"}
+    assert {tenant for tenant, _ in judged(runs, ReadOptions(chosen=Filter("one")))[1]} == {"one"}
 
 
 def test_a_range_of_time(runs: Path) -> None:
-    every, _ = judged(runs, Reading())
-    first, _ = judged(runs, Reading(range=Range(until=15 * HOUR)))
+    every, _ = judged(runs, ReadOptions())
+    first, _ = judged(runs, ReadOptions(range=TimeRange(until=15 * HOUR)))
     assert 0 < first.predictions < every.predictions
     assert "1 runs say no time" in first.warnings[0]
-    assert judged(runs, Reading(range=Range(since=40 * HOUR)))[0].predictions == 0
+    assert judged(runs, ReadOptions(range=TimeRange(since=40 * HOUR)))[0].predictions == 0
 
 
 def test_scales_of_guessed_tools_are_noted(runs: Path) -> None:
     """What was scaled is not reported as a tool that no prediction is of."""
-    scales = Scales(gain={"book": 2.0, "": 1.5}, cost={"bok": 3.0})
-    notes, _ = judged(runs, Reading(scales=scales))
+    scales = PayoffScales(gain={"book": 2.0, "": 1.5}, cost={"bok": 3.0})
+    notes, _ = judged(runs, ReadOptions(scales=scales))
     assert notes.scaled == ["book"]

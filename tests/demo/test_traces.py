@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from demo.traces import END, BrokenLine, Run, Step, TraceError, read_runs
+from demo.traces import END, AgentRun, BrokenLine, Step, TraceError, read_runs
 
 TRACES = os.environ.get("HEADSTART_TRACES", "")
 
@@ -38,7 +38,7 @@ def without(record: dict[str, Any], name: str) -> dict[str, Any]:
     return {key: value for key, value in record.items() if key != name}
 
 
-RUN = Run("bench", "retail", "m", "7", 0, (Step("get_order", 1_000, 1_250, False),))
+RUN = AgentRun("bench", "retail", "m", "7", 0, (Step("get_order", 1_000, 1_250, False),))
 
 BROKEN = [
     (b"{", "not JSON"),

@@ -15,7 +15,7 @@ from demo.synthetic_world import (
     WORKFLOW_TOOLS,
     Context,
     SyntheticRun,
-    World,
+    SyntheticWorld,
     synthetic_runs,
 )
 from demo.traces import END
@@ -43,7 +43,7 @@ def test_the_world_has_several_of_everything() -> None:
 @settings(max_examples=10)
 @given(seed=SEEDS, drifted=st.booleans())
 def test_every_row_is_a_distribution(seed: int, drifted: bool) -> None:
-    world = World(seed)
+    world = SyntheticWorld(seed)
     for context in CONTEXTS:
         tools = WORKFLOW_TOOLS[context[0]]
         for previous in (None, *tools):
@@ -56,7 +56,7 @@ def test_every_row_is_a_distribution(seed: int, drifted: bool) -> None:
 @settings(max_examples=10)
 @given(seed=SEEDS)
 def test_the_truth_does_not_depend_on_what_was_asked_first(seed: int) -> None:
-    forth, back = World(seed), World(seed)
+    forth, back = SyntheticWorld(seed), SyntheticWorld(seed)
     asked = [(c, previous) for c in CONTEXTS[:6] for previous in (None, "find_user")]
     there = {(c, p): forth.row(c, p, False) for c, p in asked}
     assert there == {(c, p): back.row(c, p, False) for c, p in reversed(asked)}
@@ -97,7 +97,7 @@ def test_many_contexts_appear_soon(seed: int) -> None:
 
 def test_the_runs_follow_the_true_probabilities() -> None:
     """What followed the commonest tool of one context, against the truth: within 4 sigma."""
-    world = World(11)
+    world = SyntheticWorld(11)
     followed: dict[tuple[Context, str | None], Counter[str]] = {}
     for number in range(6_000):
         run = world.draw_run(number, drifted=False)
@@ -114,7 +114,7 @@ def test_the_runs_follow_the_true_probabilities() -> None:
 
 
 def test_users_differ_from_their_domain_by_their_habit() -> None:
-    world = World(3)
+    world = SyntheticWorld(3)
     rows = [world.row(("refund", "retail", user), "get_order", False) for user in HABITS]
     assert all(a != b for a in rows for b in rows if a is not b)
 
@@ -130,13 +130,13 @@ def test_the_drift_comes_when_progress_says_so(seed: int, drift_at: float) -> No
 @settings(max_examples=10)
 @given(seed=SEEDS)
 def test_a_drift_changes_the_chains(seed: int) -> None:
-    world = World(seed)
+    world = SyntheticWorld(seed)
     for context in CONTEXTS:
         assert world.row(context, "find_user", False) != world.row(context, "find_user", True)
 
 
 def test_an_unknown_tool_is_impossible() -> None:
-    assert World(1).true_probability(CONTEXTS[0], None, "no_such_tool", False) == 0.0
+    assert SyntheticWorld(1).true_probability(CONTEXTS[0], None, "no_such_tool", False) == 0.0
 
 
 @pytest.mark.parametrize(("executor", "executors"), [(-1, 2), (2, 2), (0, 0)])

@@ -8,17 +8,17 @@ from typing import Any
 
 import pytest
 
-from agents.thresholds.epoch_migration import OtherPartitions, adopt_rows
+from agents.thresholds.epoch_migration import OtherPartitions, migrate_rows_to_epoch
 from deploy.local import AlreadyRunning, StackConfig, StackError
-from deploy.local.data_dir_lock import Hold
+from deploy.local.data_dir_lock import DataDirectoryLock
 from deploy.partition_check import learned_partitions, require_partitions
 from deploy.system import System
 from processing.partition_count import PartitionCount, read_count, write_count
-from processing.records.partitioner import owner
+from processing.records.partitioner import partition_for
 from processing.state.rows import (
     PARTITION_KEY,
     ContextRow,
-    PartitionRow,
+    TaskStateRow,
     context_key,
     encode_context,
     encode_partition,
@@ -74,7 +74,7 @@ class Store:
         self.partition, self.sent = partition, list[bytes]()
         row = encode_context(ContextRow(1, 5, 9, 4, 2, 1, 1, "td", (0.5, 0.0)))
         self.rows = {context_key("t", f"workflow_type={path}"): row for path in paths}
-        self.rows[PARTITION_KEY] = encode_partition(PartitionRow(), 1, 5)
+        self.rows[PARTITION_KEY] = encode_partition(TaskStateRow(), 1, 5)
 
     def get_row(self, _partition: int, key: bytes) -> bytes | None:
         return self.rows.get(key)
@@ -92,18 +92,22 @@ class Store:
 
 def adopt(store: Store, *, same_count: bool) -> None:
     epoch = Epoch(2, 8)
-    run = adopt_rows(store, store, store.partition, epoch, same_count=same_count)  # type: ignore[arg-type]
+    run = migrate_rows_to_epoch(store, store, store.partition, epoch, same_count=same_count)  # type: ignore[arg-type]
     asyncio.run(run)
 
 
 OWN, OTHER = (
     "refund",
-    next(each for each in map(str, range(100)) if owner("t", each, 8) != owner("t", "refund", 8)),
+    next(
+        each
+        for each in map(str, range(100))
+        if partition_for("t", each, 8) != partition_for("t", "refund", 8)
+    ),
 )
 
 
 def test_a_key_of_another_partition_is_not_adopted_and_nothing_is_changed() -> None:
-    store = Store(owner("t", OWN, 8), [OWN, OTHER])
+    store = Store(partition_for("t", OWN, 8), [OWN, OTHER])
     before = dict(store.rows)
     with pytest.raises(OtherPartitions, match=f"workflow_type={OTHER}"):
         adopt(store, same_count=False)
@@ -111,13 +115,13 @@ def test_a_key_of_another_partition_is_not_adopted_and_nothing_is_changed() -> N
 
 
 def test_what_an_earlier_version_adopted_into_the_wrong_partition_is_left_out() -> None:
-    store = Store(owner("t", OWN, 8), [OWN, OTHER])
+    store = Store(partition_for("t", OWN, 8), [OWN, OTHER])
     adopt(store, same_count=True)
     assert store.sent == [context_key("t", f"workflow_type={OWN}"), PARTITION_KEY]
 
 
 def test_where_a_system_runs_already_that_is_what_is_said(learned: Path) -> None:
-    hold = Hold.acquire(learned)
+    hold = DataDirectoryLock.acquire(learned)
     try:
         with pytest.raises(AlreadyRunning, match="runs on"):
             System(StackConfig(data=learned), partitions=16).start()

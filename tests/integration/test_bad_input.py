@@ -13,7 +13,7 @@ from aiokafka import AIOKafkaProducer
 from deploy.system import System
 from headstart.events.schema import MAX_EVENT_BYTES
 from headstart.keys import event_key
-from processing.records.partitioner import owner
+from processing.records.partitioner import partition_for
 from tests.patience import PATIENCE_S
 from topics.catalogue import DEAD_LETTERS, EPISODES_GROUP, EVENTS, THRESHOLDS_GROUP
 
@@ -52,7 +52,7 @@ class Door:
     def __init__(self, system: System, tenant: str, read: Callable[[str], list[Any]]) -> None:
         self._system, self._kafka, self._read = system, system.addresses.kafka, read
         self.key = event_key(tenant, "refund")
-        self.partition = owner(tenant, "refund", 4)
+        self.partition = partition_for(tenant, "refund", 4)
         self._known = len(read(DEAD_LETTERS.name))
 
     def send(self, value: bytes | None, partition: int | None = None) -> int:

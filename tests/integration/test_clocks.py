@@ -15,7 +15,7 @@ from aiokafka.errors import KafkaError
 from deploy.system import System
 from headstart import Emitter, speculation_start, task_complete
 from headstart.keys import event_key
-from processing.records.partitioner import owner
+from processing.records.partitioner import partition_for
 from tests.patience import PATIENCE_S
 from topics.catalogue import DEAD_LETTERS, EVENTS
 from topics.dead_letters.messages import GROUP_HEADER, REASON_HEADER
@@ -37,7 +37,8 @@ def produce(system: System, tenant: str) -> Callable[[Sequence[Event], int | Non
             for event in events:
                 await producer.send_and_wait(
                     EVENTS.name, orjson.dumps(event), key=event_key(tenant, "refund"),
-                    partition=owner(tenant, "refund", PARTITIONS), timestamp_ms=timestamp_ms,
+                    partition=partition_for(tenant, "refund", PARTITIONS),
+                    timestamp_ms=timestamp_ms,
                 )  # fmt: skip
 
     def sent(events: Sequence[Event], timestamp_ms: int | None) -> bool:

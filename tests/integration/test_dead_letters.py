@@ -14,7 +14,7 @@ from aiokafka import AIOKafkaProducer
 from deploy.system import System
 from headstart.keys import event_key
 from processing.dead_letter_replay import replay_of
-from processing.records.partitioner import owner
+from processing.records.partitioner import partition_for
 from tests.patience import PATIENCE_S
 from topics.catalogue import EPISODES_GROUP, EVENTS, THRESHOLDS_GROUP
 from topics.dead_letters.log import LetterLog, LetterSender
@@ -38,7 +38,7 @@ class Desk:
 
     def __init__(self, system: System, tenant: str, headstart: Callable[..., Any]) -> None:
         self.system, self.kafka, self._headstart = system, system.addresses.kafka, headstart
-        self.key, self.partition = event_key(tenant, "refund"), owner(tenant, "refund", 4)
+        self.key, self.partition = event_key(tenant, "refund"), partition_for(tenant, "refund", 4)
 
     def send(self, value: bytes, partition: int | None = None) -> int:
         """Produce one record as third parties do; return its offset once all agents saw it."""

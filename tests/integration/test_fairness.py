@@ -22,7 +22,7 @@ from bench.support.measuring import produce, resident_mb
 from deploy.system import System
 from headstart.events.frames import encode_frame
 from headstart.keys import event_key
-from processing.records.partitioner import owner
+from processing.records.partitioner import partition_for
 from processing.state.rows import PARTITION_KEY, version
 from topics.catalogue import CHANGELOG, EVENTS
 from topics.kafka.reader import topic_state
@@ -51,15 +51,15 @@ Record = tuple[int, bytes, bytes]
 
 def elsewhere(tenant: str, workflow_type: str) -> str:
     """A workflow type of another partition, for this one alone."""
-    own = owner(tenant, workflow_type, PARTITIONS)
+    own = partition_for(tenant, workflow_type, PARTITIONS)
     names = (f"{workflow_type}-quiet-{number}" for number in range(100))
-    return next(name for name in names if owner(tenant, name, PARTITIONS) != own)
+    return next(name for name in names if partition_for(tenant, name, PARTITIONS) != own)
 
 
 def framed(events: Sequence[Mapping[str, Any]], per_frame: int) -> list[Record]:
     """Records of events of one workflow type."""
     tenant, name = events[0]["tenant"], events[0]["workflow_type"]
-    place, key = owner(tenant, name, PARTITIONS), event_key(tenant, name)
+    place, key = partition_for(tenant, name, PARTITIONS), event_key(tenant, name)
     values = [orjson.dumps(event) for event in events]
     return [
         (place, key, encode_frame(values[at : at + per_frame]))

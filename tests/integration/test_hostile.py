@@ -24,7 +24,7 @@ from deploy.local import StackConfig
 from deploy.system import System
 from headstart.events.frames import MAX_FRAME_BYTES, MAX_FRAME_EVENTS
 from headstart.keys import event_key
-from processing.records.partitioner import owner
+from processing.records.partitioner import partition_for
 from tests.agents.record_batches import (
     ATTRIBUTES_AT,
     CRC_AT,
@@ -89,7 +89,7 @@ def test_more_dead_letters_of_one_record_than_their_topic_takes_in_a_batch(
     judged: Callable[..., Event],
     read_topic: Callable[[str], list[Any]],
 ) -> None:
-    elsewhere = (owner(tenant, "refund", PARTITIONS) + 1) % PARTITIONS
+    elsewhere = (partition_for(tenant, "refund", PARTITIONS) + 1) % PARTITIONS
     frame = [judged(tenant, note="x" * 500) for _ in range(MAX_FRAME_EVENTS)]
     value = orjson.dumps(frame)
     assert 800_000 < len(value) <= MAX_FRAME_BYTES
@@ -199,7 +199,7 @@ def test_more_thresholds_of_one_record_than_their_topic_takes_in_a_batch(
 ) -> None:
     wide = "%" * 250  # three bytes each in a path
     frame = [judged(tenant, user_id=f"{wide}{number}") for number in range(MAX_FRAME_EVENTS)]
-    send(orjson.dumps(frame), owner(tenant, "refund", PARTITIONS))
+    send(orjson.dumps(frame), partition_for(tenant, "refund", PARTITIONS))
     users = [
         record.key
         for record in read_topic(THRESHOLDS.name)

@@ -25,7 +25,7 @@ from replay.log.live_table import Rows, read_whole_table
 from tests.integration.test_restart import until
 from tests.patience import PATIENCE_S
 from topics.catalogue import EVENTS
-from topics.control.messages import Default, Learned, decode_control, is_control
+from topics.control.messages import Default, LearnedState, decode_control, is_control
 from topics.epoch import read_epoch
 from topics.kafka.reader import read_records, topic_state
 
@@ -98,7 +98,7 @@ def tables(kafka: str) -> dict[int, Rows]:
     return asyncio.run(read())
 
 
-def learned_in(rows: Rows, tenants: list[str]) -> dict[str, Learned | None]:
+def learned_in(rows: Rows, tenants: list[str]) -> dict[str, LearnedState | None]:
     """Return the defaults of one partition's table."""
     found = [key for key in rows if key.startswith(DEFAULT)]
     assert len(found) == len({context_of(key)[0] for key in found}), "one row for each tenant"
@@ -136,7 +136,7 @@ def wrong(found: Mapping[int, Rows], tenants: list[str]) -> list[str]:
     return left
 
 
-def _answer(learned: Learned, learner: Policy) -> float:
+def _answer(learned: LearnedState, learner: Policy) -> float:
     return learner.thresholds(learned.state).speculate
 
 

@@ -16,13 +16,13 @@ import pytest
 
 from deploy.system import System
 from headstart import Emitter
-from processing.notices import Key, Known, take, watchable
+from processing.notices import Key, NoticeState, take, watchable
 from processing.state.clock import TICK_MS
 from tests.patience import PATIENCE_S
 from topics.catalogue import EVENTS, NOTICES, THRESHOLDS
 from topics.control.messages import CONTROL_HEADER
 from topics.notices.messages import Notice, decode_notice
-from topics.schema.json_schema import Threshold
+from topics.schema.json_schema import PublishedThreshold
 
 pytestmark = [pytest.mark.integration, pytest.mark.any_broker]
 
@@ -61,13 +61,13 @@ def plain(read_topic: Callable[..., list[Any]], tenant: str) -> Callable[[], set
     """The ids of one plain pass over the published thresholds."""
 
     def read() -> set[str]:
-        by_partition: dict[int, list[tuple[int, Threshold]]] = defaultdict(list)
+        by_partition: dict[int, list[tuple[int, PublishedThreshold]]] = defaultdict(list)
         for record in read_topic(THRESHOLDS.name):
             if record.value is not None:
-                value = msgspec.json.decode(record.value, type=Threshold)
+                value = msgspec.json.decode(record.value, type=PublishedThreshold)
                 if watchable(value) and value.tenant == tenant:
                     by_partition[record.partition].append((record.partition, value))
-        ids, known = set(), dict[Key, Known]()
+        ids, known = set(), dict[Key, NoticeState]()
         for values in by_partition.values():
             found = take(values, known)
             ids |= {notice.id for _partition, notice in found.notices}

@@ -20,7 +20,7 @@ from headstart.keys import DEFAULT_PATH, event_key, threshold_key
 from learners.outcome import Outcome
 from learners.policy import State
 from learners.registry import DEFAULT, POLICIES
-from processing.records.partitioner import owner
+from processing.records.partitioner import partition_for
 from tests.patience import PATIENCE_S
 from topics.catalogue import EVENTS, THRESHOLDS
 
@@ -132,7 +132,7 @@ def test_every_event_once_and_the_thresholds_of_a_plain_replay(
     for record in records:
         workflow_type = json.loads(record.value)[0]["workflow_type"]
         assert record.key == event_key(tenant, workflow_type)
-        assert record.partition == owner(tenant, workflow_type, 4)
+        assert record.partition == partition_for(tenant, workflow_type, 4)
 
     counted, learned = replay(events, paths_of)
     assert len(counted) == len(WORKFLOWS) * (1 + 2 + 4)

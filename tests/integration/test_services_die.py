@@ -125,7 +125,7 @@ def test_each_service_killed_in_turns(
     if broker == "embedded":  # which takes the workers with it
         until(came_again)
         kill(system.stack.pids, "broker")
-        until(lambda: sum("log epoch" in line for line in said) == 2)
+        until(lambda: sum("log was lost with it; log epoch" in line for line in said) == 2)
     else:
         assert system.supervisor is not None
         until(lambda: bool(system.supervisor and system.supervisor.ready))

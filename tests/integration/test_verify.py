@@ -16,7 +16,7 @@ from redis import Redis
 from deploy.local import StackConfig
 from deploy.system import System
 from headstart.keys import event_key, redis_key
-from processing.records.partitioner import owner
+from processing.records.partitioner import partition_for
 from tests.patience import PATIENCE_S
 from topics.catalogue import EVENTS, THRESHOLDS_GROUP
 from topics.dead_letters.messages import GROUP_HEADER
@@ -92,7 +92,7 @@ async def send(kafka: str, tenant: str, value: bytes, group: str) -> None:
             EVENTS.name,
             value,
             key=event_key(tenant, "refund"),
-            partition=owner(tenant, "refund", 2),
+            partition=partition_for(tenant, "refund", 2),
             headers=[(GROUP_HEADER, group.encode())],
         )
 

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from kernels import loader
-from processing.kernel_handle import lend, machine_code
+from processing.kernel_handle import install_kernels, kernels
 from tests.patience import until
 
 ROOT = Path(__file__).parents[2]
@@ -22,10 +22,10 @@ ROOT = Path(__file__).parents[2]
 
 @pytest.fixture(autouse=True)
 def nothing_lent() -> Iterator[None]:
-    before = machine_code()
-    lend(None)
+    before = kernels()
+    install_kernels(None)
     yield
-    lend(before)
+    install_kernels(before)
 
 
 def test_without_numba_a_worker_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -34,7 +34,7 @@ def test_without_numba_a_worker_goes_on(monkeypatch: pytest.MonkeyPatch) -> None
 
     monkeypatch.setattr(loader, "import_module", missing)
     assert not loader.load()
-    assert machine_code() is None
+    assert kernels() is None
 
 
 @pytest.mark.parametrize("kept", [True, False])
@@ -49,7 +49,7 @@ def test_it_is_compiled_elsewhere_where_it_is_not_kept(
     monkeypatch.setattr(loader, "compile_elsewhere", lambda: compiled.append(True))
     monkeypatch.setattr(loader, "warm", lambda _module: None)
     assert loader.load()
-    assert machine_code() is module
+    assert kernels() is module
     assert compiled == ([] if kept else [True])
 
 
@@ -92,7 +92,7 @@ def test_where_nothing_can_be_kept_a_worker_goes_on(
 
     monkeypatch.setattr(loader, "prepared", nowhere)
     assert not loader.load()
-    assert machine_code() is None
+    assert kernels() is None
 
 
 def test_the_compiling_process_ends_with_its_worker(tmp_path: Path) -> None:

@@ -8,21 +8,21 @@ from math import log
 from hypothesis import given
 from hypothesis import strategies as st
 
-from learners.context_detectors import Seen, Watched
+from learners.context_detectors import DetectorState, OutcomeCounts
 from learners.flood_detector import LASTS_MS, MOST, Flood, flood
 
 USUAL_GAP = log(100.0)
 """Everybody together: one outcome in 100 ms."""
 
 
-def seen(outcomes: int, above: int, at: int) -> Seen:
-    return Seen(outcomes, 0, 0, 0, outcomes, at, above)
+def seen(outcomes: int, above: int, at: int) -> OutcomeCounts:
+    return OutcomeCounts(outcomes, 0, 0, 0, outcomes, at, above)
 
 
-BEFORE = Watched(seen(200, 4_000, 1_000_000))
+BEFORE = DetectorState(seen(200, 4_000, 1_000_000))
 
 
-def after(n: int, above: int, ms: int) -> Seen:
+def after(n: int, above: int, ms: int) -> OutcomeCounts:
     was = BEFORE.seen
     return seen(was.outcomes + n, was.above + above, was.at + ms)
 
@@ -40,9 +40,9 @@ def test_a_user_who_drowns_the_others_floods() -> None:
 def test_nobody_floods_who_is_alone_slow_usual_new_or_one_of_many() -> None:
     alone_at_night = flood(BEFORE, after(128, 128, 128 * 90), USUAL_GAP)
     one_of_many = flood(BEFORE, after(128, 300, 1_400), USUAL_GAP)
-    most_of_it_anyway = Watched(seen(2_000, 4_000, 1_000_000))
+    most_of_it_anyway = DetectorState(seen(2_000, 4_000, 1_000_000))
     usual = flood(most_of_it_anyway, seen(2_128, 4_140, 1_001_400), USUAL_GAP)
-    young = Watched(seen(20, 400, 1_000_000))
+    young = DetectorState(seen(20, 400, 1_000_000))
     new = flood(young, seen(148, 540, 1_001_400), USUAL_GAP)
     unknown = flood(BEFORE, after(128, 140, 1_400), None)
     begun_anew = flood(BEFORE, after(128, -3_000, 1_400), USUAL_GAP)
@@ -76,7 +76,7 @@ def test_what_is_told_can_always_be_followed(
 
 def test_users_who_come_and_go_at_random_do_not_flood() -> None:
     chance, at = random.Random(7), 1e9
-    counts, states = [0] * 20, [Watched() for _ in range(20)]
+    counts, states = [0] * 20, [DetectorState() for _ in range(20)]
     for total in range(1, 60_001):
         user = min(int(chance.expovariate(0.5)), 19)
         counts[user] += 1
@@ -84,4 +84,4 @@ def test_users_who_come_and_go_at_random_do_not_flood() -> None:
         value = seen(counts[user], total, int(at))
         if counts[user] - states[user].seen.outcomes >= 128:
             assert flood(states[user], value, USUAL_GAP) is None
-            states[user] = Watched(value)
+            states[user] = DetectorState(value)

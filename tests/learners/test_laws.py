@@ -19,22 +19,22 @@ import learners
 from learners.constant import Always, Fixed, Never
 from learners.hops import Hops
 from learners.outcome import Columns, Outcome, Part, Run
-from learners.policy import Joint, Policy, Separate, State, spec
+from learners.policy import HierarchicalPolicy, IndependentPolicy, Policy, State, spec
 from learners.registry import DEFAULT, POLICIES
 from learners.sliding_window import Sliding
-from learners.threshold_rule import Rule
+from learners.threshold_rule import ThresholdRule
 from tests.learners.worlds import begin, bits, outcomes, run, streams
 
 every_policy = pytest.mark.parametrize("learner", POLICIES.values(), ids=POLICIES)
 CONSTANT = (Always, Fixed, Never)
 holds_a_threshold = pytest.mark.parametrize(
     "learner",
-    [p for p in POLICIES.values() if isinstance(p, (Rule, Sliding, *CONSTANT))],
+    [p for p in POLICIES.values() if isinstance(p, (ThresholdRule, Sliding, *CONSTANT))],
     ids=lambda p: p.name,
 )
 holds_a_calibration = pytest.mark.parametrize(
     "learner",
-    [p for p in POLICIES.values() if not isinstance(p, (Rule, Sliding, *CONSTANT))],
+    [p for p in POLICIES.values() if not isinstance(p, (ThresholdRule, Sliding, *CONSTANT))],
     ids=lambda p: p.name,
 )
 
@@ -230,17 +230,19 @@ def test_a_new_context_answers_as_its_parent_or_less_surely(
 ) -> None:
     parent = run(learner, stream)[-1][0]
     child = learner.begin(parent)
-    if isinstance(learner, Separate):
+    if isinstance(learner, IndependentPolicy):
         assert learner.thresholds(child) == learner.thresholds(parent)
     assert bits([learner.below(child, parent)]) == bits([child])
 
 
 @pytest.mark.parametrize(
-    "learner", [p for p in POLICIES.values() if isinstance(p, Separate)], ids=lambda p: p.name
+    "learner",
+    [p for p in POLICIES.values() if isinstance(p, IndependentPolicy)],
+    ids=lambda p: p.name,
 )
 @given(stream=streams, cut=st.integers(0, 150), told=st.booleans())
 def test_a_run_of_outcomes_teaches_what_they_teach_one_by_one(
-    learner: Separate, stream: list[Outcome], cut: int, told: bool
+    learner: IndependentPolicy, stream: list[Outcome], cut: int, told: bool
 ) -> None:
     state, before = learner.initial(), list[float]()
     for outcome in stream:
@@ -268,7 +270,10 @@ def above(context: int | None) -> list[int]:
 
 @pytest.mark.parametrize(
     "learner",
-    [*(p for p in POLICIES.values() if isinstance(p, Joint)), Hops(alarm=1.5, slope_kept=0.2)],
+    [
+        *(p for p in POLICIES.values() if isinstance(p, HierarchicalPolicy)),
+        Hops(alarm=1.5, slope_kept=0.2),
+    ],
     ids=spec,
 )
 @given(

@@ -11,7 +11,7 @@ import pytest
 
 from learners.hops import Hops
 from learners.outcome import Outcome
-from learners.policy import State, Thresholds
+from learners.policy import State, ThresholdPair
 from learners.td import Td
 from tests.learners import test_laws as laws
 
@@ -32,16 +32,16 @@ class Upward(Td):
 class Unbounded(Td):
     """Answers above 1."""
 
-    def thresholds(self, state: State) -> Thresholds:
-        return Thresholds(state[0] + 1.0, state[0])
+    def thresholds(self, state: State) -> ThresholdPair:
+        return ThresholdPair(state[0] + 1.0, state[0])
 
 
 @dataclass(frozen=True)
 class Crossed(Td):
     """Shows less than it starts."""
 
-    def thresholds(self, state: State) -> Thresholds:
-        return Thresholds(state[0], 0.99)
+    def thresholds(self, state: State) -> ThresholdPair:
+        return ThresholdPair(state[0], 0.99)
 
 
 @dataclass(frozen=True)

@@ -14,14 +14,14 @@ from learners.context_detectors import (
     BLOCK,
     HELD_MS,
     Aim,
-    Seen,
+    DetectorState,
+    OutcomeCounts,
     Signal,
-    Watched,
     begin,
+    detect,
     elapsed,
     follows,
     is_block,
-    look,
 )
 
 AIM = Aim(0.9, 0.85, exact=True)
@@ -39,16 +39,16 @@ def published(
     then: Truth | None = None,
     then_says: Says | None = None,
     then_ms: float = 10.0,
-) -> Iterator[Seen]:
+) -> Iterator[OutcomeCounts]:
     """Return what a context publishes at each outcome, its world changing after `SETTLED`."""
-    chance, at, seen = random.Random(seed), 1e9, Seen(0, 0, 0, 0, 0, 0)
+    chance, at, seen = random.Random(seed), 1e9, OutcomeCounts(0, 0, 0, 0, 0, 0)
     for number in range(outcomes):
         changed = number >= SETTLED
         at += chance.expovariate(1.0) * (then_ms if changed else 10.0)
         confidence = (then_says or says)(chance) if changed else says(chance)
         right = chance.random() < ((then or truth) if changed else truth)(confidence)
         started = confidence >= AIM.speculate
-        seen = Seen(
+        seen = OutcomeCounts(
             number + 1, seen.right + right, seen.started + started,
             seen.started_right + (started and right), seen.confidence + int(confidence * 1e6),
             int(at),
@@ -56,13 +56,13 @@ def published(
         yield seen
 
 
-def told(values: Iterator[Seen], every: int = 1) -> list[tuple[int, Signal]]:
+def told(values: Iterator[OutcomeCounts], every: int = 1) -> list[tuple[int, Signal]]:
     """Return (outcomes, signal) where only every so many-th value is seen."""
-    state, found = Watched(), []
+    state, found = DetectorState(), []
     for seen in values:
         if seen.outcomes % every == 0 and is_block(state, seen):
             assert follows(state, seen)
-            state, signals = look(state, seen, AIM)
+            state, signals = detect(state, seen, AIM)
             found += [(seen.outcomes, each) for each in signals]
     return found
 
@@ -109,12 +109,19 @@ def test_an_abrupt_drift_is_told_once_within_so_many_outcomes(
 
 
 def test_a_drift_back_is_told_as_well() -> None:
-    chance, seen, state, ways = random.Random(4), Seen(0, 0, 0, 0, 0, 0), Watched(), []
+    chance, seen, state, ways = (
+        random.Random(4),
+        OutcomeCounts(0, 0, 0, 0, 0, 0),
+        DetectorState(),
+        [],
+    )
     for number in range(12_000):
         right = chance.random() < (0.5 if 4_000 <= number < 8_000 else 0.9)
-        seen = Seen(number + 1, seen.right + right, 0, 0, seen.confidence + 900_000, number)
+        seen = OutcomeCounts(
+            number + 1, seen.right + right, 0, 0, seen.confidence + 900_000, number
+        )
         if is_block(state, seen):
-            state, signals = look(state, seen, AIM)
+            state, signals = detect(state, seen, AIM)
             ways += [each.evidence["way"] for each in signals if each.kind == "drift"]
     assert ways == ["worse", "better"]
 
@@ -155,14 +162,14 @@ def test_slower_is_not_told() -> None:
 
 def settle(shares: list[float], thresholds: list[float], aim: float = 0.85) -> list[int]:
     """Return the blocks at which a threshold is told to have settled."""
-    state, seen, found = Watched(), Seen(0, 0, 0, 0, 0, 0), []
+    state, seen, found = DetectorState(), OutcomeCounts(0, 0, 0, 0, 0, 0), []
     for number, (share, threshold) in enumerate(zip(shares, thresholds, strict=True)):
         right, sure = round(share * BLOCK), int(BLOCK * share * 1e6)
-        seen = Seen(
+        seen = OutcomeCounts(
             seen.outcomes + BLOCK, seen.right + right, seen.started + BLOCK,
             seen.started_right + right, seen.confidence + sure, 1_000 * number,
         )  # fmt: skip
-        state, signals = look(state, seen, Aim(threshold, aim, exact=True))
+        state, signals = detect(state, seen, Aim(threshold, aim, exact=True))
         found += [number for each in signals if each.kind == "threshold_converged"]
     return found
 
@@ -182,13 +189,13 @@ def test_a_threshold_that_moves_on_settles_again() -> None:
 
 
 def test_what_happened_before_a_context_was_first_seen_is_not_looked_at() -> None:
-    assert begin(Seen(BLOCK - 1, 0, 0, 0, 0, 0)) == Watched()
-    assert begin(Seen(9_999, 5, 5, 5, 5, 5)).seen.outcomes == 9_999
+    assert begin(OutcomeCounts(BLOCK - 1, 0, 0, 0, 0, 0)) == DetectorState()
+    assert begin(OutcomeCounts(9_999, 5, 5, 5, 5, 5)).seen.outcomes == 9_999
 
 
 def test_counts_that_cannot_have_come_of_outcomes_do_not_follow() -> None:
-    state = Watched(Seen(1_000, 500, 100, 90, 400_000_000, 5))
-    good = Seen(1_200, 600, 150, 120, 500_000_000, 6)
+    state = DetectorState(OutcomeCounts(1_000, 500, 100, 90, 400_000_000, 5))
+    good = OutcomeCounts(1_200, 600, 150, 120, 500_000_000, 6)
     assert follows(state, good)
     for wrong in (
         {"right": 499}, {"right": 701}, {"started": 99}, {"started": 301}, {"started_right": 89},
@@ -198,13 +205,13 @@ def test_counts_that_cannot_have_come_of_outcomes_do_not_follow() -> None:
 
 
 @st.composite
-def streams(draw: st.DrawFn) -> list[Seen]:
+def streams(draw: st.DrawFn) -> list[OutcomeCounts]:
     """Draw any values that can follow each other."""
-    values, seen = [], Seen(0, 0, 0, 0, 0, 0)
+    values, seen = [], OutcomeCounts(0, 0, 0, 0, 0, 0)
     for _ in range(draw(st.integers(1, 60))):
         n = draw(st.integers(BLOCK, 4 * BLOCK))
         right, started = draw(st.integers(0, n)), draw(st.integers(0, n))
-        seen = Seen(
+        seen = OutcomeCounts(
             seen.outcomes + n, seen.right + right, seen.started + started,
             seen.started_right + draw(st.integers(0, started)),
             seen.confidence + draw(st.integers(1, 1_000_000 * n)),
@@ -218,12 +225,12 @@ aims = st.builds(Aim, st.floats(0, 1), st.floats(0, 1), st.booleans())
 
 
 @given(streams(), aims)
-def test_no_stream_is_told_the_same_twice_in_a_row(values: list[Seen], aim: Aim) -> None:
-    state, told_of = Watched(), []
+def test_no_stream_is_told_the_same_twice_in_a_row(values: list[OutcomeCounts], aim: Aim) -> None:
+    state, told_of = DetectorState(), []
     for seen in values:
         assert follows(state, seen)
-        after, signals = look(state, seen, aim)
-        assert (after, signals) == look(state, seen, aim)
+        after, signals = detect(state, seen, aim)
+        assert (after, signals) == detect(state, seen, aim)
         kinds = {each.kind + str(each.evidence.get("what", "")) for each in signals}
         assert len(kinds) == len(signals)
         told_of.append(kinds)

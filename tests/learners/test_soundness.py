@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from learners.constant import Never
 from learners.outcome import Columns, Outcome, Part
-from learners.policy import Joint, Policy, State, why_not
+from learners.policy import HierarchicalPolicy, Policy, State, why_not
 from learners.registry import POLICIES, policy
 from tests.learners.worlds import outcomes, run, streams
 
@@ -51,7 +51,7 @@ def used(learner: Policy, states: list[State], outcome: Outcome) -> None:
         for _ in range(10):  # every eighth forgets
             chain = list(learner.learn(chain, outcome))
         learner.thresholds(learner.below(chain[1], chain[0]))
-        if isinstance(learner, Joint):
+        if isinstance(learner, HierarchicalPolicy):
             run_of = Columns([0.7] * 9, [True, False, True] * 3, [1.0] * 9, [1.0] * 9)
             learner.learn_run([Part(state, range(9))], run_of)
     begun = learner.pooled(states, [1.0 + n for n in range(len(states))])

@@ -7,7 +7,7 @@ import pytest
 from learners.ema import Ema
 from learners.gradient_pid import Gradient, Pid
 from learners.outcome import Outcome
-from learners.policy import Policy, State, Thresholds, clamp
+from learners.policy import Policy, State, ThresholdPair, clamp
 from learners.prioritised_td import Prioritised
 from learners.registry import POLICIES
 from learners.sliding_window import Sliding
@@ -121,7 +121,7 @@ def test_suggest_is_learned_between_the_two() -> None:
     assert Td().thresholds((0.6, 0.85, 0.7, 0.5)) == (0.6, 0.6)
 
 
-def after(learner: Policy, stream: list[Outcome]) -> Thresholds:
+def after(learner: Policy, stream: list[Outcome]) -> ThresholdPair:
     return learner.thresholds(run(learner, stream)[-1][0])
 
 

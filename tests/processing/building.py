@@ -11,18 +11,18 @@ from headstart.events.frames import encode_frame
 from headstart.events.schema import new_id
 from learners.policy import Policy
 from learners.registry import POLICIES
-from processing.config import Rules
+from processing.config import LearningConfig
 from processing.records.batch import RecordBatch
 from processing.state.rows import (
     PARTITION_KEY,
     ContextRow,
-    PartitionRow,
+    TaskStateRow,
     context_key,
     decode_context,
     decode_partition,
     is_deleted,
 )
-from processing.task import Commit, Partition
+from processing.task import Checkpoint, PartitionTask
 
 NOW = 1_760_000_000_000
 EPOCH = 9
@@ -73,14 +73,14 @@ def fetch(*records: Any, offsets: Sequence[int] | None = None, end: int | None =
     )  # fmt: skip
 
 
-def make(table: Table | None = None, policy: Policy = TD, partitions: int = 1) -> Partition:
+def make(table: Table | None = None, policy: Policy = TD, partitions: int = 1) -> PartitionTask:
     rows = {} if table is None else table
-    made = Partition(0, partitions, EPOCH, Rules(policy), rows.get)
+    made = PartitionTask(0, partitions, EPOCH, LearningConfig(policy), rows.get)
     made.restore(rows.items())
     return made
 
 
-def store(table: Table, commit: Commit) -> None:
+def store(table: Table, commit: Checkpoint) -> None:
     table.update(commit.rows)
 
 
@@ -89,11 +89,11 @@ def live(table: Table) -> Table:
     return {key: row for key, row in table.items() if not is_deleted(row)}
 
 
-def run(*records: Any, table: Table | None = None, policy: Policy = TD) -> tuple[Table, Commit]:
+def run(*records: Any, table: Table | None = None, policy: Policy = TD) -> tuple[Table, Checkpoint]:
     """Apply records, as what follows in the log, to a restarted partition."""
     table = {} if table is None else table
     partition = make(table, policy)
-    begin = partition.watermark + 1
+    begin = partition.applied_offset + 1
     batch = fetch(*records, offsets=range(begin, begin + len(records)))
     assert partition.apply(batch) == len(records)
     commit = partition.commit()
@@ -105,10 +105,10 @@ def context(table: Table, path: str = "workflow_type=refund", tenant: str = "acm
     return decode_context(table[context_key(tenant, path)])
 
 
-def counts(table: Table) -> PartitionRow:
+def counts(table: Table) -> TaskStateRow:
     return decode_partition(table[PARTITION_KEY])
 
 
-def reasons(commit: Commit) -> list[str]:
+def reasons(commit: Checkpoint) -> list[str]:
     name = "__connect.errors.exception.message"
     return [dict(letter.headers)[name].decode() for letter in commit.dead_letters]

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from learners.registry import policy
-from processing.config import Rules
-from processing.task import Partition
+from processing.config import LearningConfig
+from processing.task import PartitionTask
 from tests.processing.building import EPOCH, Table, fetch
 from topics.control.messages import Control, control_records
 
@@ -24,12 +24,14 @@ def run(*records: Any, table: Table | None = None, key: bytes | None = None) -> 
     table = {} if table is None else table
     commit = None
     for each in records:
-        core = Partition(0, 1, EPOCH, Rules(policy("td"), operators_key=key), table.get)
+        core = PartitionTask(
+            0, 1, EPOCH, LearningConfig(policy("td"), operators_key=key), table.get
+        )
         core.restore(list(table.items()))
         value, headers = each if isinstance(each, tuple) else (each, None)
-        batch = fetch(value, offsets=[core.watermark + 1])
+        batch = fetch(value, offsets=[core.applied_offset + 1])
         if headers is not None:
-            batch.headers[core.watermark + 1] = headers
+            batch.headers[core.applied_offset + 1] = headers
         core.apply(batch)
         commit = core.commit()
         table.update(commit.rows)

@@ -17,15 +17,23 @@ from headstart.events.frames import encode_frame
 from headstart.keys import context_paths
 from learners import registry
 from processing.apply import vectorized as stretches_module
-from processing.config import Rules, Weights
+from processing.config import LearningConfig, Objectives
 from processing.contexts import pending_updates as lessons_module
 from processing.contexts.eviction import HOUR_MS
 from processing.records import batch as records_module
 from processing.records.batch import Headers, RecordBatch
-from processing.records.partitioner import owner
+from processing.records.partitioner import partition_for
 from processing.state.deduplication import SPOOL_LIFE_MS
-from processing.task import Commit, Partition
-from topics.control.messages import CONTROL_HEADER, Choice, Clock, Reset, Seed, Seeded, Weighing
+from processing.task import Checkpoint, PartitionTask
+from topics.control.messages import (
+    CONTROL_HEADER,
+    Clock,
+    Downweight,
+    LearnerChoice,
+    Reset,
+    Seed,
+    Seeded,
+)
 from topics.dead_letters.messages import ORIGIN_HEADER
 
 NOW = 1_760_000_000_000
@@ -36,7 +44,7 @@ KEYS = [
     (tenant, name)
     for tenant in ("a", "b")
     for name in ("refund", "report", "joined", "answer", "plan")
-    if owner(tenant, name, PARTITIONS) == 0
+    if partition_for(tenant, name, PARTITIONS) == 0
 ]
 """Whose events belong to the partition that is looked at."""
 
@@ -81,7 +89,7 @@ class Mixture:
         kind = draw.choice(["choice", "choice", "reset", "seed", "weigh", "weigh"])
         if kind == "choice":
             learner = draw.choice([None, "ema", "td", "hops", "hops:alarm=2", "ema:alpha=0.5"])
-            return Choice(**said, pattern=pattern, learner=learner)
+            return LearnerChoice(**said, pattern=pattern, learner=learner)
         if kind == "reset":
             return Reset(**said, pattern=pattern, tenant="a")
         tenant, name = draw.choice(KEYS)
@@ -89,7 +97,7 @@ class Mixture:
             levels = draw.choice([{"domain": "x", "user_id": "u1"}, {"user_id": "u1"}])
             path = context_paths(name, levels.get, ("domain", "user_id"))[-1]
             until = self.clock + draw.choice([0, 30, HOUR_MS, 3 * HOUR_MS])
-            return Weighing(**said, tenant=tenant, path=path, every=draw.randrange(1, 4),
+            return Downweight(**said, tenant=tenant, path=path, every=draw.randrange(1, 4),
                             until=until)  # fmt: skip
         (path,) = context_paths(name, {}.get, ())
         policy = registry.policy("td")
@@ -193,34 +201,34 @@ def plain_batch(seed: int, odd: float) -> RecordBatch:
     return RecordBatch("t", 0, 0, 400, list(range(400)), [NOW] * 400, [None] * 400, [*values])
 
 
-def rules_of(seed: int, policy: str) -> Rules:
+def rules_of(seed: int, policy: str) -> LearningConfig:
     """Return rules under which one policy learns, the rest of them drawn."""
     draw = random.Random(seed)
-    return Rules(
+    return LearningConfig(
         registry.policy(policy),
         draw.choice([(), ("user_id",), ("domain", "user_id")]),
         idle_ms=draw.choice([HOUR_MS, 30 * 86_400_000]),
         most_contexts=draw.choice([4, 100_000]),
-        weights=draw.choice([Weights(), Weights(), Weights(success=0.5)]),
+        weights=draw.choice([Objectives(), Objectives(), Objectives(success=0.5)]),
         feedback_weight=draw.choice([0, 1, 2]),
     )
 
 
 def commits(
-    kind: type[Partition],
+    kind: type[PartitionTask],
     log: Sequence[RecordBatch],
-    rules: Rules,
+    rules: LearningConfig,
     restarts: int = 0,
     *,
     ahead: bool = False,
-) -> tuple[list[Commit], Partition]:
+) -> tuple[list[Checkpoint], PartitionTask]:
     """Apply a log batch by batch; take the partition up anew after every `restarts` commits."""
     table: dict[bytes, bytes] = {}
-    core, found = kind(0, PARTITIONS, EPOCH, rules, table.get), list[Commit]()
+    core, found = kind(0, PARTITIONS, EPOCH, rules, table.get), list[Checkpoint]()
     for batch in log:
         position = 0
         if ahead:
-            look_ahead(core, batch)
+            prefetch_scan(core, batch)
         while position < len(batch):
             position = core.apply(batch, position)
             found.append(core.commit())
@@ -231,14 +239,14 @@ def commits(
     return found, core
 
 
-def look_ahead(core: Partition, batch: RecordBatch) -> None:
+def prefetch_scan(core: PartitionTask, batch: RecordBatch) -> None:
     """Scan a batch before it is applied, as another thread would have done by then."""
-    if (scan := core.look_ahead(batch)) is not None:
+    if (scan := core.prefetch_scan(batch)) is not None:
         batch.ahead = Future()
         batch.ahead.set_result(scan())
 
 
-class Stretched(Partition):
+class Stretched(PartitionTask):
     """Counts the events that are applied stretch by stretch, and the stretches."""
 
     stretched = stretches = 0
@@ -255,8 +263,8 @@ class Stretched(Partition):
 def stretches_of(compiled: Any) -> Iterator[None]:
     """Let stretches be tried however little they hold, with this compiled code; None: without."""
     with (
-        patch.object(stretches_module, "machine_code", lambda: compiled),
-        patch.object(lessons_module, "machine_code", lambda: compiled),
+        patch.object(stretches_module, "kernels", lambda: compiled),
+        patch.object(lessons_module, "kernels", lambda: compiled),
         patch.object(stretches_module, "LEAST_BYTES", 1),
         patch.object(stretches_module, "LEAST", 1),
         patch.object(stretches_module, "LEAST_EACH", 0),
@@ -267,7 +275,7 @@ def stretches_of(compiled: Any) -> Iterator[None]:
 
 
 def stretched(
-    compiled: Any, logs: Sequence[Sequence[RecordBatch]], rules: Rules
+    compiled: Any, logs: Sequence[Sequence[RecordBatch]], rules: LearningConfig
 ) -> tuple[float, float]:
     """Return the share of events that are applied stretch by stretch, and how many in each."""
     total = events = stretches = 0

@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headstart.events.schema import new_id
-from processing.records.headers import lane_of, meant_for
-from processing.records.sink_lines import Unpacked, unpack_events
+from processing.records.headers import is_for_group, origin_override
+from processing.records.sink_lines import SinkBatch, unpack_events
 from tests.processing.building import Table, context, counts, event, fetch, judged, make, run, store
 from topics.catalogue import EPISODES_GROUP, THRESHOLDS_GROUP
 
@@ -20,19 +20,19 @@ THRESHOLDS_ONLY = [(GROUP, THRESHOLDS_GROUP.encode())]
 
 @pytest.mark.parametrize("headers", [None, [], [("a", b"b")], [(GROUP, None)]])
 def test_a_record_that_names_nobody_is_for_everybody(headers: list[tuple[str, bytes]]) -> None:
-    assert meant_for(headers, EPISODES_GROUP)
-    assert meant_for(headers, THRESHOLDS_GROUP)
+    assert is_for_group(headers, EPISODES_GROUP)
+    assert is_for_group(headers, THRESHOLDS_GROUP)
 
 
 def test_a_record_is_for_the_group_that_it_names() -> None:
-    assert meant_for(EPISODES_ONLY, EPISODES_GROUP)
-    assert not meant_for(EPISODES_ONLY, THRESHOLDS_GROUP)
+    assert is_for_group(EPISODES_ONLY, EPISODES_GROUP)
+    assert not is_for_group(EPISODES_ONLY, THRESHOLDS_GROUP)
 
 
 def test_the_last_header_of_a_name_counts() -> None:
     both = [*EPISODES_ONLY, *THRESHOLDS_ONLY, ("a", b"")]
-    assert meant_for(both, THRESHOLDS_GROUP)
-    assert not meant_for(both, EPISODES_GROUP)
+    assert is_for_group(both, THRESHOLDS_GROUP)
+    assert not is_for_group(both, EPISODES_GROUP)
 
 
 IDS = st.text(st.characters(codec="utf-8", exclude_characters="\0\x1f"), min_size=1, max_size=64)
@@ -40,7 +40,7 @@ IDS = st.text(st.characters(codec="utf-8", exclude_characters="\0\x1f"), min_siz
 
 @given(IDS, st.integers(0, 10**18 - 1))
 def test_the_lane_survives_the_header(spool: str, position: int) -> None:
-    assert lane_of([(ORIGIN, f"{spool}:{position}".encode())]) == (spool, position)
+    assert origin_override([(ORIGIN, f"{spool}:{position}".encode())]) == (spool, position)
 
 
 @pytest.mark.parametrize(
@@ -49,13 +49,13 @@ def test_the_lane_survives_the_header(spool: str, position: int) -> None:
      b"a\x1fb:1", b"a\0b:1", b"a" * 65 + b":1", b"a:" + b"9" * 19, b"a:" + b"9" * 5_000, b"\xff"],
 )  # fmt: skip
 def test_what_is_no_lane_is_none(said: bytes | None) -> None:
-    assert lane_of([(ORIGIN, said)]) is None
+    assert origin_override([(ORIGIN, said)]) is None
 
 
 @given(st.lists(st.tuples(st.sampled_from([ORIGIN, GROUP]), st.none() | st.binary())))
 def test_no_headers_break_anything(headers: list[tuple[str, bytes | None]]) -> None:
-    meant_for(headers, EPISODES_GROUP)
-    lane_of(headers)
+    is_for_group(headers, EPISODES_GROUP)
+    origin_override(headers)
 
 
 def test_the_threshold_agent_passes_over_what_is_for_others() -> None:
@@ -67,7 +67,7 @@ def test_the_threshold_agent_passes_over_what_is_for_others() -> None:
     table: dict[bytes, bytes] = {}
     store(table, commit)
     assert context(table).outcomes == counts(table).outcomes == 2
-    assert (commit.dead_letters, commit.end, partition.watermark) == ([], 4, 3)
+    assert (commit.dead_letters, commit.end, partition.applied_offset) == ([], 4, 3)
 
 
 def test_a_record_for_others_at_the_end_of_a_fetch_is_passed_for_good() -> None:
@@ -79,14 +79,14 @@ def test_a_record_for_others_at_the_end_of_a_fetch_is_passed_for_good() -> None:
     commit = partition.commit()
     assert commit.end == 5
     store(table, commit)
-    assert make(table).watermark == 1
+    assert make(table).applied_offset == 1
 
 
 def test_the_sink_passes_over_what_is_for_others() -> None:
     events = [event(id=new_id()) for _ in range(3)]
     batch = fetch(*events, b"broken")
     batch.headers.update({1: THRESHOLDS_ONLY, 2: EPISODES_ONLY, 3: THRESHOLDS_ONLY})
-    unpacked = Unpacked()
+    unpacked = SinkBatch()
     unpacked.add(batch, range(len(batch)), unpack_events, list, EPISODES_GROUP)
     assert [orjson.loads(record)["id"] for record in unpacked.records] == [
         events[0]["id"],

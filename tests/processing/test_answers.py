@@ -10,15 +10,15 @@ import pytest
 import headstart
 from headstart.speculation.decision import Guess, decided
 from headstart.speculation.tool_allowlist import SAFE
-from headstart.thresholds.threshold import Threshold, answer_of, decode_value
+from headstart.thresholds.threshold import Threshold, decode_value, resolve
 from learners.constant import Always, Fixed, Never
 from learners.policy import Policy
 from learners.registry import POLICIES, policy
 from learners.sliding_window import Sliding
-from processing.config import Rules
-from processing.contexts.thresholds import stored_threshold
+from processing.config import LearningConfig
+from processing.contexts.thresholds import threshold_from_row
 from processing.state.rows import context_key
-from processing.task import Partition
+from processing.task import PartitionTask
 from tests.processing.building import EPOCH, NOW, Table, fetch, judged
 
 PATHS = ("workflow_type=refund", "workflow_type=refund/domain=retail")
@@ -33,7 +33,7 @@ SUGGESTS = [
 def learned(learner: Policy, *events: Any, weight: int = 1) -> Table:
     """Return the table after events, as the threshold agent has it."""
     table: Table = {}
-    core = Partition(0, 1, EPOCH, Rules(learner, feedback_weight=weight), table.get)
+    core = PartitionTask(0, 1, EPOCH, LearningConfig(learner, feedback_weight=weight), table.get)
     core.restore([])
     core.apply(fetch(*events))
     table.update(core.commit().rows)
@@ -43,10 +43,10 @@ def learned(learner: Policy, *events: Any, weight: int = 1) -> Table:
 def told(table: Table) -> Threshold:
     """Return what a reader is told, by way of the JSON that Redis holds."""
     values = [
-        msgspec.json.encode(stored_threshold(key, table[key]))
+        msgspec.json.encode(threshold_from_row(key, table[key]))
         for key in (context_key("acme", path) for path in PATHS)
     ]
-    return answer_of(PATHS[::-1], [decode_value(value) for value in values[::-1]])
+    return resolve(PATHS[::-1], [decode_value(value) for value in values[::-1]])
 
 
 def action(confidence: float, table: Table) -> str:
@@ -82,7 +82,7 @@ def test_a_reader_is_told_what_the_learner_answers(name: str) -> None:
     learner = policy(name)
     table = learned(learner, *suggested(5, 60), *(judged(n % 2 == 0) for n in range(60)))
     key = context_key("acme", PATHS[-1])
-    published, found = stored_threshold(key, table[key]), told(table)
+    published, found = threshold_from_row(key, table[key]), told(table)
     assert found.level == PATHS[-1]
     assert (found.speculate, found.suggest) == (published.speculate, published.suggest)
 

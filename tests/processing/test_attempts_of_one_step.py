@@ -130,7 +130,7 @@ def test_an_id_that_would_be_too_long_is_replaced() -> None:
 
 def test_guesses_in_threads_do_not_share_an_id() -> None:
     log, together = Log(), threading.Barrier(4)
-    asked = headstart.Choice("ask", "a test", Threshold(0.92, 0.7, None, "default"))
+    asked = headstart.SpeculationDecision("ask", "a test", Threshold(0.92, 0.7, None, "default"))
 
     def one(tool: str) -> None:
         for _ in range(100):

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from processing.config import Rules
+from processing.config import LearningConfig
 from processing.contexts.eviction import HOUR_MS
 from processing.records.batch import RecordBatch
 from processing.state.clock import STEP_MS, TICK_MS, PartitionClock, latest_of
@@ -18,7 +18,7 @@ from processing.state.open_predictions import START_LIFE_MS
 from processing.state.rows import (
     CONTEXT,
     PARTITION_KEY,
-    PartitionRow,
+    TaskStateRow,
     context_key,
     decode_context,
     decode_partition,
@@ -26,7 +26,7 @@ from processing.state.rows import (
     encode_partition,
     is_deleted,
 )
-from processing.task import Partition
+from processing.task import PartitionTask
 from tests.processing.building import (
     EPOCH,
     TD,
@@ -40,7 +40,7 @@ from tests.processing.building import (
     start,
 )
 from tests.processing.control_records import EVERY, RETAIL, record
-from topics.control.messages import Clock, Seed, Seeded, Weighing
+from topics.control.messages import Clock, Downweight, Seed, Seeded
 
 DAY_MS = 24 * HOUR_MS
 NOW = 1_760_000_100_000
@@ -79,9 +79,9 @@ def run(
     table = {} if table is None else table
     refused: list[str] = []
     for begin, end in pairwise([0, *(cut for cut in cuts if 0 < cut < len(log)), len(log)]):
-        core = Partition(0, 1, EPOCH, Rules(TD, **rules), table.get)
+        core = PartitionTask(0, 1, EPOCH, LearningConfig(TD, **rules), table.get)
         core.restore(list(table.items()))
-        core.apply(batch_of(log[begin:end], core.watermark + 1))
+        core.apply(batch_of(log[begin:end], core.applied_offset + 1))
         commit = core.commit()
         table.update(commit.rows)
         refused += reasons(commit)
@@ -205,12 +205,12 @@ def test_the_first_clock_record_puts_right_what_an_event_from_the_future_did() -
 
 
 def test_without_clock_records_rows_are_as_they_were() -> None:
-    row = PartitionRow(NOW, 5, 1, 2, 3, 4, 6, 7, 8)
+    row = TaskStateRow(NOW, 5, 1, 2, 3, 4, 6, 7, 8)
     old = b"\x99\xcf" + NOW.to_bytes(8, "big") + b"\x05\x01\x02\x03\x04\x06\x07\x08"
     assert encode_partition(row, 1, 2)[16:] == old
     assert decode_partition(bytes(16) + old) == row
     assert decode_partition(bytes(16) + b"\x9a" + old[1:] + b"\xc3").idle_left
-    began = PartitionRow(NOW, began=NOW, gaps=((1, 2),))
+    began = TaskStateRow(NOW, began=NOW, gaps=((1, 2),))
     assert decode_partition(encode_partition(began, 1, 2)) == began
 
 
@@ -238,7 +238,7 @@ def test_a_start_lives_for_an_hour_and_not_much_longer() -> None:
 
 
 def test_workers_whose_clocks_differ_move_the_clock_on_only() -> None:
-    clock = PartitionClock(PartitionRow())
+    clock = PartitionClock(TaskStateRow())
     seen = []
     for minutes in (0, 7, 3, -600, 10, 8, 15):
         clock.witness(NOW + minutes * 60_000)
@@ -257,7 +257,7 @@ def test_one_clock_record_that_is_wrong_expires_little() -> None:
 
 
 def test_who_was_away_for_days_has_caught_up_after_a_few() -> None:
-    clock = PartitionClock(PartitionRow())
+    clock = PartitionClock(TaskStateRow())
     clock.witness(NOW)
     away = NOW + 20 * DAY_MS
     needed = next(n for n in range(1, 30) if clock.witness(away) and clock.row.clock == away)
@@ -267,7 +267,7 @@ def test_who_was_away_for_days_has_caught_up_after_a_few() -> None:
 
 
 def test_gaps_are_forgotten_once_they_no_longer_matter() -> None:
-    clock, now = PartitionClock(PartitionRow()), NOW
+    clock, now = PartitionClock(TaskStateRow()), NOW
     clock.witness(now)
     most = 0
     for tick in range(1, 4_000):
@@ -308,7 +308,7 @@ def test_which_contexts_are_too_many_goes_by_when_they_were_heard_of() -> None:
 
 def test_a_fast_clock_lifts_no_weighing() -> None:
     path = f"{RETAIL}/user_id=bad"
-    weighing = Weighing("w", NOW, "acme", path, 1000, NOW + 6 * HOUR_MS)
+    weighing = Downweight("w", NOW, "acme", path, 1000, NOW + 6 * HOUR_MS)
     log = [at(NOW), (weighing, NOW)]
     log += [said(judged(user_id="bad", timestamp=FUTURE + n), FUTURE + n) for n in range(20)]
     table, _ = run(log)
@@ -338,7 +338,7 @@ def test_the_partitions_row_comes_after_others_all_the_same() -> None:
 @given(st.integers(0, 3_600_000), st.integers(0, 2 * TICK_MS - 1))
 def test_no_outcome_happened_later_than_is_said(clock: int, later: int) -> None:
     """`later`: how far the partition's clock is behind as the outcome arrives."""
-    row = PartitionRow()
+    row = TaskStateRow()
     core = PartitionClock(row)
     core.witness(1_760_000_000_000 + clock)
     now = row.clock + later

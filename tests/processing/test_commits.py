@@ -11,11 +11,11 @@ from headstart.events.frames import MAX_FRAME_BYTES, encode_frame
 from learners.outcome import Outcome
 from learners.registry import POLICIES
 from processing import task as partition_module
-from processing.config import DEEPEST, Rules
+from processing.config import DEEPEST, LearningConfig
 from processing.contexts import cache as contexts_module
 from processing.contexts.eviction import HOUR_MS
 from processing.records import decode as decode_module
-from processing.records.partitioner import owner
+from processing.records.partitioner import partition_for
 from processing.state.chunking import ROW_EXTRA
 from processing.state.deduplication import SPOOL_LIFE_MS
 from processing.state.expiry_budget import ENDING_BYTES
@@ -23,14 +23,14 @@ from processing.state.rows import (
     CONTEXT,
     PARTITION_KEY,
     SPOOL,
-    PartitionRow,
+    TaskStateRow,
     context_key,
     context_of,
     decode_partition,
     start_key,
     version,
 )
-from processing.task import Commit, Partition
+from processing.task import Checkpoint, PartitionTask
 from tests.processing.building import (
     EMA,
     EPOCH,
@@ -52,7 +52,7 @@ from tests.processing.building import (
 from topics.catalogue import CHANGELOG
 
 
-def row_bytes_of(commit: Commit) -> int:
+def row_bytes_of(commit: Checkpoint) -> int:
     """Return how much of a record batch a commit takes."""
     return sum(len(key) + len(row) + ROW_EXTRA for key, row in commit.rows)
 
@@ -65,7 +65,7 @@ def test_what_was_applied_before_is_skipped() -> None:
     store(table, partition.commit())
     before = dict(table)
     again = make(table)
-    assert again.watermark == 1
+    assert again.applied_offset == 1
     again.apply(fetch(*records[:2], b"not even JSON", offsets=[0, 1, 1]))
     commit = again.commit()
     assert (commit.events, commit.dead_letters, commit.thresholds) == (0, [], [])
@@ -80,7 +80,7 @@ def test_the_end_of_a_commit_covers_the_holes_after_the_last_record() -> None:
     partition = make()
     batch = fetch(judged(), judged(), offsets=[3, 7], end=12)
     partition.apply(batch)
-    assert partition.watermark == 7
+    assert partition.applied_offset == 7
     assert partition.commit().end == 12
 
 
@@ -96,7 +96,7 @@ def test_a_commit_is_cut_by_offset_where_it_is_full(monkeypatch: pytest.MonkeyPa
         commit = partition.commit()
         ends.append(commit.end)
         assert commit.rows[-1][0] == PARTITION_KEY
-        assert version(commit.rows[-1][1] or b"") == (EPOCH, partition.watermark)
+        assert version(commit.rows[-1][1] or b"") == (EPOCH, partition.applied_offset)
         store(table, commit)
     # two contexts at every record, besides the two that all share: full at the third
     assert ends == [3, 11]
@@ -124,7 +124,9 @@ def test_the_worst_records_still_fit_one_record_batch_of_the_changelog(
     policy: str, most: int
 ) -> None:
     rows = Table()
-    partition = Partition(0, 1, EPOCH, Rules(POLICIES[policy], most_contexts=most), rows.get)
+    partition = PartitionTask(
+        0, 1, EPOCH, LearningConfig(POLICIES[policy], most_contexts=most), rows.get
+    )
     position = commits = 0
     wide = "%" * 252  # three bytes each in a path, one in the frame
     records = [
@@ -192,7 +194,7 @@ def test_what_a_legal_frame_makes_has_room_behind_a_full_commit_and_with_what_en
     policy: str,
 ) -> None:
     """The longest names, as many contexts as there can be, and the learner's own numbers."""
-    rules = Rules(POLICIES[policy], ("user_id", "agent_id", "session_id", "tool_id"))
+    rules = LearningConfig(POLICIES[policy], ("user_id", "agent_id", "session_id", "tool_id"))
     assert len(rules.levels) == DEEPEST
     made = [
         judged(workflow_type="%" * 256, user_id="%" * 253 + f"{n:03}", agent_id="%" * 138,
@@ -201,7 +203,7 @@ def test_what_a_legal_frame_makes_has_room_behind_a_full_commit_and_with_what_en
     ]  # fmt: skip
     batch = fetch(made)
     assert 0.98 * MAX_FRAME_BYTES < len(batch.values[0]) <= MAX_FRAME_BYTES
-    partition = Partition(0, 1, EPOCH, rules, Table().get)
+    partition = PartitionTask(0, 1, EPOCH, rules, Table().get)
     partition.apply(batch)
     commit = partition.commit()
     assert len(commit.rows) > 4 * len(made)
@@ -286,7 +288,7 @@ def test_what_is_served_is_what_the_policy_says() -> None:
 
 
 def test_an_event_in_a_partition_that_its_key_does_not_belong_to_is_refused_as_it_came() -> None:
-    flows = {owner("acme", f"flow-{n}", 4): f"flow-{n}" for n in range(50)}
+    flows = {partition_for("acme", f"flow-{n}", 4): f"flow-{n}" for n in range(50)}
     late = judged(workflow_type=flows[2], timestamp=NOW + 9, mine={"unknown": [1, "é"]})
     spaced = orjson.dumps(late).replace(b'"mine":', b'"mine" :  ')
     good = judged(workflow_type=flows[0])
@@ -298,7 +300,7 @@ def test_an_event_in_a_partition_that_its_key_does_not_belong_to_is_refused_as_i
     assert "belongs to partition 2" in reasons(commit)[1]
     assert {threshold.workflow_type for threshold in commit.thresholds} == {flows[0]}
     row = dict(commit.rows)[PARTITION_KEY]
-    assert decode_partition(row or b"") == PartitionRow(clock=NOW, outcomes=1)
+    assert decode_partition(row or b"") == TaskStateRow(clock=NOW, outcomes=1)
 
 
 def test_refused_events_of_a_frame_are_looked_for_once(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -308,7 +310,7 @@ def test_refused_events_of_a_frame_are_looked_for_once(monkeypatch: pytest.Monke
         decode_module, "split_frame", lambda value: looked.append(value) or split(value)
     )
     partition = make(partitions=7)
-    assert owner("acme", "elsewhere", 7) != 0
+    assert partition_for("acme", "elsewhere", 7) != 0
     batch = fetch(frame, frame)
     partition.apply(batch)
     assert looked == batch.values

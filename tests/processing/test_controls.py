@@ -14,20 +14,20 @@ from tests.processing.control_records import EVERY, RETAIL, record, run
 from topics.control.messages import (
     CONTROL_HEADER,
     SIGNATURE_HEADER,
-    Choice,
     Default,
+    Downweight,
+    LearnerChoice,
     Reset,
     Seed,
     Seeded,
-    Weighing,
 )
 
 KEY = b"secret"
 
 
-def choice(learner: str | None = "ema", pattern: str = "*", **fields: Any) -> Choice:
+def choice(learner: str | None = "ema", pattern: str = "*", **fields: Any) -> LearnerChoice:
     given = {"id": "c1", "at": NOW, **fields}
-    return Choice(pattern=pattern, learner=learner, **given)
+    return LearnerChoice(pattern=pattern, learner=learner, **given)
 
 
 def learner(table: Table, path: str = EVERY) -> str:
@@ -148,7 +148,7 @@ def test_a_tenant_that_no_event_has_is_refused(tenant: str) -> None:
         choice(tenant=tenant),
         Reset("r", NOW, "*", tenant),
         Seed("s", NOW, tenant, 0, (seeded,)),
-        Weighing("w", NOW, tenant, RETAIL, 2, NOW),
+        Downweight("w", NOW, tenant, RETAIL, 2, NOW),
         Default("d", NOW, tenant, EPOCH, 1),
     ):
         table, commit = run(record(said))

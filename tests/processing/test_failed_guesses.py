@@ -9,10 +9,10 @@ import pytest
 
 from headstart.speculation.speculator import AsyncSpeculator
 from learners.registry import POLICIES
-from processing.config import Rules
-from processing.contexts.thresholds import stored_threshold
+from processing.config import LearningConfig
+from processing.contexts.thresholds import threshold_from_row
 from processing.state.rows import context_key
-from processing.task import Partition
+from processing.task import PartitionTask
 from tests.client.attempting import ARGUMENTS, Log, attempt, attempts
 from tests.processing.building import EPOCH, NOW, Table, fetch
 
@@ -43,12 +43,12 @@ def learned(policy: str, call: Callable[[], Any]) -> Any:
 
     attempts(test, wasted_per_minute=1e9)
     table: Table = {}
-    core = Partition(0, 1, EPOCH, Rules(POLICIES[policy]), table.get)
+    core = PartitionTask(0, 1, EPOCH, LearningConfig(POLICIES[policy]), table.get)
     core.restore([])
     core.apply(fetch([{**event, "tenant": "acme", "timestamp": NOW} for event in events]))
     table.update(core.commit().rows)
     key = context_key("acme", "workflow_type=refund")
-    return stored_threshold(key, table[key])
+    return threshold_from_row(key, table[key])
 
 
 @pytest.mark.parametrize("policy", ["hops", "ema", "td", "meta"])

@@ -8,12 +8,20 @@ import msgspec
 import pytest
 
 from learners.registry import policy
-from processing.config import Rules
+from processing.config import LearningConfig
 from processing.state.rows import context_key, decode_context, encode_context, is_deleted
-from processing.task import Partition
+from processing.task import PartitionTask
 from tests.processing.building import EPOCH, NOW, Table, context, counts, fetch, judged, reasons
 from tests.processing.control_records import EVERY, RETAIL, record, run
-from topics.control.messages import Default, Evidence, Known, Learned, Reset, Seed, Seeded
+from topics.control.messages import (
+    Default,
+    Evidence,
+    LearnedState,
+    Reset,
+    Seed,
+    Seeded,
+    TypeEvidence,
+)
 
 ALICE = RETAIL + "/user_id=alice"
 
@@ -81,7 +89,7 @@ def test_one_pass_gives_what_a_pass_with_restarts_gives() -> None:
     records += [judged(user_id="alice"), seed(seeded(), id="s2"), judged()]
     table, _ = run(*records)
     rows: Table = {}
-    core = Partition(0, 1, EPOCH, Rules(policy("td")), rows.get)
+    core = PartitionTask(0, 1, EPOCH, LearningConfig(policy("td")), rows.get)
     batch = fetch(*(each[0] if isinstance(each, tuple) else each for each in records))
     batch.headers |= {at: each[1] for at, each in enumerate(records) if isinstance(each, tuple)}
     core.apply(batch)
@@ -109,7 +117,7 @@ def test_a_seed_is_for_its_own_partition() -> None:
     value, headers = seed(seeded())
     refused = []
     for partition in range(4):
-        core = Partition(partition, 4, EPOCH, Rules(policy("td")), {}.get)
+        core = PartitionTask(partition, 4, EPOCH, LearningConfig(policy("td")), {}.get)
         batch = fetch(value)
         batch.headers[0] = headers
         core.apply(batch)
@@ -126,7 +134,7 @@ NO_COLD = (*HOPS.initial()[:12], 0.0, *HOPS.initial()[13:])
 
 def applied(*records: Any) -> Any:
     """Return what a partition that learns by HOPS commits after control records and an event."""
-    core = Partition(0, 1, EPOCH, Rules(HOPS), {}.get)
+    core = PartitionTask(0, 1, EPOCH, LearningConfig(HOPS), {}.get)
     for offset, (value, headers) in enumerate([*records, (judged(), None)]):
         batch = fetch(value, offsets=[offset])
         if headers is not None:
@@ -145,10 +153,10 @@ def applied(*records: Any) -> Any:
     ],
 )
 def test_a_state_that_no_learner_reaches_is_a_dead_letter(state: Any, why: str) -> None:
-    known = Known("hops", 2, state, 30, EVERY)
+    known = TypeEvidence("hops", 2, state, 30, EVERY)
     said = [
         seed(seeded(learner="hops", version=2, state=state)),
-        record(Default("d", NOW, "acme", EPOCH, 1, Learned("hops", 2, state, 30))),
+        record(Default("d", NOW, "acme", EPOCH, 1, LearnedState("hops", 2, state, 30))),
         record(Evidence("e", NOW, "acme", 0, EPOCH, 1, (known,))),
     ]
     for each in said:
@@ -166,8 +174,8 @@ def test_a_row_with_a_state_that_no_learner_reaches_begins_anew() -> None:
     key = context_key("acme", EVERY)
     row = decode_context(rows[key])
     rows[key] = encode_context(row._replace(state=FORGED))
-    core = Partition(0, 1, EPOCH, Rules(HOPS), rows.get)
+    core = PartitionTask(0, 1, EPOCH, LearningConfig(HOPS), rows.get)
     core.restore(rows.items())
-    core.apply(fetch(judged(), offsets=[core.watermark + 1]))
+    core.apply(fetch(judged(), offsets=[core.applied_offset + 1]))
     (answer, *_) = core.answers()
     assert 0.0 < answer.speculate < 1.0

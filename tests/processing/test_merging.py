@@ -8,15 +8,15 @@ import pytest
 
 from learners.policy import Policy
 from learners.registry import POLICIES, policy
-from processing.config import Rules
-from processing.contexts.thresholds import serves, stored_threshold
-from processing.control.default_merging import AGAIN_S, LEAST, Merger, TypesKnown
+from processing.config import LearningConfig
+from processing.contexts.thresholds import is_published, threshold_from_row
+from processing.control.default_merging import AGAIN_S, LEAST, DefaultMerger, EvidenceCollector
 from processing.control.learned_defaults import decode_default
 from processing.state.rows import context_key, default_key
-from processing.task import Partition
+from processing.task import PartitionTask
 from tests.processing.building import EPOCH, NOW, Table, context, fetch, judged
 from tests.processing.control_records import record, run
-from topics.control.messages import Default, Evidence, Learned
+from topics.control.messages import Default, Evidence, LearnedState
 
 STATE = (0.77, 0.76, 0.6, 0.5)
 
@@ -29,7 +29,7 @@ class Clock:
 
 
 def default(offset: int = 3, state: Any = STATE, **fields: Any) -> Any:
-    learned = None if state is None else Learned("td", policy("td").version, state, 40)
+    learned = None if state is None else LearnedState("td", policy("td").version, state, 40)
     given = {"id": "d1", "at": NOW, "tenant": "acme", "epoch": EPOCH, "offset": offset, **fields}
     return record(Default(learned=learned, **given))
 
@@ -47,7 +47,7 @@ def test_a_workflow_type_that_nobody_has_seen_begins_with_the_default() -> None:
 def test_the_default_of_the_highest_place_holds_in_whatever_order(order: tuple[int, ...]) -> None:
     said = {1: default(1), 2: default(2, (0.9, 0.9, 0.6, 0.5))}
     table, _ = run(*(said[number] for number in order))
-    assert stored_threshold(default_key("acme"), table[default_key("acme")]).speculate == 0.9
+    assert threshold_from_row(default_key("acme"), table[default_key("acme")]).speculate == 0.9
 
 
 def test_a_default_is_served_by_the_first_partition_and_taken_back() -> None:
@@ -55,7 +55,7 @@ def test_a_default_is_served_by_the_first_partition_and_taken_back() -> None:
     (served,) = commit.moved
     assert (served.path, served.workflow_type, served.speculate) == ("default", "", 0.77)
     key = default_key("acme")
-    assert [serves(partition, key) for partition in (0, 1)] == [True, False]
+    assert [is_published(partition, key) for partition in (0, 1)] == [True, False]
     _, commit = run(default(4, None), table=table)
     assert [each.deleted for each in commit.moved] == [True]
 
@@ -67,7 +67,7 @@ def test_a_default_of_another_layout_is_a_dead_letter() -> None:
 
 def learned_by(learner: Policy, *types: str, outcomes: int = LEAST) -> list[tuple[bytes, bytes]]:
     rows: Table = {}
-    core = Partition(0, 1, EPOCH, Rules(learner), rows.get)
+    core = PartitionTask(0, 1, EPOCH, LearningConfig(learner), rows.get)
     core.apply(fetch(*(judged(workflow_type=each) for _ in range(outcomes) for each in types)))
     rows.update(core.commit().rows)
     return list(rows.items())
@@ -75,7 +75,7 @@ def learned_by(learner: Policy, *types: str, outcomes: int = LEAST) -> list[tupl
 
 def test_what_a_partition_knows_is_said_once_and_again_when_it_moved() -> None:
     clock = Clock()
-    known = TypesKnown(3, clock)
+    known = EvidenceCollector(3, clock)
     known.note(learned_by(policy("td"), "refund", "order"))
     (evidence,) = known.due(NOW)
     assert (evidence.partition, {each.path for each in evidence.known}) == (
@@ -99,20 +99,20 @@ def test_what_a_partition_knows_is_said_once_and_again_when_it_moved() -> None:
     ],
 )
 def test_a_row_that_no_worker_wrote_does_no_harm(row: tuple[bytes, bytes]) -> None:
-    known = TypesKnown(0, Clock())
+    known = EvidenceCollector(0, Clock())
     known.note([row, *learned_by(policy("td"), "order")])
     (evidence,) = known.due(NOW)
     assert [each.path for each in evidence.known] == ["workflow_type=order"]
 
 
 def test_few_outcomes_are_no_evidence() -> None:
-    known = TypesKnown(0, Clock())
+    known = EvidenceCollector(0, Clock())
     known.note(learned_by(policy("td"), "refund", outcomes=LEAST - 1))
     assert known.due(NOW) == []
 
 
 def test_a_type_that_went_is_said_to_have_gone() -> None:
-    known = TypesKnown(0, Clock())
+    known = EvidenceCollector(0, Clock())
     known.note([(context_key("acme", "workflow_type=refund"), b"\0" * 16)])
     (evidence,) = known.due(NOW)
     assert evidence.known == ()
@@ -120,11 +120,11 @@ def test_a_type_that_went_is_said_to_have_gone() -> None:
 
 @pytest.mark.parametrize("learner", POLICIES.values(), ids=POLICIES)
 def test_evidence_of_every_policy_makes_a_default_that_is_taken(learner: Policy) -> None:
-    known, merger = TypesKnown(0, Clock()), Merger(learner, Clock())
+    known, merger = EvidenceCollector(0, Clock()), DefaultMerger(learner, Clock())
     known.note(learned_by(learner, "refund", "order"))
     table: Table = {}
     for evidence in known.due(NOW):
-        core = Partition(0, 1, EPOCH, Rules(learner), table.get)
+        core = PartitionTask(0, 1, EPOCH, LearningConfig(learner), table.get)
         assert isinstance(evidence, Evidence)
         value, headers = record(evidence)
         batch = fetch(value)
@@ -141,11 +141,11 @@ def test_evidence_of_every_policy_makes_a_default_that_is_taken(learner: Policy)
 
 def test_who_takes_over_completes_what_was_said_into_some_partitions_only() -> None:
     learner = policy("td")
-    known = TypesKnown(0, Clock())
+    known = EvidenceCollector(0, Clock())
     known.note(learned_by(learner, "refund", "order"))
     (evidence,) = known.due(NOW)
     rows, _ = run(record(evidence))
-    killed, successor = Merger(learner, Clock()), Merger(learner, Clock())
+    killed, successor = DefaultMerger(learner, Clock()), DefaultMerger(learner, Clock())
     killed.note(list(rows.items()))
     successor.note(list(rows.items()))
     (first,), (second,) = killed.due(NOW), successor.due(NOW + 5)

@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from learners.context_detectors import BLOCK, Seen, Watched
+from learners.context_detectors import BLOCK, DetectorState, OutcomeCounts
 from processing.notices import (
     Key,
-    Known,
+    NoticeState,
     decode_state,
     encode_state,
     needed,
@@ -20,7 +20,7 @@ from processing.notices import (
     watchable,
 )
 from topics.notices.messages import Notice, weighing_of
-from topics.schema.json_schema import Counts, Threshold
+from topics.schema.json_schema import Counts, PublishedThreshold
 
 TOP = "workflow_type=refund"
 RETAIL = f"{TOP}/domain=retail"
@@ -28,17 +28,17 @@ RETAIL = f"{TOP}/domain=retail"
 
 def value(
     path: str, offset: int, outcomes: int, right: int, sure: float, **more: object
-) -> Threshold:
+) -> PublishedThreshold:
     counts = Counts(speculative=outcomes, speculative_right=right, confidence=int(sure * 1e6))
     given = {
         "tenant": "acme", "workflow_type": "refund", "path": path, "speculate": 0.9, "suggest": 0.7,
         "epoch": 3, "offset": offset, "outcomes": outcomes, "learner": "hops", "at": 10 * offset,
         "counts": counts, **more,
     }  # fmt: skip
-    return Threshold(**given)  # type: ignore[arg-type]
+    return PublishedThreshold(**given)  # type: ignore[arg-type]
 
 
-def drifting(seed: int, outcomes: int, drift: int) -> list[Threshold]:
+def drifting(seed: int, outcomes: int, drift: int) -> list[PublishedThreshold]:
     """Return the values of one context, right half as often from outcome `drift` on."""
     chance, right, sure, values = random.Random(seed), 0, 0.0, []
     for number in range(1, outcomes + 1):
@@ -56,14 +56,16 @@ class Stored:
     """What a database would hold, and a process that is new at every batch."""
 
     def __init__(self) -> None:
-        self.newest: dict[Key, Known] = {}
+        self.newest: dict[Key, NoticeState] = {}
         self.states: dict[Key, bytes] = {}
         self.notices: list[Notice] = []
 
-    def take(self, values: Sequence[Threshold]) -> None:
+    def take(self, values: Sequence[PublishedThreshold]) -> None:
         placed = [(0, each) for each in values]
         known = {
-            key: self.newest.get(key, Known())._replace(state=decode_state(self.states.get(key)))
+            key: self.newest.get(key, NoticeState())._replace(
+                state=decode_state(self.states.get(key))
+            )
             for key in needed(placed)
         }
         found = take(placed, known)
@@ -76,7 +78,7 @@ class Stored:
         self.notices += [notice for _partition, notice in found.notices]
 
 
-def run(values: Sequence[Threshold], cuts: Iterable[int] = ()) -> Stored:
+def run(values: Sequence[PublishedThreshold], cuts: Iterable[int] = ()) -> Stored:
     stored, begin = Stored(), 0
     for end in [*sorted(set(cuts)), len(values)]:
         stored.take(values[begin:end])
@@ -105,7 +107,7 @@ def test_neither_batches_nor_restarts_change_anything(cuts: list[int]) -> None:
 @settings(max_examples=20, deadline=None)
 @given(st.lists(st.integers(0, len(STREAM) - 1), min_size=1, max_size=60))
 def test_values_that_come_again_or_late_change_nothing(again: list[int]) -> None:
-    values: list[Threshold] = []
+    values: list[PublishedThreshold] = []
     for place, each in enumerate(STREAM):
         values.append(each)
         values += [STREAM[old] for old in again if old <= place and place % 97 == 0]
@@ -137,14 +139,14 @@ def test_a_context_that_was_given_a_state_begins_anew_and_tells_nothing() -> Non
 
 def test_a_context_known_of_old_is_looked_at_from_now_on() -> None:
     stored = Stored()
-    stored.newest["acme", RETAIL] = Known(3, 5, 100_000)
+    stored.newest["acme", RETAIL] = NoticeState(3, 5, 100_000)
     stored.take([value(RETAIL, n, 100_000 + n, 90_000 + n, 95_000.0 + n) for n in range(10, 200)])
     state = decode_state(stored.states["acme", RETAIL])
     assert state is not None
     assert (state.known, state.seen.outcomes) == (BLOCK, 100_010 + BLOCK)
 
 
-def flooded(outcomes: int, flood: range) -> list[Threshold]:
+def flooded(outcomes: int, flood: range) -> list[PublishedThreshold]:
     """Return the values of a context and of its twenty users, one of whom floods for a while."""
     chance, at, values = random.Random(3), 1e9, []
     users = [*(f"u{n}" for n in range(19)), "b%25d"]
@@ -203,13 +205,13 @@ def test_what_is_no_context_of_ours_is_passed_over(more: dict[str, object]) -> N
 
 whole = st.integers(0, 2**62)
 states = st.builds(
-    Watched, st.builds(Seen, *[whole] * 7), whole, whole, st.integers(0, 255), whole,
+    DetectorState, st.builds(OutcomeCounts, *[whole] * 7), whole, whole, st.integers(0, 255), whole,
     *(st.tuples(*[st.floats(-1e9, 1e9)] * n) for n in (5, 5, 3, 2)),
 )  # fmt: skip
 
 
 @given(states)
-def test_a_state_comes_back(state: Watched) -> None:
+def test_a_state_comes_back(state: DetectorState) -> None:
     raw = encode_state(state)
     assert decode_state(raw) == state
     assert decode_state(b"\2" + raw[1:]) is None

@@ -7,11 +7,11 @@ from typing import NamedTuple
 
 import pytest
 
-from agents.thresholds.sound_clock import Witness
-from processing.config import Rules
-from processing.notices import Key, Known, take
+from agents.thresholds.sound_clock import ClockSchedule
+from processing.config import LearningConfig
+from processing.notices import Key, NoticeState, take
 from processing.state.clock import TICK_MS
-from processing.task import Partition
+from processing.task import PartitionTask
 from tests.processing.building import EPOCH, TD, Table, judged
 from tests.processing.control_records import RETAIL
 from tests.processing.test_clock import NOW, Log, at, batch_of, said
@@ -52,20 +52,20 @@ def outcomes(service: Service, second: int) -> Iterator[str]:
 def notices(service: Service) -> list[Notice]:
     """Return what is told of a service whose worker says the time as a real one does."""
     table: Table = {}
-    core, witness = Partition(0, 1, EPOCH, Rules(TD), table.get), Witness()
+    core, witness = PartitionTask(0, 1, EPOCH, LearningConfig(TD), table.get), ClockSchedule()
     log: Log = []
-    known: dict[Key, Known] = {}
+    known: dict[Key, NoticeState] = {}
     told: list[Notice] = []
     for second in range(service.seconds):
         now = NOW + (service.phase + second) * 1_000
         if second == service.away.stop:
-            witness = Witness()
+            witness = ClockSchedule()
         if second not in service.away:
             if second % LOOK_S == 0 and witness.due(core, now):
                 log.append(at(now))
                 witness.said(now)
             if second % FLUSH_S == 0 and log:
-                batch, position = batch_of(log, core.watermark + 1), 0
+                batch, position = batch_of(log, core.applied_offset + 1), 0
                 while position < len(batch):
                     position = core.apply(batch, position)
                 commit = core.commit()

@@ -14,7 +14,7 @@ from processing.state.open_predictions import START_LIFE_MS
 from processing.state.rows import (
     PARTITION_KEY,
     ContextRow,
-    PartitionRow,
+    TaskStateRow,
     context_key,
     decode_start,
     deleted,
@@ -42,7 +42,7 @@ from tests.processing.mixtures import stretches_of
 def test_a_completion_that_says_all_counts_at_once() -> None:
     table, commit = run(judged(correct=True, user_id="u7"))
     assert commit.dead_letters == []
-    assert counts(table) == PartitionRow(clock=NOW, outcomes=1)
+    assert counts(table) == TaskStateRow(clock=NOW, outcomes=1)
     for path in ("", "/domain=retail", "/domain=retail/user_id=u7"):
         row = context(table, f"workflow_type=refund{path}")
         learned = TD.update(TD.initial(), Outcome(confidence=0.95, correct=True))
@@ -92,7 +92,7 @@ def test_the_confidence_of_the_start_counts_where_the_completion_is_not_whole() 
 
 def test_a_whole_completion_ends_its_start_too() -> None:
     table, commit = run(start(confidence=0.3), judged(task_id="t1", correct=False))
-    assert counts(table) == PartitionRow(clock=NOW, outcomes=1)
+    assert counts(table) == TaskStateRow(clock=NOW, outcomes=1)
     assert start_key("acme", "refund", "w1", "t1") not in live(table)
     assert context(table).speculated == 0  # its own prediction counts, not that of the start
     assert commit.dead_letters == []
@@ -108,7 +108,7 @@ def test_without_both_tools_and_a_judgement_the_completion_is_refused() -> None:
 
 def test_a_completion_without_a_start_is_counted_and_nothing_else() -> None:
     table, commit = run(event(task_id="t1", tool_id="search"), event())
-    assert counts(table) == PartitionRow(clock=NOW, unmatched=2)
+    assert counts(table) == TaskStateRow(clock=NOW, unmatched=2)
     assert (commit.dead_letters, set(table)) == ([], {PARTITION_KEY})
 
 
@@ -121,7 +121,7 @@ def test_two_completions_of_different_ids_are_two_outcomes() -> None:
 def test_a_start_is_joined_once() -> None:
     done = event(task_id="t1", tool_id="search")
     table, _commit = run(start(), done, {**done, "id": new_id()})
-    assert counts(table) == PartitionRow(clock=NOW, outcomes=1, unmatched=1)
+    assert counts(table) == TaskStateRow(clock=NOW, outcomes=1, unmatched=1)
 
 
 @pytest.mark.parametrize(
@@ -132,7 +132,7 @@ def test_a_start_is_joined_once() -> None:
 )  # fmt: skip
 def test_starts_are_told_apart(other: dict[str, str]) -> None:
     table, _commit = run(start(), event(**{"task_id": "t1", "tool_id": "search", **other}))
-    assert counts(table) == PartitionRow(clock=NOW, unmatched=1)
+    assert counts(table) == TaskStateRow(clock=NOW, unmatched=1)
 
 
 def test_starts_of_two_workflow_types_do_not_collide() -> None:
@@ -142,7 +142,7 @@ def test_starts_of_two_workflow_types_do_not_collide() -> None:
         start(tool="search"), start(tool="cancel", **other),
         event(task_id="t1", tool_id="search"), event(task_id="t1", tool_id="cancel", **other),
     )  # fmt: skip
-    assert counts(table) == PartitionRow(clock=NOW, outcomes=2)
+    assert counts(table) == TaskStateRow(clock=NOW, outcomes=2)
     assert context(table).hits == context(table, "workflow_type=book").hits == 1
 
 
@@ -159,7 +159,7 @@ def test_a_start_of_an_earlier_version_is_joined() -> None:
     old = old_start_key("acme", "w1", "t1")
     table, _commit = run(start(user_id="u7"))
     run(event(task_id="t1", tool_id="search", user_id="u7"), table=of_before(table))
-    assert counts(table) == PartitionRow(clock=NOW, outcomes=1)
+    assert counts(table) == TaskStateRow(clock=NOW, outcomes=1)
     assert table[old] == deleted(EPOCH, 1)  # the changelog has it deleted at its own key
     assert not [key for key in live(table) if key.startswith(b"s")]
 
@@ -167,12 +167,12 @@ def test_a_start_of_an_earlier_version_is_joined() -> None:
 def test_a_start_of_an_earlier_version_is_replaced_by_a_later_one() -> None:
     table, _commit = run(start(tool="search"))
     run(start(tool="cancel"), table=of_before(table))
-    assert counts(table) == PartitionRow(clock=NOW, unresolved=1)
+    assert counts(table) == TaskStateRow(clock=NOW, unresolved=1)
     assert list(starts := {key for key in live(table) if key.startswith(b"s")}) == [
         start_key("acme", "refund", "w1", "t1")
     ], starts
     run(event(task_id="t1", tool_id="cancel"), table=table)
-    assert counts(table) == PartitionRow(clock=NOW, outcomes=1, unresolved=1)
+    assert counts(table) == TaskStateRow(clock=NOW, outcomes=1, unresolved=1)
 
 
 def test_a_start_of_an_earlier_version_expires() -> None:
@@ -186,7 +186,7 @@ def test_a_whole_completion_ends_a_start_of_an_earlier_version() -> None:
     """Also where a run of records is applied flat: its context is known, so it looks plain."""
     table, _commit = run(judged(), start())
     run(judged(), judged(task_id="t1"), table=of_before(table))
-    assert counts(table) == PartitionRow(clock=NOW, outcomes=3)
+    assert counts(table) == TaskStateRow(clock=NOW, outcomes=3)
     assert not [key for key in live(table) if key.startswith(b"s")]
 
 
@@ -200,7 +200,7 @@ def test_a_stretch_ends_the_open_starts_of_its_own_type(compiled: Any, before: b
             assert start_key("acme", "refund", "w1", "t1") in live(table)
         own = [judged(task_id=f"t{n}") for n in range(200)]
         run(own, table=of_before(table) if before else table)
-    assert counts(table) == PartitionRow(clock=NOW, outcomes=202 if before else 402)
+    assert counts(table) == TaskStateRow(clock=NOW, outcomes=202 if before else 402)
     assert not [key for key in live(table) if key.startswith(b"s")]
 
 
@@ -209,10 +209,10 @@ def test_a_completion_of_another_user_is_not_joined() -> None:
     table, _commit = run(
         start(user_id="u1"), event(task_id="t1", tool_id="other", user_id="u2"),
     )  # fmt: skip
-    assert counts(table) == PartitionRow(clock=NOW, unmatched=1)
+    assert counts(table) == TaskStateRow(clock=NOW, unmatched=1)
     run(judged(task_id="t1", user_id="u2"), table=table)  # it counts, and ends no start of u1
     run(event(task_id="t1", tool_id="search", user_id="u1"), table=table)
-    assert counts(table) == PartitionRow(clock=NOW, outcomes=2, unmatched=1)
+    assert counts(table) == TaskStateRow(clock=NOW, outcomes=2, unmatched=1)
 
 
 @pytest.mark.parametrize("users", [(None, "u1"), ("u1", None), ("u1", "u1")])
@@ -220,14 +220,14 @@ def test_users_that_do_not_contradict_are_joined(users: tuple[str | None, str | 
     table, _commit = run(
         start(user_id=users[0]), event(task_id="t1", tool_id="search", user_id=users[1])
     )
-    assert counts(table) == PartitionRow(clock=NOW, outcomes=1)
+    assert counts(table) == TaskStateRow(clock=NOW, outcomes=1)
 
 
 def test_a_second_start_of_a_task_replaces_the_first_which_is_unresolved() -> None:
     table, _commit = run(
         start(tool="search"), start(tool="cancel"), event(task_id="t1", tool_id="cancel")
     )
-    assert counts(table) == PartitionRow(clock=NOW, outcomes=1, unresolved=1)
+    assert counts(table) == TaskStateRow(clock=NOW, outcomes=1, unresolved=1)
     assert context(table).hits == 1
 
 

@@ -19,14 +19,14 @@ from hypothesis import strategies as st
 from headstart.events.frames import encode_frame
 from learners.registry import POLICIES
 from processing import task as partition_module
-from processing.config import Rules
+from processing.config import LearningConfig
 from processing.records.batch import RecordBatch
 from processing.state import expiry_budget as endings_module
 from processing.state.deduplication import SPOOL_LIFE_MS
 from processing.state.open_predictions import START_LIFE_MS
 from processing.state.rows import PARTITION_KEY, decode_context, decode_partition, version
-from processing.task import Commit, Partition
-from topics.control.messages import CONTROL_HEADER, Choice, Clock, Weighing
+from processing.task import Checkpoint, PartitionTask
+from topics.control.messages import CONTROL_HEADER, Clock, Downweight, LearnerChoice
 
 NOW = 1_760_000_000_000
 EPOCH = 3
@@ -71,7 +71,7 @@ events = st.fixed_dictionaries(
     },
 )  # fmt: skip
 choices = st.builds(
-    Choice,
+    LearnerChoice,
     id=st.sampled_from(["a", "b"]),
     at=st.integers(NOW - 2, NOW),
     pattern=st.sampled_from(["*", "user_id=*", "workflow_type=refund"]),
@@ -79,7 +79,7 @@ choices = st.builds(
     tenant=st.sampled_from([None, "a"]),
 ).map(msgspec.json.encode)
 weighings = st.builds(
-    Weighing,
+    Downweight,
     id=st.sampled_from(["a", "b"]),
     at=st.integers(NOW - 2, NOW),
     tenant=st.sampled_from(["a", "b"]),
@@ -136,24 +136,26 @@ def fetch(records: Sequence[Record], end: int) -> RecordBatch:
     return RecordBatch("t", 0, offsets[0], end, offsets, moments, nothing, contents, headers)
 
 
-def make(table: Table, policy: str) -> Partition:
-    made = Partition(0, 1, EPOCH, Rules(POLICIES[policy]), table.get)
+def make(table: Table, policy: str) -> PartitionTask:
+    made = PartitionTask(0, 1, EPOCH, LearningConfig(POLICIES[policy]), table.get)
     made.restore(list(table.items()))
     return made
 
 
-def store(table: Table, commit: Commit) -> None:
+def store(table: Table, commit: Checkpoint) -> None:
     table.update(commit.rows)
 
 
-def apply(partition: Partition, batch: RecordBatch, write: Callable[[Commit], None]) -> None:
+def apply(
+    partition: PartitionTask, batch: RecordBatch, write: Callable[[Checkpoint], None]
+) -> None:
     position = 0
     while position < len(batch):
         position = partition.apply(batch, position)
         write(partition.commit())
 
 
-def plainly(log: list[Record], policy: str) -> tuple[Table, list[Commit]]:
+def plainly(log: list[Record], policy: str) -> tuple[Table, list[Checkpoint]]:
     """Apply a log record by record, without accidents."""
     table: Table = {}
     partition, commits = make(table, policy), []
@@ -181,7 +183,7 @@ def eventfully(log: list[Record], plan: Sequence[tuple[int, int, str]], policy: 
             place = max(place, upto)
         if fate != "go on":
             partition = make(table, policy)
-            done = partition.watermark
+            done = partition.applied_offset
             place = sum(offset <= done for offset, _value in log)
     return table
 
@@ -210,7 +212,7 @@ def test_the_rows_are_the_same_however_soon_a_commit_is_full(
 
 @given(log=logs())
 def test_what_is_refused_does_not_depend_on_the_cut(log: list[Record]) -> None:
-    commits: list[Commit] = []
+    commits: list[Checkpoint] = []
     apply(make({}, "td"), fetch(log, log[-1][0] + 1), commits.append)
     letters = [letter for commit in plainly(log, "td")[1] for letter in commit.dead_letters]
     assert [letter for commit in commits for letter in commit.dead_letters] == letters

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headstart.keys import event_key
-from processing.records.partitioner import murmur2, owner
+from processing.records.partitioner import murmur2, partition_for
 
 name = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\x00\x1f"), min_size=1)
 
@@ -32,9 +32,9 @@ def test_the_hash_is_javas(key: bytes, hashed: int) -> None:
 def test_a_key_belongs_where_the_producer_puts_it(tenant: str, flow: str, partitions: int) -> None:
     everywhere = list(range(partitions))
     chosen = DefaultPartitioner()(event_key(tenant, flow), everywhere, everywhere)
-    assert owner(tenant, flow, partitions) == chosen
+    assert partition_for(tenant, flow, partitions) == chosen
 
 
 def test_keys_are_spread() -> None:
-    owners = [owner("acme", f"flow-{n}", 8) for n in range(800)]
+    owners = [partition_for("acme", f"flow-{n}", 8) for n in range(800)]
     assert all(60 < owners.count(partition) < 140 for partition in range(8))

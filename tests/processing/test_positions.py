@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from processing.records.batch import RecordBatch
-from processing.records.offset_tracker import MOST_TRIES, Positions, Verdict, missing
+from processing.records.offset_tracker import MOST_TRIES, FetchDecision, OffsetTracker, missing
 from topics.kafka.limits import WholeBytes
 
 AT = "a partition"
@@ -21,8 +21,8 @@ def batch(begin: int, end: int, offsets: Sequence[int] | None = None) -> RecordB
     return RecordBatch("t", 0, begin, end, places, places[:], nothing, nothing[:])
 
 
-def positions(begin: int = 0, *, holes_are_real: bool = True) -> Positions[str]:
-    return Positions({AT: begin}, holes_are_real=holes_are_real)
+def positions(begin: int = 0, *, holes_are_real: bool = True) -> OffsetTracker[str]:
+    return OffsetTracker({AT: begin}, holes_are_real=holes_are_real)
 
 
 @given(st.lists(st.tuples(st.integers(0, 30), st.integers(1, 10)), max_size=60))
@@ -35,10 +35,10 @@ def test_what_is_taken_is_the_log_in_order_and_each_record_once(
         expected = at[AT]
         verdict = at.judge(AT, fetched)
         assert verdict is (
-            Verdict.GAP if begin > expected else Verdict.OLD if begin + count <= expected
-            else Verdict.TAKE
+            FetchDecision.GAP if begin > expected else FetchDecision.OLD if begin + count <=
+            expected else FetchDecision.TAKE
         )  # fmt: skip
-        if verdict is Verdict.TAKE:
+        if verdict is FetchDecision.TAKE:
             taken += fetched.offsets
             assert len(fetched.values) == len(fetched.keys) == len(fetched.timestamps)
     assert taken == list(range(at[AT]))
@@ -46,30 +46,30 @@ def test_what_is_taken_is_the_log_in_order_and_each_record_once(
 
 def test_what_retention_took_is_counted_and_passed_over() -> None:
     at = positions(5)
-    assert at.judge(AT, batch(9, 12)) is Verdict.GAP
+    assert at.judge(AT, batch(9, 12)) is FetchDecision.GAP
     assert at.skip_lost(AT, 3) == 0
     assert at[AT] == 5
     assert at.skip_lost(AT, 9) == 4
-    assert at.judge(AT, batch(9, 12)) is Verdict.TAKE
+    assert at.judge(AT, batch(9, 12)) is FetchDecision.TAKE
 
 
 def test_real_holes_are_taken_at_once() -> None:
     at = positions()
-    assert at.judge(AT, batch(0, 10, [0, 1, 7])) is Verdict.TAKE
+    assert at.judge(AT, batch(0, 10, [0, 1, 7])) is FetchDecision.TAKE
     assert at[AT] == 10
 
 
 def test_doubtful_holes_are_fetched_again_until_they_fill() -> None:
     at = positions(holes_are_real=False)
-    assert at.judge(AT, batch(0, 10, [0, 1, 7])) is Verdict.HOLE
+    assert at.judge(AT, batch(0, 10, [0, 1, 7])) is FetchDecision.HOLE
     assert at[AT] == 0
-    assert at.judge(AT, batch(0, 10)) is Verdict.TAKE
+    assert at.judge(AT, batch(0, 10)) is FetchDecision.TAKE
 
 
 def test_doubtful_holes_that_stay_are_taken_for_real() -> None:
     at = positions(holes_are_real=False)
     verdicts = [at.judge(AT, batch(0, 10, [0, 1, 7])) for _ in range(MOST_TRIES + 1)]
-    assert verdicts == [Verdict.HOLE] * MOST_TRIES + [Verdict.TAKE]
+    assert verdicts == [FetchDecision.HOLE] * MOST_TRIES + [FetchDecision.TAKE]
 
 
 @pytest.mark.parametrize(
@@ -84,15 +84,15 @@ def test_a_record_batch_that_cannot_be_read_is_no_hole(
     fetched.values[-1] = WholeBytes(b"bomb", "too large", first, end)
     assert missing(fetched) == doubtful
     places = positions(holes_are_real=False)
-    assert places.judge(AT, fetched) is (Verdict.HOLE if doubtful else Verdict.TAKE)
+    assert places.judge(AT, fetched) is (FetchDecision.HOLE if doubtful else FetchDecision.TAKE)
     assert places[AT] == (0 if doubtful else 10)
 
 
 def test_each_hole_has_tries_of_its_own() -> None:
     at = positions(holes_are_real=False)
     for begin in range(0, 1000, 10):
-        assert at.judge(AT, batch(begin, begin + 10, [begin])) is Verdict.HOLE
-        assert at.judge(AT, batch(begin, begin + 10)) is Verdict.TAKE
+        assert at.judge(AT, batch(begin, begin + 10, [begin])) is FetchDecision.HOLE
+        assert at.judge(AT, batch(begin, begin + 10)) is FetchDecision.TAKE
 
 
 def test_a_partition_of_others_is_not_known() -> None:

@@ -10,21 +10,23 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headstart.keys import DEFAULT_PATH
-from processing.config import Rules
+from processing.config import LearningConfig
 from processing.contexts import pending_updates as lessons_module
-from processing.task import Commit, Partition
+from processing.task import Checkpoint, PartitionTask
 from tests.processing.mixtures import EPOCH, PARTITIONS, batches, rules_of
-from topics.schema.json_schema import Threshold
+from topics.schema.json_schema import PublishedThreshold
 
-Said = dict[tuple[str, str], Threshold]
+Said = dict[tuple[str, str], PublishedThreshold]
 """The newest threshold of each context."""
 
 
-def taken_in(log: Any, rules: Rules, every: int, *, ask: bool) -> tuple[list[Commit], list[Said]]:
+def taken_in(
+    log: Any, rules: LearningConfig, every: int, *, ask: bool
+) -> tuple[list[Checkpoint], list[Said]]:
     """Apply a log, a commit after every so many steps; return them, and what was said by each."""
     table: dict[bytes, bytes] = {}
-    core = Partition(0, PARTITIONS, EPOCH, rules, table.get)
-    found, said = list[Commit](), [Said()]
+    core = PartitionTask(0, PARTITIONS, EPOCH, rules, table.get)
+    found, said = list[Checkpoint](), [Said()]
     steps = 0
     for batch in log:
         position = 0
@@ -49,7 +51,7 @@ def test_asking_in_between_changes_no_commit(
     compiled: Any, policy: str, seed: int, every: int, interpreted: bool
 ) -> None:
     log, rules = batches(seed, 100), rules_of(seed, policy)
-    with patch.object(lessons_module, "machine_code", lambda: None if interpreted else compiled):
+    with patch.object(lessons_module, "kernels", lambda: None if interpreted else compiled):
         asked, said = taken_in(log, rules, every, ask=True)
         left_alone, wanted = taken_in(log, rules, every, ask=False)
     assert [(c.rows, c.moved, c.end, c.dead_letters) for c in asked] == [

@@ -15,18 +15,18 @@ from hypothesis import strategies as st
 from headstart.events.frames import MAX_FRAME_BYTES, MAX_FRAME_EVENTS
 from processing.records.batch import RecordBatch
 from processing.records.dead_letters import DeadLetter, dead_letter
-from processing.records.decode import Refusal
+from processing.records.decode import Rejection
 from processing.records.dlq_limits import (
     LEAST_SEEN,
+    DlqLimits,
     RefusalLimitExceeded,
-    RefusalLimits,
     RefusalState,
     Slice,
     examine,
 )
 from topics.control.messages import CONTROL_HEADER
 
-OFF = RefusalLimits(ratio=0, run=0)
+OFF = DlqLimits(ratio=0, run=0)
 FRESH = RefusalState(0)
 
 
@@ -43,14 +43,14 @@ def batch_of(frames: Sequence[int], first: int = 0, step: int = 1, partition: in
 def letters_of(batch: RecordBatch, refused: Sequence[int]) -> list[DeadLetter]:
     """So many refused events of each record."""
     return [
-        dead_letter(batch, position, Refusal(b"{}", "bad", place), "g")
+        dead_letter(batch, position, Rejection(b"{}", "bad", place), "g")
         for position, count in enumerate(refused)
         for place in range(count)
     ]
 
 
 def stops_at(
-    limits: RefusalLimits, records: Sequence[tuple[int, int]], cuts: Sequence[int], step: int
+    limits: DlqLimits, records: Sequence[tuple[int, int]], cuts: Sequence[int], step: int
 ) -> int | None:
     """The place of the record that exceeds a limit, the records being handled slice by slice."""
     batch = batch_of([held for held, _bad in records], step=step)
@@ -70,7 +70,7 @@ def stops_at(
     return None
 
 
-def oracle(limits: RefusalLimits, records: Sequence[tuple[int, int]]) -> int | None:
+def oracle(limits: DlqLimits, records: Sequence[tuple[int, int]]) -> int | None:
     """The definition: a run of whole records, or the share of the last window's."""
     run = 0
     for place, (held, bad) in enumerate(records):
@@ -96,13 +96,13 @@ def record(draw: st.DrawFn) -> tuple[int, int]:
 @given(
     records=st.lists(record(), max_size=60),
     limits=st.builds(
-        RefusalLimits, st.sampled_from([0, 0.3, 0.5, 0.9, 1]), st.integers(1, 30), st.integers(0, 6)
+        DlqLimits, st.sampled_from([0, 0.3, 0.5, 0.9, 1]), st.integers(1, 30), st.integers(0, 6)
     ),
     cuts=st.lists(st.integers(0, 60), max_size=6),
     step=st.sampled_from([1, 2]),
 )
 def test_it_stops_where_the_definition_says_however_steps_are_cut(
-    records: list[tuple[int, int]], limits: RefusalLimits, cuts: list[int], step: int
+    records: list[tuple[int, int]], limits: DlqLimits, cuts: list[int], step: int
 ) -> None:
     inside = sorted(cut for cut in cuts if cut <= len(records))
     expected = oracle(limits, records)
@@ -112,14 +112,14 @@ def test_it_stops_where_the_definition_says_however_steps_are_cut(
 
 
 def test_a_frame_of_bad_events_is_one_record() -> None:
-    limits = RefusalLimits(ratio=0, run=2)
+    limits = DlqLimits(ratio=0, run=2)
     assert stops_at(limits, [(1000, 1000)], [], 1) is None
     assert stops_at(limits, [(1000, 1000), (1000, 1000)], [], 1) == 1
     assert stops_at(limits, [(1000, 1000), (1000, 999), (1000, 1000)], [], 1) is None
 
 
 def test_the_ratio_says_nothing_before_enough_is_seen() -> None:
-    limits = RefusalLimits(run=0)
+    limits = DlqLimits(run=0)
     assert stops_at(limits, [(1, 1)] * (LEAST_SEEN - 1), [], 1) is None
     assert stops_at(limits, [(1, 1)] * LEAST_SEEN, [], 1) == LEAST_SEEN - 1
     assert stops_at(limits, [(1, 0), (1, 1)] * 2_000, [], 1) is None, "half is allowed"
@@ -127,7 +127,7 @@ def test_the_ratio_says_nothing_before_enough_is_seen() -> None:
 
 
 def test_a_run_is_ended_by_one_record_that_is_taken() -> None:
-    limits = RefusalLimits(ratio=0, run=3)
+    limits = DlqLimits(ratio=0, run=3)
     assert stops_at(limits, [(1, 1), (1, 1), (1, 0)] * 50, [], 1) is None
     assert stops_at(limits, [(1, 1)] * 3, [1, 2], 1) == 2
 
@@ -136,7 +136,7 @@ def test_what_is_neither_a_frame_nor_json_counts_whole() -> None:
     batch = batch_of([1, 1, 1])
     batch.values[:] = [b"[nope", None, b""]
     with pytest.raises(RefusalLimitExceeded):
-        examine(FRESH, RefusalLimits(run=3), Slice(batch, 0, 3), letters_of(batch, [1, 1, 1]))
+        examine(FRESH, DlqLimits(run=3), Slice(batch, 0, 3), letters_of(batch, [1, 1, 1]))
 
 
 @pytest.mark.parametrize("size", [MAX_FRAME_EVENTS + 1, MAX_FRAME_BYTES])
@@ -145,21 +145,21 @@ def test_a_frame_that_is_too_large_counts_whole(size: int) -> None:
     batch = batch_of([1, 1])
     batch.values[:] = [b"[%s1]" % (b"1," * (size - 1))] * 2
     with pytest.raises(RefusalLimitExceeded):
-        examine(FRESH, RefusalLimits(run=2), Slice(batch, 0, 2), letters_of(batch, [1, 1]))
+        examine(FRESH, DlqLimits(run=2), Slice(batch, 0, 2), letters_of(batch, [1, 1]))
 
 
 def test_partitions_are_judged_apart() -> None:
     mine, other = batch_of([1, 1]), batch_of([1, 1], partition=1)
     letters = letters_of(other, [1, 1])
-    assert examine(FRESH, RefusalLimits(run=1), Slice(mine, 0, 2), letters).recent == ()
+    assert examine(FRESH, DlqLimits(run=1), Slice(mine, 0, 2), letters).recent == ()
     with pytest.raises(RefusalLimitExceeded, match="partition 1 of t"):
-        examine(FRESH, RefusalLimits(run=1), Slice(other, 0, 2), letters)
+        examine(FRESH, DlqLimits(run=1), Slice(other, 0, 2), letters)
 
 
 def test_the_message_names_limit_offsets_and_remedy() -> None:
     batch = batch_of([1] * 5, first=40)
     with pytest.raises(RefusalLimitExceeded) as stopped:
-        examine(FRESH, RefusalLimits(run=4), Slice(batch, 0, 5), letters_of(batch, [0, 1, 1, 1, 1]))
+        examine(FRESH, DlqLimits(run=4), Slice(batch, 0, 5), letters_of(batch, [0, 1, 1, 1, 1]))
     said = str(stopped.value)
     assert "4 records in a row of partition 0 of t are refused" in said
     assert "offsets 41, 42, 43; the last because 'bad'" in said
@@ -169,7 +169,7 @@ def test_the_message_names_limit_offsets_and_remedy() -> None:
 
 def test_the_state_survives_the_file() -> None:
     batch = batch_of([2, 1])
-    state = examine(FRESH, RefusalLimits(), Slice(batch, 0, 2), letters_of(batch, [1, 1]))
+    state = examine(FRESH, DlqLimits(), Slice(batch, 0, 2), letters_of(batch, [1, 1]))
     assert (state.reached, state.seen, state.run, len(state.recent)) == (2, 2, 1, 2)
     assert msgspec.json.decode(msgspec.json.encode(state), type=RefusalState) == state
 
@@ -184,7 +184,7 @@ def test_control_records_do_not_count() -> None:
     """They are no producer's: a clock record neither ends a run nor adds to what was seen."""
     batch = batch_of([1] * 5)
     batch.headers[2] = ((CONTROL_HEADER, b"1"),)
-    limits = RefusalLimits(ratio=0, run=4)
+    limits = DlqLimits(ratio=0, run=4)
     state = examine(FRESH, limits, Slice(batch, 0, 4), letters_of(batch, [1, 1, 1, 1]))
     assert (state.seen, state.run) == (3, 3)
     with pytest.raises(RefusalLimitExceeded, match="4 records in a row"):

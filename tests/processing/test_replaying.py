@@ -11,26 +11,28 @@ from hypothesis import strategies as st
 
 from headstart.keys import event_key
 from processing.dead_letter_replay import NotReplayable, replay_of
-from processing.records.headers import lane_of, meant_for
-from processing.records.partitioner import owner
+from processing.records.headers import is_for_group, origin_override
+from processing.records.partitioner import partition_for
 from tests.processing.building import NOW, event
 from topics.catalogue import EPISODES_GROUP, EVENTS, HISTORY_GROUP, THRESHOLDS, THRESHOLDS_GROUP
-from topics.dead_letters.messages import Letter, Outgoing, Source
+from topics.dead_letters.messages import DeadLetterRecord, DeadLetterSource, OutgoingRecord
 
 GOOD = orjson.dumps(event())
 BAD = orjson.dumps(event(confidence=7))
 
 
-def letter(value: bytes = GOOD, **fields: Any) -> Letter:
+def letter(value: bytes = GOOD, **fields: Any) -> DeadLetterRecord:
     values = {
-        "partition": 0, "offset": 12, "refused_at": NOW, "key": b"k", "value": value,
-        "reason": "why", "group": EPISODES_GROUP, "source": Source(EVENTS.name, 3, 41, NOW, None),
+        "partition": 0, "offset": 12, "refused_at": NOW, "key": b"k", "value": value, "reason":
+        "why", "group": EPISODES_GROUP, "source": DeadLetterSource(EVENTS.name, 3, 41, NOW, None),
         "truncated_from": None, "truncated_sha256": None,
     }  # fmt: skip
-    return Letter(**{**values, **fields})
+    return DeadLetterRecord(**{**values, **fields})
 
 
-def replay(of: Letter, corrected: bytes | None = None, partitions: int = 8) -> Outgoing:
+def replay(
+    of: DeadLetterRecord, corrected: bytes | None = None, partitions: int = 8
+) -> OutgoingRecord:
     return replay_of(of, corrected, epoch=5, partitions=partitions, now_ms=NOW)
 
 
@@ -44,10 +46,10 @@ def test_it_goes_to_the_owner_of_its_key_and_to_nobody_else(
     sent = replay(letter(value, offset=offset), partitions=partitions)
     assert sent.value == value, "the original bytes"
     assert sent.key == event_key(tenant, workflow)
-    assert sent.partition == owner(tenant, workflow, partitions)
-    assert meant_for(sent.headers, EPISODES_GROUP)
-    assert not meant_for(sent.headers, THRESHOLDS_GROUP)
-    assert lane_of(sent.headers) == (f"dead-letters/5/0/{offset}", 0)
+    assert sent.partition == partition_for(tenant, workflow, partitions)
+    assert is_for_group(sent.headers, EPISODES_GROUP)
+    assert not is_for_group(sent.headers, THRESHOLDS_GROUP)
+    assert origin_override(sent.headers) == (f"dead-letters/5/0/{offset}", 0)
 
 
 def test_a_frame_of_one_key_is_one_record() -> None:
@@ -78,11 +80,17 @@ def test_the_same_dead_letter_always_has_the_same_lane() -> None:
         (letter(group="somebody"), None, "'somebody', which reads no events"),
         (letter(group="\x1b[2J"), GOOD, r"'\\x1b\[2J', which reads no events"),
         (letter(group=HISTORY_GROUP), GOOD, "which reads no events"),
-        (letter(source=Source(THRESHOLDS.name, 0, 1, NOW, None)), None, "the newest of its key"),
+        (
+            letter(source=DeadLetterSource(THRESHOLDS.name, 0, 1, NOW, None)),
+            None,
+            "the newest of its key",
+        ),
         (letter(orjson.dumps([event(), event(tenant="b")])), None, "events of several keys"),
     ],
 )
-def test_what_cannot_be_replayed_says_why(dead: Letter, corrected: bytes | None, why: str) -> None:
+def test_what_cannot_be_replayed_says_why(
+    dead: DeadLetterRecord, corrected: bytes | None, why: str
+) -> None:
     with pytest.raises(NotReplayable, match=why):
         replay(dead, corrected)
 

@@ -9,16 +9,16 @@ from unittest.mock import patch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from processing.config import Rules
+from processing.config import LearningConfig
 from processing.contexts.eviction import HOUR_MS
 from processing.state import expiry_budget as endings_module
 from processing.state.rows import CONTEXT, context_of, decode_context, is_deleted
-from processing.task import Partition
+from processing.task import PartitionTask
 from tests.processing.building import EPOCH, NOW, TD, Table, counts, fetch, judged, live
 
 IDLE_MS = 3 * HOUR_MS
 MOST = 5
-RULES = Rules(TD, idle_ms=IDLE_MS, most_contexts=MOST)
+RULES = LearningConfig(TD, idle_ms=IDLE_MS, most_contexts=MOST)
 
 outcomes = st.lists(
     st.tuples(
@@ -47,7 +47,7 @@ def kept(log: list[dict[str, Any]], cuts: list[int]) -> Table:
     table: Table = {}
     places = sorted({0, len(log), *(cut for cut in cuts if cut < len(log))})
     for begin, end in itertools.pairwise(places):
-        core = Partition(0, 1, EPOCH, RULES, table.get)
+        core = PartitionTask(0, 1, EPOCH, RULES, table.get)
         core.restore(list(table.items()))
         batch = fetch(*log[begin:end], offsets=range(begin, end))
         core.apply(batch)
@@ -117,7 +117,7 @@ def test_none_outlives_the_one_above_it(steps: list[Step]) -> None:
 def test_what_went_is_counted_and_said_and_begins_anew() -> None:
     log = [judged(timestamp=NOW - 50 * HOUR_MS), judged(timestamp=NOW - 40 * HOUR_MS)]
     table: Table = {}
-    core = Partition(0, 1, EPOCH, RULES, table.get)
+    core = PartitionTask(0, 1, EPOCH, RULES, table.get)
     core.restore([])
     core.apply(fetch(log[0]))
     table.update(core.commit().rows)

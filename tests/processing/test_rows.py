@@ -7,14 +7,14 @@ import struct
 from hypothesis import given
 from hypothesis import strategies as st
 
-from learners.policy import Thresholds
+from learners.policy import ThresholdPair
 from processing.state.counters import stored
-from processing.state.packed_state import Numbers, unpacked
+from processing.state.packed_state import ContextNumbers, unpacked
 from processing.state.rows import (
     PARTITION_KEY,
     ContextRow,
-    PartitionRow,
-    Start,
+    OpenPredictionRow,
+    TaskStateRow,
     context_key,
     context_of,
     decode_context,
@@ -46,13 +46,13 @@ contexts = st.builds(
     gain=st.just(0.0), cost=st.just(0.0), counts=st.just(()),
 )  # fmt: skip
 starts = st.builds(
-    Start,
+    OpenPredictionRow,
     timestamp=signed, confidence=st.floats(0, 1), tool_id=st.none() | text, mode=text,
     speculated=st.booleans(), levels=st.lists(st.none() | text, max_size=4).map(tuple),
     user_id=st.none() | text,
 )  # fmt: skip
 partitions = st.builds(
-    PartitionRow, clock=signed, outcomes=unsigned, unresolved=unsigned, unmatched=unsigned
+    TaskStateRow, clock=signed, outcomes=unsigned, unresolved=unsigned, unmatched=unsigned
 )
 
 
@@ -79,7 +79,7 @@ def test_a_state_comes_back_to_the_bit() -> None:
 
 
 numbers = st.builds(
-    Numbers,
+    ContextNumbers,
     state=state, at=signed, gain=st.floats(0, 1e15), cost=st.floats(0, 1e15),
     counts=st.lists(st.integers(0, 2**60), min_size=13, max_size=13),
 )  # fmt: skip
@@ -87,9 +87,9 @@ numbers = st.builds(
 
 @given(numbers, unsigned, signed, text, st.integers(0, 2**15 - 1), st.floats(0, 1))
 def test_packed_numbers_come_back_and_make_the_same_row(
-    loose: Numbers, epoch: int, offset: int, learner: str, version: int, speculate: float
+    loose: ContextNumbers, epoch: int, offset: int, learner: str, version: int, speculate: float
 ) -> None:
-    answer = Thresholds(speculate, speculate / 2)
+    answer = ThresholdPair(speculate, speculate / 2)
     words = loose.packed(answer)
     assert unpacked(words) == (loose, answer)
     outcomes, speculated, hits, rest = stored(loose.counts)
@@ -101,14 +101,14 @@ def test_packed_numbers_come_back_and_make_the_same_row(
 
 
 @given(starts, unsigned, signed)
-def test_a_start_comes_back(start: Start, epoch: int, offset: int) -> None:
+def test_a_start_comes_back(start: OpenPredictionRow, epoch: int, offset: int) -> None:
     raw = encode_start(start, epoch, offset)
     assert decode_start(raw) == start
     assert version(raw) == (epoch, offset)
 
 
 @given(partitions, unsigned, signed)
-def test_the_partitions_row_comes_back(row: PartitionRow, epoch: int, offset: int) -> None:
+def test_the_partitions_row_comes_back(row: TaskStateRow, epoch: int, offset: int) -> None:
     raw = encode_partition(row, epoch, offset)
     assert decode_partition(raw) == row
     assert version(raw) == (epoch, offset)
@@ -116,7 +116,7 @@ def test_the_partitions_row_comes_back(row: PartitionRow, epoch: int, offset: in
 
 @given(contexts, starts, partitions, unsigned, signed)
 def test_a_row_of_another_version_says_the_same(
-    context: ContextRow, start: Start, partition: PartitionRow, epoch: int, offset: int
+    context: ContextRow, start: OpenPredictionRow, partition: TaskStateRow, epoch: int, offset: int
 ) -> None:
     moved = with_version(encode_context(context), epoch, offset)
     assert decode_context(moved) == context._replace(epoch=epoch, offset=offset)

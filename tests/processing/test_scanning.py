@@ -22,10 +22,10 @@ from headstart.events.schema import (
     Result,
 )
 from headstart.keys import SEPARATOR
-from processing.apply.scanned_batch import _ABSENT, _NEXT_KEY, LEAST_EVENT, Scan
+from processing.apply.scanned_batch import _ABSENT, _NEXT_KEY, LEAST_EVENT, ScannedBatch
 from processing.config import LARGEST_MS
 from processing.contexts.levels import _TOP_LEVEL, place_getter
-from processing.kernel_handle import machine_code
+from processing.kernel_handle import kernels
 from processing.records.batch import RecordBatch
 from processing.records.decode import decode_record
 from processing.state import counters as tally
@@ -60,18 +60,18 @@ PLAIN: dict[str, Any] = {
 }
 
 
-def scanned(*values: bytes, levels: tuple[str, ...] = LEVELS) -> Scan:
+def scanned(*values: bytes, levels: tuple[str, ...] = LEVELS) -> ScannedBatch:
     count = len(values)
     offsets = list(range(count))
     batch = RecordBatch("t", 0, 0, count, offsets, [NOW] * count, [None] * count, [*values])
-    return Scan(batch, range(len(batch)), levels, machine_code())
+    return ScannedBatch(batch, range(len(batch)), levels, kernels())
 
 
 def is_plain(event: dict[str, Any]) -> bool:
     return bool(scanned(orjson.dumps(event)).counts[0] == 1)
 
 
-def agree(scan: Scan, values: list[bytes]) -> None:
+def agree(scan: ScannedBatch, values: list[bytes]) -> None:
     """Compare what was taken with what the decoder makes of it."""
     place_of, at = place_getter(LEVELS), 0
     for value, count in zip(values, scan.counts.tolist(), strict=True):
@@ -82,13 +82,13 @@ def agree(scan: Scan, values: list[bytes]) -> None:
         assert len(decoded) == count
         for event in decoded:
             told(scan, at, event)
-            assert scan.place_keys[int(scan.rows[at, machine_code().PLACE])] == place_of(event)
+            assert scan.place_keys[int(scan.rows[at, kernels().PLACE])] == place_of(event)
             at += 1
     assert at == len(scan.rows)
 
 
-def told(scan: Scan, at: int, event: EventFields) -> None:
-    compiled, row, numbers = machine_code(), scan.rows[at], scan.numbers[at].tolist()
+def told(scan: ScannedBatch, at: int, event: EventFields) -> None:
+    compiled, row, numbers = kernels(), scan.rows[at], scan.numbers[at].tolist()
     data, prediction = event.data, event.data and event.data.prediction
     assert data is not None
     assert prediction is not None
@@ -119,7 +119,7 @@ def told(scan: Scan, at: int, event: EventFields) -> None:
 
 
 def test_its_limits_and_fields_are_those_of_the_contract() -> None:
-    compiled = machine_code()
+    compiled = kernels()
     assert compiled.MAX_EVENT_BYTES == events.MAX_EVENT_BYTES
     assert compiled.MAX_IDENTIFIER == events.MAX_IDENTIFIER
     assert compiled.MAX_FRAME_BYTES == frames.MAX_FRAME_BYTES
@@ -255,7 +255,7 @@ def test_numbers_are_read_to_the_bit(number: float) -> None:
     value = orjson.dumps({**PLAIN, "data": {**PLAIN["data"], "result": result}})
     scan = scanned(value)
     if scan.counts[0] == 1:
-        assert float(scan.numbers[0, machine_code().GAIN]) == float(text)
+        assert float(scan.numbers[0, kernels().GAIN]) == float(text)
     else:  # with an exponent, longer than 18 digits, or next to a tie
         digits = text.replace(b".", b"").strip(b"0")
         assert b"e" in text or len(digits) > 15
@@ -315,6 +315,6 @@ def test_groups_are_numbered_in_the_order_of_their_first_events() -> None:
         for at, kind in enumerate(kinds)
     ]
     scan = scanned(*values)
-    assert scan.rows[:, machine_code().PLACE].tolist() == [0, 1, 0, 2, 1]
-    assert scan.rows[:, machine_code().LANE].tolist() == [0, 1, 0, 2, 1]
+    assert scan.rows[:, kernels().PLACE].tolist() == [0, 1, 0, 2, 1]
+    assert scan.rows[:, kernels().LANE].tolist() == [0, 1, 0, 2, 1]
     assert np.array_equal(scan.offsets_of(slice(1, 4)), [1, 2, 3])

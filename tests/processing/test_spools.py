@@ -117,7 +117,7 @@ def test_those_not_heard_of_for_longest_expire_first(
     table.update(core.commit().rows)
     if restored:
         core = make(table)
-    core.apply(fetch(sent(0, "c"), offsets=[1 + core.watermark]))
+    core.apply(fetch(sent(0, "c"), offsets=[1 + core.applied_offset]))
     gone = [key for key, row in core.commit().rows if key[:1] == b"o" and is_deleted(row)]
     assert gone == [spool_key("acme", "refund", "b")]
 
@@ -142,7 +142,7 @@ def test_a_row_ahead_of_the_watermark_is_an_alarm(offset: int) -> None:
 def test_a_row_of_an_earlier_epoch_is_not_ahead() -> None:
     table, _commit = run(sent(0), sent(1))
     table[KEY] = with_version(table[KEY], EPOCH - 1, 99)
-    assert make(table).watermark == 1
+    assert make(table).applied_offset == 1
 
 
 @pytest.mark.parametrize(

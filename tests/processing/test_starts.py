@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from processing.state.expiry_budget import Room
-from processing.state.open_predictions import START_LIFE_MS, Starts
-from processing.state.rows import Start, decode_start, deleted, encode_start
+from processing.state.expiry_budget import ExpiryBudget
+from processing.state.open_predictions import START_LIFE_MS, OpenPredictions
+from processing.state.rows import OpenPredictionRow, decode_start, deleted, encode_start
 from processing.state.tombstones import BURY_AFTER_S, BURY_STARTS_AFTER_S, Tombstones
 
 EPOCH = 3
-START = Start(1_000, 0.8, "search", "speculative", True, (None, None))
+START = OpenPredictionRow(1_000, 0.8, "search", "speculative", True, (None, None))
 
 
 def test_a_start_that_its_own_record_closes_leaves_no_row() -> None:
-    starts = Starts(EPOCH)
+    starts = OpenPredictions(EPOCH)
     starts.open(b"sa", START, 7)
     assert starts.close(b"sa", 7) == START
     assert starts.drain() == []
@@ -21,7 +21,7 @@ def test_a_start_that_its_own_record_closes_leaves_no_row() -> None:
 
 def test_one_that_a_later_record_closes_leaves_a_marker_whatever_the_commits() -> None:
     for commits_between in (False, True):
-        starts = Starts(EPOCH)
+        starts = OpenPredictions(EPOCH)
         starts.open(b"sa", START, 7)
         if commits_between:
             ((_, row),) = starts.drain()
@@ -31,7 +31,7 @@ def test_one_that_a_later_record_closes_leaves_a_marker_whatever_the_commits() -
 
 
 def test_one_that_was_there_before_leaves_a_marker() -> None:
-    restored = Starts(EPOCH)
+    restored = OpenPredictions(EPOCH)
     restored.restore(b"sa", encode_start(START, EPOCH, 5))
     assert restored.open(b"sa", START, 7)
     restored.close(b"sa", 7)
@@ -39,7 +39,7 @@ def test_one_that_was_there_before_leaves_a_marker() -> None:
 
 
 def test_one_that_is_opened_again_by_the_record_that_closed_it() -> None:
-    starts = Starts(EPOCH)
+    starts = OpenPredictions(EPOCH)
     starts.open(b"sa", START, 7)
     starts.drain()
     starts.close(b"sa", 8)
@@ -50,10 +50,10 @@ def test_one_that_is_opened_again_by_the_record_that_closed_it() -> None:
 
 
 def test_a_start_without_an_end_expires_with_a_marker() -> None:
-    starts = Starts(EPOCH)
+    starts = OpenPredictions(EPOCH)
     starts.open(b"sa", START, 7)
-    assert starts.expire(START.timestamp + START_LIFE_MS, 8, Room().at(8)) == 0
-    assert starts.expire(START.timestamp + START_LIFE_MS + 1, 9, Room().at(9)) == 1
+    assert starts.expire(START.timestamp + START_LIFE_MS, 8, ExpiryBudget().at(8)) == 0
+    assert starts.expire(START.timestamp + START_LIFE_MS + 1, 9, ExpiryBudget().at(9)) == 1
     assert starts.drain() == [(b"sa", deleted(EPOCH, 9))]
 
 
@@ -69,7 +69,7 @@ def test_markers_of_starts_are_buried_sooner() -> None:
 
 def test_one_that_its_own_record_closes_leaves_the_marker_of_an_earlier_one() -> None:
     for commits_between in (False, True):
-        starts, table = Starts(EPOCH), {}
+        starts, table = OpenPredictions(EPOCH), {}
         starts.open(b"sa", START, 7)
         starts.close(b"sa", 8)
         if commits_between:

@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 
 from headstart.events.frames import encode_frame
 from processing.records.batch import RecordBatch
-from processing.records.decode import Refusal
+from processing.records.decode import Rejection
 from processing.records.dlq_limits import Slice
-from processing.records.sink_lines import Unpack, Unpacked, unpack_events, unpack_thresholds
+from processing.records.sink_lines import SinkBatch, Unpack, unpack_events, unpack_thresholds
 
 NOW = 1_760_000_000_000
 BASE: dict[str, Any] = {
@@ -38,7 +38,7 @@ def batch(*values: bytes | None, begin: int = 0) -> RecordBatch:
     return RecordBatch("t", 1, begin, end, offsets, [NOW] * len(values), keys, list(values))
 
 
-def unpack_one(value: bytes | None) -> tuple[Sequence[bytes], Sequence[Refusal]]:
+def unpack_one(value: bytes | None) -> tuple[Sequence[bytes], Sequence[Rejection]]:
     (found,) = unpack_events([value], [NOW])
     return found
 
@@ -101,8 +101,8 @@ def encode(raws: Sequence[bytes]) -> list[bytes]:
     return [b"%d" % orjson.loads(raw)["mine"]["n"] for raw in raws]
 
 
-def unpack(*batches: RecordBatch, how: Unpack = unpack_events, at_once: int = 128) -> Unpacked:
-    unpacked = Unpacked()
+def unpack(*batches: RecordBatch, how: Unpack = unpack_events, at_once: int = 128) -> SinkBatch:
+    unpacked = SinkBatch()
     for each in batches:
         for begin in range(0, len(each), at_once):
             run = range(begin, min(begin + at_once, len(each)))

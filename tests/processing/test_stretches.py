@@ -15,26 +15,26 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from learners.policy import Joint, Separate
+from learners.policy import HierarchicalPolicy, IndependentPolicy
 from learners.registry import POLICIES
 from processing import task as partition_module
 from processing.apply import per_event as events_module
 from processing.apply import vectorized as stretches_module
-from processing.config import Rules
+from processing.config import LearningConfig
 from processing.contexts import pending_updates as lessons_module
-from processing.contexts.context import Chain, Context
+from processing.contexts.context import Context, ContextPath
 from processing.records import batch as records_module
 from processing.records.batch import RecordBatch
 from processing.state import expiry_budget as endings_module
-from processing.task import Commit, Partition
+from processing.task import Checkpoint, PartitionTask
 from tests.processing.mixtures import (
     EPOCH,
     PARTITIONS,
     Stretched,
     batches,
     commits,
-    look_ahead,
     plain_batch,
+    prefetch_scan,
     rules_of,
     stretched,
     stretches_of,
@@ -46,7 +46,7 @@ POLICIES_TRIED = (
 )  # fmt: skip
 
 
-class LongWay(Partition):
+class LongWay(PartitionTask):
     """The same partition without the short way."""
 
     def _stretch(self, _batch: RecordBatch, _begin: int) -> None:
@@ -61,16 +61,18 @@ class LongWay(Partition):
         self._contexts.settle()
 
 
-def the_long_way(log: Sequence[RecordBatch], rules: Rules, restarts: int) -> list[Commit]:
+def the_long_way(
+    log: Sequence[RecordBatch], rules: LearningConfig, restarts: int
+) -> list[Checkpoint]:
     """Apply a log event by event, every context learning at once."""
     with pytest.MonkeyPatch.context() as patching:
-        patching.setattr(lessons_module, "machine_code", lambda: None)
+        patching.setattr(lessons_module, "kernels", lambda: None)
         for policy in POLICIES.values():
-            if isinstance(policy, Separate):
+            if isinstance(policy, IndependentPolicy):
                 patching.setattr(type(policy), "columns", False)
-                patching.setattr(type(policy), "course", Separate.course)
-            if isinstance(policy, Joint):
-                patching.setattr(type(policy), "learn_run", Joint.learn_run)
+                patching.setattr(type(policy), "course", IndependentPolicy.course)
+            if isinstance(policy, HierarchicalPolicy):
+                patching.setattr(type(policy), "learn_run", HierarchicalPolicy.learn_run)
         return commits(LongWay, log, rules, restarts)[0]
 
 
@@ -96,14 +98,14 @@ def test_records_decoded_together_give_the_commits_of_the_long_way(
 ) -> None:
     log, rules = batches(seed, 100), rules_of(seed, policy)
     with (
-        patch.object(stretches_module, "machine_code", lambda: None),
-        patch.object(lessons_module, "machine_code", lambda: None if interpreted else compiled),
+        patch.object(stretches_module, "kernels", lambda: None),
+        patch.object(lessons_module, "kernels", lambda: None if interpreted else compiled),
         patch.object(records_module, "RUN", run),
         patch.object(partition_module, "COMMIT_BYTES", full * 400),
         patch.object(partition_module, "WITH_NEXT_BYTES", full * 500),
         patch.object(endings_module, "ENDING_BYTES", ending),
     ):
-        short, _core = commits(Partition, log, rules, restarts)
+        short, _core = commits(PartitionTask, log, rules, restarts)
         assert short == the_long_way(log, rules, restarts)
 
 
@@ -134,7 +136,7 @@ def test_stretches_give_the_commits_of_the_long_way(
         patch.object(stretches_module, "MOST_BYTES", room),
         patch.object(endings_module, "ENDING_BYTES", ending),
     ):
-        short, _core = commits(Partition, log, rules, restarts, ahead=ahead)
+        short, _core = commits(PartitionTask, log, rules, restarts, ahead=ahead)
         assert short == the_long_way(log, rules, restarts)
 
 
@@ -144,9 +146,9 @@ def test_stretches_give_the_commits_of_the_long_way(
 def test_a_full_cache_changes_no_commit(compiled: Any, policy: str, seed: int, cached: int) -> None:
     log, rules = batches(seed, 100), rules_of(seed, policy)
     with stretches_of(compiled):
-        all_at_hand, _core = commits(Partition, log, rules, 0)
+        all_at_hand, _core = commits(PartitionTask, log, rules, 0)
         with patch.object(events_module, "CACHED", cached * PARTITIONS):
-            few, _core = commits(Partition, log, rules, 0)
+            few, _core = commits(PartitionTask, log, rules, 0)
     assert few == all_at_hand
 
 
@@ -156,7 +158,7 @@ def test_contexts_that_are_let_go_are_freed_without_a_collection(
 ) -> None:
     def alive() -> int:
         # `type`, for `isinstance` asks a weak proxy for its object, which may be gone.
-        return sum(type(each) in (Context, Chain) for each in gc.get_objects())
+        return sum(type(each) in (Context, ContextPath) for each in gc.get_objects())
 
     log, rules = batches(1, 100), rules_of(1, policy)
     with stretches_of(compiled), patch.object(events_module, "CACHED", 0):
@@ -164,7 +166,7 @@ def test_contexts_that_are_let_go_are_freed_without_a_collection(
         before = alive()
         gc.disable()
         try:
-            found, _core = commits(Partition, log, rules, 0)
+            found, _core = commits(PartitionTask, log, rules, 0)
             assert any(commit.rows for commit in found)
             assert alive() == before
         finally:
@@ -176,12 +178,12 @@ def test_what_was_looked_at_ahead_is_not_looked_at_again(compiled: Any) -> None:
         def __init__(self, *args: Any) -> None:
             raise AssertionError("scanned again")
 
-    batch, rules = plain_batch(1, 0.0), Rules(POLICIES["ema"])
+    batch, rules = plain_batch(1, 0.0), LearningConfig(POLICIES["ema"])
     with stretches_of(compiled):
         core = Stretched(0, PARTITIONS, EPOCH, rules, lambda _key: None)
-        look_ahead(core, batch)
+        prefetch_scan(core, batch)
         assert batch.ahead is not None
-        with patch.object(stretches_module, "Scan", Looked):
+        with patch.object(stretches_module, "ScannedBatch", Looked):
             core.apply(batch)
         assert batch.ahead is None
     assert core.stretched > 0
@@ -194,14 +196,14 @@ def test_however_a_log_is_cut_the_rows_are_the_same(policy: str) -> None:
         tables = []
         for run in (1, 128):
             with patch.object(records_module, "RUN", run):
-                found, _core = commits(Partition, log, rules)
+                found, _core = commits(PartitionTask, log, rules)
             tables.append({key: row for commit in found for key, row in commit.rows})
         assert tables[0] == tables[1]
 
 
 def test_plain_events_are_applied_by_stretches(compiled: Any) -> None:
     plain = [[plain_batch(seed, 0.0)] for seed in range(5)]
-    share, each = stretched(compiled, plain, Rules(POLICIES["ema"], ("user_id",)))
+    share, each = stretched(compiled, plain, LearningConfig(POLICIES["ema"], ("user_id",)))
     assert share > 0.3
     assert each > 10
 
@@ -209,4 +211,4 @@ def test_plain_events_are_applied_by_stretches(compiled: Any) -> None:
 def test_mixtures_are_applied_by_stretches(compiled: Any) -> None:
     """Or else the law of stretches says nothing."""
     mixed = [batches(seed, 100) for seed in range(20)]
-    assert stretched(compiled, mixed, Rules(POLICIES["ema"], ("user_id",)))[0] > 0.2
+    assert stretched(compiled, mixed, LearningConfig(POLICIES["ema"], ("user_id",)))[0] > 0.2

@@ -11,12 +11,12 @@ from hypothesis import strategies as st
 
 import agents.thresholds.rebuild
 from agents.thresholds.checkpoint_writer import answer
-from agents.thresholds.rebuild import replacing
-from processing.config import Rules
+from agents.thresholds.rebuild import replacement_commits
+from processing.config import LearningConfig
 from processing.control.learner_assignments import choice_row
 from processing.control.rebuild_state import KEY, KEYS, UNDERWAY, followup_in
-from processing.rebuild import LogChanged, Takeover, digest_of, staged_parts
-from processing.records.partitioner import owner
+from processing.rebuild import LogChanged, TableRebuild, digest_of, staged_parts
+from processing.records.partitioner import partition_for
 from processing.state.rows import (
     PARTITION_KEY,
     context_key,
@@ -27,8 +27,8 @@ from processing.state.rows import (
     version,
     with_version,
 )
-from processing.task import Partition
-from replay.log.replayed_partition import Following, Place
+from processing.task import PartitionTask
+from replay.log.replayed_partition import EpochPartition, ReplayedPartition
 from tests.processing.building import (
     EMA,
     EPOCH,
@@ -46,16 +46,16 @@ from tests.processing.building import (
 from tests.processing.control_records import record
 from topics.control.messages import (
     SIGNATURE_HEADER,
-    Choice,
     Evidence,
+    LearnerChoice,
     Rebuild,
     Staged,
     control_records,
     signature,
 )
 
-PLACE = Place(0, 1, EPOCH)
-RULES = Rules(TD)
+PLACE = EpochPartition(0, 1, EPOCH)
+RULES = LearningConfig(TD)
 
 
 def log(*records: Any) -> Any:
@@ -67,9 +67,9 @@ def log(*records: Any) -> Any:
     return batch
 
 
-def follow(records: list[Any], rules: Rules = RULES, **how: Any) -> Following:
+def follow(records: list[Any], rules: LearningConfig = RULES, **how: Any) -> ReplayedPartition:
     """Take a partition through a log, its rebuilds fed from the same log."""
-    following = Following(PLACE, rules, how.pop("rows", {}), **how)
+    following = ReplayedPartition(PLACE, rules, how.pop("rows", {}), **how)
     if not records:
         return following
     for takeover in following.apply(log(*records)):
@@ -77,7 +77,7 @@ def follow(records: list[Any], rules: Rules = RULES, **how: Any) -> Following:
     return following
 
 
-def fed(takeover: Takeover, records: list[Any]) -> bool:
+def fed(takeover: TableRebuild, records: list[Any]) -> bool:
     """Give a takeover its part of a log; return whether it goes ahead."""
     part = log(*records)
     part.drop_before(takeover.log.start)
@@ -89,12 +89,13 @@ def fed(takeover: Takeover, records: list[Any]) -> bool:
     return True
 
 
-def rebuilt(fresh: Following, at: int = NOW, **fields: Any) -> list[Any]:
+def rebuilt(fresh: ReplayedPartition, at: int = NOW, **fields: Any) -> list[Any]:
     """Return the records that bring a fresh table into the log."""
     rows = [(key, row) for key, row in live(fresh.table).items() if key not in KEYS]
     parts = list(staged_parts(rows))
     said: dict[str, Any] = {
-        "id": f"r{at}", "at": at, "epoch": EPOCH, "offset": fresh.watermark, "places": len(parts),
+        "id": f"r{at}", "at": at, "epoch": EPOCH, "offset": fresh.applied_offset,
+        "places": len(parts),
         "digest": digest_of(rows), "rules": RULES.digest, **fields,
     }  # fmt: skip
     staged = [Staged(said["id"], at, place, tuple(part)) for place, part in enumerate(parts)]
@@ -102,18 +103,18 @@ def rebuilt(fresh: Following, at: int = NOW, **fields: Any) -> list[Any]:
 
 
 OPERATORS_KEY = b"operators"
-SIGNED = Rules(TD, operators_key=OPERATORS_KEY)
+SIGNED = LearningConfig(TD, operators_key=OPERATORS_KEY)
 PARTITIONS = 2
 HERE, THERE = (
-    next(kind for kind in map(str, range(99)) if owner("acme", kind, PARTITIONS) == place)
+    next(kind for kind in map(str, range(99)) if partition_for("acme", kind, PARTITIONS) == place)
     for place in range(PARTITIONS)
 )
 """Workflow types of the first partition and of the second."""
 
 
-def of_partition(place: int, rules: Rules, *records: Any) -> Following:
+def of_partition(place: int, rules: LearningConfig, *records: Any) -> ReplayedPartition:
     """Take one of two partitions through a log."""
-    following = Following(Place(place, PARTITIONS, EPOCH), rules, {})
+    following = ReplayedPartition(EpochPartition(place, PARTITIONS, EPOCH), rules, {})
     for takeover in following.apply(log(*records)):
         fed(takeover, list(records))
     return following
@@ -143,7 +144,7 @@ def without_partition(sent: list[Any]) -> list[Any]:
 
 def rows_of(place: int, kind: str) -> tuple[list[tuple[bytes, bytes]], int]:
     fresh = of_partition(place, SIGNED, judged(workflow_type=kind))
-    return list(live(fresh.table).items()), fresh.watermark
+    return list(live(fresh.table).items()), fresh.applied_offset
 
 
 @pytest.mark.parametrize("old", [False, True], ids=["with a partition", "without"])
@@ -155,11 +156,11 @@ def test_a_signed_rebuild_copied_into_another_partition_changes_nothing(old: boo
     found = of_partition(0, SIGNED, *before, *sent)
     assert content(found) == content(of_partition(0, SIGNED, *before))
     table = {**found.table}
-    core = Partition(0, PARTITIONS, EPOCH, SIGNED, table.get)
+    core = PartitionTask(0, PARTITIONS, EPOCH, SIGNED, table.get)
     core.apply(log(*before, *sent))
     if not old:
         assert all("partition 1" in reason for reason in reasons(core.commit()))
-        assert core.taking is None
+        assert core.pending_rebuild is None
 
 
 def test_a_signed_rebuild_without_a_partition_and_without_contexts_is_refused() -> None:
@@ -167,7 +168,7 @@ def test_a_signed_rebuild_without_a_partition_and_without_contexts_is_refused() 
     fresh = of_partition(1, SIGNED, event())
     rows = [(key, row) for key, row in live(fresh.table).items() if key == PARTITION_KEY]
     before = [judged(workflow_type=HERE)]
-    sent = without_partition(signed_rebuild(rows, fresh.watermark, 1))
+    sent = without_partition(signed_rebuild(rows, fresh.applied_offset, 1))
     found = of_partition(0, SIGNED, *before, *sent)
     assert content(found) == content(of_partition(0, SIGNED, *before))
     said = followup_in(found.table[KEY])
@@ -196,7 +197,7 @@ def test_evidence_is_for_the_first_partition_only() -> None:
     assert len(of_partition(0, SIGNED, (value, headers)).table) == 2
 
 
-def content(following: Following) -> Table:
+def content(following: ReplayedPartition) -> Table:
     """Return rows without the places that they are of, and without the rebuild's own."""
     return {key: with_version(row, 0, 0) for key, row in live(following.table).items()
             if key not in KEYS}  # fmt: skip
@@ -233,7 +234,7 @@ def test_a_damaged_table_is_replaced_and_what_is_too_much_is_marked() -> None:
     wrong = follow([judged(tenant="nobody")]).table
     extra = context_key("nobody", "workflow_type=refund")
     damaged[extra] = wrong[extra]
-    following = Following(PLACE, RULES, damaged)
+    following = ReplayedPartition(PLACE, RULES, damaged)
     batch = log(*BEFORE, *BETWEEN, *sent)
     for takeover in following.apply(batch):
         part = log(*BEFORE, *BETWEEN, *sent)
@@ -248,9 +249,9 @@ def test_a_damaged_table_is_replaced_and_what_is_too_much_is_marked() -> None:
 
 
 def test_another_policy_is_learned_as_if_chosen_before_the_first_record() -> None:
-    choice = Choice("c", NOW, "domain=retail", "ema", "acme")
+    choice = LearnerChoice("c", NOW, "domain=retail", "ema", "acme")
     key, row = choice_row(choice, EPOCH)
-    fresh = follow(BEFORE, rows={key: row}, pass_over=True)
+    fresh = follow(BEFORE, rows={key: row}, skip_rebuild=True)
     found = follow([*BEFORE, *BETWEEN, *rebuilt(fresh, choice=choice), *AFTER])
     first = [record(choice), *BEFORE, *BETWEEN, *AFTER]
     right = follow(first)
@@ -267,7 +268,7 @@ def test_every_row_is_of_the_offset_that_made_it_and_of_one_there_is_but_one() -
     # So of two owners' rows of a key the right one stays, whoever wrote last.
     made: list[tuple[bytes, bytes]] = []
     said: dict[tuple[bytes, tuple[int, int]], bytes] = {}
-    following = Following(PLACE, RULES, {}, lambda commit: made.extend(commit.rows))
+    following = ReplayedPartition(PLACE, RULES, {}, lambda commit: made.extend(commit.rows))
     sent = rebuilt(follow(BEFORE))
     refused = rebuilt(follow(BEFORE), NOW + 1, digest="0" * 64)
     records = [*BEFORE, *BETWEEN, *sent, *refused, *AFTER]
@@ -344,7 +345,7 @@ def _with(**fields: Any) -> tuple[bytes, bytes]:
 def test_rows_that_nobody_can_read_are_refused_and_stop_nobody(row: tuple[bytes, bytes]) -> None:
     before = follow(BEFORE)
     rows = [*live(before.table).items(), row]
-    said = Rebuild("r", NOW, EPOCH, before.watermark, 1, digest_of(rows), RULES.digest)
+    said = Rebuild("r", NOW, EPOCH, before.applied_offset, 1, digest_of(rows), RULES.digest)
     sent = [record(Staged("r", NOW, 0, tuple(rows))), record(said)]
     found = follow([*BEFORE, *sent, *BETWEEN])
     followup = followup_in(found.table[KEY])
@@ -359,7 +360,7 @@ def test_a_staged_state_that_no_learner_reaches_is_refused() -> None:
     row = decode_context(rows[CONTEXT])
     rows[CONTEXT] = encode_context(row._replace(state=(-1.0, *row.state[1:])))
     staged = [*rows.items()]
-    said = Rebuild("r", NOW, EPOCH, before.watermark, 1, digest_of(staged), RULES.digest)
+    said = Rebuild("r", NOW, EPOCH, before.applied_offset, 1, digest_of(staged), RULES.digest)
     sent = [record(Staged("r", NOW, 0, tuple(staged))), record(said)]
     found = follow([*BEFORE, *sent, *BETWEEN])
     followup = followup_in(found.table[KEY])
@@ -377,11 +378,11 @@ def test_one_of_more_records_than_any_log_has_is_refused_at_once() -> None:
 
 def test_a_choice_that_is_none_makes_it_a_dead_letter() -> None:
     """Or who passes it over would end there, again and again."""
-    choice = Choice("c", NOW, "*", "nobody knows it")
+    choice = LearnerChoice("c", NOW, "*", "nobody knows it")
     core = make({})
     batch = log(*BEFORE, *rebuilt(follow(BEFORE), choice=choice))
     assert core.apply(batch) == len(batch)
-    assert core.taking is None
+    assert core.pending_rebuild is None
     (reason,) = reasons(core.commit())
     assert "nobody knows it" in reason
 
@@ -390,8 +391,8 @@ def test_a_log_that_loses_records_while_it_is_read_replaces_nothing() -> None:
     records = [*BEFORE, *rebuilt(follow(BEFORE))]
     core = make({})
     core.apply(log(*records))
-    assert core.taking is not None
-    takeover = Takeover(core.taking, core.reached, 0, 1, EPOCH, RULES)
+    assert core.pending_rebuild is not None
+    takeover = TableRebuild(core.pending_rebuild, core.reached, 0, 1, EPOCH, RULES)
     takeover.gather(log(*records))
     assert takeover.begin()
     with pytest.raises(LogChanged):
@@ -399,18 +400,18 @@ def test_a_log_that_loses_records_while_it_is_read_replaces_nothing() -> None:
 
 
 def test_one_made_by_other_rules_is_a_dead_letter() -> None:
-    sent = rebuilt(follow(BEFORE), rules=Rules(EMA).digest)
+    sent = rebuilt(follow(BEFORE), rules=LearningConfig(EMA).digest)
     core = make({})
     batch = log(*BEFORE, *sent)
     assert core.apply(batch) == len(batch)
-    assert core.taking is None
+    assert core.pending_rebuild is None
     (reason,) = reasons(core.commit())
     assert "settings" in reason
 
 
 def test_who_passes_over_follows_the_choice_from_there_on() -> None:
-    choice = Choice("c", NOW, "*", "ema")
-    found = follow([*BEFORE, *rebuilt(follow(BEFORE), choice=choice), *AFTER], pass_over=True)
+    choice = LearnerChoice("c", NOW, "*", "ema")
+    found = follow([*BEFORE, *rebuilt(follow(BEFORE), choice=choice), *AFTER], skip_rebuild=True)
     assert decode_context(found.table[context_key("acme", "workflow_type=refund")]).learner == "ema"
     assert content(found) == content(follow([*BEFORE, record(choice), *AFTER]))
 
@@ -427,14 +428,14 @@ def test_ended_after_any_commit_the_next_owner_comes_to_the_same_table(
     core.apply(log(*records))
     commit = core.commit()
     assert commit.end == core.reached == len(records) - 1  # the next owner publishes from there
-    assert core.watermark < core.reached  # and meets it again
+    assert core.applied_offset < core.reached  # and meets it again
     table.update(commit.rows)
     done = 0
     while True:
-        again = Partition(0, 1, EPOCH, RULES, table.get)
+        again = PartitionTask(0, 1, EPOCH, RULES, table.get)
         again.restore(list(table.items()))  # which finds no row ahead
         again.apply(log(*records))
-        if again.taking is None:
+        if again.pending_rebuild is None:
             break
         table.update(again.commit().rows)
         commits = list(_commits(again, records, table))
@@ -458,16 +459,16 @@ def test_a_late_writer_that_is_not_at_it_yet_does_not_take_it_for_gone() -> None
     assert answer(None, rows[UNDERWAY], ours) is None
 
 
-def _commits(core: Partition, records: list[Any], table: Table) -> Any:
-    assert core.taking is not None
-    takeover = Takeover(core.taking, core.reached, 0, 1, EPOCH, RULES)
+def _commits(core: PartitionTask, records: list[Any], table: Table) -> Any:
+    assert core.pending_rebuild is not None
+    takeover = TableRebuild(core.pending_rebuild, core.reached, 0, 1, EPOCH, RULES)
     part = log(*records)
     part.drop_before(takeover.log.start)
     part.drop_from(takeover.log.stop)
     takeover.gather(part)
     assert takeover.begin()
     takeover.apply(part)
-    return replacing(takeover.replacing(list(table)), 0, core.reached)
+    return replacement_commits(takeover.replacing(list(table)), 0, core.reached)
 
 
 @given(

@@ -10,11 +10,11 @@ from hypothesis import strategies as st
 
 from learners.outcome import Outcome
 from learners.registry import policy
-from processing.config import Rules, Weights
-from processing.contexts.thresholds import stored_threshold
-from processing.state.counters import add, count, empty, metrics, restored, stored, told_of
+from processing.config import LearningConfig, Objectives
+from processing.contexts.thresholds import threshold_from_row
+from processing.state.counters import add, count, empty, metrics, outcome_row, restored, stored
 from processing.state.rows import context_key
-from processing.task import Partition
+from processing.task import PartitionTask
 from tests.processing.building import EPOCH, Table, event, fetch, judged, reasons
 from topics.schema.json_schema import Counts
 
@@ -33,7 +33,8 @@ outcomes = st.builds(
 @given(st.lists(outcomes), st.lists(outcomes))
 def test_parts_add_up_however_they_are_cut(first: list[Outcome], second: list[Outcome]) -> None:
     whole, one, two = (
-        count([told_of(each, None) for each in part]) for part in (first + second, first, second)
+        count([outcome_row(each, None) for each in part])
+        for part in (first + second, first, second)
     )
     add(one, two)
     assert one == whole
@@ -59,9 +60,9 @@ def feedback(accepted: bool, **fields: Any) -> dict[str, Any]:
     return event("user_feedback", **{"confidence": 0.9, "data": {"accepted": accepted}, **fields})
 
 
-def run(rules: Rules, *records: Any, cuts: bool = False) -> tuple[Table, Any]:
+def run(rules: LearningConfig, *records: Any, cuts: bool = False) -> tuple[Table, Any]:
     table: Table = {}
-    core = Partition(0, 1, EPOCH, rules, table.get)
+    core = PartitionTask(0, 1, EPOCH, rules, table.get)
     core.restore([])
     commit = None
     for offset, record in enumerate(records):
@@ -74,7 +75,7 @@ def run(rules: Rules, *records: Any, cuts: bool = False) -> tuple[Table, Any]:
 
 def shown(table: Table) -> Any:
     key = context_key("acme", "workflow_type=refund")
-    return stored_threshold(key, table[key])
+    return threshold_from_row(key, table[key])
 
 
 def test_the_metrics_of_a_context() -> None:
@@ -89,8 +90,8 @@ def test_the_metrics_of_a_context() -> None:
         feedback(False),
         feedback(True, confidence=None),
     ]
-    table, _ = run(Rules(policy("td")), *log)
-    assert table == run(Rules(policy("td")), *log, cuts=True)[0]
+    table, _ = run(LearningConfig(policy("td")), *log)
+    assert table == run(LearningConfig(policy("td")), *log, cuts=True)[0]
     found = metrics(shown(table).counts)
     assert shown(table).outcomes == found["attempts"] == 6
     assert (found["hits"], found["misses"]) == (2, 1)
@@ -104,12 +105,12 @@ def test_the_metrics_of_a_context() -> None:
 
 
 def test_feedback_is_learned_from_as_often_as_it_weighs() -> None:
-    plain, thrice = (Rules(policy("td"), feedback_weight=weight) for weight in (1, 3))
+    plain, thrice = (LearningConfig(policy("td"), feedback_weight=weight) for weight in (1, 3))
     table, _ = run(thrice, feedback(False))
     again, _ = run(plain, *[feedback(False)] * 3)
     assert shown(table).speculate == shown(again).speculate
     assert shown(table).outcomes == 0
-    ignored, _ = run(Rules(policy("td"), feedback_weight=0), feedback(False))
+    ignored, _ = run(LearningConfig(policy("td"), feedback_weight=0), feedback(False))
     assert ignored.keys() == {b"@partition"}
 
 
@@ -118,8 +119,10 @@ def test_gain_and_cost_are_learned_and_stand_in_where_an_outcome_says_nothing() 
         done(True, True, gain_ms=400, cost_ms=100),
         done(False, True, gain_ms=400, cost_ms=100),
     ]
-    table, _ = run(Rules(policy("hops")), *known, *[done(True, True)] * 3)
-    said, _ = run(Rules(policy("hops")), *known, *[done(True, True, gain_ms=400, cost_ms=100)] * 3)
+    table, _ = run(LearningConfig(policy("hops")), *known, *[done(True, True)] * 3)
+    said, _ = run(
+        LearningConfig(policy("hops")), *known, *[done(True, True, gain_ms=400, cost_ms=100)] * 3
+    )
     assert (shown(table).gain, shown(table).cost) == (400.0, 100.0)
     assert shown(table).speculate == shown(said).speculate
 
@@ -127,15 +130,20 @@ def test_gain_and_cost_are_learned_and_stand_in_where_an_outcome_says_nothing() 
 def test_weights_move_the_threshold() -> None:
     log = [done(True, True, gain_ms=400, cost_ms=100)] * 5
     found = [
-        shown(run(Rules(policy("hops"), weights=weights), *log)[0]).speculate
-        for weights in (Weights(latency=4), Weights(), Weights(cost=4), Weights(success=2, cost=4))
+        shown(run(LearningConfig(policy("hops"), weights=weights), *log)[0]).speculate
+        for weights in (
+            Objectives(latency=4),
+            Objectives(),
+            Objectives(cost=4),
+            Objectives(success=2, cost=4),
+        )
     ]
     assert found == sorted(found)
     assert len(set(found)) == 4
 
 
 def test_a_gain_that_nobody_can_learn_from_is_a_dead_letter() -> None:
-    _, commit = run(Rules(policy("td")), done(True, True, gain_ms=1e18))
+    _, commit = run(LearningConfig(policy("td")), done(True, True, gain_ms=1e18))
     assert "gain and cost must be" in reasons(commit)[0]
 
 

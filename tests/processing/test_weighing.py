@@ -7,19 +7,19 @@ from typing import Any
 import msgspec
 import pytest
 
-from processing.config import Rules
+from processing.config import LearningConfig
 from processing.contexts.eviction import HOUR_MS
-from processing.task import Partition
+from processing.task import PartitionTask
 from tests.processing.building import EPOCH, NOW, TD, Table, context, fetch, judged, live, reasons
 from tests.processing.control_records import EVERY, RETAIL, record, run
-from topics.control.messages import Weighing
+from topics.control.messages import Downweight
 
 ANN, BEN = f"{RETAIL}/user_id=ann", f"{RETAIL}/user_id=ben"
 
 
 def weigh(every: int = 3, path: str = ANN, **fields: Any) -> Any:
     given = {"id": "w1", "at": NOW, "tenant": "acme", "until": NOW + 1_000, **fields}
-    return record(Weighing(path=path, every=every, **given))  # type: ignore[arg-type]
+    return record(Downweight(path=path, every=every, **given))  # type: ignore[arg-type]
 
 
 def by(user: str, right: bool = True, at: int = NOW, **fields: Any) -> dict[str, Any]:
@@ -110,9 +110,9 @@ def test_what_was_taken_back_is_kept_until_the_end_that_was_meant() -> None:
 def test_who_is_weighed_down_is_known_after_a_restart_and_a_new_epoch() -> None:
     table, _ = run(weigh(2), by("ann", right=False))
     before = states(table, EVERY)
-    core = Partition(0, 1, EPOCH, Rules(TD), table.get)
+    core = PartitionTask(0, 1, EPOCH, LearningConfig(TD), table.get)
     core.restore(list(table.items()))
-    begin = core.watermark + 1
+    begin = core.applied_offset + 1
     core.apply(fetch(by("ann", right=False), by("ann", right=False), offsets=[begin, begin + 1]))
     rows = live(dict(core.commit().rows))
     one, _ = run(by("ann", right=False))
@@ -130,7 +130,7 @@ def test_what_cannot_be_weighed_is_a_dead_letter(path: str, why: str | None) -> 
 def test_another_partitions_user_is_a_dead_letter() -> None:
     found = []
     for partition in range(2):
-        core = Partition(partition, 2, EPOCH, Rules(TD), {}.get)
+        core = PartitionTask(partition, 2, EPOCH, LearningConfig(TD), {}.get)
         value, headers = weigh()
         batch = fetch(value)
         batch.headers[0] = headers

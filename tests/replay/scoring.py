@@ -9,7 +9,7 @@ from math import fsum
 
 from learners.modes import MODES, Rates, rates
 from replay.engine.reference import Answer
-from replay.predictions.outcomes_file import Judged
+from replay.predictions.outcomes_file import JudgedOutcome
 from replay.predictions.utility import TURN, best_fixed, worth
 
 
@@ -48,7 +48,7 @@ class Anchors:
     never: float = 0.0
 
 
-def anchors(judged: Sequence[Judged]) -> Anchors:
+def anchors(judged: Sequence[JudgedOutcome]) -> Anchors:
     """Return what there was to earn."""
     contexts: defaultdict[str, list[tuple[float, float]]] = defaultdict(list)
     for each in judged:
@@ -56,7 +56,7 @@ def anchors(judged: Sequence[Judged]) -> Anchors:
     return Anchors(fsum(map(best_fixed, contexts.values())), fsum(map(worth, judged)))
 
 
-def score(judged: Sequence[Judged], answers: Sequence[Answer], anchored: Anchors) -> Score:
+def score(judged: Sequence[JudgedOutcome], answers: Sequence[Answer], anchored: Anchors) -> Score:
     """Return what the answers earned on the outcomes they were given for."""
     pairs = list(zip(judged, answers, strict=True))
     started = [each for each, answer in pairs if each.outcome.confidence >= answer.threshold]

@@ -15,14 +15,14 @@ from replay.execution.tuning import tune
 from replay.predictions.assumptions import Assumed, Basis
 from replay.results.page import page
 from replay.results.summary import report
-from replay.sources.base import History, Reading
+from replay.sources.base import PredictionSource, ReadOptions
 from replay.sources.files import EventFile, OutcomeFile
 from tests.replay.test_not_startable import events_of, guess
 
 POLICIES = named(["fixed", "always"])
 
 
-def found(of: History) -> dict[str, Any]:
+def found(of: PredictionSource) -> dict[str, Any]:
     units = run_backtest(Backtest(of, POLICIES), lambda _: None, processes=1)
     return report(of.name, POLICIES, units)
 
@@ -36,7 +36,7 @@ def events(folder: Path, assumed: Assumed, **result: float) -> EventFile:
                 if event["event_type"] == "task_complete":
                     event["data"]["result"] = result
                 lines.write(orjson.dumps(event) + b"\n")
-    return EventFile(file, Reading(assumed=assumed))
+    return EventFile(file, ReadOptions(assumed=assumed))
 
 
 def test_without_gain_and_cost_nothing_is_said_to_be_earned(tmp_path: Path) -> None:
@@ -78,10 +78,10 @@ def test_a_file_of_outcomes_says_it_too(tmp_path: Path) -> None:
     file = tmp_path / "o.jsonl"
     line = {"context": {}, "confidence": 0.9, "correct": True}
     file.write_bytes(b"".join(orjson.dumps(each) + b"\n" for each in (line, {**line, "gain": 0})))
-    told = found(OutcomeFile(file, Reading()))
+    told = found(OutcomeFile(file, ReadOptions()))
     assert told["unpriced"] == 1
     assert "count as 0 ms: log gain and cost, or give" in told["conclusion"]
-    said = found(OutcomeFile(file, Reading(assumed=Assumed(7.0))))
+    said = found(OutcomeFile(file, ReadOptions(assumed=Assumed(7.0))))
     assert said["policies"]["always"]["saved"] == 7.0
 
 
@@ -89,7 +89,7 @@ def test_fields_of_outcomes_without_use_are_named(tmp_path: Path) -> None:
     file = tmp_path / "o.jsonl"
     line = {"context": {"tier": "a"}, "confidence": 0.9, "correct": True, "gain": 1, "cost": 1}
     file.write_bytes(orjson.dumps({**line, "label": 1, "note": "x"}))
-    (warning,) = found(OutcomeFile(file, Reading()))["read"]["warnings"]
+    (warning,) = found(OutcomeFile(file, ReadOptions()))["read"]["warnings"]
     assert "o.jsonl: not used, as no fields of outcomes: label, note; keys of" in warning
 
 

@@ -11,17 +11,17 @@ from learners.constant import Fixed
 from learners.hops import Hops
 from learners.outcome import Outcome
 from learners.registry import POLICIES, policy
-from replay.engine.reference import Replay, answers, started
-from replay.predictions.outcomes_file import Judged, OutcomeError, parse_outcomes, paths_of
+from replay.engine.reference import ReferenceReplay, answers, started
+from replay.predictions.outcomes_file import JudgedOutcome, OutcomeError, parse_outcomes, paths_of
 from tests.replay.scoring import anchors, oscillations, score
 
 LEVELS = ("domain", "user_id")
 
 
-def judged(p: float, correct: bool, user: str = "u1", **fields: float) -> Judged:
+def judged(p: float, correct: bool, user: str = "u1", **fields: float) -> JudgedOutcome:
     stakes = {"gain": 400.0, "cost": 600.0, **fields}
     context = {"workflow_type": "refund", "domain": "retail", "user_id": user}
-    return Judged(paths_of(context, LEVELS), Outcome(p, correct, **stakes))
+    return JudgedOutcome(paths_of(context, LEVELS), Outcome(p, correct, **stakes))
 
 
 @pytest.mark.parametrize(
@@ -63,19 +63,19 @@ def test_a_line_that_is_no_outcome_is_named(line: bytes, why: str) -> None:
 
 def test_an_answer_is_given_before_its_outcome_is_seen() -> None:
     stream = [judged(0.9, False)] * 3
-    told = list(answers(Replay(Hops()), stream))
+    told = list(answers(ReferenceReplay(Hops()), stream))
     assert [each.level for each in told] == ["default", stream[0].paths[-1], stream[0].paths[-1]]
     assert told[0].threshold < told[1].threshold < told[2].threshold
 
 
 def test_a_delay_holds_outcomes_back() -> None:
     wrong = [judged(0.9, False)] * 40
-    first = [list(started(Replay(Hops()), wrong, delay)).index(False) for delay in (0, 7)]
+    first = [list(started(ReferenceReplay(Hops()), wrong, delay)).index(False) for delay in (0, 7)]
     assert first[1] == first[0] + 7
 
 
 def test_a_known_context_feels_what_its_parents_learn_elsewhere() -> None:
-    replay = Replay(Hops())
+    replay = ReferenceReplay(Hops())
     here, there = judged(0.9, True, "u1"), judged(0.9, False, "u2")
     replay.learn(*here)
     before = replay.answer(*here).threshold
@@ -87,15 +87,17 @@ def test_a_known_context_feels_what_its_parents_learn_elsewhere() -> None:
 @pytest.mark.parametrize("name", POLICIES)
 def test_every_policy_runs_on_missing_and_mixed_contexts(name: str) -> None:
     stream = [
-        Judged(paths_of(context, LEVELS), Outcome(0.1 * (n % 11), n % 3 > 0, gain=n % 5, cost=3.0))
+        JudgedOutcome(
+            paths_of(context, LEVELS), Outcome(0.1 * (n % 11), n % 3 > 0, gain=n % 5, cost=3.0)
+        )
         for n in range(60)
         for context in ({}, {"workflow_type": "a", "user_id": str(n % 4)}, {"domain": "d"})
     ]
-    told = list(answers(Replay(policy(name)), stream))
+    told = list(answers(ReferenceReplay(policy(name)), stream))
     found = score(stream, told, anchors(stream))
     assert len(told) == len(stream)
     assert found.utility <= anchors(stream).best_fixed + 1e9
-    assert told == list(answers(Replay(policy(name)), stream))
+    assert told == list(answers(ReferenceReplay(policy(name)), stream))
 
 
 def test_a_reader_computes_what_the_learner_answers() -> None:
@@ -120,7 +122,7 @@ def test_the_sums() -> None:
     stream = [judged(0.9, True), judged(0.8, False), judged(0.7, True), judged(0.2, False)]
     there_was = anchors(stream)
     assert (there_was.best_fixed, there_was.always) == (400.0, -400.0)
-    told = list(answers(Replay(Fixed(0.75)), stream))
+    told = list(answers(ReferenceReplay(Fixed(0.75)), stream))
     found = score(stream, told, there_was)
     assert (found.utility, found.share_of_best_fixed, found.share_of_always) == (-200.0, -0.5, None)
     assert (found.success_rate, found.recall, found.speculated) == (0.5, 0.5, 2)

@@ -12,12 +12,12 @@ from hypothesis import strategies as st
 from headstart.keys import context_paths
 from learners.outcome import Outcome
 from learners.registry import policy
-from replay.engine.engine import Judge
+from replay.engine.engine import BacktestEngine
 from replay.engine.ground_truth import ALARM, BINS, SLACK, Drift, Drifts
 from replay.engine.policy_runners import Answers
-from replay.engine.reference import Replay, answers
-from replay.predictions.blocks import Block, Stretch
-from replay.predictions.outcomes_file import ROOT, Judged
+from replay.engine.reference import ReferenceReplay, answers
+from replay.predictions.blocks import Block, TimeSpan
+from replay.predictions.outcomes_file import ROOT, JudgedOutcome
 from replay.predictions.utility import best_fixed
 
 POLICIES = ("fixed:.5", "always", "never", "td", "aci", "hops")
@@ -38,7 +38,7 @@ paths = st.sampled_from(
     ]
 )
 stream = st.lists(
-    st.tuples(st.builds(Judged, paths, outcome), st.integers(0, 3)), min_size=1, max_size=150
+    st.tuples(st.builds(JudgedOutcome, paths, outcome), st.integers(0, 3)), min_size=1, max_size=150
 )
 
 
@@ -52,9 +52,9 @@ class Told:
         self.answers[name] += given.thresholds
 
 
-def judged(events: Sequence[tuple[Judged, int]]) -> tuple[Judge, Told]:
+def judged(events: Sequence[tuple[JudgedOutcome, int]]) -> tuple[BacktestEngine, Told]:
     told = Told()
-    judge = Judge({name: policy(name) for name in POLICIES}, live=True, told=told)
+    judge = BacktestEngine({name: policy(name) for name in POLICIES}, live=True, told=told)
     for each, group in events:
         judge.judge(judge.chain("t", each.paths), each.outcome, group)
     judge.flush()
@@ -62,7 +62,7 @@ def judged(events: Sequence[tuple[Judged, int]]) -> tuple[Judge, Told]:
 
 
 @given(stream)
-def test_what_is_earned(events: list[tuple[Judged, int]]) -> None:
+def test_what_is_earned(events: list[tuple[JudgedOutcome, int]]) -> None:
     judge, told = judged(events)
     part = judge.parts[0]
     for name, tally in part.tallies.items():
@@ -92,7 +92,7 @@ def test_what_is_earned(events: list[tuple[Judged, int]]) -> None:
 
 
 @given(stream)
-def test_what_was_true_whatever_the_policy(events: list[tuple[Judged, int]]) -> None:
+def test_what_was_true_whatever_the_policy(events: list[tuple[JudgedOutcome, int]]) -> None:
     judge, _ = judged(events)
     part = judge.parts[0]
     always: dict[int, float] = {}
@@ -144,7 +144,7 @@ def test_drifts_are_found_in_the_order_in_which_they_come() -> None:
         events.append((kind, Outcome(draw.random(), right, timestamp=number)))
     for begin in range(0, len(events), size):
         steps = [((0, kind, kind + 3), each, -1) for kind, each in events[begin : begin + size]]
-        ends = [Stretch(size, events[begin][1].timestamp, halves=False)]
+        ends = [TimeSpan(size, events[begin][1].timestamp, halves=False)]
         watch.add(Block(steps, 7, stretches=ends))
     expected = drifts(events, size)
     assert len(expected) > 5
@@ -164,12 +164,12 @@ def test_levels_that_learn_from_the_same_learn_it_once_and_right() -> None:
         levels = {"domain": "d" if number < 1_000 else draw.choice("de"), "user_id": user}
         stakes = {"gain": draw.choice((1.0, 400.0)), "cost": draw.choice((2.0, 600.0))}
         done = Outcome(draw.random(), draw.random() < 0.7, **stakes)
-        events.append(Judged((ROOT, *context_paths(kind, levels.get)), done))
+        events.append(JudgedOutcome((ROOT, *context_paths(kind, levels.get)), done))
     told = Told()
-    judge = Judge({name: policy(name) for name in names}, told=told)
+    judge = BacktestEngine({name: policy(name) for name in names}, told=told)
     for each in events:
         judge.judge(judge.chain("t", each.paths), each.outcome, 0)
     judge.flush()
     for name in names:
-        expected = [each.threshold for each in answers(Replay(policy(name)), events)]
+        expected = [each.threshold for each in answers(ReferenceReplay(policy(name)), events)]
         assert told.answers[name] == expected

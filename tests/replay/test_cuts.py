@@ -9,9 +9,9 @@ import msgspec
 import pytest
 
 from learners.registry import policy
-from replay.engine.engine import Judge
-from replay.engine.join import Filter, Joiner, Notes
-from replay.predictions.what_if import Scales
+from replay.engine.engine import BacktestEngine
+from replay.engine.join import Filter, Notes, PredictionJoiner
+from replay.predictions.what_if import PayoffScales
 from replay.results.unit_results import unit_sums
 from tests.processing.building import EPOCH, NOW, event, fetch, judged, start
 from tests.replay.test_engine import Told
@@ -22,8 +22,8 @@ HOUR = 3_600_000
 def walked(log: list[dict[str, Any]], cut: int) -> tuple[dict[str, list[float]], Notes]:
     """Return the thresholds over events that come in two batches, and what was noted."""
     told, notes = Told(), Notes()
-    judge = Judge({name: policy(name) for name in ("hops", "td")}, told=told)
-    joiner = Joiner(0, 1, EPOCH, judge, ("domain",), Filter(), Scales())
+    judge = BacktestEngine({name: policy(name) for name in ("hops", "td")}, told=told)
+    joiner = PredictionJoiner(0, 1, EPOCH, judge, ("domain",), Filter(), PayoffScales())
     for begin, piece in ((0, log[:cut]), (cut, log[cut:])):
         if piece:
             joiner.take(fetch(*piece, offsets=range(begin, begin + len(piece))), notes)
@@ -51,13 +51,13 @@ def test_where_a_batch_ends_is_nothing_to_a_backtest(late: int) -> None:
 def summed(log: list[Any], *, headers: bool, apart: bool) -> tuple[bytes, Notes]:
     """Return what is summed up; with headers every event goes the core's way."""
     notes = Notes()
-    judge = Judge(
+    judge = BacktestEngine(
         {name: policy(name) for name in ("hops", "td", "sliding")},
         live=True,
         told=Told() if apart else None,
     )
-    joiner = Joiner(
-        0, 1, EPOCH, judge, ("domain", "user_id"), Filter(workflow_type="refund"), Scales()
+    joiner = PredictionJoiner(
+        0, 1, EPOCH, judge, ("domain", "user_id"), Filter(workflow_type="refund"), PayoffScales()
     )
     batch = fetch(*log)
     if headers:

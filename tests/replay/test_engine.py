@@ -11,12 +11,12 @@ from hypothesis import strategies as st
 from headstart.keys import context_paths
 from learners.outcome import Outcome
 from learners.registry import POLICIES, policy
-from replay.engine.engine import LIVE, Judge
+from replay.engine.engine import LIVE, BacktestEngine
 from replay.engine.join import Notes
-from replay.engine.policy_runners import Answers, PlainArm, arm_of
-from replay.engine.reference import Replay, answers
-from replay.predictions.blocks import Birth, Block, Step
-from replay.predictions.outcomes_file import ROOT, Judged
+from replay.engine.policy_runners import Answers, PlainRunner, arm_of
+from replay.engine.reference import ReferenceReplay, answers
+from replay.predictions.blocks import Block, FirstOutcome, Step
+from replay.predictions.outcomes_file import ROOT, JudgedOutcome
 from replay.results.summary import report
 from replay.results.unit_results import unit_sums
 from tests.replay.scoring import anchors, score
@@ -58,13 +58,13 @@ def test_fast_arms_answer_what_a_reader_is_told(
     events: list[tuple[tuple[str, str | None, str], Outcome]],
 ) -> None:
     told = Told()
-    judge = Judge({name: policy(name) for name in FAST}, told=told)
-    judged = [Judged(paths(where), each) for where, each in events]
+    judge = BacktestEngine({name: policy(name) for name in FAST}, told=told)
+    judged = [JudgedOutcome(paths(where), each) for where, each in events]
     for each in judged:
         judge.judge(judge.chain("t", each.paths), each.outcome, 0)
     judge.flush()
     for name in FAST:
-        expected = list(answers(Replay(policy(name)), judged))
+        expected = list(answers(ReferenceReplay(policy(name)), judged))
         assert told.thresholds[name] == [each.threshold for each in expected]
         assert told.levels[name] == [each.level for each in expected]
         tally = judge.parts[0].tallies[name]
@@ -80,8 +80,8 @@ def test_delayed_feedback_is_answered_by_what_was_known_when_asked(
     events: list[tuple[tuple[str, str | None, str], Outcome]], delay: int, name: str
 ) -> None:
     told, waiting = Told(), []
-    judge = Judge({name: policy(name)}, told=told)
-    replay, expected = Replay(policy(name)), []
+    judge = BacktestEngine({name: policy(name)}, told=told)
+    replay, expected = ReferenceReplay(policy(name)), []
     for where, each in events:
         chain = judge.chain("t", paths(where))
         known = replay.threshold(paths(where), each)
@@ -98,12 +98,12 @@ def test_delayed_feedback_is_answered_by_what_was_known_when_asked(
 @pytest.mark.parametrize("name", POLICIES)
 def test_every_policy_walks(name: str) -> None:
     """Fast or not, an arm answers like the plain one."""
-    fast, plain = arm_of(policy(name)), PlainArm(policy(name), suggest=True)
+    fast, plain = arm_of(policy(name)), PlainRunner(policy(name), suggest=True)
     steps: list[Step] = [
         ((0, 1 + n % 3), Outcome(n % 10 / 10, n % 4 > 0, gain=3.0, cost=4.0), -1)
         for n in range(200)
     ]
-    births = [Birth(0, -1, 0), *(Birth(n, 0, 1 + n) for n in range(3))]
+    births = [FirstOutcome(0, -1, 0), *(FirstOutcome(n, 0, 1 + n) for n in range(3))]
     block = Block(steps, 4, births)
     one, other = fast.run(block), plain.run(block)
     assert list(one.thresholds) == list(other.thresholds)
@@ -112,7 +112,7 @@ def test_every_policy_walks(name: str) -> None:
 
 
 def test_what_is_asked_and_never_judged_is_forgotten() -> None:
-    judge = Judge({"td": policy("td"), "hops": policy("hops")})
+    judge = BacktestEngine({"td": policy("td"), "hops": policy("hops")})
     chain = judge.chain("t", (ROOT, "workflow_type=a"))
     judge.ask(chain)
     later = judge.ask(chain)
@@ -126,7 +126,7 @@ def test_what_is_asked_and_never_judged_is_forgotten() -> None:
 
 
 def test_the_live_arm_does_what_was_done() -> None:
-    judge = Judge({"never": policy("never")}, live=True)
+    judge = BacktestEngine({"never": policy("never")}, live=True)
     chain = judge.chain("t", (ROOT, "workflow_type=a"))
     for n in range(100):
         judge.judge(chain, Outcome(0.5, n % 2 == 0, speculated=n < 50, gain=3.0, cost=1.0), n % 20)
@@ -140,7 +140,7 @@ def test_the_live_arm_does_what_was_done() -> None:
 
 
 def test_contexts_beyond_the_limit_are_judged_by_their_parent() -> None:
-    judge = Judge({"td": policy("td")}, most_contexts=3)
+    judge = BacktestEngine({"td": policy("td")}, most_contexts=3)
     judge.chain("t", (ROOT, "workflow_type=a", "workflow_type=a/domain=d"))
     assert judge.chain("t", (ROOT, "workflow_type=b")) == (0,)
     assert judge.chain("t", (ROOT, "workflow_type=a", "workflow_type=a/domain=e")) == (0, 1)

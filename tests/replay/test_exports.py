@@ -11,12 +11,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from processing.records.batch import RecordBatch
-from replay.sources.base import NothingThere, Range, Reading
+from replay.sources.base import NothingThere, ReadOptions, TimeRange
 from replay.sources.export_chunks import encode_piece
 from replay.sources.export_file import (
     FORMAT,
     ExportHeader,
-    ExportHistory,
+    ExportSource,
     NotAnExport,
     Writer,
     read_export,
@@ -60,7 +60,7 @@ def test_records_come_back_to_the_byte(tmp_path_factory, records) -> None:  # ty
     )  # fmt: skip
     assert back.headers == {n: each[3] for n, each in enumerate(records) if each[3]}
     assert read_header(file).epoch == 7
-    assert sorted(ExportHistory(file, Reading()).units()) == [1, 3]
+    assert sorted(ExportSource(file, ReadOptions()).units()) == [1, 3]
 
 
 def test_the_largest_partition_comes_first(tmp_path: Path) -> None:
@@ -69,7 +69,7 @@ def test_the_largest_partition_comes_first(tmp_path: Path) -> None:
     with Writer(file, HEADER) as writer:
         for partition, count in ((0, 1), (1, 300), (2, 90)):
             writer.add(batch_of(partition, [(n, b"k", b"[%d]" % n**9, []) for n in range(count)]))
-    assert ExportHistory(file, Reading()).units() == [1, 2, 0]
+    assert ExportSource(file, ReadOptions()).units() == [1, 2, 0]
 
 
 @pytest.fixture
@@ -81,15 +81,15 @@ def written(tmp_path: Path) -> Path:
 
 
 def test_a_range_of_time(written: Path) -> None:
-    ((batch, _),) = read_export(written, 0, Range(since=2))
+    ((batch, _),) = read_export(written, 0, TimeRange(since=2))
     assert batch.offsets == [1]
 
 
 def test_a_range_of_offsets(written: Path) -> None:
-    for span in (Range(begin={0: 1}), Range(begin={0: 1, 3: 9}, end={0: 2, 3: 0})):
+    for span in (TimeRange(begin={0: 1}), TimeRange(begin={0: 1, 3: 9}, end={0: 2, 3: 0})):
         ((batch, _),) = read_export(written, 0, span)
         assert batch.offsets == [1]
-    assert list(read_export(written, 0, Range(end={0: 0}))) == []
+    assert list(read_export(written, 0, TimeRange(end={0: 0}))) == []
 
 
 def test_it_is_a_zstd_file_like_any_other(written: Path) -> None:
@@ -171,7 +171,7 @@ def test_reading_goes_on_after_a_damaged_head(tmp_path: Path) -> None:
     second = raw.index(raw[:4], 4)
     file.write_bytes(raw[:second] + b"lost" + raw[second + 4 :])
     warnings: list[str] = []
-    assert ExportHistory(file, Reading()).units() == [1]
+    assert ExportSource(file, ReadOptions()).units() == [1]
     assert len(list(read_export(file, 1, warnings=warnings))) == 1
     assert f"byte {second}: damaged; all up to byte" in warnings[0]
     with pytest.raises(NotAnExport, match=f"byte {second}"):
@@ -204,7 +204,7 @@ def test_an_export_without_records(tmp_path: Path) -> None:
     with Writer(file, HEADER):
         pass
     with pytest.raises(NothingThere, match="no records"):
-        ExportHistory(file, Reading()).units()
+        ExportSource(file, ReadOptions()).units()
 
 
 def test_another_zstd_file_is_no_export(tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ from replay.execution.runner import Backtest, named, run_backtest
 from replay.predictions.unjoined import Filter, skipped
 from replay.results.page import read
 from replay.results.summary import caveats, report
-from replay.sources.base import Reading
+from replay.sources.base import ReadOptions
 from replay.sources.files import EventFile
 
 BEGIN = 1_750_000_000_000
@@ -66,7 +66,7 @@ def file(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def found(file: Path, chosen: Filter) -> dict[str, Any]:
-    history = EventFile(file, Reading(chosen=chosen))
+    history = EventFile(file, ReadOptions(chosen=chosen))
     units = run_backtest(Backtest(history, POLICIES), lambda _: None, processes=1)
     return report(history.name, POLICIES, units, chosen=chosen)
 

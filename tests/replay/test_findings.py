@@ -7,8 +7,8 @@ import msgspec
 from processing.state.rows import (
     PARTITION_KEY,
     ContextRow,
-    PartitionRow,
-    Start,
+    OpenPredictionRow,
+    TaskStateRow,
     context_key,
     deleted,
     encode_context,
@@ -29,14 +29,14 @@ def context(outcomes: int) -> bytes:
 
 def test_every_kind_of_row_is_named() -> None:
     """A finding says the kind of its row, besides its own."""
-    start = encode_start(Start(1, 0.9, None, "speculative", False, ("retail",)), 1, 5)
+    start = encode_start(OpenPredictionRow(1, 0.9, None, "speculative", False, ("retail",)), 1, 5)
     spool = spool_key("acme", "refund", "s1")
     findings = Findings()
     compare_rows(
         findings, 3,
-        {CONTEXT: context(7), spool: b"x", PARTITION_KEY: encode_partition(PartitionRow(), 1, 4)},
+        {CONTEXT: context(7), spool: b"x", PARTITION_KEY: encode_partition(TaskStateRow(), 1, 4)},
         {CONTEXT: context(9), start_key("acme", "refund", "w1", "t1"): start,
-         PARTITION_KEY: encode_partition(PartitionRow(), 1, 5)},
+         PARTITION_KEY: encode_partition(TaskStateRow(), 1, 5)},
     )  # fmt: skip
     assert not findings.ok
     assert findings.counts == {"row_missing": 1, "row_extra": 1, "row_differing": 2}
@@ -71,7 +71,7 @@ def test_nothing_is_found_where_nothing_differs() -> None:
 
 def test_a_start_that_an_earlier_version_wrote_is_no_difference() -> None:
     """Its key does not say the workflow type, its row does not say the user."""
-    said = Start(1, 0.9, None, "speculative", False, ("retail",), "u7")
+    said = OpenPredictionRow(1, 0.9, None, "speculative", False, ("retail",), "u7")
     before = msgspec.structs.astuple(said)[:-1]
     written = deleted(1, 5) + msgspec.msgpack.encode(before)
     live = {old_start_key("acme", "w1", "t1"): written}

@@ -7,16 +7,16 @@ from pathlib import Path
 
 import pytest
 
-from replay.files.forms import Told, told_by
+from replay.files.forms import FormMatch, told_by
 from replay.predictions.outcomes_file import OutcomeError, read_outcomes
-from replay.sources.base import NothingThere, Reading
+from replay.sources.base import NothingThere, ReadOptions
 from replay.sources.files import EventFile, OutcomeFile, UnknownFile, open_file
 
 HEADER = "workflow_type,confidence,correct,gain,cost"
 OUTCOME = {"context": {"workflow_type": "r"}, "confidence": 0.8, "correct": True}
 
 
-def told(folder: Path, text: str) -> Told:
+def told(folder: Path, text: str) -> FormMatch:
     file = folder / "x"
     file.write_text(text)
     return told_by(file)
@@ -38,7 +38,7 @@ def told(folder: Path, text: str) -> Told:
 )
 def test_wrong_values_hide_no_outcomes(tmp_path: Path, text: str) -> None:
     assert told(tmp_path, text).form == "outcomes"
-    assert isinstance(open_file(tmp_path / "x", Reading()), OutcomeFile)
+    assert isinstance(open_file(tmp_path / "x", ReadOptions()), OutcomeFile)
 
 
 @pytest.mark.parametrize(
@@ -56,7 +56,7 @@ def test_wrong_values_hide_no_outcomes(tmp_path: Path, text: str) -> None:
     ],
 )
 def test_other_files_are_told_too(tmp_path: Path, text: str, form: str | None) -> None:
-    assert told(tmp_path, text) == Told(form)
+    assert told(tmp_path, text) == FormMatch(form)
 
 
 @pytest.mark.parametrize(
@@ -68,23 +68,23 @@ def test_other_files_are_told_too(tmp_path: Path, text: str, form: str | None) -
 )
 def test_what_was_started_may_be_missing_in_the_first_line(tmp_path: Path, text: str) -> None:
     """An experiment is refused where a file is not `live`."""
-    assert told(tmp_path, text) == Told("outcomes", live=True)
+    assert told(tmp_path, text) == FormMatch("outcomes", live=True)
 
 
 def test_who_says_that_a_file_holds_outcomes_is_told_the_line(tmp_path: Path) -> None:
     file = tmp_path / "o.jsonl"
     file.write_text('{"context": {}, "gain": 4}\n')
     with pytest.raises(UnknownFile):
-        open_file(file, Reading())
-    assert isinstance(open_file(file, Reading(), outcomes=True), OutcomeFile)
+        open_file(file, ReadOptions())
+    assert isinstance(open_file(file, ReadOptions(), outcomes=True), OutcomeFile)
     with pytest.raises(OutcomeError, match="line 1: correct must be true or false, not None"):
         list(read_outcomes(file, ()))
     file.write_text("event_type,tenant\ntask_complete,a\n")
-    assert isinstance(open_file(file, Reading(), outcomes=True), EventFile)
+    assert isinstance(open_file(file, ReadOptions(), outcomes=True), EventFile)
 
 
 def test_a_header_without_rows_holds_no_outcomes(tmp_path: Path) -> None:
     file = tmp_path / "o.csv"
     file.write_text(f"{HEADER}\n")
     with pytest.raises(NothingThere, match="holds no outcomes"):
-        open_file(file, Reading()).units()
+        open_file(file, ReadOptions()).units()

@@ -17,18 +17,18 @@ from deploy.system import prepare
 from headstart.events.schema import new_id
 from headstart.keys import event_key
 from learners.registry import policy
-from processing.config import Rules
-from processing.records.partitioner import owner
+from processing.config import LearningConfig
+from processing.records.partitioner import partition_for
 from replay.engine.join import Filter, Notes
 from replay.execution.resume_file import AnotherBacktest
 from replay.execution.runner import Backtest, named, run_backtest
 from replay.rebuild.relearn import relearn
 from replay.results.summary import report
 from replay.sources import broker
-from replay.sources.archive import ArchiveHistory
-from replay.sources.base import History, NothingThere, Range, Reading
-from replay.sources.broker import BrokerHistory
-from replay.sources.export_file import FORMAT, ExportHeader, ExportHistory, Writer
+from replay.sources.archive import ArchiveSource
+from replay.sources.base import NothingThere, PredictionSource, ReadOptions, TimeRange
+from replay.sources.broker import BrokerSource
+from replay.sources.export_file import FORMAT, ExportHeader, ExportSource, Writer
 from replay.sources.files import EventFile, UnknownFile, open_file
 from sinks.postgres.episodes import EpisodeSink, encode_event
 from topics.epoch import read_epoch
@@ -80,7 +80,9 @@ def records(made: Sequence[dict[str, Any]]) -> list[tuple[int, bytes, bytes]]:
     found = []
     for each in made:
         tenant, kind = each["tenant"], each["workflow_type"]
-        found.append((owner(tenant, kind, PARTITIONS), event_key(tenant, kind), orjson.dumps(each)))
+        found.append(
+            (partition_for(tenant, kind, PARTITIONS), event_key(tenant, kind), orjson.dumps(each))
+        )
     return found
 
 
@@ -91,17 +93,17 @@ def prepared(addresses: Addresses) -> Addresses:
 
 
 @pytest.fixture
-def on_broker(prepared: Addresses, tenant: str) -> tuple[BrokerHistory, list[dict[str, Any]]]:
+def on_broker(prepared: Addresses, tenant: str) -> tuple[BrokerSource, list[dict[str, Any]]]:
     """The events on the broker, some of them twice, and a record that is none."""
     made = events(tenant)
     sent = records(made)
     again = [sent[3], sent[40], sent[41]]
     poison = (sent[0][0], b"k", b'{"event_type": "task_complete"')
     asyncio.run(produce(prepared.kafka, [*sent[:60], poison, *again[:1], *sent[60:], *again[1:]]))
-    return BrokerHistory(prepared.kafka, Reading(chosen=Filter(tenant))), made
+    return BrokerSource(prepared.kafka, ReadOptions(chosen=Filter(tenant))), made
 
 
-def run(history: History, **more: Any) -> dict[str, Any]:
+def run(history: PredictionSource, **more: Any) -> dict[str, Any]:
     units = run_backtest(Backtest(history, POLICIES), lambda _: None, processes=1, **more)
     return report("x", POLICIES, units)
 
@@ -117,7 +119,7 @@ def same(one: dict[str, Any], other: dict[str, Any]) -> None:
         assert figures["utility"] == pytest.approx(theirs["utility"])
 
 
-def test_the_broker(on_broker: tuple[BrokerHistory, list[dict[str, Any]]]) -> None:
+def test_the_broker(on_broker: tuple[BrokerSource, list[dict[str, Any]]]) -> None:
     history, _ = on_broker
     found = run(history)
     assert found["outcomes"] == 121
@@ -129,7 +131,7 @@ def test_the_broker(on_broker: tuple[BrokerHistory, list[dict[str, Any]]]) -> No
 
 
 def test_an_export_says_what_the_broker_says(
-    on_broker: tuple[BrokerHistory, list[dict[str, Any]]], tmp_path: Path
+    on_broker: tuple[BrokerSource, list[dict[str, Any]]], tmp_path: Path
 ) -> None:
     history, _ = on_broker
     file = tmp_path / "log.jsonl.zst"
@@ -138,21 +140,21 @@ def test_an_export_says_what_the_broker_says(
             for batch, _ in history.batches(unit, Notes()):
                 writer.add(batch)
     back = open_file(file, history.reading)
-    assert isinstance(back, ExportHistory)
+    assert isinstance(back, ExportSource)
     same(run(history), run(back))
     for chosen, expected in (("retail", 9), ("ret", 0)):  # three types, each with two users
         only = replace(back, reading=replace(back.reading, chosen=Filter(None, None, chosen)))
-        found, _ = relearn(only, Rules(policy("hops")), lambda _: None, processes=1)
+        found, _ = relearn(only, LearningConfig(policy("hops")), lambda _: None, processes=1)
         mine = [each for each in found if each.tenant == history.reading.chosen.tenant]
         assert len(mine) == expected
-    live, said = relearn(history, Rules(policy("hops")), lambda _: None, processes=1)
-    again, _ = relearn(back, Rules(policy("hops")), lambda _: None, processes=1)
+    live, said = relearn(history, LearningConfig(policy("hops")), lambda _: None, processes=1)
+    again, _ = relearn(back, LearningConfig(policy("hops")), lambda _: None, processes=1)
     assert live == again
     assert said.duplicates >= 3
 
 
 def test_several_processes_find_the_same(
-    on_broker: tuple[BrokerHistory, list[dict[str, Any]]], tmp_path: Path
+    on_broker: tuple[BrokerSource, list[dict[str, Any]]], tmp_path: Path
 ) -> None:
     history, _ = on_broker
     kept = tmp_path / "kept"
@@ -177,62 +179,64 @@ def test_the_archive_and_a_file_of_events(prepared: Addresses, tenant: str, tmp_
             await sink.store(rows, {}, topic="headstart.events", epoch=1, on_refused=accept)
 
     asyncio.run(store())
-    archive = ArchiveHistory(prepared.postgres, Reading(chosen=Filter(tenant)))
+    archive = ArchiveSource(prepared.postgres, ReadOptions(chosen=Filter(tenant)))
     found = run(archive)
     assert found["outcomes"] == 121
     assert found["read"]["unmatched"] == 0
-    later = Reading(chosen=Filter(tenant), range=Range(since=BEGIN + 60_000))
-    assert 50 < run(ArchiveHistory(prepared.postgres, later))["outcomes"] < 70
+    later = ReadOptions(chosen=Filter(tenant), range=TimeRange(since=BEGIN + 60_000))
+    assert 50 < run(ArchiveSource(prepared.postgres, later))["outcomes"] < 70
     with pytest.raises(NothingThere, match="no events in the range"):
-        ArchiveHistory(prepared.postgres, Reading(range=Range(until=1))).units()
+        ArchiveSource(prepared.postgres, ReadOptions(range=TimeRange(until=1))).units()
     file = tmp_path / "events.jsonl"
     file.write_bytes(b"".join(orjson.dumps(each) + b"\n" for each in events(tenant)))
-    assert isinstance(open_file(file, Reading()), EventFile)
-    assert run(open_file(file, Reading()))["outcomes"] == 121
+    assert isinstance(open_file(file, ReadOptions()), EventFile)
+    assert run(open_file(file, ReadOptions()))["outcomes"] == 121
 
 
-def test_a_range_of_offsets(on_broker: tuple[BrokerHistory, list[dict[str, Any]]]) -> None:
+def test_a_range_of_offsets(on_broker: tuple[BrokerSource, list[dict[str, Any]]]) -> None:
     history, made = on_broker
-    partition = owner(made[0]["tenant"], "refund", PARTITIONS)
+    partition = partition_for(made[0]["tenant"], "refund", PARTITIONS)
     end = dict.fromkeys(range(PARTITIONS), 0)
     with pytest.raises(NothingThere, match="no records in the range"):
-        BrokerHistory(history.kafka, Reading(range=Range(end=end))).units()
-    only = Reading(range=Range(end={**end, partition: 10**9}), chosen=history.reading.chosen)
-    assert BrokerHistory(history.kafka, only).units() == [partition]
+        BrokerSource(history.kafka, ReadOptions(range=TimeRange(end=end))).units()
+    only = ReadOptions(
+        range=TimeRange(end={**end, partition: 10**9}), chosen=history.reading.chosen
+    )
+    assert BrokerSource(history.kafka, only).units() == [partition]
 
 
-def test_a_range_of_time(on_broker: tuple[BrokerHistory, list[dict[str, Any]]]) -> None:
+def test_a_range_of_time(on_broker: tuple[BrokerSource, list[dict[str, Any]]]) -> None:
     """To the record, whatever the broker makes of a time between two of them, or after the last."""
     history, _ = on_broker
 
-    def read(span: Range) -> dict[int, list[tuple[int, int]]]:
-        found = BrokerHistory(history.kafka, Reading(range=span))
+    def read(span: TimeRange) -> dict[int, list[tuple[int, int]]]:
+        found = BrokerSource(history.kafka, ReadOptions(range=span))
         return {
             unit: [place for batch, _ in found.batches(unit, Notes())
                    for place in zip(batch.offsets, batch.timestamps, strict=True)]
             for unit in found.units()
         }  # fmt: skip
 
-    every = read(Range())
+    every = read(TimeRange())
     times = sorted(at for records in every.values() for _, at in records)
     for at in (times[0], times[len(times) // 2], times[len(times) // 2] + 1, times[-1]):
         first = {unit: next((o for o, t in log if t >= at), 10**9) for unit, log in every.items()}
         later = {unit: [each for each in log if each[0] >= first[unit]]
                  for unit, log in every.items()}  # fmt: skip
-        assert read(Range(since=at)) == {unit: log for unit, log in later.items() if log}
-    assert read(Range(until=times[-1] + 1)) == every
+        assert read(TimeRange(since=at)) == {unit: log for unit, log in later.items() if log}
+    assert read(TimeRange(until=times[-1] + 1)) == every
     with pytest.raises(NothingThere, match="no records in the range"):
-        read(Range(since=times[-1] + 1))
+        read(TimeRange(since=times[-1] + 1))
     with pytest.raises(NothingThere, match="no records in the range"):
-        read(Range(until=times[0]))
+        read(TimeRange(until=times[0]))
 
 
 def test_what_retention_took_is_said(
-    on_broker: tuple[BrokerHistory, list[dict[str, Any]]], monkeypatch: pytest.MonkeyPatch
+    on_broker: tuple[BrokerSource, list[dict[str, Any]]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The embedded broker keeps everything, so its beginning is only said to be gone."""
     history, made = on_broker
-    partition = owner(made[0]["tenant"], "refund", PARTITIONS)
+    partition = partition_for(made[0]["tenant"], "refund", PARTITIONS)
     real = broker.topic_state
 
     async def cut(kafka: str, topic: str) -> TopicState:
@@ -240,15 +244,15 @@ def test_what_retention_took_is_said(
         return TopicState(topic, state.partitions, {**state.begin, partition: 3}, state.end)
 
     monkeypatch.setattr(broker, "topic_state", cut)
-    asked = Reading(range=Range(begin={partition: 1}), chosen=history.reading.chosen)
+    asked = ReadOptions(range=TimeRange(begin={partition: 1}), chosen=history.reading.chosen)
     notes = Notes()
-    batches = list(BrokerHistory(history.kafka, asked).batches(partition, notes))
+    batches = list(BrokerSource(history.kafka, asked).batches(partition, notes))
     assert batches[0][0].offsets[0] == 3
     assert notes.warnings[0].startswith(f"partition {partition} begins at offset 3: retention has")
 
 
 def test_nothing_is_committed_and_no_group_is_joined(
-    on_broker: tuple[BrokerHistory, list[dict[str, Any]]],
+    on_broker: tuple[BrokerSource, list[dict[str, Any]]],
 ) -> None:
     history, _ = on_broker
     before = asyncio.run(broker.log_ranges(history.kafka, history.reading))
@@ -261,7 +265,7 @@ def test_a_file_of_no_form_that_we_know(tmp_path: Path) -> None:
     file = tmp_path / "x.jsonl"
     file.write_text('{"a": 1}\n')
     with pytest.raises(UnknownFile, match="none of"):
-        open_file(file, Reading())
+        open_file(file, ReadOptions())
     file.write_text("")
     with pytest.raises(NothingThere, match="empty"):
-        open_file(file, Reading())
+        open_file(file, ReadOptions())

@@ -10,7 +10,7 @@ import pytest
 
 from replay.execution.resume_file import AnotherBacktest, begun
 from replay.execution.runner import Backtest, named, run_backtest
-from replay.sources.base import Reading
+from replay.sources.base import ReadOptions
 from replay.sources.files import OutcomeFile
 
 
@@ -21,7 +21,7 @@ def work(tmp_path: Path) -> Backtest:
     file.write_text(
         "".join(json.dumps({**line, "correct": n % 3 > 0, "at": n}) + "\n" for n in range(200))
     )
-    return Backtest(OutcomeFile(file, Reading()), named(("fixed", "td", "hops")), begun=5)
+    return Backtest(OutcomeFile(file, ReadOptions()), named(("fixed", "td", "hops")), begun=5)
 
 
 def test_on_fewer_cores_no_policy_is_lost(work: Backtest, tmp_path: Path) -> None:

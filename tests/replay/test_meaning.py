@@ -15,7 +15,7 @@ from processing.state.rows import (
     CONTROL,
     PARTITION_KEY,
     ContextRow,
-    PartitionRow,
+    TaskStateRow,
     context_key,
     control_row,
     encode_context,
@@ -25,11 +25,11 @@ from replay.verify.meaning import same_row
 from replay.verify.row_diff import Findings, compare_rows
 from sinks.redis.stored_fields import Reach, judge
 from sinks.redis.thresholds import encode_value
-from topics.schema.json_schema import Counts, Threshold
+from topics.schema.json_schema import Counts, PublishedThreshold
 from topics.schema.meaning import same_threshold, same_value
 
 KEY = context_key("acme", "workflow_type=refund")
-THRESHOLD = Threshold(
+THRESHOLD = PublishedThreshold(
     tenant="acme", workflow_type="refund", path="workflow_type=refund", speculate=0.8, suggest=0.6,
     epoch=1, offset=7, outcomes=5, learner="td", at=9, gain=3.0, counts=Counts(5, 4),
 )  # fmt: skip
@@ -112,7 +112,7 @@ def test_rows_of_control_records_and_of_the_partition() -> None:
     assert same_row(key, one, other)
     assert not same_row(key, one, control_row(msgspec.msgpack.encode({"id": "r", "at": 5}), 1, 5))
     assert not same_row(key, one, control_row(b"\xc1", 1, 5))
-    short = encode_partition(PartitionRow(clock=4), 1, 5)
+    short = encode_partition(TaskStateRow(clock=4), 1, 5)
     long = short[:16] + msgspec.msgpack.encode([4, 0, 0, 0, 0, 0, 0, 0, 0, False])
     assert short != long
     assert same_row(PARTITION_KEY, short, long)

@@ -17,7 +17,7 @@ from replay.predictions.assumptions import Assumed
 from replay.results.csv import write_csv
 from replay.results.page import page
 from replay.results.summary import report
-from replay.sources.base import History, Reading
+from replay.sources.base import PredictionSource, ReadOptions
 from replay.sources.files import EventFile, OutcomeFile
 
 BEGIN = 1_750_000_000_000
@@ -62,10 +62,10 @@ def history(
     file = folder / f"{len(guesses)}.jsonl"
     lines = [orjson.dumps(event) + b"\n" for each in guesses for event in events_of(each)]
     file.write_bytes(b"".join(lines))
-    return EventFile(file, Reading(assumed=assumed or Assumed()))
+    return EventFile(file, ReadOptions(assumed=assumed or Assumed()))
 
 
-def found(of: History) -> dict[str, Any]:
+def found(of: PredictionSource) -> dict[str, Any]:
     units = run_backtest(Backtest(of, POLICIES), lambda _: None, processes=1)
     return report(of.name, POLICIES, units)
 
@@ -149,7 +149,7 @@ def test_a_completion_that_says_all_has_the_reason_of_its_start(tmp_path: Path) 
     done |= {"confidence": each["confidence"]}
     file = tmp_path / "one.jsonl"
     file.write_bytes(b"".join(orjson.dumps(event) + b"\n" for event in (start, done)))
-    assert found(EventFile(file, Reading()))["not_startable"]["reasons"] == {"tool": 1}
+    assert found(EventFile(file, ReadOptions()))["not_startable"]["reasons"] == {"tool": 1}
 
 
 def test_a_guess_that_was_started_could_be(tmp_path: Path) -> None:
@@ -157,7 +157,7 @@ def test_a_guess_that_was_started_could_be(tmp_path: Path) -> None:
     event["data"]["prediction"]["speculated"] = True
     file = tmp_path / "one.jsonl"
     file.write_bytes(orjson.dumps(event))
-    said = found(EventFile(file, Reading()))
+    said = found(EventFile(file, ReadOptions()))
     assert (said["outcomes"], said["not_startable"]["guesses"]) == (1, 0)
 
 
@@ -177,6 +177,6 @@ def test_outcomes_in_a_file_say_it_too(tmp_path: Path) -> None:
     file = tmp_path / "o.jsonl"
     lines = [line, {**line, "not_startable": "tool"}, {**line, "not_startable": None}]
     file.write_bytes(b"".join(orjson.dumps(each) + b"\n" for each in lines))
-    said = found(OutcomeFile(file, Reading()))
+    said = found(OutcomeFile(file, ReadOptions()))
     assert said["policies"]["always"]["saved"] == 8.0
     assert said["not_startable"] == {"guesses": 1, "reasons": {"tool": 1}}

@@ -17,7 +17,7 @@ import pytest
 
 from replay.engine.engine import Split
 from replay.execution.runner import Backtest, named, run_backtest
-from replay.sources.base import Reading
+from replay.sources.base import ReadOptions
 from replay.sources.files import EventFile
 
 POLICIES: Final = ("fixed", "never", "ema", "td", "sliding", "aci", "pid", "gradient")
@@ -67,7 +67,7 @@ def events() -> Iterator[dict[str, Any]]:
 def history(tmp_path: Path) -> EventFile:
     file = tmp_path / "events.jsonl"
     file.write_bytes(b"".join(orjson.dumps(each) + b"\n" for each in events()))
-    return EventFile(file, Reading())
+    return EventFile(file, ReadOptions())
 
 
 def digest(found: list[Any]) -> str:

@@ -18,7 +18,7 @@ from headstart.keys import context_paths
 from learners.outcome import Outcome
 from learners.registry import policy
 from replay.engine.accumulators import GROUPS
-from replay.engine.engine import Judge, Split
+from replay.engine.engine import BacktestEngine, Split
 from replay.engine.join import Notes
 from replay.predictions.outcomes_file import ROOT
 from replay.predictions.policy_grid import TooMany, check, chosen, expand
@@ -35,7 +35,7 @@ from tests.browsing import look, needs_browser
 
 def found(path: str = "refund", names: tuple[str, ...] = ("hops", "td"), n: int = 600) -> Any:
     """The report of a world whose predictor is too sure of itself."""
-    draw, judge = Random(3), Judge({name: policy(name) for name in names}, live=True)
+    draw, judge = Random(3), BacktestEngine({name: policy(name) for name in names}, live=True)
     for number in range(n):
         p = draw.random()
         chain = judge.chain("acme", (ROOT, *context_paths(path, {"domain": "d"}.get)))
@@ -177,13 +177,13 @@ def test_the_page_of_many_policies_and_of_one(tmp_path: Path) -> None:
 
 
 def test_a_split_keeps_what_was_searched_apart_from_what_confirms() -> None:
-    judge = Judge({"td": policy("td")}, split=Split(number=30))
+    judge = BacktestEngine({"td": policy("td")}, split=Split(number=30))
     chain = judge.chain("t", (ROOT, "workflow_type=a"))
     for number in range(100):
         judge.judge(chain, Outcome(0.99, True, gain=1.0), number % 50)
     judge.flush()
     assert [sum(part.tallies["td"].hits) for part in judge.parts] == [30, 70]
-    timed = Judge({"td": policy("td")}, split=Split(at=40))
+    timed = BacktestEngine({"td": policy("td")}, split=Split(at=40))
     chain = timed.chain("t", (ROOT, "workflow_type=a"))
     for number in range(100):
         timed.judge(chain, Outcome(0.99, True, gain=1.0, timestamp=number), 0)

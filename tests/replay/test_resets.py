@@ -11,14 +11,14 @@ from hypothesis import strategies as st
 from learners.outcome import Outcome
 from learners.registry import POLICIES, policy
 from processing.control.learner_assignments import matcher
-from replay.engine.engine import Judge
-from replay.engine.join import Filter, Joiner, Notes
-from replay.engine.reference import Replay
-from replay.predictions.what_if import Scales
+from replay.engine.engine import BacktestEngine
+from replay.engine.join import Filter, Notes, PredictionJoiner
+from replay.engine.reference import ReferenceReplay
+from replay.predictions.what_if import PayoffScales
 from tests.processing.building import EPOCH, NOW, event, fetch, judged, start
 from tests.processing.control_records import record
 from tests.replay.test_engine import FAST, Told, paths, stream
-from topics.control.messages import Choice, Clock, Control, Reset
+from topics.control.messages import Clock, Control, LearnerChoice, Reset
 
 PATTERNS = ("*", "workflow_type=a", "domain=d", "workflow_type=b/user_id=*", "workflow_type=z")
 
@@ -29,8 +29,8 @@ def test_arms_forget_what_a_pattern_holds_for_and_nothing_else(
     events: list[tuple[tuple[str, str | None, str], Outcome]], resets: list[tuple[int, str]]
 ) -> None:
     told = Told()
-    judge = Judge({name: policy(name) for name in FAST}, told=told)
-    replays = {name: Replay(policy(name)) for name in FAST}
+    judge = BacktestEngine({name: policy(name) for name in FAST}, told=told)
+    replays = {name: ReferenceReplay(policy(name)) for name in FAST}
     expected: dict[str, list[float]] = {name: [] for name in FAST}
     for number, (where, outcome) in enumerate(events):
         for _, pattern in (each for each in resets if each[0] == number):
@@ -52,8 +52,8 @@ def walked(*log: Any, stamp: int = NOW) -> list[float]:
     `stamp`: the Kafka timestamp of every record.
     """
     told = Told()
-    judge = Judge({"td": policy("td")}, told=told)
-    joiner = Joiner(0, 1, EPOCH, judge, ("domain",), Filter(), Scales())
+    judge = BacktestEngine({"td": policy("td")}, told=told)
+    joiner = PredictionJoiner(0, 1, EPOCH, judge, ("domain",), Filter(), PayoffScales())
     notes = Notes()
     for offset, each in enumerate(log):
         value, headers = record(each) if isinstance(each, Control) else (each, None)
@@ -82,7 +82,7 @@ def test_a_reset_on_the_log_is_followed_once() -> None:
 
 @pytest.mark.parametrize("learner", ["hops", "never"])
 def test_who_learned_live_is_nothing_to_an_arm(learner: str) -> None:
-    choice = Choice("c1", NOW, "*", learner)
+    choice = LearnerChoice("c1", NOW, "*", learner)
     events = [judged(False)] * 4
     assert walked(choice, *events) == walked(*events)
     assert learner in POLICIES

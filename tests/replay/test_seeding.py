@@ -10,8 +10,8 @@ import orjson
 import pytest
 
 from learners.registry import policy
-from processing.config import Rules
-from processing.contexts.thresholds import stored_threshold
+from processing.config import LearningConfig
+from processing.contexts.thresholds import threshold_from_row
 from processing.state.rows import CONTEXT, is_deleted
 from replay.log.live_table import TablePartition
 from replay.rebuild.learned_state_file import learned_lines, read_learned
@@ -20,7 +20,7 @@ from tests.processing.building import EPOCH, NOW, Table, context, judged, reason
 from tests.processing.control_records import EVERY, record, run
 from topics.control.messages import Reset, Seed, Seeded
 from topics.epoch import Epoch
-from topics.schema.json_schema import Threshold
+from topics.schema.json_schema import PublishedThreshold
 
 RESULT = {"gain_ms": 400.0, "cost_ms": 600.0, "execution_time_ms": 30.0}
 
@@ -55,13 +55,13 @@ def imported(file: Path, table: Table | None = None, at: int = NOW + 5) -> tuple
     return run(*seeds, table=table)
 
 
-def answers(table: Table) -> dict[str, Threshold]:
+def answers(table: Table) -> dict[str, PublishedThreshold]:
     """Return what is published of each context, but for its version."""
     return {
         threshold.path: msgspec.structs.replace(threshold, epoch=0, offset=0)
         for key, row in table.items()
         if key.startswith(CONTEXT) and not is_deleted(row)
-        for threshold in [stored_threshold(key, row)]
+        for threshold in [threshold_from_row(key, row)]
     }
 
 
@@ -141,7 +141,7 @@ def test_a_file_with_a_state_that_cannot_be_names_the_context_and_the_reason(
     changed = [{**orjson.loads(line), "state": [0.8, 7.0, 0.6, 0.5]} for line in lines]
     file.write_bytes(b"\n".join([header, *map(orjson.dumps, changed)]))
     _, read = read_learned(file)
-    rules = Rules(policy("td"))
+    rules = LearningConfig(policy("td"))
     tables = {0: TablePartition({})}
     found = rehearse(tables, Epoch(EPOCH, 1), rules, seeds_of(read, 1, "i1", NOW), NOW)
     (reason,) = found.refused

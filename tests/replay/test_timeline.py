@@ -10,7 +10,7 @@ import pytest
 from learners.outcome import Outcome
 from replay.engine.timeline import Timeline, nearest
 from replay.execution.tuning import split_at, tune
-from replay.sources.base import Reading
+from replay.sources.base import ReadOptions
 from replay.sources.files import OutcomeFile
 
 FIRST = 1_760_000_000_000
@@ -24,7 +24,7 @@ def history(folder: Path, times: list[int | None]) -> OutcomeFile:
         for number, at in enumerate(times)
     ]  # fmt: skip
     file.write_text("".join(json.dumps(line) + "\n" for line in lines))
-    return OutcomeFile(file, Reading())
+    return OutcomeFile(file, ReadOptions())
 
 
 @pytest.mark.parametrize(

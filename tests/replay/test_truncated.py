@@ -14,14 +14,14 @@ from aiokafka.admin import RecordsToDelete
 from bench.support.measuring import produce
 from deploy.local import Addresses, Stack, StackConfig
 from learners.registry import policy
-from processing.config import Rules
+from processing.config import LearningConfig
 from processing.records.batch import RecordBatch
 from replay.engine.join import Notes
 from replay.execution.runner import Backtest, named, run_backtest
-from replay.log.replay import LogCut, replay_partition
+from replay.log.replay import LogTruncatedByRetention, replay_partition
 from replay.results.summary import report
-from replay.sources.base import NothingThere, Range, Reading
-from replay.sources.broker import BrokerHistory
+from replay.sources.base import NothingThere, ReadOptions, TimeRange
+from replay.sources.broker import BrokerSource
 from topics.catalogue import EVENTS
 from topics.epoch import ensure_topics, read_epoch
 from topics.kafka.admin import admin_client
@@ -66,12 +66,12 @@ async def delete(kafka: str, partition: int, before: int) -> None:
         await client.delete_records({place: RecordsToDelete(before)})
 
 
-def only(partition: int, **more: bool) -> Reading:
+def only(partition: int, **more: bool) -> ReadOptions:
     end = {each: 0 for each in range(PARTITIONS) if each != partition}
-    return Reading(range=Range(end=end), **more)
+    return ReadOptions(range=TimeRange(end=end), **more)
 
 
-class Truncating(BrokerHistory):
+class Truncating(BrokerSource):
     """A history of which retention takes a piece once a first batch was read."""
 
     def batches(self, unit: int, notes: Notes) -> Iterator[tuple[RecordBatch, float]]:
@@ -124,8 +124,10 @@ def test_a_log_that_is_replayed_is_cut(kafka: str) -> None:
         async def seen(batch: RecordBatch) -> None:
             await delete(kafka, REPLAYED, TAKEN)
 
-        epoch, rules = await read_epoch(kafka), Rules(policy("td"))
-        with pytest.raises(LogCut, match=f"partition {REPLAYED} begins at offset {TAKEN}"):
+        epoch, rules = await read_epoch(kafka), LearningConfig(policy("td"))
+        with pytest.raises(
+            LogTruncatedByRetention, match=f"partition {REPLAYED} begins at offset {TAKEN}"
+        ):
             await replay_partition(kafka, REPLAYED, epoch, rules, {}, range(RECORDS), seen)
 
     asyncio.run(run())
@@ -169,10 +171,10 @@ def test_who_follows_without_end_goes_on_with_the_oldest(kafka: str) -> None:
 
 
 @pytest.fixture
-def said(kafka: str) -> Callable[[Range, int], list[str]]:
-    def said(span: Range, partition: int) -> list[str]:
+def said(kafka: str) -> Callable[[TimeRange, int], list[str]]:
+    def said(span: TimeRange, partition: int) -> list[str]:
         notes = Notes()
-        history = BrokerHistory(kafka, Reading(range=span))
+        history = BrokerSource(kafka, ReadOptions(range=span))
         list(history.batches(partition, notes))
         return notes.warnings
 
@@ -180,42 +182,42 @@ def said(kafka: str) -> Callable[[Range, int], list[str]]:
 
 
 def test_a_beginning_that_was_taken_is_said_without_being_asked_for(
-    kafka: str, said: Callable[[Range, int], list[str]]
+    kafka: str, said: Callable[[TimeRange, int], list[str]]
 ) -> None:
     fill(kafka, EMPTIED, 10)
     asyncio.run(delete(kafka, EMPTIED, 4))
-    everything = BrokerHistory(kafka, only(EMPTIED))
+    everything = BrokerSource(kafka, only(EMPTIED))
     [batch] = [batch for batch, _ in everything.batches(EMPTIED, Notes())]
     assert batch.offsets == [*range(4, 10)]
     first, last = batch.timestamps[0], batch.timestamps[-1]
     begins = f"partition {EMPTIED} begins at offset 4: retention has taken the 4 before it"
     archive = "; the archive in Postgres may have them (--source archive)"
     timed = f"{begins}, of which some may be in the range of time{archive}"
-    assert said(Range(), EMPTIED) == [begins + archive]
-    assert said(Range(end={EMPTIED: 2}), EMPTIED) == [
+    assert said(TimeRange(), EMPTIED) == [begins + archive]
+    assert said(TimeRange(end={EMPTIED: 2}), EMPTIED) == [
         f"{begins.replace('the 4', 'the 2')}{archive}"
     ]
-    assert said(Range(since=first - 1000), EMPTIED) == [timed]
-    assert said(Range(until=last + 1000), EMPTIED) == [timed]
-    assert said(Range(begin={EMPTIED: 4}), EMPTIED) == []
+    assert said(TimeRange(since=first - 1000), EMPTIED) == [timed]
+    assert said(TimeRange(until=last + 1000), EMPTIED) == [timed]
+    assert said(TimeRange(begin={EMPTIED: 4}), EMPTIED) == []
     asyncio.run(asyncio.sleep(0.01))  # or what comes next may be of the same millisecond
     fill(kafka, EMPTIED, 1)
-    assert said(Range(since=last + 1), EMPTIED) == []
+    assert said(TimeRange(since=last + 1), EMPTIED) == []
 
 
 def test_a_partition_of_which_nothing_is_left_is_said_too(
-    kafka: str, said: Callable[[Range, int], list[str]]
+    kafka: str, said: Callable[[TimeRange, int], list[str]]
 ) -> None:
     fill(kafka, EMPTIED, 1)
     end = asyncio.run(all_taken(kafka, EMPTIED))
     fill(kafka, QUIET, 1)
-    [warning] = said(Range(), EMPTIED)
+    [warning] = said(TimeRange(), EMPTIED)
     assert warning.startswith(f"partition {EMPTIED} begins at offset {end}: retention has taken")
-    work = Backtest(BrokerHistory(kafka, Reading()), named(["td"]))
+    work = Backtest(BrokerSource(kafka, ReadOptions()), named(["td"]))
     units = run_backtest(work, lambda _: None, processes=1)
     assert warning in report("x", work.policies, units)["read"]["warnings"]
     with pytest.raises(NothingThere):
-        BrokerHistory(kafka, only(EMPTIED)).units()
+        BrokerSource(kafka, only(EMPTIED)).units()
 
 
 async def all_taken(kafka: str, partition: int) -> int:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from deploy.local.config import Addresses
-from deploy.local.data_dir_lock import Hold
+from deploy.local.data_dir_lock import DataDirectoryLock
 from settings import Settings, SettingsError, environment, read_settings
 
 STACK = Addresses("127.0.0.1:11", "postgresql://127.0.0.1:12/headstart", "redis://127.0.0.1:13/0")
@@ -24,7 +24,7 @@ def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture
 def running(tmp_path: Path) -> Iterator[Path]:
     """A data directory on which a stack runs."""
-    hold = Hold.acquire(tmp_path / "data")
+    hold = DataDirectoryLock.acquire(tmp_path / "data")
     hold.announce(STACK, {})
     yield tmp_path / "data"
     hold.release()
@@ -78,7 +78,7 @@ def test_the_data_directory_may_come_from_the_environment(
 
 
 def test_a_stack_that_has_ended_is_not_found(tmp_path: Path) -> None:
-    hold = Hold.acquire(tmp_path / "data")
+    hold = DataDirectoryLock.acquire(tmp_path / "data")
     hold.announce(STACK, {})
     hold.release()
     assert read_settings(data=tmp_path / "data").kafka == "127.0.0.1:9092"

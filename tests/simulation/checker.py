@@ -11,7 +11,7 @@ import orjson
 
 from agents.thresholds.recovery import Restoring
 from headstart.keys import DEFAULT_PATH
-from processing.contexts.thresholds import serves
+from processing.contexts.thresholds import is_published
 from processing.state.counters import restored
 from processing.state.rows import (
     CONTEXT,
@@ -174,7 +174,7 @@ def _learner_of(key: str, chosen: list[dict[str, Any]]) -> str | None:
 
 def _thresholds(partition: int, rows: Rows) -> dict[tuple[str, str], tuple[tuple[int, int], bytes]]:
     """Return what Redis must hold of these rows."""
-    answers = [answered(key, row) for key, row in rows.items() if serves(partition, key)]
+    answers = [answered(key, row) for key, row in rows.items() if is_published(partition, key)]
     return {(t.tenant, t.path): (version_of(t), encode_value(t)) for t in answers if not t.deleted}
 
 
@@ -191,7 +191,7 @@ def _announced(world: World, partition: int, rows: Rows) -> Iterator[str]:
         if known is None or version >= (known["epoch"], known["offset"]):
             newest[place] = said
     for key, row in rows.items():
-        if serves(partition, key):
+        if is_published(partition, key):
             right = answered(key, row)
             said = newest.get((right.tenant, right.path), {})
             answer = (said.get("speculate"), said.get("suggest"))

@@ -17,7 +17,7 @@ from tests.simulation.broker import batch_of
 from tests.simulation.loop import OWNER, Ended
 from tests.simulation.process import BrokerAway, Process, StoreFailed
 from topics.catalogue import CHANGELOG, DEAD_LETTERS, EVENTS, THRESHOLDS
-from topics.dead_letters.messages import Outgoing
+from topics.dead_letters.messages import OutgoingRecord
 
 if TYPE_CHECKING:
     from tests.simulation.worker import Worker
@@ -116,11 +116,11 @@ class Producer:
         now = self._process.world.loop.now
         self._broker.append(DEAD_LETTERS.name, 0, [(group, letter.value)], 0, now)
 
-    async def send_controls(self, records: Iterable[Outgoing]) -> None:
+    async def send_controls(self, records: Iterable[OutgoingRecord]) -> None:
         for record in records:
             await self._process.call("control.append", lambda one=record: self._control(one))
 
-    def _control(self, record: Outgoing) -> None:
+    def _control(self, record: OutgoingRecord) -> None:
         world = self._process.world
         if world.recreating:
             raise BrokerAway("the broker is being created anew")
@@ -196,7 +196,7 @@ class Consumer:
 
 
 class Alive:
-    """Stands in for `agents.health.stall_guard.Alive`: it notices a pause of the process."""
+    """Stands in for `agents.health.stall_guard.StallGuard`: it notices a pause of the process."""
 
     def start(self) -> asyncio.Task[None]:
         return asyncio.ensure_future(asyncio.Event().wait())  # type: ignore[arg-type]

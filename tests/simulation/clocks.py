@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 import orjson
 
 from headstart.keys import event_key
-from processing.records.partitioner import owner
+from processing.records.partitioner import partition_for
 from processing.state.clock import TICK_MS
 from processing.state.rows import CONTEXT, PARTITION_KEY, decode_context, encode_context
 from replay.log.live_table import Rows
@@ -57,7 +57,7 @@ def write(world: World, fault: Stranger) -> None:
         elif fault.clock == "future":
             timestamp = said
         value = orjson.dumps({**fields, "timestamp": said})
-        place = owner(*key, PARTITIONS)
+        place = partition_for(*key, PARTITIONS)
         world.append_record(place, event_key(*key), value, timestamp=timestamp)
         if fault.clock == "seconds":
             world.righted[value] = None

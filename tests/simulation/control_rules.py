@@ -11,14 +11,14 @@ import agents.thresholds.agent
 import processing.control.default_merging
 import processing.state.clock
 import processing.task
-from agents.thresholds.default_broadcast import say_what_is_known
-from processing.contexts.cache import Contexts
-from processing.contexts.downweighting import Weighings
-from processing.control.learner_assignments import Choices
-from processing.control.resets_and_seeds import Interventions
+from agents.thresholds.default_broadcast import broadcast_evidence_and_defaults
+from processing.contexts.cache import ContextCache
+from processing.contexts.downweighting import Downweights
+from processing.control.learner_assignments import LearnerAssignments
+from processing.control.resets_and_seeds import ResetsAndSeeds
 from processing.state.clock import PartitionClock
 from processing.state.rows import default_key
-from topics.control.messages import Choice
+from topics.control.messages import LearnerChoice
 
 Patches = Any
 
@@ -33,25 +33,25 @@ def _both(*patches: Patches) -> Iterator[None]:
 
 def a_choice_is_a_row() -> Patches:
     """What an operator chose is in the table, for whoever takes the partition over."""
-    return patch.object(Choices, "drain", lambda _: [])
+    return patch.object(LearnerAssignments, "drain", lambda _: [])
 
 
 def a_weighing_is_a_row() -> Patches:
     """Who is weighed down, and whose turn it is, is in the table for the next owner."""
-    return patch.object(Weighings, "drain", lambda _: [])
+    return patch.object(Downweights, "drain", lambda _: [])
 
 
 def the_newest_choice_holds() -> Patches:
     """Of two choices about the same the later one holds, whichever came first in the log."""
-    real = Choices.apply
+    real = LearnerAssignments.apply
 
-    def apply(self: Choices, choice: Choice, offset: int) -> bool:
+    def apply(self: LearnerAssignments, choice: LearnerChoice, offset: int) -> bool:
         self._held = {
             key: held for key, held in self._held.items() if held.pattern != choice.pattern
         }
         return real(self, choice, offset)
 
-    return patch.object(Choices, "apply", apply)
+    return patch.object(LearnerAssignments, "apply", apply)
 
 
 def only_what_is_signed() -> Patches:
@@ -66,12 +66,12 @@ def only_what_is_signed() -> Patches:
 
 def restored_contexts_are_bounded_too() -> Patches:
     """Contexts that a successor takes up go as those do that it has seen itself."""
-    return patch.object(Contexts, "restore", lambda *_: None)
+    return patch.object(ContextCache, "restore", lambda *_: None)
 
 
 def defaults_by_the_log() -> Patches:
     """A default enters a partition by its log, and there at an offset."""
-    real = processing.control.default_merging.Merger.due
+    real = processing.control.default_merging.DefaultMerger.due
     said: dict[int, Any] = {}
 
     def due(self: Any, now_ms: int) -> Any:
@@ -79,34 +79,34 @@ def defaults_by_the_log() -> Patches:
         return found
 
     async def say(owned: Any, runtime: Any) -> None:
-        await say_what_is_known(owned, runtime)
+        await broadcast_evidence_and_defaults(owned, runtime)
         for default in said.pop(id(owned.merger), ()):
             for each in runtime._owned.values():
                 each.core._defaults._held[default_key(default.tenant)] = default
 
     return _both(
-        patch.object(processing.control.default_merging.Merger, "due", due),
-        patch.object(agents.thresholds.agent, "say_what_is_known", say),
+        patch.object(processing.control.default_merging.DefaultMerger, "due", due),
+        patch.object(agents.thresholds.agent, "broadcast_evidence_and_defaults", say),
     )
 
 
 def resets_forget_once() -> Patches:
     """A reset, or a seed, that comes again, or after a later one, changes nothing."""
-    return patch.object(Interventions, "new", lambda *_: True)
+    return patch.object(ResetsAndSeeds, "new", lambda *_: True)
 
 
 def resets_by_markers() -> Patches:
     """What a reset forgets is deleted by rows that say so."""
-    real = Contexts.forget
+    real = ContextCache.forget
 
-    def forget(self: Contexts, holds: Any, offset: int) -> int:
+    def forget(self: ContextCache, holds: Any, offset: int) -> int:
         before = set(self._touched)
         count = real(self, holds, offset)
         for key in set(self._touched) - before:
             del self._touched[key]
         return count
 
-    return patch.object(Contexts, "forget", forget)
+    return patch.object(ContextCache, "forget", forget)
 
 
 def said_until_it_is_heard() -> Patches:

@@ -11,7 +11,7 @@ from typing import Any, Final
 
 import orjson
 
-from processing.records.partitioner import owner
+from processing.records.partitioner import partition_for
 from tests.simulation.broker import PARTITIONS, Record
 from tests.simulation.clocks import HOUR_MS, Reference
 from tests.simulation.world import World
@@ -82,7 +82,7 @@ class _Count:
         if known is None or event["id"] in self._seen:
             return
         self._seen.add(event["id"])
-        assert owner(*known.key, PARTITIONS) == self._partition
+        assert partition_for(*known.key, PARTITIONS) == self._partition
         tenant = known.key[0]
         for path in known.counts or known.feedback:
             key = f"c{tenant}\x1f{path}".encode()

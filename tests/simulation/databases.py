@@ -11,7 +11,7 @@ from sinks.postgres.episodes import encode_events
 from sinks.redis.thresholds import encode_value
 from tests.simulation.host_clocks import redis_ms
 from tests.simulation.process import Process
-from topics.schema.json_schema import Threshold
+from topics.schema.json_schema import PublishedThreshold
 
 UNSTORABLE = "unstorable"
 """The tool id of an event that the contract takes and Postgres refuses."""
@@ -36,7 +36,7 @@ class Redis:
     def newer(self, known: Version, offered: Version) -> bool:
         return offered > known
 
-    def write(self, thresholds: Sequence[Threshold]) -> None:
+    def write(self, thresholds: Sequence[PublishedThreshold]) -> None:
         for threshold in thresholds:
             place, version = (threshold.tenant, threshold.path), version_of(threshold)
             known = self.values.get(place)
@@ -46,7 +46,7 @@ class Redis:
                 self.went_back.append(f"{place} from {known[0]} to {version}")
             self.values[place] = (version, encode_value(threshold))
 
-    def bury(self, gone: Threshold) -> None:
+    def bury(self, gone: PublishedThreshold) -> None:
         place, marker = (gone.tenant, gone.path), (version_of(gone), encode_value(gone))
         if self.values.get(place) == marker:
             del self.values[place]
@@ -65,7 +65,7 @@ class Redis:
         self.values, self.published = dict(self._snapshot[0]), dict(self._snapshot[1])
 
 
-def version_of(threshold: Threshold) -> Version:
+def version_of(threshold: PublishedThreshold) -> Version:
     return threshold.epoch, threshold.offset
 
 
@@ -79,14 +79,14 @@ class Publisher:
     def __init__(self, process: Process) -> None:
         self._process = process
 
-    async def publish(self, batch: Iterable[Threshold]) -> None:
-        calls: dict[tuple[str, str], list[Threshold]] = {}
+    async def publish(self, batch: Iterable[PublishedThreshold]) -> None:
+        calls: dict[tuple[str, str], list[PublishedThreshold]] = {}
         for threshold in batch:
             calls.setdefault((threshold.tenant, threshold.workflow_type), []).append(threshold)
         for thresholds in calls.values():
             await redis_call(self._process, "redis.publish", lambda r, t=thresholds: r.write(t))
 
-    async def bury(self, gone: Iterable[Threshold]) -> None:
+    async def bury(self, gone: Iterable[PublishedThreshold]) -> None:
         for each in list(gone):
             await redis_call(self._process, "redis.bury", lambda r, t=each: r.bury(t))
 
@@ -95,7 +95,7 @@ class Publisher:
 
 
 class Published:
-    """Stands in for `sinks.redis.publish_markers.Published`."""
+    """Stands in for `sinks.redis.publish_markers.PublishMarkers`."""
 
     def __init__(self, process: Process) -> None:
         self._process = process

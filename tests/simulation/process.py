@@ -122,7 +122,7 @@ class Process:
 
 
 def end_process(where: str, error: BaseException) -> None:
-    """Stand in for `agents.fatal.end_process`, in the name of whoever runs."""
+    """Stand in for `agents.fatal.exit_fatally`, in the name of whoever runs."""
     if isinstance(error, Ended | GeneratorExit):
         raise error
     process = OWNER.get()

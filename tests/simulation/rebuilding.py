@@ -9,7 +9,7 @@ from processing.rebuild import digest_of, staged_parts
 from processing.records.batch import RecordBatch
 from processing.state.rows import with_version
 from replay.log.live_table import Rows, live
-from replay.log.replayed_partition import Following, Place
+from replay.log.replayed_partition import EpochPartition, ReplayedPartition
 from tests.simulation.broker import PARTITIONS, Record, batch_of
 from tests.simulation.faults import Rebuild as RebuildFault
 from tests.simulation.steering import OPERATORS_KEY, Steering, said_now
@@ -23,25 +23,29 @@ def followed(
     partition: int,
     last: int | None = None,
     change: Callable[[list[Record]], list[Record]] = list,
-) -> Following:
+) -> ReplayedPartition:
     """Return one plain pass over everything that the logs held, of the present one `last` records
     at the most; `change`: what to make of the records before."""
     rows: Rows = {}
     for epoch, broker in world.past:
         records = change(broker.logs[EVENTS.name][partition].everything)
-        place = Place(partition, PARTITIONS, epoch)
+        place = EpochPartition(partition, PARTITIONS, epoch)
         rows = live(_through(world, _adopted(rows, epoch), records, place).table)
     epoch = world.epoch.number
     records = change(world.broker.logs[EVENTS.name][partition].everything[:last])
-    return _through(world, _adopted(rows, epoch), records, Place(partition, PARTITIONS, epoch))
+    return _through(
+        world, _adopted(rows, epoch), records, EpochPartition(partition, PARTITIONS, epoch)
+    )
 
 
 def _adopted(rows: Rows, epoch: int) -> Rows:
     return {key: with_version(row, epoch, -1) for key, row in rows.items()}
 
 
-def _through(world: World, rows: Rows, records: Sequence[Record], place: Place) -> Following:
-    following = Following(place, world.rules, rows)
+def _through(
+    world: World, rows: Rows, records: Sequence[Record], place: EpochPartition
+) -> ReplayedPartition:
+    following = ReplayedPartition(place, world.rules, rows)
     if not records:
         return following
     for takeover in following.apply(_batch(place.partition, records)):
@@ -65,7 +69,7 @@ def rebuild(world: World, fault: RebuildFault) -> None:
     parts = list(staged_parts(rows))
     staged = [Staged(id, at, place, tuple(part)) for place, part in enumerate(parts)]
     said = Rebuild(
-        id, at, world.epoch.number, fresh.watermark, len(parts), digest_of(rows),
+        id, at, world.epoch.number, fresh.applied_offset, len(parts), digest_of(rows),
         world.rules.digest,
     )  # fmt: skip
     records = [

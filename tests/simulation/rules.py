@@ -12,28 +12,28 @@ import agents.thresholds.agent
 import agents.thresholds.recovery
 import agents.thresholds.redis_publishing
 import agents.thresholds.services
-from agents.thresholds.checkpoint_writer import Delivery, Row
-from agents.thresholds.partition import Ownership
+from agents.thresholds.checkpoint_writer import CheckpointWriter, Row
+from agents.thresholds.partition import OwnedPartition
 from processing.records.batch import Headers, RecordBatch
 from processing.records.dlq_limits import Slice
-from processing.records.offset_tracker import Positions, Verdict
-from processing.records.sink_lines import Unpacked
-from processing.state.deduplication import Spools
+from processing.records.offset_tracker import FetchDecision, OffsetTracker
+from processing.records.sink_lines import SinkBatch
+from processing.state.deduplication import Deduplicator
 from processing.state.rows import is_deleted
-from processing.task import Commit, Partition
+from processing.task import Checkpoint, PartitionTask
 from tests.simulation import clients, databases
 from tests.simulation.control_rules import CONTROL_RULES
 from tests.simulation.redis_rules import REDIS_RULES
 from tests.simulation.transactions import TRANSACTION_RULES
 from topics.catalogue import CHANGELOG
-from topics.schema.json_schema import Threshold
+from topics.schema.json_schema import PublishedThreshold
 
 Patches = Any
 
 
 def spool_positions() -> Patches:
     """An event at or below the last position seen of its spool and key is a duplicate."""
-    return patch.object(Spools, "duplicate", lambda *_: False)
+    return patch.object(Deduplicator, "duplicate", lambda *_: False)
 
 
 def one_record_batch() -> Patches:
@@ -66,7 +66,9 @@ def publish_on_opening() -> Patches:
     """What may be in the table but not in Redis is published again on taking up a partition."""
     real = agents.thresholds.services.PartitionServices.stored
 
-    def stored(self: Any, partition: int, rows: Any, oldest: int | None = None) -> list[Threshold]:
+    def stored(
+        self: Any, partition: int, rows: Any, oldest: int | None = None
+    ) -> list[PublishedThreshold]:
         return real(self, partition, rows) if oldest is None else []
 
     return patch.object(agents.thresholds.services.PartitionServices, "stored", stored)
@@ -75,7 +77,7 @@ def publish_on_opening() -> Patches:
 def hold_back_while_redis_is_away() -> Patches:
     """The committed offset does not pass what waits for Redis."""
     return patch.object(
-        agents.thresholds.redis_publishing.Publishing, "behind", property(lambda _: False,
+        agents.thresholds.redis_publishing.RedisPublishQueue, "behind", property(lambda _: False,
         lambda *_: None), create=True,
     )  # fmt: skip
 
@@ -83,41 +85,41 @@ def hold_back_while_redis_is_away() -> Patches:
 def done_after_what_was_ahead() -> Patches:
     """The offset is done only when Redis has what was published ahead of its rows."""
 
-    async def published(self: Delivery) -> None:
+    async def published(self: CheckpointWriter) -> None:
         pass
 
-    return patch.object(Delivery, "published", published)
+    return patch.object(CheckpointWriter, "published", published)
 
 
 def gap_seek() -> Patches:
     """A fetch that begins beyond the next offset is fetched again from there."""
-    real = Positions.judge
+    real = OffsetTracker.judge
 
-    def judge(self: Positions[Any], place: Any, batch: RecordBatch) -> Verdict:
+    def judge(self: OffsetTracker[Any], place: Any, batch: RecordBatch) -> FetchDecision:
         verdict = real(self, place, batch)
-        if verdict is not Verdict.GAP:
+        if verdict is not FetchDecision.GAP:
             return verdict
         self._next[place] = batch.end
-        return Verdict.TAKE
+        return FetchDecision.TAKE
 
-    return patch.object(Positions, "judge", judge)
+    return patch.object(OffsetTracker, "judge", judge)
 
 
 def holes_fetched_again() -> Patches:
     """On a broker that shows later records before earlier ones, holes are fetched again."""
-    return patch.object(Positions, "_doubtful", lambda *_: False)
+    return patch.object(OffsetTracker, "_doubtful", lambda *_: False)
 
 
 def write_after_acknowledgement() -> Patches:
     """The local store is written after the changelog acknowledged."""
-    real = Delivery._append
+    real = CheckpointWriter._append
 
-    async def append(self: Delivery, rows: Sequence[Row]) -> bool:
+    async def append(self: CheckpointWriter, rows: Sequence[Row]) -> bool:
         if self._outlets.current():
             self._outlets.write_rows(rows, None)
         return await real(self, rows)
 
-    return patch.object(Delivery, "_append", append)
+    return patch.object(CheckpointWriter, "_append", append)
 
 
 def epoch_in_the_version() -> Patches:
@@ -133,44 +135,44 @@ def version_in_redis() -> Patches:
 def answer_stale_rows() -> Patches:
     """A stale row in the changelog is followed by the good one before compaction."""
 
-    real = Delivery._better
+    real = CheckpointWriter._better
 
-    async def better(self: Delivery, begin: int, end: int) -> list[Row]:
+    async def better(self: CheckpointWriter, begin: int, end: int) -> list[Row]:
         await real(self, begin, end)
         return []
 
-    async def mend(self: Delivery, keys: object) -> None:
+    async def mend(self: CheckpointWriter, keys: object) -> None:
         return
 
-    return patch.multiple(Delivery, _better=better, mend=mend)
+    return patch.multiple(CheckpointWriter, _better=better, mend=mend)
 
 
 def announce_after_others() -> Patches:
     """Where another owner's rows are answered, what they answer is announced too."""
 
-    async def announce_rows(self: Ownership, rows: Sequence[tuple[bytes, bytes]]) -> None:
+    async def announce_rows(self: OwnedPartition, rows: Sequence[tuple[bytes, bytes]]) -> None:
         return
 
-    return patch.object(Ownership, "announce_rows", announce_rows)
+    return patch.object(OwnedPartition, "announce_rows", announce_rows)
 
 
 def offset_behind_newer_rows() -> Patches:
     """The local store's changelog offset does not pass over newer rows of another owner."""
 
-    def write(self: Delivery, rows: Sequence[Row], changelog_offset: int) -> None:
+    def write(self: CheckpointWriter, rows: Sequence[Row], changelog_offset: int) -> None:
         self._outlets.write_rows(rows, changelog_offset)
 
-    return patch.object(Delivery, "_write", write)
+    return patch.object(CheckpointWriter, "_write", write)
 
 
 def generation_check() -> Patches:
     """Who lost the assignment does not write."""
 
-    def current(self: Ownership) -> bool:
+    def current(self: OwnedPartition) -> bool:
         self._services.alive.check()
         return True
 
-    return patch.object(Ownership, "current", current)
+    return patch.object(OwnedPartition, "current", current)
 
 
 def stall_check() -> Patches:
@@ -180,18 +182,18 @@ def stall_check() -> Patches:
 
 def skip_what_was_applied() -> Patches:
     """Records at or below the watermark are skipped."""
-    real = Partition.apply
+    real = PartitionTask.apply
 
-    def apply(self: Partition, batch: RecordBatch, begin: int = 0) -> int:
-        self.watermark = min(self.watermark, batch.offsets[begin] - 1)
+    def apply(self: PartitionTask, batch: RecordBatch, begin: int = 0) -> int:
+        self.applied_offset = min(self.applied_offset, batch.offsets[begin] - 1)
         return real(self, batch, begin)
 
-    return patch.object(Partition, "apply", apply)
+    return patch.object(PartitionTask, "apply", apply)
 
 
 def begin_after_the_watermark() -> Patches:
     """A partition begins after its own watermark, not at the committed offset."""
-    real = agents.thresholds.agent.ThresholdRuntime.positions
+    real = agents.thresholds.agent.ThresholdAgent.positions
 
     async def positions(self: Any, assigned: set[Any], committed: Mapping[Any, int]) -> Any:
         begin = dict(await real(self, assigned, committed))
@@ -199,7 +201,7 @@ def begin_after_the_watermark() -> Patches:
         self._intake.positions._next.update(begin)
         return begin
 
-    return patch.object(agents.thresholds.agent.ThresholdRuntime, "positions", positions)
+    return patch.object(agents.thresholds.agent.ThresholdAgent, "positions", positions)
 
 
 def offsets_in_the_transaction() -> Patches:
@@ -238,24 +240,24 @@ def unique_key() -> Patches:
 def dead_letters_first() -> Patches:
     """Dead letters are sent before the commit that they belong to."""
 
-    async def deliver(self: Delivery, commit: Commit) -> None:
+    async def deliver(self: CheckpointWriter, commit: Checkpoint) -> None:
         outlets = self._outlets
         async with self._one_at_a_time:
             if not await self._append(commit.rows):
                 return
             await outlets.publish(commit.thresholds)
-            await outlets.announce(commit.moved)
+            await outlets.produce_thresholds(commit.moved)
             outlets.done(commit.end)
             await outlets.send_dead_letters(commit.dead_letters)
 
-    return patch.object(Delivery, "deliver", deliver)
+    return patch.object(CheckpointWriter, "deliver", deliver)
 
 
 def dead_letters_before_the_transaction() -> Patches:
     """The same in the sink."""
 
     async def store_batches(
-        parts: Sequence[Slice], unpacked: Unpacked, group: str, outlets: Any
+        parts: Sequence[Slice], unpacked: SinkBatch, group: str, outlets: Any
     ) -> None:
         late = list(unpacked.dead_letters)
 
@@ -266,7 +268,7 @@ def dead_letters_before_the_transaction() -> Patches:
         await outlets.store(unpacked.lines, offsets, on_refused)
         await outlets.send_dead_letters(late)
 
-    return patch.object(agents.storage.agent, "store_batches", store_batches)
+    return patch.object(agents.storage.agent, "store_batch", store_batches)
 
 
 def notice_a_forgetful_redis() -> Patches:
@@ -293,47 +295,47 @@ def mark_while_publishing() -> Patches:
 def publish_again_what_is_under_way() -> Patches:
     """A Redis that was emptied gets what is being published of rows not yet in the local store."""
     nothing = property(lambda _: (), lambda *_: None)
-    return patch.object(Delivery, "under_way", nothing, create=True)
+    return patch.object(CheckpointWriter, "in_flight", nothing, create=True)
 
 
 def markers_instead_of_tombstones() -> Patches:
     """A deleted row is a marker with a version, not at once a tombstone."""
-    real = Delivery._append
+    real = CheckpointWriter._append
 
-    async def append(self: Delivery, rows: Sequence[Row]) -> bool:
+    async def append(self: CheckpointWriter, rows: Sequence[Row]) -> bool:
         buried = [(key, None if row and is_deleted(row) else row) for key, row in rows]
         return await real(self, buried)
 
-    return patch.object(Delivery, "_append", append)
+    return patch.object(CheckpointWriter, "_append", append)
 
 
 def complete_from_the_beginning() -> Patches:
     """A rewritten changelog counts from where the rewrite began, not from where it ended."""
-    real = Delivery.rewrite
+    real = CheckpointWriter.rewrite
 
-    async def rewrite(self: Delivery, pieces: Any) -> None:
+    async def rewrite(self: CheckpointWriter, pieces: Any) -> None:
         before = self.complete_from
         await real(self, pieces)
         if self.complete_from != before:
             self.complete_from = self._next
 
-    return patch.object(Delivery, "rewrite", rewrite)
+    return patch.object(CheckpointWriter, "rewrite", rewrite)
 
 
 def rewrite_whole() -> Patches:
     """The changelog counts as complete only when every row was appended again."""
-    real = Delivery.rewrite
+    real = CheckpointWriter.rewrite
 
-    async def rewrite(self: Delivery, pieces: Any) -> None:
+    async def rewrite(self: CheckpointWriter, pieces: Any) -> None:
         begin = self._next
         await real(self, pieces)
         self.complete_from = begin
 
-    async def half(self: Delivery, rows: Sequence[Row]) -> bool:
+    async def half(self: CheckpointWriter, rows: Sequence[Row]) -> bool:
         return await again(self, rows[: len(rows) // 2])
 
-    again = Delivery._append_again
-    return patch.multiple(Delivery, rewrite=rewrite, _append_again=half)
+    again = CheckpointWriter._append_again
+    return patch.multiple(CheckpointWriter, rewrite=rewrite, _append_again=half)
 
 
 RULES: dict[str, Callable[[], Patches]] = {

@@ -7,12 +7,12 @@ import uuid
 from typing import TYPE_CHECKING, Final
 
 from learners.policy import spec
-from processing.records.partitioner import owner
+from processing.records.partitioner import partition_for
 from tests.simulation.broker import PARTITIONS
 from tests.simulation.faults import Forget, Plant, Steer, Weigh
 from tests.simulation.process import BrokerAway, Process
-from topics.control.messages import Choice, Reset, Seed, Seeded, Weighing, control_records
-from topics.dead_letters.messages import Outgoing
+from topics.control.messages import Downweight, LearnerChoice, Reset, Seed, Seeded, control_records
+from topics.dead_letters.messages import OutgoingRecord
 
 if TYPE_CHECKING:
     from tests.simulation.world import World
@@ -24,7 +24,7 @@ RETRY_S: Final = 1.0
 class Steering(Process):
     """Sends records one by one; what a lost answer repeats must do no harm."""
 
-    def __init__(self, world: World, waiting: list[Outgoing], *, signed: bool) -> None:
+    def __init__(self, world: World, waiting: list[OutgoingRecord], *, signed: bool) -> None:
         super().__init__("an operator", world)
         self._waiting, self._signed = waiting, signed
         world.steering.add(self)
@@ -40,7 +40,7 @@ class Steering(Process):
                 await asyncio.sleep(RETRY_S)
         self.world.steering.discard(self)
 
-    def _append(self, record: Outgoing) -> None:
+    def _append(self, record: OutgoingRecord) -> None:
         world = self.world
         if world.recreating:
             raise BrokerAway("the broker is being created anew")
@@ -63,7 +63,7 @@ def said_now(world: World) -> tuple[str, int]:
 
 def steer(world: World, fault: Steer) -> None:
     """Send one choice into every partition."""
-    choice = Choice(*said_now(world), fault.pattern, fault.learner)
+    choice = LearnerChoice(*said_now(world), fault.pattern, fault.learner)
     key = OPERATORS_KEY if fault.signed else b"another key"
     Steering(world, control_records(choice, range(PARTITIONS), key), signed=fault.signed)
 
@@ -82,7 +82,7 @@ def plant(world: World, fault: Plant) -> None:
         5, 3,
     )  # fmt: skip
     seed = Seed(*said_now(world), fault.tenant, 0, (seeded,))
-    place = owner(fault.tenant, fault.workflow_type, PARTITIONS)
+    place = partition_for(fault.tenant, fault.workflow_type, PARTITIONS)
     Steering(world, control_records(seed, [place], OPERATORS_KEY), signed=True)
 
 
@@ -91,7 +91,7 @@ def weigh(world: World, fault: Weigh) -> None:
     name, at = said_now(world)
     path = f"workflow_type={fault.workflow_type}/domain=retail/user_id={fault.user}"
     until = at + int(fault.hours * 3_600_000)
-    said = Weighing(name, at, "acme", path, fault.every, until)
-    place = owner("acme", fault.workflow_type, PARTITIONS)
+    said = Downweight(name, at, "acme", path, fault.every, until)
+    place = partition_for("acme", fault.workflow_type, PARTITIONS)
     records = control_records(said, [place], OPERATORS_KEY)
     Steering(world, records * world.chance.choice([1, 2]), signed=True)

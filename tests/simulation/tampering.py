@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 import orjson
 
 from headstart.keys import workflow_type_of
-from sinks.redis.comparison import Expected, Repair, Stored
+from sinks.redis.comparison import Expected, Repair, StoredField
 from sinks.redis.stored_fields import Field
 from sinks.redis.thresholds import encode_value
 from tests.simulation.databases import Redis, redis_call, version_of
@@ -37,8 +37,8 @@ class Comparison:
     def __init__(self, process: Process) -> None:
         self._process = process
 
-    async def differing(self, expected: Sequence[Expected]) -> list[Stored]:
-        found: list[Stored] = await redis_call(
+    async def differing(self, expected: Sequence[Expected]) -> list[StoredField]:
+        found: list[StoredField] = await redis_call(
             self._process, "redis.compare", lambda redis: _differing(redis, expected)
         )
         return found
@@ -66,12 +66,12 @@ def _digest(raw: bytes | None) -> str:
     return "" if raw is None else sha1(raw, usedforsecurity=False).hexdigest()
 
 
-def _differing(redis: Redis, expected: Sequence[Expected]) -> list[Stored]:
+def _differing(redis: Redis, expected: Sequence[Expected]) -> list[StoredField]:
     found = []
     for field, value in expected:
         raw = redis.values.get((field.tenant, field.path), (None, None))[1]
         if raw is None or raw != value:
-            found.append(Stored(field, raw, _digest(raw)))
+            found.append(StoredField(field, raw, _digest(raw)))
     return found
 
 

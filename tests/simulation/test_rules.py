@@ -9,14 +9,14 @@ import asyncio
 from collections.abc import Iterable, Sequence
 from unittest.mock import patch
 
-from agents.thresholds.checkpoint_writer import Delivery, Row
+from agents.thresholds.checkpoint_writer import CheckpointWriter, Row
 from tests.simulation import databases
 from tests.simulation.faults import Kill, Redis, Schedule
 from tests.simulation.many import first_failures, run_seeds
 from tests.simulation.rules import RULES, without
 from tests.simulation.run import run
 from tests.simulation.wiring import simulated
-from topics.schema.json_schema import Threshold
+from topics.schema.json_schema import PublishedThreshold
 
 WITHIN = 100
 """Seeds that are enough to find the absence of a common rule."""
@@ -81,7 +81,7 @@ def test_the_committed_offset_must_not_pass_what_waits_for_redis() -> None:
 def test_the_committed_offset_must_not_pass_what_redis_is_slow_to_take() -> None:
     real = databases.Publisher.publish
 
-    async def slow(self: databases.Publisher, batch: Iterable[Threshold]) -> None:
+    async def slow(self: databases.Publisher, batch: Iterable[PublishedThreshold]) -> None:
         await asyncio.sleep(40.0)
         await real(self, batch)
 
@@ -94,14 +94,14 @@ def test_the_committed_offset_must_not_pass_what_redis_is_slow_to_take() -> None
 
 
 def test_a_redis_emptied_while_the_changelog_is_slow_gets_what_was_being_published() -> None:
-    real = Delivery._append
+    real = CheckpointWriter._append
 
-    async def slow(self: Delivery, rows: Sequence[Row]) -> bool:
+    async def slow(self: CheckpointWriter, rows: Sequence[Row]) -> bool:
         await asyncio.sleep(5.0)
         return await real(self, rows)
 
     plans = [Schedule(9, True, 1, 20, "td", (Redis(at, "emptied"),)) for at in range(60, 260, 10)]
-    with simulated(), patch.object(Delivery, "_append", slow):
+    with simulated(), patch.object(CheckpointWriter, "_append", slow):
         assert not any(run(plan).wrong for plan in plans)
         with without("publish_again_what_is_under_way"):
             assert any(run(plan).wrong for plan in plans)

@@ -10,10 +10,10 @@ from unittest.mock import patch
 import pytest
 
 from agents.storage import agent as sink
-from agents.storage.batches import store_batches
+from agents.storage.batches import store_batch
 from processing.records import batch as records
 from processing.records.dlq_limits import Slice
-from sinks.postgres.batch_writer import TooManyToSearch
+from sinks.postgres.batch_writer import TooManyRejectedRows
 from tests.simulation import databases, faults
 from tests.simulation.many import CHUNK, Tally, run_chunks
 from tests.simulation.run import run, schedule_of
@@ -54,12 +54,12 @@ def test_where_much_is_refused_a_step_of_the_sink_is_stored_in_parts() -> None:
 
     async def store(parts: Sequence[Slice], *rest: Any) -> None:
         nonlocal inside
-        await store_batches(parts, *rest)
+        await store_batch(parts, *rest)
         inside += parts[-1].end < len(parts[-1].batch)
 
     letters, stored = (
         patch.object(sink, "MOST_LETTERS", 0),
-        patch.object(sink, "store_batches", store),
+        patch.object(sink, "store_batch", store),
     )
     with simulated(), letters, stored, patch.object(records, "RUN", 1):
         assert not any(run(schedule_of(seed)).wrong for seed in range(100))
@@ -74,7 +74,7 @@ def test_where_postgres_refuses_some_of_much_it_is_stored_in_pieces() -> None:
         block = b"".join(lines)
         if len(lines) > 1 and block not in refused:
             refused.add(block)
-            raise TooManyToSearch
+            raise TooManyRejectedRows
         return await real(self, lines, *rest, **more)
 
     piece, stored = patch.object(sink, "PIECE", 1), patch.object(databases.Sink, "store", store)

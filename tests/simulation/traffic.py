@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 import orjson
 
 from headstart.keys import event_key
-from processing.records.partitioner import owner
+from processing.records.partitioner import partition_for
 from tests.simulation.broker import PARTITIONS
 from tests.simulation.databases import UNSTORABLE
 from tests.simulation.process import Process
@@ -216,7 +216,7 @@ def poison(
     """Return (partition, key, value, groups that must refuse it) of one bad record."""
     event = next(_task(chance, 9_000 + chance.randrange(1000)))
     key = event_key(*event.key)
-    place = owner(*event.key, PARTITIONS)
+    place = partition_for(*event.key, PARTITIONS)
     if kind == "garbage":
         value = b"no JSON %d" % chance.getrandbits(32)
         return chance.randrange(PARTITIONS), key, value, ("thresholds", "episodes")

@@ -12,9 +12,9 @@ from dataclasses import replace
 from typing import Any, Final
 from unittest.mock import patch
 
-from agents.thresholds.partition import Ownership
+from agents.thresholds.partition import OwnedPartition
 from headstart.keys import event_key
-from processing.records.partitioner import owner
+from processing.records.partitioner import partition_for
 from tests.simulation.broker import PARTITIONS, Log, OpenTransaction
 from tests.simulation.faults import LAST_FAULT_AT, Fault, Schedule, Transact
 from tests.simulation.traffic import Event, foreign_event, stamped
@@ -67,7 +67,7 @@ class Producer:
         if world.recreating or world.broker.logs[EVENTS.name] is not self._logs:
             return  # it is drained, or gone
         event = stamped(foreign_event(world.chance), world.wall_ms())
-        partition, value = owner(*event.key, PARTITIONS), event.value
+        partition, value = partition_for(*event.key, PARTITIONS), event.value
         known: Event | None = event
         if world.chance.random() < 0.25:
             known, value = None, b"no JSON in a transaction %d" % world.chance.getrandbits(32)
@@ -115,7 +115,7 @@ def read_committed() -> Any:
 
 def holes_count_as_done() -> Any:
     """Offsets without a record that is read count as processed."""
-    return patch.object(Ownership, "_pass_holes", lambda _: None)
+    return patch.object(OwnedPartition, "_pass_holes", lambda _: None)
 
 
 TRANSACTION_RULES: Sequence[Any] = (read_committed, holes_count_as_done)

@@ -30,7 +30,7 @@ import agents.thresholds.services
 import agents.thresholds.sound_clock
 import processing.control.default_merging
 import processing.state.tombstones
-from processing.contexts.thresholds import stored_threshold
+from processing.contexts.thresholds import threshold_from_row
 from tests.simulation import clients, databases, tampering
 from tests.simulation.host_clocks import worker_ms
 from tests.simulation.loop import OWNER
@@ -57,7 +57,7 @@ GATHERED_S = 6.0
 COMPARED_AT_ONCE = 4
 """Contexts that are compared with Redis in one step; 100 in earnest."""
 
-answered = lru_cache(maxsize=4096)(stored_threshold)
+answered = lru_cache(maxsize=4096)(threshold_from_row)
 """What a row answers, worked out once: it depends on the row alone, and is asked at each opening,
 which in a world is every other moment."""
 
@@ -104,34 +104,34 @@ def simulated() -> Iterator[None]:
     """Let agents run in worlds. The address that a client is given is its worker."""
     models: list[tuple[Any, dict[str, Any]]] = [
         (agents.thresholds.agent, {
-            "BatchProducer": clients.Producer, "Alive": clients.Alive,
-            "Published": databases.Published,
-            "topic_state": clients.topic_state, "end_process": end_process, "log": _Log(),
+            "BatchProducer": clients.Producer, "StallGuard": clients.Alive,
+            "PublishMarkers": databases.Published,
+            "topic_state": clients.topic_state, "exit_fatally": end_process, "log": _Log(),
             "REDIS_INTERVAL_S": REDIS_INTERVAL_S, "TIDY_INTERVAL_S": TIDY_INTERVAL_S,
             "LOOK_S": WITNESS_S,
         }),
         (agents.thresholds.redis_repair, {
             "RedisComparison": tampering.Comparison, "topic_state": clients.topic_state,
-            "read_epoch": clients.read_epoch, "log": _Log(), "stored_threshold": answered,
+            "read_epoch": clients.read_epoch, "log": _Log(), "threshold_from_row": answered,
             "time": SimpleNamespace(monotonic=_now, time_ns=lambda: _now_ms() * 1_000_000),
             "AT_ONCE": COMPARED_AT_ONCE,
         }),
         (agents.thresholds.redis_publishing, {
-            "ThresholdPublisher": databases.Publisher, "end_process": end_process, "log": _Log(),
+            "ThresholdPublisher": databases.Publisher, "exit_fatally": end_process, "log": _Log(),
         }),
         (agents.thresholds.partition, {
             "read_records": clients.read_records, "time": SimpleNamespace(monotonic=_now),
-            "stored_threshold": answered, "REWRITE_AFTER": REWRITE_AFTER, "REWRITE_FACTOR": 0,
+            "threshold_from_row": answered, "REWRITE_AFTER": REWRITE_AFTER, "REWRITE_FACTOR": 0,
         }),
         (agents.thresholds.recovery, {
             "read_batches": clients.recover_batches, "read_records": clients.read_records,
             "topic_state": clients.topic_state, "log": _Log(),
         }),
         (agents.storage.agent, {
-            "BatchProducer": clients.Producer, "end_process": end_process, "log": _Log(),
+            "BatchProducer": clients.Producer, "exit_fatally": end_process, "log": _Log(),
         }),
         (agents.thresholds.checkpoint_buffer, {"LONGEST_S": GATHERED_S, "MORE_S": GATHERED_S}),
-        (agents.consumer.partition_queue, {"end_process": end_process, "log": _Log()}),
+        (agents.consumer.partition_queue, {"exit_fatally": end_process, "log": _Log()}),
         (agents.consumer.stall_refetch, {"log": _Log(), "SWEEP_S": SWEEP_S}),
         (agents.thresholds.epoch_migration, {"log": _Log()}),
         (agents.thresholds.rebuild, {
@@ -145,7 +145,7 @@ def simulated() -> Iterator[None]:
             "log": _Log(), "new_id": _new_id,
             "time": SimpleNamespace(time_ns=lambda: _worker_ms() * 1_000_000),
         }),
-        (agents.thresholds.services, {"stored_threshold": answered}),
+        (agents.thresholds.services, {"threshold_from_row": answered}),
         (processing.control.default_merging, {
             "new_id": _new_id, "LEAST": 1, "AGAIN_S": 0.0, "_evidence_moved": ne,
             "_default_moved": ne,

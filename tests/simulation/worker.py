@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any, Final
 
 from faust.types import TP
 
-from agents.config import Runtime, WorkerConfig
-from agents.consumer.stall_refetch import sweep
-from agents.storage.agent import SinkPlan, SinkRuntime
-from agents.thresholds.agent import ThresholdRuntime
-from processing.records.dlq_limits import RefusalLimits
+from agents.config import PartitionAgent, WorkerConfig
+from agents.consumer.stall_refetch import refetch_stalled_partitions
+from agents.storage.agent import SinkSpec, StorageAgent
+from agents.thresholds.agent import ThresholdAgent
+from processing.records.dlq_limits import DlqLimits
 from processing.records.sink_lines import unpack_events
 from tests.simulation.clients import App, Store
 from tests.simulation.databases import Sink
@@ -28,7 +28,7 @@ COMMIT_S: Final = 9.0
 MERGE_S: Final = 12.0
 CHECK_S: Final = 10.0
 NEVER_S: Final = 1e9
-PLAN: Final = SinkPlan(EPISODES_GROUP, EVENTS.name, Sink, unpack_events)  # type: ignore[arg-type]
+PLAN: Final = SinkSpec(EPISODES_GROUP, EVENTS.name, Sink, unpack_events)  # type: ignore[arg-type]
 
 
 class Worker(Process):
@@ -52,18 +52,18 @@ class Worker(Process):
         for work in (self._belong, self._take_up, self._feed, self._commit, self._sweep):
             self.start(self._or_end(work))
 
-    def _new_runtime(self, epoch: Epoch) -> Runtime:
+    def _new_runtime(self, epoch: Epoch) -> PartitionAgent:
         here: Any = self
         config = WorkerConfig(
             here, here, here, Path(), self.world.rules, self.name,
-            RefusalLimits(ratio=0, run=0),
+            DlqLimits(ratio=0, run=0),
             merge_every_s=MERGE_S if self.world.schedule.merging else NEVER_S,
             check_redis_s=CHECK_S if self.world.schedule.tampering else 0.0,
         )  # fmt: skip
         app: Any = self.app
         if self.kind == "thresholds":
-            return self.context.run(ThresholdRuntime, app, config, epoch, self.store)
-        return self.context.run(SinkRuntime, app, config, epoch, PLAN)
+            return self.context.run(ThresholdAgent, app, config, epoch, self.store)
+        return self.context.run(StorageAgent, app, config, epoch, PLAN)
 
     async def _or_end(self, work: Callable[[], Awaitable[None]]) -> None:
         try:
@@ -152,7 +152,7 @@ class Worker(Process):
             await self.app.consumer.commit()
 
     async def _sweep(self) -> None:
-        await sweep(self.app)
+        await refetch_stalled_partitions(self.app)
 
     def stop(self) -> None:
         """Be asked to end."""

@@ -14,9 +14,9 @@ import psycopg
 from headstart.events.frames import encode_frame
 from headstart.keys import event_key
 from learners.registry import policy
-from processing.config import Rules
+from processing.config import LearningConfig
 from processing.records.batch import Headers
-from processing.records.partitioner import owner
+from processing.records.partitioner import partition_for
 from processing.state.clock import TICK_MS
 from processing.state.rows import PARTITION_KEY, decode_partition, version
 from tests.simulation.broker import PARTITIONS, SESSION_S, Broker, Log
@@ -68,10 +68,10 @@ class World:
         self.broker = Broker(self.chance, kafka=schedule.kafka)
         self.redis, self.postgres = Redis(), Postgres()
         self.epoch = Epoch(1, PARTITIONS)
-        self.rules = Rules(
+        self.rules = LearningConfig(
             policy(schedule.learner),
             operators_key=OPERATORS_KEY,
-            idle_ms=IDLE_MS if schedule.changing else Rules.idle_ms,
+            idle_ms=IDLE_MS if schedule.changing else LearningConfig.idle_ms,
             most_contexts=schedule.most_contexts,
         )
         self.marks = 0
@@ -283,7 +283,7 @@ class World:
 
     def append(self, key: Key, events: list[Event]) -> None:
         value = encode_frame(event.value for event in events)
-        self.append_record(owner(*key, PARTITIONS), event_key(*key), value)
+        self.append_record(partition_for(*key, PARTITIONS), event_key(*key), value)
 
     def append_record(
         self,
@@ -392,7 +392,7 @@ class World:
 
     def _lags(self, partition: int) -> bool:
         """Return whether a partition is still to be told the time, which may end something."""
-        owner = self.owner_of(partition)
-        own = owner.store.get_row(partition, PARTITION_KEY)
+        partition_for = self.owner_of(partition)
+        own = partition_for.store.get_row(partition, PARTITION_KEY)
         clock = 0 if own is None else decode_partition(own).clock
-        return said_ms(self, owner.name) - clock >= TICK_MS
+        return said_ms(self, partition_for.name) - clock >= TICK_MS

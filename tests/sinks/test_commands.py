@@ -30,13 +30,13 @@ from topics.commands.messages import (
     Begin,
     Command,
     CommandState,
+    CommandTarget,
     ModeCommand,
-    Place,
     ThresholdOverride,
     command_key,
     encode_command,
 )
-from topics.schema.json_schema import Threshold
+from topics.schema.json_schema import PublishedThreshold
 
 pytestmark = pytest.mark.integration
 
@@ -85,7 +85,7 @@ def test_overrides_beside_the_thresholds(redis_url: str, client: Any, tenant: st
     log.add(override(tenant, path=PATH, tool="pay", suggest=0.5, until=99, by="ann", reason="slow"))
     client.set(redis_key(tenant, "foreign"), "not a hash")
     key = redis_key(tenant, "refund")
-    learned = Threshold(
+    learned = PublishedThreshold(
         tenant=tenant, workflow_type="refund", path=PATH, speculate=0.8, suggest=0.6, epoch=1,
         offset=1, outcomes=3, learner="ema", at=1,
     )  # fmt: skip
@@ -201,7 +201,7 @@ def test_an_older_state_never_undoes_a_newer_one(redis_url: str, client: Any) ->
             log.add(override(tenant, speculate, path=path), kept=kept)
         lengths = [min(length, len(log.records)) for length in writers]
         serve(redis_url, *[log.state(length) for length in lengths])
-        newest = log.state(max(lengths)).overrides(Place("threshold", tenant, "refund"), 0)
+        newest = log.state(max(lengths)).overrides(CommandTarget("threshold", tenant, "refund"), 0)
         served = json.loads(client.hget(redis_key(tenant, "refund"), OVERRIDES) or "[]")
         assert [(each["path"], each["speculate"]) for each in served] == [
             (each.path, each.speculate) for each in newest
@@ -313,7 +313,7 @@ def test_redis_away() -> None:
 def test_a_place_of_which_redis_has_a_newer_version_is_named(
     redis_url: str, client: Any, tenant: str
 ) -> None:
-    log, place = Log(), Place("mode", tenant)
+    log, place = Log(), CommandTarget("mode", tenant)
     log.add(ModeCommand(mode="act", tenant=tenant, at=1))
     serve(redis_url, log.state())
     version = version_key(modes_key(tenant))

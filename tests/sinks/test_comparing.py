@@ -17,8 +17,13 @@ from hypothesis import strategies as st
 
 from headstart import Thresholds
 from headstart.keys import redis_key
-from sinks.redis.comparison import REPAIRED_KEPT_MS, Expected, RedisComparison, Repair, Stored
-from sinks.redis.queries import Unreadable, served_chain, served_thresholds, served_workflow_types
+from sinks.redis.comparison import REPAIRED_KEPT_MS, Expected, RedisComparison, Repair, StoredField
+from sinks.redis.queries import (
+    UnreadableFields,
+    served_chain,
+    served_thresholds,
+    served_workflow_types,
+)
 from sinks.redis.stored_fields import (
     MOST_BYTES,
     Field,
@@ -32,10 +37,10 @@ from sinks.redis.stored_fields import (
 )
 from sinks.redis.thresholds import ThresholdPublisher, encode_value
 from tests.patience import until
-from topics.schema.json_schema import Threshold
+from topics.schema.json_schema import PublishedThreshold
 
 PATH = "workflow_type=refund"
-REACH = Reach(epoch=7, watermark=100)
+REACH = Reach(epoch=7, applied_offset=100)
 
 UNREADABLE = {
     "not json": b"{oops",
@@ -63,12 +68,14 @@ UNREADABLE = {
 }
 
 
-def threshold(tenant: str = "t", epoch: int = 7, offset: int = 50, **fields: Any) -> Threshold:
+def threshold(
+    tenant: str = "t", epoch: int = 7, offset: int = 50, **fields: Any
+) -> PublishedThreshold:
     values = {
         "tenant": tenant, "workflow_type": "refund", "path": PATH, "speculate": 0.8,
         "suggest": 0.6, "epoch": epoch, "offset": offset, "outcomes": 3, "learner": "ema", "at": 5,
     }  # fmt: skip
-    return Threshold(**{**values, **fields})
+    return PublishedThreshold(**{**values, **fields})
 
 
 def value(**fields: Any) -> bytes:
@@ -84,7 +91,7 @@ def test_what_no_service_wrote_is_unreadable(raw: bytes) -> None:
 
 
 GONE = threshold(deleted=True)
-JUDGED: list[tuple[Threshold | None, bytes | None, str | None]] = [
+JUDGED: list[tuple[PublishedThreshold | None, bytes | None, str | None]] = [
     (threshold(), encode_value(threshold()), None),
     (threshold(), value(gain=0.0), None),  # a version that writes out its defaults
     (threshold(), value(gain=1.0), "differing"),
@@ -117,7 +124,7 @@ JUDGED: list[tuple[Threshold | None, bytes | None, str | None]] = [
 
 @pytest.mark.parametrize(("expected", "raw", "found"), JUDGED)
 def test_what_is_wrong_with_a_value(
-    expected: Threshold | None, raw: bytes | None, found: str | None
+    expected: PublishedThreshold | None, raw: bytes | None, found: str | None
 ) -> None:
     assert judge(expected, raw, REACH) == found
 
@@ -159,11 +166,11 @@ def compared(url: str, body: Callable[[RedisComparison], Any]) -> Any:
     return asyncio.run(run())
 
 
-def differing(url: str, *thresholds: Threshold) -> list[Stored]:
+def differing(url: str, *thresholds: PublishedThreshold) -> list[StoredField]:
     expected = [
         Expected(Field(t.tenant, t.workflow_type, t.path), encode_value(t)) for t in thresholds
     ]
-    found: list[Stored] = compared(url, lambda comparison: comparison.differing(expected))
+    found: list[StoredField] = compared(url, lambda comparison: comparison.differing(expected))
     return found
 
 
@@ -172,7 +179,7 @@ def repair(url: str, *repairs: Repair, now: int = 0) -> list[bool]:
     return done
 
 
-def publish(url: str, *batch: Threshold) -> None:
+def publish(url: str, *batch: PublishedThreshold) -> None:
     async def run() -> None:
         async with ThresholdPublisher(url) as publisher:
             await publisher.publish(batch)
@@ -235,7 +242,7 @@ def test_a_key_of_another_type_is_replaced(redis_url: str, tenant: str, kind: st
         right = [threshold(tenant), threshold(tenant, path=f"{PATH}/domain=d")]
         found = differing(redis_url, *right)
         assert {each.other_type for each in found} == {kind}
-        told: list[Unreadable] = []
+        told: list[UnreadableFields] = []
         assert listed(redis_url, tenant, told) == []
         assert [(each.workflow_type, kind in each.why) for each in told] == [("refund", True)]
         assert repair(redis_url, *map(Repair, found, right)) == [True, True]
@@ -335,7 +342,7 @@ def test_the_number_of_a_repair_outlives_the_last_path_for_a_week(
         assert not client.exists(key)
 
 
-def listed(url: str, tenant: str, told: list[Unreadable]) -> list[str]:
+def listed(url: str, tenant: str, told: list[UnreadableFields]) -> list[str]:
     async def run() -> list[str]:
         return [e["path"] async for e in served_thresholds(url, tenant, unreadable=told)]
 
@@ -352,7 +359,7 @@ def test_what_cannot_be_read_is_named_and_the_rest_listed(redis_url: str, tenant
         client.hset(key, b"\xff\xfe", b"{}")
         client.hset(key, "!overrides", "{oops")
         client.hset(key, "!repaired", "12")
-    told: list[Unreadable] = []
+    told: list[UnreadableFields] = []
     assert listed(redis_url, tenant, told) == [PATH, f"{PATH}/domain=d"]
     assert len(told) == len(UNREADABLE) + 1
     assert {each.tenant for each in told} == {tenant}
@@ -372,7 +379,7 @@ def test_keys_that_are_no_hash_of_ours_break_nothing(redis_url: str) -> None:
         try:
             for key in (*keys, b"headstart:thresholds:\xff:" + name.encode()):
                 client.hset(key, "a", "b")
-            told: list[Unreadable] = []
+            told: list[UnreadableFields] = []
 
             async def run() -> None:
                 async for _each in served_thresholds(redis_url, unreadable=told):

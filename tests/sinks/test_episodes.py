@@ -13,7 +13,7 @@ import pytest
 from headstart.events.schema import new_id
 from sinks.connections import connect_postgres
 from sinks.postgres import batch_writer as staging
-from sinks.postgres.batch_writer import STAGED_AFTER, Refusal, Sink, TooManyToSearch
+from sinks.postgres.batch_writer import STAGED_AFTER, RejectedRow, Sink, TooManyRejectedRows
 from sinks.postgres.episodes import EpisodeSink, encode_event, encode_events
 from sinks.postgres.queries import count_events, event_ids, events_of_workflow
 
@@ -40,7 +40,7 @@ def lines(events: Sequence[Mapping[str, Any]]) -> list[bytes]:
     return encode_events([orjson.dumps(event) for event in events])
 
 
-async def accept_none(refused: Sequence[Refusal]) -> None:
+async def accept_none(refused: Sequence[RejectedRow]) -> None:
     raise AssertionError(f"refused: {refused}")
 
 
@@ -132,7 +132,7 @@ def test_offsets_advance_with_the_rows_and_never_backwards(migrated: str, tenant
 
 
 def test_nothing_is_stored_when_the_dead_letters_cannot_be_sent(migrated: str, tenant: str) -> None:
-    async def fail(refused: Sequence[Refusal]) -> None:
+    async def fail(refused: Sequence[RejectedRow]) -> None:
         raise RuntimeError("broker away")
 
     async def attempt() -> None:
@@ -161,9 +161,9 @@ def test_a_bad_row_is_named_and_the_other_99_are_stored(
 ) -> None:
     events = [make_event(tenant) for _ in range(100)]
     events[37].update(bad)
-    refused: list[Refusal] = []
+    refused: list[RejectedRow] = []
 
-    async def keep(found: Sequence[Refusal]) -> None:
+    async def keep(found: Sequence[RejectedRow]) -> None:
         refused.extend(found)
 
     assert asyncio.run(store(migrated, events, {0: 100}, keep)) == 99
@@ -180,9 +180,9 @@ def test_many_bad_rows_in_a_large_batch_are_named_in_order(
     bad = [0, 1, 700, 1500, 2999]
     for place, index in enumerate(bad):
         events[index].update({"id": "no uuid"} if place % 2 else {"event_type": "unheard_of"})
-    refused: list[Refusal] = []
+    refused: list[RejectedRow] = []
 
-    async def keep(found: Sequence[Refusal]) -> None:
+    async def keep(found: Sequence[RejectedRow]) -> None:
         refused.extend(found)
 
     assert asyncio.run(store(migrated, events, {}, keep)) == 2995
@@ -196,13 +196,13 @@ def test_bad_rows_are_looked_for_in_no_more_than_can_be_searched(
     events = [make_event(tenant) for _ in range(5)]
     assert asyncio.run(store(migrated, events, {0: 5})) == 5
     events = [make_event(tenant, event_type="no such") for _ in range(5)]
-    with pytest.raises(TooManyToSearch, match="5 lines"):
+    with pytest.raises(TooManyRejectedRows, match="5 lines"):
         asyncio.run(store(migrated, events, {0: 10}))
     assert asyncio.run(next_offsets(migrated)) == {0: 5}
 
 
 def test_the_sink_goes_on_after_a_bad_batch(migrated: str, tenant: str) -> None:
-    async def keep(refused: Sequence[Refusal]) -> None:
+    async def keep(refused: Sequence[RejectedRow]) -> None:
         assert len(refused) == 1
 
     async def batches() -> None:
@@ -236,7 +236,7 @@ def test_a_cut_connection_stores_nothing_and_says_so(migrated: str, tenant: str)
     async def cut() -> None:
         sink = await EpisodeSink.open(migrated)
 
-        async def kill(_refused: Sequence[Refusal]) -> None:
+        async def kill(_refused: Sequence[RejectedRow]) -> None:
             async with await connect_postgres(migrated) as other:
                 await other.execute(
                     "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"

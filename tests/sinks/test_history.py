@@ -9,7 +9,7 @@ import orjson
 import pytest
 
 from sinks.connections import connect_postgres
-from sinks.postgres.batch_writer import Refusal
+from sinks.postgres.batch_writer import RejectedRow
 from sinks.postgres.history import HistorySink, encode_threshold
 from sinks.postgres.queries import history_of_context
 
@@ -34,7 +34,7 @@ def change(tenant: str, offset: int, **fields: Any) -> dict[str, Any]:
 
 def test_every_version_is_kept_once_and_comes_back_exactly(migrated: str, tenant: str) -> None:
     changes = [change(tenant, offset) for offset in (5, 6, 2**52)]
-    refused: list[Refusal] = []
+    refused: list[RejectedRow] = []
 
     async def keep(found: Any) -> None:
         refused.extend(found)

@@ -17,8 +17,8 @@ from psycopg.conninfo import conninfo_to_dict, make_conninfo
 from cli.system.migrate import migrate as migrate_command
 from console.inspection.doctor.databases import check_postgres
 from console.inspection.doctor.findings import WRONG
-from console.inspection.snapshot import Looking
-from console.inspection.target import Target
+from console.inspection.snapshot import SystemObserver
+from console.inspection.target import InspectionTarget
 from sinks.connections import connect_postgres
 from sinks.postgres.migrate import (
     DatabaseNewer,
@@ -215,8 +215,8 @@ def test_doctor_names_the_statements(writing_role: str) -> None:
 
 
 def test_status_names_the_statements(writing_role: str, tmp_path: Path) -> None:
-    target = Target("127.0.0.1:1", writing_role, "redis://127.0.0.1:1/0", tmp_path)
-    look = asyncio.run(Looking(target, contexts=False).look())
+    target = InspectionTarget("127.0.0.1:1", writing_role, "redis://127.0.0.1:1/0", tmp_path)
+    look = asyncio.run(SystemObserver(target, contexts=False).look())
     (postgres,) = [each for each in look.services if each.service == "postgres"]
     assert "ALTER TABLE public.episodic_events OWNER TO" in (postgres.error or "")
 

@@ -17,8 +17,8 @@ from sinks.redis.served_modes import every_mode, served_modes
 from topics.commands.messages import (
     Begin,
     CommandState,
+    CommandTarget,
     ModeCommand,
-    Place,
     command_key,
     encode_command,
 )
@@ -119,9 +119,9 @@ def test_it_is_no_mode(redis_url: str, client: Any, tenant: str, marker: str) ->
         async with CommandPublisher(redis_url) as publisher:
             for _ in range(2):
                 await publisher.serve_all(state, 0)
-                assert Place("mode", "") not in publisher.kept
+                assert CommandTarget("mode", "") not in publisher.kept
             looked = await publisher.look(state, 0)
-            assert Place("mode", "") not in [place for place, _said in looked]
+            assert CommandTarget("mode", "") not in [place for place, _said in looked]
 
     asyncio.run(run())
     assert client.hgetall(MODES) == {PUBLISHED: client.info("server")["run_id"]}

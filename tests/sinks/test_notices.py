@@ -12,14 +12,14 @@ import msgspec
 import psycopg
 import pytest
 
-from agents.storage.notice_detection import Noticer
+from agents.storage.notice_detection import NoticeDetector
 from processing.records.batch import RecordBatch
-from processing.records.sink_lines import Unpacked, unpack_thresholds
+from processing.records.sink_lines import SinkBatch, unpack_thresholds
 from sinks.connections import connect_postgres
 from sinks.postgres.history import HistorySink, encode_thresholds
 from sinks.postgres.notices import (
-    Kept,
     Newest,
+    NoticeRetention,
     add_notices,
     forget_sent,
     keep_states,
@@ -31,7 +31,7 @@ from sinks.postgres.notices import (
 from tests.processing.test_noticing import RETAIL, drifting, flooded, run, value
 from topics.catalogue import HISTORY_GROUP, THRESHOLDS
 from topics.notices.messages import Notice
-from topics.schema.json_schema import Threshold
+from topics.schema.json_schema import PublishedThreshold
 
 pytestmark = pytest.mark.integration
 
@@ -50,10 +50,12 @@ class Worker:
     """A history worker from its batches on: unpacked, looked at, stored."""
 
     def __init__(self, dsn: str) -> None:
-        self.dsn, self.noticer = dsn, Noticer(EPOCH)
+        self.dsn, self.noticer = dsn, NoticeDetector(EPOCH)
         self.sink: HistorySink | None = None
 
-    async def store(self, values: Sequence[Threshold], begin: int, fail: Any = None) -> None:
+    async def store(
+        self, values: Sequence[PublishedThreshold], begin: int, fail: Any = None
+    ) -> None:
         """Store values as offsets from `begin` on. `fail`: awaited before the commit."""
         if self.sink is None:
             self.sink = await HistorySink.open(self.dsn)
@@ -62,7 +64,7 @@ class Worker:
         batch = RecordBatch(THRESHOLDS.name, 0, begin, begin + count,
                             list(range(begin, begin + count)), [0] * count,
                             [b"k"] * count, raw)  # fmt: skip
-        unpacked = Unpacked()
+        unpacked = SinkBatch()
         unpacked.add(batch, range(count), unpack_thresholds, encode_thresholds, HISTORY_GROUP)
         offsets = {0: batch.end}
         look = partial(self.noticer.look, unpacked, offsets)
@@ -172,9 +174,9 @@ def test_what_is_stored_of_contexts_is_the_newest(migrated: str) -> None:
             assert found == {
                 here: Newest(EPOCH, 50, 50, None), gone: Newest(None, None, None, None),
             }  # fmt: skip
-            kept = {here: Kept(3, 50, b"\0\1"), gone: Kept(3, 1, b"x")}
+            kept = {here: NoticeRetention(3, 50, b"\0\1"), gone: NoticeRetention(3, 1, b"x")}
             await keep_states(connection, kept)
-            await keep_states(connection, {gone: None, here: Kept(3, 51, b"\2")})
+            await keep_states(connection, {gone: None, here: NoticeRetention(3, 51, b"\2")})
             states = [each.state for each in (await newest_values(connection, kept)).values()]
             assert sorted(states, key=str) == [None, b"\2"]
         await worker.close()

@@ -10,14 +10,14 @@ import pytest
 from redis.asyncio import Redis
 
 from sinks.connections import RedisUnreachable
-from sinks.redis.publish_markers import KEY, Published
+from sinks.redis.publish_markers import KEY, PublishMarkers
 
 P = 7_001  # a partition that no other test has
 
 
-def check(redis_url: str, body: Callable[[Published, Redis], Awaitable[None]]) -> None:
+def check(redis_url: str, body: Callable[[PublishMarkers, Redis], Awaitable[None]]) -> None:
     async def run() -> None:
-        published, redis = Published(redis_url), Redis.from_url(redis_url)
+        published, redis = PublishMarkers(redis_url), Redis.from_url(redis_url)
         try:
             await body(published, redis)
         finally:
@@ -29,7 +29,7 @@ def check(redis_url: str, body: Callable[[Published, Redis], Awaitable[None]]) -
 
 
 def test_what_was_published_is_remembered_until_it_is_gone(redis_url: str) -> None:
-    async def body(published: Published, redis: Redis) -> None:
+    async def body(published: PublishMarkers, redis: Redis) -> None:
         run, forgotten = await published.forgotten([P])
         assert forgotten == [P]
         mark = await published.begin(P)
@@ -43,7 +43,7 @@ def test_what_was_published_is_remembered_until_it_is_gone(redis_url: str) -> No
 
 
 def test_a_redis_emptied_in_mid_publication_is_noticed(redis_url: str) -> None:
-    async def body(published: Published, redis: Redis) -> None:
+    async def body(published: PublishMarkers, redis: Redis) -> None:
         run, _ = await published.forgotten([P])
         mark = await published.begin(P)
         await redis.hdel(KEY, str(P))
@@ -54,7 +54,7 @@ def test_a_redis_emptied_in_mid_publication_is_noticed(redis_url: str) -> None:
 
 
 def test_of_two_publications_at_once_the_later_one_counts(redis_url: str) -> None:
-    async def body(published: Published, _redis: Redis) -> None:
+    async def body(published: PublishMarkers, _redis: Redis) -> None:
         run, _ = await published.forgotten([P])
         first, second = await published.begin(P), await published.begin(P)
         await published.remember(P, run, first)
@@ -68,7 +68,7 @@ def test_of_two_publications_at_once_the_later_one_counts(redis_url: str) -> Non
 def test_a_server_that_has_become_a_replica_is_left(redis_url: str) -> None:
     """It remembers, by what its primary sends it, and its run id is what it was."""
 
-    async def body(published: Published, redis: Redis) -> None:
+    async def body(published: PublishMarkers, redis: Redis) -> None:
         async def connected() -> set[str]:
             return {each["id"] for each in await redis.client_list()}
 
@@ -89,7 +89,7 @@ def test_a_server_that_has_become_a_replica_is_left(redis_url: str) -> None:
 
 
 def test_the_servers_clock_is_told(redis_url: str) -> None:
-    async def body(published: Published, _redis: Redis) -> None:
+    async def body(published: PublishMarkers, _redis: Redis) -> None:
         before = time.time_ns() // 1_000_000
         now = await published.now_ms()
         assert before - 1 <= now <= time.time_ns() // 1_000_000 + 1
@@ -99,7 +99,7 @@ def test_the_servers_clock_is_told(redis_url: str) -> None:
 
 def test_a_clock_that_cannot_be_asked_is_unreachable() -> None:
     async def body() -> None:
-        published = Published("redis://127.0.0.1:1")
+        published = PublishMarkers("redis://127.0.0.1:1")
         try:
             await published.now_ms()
         finally:

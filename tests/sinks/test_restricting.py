@@ -16,20 +16,20 @@ from headstart.keys import modes_key, redis_key
 from headstart.thresholds.modes import most_restrictive
 from headstart.thresholds.overrides import NOTHING, OVERRIDES_FIELD, decode_overrides
 from sinks.redis.commands import CommandPublisher, version_key
-from sinks.redis.restrictions import Stored, merged
+from sinks.redis.restrictions import StoredRestriction, merged
 from topics.commands.messages import (
     Begin,
     Command,
     CommandState,
+    CommandTarget,
     ModeCommand,
-    Place,
     ThresholdOverride,
     command_key,
     encode_command,
 )
 
 MODES = ["off", "observe", "act"]
-PLACE = Place("mode", "acme")
+PLACE = CommandTarget("mode", "acme")
 
 
 def state_of(*commands: tuple[Command, bool]) -> CommandState:
@@ -46,7 +46,7 @@ def mode(name: Any, agent: str | None = None, tenant: str = "acme") -> ModeComma
 
 
 def changes(state: CommandState, fields: dict[bytes, bytes], version: bytes, served: bytes) -> Any:
-    return merged(state, PLACE, Stored(version, served, fields), 0)
+    return merged(state, PLACE, StoredRestriction(version, served, fields), 0)
 
 
 @pytest.mark.parametrize(
@@ -135,18 +135,20 @@ def test_overrides_stay_that_demand_more(entry: dict[str, Any], stays: bool) -> 
     command = ThresholdOverride(
         tenant="acme", workflow_type="w", path="workflow_type=w/domain=d", speculate=0.97, at=1
     )
-    place = Place("threshold", "acme", "w")
+    place = CommandTarget("threshold", "acme", "w")
     state = state_of((command, True))
     ours = override(0.97, path=command.path)
     field = OVERRIDES_FIELD.encode()
-    stored = Stored(b"1 1", json.dumps([ours]).encode(), {field: json.dumps([entry]).encode()})
+    stored = StoredRestriction(
+        b"1 1", json.dumps([ours]).encode(), {field: json.dumps([entry]).encode()}
+    )
     said = merged(state, place, stored, 10)
     value = json.loads(said.changes[field] or b"[]")
     assert value == ([ours, entry] if stays else [ours])
     assert bool(said.kept) == stays
 
 
-WHOLE = Place("threshold", "acme", "w")
+WHOLE = CommandTarget("threshold", "acme", "w")
 FIELD = OVERRIDES_FIELD.encode()
 UNREADABLE = [
     b"{oops", b"7", b"\xff", b"", b"off", b'"off"', b'{"speculate":1}', b"[1]", b'["stop"]',
@@ -167,24 +169,26 @@ def test_overrides_by_which_readers_start_nothing_stay(raw: bytes) -> None:
     before = state_of((finer, True))
     ours = json.dumps([override(1.0, path="")]).encode()
     for state, served in ((state_of(), b"[]"), (before, b"[]"), (before, ours)):
-        said = merged(state, WHOLE, Stored(b"1 1", served, {FIELD: raw}), 10)
+        said = merged(state, WHOLE, StoredRestriction(b"1 1", served, {FIELD: raw}), 10)
         after = said.changes.get(FIELD, raw)
         assert decode_overrides(after)[0].speculate == NOTHING
         assert len(said.kept) == 1
-        again = merged(state, WHOLE, Stored(b"1 1", said.served, {FIELD: after or b""}), 10)
+        again = merged(
+            state, WHOLE, StoredRestriction(b"1 1", said.served, {FIELD: after or b""}), 10
+        )
         assert (again.changes, again.kept) == ({}, said.kept)
     since = state_of((threshold(), True), (finer, True))
-    said = merged(since, WHOLE, Stored(b"1 0", b"[]", {FIELD: raw}), 10)
+    said = merged(since, WHOLE, StoredRestriction(b"1 0", b"[]", {FIELD: raw}), 10)
     assert [each.speculate for each in decode_overrides(said.changes[FIELD])] == [0.2, 1.0]
     assert not said.kept
     taken_back = state_of((threshold(), True), (threshold(), False))
-    said = merged(taken_back, WHOLE, Stored(b"1 1", b"[]", {FIELD: raw}), 10)
+    said = merged(taken_back, WHOLE, StoredRestriction(b"1 1", b"[]", {FIELD: raw}), 10)
     assert (said.changes, said.kept) == ({FIELD: None}, ())
 
 
 @pytest.mark.parametrize("raw", [b"null", b"[]", b'[{"speculate":2,"until":5}]'])
 def test_overrides_that_say_nothing_are_replaced(raw: bytes) -> None:
-    said = merged(state_of(), WHOLE, Stored(b"1 0", b"[]", {FIELD: raw}), 10)
+    said = merged(state_of(), WHOLE, StoredRestriction(b"1 0", b"[]", {FIELD: raw}), 10)
     assert (said.changes, said.kept) == ({FIELD: None}, ())
 
 
@@ -192,7 +196,7 @@ def test_an_override_that_a_new_log_copied_is_a_command_however_it_was_written()
     state = CommandState()
     state.apply(command_key(threshold()), encode_command(threshold()), 0)
     state.apply(b"log", encode_command(Begin(number=2)), 1)
-    said = merged(state, WHOLE, Stored(b"1 5", b"[]", {FIELD: b'[{"speculate":1}]'}), 10)
+    said = merged(state, WHOLE, StoredRestriction(b"1 5", b"[]", {FIELD: b'[{"speculate":1}]'}), 10)
     assert (json.loads(said.changes[FIELD] or b""), said.kept) == ([override(1.0)], ())
 
 
@@ -200,7 +204,7 @@ def test_an_override_of_no_tool_takes_no_other_ones_place() -> None:
     """It holds for a tool without a name, not for every tool."""
     state = state_of((threshold(speculate=0.97), True))
     raw = json.dumps([override(0.99, tool="")]).encode()
-    said = merged(state, WHOLE, Stored(b"1 1", b"[]", {FIELD: raw}), 10)
+    said = merged(state, WHOLE, StoredRestriction(b"1 1", b"[]", {FIELD: raw}), 10)
     assert [each["tool"] for each in json.loads(said.changes[FIELD] or b"[]")] == [None, ""]
 
 
@@ -222,7 +226,7 @@ def test_a_key_that_is_no_hash_is_off_for_everything(
 ) -> None:
     state = state_of(*[(mode(name, agent), True) for name, agent in commands])
     served = json.dumps(state.modes(PLACE)).encode()
-    said = merged(state, PLACE, Stored(b"1 %d" % seen, served, {}, other_type=True), 0)
+    said = merged(state, PLACE, StoredRestriction(b"1 %d" % seen, served, {}, other_type=True), 0)
     assert bool(said.kept) == stays
     expected = {field.encode(): name.encode() for field, name in state.modes(PLACE).items()}
     assert said.changes == ({} if stays else expected)
@@ -232,7 +236,7 @@ def test_what_a_new_log_copied_from_redis_is_no_command_since_then() -> None:
     state, act = CommandState(), mode("act")
     state.apply(command_key(act), encode_command(act), 0)
     state.apply(b"log", encode_command(Begin(number=2)), 1)
-    stored = Stored(b"1 5", b'{"*":"act"}', {b"*": b"off"})
+    stored = StoredRestriction(b"1 5", b'{"*":"act"}', {b"*": b"off"})
     said = merged(state, PLACE, stored, 0)
     assert (said.changes, said.kept) == ({}, ("mode off of *",))
     assert merged(state, PLACE, stored._replace(fields={}), 0).changes == {b"*": b"act"}
@@ -246,8 +250,8 @@ def client(redis_url: str) -> Iterator[Any]:
         yield opened
 
 
-def serve_all(url: str, state: CommandState) -> tuple[int, set[Place]]:
-    async def run() -> tuple[int, set[Place]]:
+def serve_all(url: str, state: CommandState) -> tuple[int, set[CommandTarget]]:
+    async def run() -> tuple[int, set[CommandTarget]]:
         async with CommandPublisher(url) as publisher:
             return await publisher.serve_all(state, 0), set(publisher.kept)
 
@@ -268,7 +272,7 @@ def test_everything_in_redis_is_looked_at(redis_url: str, client: Any, tenant: s
     assert not client.exists(permissive)
     assert client.hgetall(own) == {"*": "off"}
     assert client.hgetall(modes_key(tenant)) == {"*": "observe"}
-    assert Place("mode", f"{tenant}-2") in kept
+    assert CommandTarget("mode", f"{tenant}-2") in kept
     client.delete(own, version_key(own), f"headstart:served:{{{own}}}")
 
 
@@ -293,7 +297,7 @@ def test_a_key_that_is_no_hash_stays_until_a_command(
     serve_all(redis_url, state_of(acts))
     client.delete(key)
     client.set(key, "off")
-    assert Place("mode", tenant) in serve_all(redis_url, state_of(acts))[1]
+    assert CommandTarget("mode", tenant) in serve_all(redis_url, state_of(acts))[1]
     assert client.get(key) == "off"
     serve_all(redis_url, state_of(acts, acts))
     assert client.hgetall(key) == {"*": "act"}

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from headstart.events.schema import new_id, stamp
 from sinks.connections import connect_postgres
-from sinks.postgres.batch_writer import Refusal
+from sinks.postgres.batch_writer import RejectedRow
 from sinks.postgres.copy_format import encode_columns, encode_json
 from sinks.postgres.episodes import EpisodeSink, encode_event, encode_events
 from sinks.postgres.queries import events_of_workflow
@@ -54,7 +54,7 @@ def events(draw: st.DrawFn) -> dict[str, Any]:
     return {**given_fields, **unknown}
 
 
-async def refuse_none(refused: Sequence[Refusal]) -> None:
+async def refuse_none(refused: Sequence[RejectedRow]) -> None:
     raise AssertionError(f"refused: {refused}")
 
 

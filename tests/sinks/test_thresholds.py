@@ -18,14 +18,14 @@ from headstart.keys import redis_key
 from sinks.connections import RedisUnreachable
 from sinks.redis.pending import PendingThresholds
 from sinks.redis.thresholds import MAX_CALL, ThresholdPublisher
-from topics.schema.json_schema import Threshold
+from topics.schema.json_schema import PublishedThreshold
 
 versions = st.tuples(st.integers(0, 2**40), st.integers(0, 2**52)) | st.tuples(
     st.sampled_from([1, 2**31 - 1, 2**31, 2**31 + 1]), st.sampled_from([0, 9, 10, 2**52])
 )
 
 
-def threshold(tenant: str, epoch: int = 1, offset: int = 1, **fields: Any) -> Threshold:
+def threshold(tenant: str, epoch: int = 1, offset: int = 1, **fields: Any) -> PublishedThreshold:
     values = {
         "tenant": tenant,
         "workflow_type": "refund",
@@ -38,10 +38,10 @@ def threshold(tenant: str, epoch: int = 1, offset: int = 1, **fields: Any) -> Th
         "learner": "ema",
         "at": 1_750_000_000_000,
     }
-    return Threshold(**{**values, **fields})
+    return PublishedThreshold(**{**values, **fields})
 
 
-async def publish(url: str, *batches: list[Threshold]) -> list[int]:
+async def publish(url: str, *batches: list[PublishedThreshold]) -> list[int]:
     async with ThresholdPublisher(url) as publisher:
         return [await publisher.publish(batch) for batch in batches]
 

@@ -11,10 +11,10 @@ import psycopg
 import pytest
 from psycopg.conninfo import make_conninfo
 
-from console.inspection.error_text import cause
+from console.inspection.error_text import short_error
 from deploy.local import StackError
 from deploy.local.readiness import postgres, redis
-from deploy.local.service import Existing
+from deploy.local.service import ExternalService
 from sinks.connections import (
     DatabaseUnreachable,
     PostgresUnreachable,
@@ -38,16 +38,16 @@ async def _ping(url: str) -> None:
 
 def refused_postgres(dsn: str) -> str:
     """Return what every command says of `dsn`, having looked at what `up` and `status` say."""
-    return _refused(PostgresUnreachable, _open(dsn), Existing("Postgres", dsn, postgres))
+    return _refused(PostgresUnreachable, _open(dsn), ExternalService("Postgres", dsn, postgres))
 
 
 def refused_redis(url: str) -> str:
     """Return the same of a Redis."""
-    return _refused(RedisUnreachable, _ping(url), Existing("Redis", url, redis))
+    return _refused(RedisUnreachable, _ping(url), ExternalService("Redis", url, redis))
 
 
 def _refused(
-    kind: type[DatabaseUnreachable], asking: Coroutine[Any, Any, None], part: Existing
+    kind: type[DatabaseUnreachable], asking: Coroutine[Any, Any, None], part: ExternalService
 ) -> str:
     with pytest.raises(kind) as caught:
         asyncio.run(asking)
@@ -57,7 +57,7 @@ def _refused(
 
 
 def _said(error: DatabaseUnreachable, of_up: StackError) -> str:
-    for each in (str(error), str(of_up), cause(error)):
+    for each in (str(error), str(of_up), short_error(error)):
         assert SECRET not in each
         assert "start one" not in each
         assert "start it" not in each

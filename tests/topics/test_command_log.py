@@ -24,7 +24,13 @@ from topics.commands.log import (
     send_commands,
     unset_commands,
 )
-from topics.commands.messages import Command, ModeCommand, Place, command_key, encode_command
+from topics.commands.messages import (
+    Command,
+    CommandTarget,
+    ModeCommand,
+    command_key,
+    encode_command,
+)
 from topics.kafka.admin import TopicsMissing, create_topics
 
 pytestmark = pytest.mark.integration
@@ -103,7 +109,7 @@ def test_what_is_no_command_is_passed_over(kafka: str, own: str) -> None:
         follower = CommandFollower(kafka)
         changes = follower.changes(lambda offset, _why: refused.append(offset), 100)
         async with contextlib.aclosing(changes), asyncio.timeout(60):
-            assert await anext(changes) == {Place("mode", "")}
+            assert await anext(changes) == {CommandTarget("mode", "")}
         assert refused == [1, 2]
 
     asyncio.run(run())
@@ -151,12 +157,15 @@ def test_a_follower_begins_with_all_of_it(kafka: str, own: str) -> None:
         follower = CommandFollower(kafka)
         changes = follower.changes(lambda *_: None, 100)
         async with contextlib.aclosing(changes), asyncio.timeout(60):
-            assert await anext(changes) == {Place("mode", ""), Place("mode", "acme")}
+            assert await anext(changes) == {
+                CommandTarget("mode", ""),
+                CommandTarget("mode", "acme"),
+            }
             await send_commands(kafka, [ACT])
             while not (changed := await anext(changes)):
                 pass
-            assert changed == {Place("mode", "")}
-            assert follower.state.modes(Place("mode", "")) == {"*": "act"}
+            assert changed == {CommandTarget("mode", "")}
+            assert follower.state.modes(CommandTarget("mode", "")) == {"*": "act"}
 
     asyncio.run(run())
 
@@ -194,7 +203,7 @@ def test_an_open_transaction_holds_no_command_back(kafka: str, own: str, committ
             offset = await send_commands(kafka, [OFF])
             assert sorted(await modes(kafka), key=str) == [("acme", "observe"), (None, "off")]
             state = await read_commands(kafka)
-            assert state.version(Place("mode", "")).offset == offset
+            assert state.version(CommandTarget("mode", "")).offset == offset
             assert await is_whole(kafka, state)
             await unset_commands(kafka, [command_key(OBSERVE)], "ann", "over")
             assert await modes(kafka) == [(None, "off")]
@@ -208,9 +217,13 @@ def test_an_open_transaction_holds_no_command_back(kafka: str, own: str, committ
 @pytest.mark.parametrize("committed", [True, False])
 def test_a_follower_passes_an_open_transaction(kafka: str, own: str, committed: bool) -> None:
     inside = ModeCommand(mode="act", tenant="inside", at=4)
-    all_, ours, theirs = Place("mode", ""), Place("mode", "acme"), Place("mode", "inside")
+    all_, ours, theirs = (
+        CommandTarget("mode", ""),
+        CommandTarget("mode", "acme"),
+        CommandTarget("mode", "inside"),
+    )
 
-    async def until(changes: Any, place: Place) -> None:
+    async def until(changes: Any, place: CommandTarget) -> None:
         while place not in await anext(changes):
             pass
 

@@ -15,8 +15,8 @@ from topics.commands.messages import (
     Begin,
     Command,
     CommandState,
+    CommandTarget,
     ModeCommand,
-    Place,
     ThresholdOverride,
     Version,
     command_key,
@@ -143,7 +143,11 @@ def test_what_is_served_is_what_is_set_there(made: list[Command]) -> None:
     overrides = [each for each in made if isinstance(each, ThresholdOverride)]
     in_force = [each for each in overrides if each.until is None or each.until > now]
     assert sorted(map(command_key, served)) == sorted(map(command_key, in_force))
-    ended = {Place("threshold", o.tenant, "refund") for o in overrides if o.until in range(21, 51)}
+    ended = {
+        CommandTarget("threshold", o.tenant, "refund")
+        for o in overrides
+        if o.until in range(21, 51)
+    }
     assert state.expired(20, now) == ended
 
 
@@ -154,9 +158,9 @@ def test_modes_by_field() -> None:
         ModeCommand(mode="act", tenant="acme", agent="planner", at=1),
     ]
     state = state_of(log_of([(each, True) for each in made]))
-    assert state.modes(Place("mode", "")) == {"*": "off"}
-    assert state.modes(Place("mode", "acme")) == {"*": "observe", "agent/planner": "act"}
-    assert state.version(Place("mode", "acme")) == Version(7, 3)
+    assert state.modes(CommandTarget("mode", "")) == {"*": "off"}
+    assert state.modes(CommandTarget("mode", "acme")) == {"*": "observe", "agent/planner": "act"}
+    assert state.version(CommandTarget("mode", "acme")) == Version(7, 3)
 
 
 VALID = {"set": "threshold", "tenant": "t", "workflow_type": "refund", "speculate": 0.9, "at": 1}

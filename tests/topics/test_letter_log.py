@@ -12,7 +12,12 @@ from headstart.kafka_producer import start_producer
 from topics.catalogue import Topic
 from topics.dead_letters import log as module
 from topics.dead_letters.log import Handling, LetterLog, LetterSender, _note_in
-from topics.dead_letters.messages import GROUP_HEADER, Letter, Outgoing, Wanted
+from topics.dead_letters.messages import (
+    GROUP_HEADER,
+    DeadLetterFilter,
+    DeadLetterRecord,
+    OutgoingRecord,
+)
 from topics.kafka.admin import TopicsMissing, create_topics
 
 pytestmark = pytest.mark.integration
@@ -46,9 +51,11 @@ async def refuse(kafka: str, own: Topics, *groups: str, timestamp_ms: int | None
         await producer.stop()
 
 
-async def found(kafka: str, wanted: Wanted | None = None, *, handled: bool = False) -> list[str]:
+async def found(
+    kafka: str, wanted: DeadLetterFilter | None = None, *, handled: bool = False
+) -> list[str]:
     log = await LetterLog.open(kafka)
-    return [each.at async for each in log.letters(wanted or Wanted(), handled=handled)]
+    return [each.at async for each in log.letters(wanted or DeadLetterFilter(), handled=handled)]
 
 
 def test_what_is_noted_is_hidden_and_still_there(kafka: str, own: Topics) -> None:
@@ -57,12 +64,12 @@ def test_what_is_noted_is_hidden_and_still_there(kafka: str, own: Topics) -> Non
         assert await found(kafka) == []
         await refuse(kafka, own, "a", "b", "a")
         assert await found(kafka) == ["0:0", "0:1", "0:2"]
-        assert await found(kafka, Wanted(group="a")) == ["0:0", "0:2"]
+        assert await found(kafka, DeadLetterFilter(group="a")) == ["0:0", "0:2"]
         log = await LetterLog.open(kafka)
         letters = [await log.letter(0, offset) for offset in range(3)]
         async with LetterSender(kafka) as sender:
             await sender.drop(letters[:1], at=5)
-            await sender.replay([(letters[2], Outgoing(0, b"k", b"again", ()))], at=6)
+            await sender.replay([(letters[2], OutgoingRecord(0, b"k", b"again", ()))], at=6)
         assert await found(kafka) == ["0:1"]
         assert await found(kafka, handled=True) == ["0:0", "0:1", "0:2"]
         log = await LetterLog.open(kafka)
@@ -109,7 +116,7 @@ def test_a_note_says_nothing_about_a_later_log(kafka: str, own: Topics) -> None:
     async def run() -> None:
         await create_topics(kafka, 1, topics=own.values())
         await refuse(kafka, own, "a", timestamp_ms=2_000)
-        old = Letter(0, 0, 1_000, None, b"x", "", "a", None, None, None)
+        old = DeadLetterRecord(0, 0, 1_000, None, b"x", "", "a", None, None, None)
         async with LetterSender(kafka) as sender:
             await sender.drop([old], at=5)
         assert await found(kafka) == ["0:0"]
@@ -123,7 +130,7 @@ def test_a_replay_that_fails_is_not_noted(kafka: str, own: Topics) -> None:
         await refuse(kafka, own, "a")
         letter = await (await LetterLog.open(kafka)).letter(0, 0)
         async with LetterSender(kafka) as sender:
-            too_large = Outgoing(0, b"k", b"x" * 2_000_000, ())
+            too_large = OutgoingRecord(0, b"k", b"x" * 2_000_000, ())
             with pytest.raises(RuntimeError, match="MessageSizeTooLarge"):
                 await sender.replay([(letter, too_large)], at=5)
         assert await found(kafka) == ["0:0"]

@@ -15,9 +15,9 @@ from topics.dead_letters.messages import (
     PARTITION_HEADER,
     REASON_HEADER,
     TOPIC_HEADER,
-    Letter,
-    Source,
-    Wanted,
+    DeadLetterFilter,
+    DeadLetterRecord,
+    DeadLetterSource,
     letter_of,
 )
 
@@ -27,14 +27,14 @@ def record(headers: list[tuple[str, bytes | None]], **fields: Any) -> Any:
     return SimpleNamespace(headers=headers, **given)
 
 
-def letter(**fields: Any) -> Letter:
-    source = Source("headstart.events", 3, 41, 900, None)
+def letter(**fields: Any) -> DeadLetterRecord:
+    source = DeadLetterSource("headstart.events", 3, 41, 900, None)
     values = {
         "partition": 0, "offset": 7, "refused_at": 1_000, "key": None, "value": b"x",
         "reason": "confidence: must be at most 1", "group": "headstart-episodes",
         "source": source, "truncated_from": None, "truncated_sha256": None,
     }  # fmt: skip
-    return Letter(**{**values, **fields})
+    return DeadLetterRecord(**{**values, **fields})
 
 
 OURS: list[tuple[str, bytes | None]] = [
@@ -79,8 +79,8 @@ def test_what_a_stranger_wrote_is_read_all_the_same(
 ) -> None:
     found = letter_of(record(headers, value=value))
     assert found.value == (value or b"")
-    assert Wanted().takes(found)
-    Wanted("a", "b", "c", 1).takes(found)
+    assert DeadLetterFilter().takes(found)
+    DeadLetterFilter("a", "b", "c", 1).takes(found)
 
 
 def test_a_recreated_topic_has_other_dead_letters() -> None:
@@ -91,26 +91,26 @@ def test_a_recreated_topic_has_other_dead_letters() -> None:
 @pytest.mark.parametrize(
     ("wanted", "takes"),
     [
-        (Wanted(), True),
-        (Wanted(group="headstart-episodes"), True),
-        (Wanted(group="episodes"), True),
-        (Wanted(group="thresholds"), False),
-        (Wanted(topic="headstart.events"), True),
-        (Wanted(topic="headstart.thresholds"), False),
-        (Wanted(reason="CONFIDENCE"), True),
-        (Wanted(reason="workflow"), False),
-        (Wanted(since=1_000), True),
-        (Wanted(since=1_001), False),
-        (Wanted("episodes", "headstart.events", "most 1", 0), True),
-        (Wanted("episodes", "headstart.events", "most 2", 0), False),
+        (DeadLetterFilter(), True),
+        (DeadLetterFilter(group="headstart-episodes"), True),
+        (DeadLetterFilter(group="episodes"), True),
+        (DeadLetterFilter(group="thresholds"), False),
+        (DeadLetterFilter(topic="headstart.events"), True),
+        (DeadLetterFilter(topic="headstart.thresholds"), False),
+        (DeadLetterFilter(reason="CONFIDENCE"), True),
+        (DeadLetterFilter(reason="workflow"), False),
+        (DeadLetterFilter(since=1_000), True),
+        (DeadLetterFilter(since=1_001), False),
+        (DeadLetterFilter("episodes", "headstart.events", "most 1", 0), True),
+        (DeadLetterFilter("episodes", "headstart.events", "most 2", 0), False),
     ],
 )
-def test_every_criterion_must_hold(wanted: Wanted, takes: bool) -> None:
+def test_every_criterion_must_hold(wanted: DeadLetterFilter, takes: bool) -> None:
     assert wanted.takes(letter()) is takes
 
 
 def test_a_filter_never_takes_what_says_nothing() -> None:
     silent = letter(group=None, source=None, reason="")
-    assert not Wanted(group="episodes").takes(silent)
-    assert not Wanted(topic="headstart.events").takes(silent)
-    assert not Wanted(reason="x").takes(silent)
+    assert not DeadLetterFilter(group="episodes").takes(silent)
+    assert not DeadLetterFilter(topic="headstart.events").takes(silent)
+    assert not DeadLetterFilter(reason="x").takes(silent)

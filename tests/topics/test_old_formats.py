@@ -13,11 +13,11 @@ from aiokafka.consumer.subscription_state import Assignment
 from aiokafka.record.legacy_records import LegacyRecordBatchBuilder
 from aiokafka.structs import TopicPartition
 
-from agents.consumer.fetch_to_batch import drain
+from agents.consumer.fetch_to_batch import to_record_batch
 from processing.records.batch import RecordBatch
 from processing.records.decode import WITHOUT_TIMESTAMP, decode_record
 from topics.kafka import decompression, old_formats
-from topics.kafka.fetch_patch import KeptRecords
+from topics.kafka.fetch_patch import RetainedRecords
 
 TP = TopicPartition("source", 3)
 EVENT = (
@@ -47,9 +47,11 @@ def drained(raw: bytes, position: int) -> RecordBatch | None:
         state.await_reset(-2)
         state.reset_to(position)
         records = PartitionRecords(
-            TP, KeptRecords(raw), [], position, None, None, True, READ_COMMITTED
+            TP, RetainedRecords(raw), [], position, None, None, True, READ_COMMITTED
         )
-        return drain(FetchResult(TP, assignment=assignment, partition_records=records, backoff=0))
+        return to_record_batch(
+            FetchResult(TP, assignment=assignment, partition_records=records, backoff=0)
+        )
 
     return asyncio.run(body())
 

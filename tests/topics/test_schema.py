@@ -15,7 +15,7 @@ from processing.records.decode import decode_record
 from topics.catalogue import TOPICS
 from topics.notices.messages import decode_notice, encode_notice
 from topics.schema.event_structs import EVENT, derive
-from topics.schema.json_schema import FOLDER, Threshold, render, schemas
+from topics.schema.json_schema import FOLDER, PublishedThreshold, render, schemas
 
 GOLDEN = Path(__file__).parents[2] / "topics" / "schema" / "golden"
 FRAMES = sorted(set(GOLDEN.glob("*.json")) - {GOLDEN / "threshold.json", GOLDEN / "notice.json"})
@@ -121,7 +121,7 @@ def test_there_are_refused_examples() -> None:
 
 def test_the_golden_threshold_is_a_threshold_and_nothing_more() -> None:
     value = (GOLDEN / "threshold.json").read_bytes()
-    threshold = msgspec.json.decode(value, type=Threshold)
+    threshold = msgspec.json.decode(value, type=PublishedThreshold)
     assert msgspec.to_builtins(threshold) == orjson.loads(value)
     assert threshold.path.startswith(f"workflow_type={threshold.workflow_type}/")
     assert 0 <= threshold.suggest < threshold.speculate <= 1
@@ -137,8 +137,8 @@ def test_the_golden_notice_is_a_notice_and_nothing_more() -> None:
 def test_a_threshold_needs_every_field_but_those_that_may_be_unknown() -> None:
     record = orjson.loads((GOLDEN / "threshold.json").read_bytes())
     may_be = {name: record.pop(name) for name in ("deviation", "gain", "cost", "counts")}
-    assert msgspec.convert(record, Threshold).deviation is None
+    assert msgspec.convert(record, PublishedThreshold).deviation is None
     for name in record:
         rest = {key: value for key, value in record.items() if key != name}
         with pytest.raises(msgspec.ValidationError, match=name):
-            msgspec.convert({**rest, **may_be}, Threshold)
+            msgspec.convert({**rest, **may_be}, PublishedThreshold)

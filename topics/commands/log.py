@@ -18,11 +18,11 @@ from topics.commands.messages import (
     Begin,
     Command,
     CommandState,
-    Place,
+    CommandTarget,
     command_key,
     encode_command,
 )
-from topics.commands.tail import Tail, outside_transactions
+from topics.commands.tail import CommandTail, outside_transactions
 from topics.kafka.admin import TopicsMissing
 from topics.kafka.reader import read_records, reading, topic_state
 
@@ -84,7 +84,7 @@ def _nothing_read() -> CommandState:
     return CommandState(int(time.time()) + _MOST_AHEAD_S)
 
 
-def _apply(state: CommandState, record: Any) -> Place | None:
+def _apply(state: CommandState, record: Any) -> CommandTarget | None:
     """Take a record; what is no command is passed over: the worker that follows the log says so."""
     with suppress(ValueError):
         return state.apply(record.key, record.value, record.offset)
@@ -152,11 +152,11 @@ class CommandFollower:
     def __init__(self, kafka: str) -> None:
         self._kafka = kafka
         self.state = self._committed = _nothing_read()
-        self._tail = Tail(kafka, COMMANDS.name)
+        self._tail = CommandTail(kafka, COMMANDS.name)
 
     async def changes(
         self, refused: Callable[[int, str], None], idle_ms: int
-    ) -> AsyncGenerator[set[Place], None]:
+    ) -> AsyncGenerator[set[CommandTarget], None]:
         """Yield the places that changed; the first time, once all of the log is read.
 
         After `idle_ms` without a change it yields none. What an open transaction holds back is read
@@ -166,8 +166,8 @@ class CommandFollower:
         """
         log = await topic_state(self._kafka, COMMANDS.name)
         self.state = self._committed = _nothing_read()
-        self._tail = Tail(self._kafka, COMMANDS.name)
-        tp, changed = TopicPartition(COMMANDS.name, 0), set[Place]()
+        self._tail = CommandTail(self._kafka, COMMANDS.name)
+        tp, changed = TopicPartition(COMMANDS.name, 0), set[CommandTarget]()
         begin, earliest = {0: log.begin[0]}, {"auto_offset_reset": "earliest"}
         async with reading(self._kafka, COMMANDS.name, begin, **earliest) as consumer:
             try:
@@ -186,7 +186,7 @@ class CommandFollower:
             except (KafkaError, OSError) as error:
                 raise BrokerUnreachable(self._kafka, error) from error
 
-    async def _overlay(self, at: int, high: int, changed: set[Place]) -> bool:
+    async def _overlay(self, at: int, high: int, changed: set[CommandTarget]) -> bool:
         """Have `state` be that up to `high`; add the places that changed since the last time.
 
         Return False where what is held back between `at` and `high` could not be read.
@@ -203,7 +203,9 @@ class CommandFollower:
                     changed.add(place)
         return whole
 
-    def _apply(self, records: Iterable[Any], refused: Callable[[int, str], None]) -> set[Place]:
+    def _apply(
+        self, records: Iterable[Any], refused: Callable[[int, str], None]
+    ) -> set[CommandTarget]:
         changed = set()
         for record in records:
             try:

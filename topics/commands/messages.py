@@ -78,7 +78,7 @@ Command = ThresholdOverride | ModeCommand
 _decode = msgspec.json.Decoder(ThresholdOverride | ModeCommand | Begin).decode
 
 
-class Place(NamedTuple):
+class CommandTarget(NamedTuple):
     """What is served as a whole: the overrides of a workflow type, or the modes of a tenant.
 
     `tenant` "" is everybody, which only modes know; a place of modes has no workflow type.
@@ -109,13 +109,13 @@ def command_key(command: Command | Begin) -> bytes:
     return SEPARATOR.join(parts).encode()
 
 
-def place_of(key: bytes) -> Place:
+def place_of(key: bytes) -> CommandTarget:
     """Return where the thing that a key names is served. Raises `ValueError`."""
     match key.decode().split(SEPARATOR):
         case ["threshold", tenant, workflow_type, _path, _tool]:
-            return Place("threshold", tenant, workflow_type)
+            return CommandTarget("threshold", tenant, workflow_type)
         case ["mode", tenant, _agent]:
-            return Place("mode", tenant)
+            return CommandTarget("mode", tenant)
     raise ValueError(f"no command has the key {key!r:.200}")
 
 
@@ -159,15 +159,15 @@ class CommandState:
         self.begun = -1
         """Offset of the record that completed the beginning. What stands before it was copied from
         Redis: no command was given there."""
-        self._commands: defaultdict[Place, dict[bytes, Command]] = defaultdict(dict)
-        self._offsets: dict[Place, int] = {}
-        self._said: defaultdict[Place, dict[str, int]] = defaultdict(dict)
+        self._commands: defaultdict[CommandTarget, dict[bytes, Command]] = defaultdict(dict)
+        self._offsets: dict[CommandTarget, int] = {}
+        self._said: defaultdict[CommandTarget, dict[str, int]] = defaultdict(dict)
         """Offset of the newest record about each thing, be it that it is no longer set."""
         self._read = -1
         self.read_to = 0
         """Offset up to which (not including) the log was read."""
 
-    def apply(self, key: bytes | None, value: bytes | None, offset: int) -> Place | None:
+    def apply(self, key: bytes | None, value: bytes | None, offset: int) -> CommandTarget | None:
         """Take the next record; return the place where something changed, if any.
 
         No value: what the key names is no longer set. Raises `ValueError` for what is no command;
@@ -207,11 +207,11 @@ class CommandState:
         return [each for at in self._commands.values() for each in at.values()]
 
     @property
-    def places(self) -> list[Place]:
+    def places(self) -> list[CommandTarget]:
         """Every place that the log says something about, be it that nothing is set any more."""
         return list(self._offsets)
 
-    def version(self, place: Place) -> Version:
+    def version(self, place: CommandTarget) -> Version:
         """Return the version of what is served at a place.
 
         Where the log says nothing of it (compaction may have taken what it said) that is so up to
@@ -221,7 +221,7 @@ class CommandState:
             raise LookupError("the log of commands has no beginning yet")
         return Version(self.number, self._offsets.get(place, self._read))
 
-    def said(self, place: Place) -> Mapping[str, int]:
+    def said(self, place: CommandTarget) -> Mapping[str, int]:
         """Return the offset of the newest record about each thing at a place.
 
         A mode's name is its field; an override's is `name_of_override`.
@@ -233,10 +233,10 @@ class CommandState:
         """Return the name of an override in `said`."""
         return f"{path}{SEPARATOR}{tool or ''}"
 
-    def _at(self, place: Place) -> Iterable[Command]:
+    def _at(self, place: CommandTarget) -> Iterable[Command]:
         return self._commands.get(place, {}).values()
 
-    def overrides(self, place: Place, now: int) -> list[ThresholdOverride]:
+    def overrides(self, place: CommandTarget, now: int) -> list[ThresholdOverride]:
         """Return the overrides in force at `now` (Unix ms), in an order of their own."""
         found = [
             each
@@ -245,7 +245,7 @@ class CommandState:
         ]
         return sorted(found, key=command_key)
 
-    def modes(self, place: Place) -> dict[str, Mode]:
+    def modes(self, place: CommandTarget) -> dict[str, Mode]:
         """Return the modes of a tenant by field: `*`, and `agent/AGENT_ID`."""
         found = {
             f"agent/{each.agent}" if each.agent else "*": each.mode
@@ -254,10 +254,10 @@ class CommandState:
         }
         return dict(sorted(found.items()))
 
-    def expired(self, since: int, now: int) -> set[Place]:
+    def expired(self, since: int, now: int) -> set[CommandTarget]:
         """Return the places where an override ended after `since` and by `now`, in Unix ms."""
         return {
-            Place("threshold", each.tenant, each.workflow_type)
+            CommandTarget("threshold", each.tenant, each.workflow_type)
             for each in self.commands
             if isinstance(each, ThresholdOverride)
             and each.until is not None

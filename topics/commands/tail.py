@@ -30,7 +30,7 @@ async def outside_transactions(kafka: str, topic: str, begin: int, end: int) -> 
             yield record
 
 
-class Tail:
+class CommandTail:
     """The records outside transactions from the last stable offset on; each is read once."""
 
     def __init__(self, kafka: str, topic: str) -> None:

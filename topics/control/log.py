@@ -12,7 +12,7 @@ from aiokafka.errors import KafkaError
 from headstart.kafka_producer import BrokerUnreachable, end_producer, start_producer
 from topics.catalogue import EVENTS
 from topics.control.messages import Control, control_records
-from topics.dead_letters.messages import Outgoing
+from topics.dead_letters.messages import OutgoingRecord
 from topics.kafka.reader import topic_state
 from topics.kafka.sender import send_all
 
@@ -106,7 +106,9 @@ async def send_in_order(
     return offsets
 
 
-async def _send_patiently(producer: AIOKafkaProducer, record: Outgoing, patience_s: float) -> int:
+async def _send_patiently(
+    producer: AIOKafkaProducer, record: OutgoingRecord, patience_s: float
+) -> int:
     deadline = asyncio.get_running_loop().time() + patience_s
     while True:
         try:
@@ -117,6 +119,6 @@ async def _send_patiently(producer: AIOKafkaProducer, record: Outgoing, patience
             await asyncio.sleep(_AGAIN_S)
 
 
-async def _send(producer: AIOKafkaProducer, record: Outgoing) -> int:
+async def _send(producer: AIOKafkaProducer, record: OutgoingRecord) -> int:
     (offset,) = await send_all(producer, EVENTS.name, [record])
     return offset

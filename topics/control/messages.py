@@ -15,7 +15,7 @@ import msgspec
 
 from headstart.events.schema import LAST_MS, MAX_IDENTIFIER, UnixMs
 from topics.catalogue import THRESHOLDS_GROUP
-from topics.dead_letters.messages import GROUP_HEADER, Outgoing
+from topics.dead_letters.messages import GROUP_HEADER, OutgoingRecord
 
 CONTROL_HEADER: Final = "headstart.control"
 SIGNATURE_HEADER: Final = "headstart.signature"
@@ -40,7 +40,7 @@ _Offset = Annotated[int, msgspec.Meta(ge=-1, le=2**63 - 1)]
 _State = Annotated[tuple[float, ...], msgspec.Meta(max_length=1_000)]
 
 
-class Choice(
+class LearnerChoice(
     msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag_field="kind", tag="learner"
 ):
     """Which policy learns in the contexts that a pattern holds for.
@@ -58,7 +58,7 @@ class Choice(
     tenant: _Tenant | None = None
 
 
-class Learned(msgspec.Struct, frozen=True, forbid_unknown_fields=True, gc=False):
+class LearnedState(msgspec.Struct, frozen=True, forbid_unknown_fields=True, gc=False):
     """A learner's state. `version`: of its layout; `outcomes`: how many it was learned from."""
 
     learner: _Learner
@@ -67,7 +67,7 @@ class Learned(msgspec.Struct, frozen=True, forbid_unknown_fields=True, gc=False)
     outcomes: _Count
 
 
-class Known(Learned, frozen=True, forbid_unknown_fields=True, gc=False):
+class TypeEvidence(LearnedState, frozen=True, forbid_unknown_fields=True, gc=False):
     """What is learned of one workflow type. `path`: its context path."""
 
     path: _Path
@@ -88,7 +88,7 @@ class Evidence(
     partition: _Count
     epoch: _Count
     offset: _Offset
-    known: tuple[Known, ...]
+    known: tuple[TypeEvidence, ...]
 
 
 class Default(
@@ -104,7 +104,7 @@ class Default(
     tenant: _Tenant
     epoch: _Count
     offset: _Offset
-    learned: Learned | None = None
+    learned: LearnedState | None = None
 
 
 class Reset(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag_field="kind", tag="reset"):
@@ -120,7 +120,7 @@ class Reset(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag_field="
     tenant: _Tenant | None = None
 
 
-class Seeded(Learned, frozen=True, forbid_unknown_fields=True, gc=False, omit_defaults=True):
+class Seeded(LearnedState, frozen=True, forbid_unknown_fields=True, gc=False, omit_defaults=True):
     """What a context is to have learned. `path`: whose; counts as `headstart thresholds export`.
 
     The rest may be missing, as in exports of old. `at`: event time of the newest outcome, Unix ms;
@@ -187,11 +187,11 @@ class Rebuild(
     places: _Count
     digest: Annotated[str, msgspec.Meta(max_length=64)]
     rules: Annotated[str, msgspec.Meta(max_length=64)]
-    choice: Choice | None = None
+    choice: LearnerChoice | None = None
     partition: _Count | msgspec.UnsetType = msgspec.UNSET
 
 
-class Weighing(
+class Downweight(
     msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag_field="kind", tag="weigh"
 ):
     """How far a user's outcomes count in the contexts above their own, whose `path` this is.
@@ -219,7 +219,7 @@ class Clock(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag_field="
     at: _Now
 
 
-Control = Choice | Evidence | Default | Reset | Seed | Staged | Rebuild | Weighing | Clock
+Control = LearnerChoice | Evidence | Default | Reset | Seed | Staged | Rebuild | Downweight | Clock
 """Every kind of control record."""
 
 _decode = msgspec.json.Decoder(Control).decode
@@ -246,7 +246,7 @@ def signature(value: bytes, operators_key: bytes) -> bytes:
 
 def control_records(
     control: Control, partitions: Sequence[int], operators_key: bytes | None
-) -> list[Outgoing]:
+) -> list[OutgoingRecord]:
     """Return the records that bring it into partitions, signed where there is a key.
 
     Those of a rebuild name their partition, which the signature covers.
@@ -254,14 +254,14 @@ def control_records(
     return [_outgoing(control, partition, operators_key) for partition in partitions]
 
 
-def _outgoing(control: Control, partition: int, operators_key: bytes | None) -> Outgoing:
+def _outgoing(control: Control, partition: int, operators_key: bytes | None) -> OutgoingRecord:
     if isinstance(control, Staged | Rebuild):
         control = msgspec.structs.replace(control, partition=partition)
     value = msgspec.json.encode(control)
     headers = [(GROUP_HEADER, THRESHOLDS_GROUP.encode()), (CONTROL_HEADER, b"1")]
     if operators_key is not None:
         headers.append((SIGNATURE_HEADER, signature(value, operators_key)))
-    return Outgoing(partition, CONTROL_KEY, value, headers)
+    return OutgoingRecord(partition, CONTROL_KEY, value, headers)
 
 
 def refuse_misplaced(control: Control, partition: int) -> None:

@@ -18,7 +18,12 @@ from aiokafka.errors import KafkaError
 
 from headstart.kafka_producer import BrokerUnreachable, start_producer
 from topics.catalogue import DEAD_LETTERS, EVENTS, HANDLED
-from topics.dead_letters.messages import Letter, Outgoing, Wanted, letter_of
+from topics.dead_letters.messages import (
+    DeadLetterFilter,
+    DeadLetterRecord,
+    OutgoingRecord,
+    letter_of,
+)
 from topics.kafka.admin import TopicState
 from topics.kafka.limits import LARGEST_MS
 from topics.kafka.reader import read_records, topic_state
@@ -57,11 +62,13 @@ class LetterLog:
         _warn_of(skipped)
         return cls(kafka, state, handled)
 
-    def handling(self, letter: Letter) -> Handling | None:
+    def handling(self, letter: DeadLetterRecord) -> Handling | None:
         """Return what was done about a dead letter."""
         return self._handled.get(letter.identity)
 
-    async def letters(self, wanted: Wanted, *, handled: bool = False) -> AsyncIterator[Letter]:
+    async def letters(
+        self, wanted: DeadLetterFilter, *, handled: bool = False
+    ) -> AsyncIterator[DeadLetterRecord]:
         """Yield what is wanted, oldest first; `handled`: also what was replayed or dropped."""
         begin, end = self._state.begin, self._state.end
         async for record in read_records(self._kafka, DEAD_LETTERS.name, begin, end):
@@ -69,7 +76,7 @@ class LetterLog:
             if wanted.takes(letter) and (handled or self.handling(letter) is None):
                 yield letter
 
-    async def letter(self, partition: int, offset: int) -> Letter:
+    async def letter(self, partition: int, offset: int) -> DeadLetterRecord:
         """Return one dead letter. Raises `LookupError`."""
         begin, end = self._state.begin.get(partition), self._state.end.get(partition, 0)
         if begin is not None and begin <= offset < end:
@@ -132,20 +139,22 @@ class LetterSender:
         if self._producer is not None:
             await self._producer.stop()
 
-    async def replay(self, replays: Sequence[tuple[Letter, Outgoing]], at: int) -> None:
+    async def replay(
+        self, replays: Sequence[tuple[DeadLetterRecord, OutgoingRecord]], at: int
+    ) -> None:
         """Send each again and, once all are acknowledged, note it. Raises `KafkaError`."""
         await self._send(EVENTS.name, [outgoing for _letter, outgoing in replays])
         await self._note([letter for letter, _outgoing in replays], Handling("replayed", at))
 
-    async def drop(self, letters: Sequence[Letter], at: int) -> None:
+    async def drop(self, letters: Sequence[DeadLetterRecord], at: int) -> None:
         """Note that nothing more shall be done about these. Raises `KafkaError`."""
         await self._note(letters, Handling("dropped", at))
 
-    async def _note(self, letters: Iterable[Letter], handling: Handling) -> None:
+    async def _note(self, letters: Iterable[DeadLetterRecord], handling: Handling) -> None:
         value = msgspec.json.encode(handling)
-        notes = [Outgoing(0, letter.identity.encode(), value, ()) for letter in letters]
+        notes = [OutgoingRecord(0, letter.identity.encode(), value, ()) for letter in letters]
         await self._send(HANDLED.name, notes)
 
-    async def _send(self, topic: str, records: Iterable[Outgoing]) -> None:
+    async def _send(self, topic: str, records: Iterable[OutgoingRecord]) -> None:
         assert self._producer is not None
         await send_all(self._producer, topic, records)

@@ -27,7 +27,7 @@ ORIGIN_HEADER: Final = "headstart.origin"
 
 
 @dataclass(frozen=True)
-class Source:
+class DeadLetterSource:
     """What was refused: a record, or the event at `place` of its frame. `timestamp`: Unix ms."""
 
     topic: str
@@ -38,7 +38,7 @@ class Source:
 
 
 @dataclass(frozen=True)
-class Letter:
+class DeadLetterRecord:
     """One dead letter. `refused_at`: Unix ms; `truncated_from`: bytes before it was cut.
 
     `source` and `group` are None where the topic holds a record that no agent of ours wrote.
@@ -51,7 +51,7 @@ class Letter:
     value: bytes
     reason: str
     group: str | None
-    source: Source | None
+    source: DeadLetterSource | None
     truncated_from: int | None
     truncated_sha256: str | None
 
@@ -66,10 +66,10 @@ class Letter:
         return f"{self.at}@{self.refused_at}"
 
 
-def letter_of(record: Any) -> Letter:
+def letter_of(record: Any) -> DeadLetterRecord:
     """Return the dead letter in a record of aiokafka's."""
     headers = {name: (value or b"").decode(errors="replace") for name, value in record.headers}
-    return Letter(
+    return DeadLetterRecord(
         partition=record.partition,
         offset=record.offset,
         refused_at=record.timestamp,
@@ -83,13 +83,13 @@ def letter_of(record: Any) -> Letter:
     )
 
 
-def _source(headers: Mapping[str, str]) -> Source | None:
+def _source(headers: Mapping[str, str]) -> DeadLetterSource | None:
     topic = headers.get(TOPIC_HEADER)
     partition, offset = _integer(headers, PARTITION_HEADER), _integer(headers, OFFSET_HEADER)
     if topic is None or partition is None or offset is None:
         return None
     timestamp, place = _integer(headers, TIMESTAMP_HEADER), _integer(headers, PLACE_HEADER)
-    return Source(topic, partition, offset, timestamp, place)
+    return DeadLetterSource(topic, partition, offset, timestamp, place)
 
 
 def _integer(headers: Mapping[str, str], name: str) -> int | None:
@@ -102,7 +102,7 @@ def _integer(headers: Mapping[str, str], name: str) -> int | None:
 
 
 @dataclass(frozen=True)
-class Wanted:
+class DeadLetterFilter:
     """Which dead letters are meant: each criterion that is not None must hold.
 
     `group` may leave out the prefix `headstart-`; `topic` is the source's; `reason` is any part of
@@ -114,7 +114,7 @@ class Wanted:
     reason: str | None = None
     since: int | None = None
 
-    def takes(self, letter: Letter) -> bool:
+    def takes(self, letter: DeadLetterRecord) -> bool:
         """Return whether a dead letter is meant."""
         return (
             (self.group is None or letter.group in (self.group, f"headstart-{self.group}"))
@@ -124,7 +124,7 @@ class Wanted:
         )
 
 
-class Outgoing(NamedTuple):
+class OutgoingRecord(NamedTuple):
     """A record to be sent."""
 
     partition: int

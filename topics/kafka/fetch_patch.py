@@ -68,7 +68,7 @@ class ReadableRecords(MemoryRecords):  # type: ignore[misc]
         return ReadableBatch(batch, self.data, begin, self._next)
 
 
-class KeptRecords(ReadableRecords):
+class RetainedRecords(ReadableRecords):
     """The same, with how far they have been read by compiled code."""
 
     cursor = 0
@@ -80,4 +80,4 @@ class KeptRecords(ReadableRecords):
 
 def install() -> None:
     """Have fetches of every consumer of aiokafka that is made from now on kept."""
-    aiokafka.consumer.fetcher.MemoryRecords = KeptRecords
+    aiokafka.consumer.fetcher.MemoryRecords = RetainedRecords

@@ -35,7 +35,7 @@ _UNREADABLE: Final = (
 )
 
 
-class WholeBatch(NamedTuple):
+class UnreadableBatch(NamedTuple):
     """What stands for the records of a batch that cannot be read: all of it, as it is."""
 
     offset: int
@@ -54,7 +54,7 @@ aiokafka's `ConsumerRecord` hands it on, and has no field that says this.
 """
 
 
-_NO_MARKER: Final = WholeBatch(0, 0, 0, b"\0\0\0\1", b"")
+_NO_MARKER: Final = UnreadableBatch(0, 0, 0, b"\0\0\0\1", b"")
 """A commit: for a reader it changes nothing."""
 _MOST_SUSPECTS: Final = 1_000
 _suspects: set[bytes] = set()
@@ -144,7 +144,7 @@ class ReadableBatch:
             old, last = data[begin + _MAGIC_AT] != _MAGIC, self.next_offset - 1
             at = last if old else self._batch.base_offset
             value = self._whole("the record batch cannot be read: its checksum", 0 if old else at)
-            return iter([WholeBatch(at, NO_TIMESTAMP, 0, None, value)])
+            return iter([UnreadableBatch(at, NO_TIMESTAMP, 0, None, value)])
         if data[begin + _MAGIC_AT] != _MAGIC:
             return iter(self._old())
         try:
@@ -154,7 +154,7 @@ class ReadableBatch:
             first, kind = self._batch.base_offset, self._batch.timestamp_type
             at = max(-LARGEST_MS, min(self._batch.max_timestamp, LARGEST_MS))
             value = self._whole(_reason(error), first)
-            return iter([WholeBatch(first, at, kind, None, value)])
+            return iter([UnreadableBatch(first, at, kind, None, value)])
 
     def _old(self) -> list[Any]:
         """Return the records of a message of format 0 or 1."""
@@ -162,18 +162,18 @@ class ReadableBatch:
             return read_old(self._batch, *self._where)
         except (*_UNREADABLE, KafkaError, RuntimeError, AssertionError) as error:  # of aiokafka
             last = self._batch.next_offset - 1
-            return [WholeBatch(last, NO_TIMESTAMP, 0, None, self._whole(_reason(error), 0))]
+            return [UnreadableBatch(last, NO_TIMESTAMP, 0, None, self._whole(_reason(error), 0))]
 
     def _whole(self, reason: str, first: int) -> WholeBytes:
         data, begin, end = self._where
         return WholeBytes(data[begin:end], reason, first, self.next_offset)
 
 
-def _in_transaction(record: Any) -> WholeBatch:
+def _in_transaction(record: Any) -> UnreadableBatch:
     """Return a record as it is, marked as one of a transaction."""
     at, kind = record.timestamp, record.timestamp_type
     key, value, headers = record.key, record.value, record.headers
-    return WholeBatch(record.offset, at, kind, key, value, headers, IN_TRANSACTION)
+    return UnreadableBatch(record.offset, at, kind, key, value, headers, IN_TRANSACTION)
 
 
 def _reason(error: Exception) -> str:

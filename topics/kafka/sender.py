@@ -7,11 +7,11 @@ from collections.abc import Iterable
 
 from aiokafka import AIOKafkaProducer
 
-from topics.dead_letters.messages import Outgoing
+from topics.dead_letters.messages import OutgoingRecord
 
 
 async def send_all(
-    producer: AIOKafkaProducer, topic: str, records: Iterable[Outgoing]
+    producer: AIOKafkaProducer, topic: str, records: Iterable[OutgoingRecord]
 ) -> list[int]:
     """Send records to a topic; return their offsets once all are acknowledged.
 

@@ -13,8 +13,8 @@ import msgspec
 
 from headstart.keys import SEPARATOR, threshold_key
 from topics.commands.messages import Begin, ThresholdOverride, command_key, decode_command
-from topics.control.messages import Weighing
-from topics.dead_letters.messages import Outgoing
+from topics.control.messages import Downweight
+from topics.dead_letters.messages import OutgoingRecord
 
 OVERRIDES_FOR_MS: Final = 7 * 86_400_000
 """How long after an override was set or expired that is still told, of a log found for the first
@@ -68,13 +68,13 @@ def decode_notice(raw: bytes) -> Notice:
         raise ValueError(f"not a notice: {error}") from error
 
 
-def notice_record(notice: Notice, partition: int) -> Outgoing:
+def notice_record(notice: Notice, partition: int) -> OutgoingRecord:
     """Return the record to be sent, in the partition of the context's events."""
     key = threshold_key(notice.tenant, notice.path)
-    return Outgoing(partition, key, encode_notice(notice), [])
+    return OutgoingRecord(partition, key, encode_notice(notice), [])
 
 
-def weighing_of(notice: Notice) -> Weighing | None:
+def weighing_of(notice: Notice) -> Downweight | None:
     """Return the control record that belongs to a notice: that of a user who floods, or no longer.
 
     It follows from the notice alone, so whoever sends it again says the same.
@@ -82,7 +82,7 @@ def weighing_of(notice: Notice) -> Weighing | None:
     evidence = notice.evidence
     if notice.kind != "anomaly" or evidence.get("what") != "user":
         return None
-    return Weighing(
+    return Downweight(
         id=notice.id,
         at=notice.at,
         tenant=notice.tenant,

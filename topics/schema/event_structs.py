@@ -12,7 +12,7 @@ from typing import Annotated, Any, Literal, Protocol, Required, get_args, get_or
 
 import msgspec
 
-from headstart.events.schema import Event, EventId, Range, Text
+from headstart.events.schema import Bounds, Event, EventId, Text
 
 
 class PredictionFields(Protocol):
@@ -116,8 +116,8 @@ def _field(hint: Any, documented: bool, closed: bool) -> Any:
     return hint
 
 
-def _meta(bound: Text | Range, documented: bool) -> msgspec.Meta:
-    if isinstance(bound, Range):
+def _meta(bound: Text | Bounds, documented: bool) -> msgspec.Meta:
+    if isinstance(bound, Bounds):
         return msgspec.Meta(ge=bound.min, le=bound.max)
     return msgspec.Meta(
         min_length=bound.min,

@@ -62,7 +62,7 @@ class Counts(msgspec.Struct, array_like=True, gc=False, frozen=True):
     accepted: int = 0
 
 
-class Threshold(msgspec.Struct, kw_only=True, omit_defaults=True):
+class PublishedThreshold(msgspec.Struct, kw_only=True, omit_defaults=True):
     """The thresholds of one context, as published to Redis and to `headstart.thresholds`.
 
     A prediction whose confidence is at or above `speculate` is worth starting early, one at or
@@ -95,7 +95,7 @@ def schemas() -> dict[str, dict[str, Any]]:
     """Return JSON Schema documents by file name."""
     documented: dict[str, Any] = {
         "event": derive(Event, documented=True),
-        "threshold": Threshold,
+        "threshold": PublishedThreshold,
         "notice": Notice,
         "command": ThresholdOverride | ModeCommand | Begin,
     }

@@ -9,9 +9,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from topics.schema.json_schema import Threshold
+from topics.schema.json_schema import PublishedThreshold
 
-_FIELDS: Final = frozenset(Threshold.__struct_fields__) - {"tenant", "workflow_type", "path"}
+_FIELDS: Final = frozenset(PublishedThreshold.__struct_fields__) - {
+    "tenant",
+    "workflow_type",
+    "path",
+}
 """Fields of a threshold but those that say whose it is: keys and columns name these."""
 
 

@@ -8,7 +8,7 @@ from headstart.events.schema import MAX_EVENT_BYTES, InvalidEvent
 from headstart.spool.layout import Progress
 
 
-class Outbox(Protocol):
+class EventBuffer(Protocol):
     """Events of one process between `emit()` and the broker, in memory or on disk.
 
     The emitter calls `put` and `close` under its lock, the rest from any thread.

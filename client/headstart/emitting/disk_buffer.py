@@ -12,10 +12,10 @@ from weakref import WeakSet
 
 from headstart.emitting.buffer import origin_prefix, with_origin
 from headstart.events.schema import new_id
-from headstart.shipping.supervisor import Keeper, Mode, keeper
-from headstart.shipping.wakeup import QUIET_MS, Bell
-from headstart.spool.layout import Progress, Target
-from headstart.spool.writer import BufferFull, Spool, SpoolSettings
+from headstart.shipping.supervisor import Mode, ShipperSupervisor, keeper
+from headstart.shipping.wakeup import QUIET_MS, WakeupPipe
+from headstart.spool.layout import Progress, SpoolTarget
+from headstart.spool.writer import BufferFull, SpoolSettings, SpoolWriter
 
 log = logging.getLogger("headstart")
 
@@ -26,10 +26,10 @@ EXIT_S = 5.0
 """How long an ending process waits for its own shipping thread."""
 
 
-class Durable:
+class DiskBuffer:
     """An outbox that survives its process. The spool is opened by the first event."""
 
-    def __init__(self, target: Target, settings: SpoolSettings, mode: Mode) -> None:
+    def __init__(self, target: SpoolTarget, settings: SpoolSettings, mode: Mode) -> None:
         self._target, self._settings, self._mode = target, settings, mode
         self.where = f"in {settings.directory}"
         self._stopped = False
@@ -37,9 +37,9 @@ class Durable:
 
     def _begin(self) -> None:
         self._name()
-        self._spool: Spool | None = None
-        self._bell: Bell | None = None
-        self._keeper: Keeper | None = None
+        self._spool: SpoolWriter | None = None
+        self._bell: WakeupPipe | None = None
+        self._keeper: ShipperSupervisor | None = None
         self._last = Progress()
         self._said = -_SAY_EVERY_S
         self._unsaid = 0
@@ -77,7 +77,7 @@ class Durable:
             else:
                 self._announce(self._bell, now_ms)
 
-    def _announce(self, bell: Bell, now_ms: int) -> None:
+    def _announce(self, bell: WakeupPipe, now_ms: int) -> None:
         """Ring, the first time in a while; see that there still is somebody to hear it."""
         if not 0 <= now_ms - self._checked_ms < _CHECK_MS:
             self._checked_ms = now_ms
@@ -88,16 +88,16 @@ class Durable:
         if bell.pipe >= 0:
             bell.announce()
 
-    def _new_bell(self) -> Bell | None:
+    def _new_bell(self) -> WakeupPipe | None:
         try:
-            return Bell(self._settings.directory, self.id)
+            return WakeupPipe(self._settings.directory, self.id)
         except OSError as error:  # no pipes here: the shipper looks by itself, only later
             log.warning("no pipe in %s: %s", self._settings.directory, error)
             return None
 
-    def _open(self) -> Spool:
+    def _open(self) -> SpoolWriter:
         try:
-            spool = Spool(self.id, self._settings, self._target)
+            spool = SpoolWriter(self.id, self._settings, self._target)
             self._bell = self._new_bell()
             self._keeper = keeper(self._settings.directory, self._mode)
             self._keeper.join()
@@ -115,7 +115,7 @@ class Durable:
                 log.warning("%s is not brought to the disk at intervals: %s", spool.folder, error)
         return spool
 
-    def _sync(self, spool: Spool) -> None:
+    def _sync(self, spool: SpoolWriter) -> None:
         synced = 0
         while self._spool is spool and not self._stopped:
             time.sleep(self._settings.fsync_s)
@@ -126,7 +126,7 @@ class Durable:
                 except OSError as error:
                     log.error("cannot bring %s to the disk: %s", spool.folder, error)
 
-    def _make_room(self, spool: Spool) -> None:
+    def _make_room(self, spool: SpoolWriter) -> None:
         if spool.drop_acknowledged():
             return
         rule, kafka = self._settings.on_full, self._target.kafka
@@ -202,11 +202,11 @@ class Durable:
             log.warning("%d events stay in %s for the next who ships", left, self.where[3:])
 
 
-_open_outboxes: WeakSet[Durable] = WeakSet()
+_open_outboxes: WeakSet[DiskBuffer] = WeakSet()
 _registered = False
 
 
-def _finish_at_exit(outbox: Durable) -> None:
+def _finish_at_exit(outbox: DiskBuffer) -> None:
     """Have an outbox finished when this process ends, also where multiprocessing ends it.
 
     A child that it forked leaves out what the parent had registered with `atexit`, and in some

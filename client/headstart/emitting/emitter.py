@@ -32,17 +32,17 @@ from headstart.arguments.checks import (
 from headstart.arguments.names import refuse_content
 from headstart.codecs import Compression
 from headstart.emitting import metrics
-from headstart.emitting.buffer import Outbox
-from headstart.emitting.disk_buffer import Durable
+from headstart.emitting.buffer import EventBuffer
+from headstart.emitting.disk_buffer import DiskBuffer
 from headstart.emitting.flushing import Flushing, NotDelivered
 from headstart.emitting.tracing import traceparent
-from headstart.events.fast_validation import accepts
+from headstart.events.fast_validation import is_surely_valid
 from headstart.events.schema import Event, InvalidEvent, fill_in
 from headstart.events.validation import validate
 from headstart.keys import event_key
 from headstart.scrubbing.scrubber import Scrubber, Scrubbing, Where, scrubber
 from headstart.shipping.supervisor import Mode
-from headstart.spool.layout import Target, default_directory
+from headstart.spool.layout import SpoolTarget, default_directory
 from headstart.spool.writer import ON_FULL, BufferFull, OnFull, SpoolSettings
 
 log = logging.getLogger("headstart")
@@ -100,22 +100,22 @@ class Emitter:
         flag("durable", durable)
         if on_full is not None:
             choice("on_full", on_full, ON_FULL)
-        self._outbox: Outbox
+        self._outbox: EventBuffer
         scrubbing = choices.scrubbing(scrub)
         self._scrub = scrubber(scrubbing, "emit")
         named = choices.client_id(client_id)
         codec = choices.compression(compression)
-        target = Target(kafka, topic, linger_s, codec, scrubbing, named)
+        target = SpoolTarget(kafka, topic, linger_s, codec, scrubbing, named)
         if durable:
             settings = _settings(spool)
             settings = replace(settings, on_full=on_full or settings.on_full)
-            self._outbox = Durable(target, settings, choices.shipper_mode(shipper))
+            self._outbox = DiskBuffer(target, settings, choices.shipper_mode(shipper))
         else:
             from headstart.emitting.memory_buffer import (
-                Memory,  # which needs a Kafka client, as a spool does not
+                MemoryBuffer,  # which needs a Kafka client, as a spool does not
             )
 
-            self._outbox = Memory(target, buffer, on_full or "raise")
+            self._outbox = MemoryBuffer(target, buffer, on_full or "raise")
         self._lock = threading.RLock()
         self._closing = False
         self._putting = False
@@ -329,7 +329,7 @@ def _encode(record: dict[str, Any], now_ms: int, *, own_id: bool) -> bytes:
     except (TypeError, orjson.JSONEncodeError) as error:
         validate(record, now_ms=now_ms)  # names the field, where it can
         raise InvalidEvent("", f"cannot be written as JSON: {error}") from error
-    if not accepts(record, body, now_ms, own_id=own_id):
+    if not is_surely_valid(record, body, now_ms, own_id=own_id):
         validate(record, now_ms=now_ms)
     return body
 

@@ -8,7 +8,7 @@ import sys
 import time
 from typing import Final
 
-from headstart.emitting.buffer import Outbox
+from headstart.emitting.buffer import EventBuffer
 
 log = logging.getLogger("headstart")
 
@@ -26,7 +26,7 @@ class NotDelivered(TimeoutError):
 class Flushing:
     """What has become of an outbox's events, for those who wait for it. `kafka`: for messages."""
 
-    def __init__(self, outbox: Outbox, kafka: str) -> None:
+    def __init__(self, outbox: EventBuffer, kafka: str) -> None:
         self._outbox, self._kafka = outbox, kafka
         self._lost = 0
 

@@ -18,7 +18,7 @@ from headstart.emitting.buffer import origin_prefix, with_origin
 from headstart.events.schema import new_id
 from headstart.scrubbing.scrubber import scrubber
 from headstart.shipping.sender import Sender
-from headstart.spool.layout import Progress, Target
+from headstart.spool.layout import Progress, SpoolTarget
 from headstart.spool.writer import BufferFull, OnFull
 
 log = logging.getLogger("headstart")
@@ -32,7 +32,7 @@ QUIET_LOOKS: Final = 10
 """Looks in a row that find nothing before the thread sleeps."""
 
 
-class Memory:
+class MemoryBuffer:
     """An outbox of at most `limit` events, sent by a thread of this process.
 
     Half of them at most are with the sender; only the others can still be dropped.
@@ -40,7 +40,7 @@ class Memory:
 
     where = "in memory"
 
-    def __init__(self, target: Target, limit: int, on_full: OnFull = "raise") -> None:
+    def __init__(self, target: SpoolTarget, limit: int, on_full: OnFull = "raise") -> None:
         self._target, self._limit, self._on_full = target, limit, on_full
         self._handed_over = max(1, limit // 2)
         self._scrub = scrubber(target.scrub, "shipper")

@@ -1,7 +1,7 @@
 """A quick yes for the events that nearly everybody emits; every doubt is left to `validation`.
 
-`accepts` never says yes to what `validate` refuses (a law in the tests); it says no to much that
-`validate` then lets pass. It looks at the encoded event where that is quicker than its tree.
+`is_surely_valid` never says yes to what `validate` refuses (a law in the tests); it says no to much
+that `validate` then lets pass. It looks at the encoded event where that is quicker than its tree.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections.abc import Callable
 from math import isfinite
 from typing import Annotated, Any, Final, Literal, Required, get_args, get_origin, get_type_hints
 
-from headstart.events.schema import FIRST_MS, MAX_CLOCK_SKEW_MS, MAX_DEPTH, Event, Range, Text
+from headstart.events.schema import FIRST_MS, MAX_CLOCK_SKEW_MS, MAX_DEPTH, Bounds, Event, Text
 
 _PLAIN: Final = {str, int, bool}
 _USUAL: Final = frozenset(("context", "query", "prediction", "result"))
@@ -20,7 +20,9 @@ _BACKSLASH: Final = ord("\\")
 _BRACKET: Final = ord("[")
 
 
-def accepts(event: dict[str, Any], body: bytes, now_ms: int, *, own_id: bool = False) -> bool:
+def is_surely_valid(
+    event: dict[str, Any], body: bytes, now_ms: int, *, own_id: bool = False
+) -> bool:
     """Whether `event`, with `body` as its JSON by orjson, surely keeps the contract.
 
     orjson itself refuses half surrogate pairs and keys that are no strings. It writes NUL and the
@@ -146,7 +148,7 @@ _PLAIN_CHECKS: Final[dict[Any, str]] = {
 }
 
 
-def _number(base: type, bound: Range) -> str:
+def _number(base: type, bound: Bounds) -> str:
     kind = "type(v) is int" if base is int else _NUMBER
     most = "" if bound.max is None else f" and v <= {bound.max!r}"
     return f"{kind} and v >= {bound.min!r}{most}"

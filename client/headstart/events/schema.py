@@ -53,7 +53,7 @@ class Text(NamedTuple):
     pattern: str | None = None
 
 
-class Range(NamedTuple):
+class Bounds(NamedTuple):
     """Inclusive bounds of a number."""
 
     min: float
@@ -66,11 +66,11 @@ _HEX = "[0-9a-fA-F]"
 EventId = Annotated[
     str, Text(32, 36, rf"^({_HEX}{{8}}-({_HEX}{{4}}-){{3}}{_HEX}{{12}}|{_HEX}{{32}})$")
 ]
-Confidence = Annotated[float, Range(0.0, 1.0)]
-UnixMs = Annotated[int, Range(FIRST_MS, LAST_MS)]
-Milliseconds = Annotated[float, Range(0.0)]
+Confidence = Annotated[float, Bounds(0.0, 1.0)]
+UnixMs = Annotated[int, Bounds(FIRST_MS, LAST_MS)]
+Milliseconds = Annotated[float, Bounds(0.0)]
 SpoolId = Annotated[str, Text(1, 64, r"^[^\u0000\u001f]*$")]
-Position = Annotated[int, Range(0, 2**63 - 1)]
+Position = Annotated[int, Bounds(0, 2**63 - 1)]
 
 
 class Prediction(TypedDict, total=False):

@@ -17,9 +17,9 @@ from headstart.events.schema import (
     MAX_CLOCK_SKEW_MS,
     MAX_DEPTH,
     START_NEEDS,
+    Bounds,
     Event,
     InvalidEvent,
-    Range,
     Text,
     UnixMs,
     field_name,
@@ -183,7 +183,7 @@ def _text(bound: Text) -> Check:
     return check
 
 
-def _number(base: type, bound: Range | None) -> Check:
+def _number(base: type, bound: Bounds | None) -> Check:
     def check(value: Any, name: str) -> None:
         if isinstance(value, bool) or not isinstance(value, int | float):
             raise InvalidEvent(name, f"must be a number, not {_kind(value)}")

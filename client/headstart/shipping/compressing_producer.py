@@ -14,14 +14,14 @@ from aiokafka import AIOKafkaProducer
 
 from headstart import kafka_producer as producing
 from headstart.codecs import Compression
-from headstart.shipping.volatile_broker import Life, require_epoch, volatile_life
+from headstart.shipping.volatile_broker import BrokerLife, require_epoch, volatile_life
 
 COMPRESS_BYTES: Final = 4096
 """Smaller frames go as they are. By measurement (events of 750 bytes, zstd): one event alone costs
 33 us and shrinks to 65 %, five cost 7 us each and shrink to 26 %, twenty 5 us and 17 %."""
 
 
-class FrameProducer:
+class CompressingProducer:
     """One producer, or two of which a frame's size chooses one."""
 
     def __init__(self, plain: AIOKafkaProducer, packing: AIOKafkaProducer | None = None) -> None:
@@ -45,7 +45,7 @@ class FrameProducer:
         """Return how many partitions a topic has."""
         return len(await self._plain.partitions_for(topic))
 
-    async def life(self, kafka: str, lost: Callable[[], None]) -> Life | None:
+    async def life(self, kafka: str, lost: Callable[[], None]) -> BrokerLife | None:
         """Return which life of a broker that forgets this is connected to: see `volatile`."""
         producers = [each for each in (self._plain, self._packing) if each is not None]
         return await volatile_life(kafka, producers, lost)
@@ -68,17 +68,17 @@ class FrameProducer:
 
 async def start_producer(
     kafka: str, compression: Compression | None = None, **settings: Any
-) -> FrameProducer:
+) -> CompressingProducer:
     """Return a started producer; with `compression` one that compresses what is worth it.
 
     Raises aiokafka's `KafkaError`, or `OSError`, where no broker answers.
     """
     plain = await producing.start_producer(kafka, **settings)
     if compression is None:
-        return FrameProducer(plain)
+        return CompressingProducer(plain)
     try:
         packing = await producing.start_producer(kafka, compression_type=compression, **settings)
     except BaseException:
         await producing.end_producer(plain, 0.5)
         raise
-    return FrameProducer(plain, packing)
+    return CompressingProducer(plain, packing)

@@ -13,8 +13,8 @@ from typing import Any, Final
 from aiokafka.errors import KafkaConnectionError, KafkaError, UnknownTopicOrPartitionError
 
 from headstart.codecs import Compression
-from headstart.shipping.compressing_producer import FrameProducer, start_producer
-from headstart.shipping.volatile_broker import EVENTS, Life
+from headstart.shipping.compressing_producer import CompressingProducer, start_producer
+from headstart.shipping.volatile_broker import EVENTS, BrokerLife
 
 log = logging.getLogger("headstart")
 
@@ -27,21 +27,21 @@ _LOST_STOP_S: Final = 0.1
 """The same where its broker is gone for good, so that nothing it still holds can arrive."""
 
 
-class Link:
+class LiveProducer:
     """One producer, how many partitions its topic has, and what was given to it.
 
     `life`: which life of a broker that forgets its log when it ends; None for any other broker.
     """
 
-    def __init__(self, producer: FrameProducer, partitions: int) -> None:
+    def __init__(self, producer: CompressingProducer, partitions: int) -> None:
         self.producer, self.partitions = producer, partitions
         self.broken = False
         self.stop_s = STOP_S
-        self.life: Life | None = None
+        self.life: BrokerLife | None = None
         self.under_way: set[asyncio.Future[Any]] = set()
 
 
-class Linking:
+class ProducerConnection:
     """Keeps a link to one topic."""
 
     def __init__(
@@ -61,11 +61,11 @@ class Linking:
         self._lives = lives
         self._kafka, self.topic, self._where = kafka, topic, where
         self._compression, self._client_id = compression, client_id
-        self._link: Link | None = None
+        self._link: LiveProducer | None = None
         self._ending: set[asyncio.Task[None]] = set()
         self._away = self._broke = False
 
-    async def link(self) -> Link:
+    async def link(self) -> LiveProducer:
         """Return a link that works; keeps trying, because events already wait."""
         while self._link is None or self._link.broken:
             await asyncio.gather(*self._ending)
@@ -91,7 +91,7 @@ class Linking:
                 self._away = self._broke = False
         return self._link
 
-    async def _started(self) -> Link:
+    async def _started(self) -> LiveProducer:
         producer = await start_producer(
             self._kafka,
             compression=self._compression,
@@ -101,7 +101,7 @@ class Linking:
             request_timeout_ms=30_000,
         )
         try:
-            link = Link(producer, 0)
+            link = LiveProducer(producer, 0)
             # First: the embedded broker creates a topic that is asked for, with partitions of its
             # own number, so it is not asked before the service has created the topics.
             if self._lives:
@@ -116,11 +116,11 @@ class Linking:
             raise
         return link
 
-    def _lost(self, link: Link) -> None:
+    def _lost(self, link: LiveProducer) -> None:
         link.stop_s = _LOST_STOP_S
         self.drop(link, KafkaConnectionError("the connection to the broker was lost"))
 
-    def drop(self, link: Link, error: BaseException) -> None:
+    def drop(self, link: LiveProducer, error: BaseException) -> None:
         """End a link that failed; what else it had under way fails with it."""
         if link.broken:
             return
@@ -130,7 +130,7 @@ class Linking:
         log.warning("events wait %s, sending failed: %r", self._where, error)
         self._end(link)
 
-    def _end(self, link: Link) -> None:
+    def _end(self, link: LiveProducer) -> None:
         async def end() -> None:
             await link.producer.end(link.stop_s)
             for future in list(link.under_way):

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from headstart.shipping.sender import Sender
-from headstart.spool.reader import Backlog
+from headstart.spool.reader import SpoolReader
 
 log = logging.getLogger("headstart")
 
@@ -29,7 +29,7 @@ _SAY_EVERY_S: Final = 60.0
 class _Mark:
     """How far each spool was acknowledged, when the log ended there."""
 
-    sent: dict[Backlog, int]
+    sent: dict[SpoolReader, int]
     ends: dict[int, int]
 
 
@@ -41,8 +41,8 @@ class Retention:
     def __init__(
         self,
         kafka: str,
-        backlogs: Callable[[], Collection[Backlog]],
-        read_again: Callable[[Backlog], None],
+        backlogs: Callable[[], Collection[SpoolReader]],
+        read_again: Callable[[SpoolReader], None],
     ) -> None:
         """`kafka`: for the log. `backlogs`: those whose events go through the sender, now.
 
@@ -54,7 +54,7 @@ class Retention:
         self._task: asyncio.Task[None] | None = None
         self._asked = self._said = -_SAY_EVERY_S
         self._given_up = 0
-        self._unkept: set[Backlog] = set()
+        self._unkept: set[SpoolReader] = set()
 
     def note_link(self, volatile: bool, lost: bool) -> None:
         """Keep what a broker that forgets acknowledges; read again what such a one has lost.
@@ -78,12 +78,12 @@ class Retention:
                 again,
             )
 
-    def add(self, backlog: Backlog) -> None:
+    def add(self, backlog: SpoolReader) -> None:
         """Keep what is acknowledged of a spool that is new here, where that is to be kept."""
         if self._volatile:
             self._retain(backlog)
 
-    def _retain(self, backlog: Backlog) -> None:
+    def _retain(self, backlog: SpoolReader) -> None:
         try:
             backlog.retain(keep=self._volatile)
         except OSError as error:
@@ -117,7 +117,7 @@ class Retention:
             self._limit(kept)
             self._task = asyncio.get_running_loop().create_task(self._ask(kept))
 
-    async def _ask(self, kept: Collection[Backlog]) -> None:
+    async def _ask(self, kept: Collection[SpoolReader]) -> None:
         if self._mark is None:
             self._mark = _Mark({each: each.marks.sent for each in kept}, dict(self.sender.ends))
         mark = self._mark
@@ -133,7 +133,7 @@ class Retention:
             if backlog in present:
                 backlog.take_in(sent)
 
-    def _limit(self, kept: Collection[Backlog]) -> None:
+    def _limit(self, kept: Collection[SpoolReader]) -> None:
         over = sum(each.retained_bytes for each in kept) - RETAINED_BYTES
         for backlog in kept:
             while over > 0 and (count := backlog.give_up_oldest()):

@@ -20,8 +20,8 @@ from aiokafka.errors import KafkaError, MessageSizeTooLargeError
 
 from headstart.codecs import Compression
 from headstart.events.frames import cut_frames, encode_frame
-from headstart.kafka_producer import place_of_key
-from headstart.shipping.producer_connection import Link, Linking
+from headstart.kafka_producer import partition_for_key
+from headstart.shipping.producer_connection import LiveProducer, ProducerConnection
 from headstart.spool.layout import CLIENT_ID
 
 FRAME_EVENTS: Final = 200
@@ -87,9 +87,9 @@ class Sender:
     ) -> None:
         """`where`: where events wait while no broker answers, for the log."""
         lives = on_link is not None
-        self._linking = Linking(kafka, topic, compression, client_id, where, lives=lives)
+        self._linking = ProducerConnection(kafka, topic, compression, client_id, where, lives=lives)
         self._on_link = on_link
-        self._link: Link | None = None
+        self._link: LiveProducer | None = None
         self._epoch: int | None = None
         self._linked = self._wants_link = False
         self.waiting_bytes = 0
@@ -169,7 +169,7 @@ class Sender:
                 self._busy.add(lane)
                 await self._give(link, lane, batch, frames)
 
-    async def _current_link(self) -> Link:
+    async def _current_link(self) -> LiveProducer:
         """Return a link that works, once everybody knows which log it leads to.
 
         Only the one task that sends comes here, and what an older link had under way has failed by
@@ -209,7 +209,9 @@ class Sender:
         except KafkaError:
             return None
 
-    async def _give(self, link: Link, lane: _Lane, batch: Any, frames: Sequence[_Frame]) -> None:
+    async def _give(
+        self, link: LiveProducer, lane: _Lane, batch: Any, frames: Sequence[_Frame]
+    ) -> None:
         """Give a record batch to the producer."""
         partition, packed = lane
         try:
@@ -224,12 +226,12 @@ class Sender:
         link.under_way.add(future)
         future.add_done_callback(partial(self._answered, link, lane, frames))
 
-    def _batches(self, link: Link) -> dict[_Lane, tuple[Any, list[_Frame]]]:
+    def _batches(self, link: LiveProducer) -> dict[_Lane, tuple[Any, list[_Frame]]]:
         """Return record batches of what is due, by lane; what does not fit in stays due."""
         found: dict[_Lane, tuple[Any, list[_Frame]]] = {}
         full = set(self._busy)
         for key, queue in list(self._due.items()):
-            partition = place_of_key(key, link.partitions)
+            partition = partition_for_key(key, link.partitions)
             if all((partition, packed) in full for packed in link.producer.kinds):
                 continue
             events = self._next_frame(key, queue)
@@ -266,7 +268,7 @@ class Sender:
         receipt.refused(event, reason)
 
     def _answered(
-        self, link: Link, lane: _Lane, frames: Sequence[_Frame], future: asyncio.Future[Any]
+        self, link: LiveProducer, lane: _Lane, frames: Sequence[_Frame], future: asyncio.Future[Any]
     ) -> None:
         link.under_way.discard(future)
         error = KafkaError("given up") if future.cancelled() else future.exception()
@@ -283,7 +285,7 @@ class Sender:
             self._failed = unexpected
 
     def _refused(
-        self, link: Link, lane: _Lane, frames: Sequence[_Frame], error: BaseException
+        self, link: LiveProducer, lane: _Lane, frames: Sequence[_Frame], error: BaseException
     ) -> None:
         if isinstance(error, MessageSizeTooLargeError):
             if len(frames) == frames[0].events == 1:

@@ -24,10 +24,10 @@ from headstart.codecs import Compression
 from headstart.shipping.retention import Retention
 from headstart.shipping.sender import Sender
 from headstart.shipping.volatile_broker import EVENTS
-from headstart.shipping.wakeup import QUIET_MS, Bell
-from headstart.spool.layout import NEW, QUARANTINE, SPOOL_FILE, Target
+from headstart.shipping.wakeup import QUIET_MS, WakeupPipe
+from headstart.spool.layout import NEW, QUARANTINE, SPOOL_FILE, SpoolTarget
 from headstart.spool.locks import is_current
-from headstart.spool.reader import Backlog, Unreadable
+from headstart.spool.reader import SpoolReader, UnreadableSpool
 
 log = logging.getLogger("headstart")
 
@@ -63,7 +63,7 @@ _Address = tuple[str, str, Compression | None, str]
 class _Watched:
     """A spool and when to look at it, in seconds of the monotonic clock."""
 
-    backlog: Backlog
+    backlog: SpoolReader
     lively_until: float
     attend_at: float
     every_s: float = ATTEND_S
@@ -89,7 +89,7 @@ class Shipper:
         self.displaced = False
         self._kafka, self._max_age_s, self._now_ms = kafka, max_age_s, now_ms
         self._lock = lock
-        self._bell = Bell(directory)
+        self._bell = WakeupPipe(directory)
         self._rung = asyncio.Event()
         self._watched: dict[str, _Watched] = {}
         self._lively: dict[str, _Watched] = {}
@@ -231,7 +231,7 @@ class Shipper:
     def _hang_bell(self) -> None:
         """Listen where emitters ring from now on."""
         loop = asyncio.get_running_loop()
-        bell = Bell(self.directory)
+        bell = WakeupPipe(self.directory)
         loop.remove_reader(self._bell.pipe)
         self._bell.close()
         self._bell = bell
@@ -261,7 +261,7 @@ class Shipper:
             self._enliven(watched)
         return bool(items)
 
-    def _sender(self, target: Target) -> Sender:
+    def _sender(self, target: SpoolTarget) -> Sender:
         address = self._address(target)
         if address not in self._senders:
             retention = Retention(address[0], partial(self._backlogs, address), self._read_again)
@@ -271,14 +271,14 @@ class Shipper:
             self._retentions[address] = retention
         return self._senders[address]
 
-    def _address(self, target: Target) -> _Address:
+    def _address(self, target: SpoolTarget) -> _Address:
         return self._kafka or target.kafka, target.topic, target.compression, target.client_id
 
-    def _backlogs(self, address: _Address) -> list[Backlog]:
+    def _backlogs(self, address: _Address) -> list[SpoolReader]:
         found = (watched.backlog for watched in self._watched.values())
         return [each for each in found if self._address(each.target) == address]
 
-    def _read_again(self, backlog: Backlog) -> None:
+    def _read_again(self, backlog: SpoolReader) -> None:
         self._moved = time.monotonic()
         self._enliven(self._watched[backlog.name])
 
@@ -316,14 +316,14 @@ class Shipper:
         watched.attend_at = time.monotonic() + watched.every_s
         return moved
 
-    def _forget(self, backlog: Backlog) -> None:
+    def _forget(self, backlog: SpoolReader) -> None:
         del self._watched[backlog.name]
         self._lively.pop(backlog.name, None)
 
     def _take_up(self, folder: Path) -> None:
         try:
-            backlog = Backlog(folder, self._max_age_s, self._now_ms)
-        except Unreadable as error:
+            backlog = SpoolReader(folder, self._max_age_s, self._now_ms)
+        except UnreadableSpool as error:
             self._say_unreadable(folder.name, error)
             return
         retention = self._retentions.get(self._address(backlog.target))
@@ -338,7 +338,7 @@ class Shipper:
             self._unreadable.add(name)
             log.error("the spool %s cannot be read, and is left where it is: %s", name, error)
 
-    def _remove(self, backlog: Backlog) -> None:
+    def _remove(self, backlog: SpoolReader) -> None:
         try:
             backlog.remove()
         except OSError as error:

@@ -35,7 +35,7 @@ _QUICK_ENDS: Final = 3
 """A shared process that ends sooner than this, so often in a row, cannot be started here."""
 
 
-class Keeper:
+class ShipperSupervisor:
     """Keeps one directory shipped, from the first `join` to the last `leave`."""
 
     def __init__(self, directory: Path, mode: Mode) -> None:
@@ -187,7 +187,7 @@ def ship_leftovers(directory: Path) -> bool:
     """
     if not directory.is_dir() or not spool_names(directory):
         return False
-    one = Keeper(directory, "process")
+    one = ShipperSupervisor(directory, "process")
     with one._opened() as lock:
         if not try_lock(lock) or not is_current(directory, lock):
             return False
@@ -205,17 +205,17 @@ _PROGRAM: Final = (
 )
 _APPEND: Final = os.O_WRONLY | os.O_CREAT | os.O_APPEND
 
-_keepers: dict[tuple[Path, Mode], Keeper] = {}
+_keepers: dict[tuple[Path, Mode], ShipperSupervisor] = {}
 _guard = threading.Lock()
 _opening = threading.Lock()
 """Held while a lock's file is opened or closed, and by who forks: a child that had the file by a
 number that nobody knows of would hold the lock for as long as it lives."""
 
 
-def keeper(directory: Path, mode: Mode) -> Keeper:
+def keeper(directory: Path, mode: Mode) -> ShipperSupervisor:
     """Return this process's keeper of a directory."""
     with _guard:
-        return _keepers.setdefault((directory, mode), Keeper(directory, mode))
+        return _keepers.setdefault((directory, mode), ShipperSupervisor(directory, mode))
 
 
 def _after_fork() -> None:

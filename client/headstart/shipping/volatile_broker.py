@@ -1,9 +1,9 @@
 """A broker that keeps its log in memory: one life of it, told from the next by its log epoch.
 
 `headstart up` marks the log epoch of its embedded broker as volatile. What such a broker has
-acknowledged is lost with its process, so a sender must know which process it talks to: a `Life` is
-one connection to it, of which the epoch was read while it stood. Nothing is sent over another
-connection, not even by the producer's own retries, before the epoch is read again.
+acknowledged is lost with its process, so a sender must know which process it talks to: a
+`BrokerLife` is one connection to it, of which the epoch was read while it stood. Nothing is sent
+over another connection, not even by the producer's own retries, before the epoch is read again.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ GROUPS: Final = ("headstart-episodes", "headstart-thresholds")
 _READ_S: Final = 10.0
 
 
-class Life:
+class BrokerLife:
     """One life of a broker that forgets: its log epoch, and the connections that belong to it."""
 
     def __init__(self, epoch: int, clients: Sequence[Any], node: int) -> None:
@@ -55,7 +55,7 @@ class Life:
 
 async def volatile_life(
     kafka: str, producers: Sequence[AIOKafkaProducer], lost: Callable[[], None]
-) -> Life | None:
+) -> BrokerLife | None:
     """Return the life that producers are connected to; None where the log is a durable one.
 
     From then on the producers use their present connections only; `lost` is called when one of
@@ -75,7 +75,7 @@ async def volatile_life(
         return None
     for client in clients:
         _pin(client, nodes[0], lost)
-    return Life(epoch, clients, nodes[0])
+    return BrokerLife(epoch, clients, nodes[0])
 
 
 async def require_epoch(kafka: str, producer: AIOKafkaProducer) -> None:

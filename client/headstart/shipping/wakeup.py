@@ -22,7 +22,7 @@ QUIET_MS: Final = 100
 _PIPE_BYTES: Final = 1 << 16
 
 
-class Bell:
+class WakeupPipe:
     """Both ends: emitters `ring`, the shipper says that it `sleeps` and hears who rang."""
 
     def __init__(self, directory: Path, name: str = "") -> None:

@@ -15,7 +15,7 @@ from typing import Any, Final, Generic, NamedTuple, Protocol, Self, TypeVar
 
 import orjson
 
-from headstart.speculation.decision import Choice
+from headstart.speculation.decision import SpeculationDecision
 from headstart.speculation.guessed_call import GuessFailed, NoAwaitable, awaited, marked_as_error
 from headstart.speculation.prediction_log import PredictionLog
 
@@ -48,7 +48,7 @@ class Resolution(NamedTuple, Generic[T]):
 class Deciding(Protocol):
     """The speculator, as far as an attempt needs it."""
 
-    async def choose(self) -> Choice:
+    async def choose(self) -> SpeculationDecision:
         """Decide about the guess."""
         ...
 
@@ -70,7 +70,7 @@ class Attempt(Generic[T]):
     `choice` is the decision; `speculated` whether the guessed call was started.
     """
 
-    choice: Choice
+    choice: SpeculationDecision
 
     def __init__(
         self,

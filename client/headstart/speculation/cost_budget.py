@@ -9,7 +9,7 @@ WINDOW_S: Final = 60.0
 """Seconds over which waste is added up."""
 
 
-class Breaker:
+class CostBudget:
     """Admits a guess where its cost still fits into what may be wasted within a minute.
 
     A guess under way counts with the cost it is expected to have, so that many at once cannot pass

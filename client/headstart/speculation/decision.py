@@ -28,7 +28,7 @@ class Guess(NamedTuple):
     cost: float | None = None
 
 
-class Choice(NamedTuple):
+class SpeculationDecision(NamedTuple):
     """A decision. `reason` is for people; `explored`: against the threshold, to find out."""
 
     action: Action
@@ -66,7 +66,7 @@ def decided(
     objection: str,
     fits: bool,
     explore: bool,
-) -> Choice:
+) -> SpeculationDecision:
     """Return the decision.
 
     `objection`: why the tool may not run on a guess ("": it may); `fits`: what a miss would waste
@@ -80,8 +80,8 @@ def decided(
 
     not_startable = obstacle(mode, objection=objection, fits=fits)
 
-    def choice(action: Action, reason: str, explored: bool = False) -> Choice:
-        return Choice(action, reason, threshold, mode, needed, explored, not_startable)
+    def choice(action: Action, reason: str, explored: bool = False) -> SpeculationDecision:
+        return SpeculationDecision(action, reason, threshold, mode, needed, explored, not_startable)
 
     if mode == "off":
         return choice("ask", "the mode is off")

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final, Protocol
 
 from headstart.events.schema import new_id
-from headstart.speculation.decision import Choice, Guess
+from headstart.speculation.decision import Guess, SpeculationDecision
 from headstart.speculation.task_ids import Task, give_back, take
 
 PLACE: Final = (
@@ -55,7 +55,7 @@ class PredictionLog:
         self._mode, self._quiet = MODE_OF["ask"], False
         self._task: Task | None = None
 
-    def predicted(self, choice: Choice, speculated: bool) -> None:
+    def predicted(self, choice: SpeculationDecision, speculated: bool) -> None:
         """Log the prediction, also when the decision was not to act on it; nothing when off."""
         self._quiet = choice.mode == "off"
         self._mode = MODE_OF[choice.action]

@@ -25,12 +25,12 @@ from headstart.arguments.checks import (
 )
 from headstart.events.constructors import in_scope
 from headstart.speculation.attempt import Attempt, AttemptResolved, Resolution
-from headstart.speculation.cost_budget import Breaker
-from headstart.speculation.decision import Action, Choice, Guess, checked, decided
+from headstart.speculation.cost_budget import CostBudget
+from headstart.speculation.decision import Action, Guess, SpeculationDecision, checked, decided
 from headstart.speculation.guessed_call import check_call
 from headstart.speculation.prediction_log import Emits, PredictionLog
-from headstart.speculation.tool_allowlist import Eligibility
-from headstart.thresholds.base_reader import Reader
+from headstart.speculation.tool_allowlist import ToolAllowlist
+from headstart.thresholds.base_reader import BaseReader
 from headstart.thresholds.modes import Mode
 from headstart.thresholds.reader import AsyncThresholds, Context, Thresholds
 from headstart.thresholds.threshold import Threshold
@@ -40,10 +40,10 @@ __all__ = [
     "AsyncSpeculator",
     "Attempt",
     "AttemptResolved",
-    "Choice",
     "InvalidArgument",
     "Options",
     "Resolution",
+    "SpeculationDecision",
     "Speculator",
 ]
 
@@ -87,8 +87,8 @@ class _Speculating:
         share, limit = options.get("exploration", 0.0), options.get("wasted_per_minute")
         self._exploration = number("exploration", share, 0.0, 1.0)
         limit = WASTED_PER_MINUTE if limit is None else limit
-        self._breaker = Breaker(number("wasted_per_minute", limit, 0.0, float("inf"), unit="ms"))
-        self._eligibility = Eligibility(
+        self._breaker = CostBudget(number("wasted_per_minute", limit, 0.0, float("inf"), unit="ms"))
+        self._eligibility = ToolAllowlist(
             allowed=options.get("allowed", ()),
             dangerous=options.get("dangerous", ()),
             annotations=options.get("annotations", {}),
@@ -101,7 +101,7 @@ class _Speculating:
         self._counts: Counter[str] = Counter()
         self._lock = threading.Lock()
 
-    def _decided(self, guess: Guess, mode: Mode, threshold: Threshold) -> Choice:
+    def _decided(self, guess: Guess, mode: Mode, threshold: Threshold) -> SpeculationDecision:
         with self._lock:
             explore = self._random.random() < self._exploration
             fits = self._breaker.fits(guess.cost or 0.0, self._clock())
@@ -160,7 +160,7 @@ class Speculator(_Speculating):
         *,
         gain: float | None = None,
         cost: float | None = None,
-    ) -> Choice:
+    ) -> SpeculationDecision:
         """Return speculate, suggest or ask, with the reason.
 
         `gain`: latency that a hit saves, `cost`: what a miss wastes, in ms; the context's averages
@@ -214,12 +214,12 @@ class AsyncSpeculator(_Speculating):
         *,
         gain: float | None = None,
         cost: float | None = None,
-    ) -> Choice:
+    ) -> SpeculationDecision:
         """Return speculate, suggest or ask, with the reason; see `Speculator.decide`."""
         guess = checked(Guess(tool, confidence, gain, cost))
         return await self._choose(_placed(context, self._thresholds), guess)
 
-    async def _choose(self, context: Context, guess: Guess) -> Choice:
+    async def _choose(self, context: Context, guess: Guess) -> SpeculationDecision:
         mode = await self._thresholds.mode(*_who(context))
         return self._decided(guess, mode, await self._thresholds.get(context, tool=guess.tool))
 
@@ -274,7 +274,7 @@ class _Deciding(NamedTuple):
     context: Context
     guess: Guess
 
-    async def choose(self) -> Choice:
+    async def choose(self) -> SpeculationDecision:
         return await self.speculator._choose(self.context, self.guess)
 
     def begin(self) -> bool:
@@ -291,7 +291,7 @@ def _placed(context: object, thresholds: object) -> Context:
     identifier("workflow_type", placed.get("workflow_type"))
     if "tenant" in placed:
         identifier("tenant", placed["tenant"])
-    if isinstance(thresholds, Reader):
+    if isinstance(thresholds, BaseReader):
         thresholds.check(given, placed)
     return placed
 

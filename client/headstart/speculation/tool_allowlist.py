@@ -17,7 +17,7 @@ SAFE: Final = ""
 """The objection to a tool that may be run on a guess: none."""
 
 
-class Eligibility:
+class ToolAllowlist:
     """What was declared of the tools of an executor.
 
     `allowed`: names that are safe to run early and to throw away. `dangerous`: never these.

@@ -24,7 +24,7 @@ log = logging.getLogger("headstart")
 _FLAGS: Final = os.O_RDWR | os.O_CREAT
 
 
-class Marks:
+class AcknowledgedMarks:
     """The acknowledgement file of one spool.
 
     `sent`: positions below are acknowledged by the broker that is there now. `taken`: positions

@@ -16,7 +16,7 @@ PART: Final = 100
 """Most spools in one look: about a millisecond."""
 
 
-class Usage:
+class DiskUsage:
     """The bytes of all segments that wait in a directory."""
 
     def __init__(self, directory: Path) -> None:

@@ -36,7 +36,7 @@ class SpoolUnavailable(OSError):
 
 
 @dataclass(frozen=True)
-class Target:
+class SpoolTarget:
     """Where a spool's events go, and how.
 
     `linger_s`: how long a frame may fill. `client_id`: who sends, as the broker's quotas see it.
@@ -50,9 +50,9 @@ class Target:
     client_id: str = CLIENT_ID
 
 
-def described_target(described: Mapping[str, Any]) -> Target:
+def described_target(described: Mapping[str, Any]) -> SpoolTarget:
     """Return the target in a spool's description. Raises `KeyError`, `TypeError`, `ValueError`."""
-    return Target(
+    return SpoolTarget(
         described["kafka"],
         described["topic"],
         float(described["linger_s"]),

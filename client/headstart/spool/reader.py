@@ -21,7 +21,7 @@ import orjson
 
 from headstart.scrubbing.scrubber import scrubber
 from headstart.shipping.chunks import TOO_OLD, TOO_OLD_AGAIN, Chunk, Item
-from headstart.spool.acknowledged import Marks
+from headstart.spool.acknowledged import AcknowledgedMarks
 from headstart.spool.layout import SPOOL_FILE, described_target, segments
 from headstart.spool.locks import try_lock
 from headstart.spool.losses import Losses
@@ -29,8 +29,8 @@ from headstart.spool.quarantine import keep_event, keep_segment
 from headstart.spool.segment_format import (
     HEADER_BYTES,
     MAX_RECORD_BYTES,
-    Record,
-    Tail,
+    SegmentTail,
+    SpoolRecord,
     find_record,
     scan,
     unpack_header,
@@ -42,28 +42,28 @@ READ_BYTES: Final = 2 * MAX_RECORD_BYTES
 """Read at a time: any record is whole in it."""
 
 
-class Unreadable(Exception):
+class UnreadableSpool(Exception):
     """A spool that cannot be opened: damaged, or of another version."""
 
 
-class Backlog:
+class SpoolReader:
     """The events of one spool that the broker does not have yet."""
 
     def __init__(self, folder: Path, max_age_s: float, now_ms: Callable[[], int]) -> None:
-        """Open the spool in `folder`. Raises `Unreadable`."""
+        """Open the spool in `folder`. Raises `UnreadableSpool`."""
         self.folder, self.name = folder, folder.name
         self._max_age_ms, self._now_ms = max_age_s * 1000, now_ms
         self._lock = self._file = -1
-        self._marks: Marks | None = None
+        self._marks: AcknowledgedMarks | None = None
         try:
             self._lock = os.open(folder / SPOOL_FILE, os.O_RDWR)
             described = orjson.loads(os.pread(self._lock, 65_536, 0))
             self.target = described_target(described)
             self._scrub = scrubber(self.target.scrub, "shipper")
-            marks = self._marks = Marks(folder)
+            marks = self._marks = AcknowledgedMarks(folder)
         except (OSError, ValueError, KeyError, TypeError) as error:
             self.close()
-            raise Unreadable(f"{folder}: {error!r}") from error
+            raise UnreadableSpool(f"{folder}: {error!r}") from error
         self.marks, self.progress = marks, marks.progress
         self._next = marks.sent
         self._losses = Losses((marks.sent, marks.progress.settled))
@@ -75,7 +75,7 @@ class Backlog:
         self._suspect = -1
         self._attended = -1
         self._damaged = False
-        self._tail = Tail.END
+        self._tail = SegmentTail.END
         self._quarantined: set[Path] = set()
         self._advance()
 
@@ -115,7 +115,7 @@ class Backlog:
     @property
     def doubtful(self) -> bool:
         """Whether it ends in what is no whole record: a write under way, or damage."""
-        return self._tail in (Tail.BAD, Tail.SHORT)
+        return self._tail in (SegmentTail.BAD, SegmentTail.SHORT)
 
     def attend(self) -> None:
         """Look whether the process has died, or has gone on to another segment without a seal."""
@@ -127,7 +127,7 @@ class Backlog:
         self._final = self._dead or (still and self._later() is not None)
         # Where bytes stay wrong from one look to the next, it is no write under way.
         self._damaged = self._suspect == self._offset
-        self._suspect = self._offset if self._tail is Tail.BAD else -1
+        self._suspect = self._offset if self._tail is SegmentTail.BAD else -1
 
     def read(self) -> list[Item]:
         """Return the next events, oldest first; empty where there are none yet."""
@@ -142,13 +142,13 @@ class Backlog:
         self._tail = found.tail
         self._offset += found.end
         items = self._take(found.records)
-        if found.tail is Tail.SEALED:
+        if found.tail is SegmentTail.SEALED:
             self._advance()
         elif found.end == 0 and (self._final or self._damaged):
             self._pass_over(data)
         return items
 
-    def _take(self, records: list[Record]) -> list[Item]:
+    def _take(self, records: list[SpoolRecord]) -> list[Item]:
         fresh = [record for record in records if record.position >= self._next]
         if not fresh:
             return []
@@ -163,7 +163,7 @@ class Backlog:
             items += self._take_part(fresh[len(before) :], again=False)
         return items
 
-    def _take_part(self, fresh: list[Record], *, again: bool) -> list[Item]:
+    def _take_part(self, fresh: list[SpoolRecord], *, again: bool) -> list[Item]:
         """Make a chunk of records; of those that are sent again nothing is counted twice."""
         first, self._next = fresh[0].position, fresh[-1].position + 1
         if self.is_stale(self._created_ms):
@@ -181,7 +181,7 @@ class Backlog:
             self.settle()
         return items
 
-    def _items(self, records: list[Record], chunk: Chunk) -> list[Item]:
+    def _items(self, records: list[SpoolRecord], chunk: Chunk) -> list[Item]:
         """Return the records without their secrets; what cannot be scrubbed does not go out."""
         scrub = self._scrub
         if scrub is None:
@@ -349,7 +349,7 @@ class Backlog:
         self._next = self.marks.sent
         self._exhausted = self._final = self._damaged = False
         self._suspect = self._attended = -1
-        self._tail = Tail.END
+        self._tail = SegmentTail.END
         self._advance()
         return count
 

@@ -25,7 +25,7 @@ HEADER_BYTES: Final = _HEADER.size
 MAX_RECORD_BYTES: Final = _HEAD.size + MAX_KEY_BYTES + MAX_EVENT_BYTES
 
 
-class Record(NamedTuple):
+class SpoolRecord(NamedTuple):
     """One event as it was appended."""
 
     position: int
@@ -33,7 +33,7 @@ class Record(NamedTuple):
     event: bytes
 
 
-class Tail(Enum):
+class SegmentTail(Enum):
     """What a scan found behind the last whole record."""
 
     END = "end"
@@ -42,12 +42,12 @@ class Tail(Enum):
     SEALED = "sealed"
 
 
-class Scan(NamedTuple):
+class SegmentScan(NamedTuple):
     """Whole records, the offset behind the last of them, and what follows there."""
 
-    records: list[Record]
+    records: list[SpoolRecord]
     end: int
-    tail: Tail
+    tail: SegmentTail
 
 
 def pack_header(first: int, created_ms: int) -> bytes:
@@ -79,13 +79,13 @@ def pack_seal(position: int) -> bytes:
     return pack_record(position, b"", b"")
 
 
-def scan(data: bytes, expected: int) -> Scan:
+def scan(data: bytes, expected: int) -> SegmentScan:
     """Read whole records from the start of `data`; positions begin at `expected` or above."""
-    records: list[Record] = []
+    records: list[SpoolRecord] = []
     at, size = 0, len(data)
     while True:
         if size - at < _HEAD.size:
-            return Scan(records, at, Tail.SHORT if at < size else Tail.END)
+            return SegmentScan(records, at, SegmentTail.SHORT if at < size else SegmentTail.END)
         mark, key_bytes, event_bytes, check, position = _HEAD.unpack_from(data, at)
         if (
             mark != MARK
@@ -93,17 +93,17 @@ def scan(data: bytes, expected: int) -> Scan:
             or event_bytes > MAX_EVENT_BYTES
             or position < expected
         ):
-            return Scan(records, at, Tail.BAD)
+            return SegmentScan(records, at, SegmentTail.BAD)
         middle = at + _HEAD.size + key_bytes
         end = middle + event_bytes
         if end > size:
-            return Scan(records, at, Tail.SHORT)
+            return SegmentScan(records, at, SegmentTail.SHORT)
         key, event = data[at + _HEAD.size : middle], data[middle:end]
         if _check(position, key, event) != check:
-            return Scan(records, at, Tail.BAD)
+            return SegmentScan(records, at, SegmentTail.BAD)
         if not event:
-            return Scan(records, end, Tail.SEALED)
-        records.append(Record(position, key, event))
+            return SegmentScan(records, end, SegmentTail.SEALED)
+        records.append(SpoolRecord(position, key, event))
         expected, at = position + 1, end
 
 
@@ -112,7 +112,7 @@ def find_record(data: bytes, expected: int) -> int | None:
     at = data.find(MARK, 1)
     while at >= 0:
         found = scan(data[at : at + MAX_RECORD_BYTES], expected)
-        if found.records or found.tail is Tail.SEALED:
+        if found.records or found.tail is SegmentTail.SEALED:
             return at
         at = data.find(MARK, at + 1)
     return None

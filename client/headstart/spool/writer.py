@@ -22,14 +22,14 @@ from typing import Final, Literal, get_args
 import orjson
 
 from headstart.arguments.checks import InvalidArgument, choice, number
-from headstart.spool.disk_usage import Usage
+from headstart.spool.disk_usage import DiskUsage
 from headstart.spool.layout import (
     ACKED_FILE,
     NEW,
     SPOOL_FILE,
     Progress,
+    SpoolTarget,
     SpoolUnavailable,
-    Target,
     read_progress,
     read_sent,
     segment_name,
@@ -80,7 +80,7 @@ class SpoolSettings:
 
 
 @dataclass
-class Spool:
+class SpoolWriter:
     """One process's append-only log of events. Callers hold a lock around `append`.
 
     Positions start at 0 and only grow; the id is never used again, not even by a fork.
@@ -88,7 +88,7 @@ class Spool:
 
     id: str
     settings: SpoolSettings
-    target: Target
+    target: SpoolTarget
     now_ms: Callable[[], int] = lambda: time.time_ns() // 1_000_000
     next: int = 0
     dropped: int = 0
@@ -110,7 +110,7 @@ class Spool:
         """Make the spool's directory, lock it, and show it to readers complete."""
         directory = self.settings.directory
         self.folder = directory / self.id
-        self._usage = Usage(directory)
+        self._usage = DiskUsage(directory)
         making = directory / f"{NEW}{self.id}"
         try:
             directory.mkdir(mode=0o700, parents=True, exist_ok=True)

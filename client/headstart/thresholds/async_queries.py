@@ -9,7 +9,7 @@ from typing import Any, Final, TypeVar
 
 import redis
 
-from headstart.thresholds.modes import ModeQuestion
+from headstart.thresholds.modes import ModeQuery
 from headstart.thresholds.queries import Asked, Flight, Reply, key_of, read_reply, turn_s
 from headstart.thresholds.subscriber import FIELDS_MAX
 
@@ -38,7 +38,7 @@ class _Flight(Flight):
 
 def _put(question: Asked, pipeline: Any) -> int:
     """Put a question's commands into a pipeline; return how many they are."""
-    if isinstance(question, ModeQuestion):
+    if isinstance(question, ModeQuery):
         question.through(pipeline)
         return 2
     pipeline.hmget(question.key, question.fields)

@@ -24,20 +24,20 @@ from headstart.arguments.options import names_in
 from headstart.events.schema import MAX_IDENTIFIER
 from headstart.keys import DEFAULT_LEVELS, level_value
 from headstart.scrubbing.masking import masked, needs_encoding
-from headstart.thresholds.cache import Mirror
-from headstart.thresholds.cache_entries import Question
-from headstart.thresholds.metrics import Counts, watch
+from headstart.thresholds.cache import ThresholdCache
+from headstart.thresholds.cache_entries import CacheQuery
+from headstart.thresholds.metrics import ReaderCounts, watch
 from headstart.thresholds.modes import (
     UNASKED,
     Mode,
-    ModeMirror,
-    ModeQuestion,
+    ModeCache,
+    ModeQuery,
     mode_from_environment,
     most_restrictive,
     not_ready,
 )
 from headstart.thresholds.queries import Reply
-from headstart.thresholds.subscriber import Follower
+from headstart.thresholds.subscriber import UpdateSubscriber
 from headstart.thresholds.threshold import Threshold
 from headstart.thresholds.unreadable import warn_once
 
@@ -51,7 +51,7 @@ Context = Mapping[str, object]
 _LOG = logging.getLogger("headstart.thresholds")
 
 
-class Reader:
+class BaseReader:
     """Everything but the round trip. `mode` is what the environment says."""
 
     _known: frozenset[str]
@@ -86,13 +86,13 @@ class Reader:
         self._asking: dict[str, Any] = {
             "clock": clock, "staleness_s": staleness_s, "timeout_s": timeout_s
         }  # fmt: skip
-        self._counts = Counts()
+        self._counts = ReaderCounts()
         self._begin()
         watch(self, self._counts)
 
     def _begin(self) -> None:
         """Know nothing, follow nothing."""
-        self._mirror = Mirror(
+        self._mirror = ThresholdCache(
             self._levels,
             limit=self._limit,
             staleness_s=self._staleness_s,
@@ -100,10 +100,8 @@ class Reader:
             counts=self._counts,
         )
         self._hit = self._mirror.hit
-        self._modes = ModeMirror(
-            limit=self._limit, staleness_s=self._staleness_s, clock=self._clock
-        )
-        self._follower: Follower | None = None
+        self._modes = ModeCache(limit=self._limit, staleness_s=self._staleness_s, clock=self._clock)
+        self._follower: UpdateSubscriber | None = None
 
     def _given(self, context: Context | None, fields: dict[str, object]) -> Context:
         """Return the context of a call. Raises `ValueError`, `TypeError` naming what is wrong."""
@@ -208,44 +206,44 @@ class Reader:
             **options,
         )
 
-    def _new_follower(self) -> Follower:
-        return Follower(
+    def _new_follower(self) -> UpdateSubscriber:
+        return UpdateSubscriber(
             self._url, self._mirror, self._modes, timeout_s=self._timeout_s, address=self._address
         )
 
-    def _ask(self, given: Context, tool: str | None) -> Threshold | Question:
+    def _ask(self, given: Context, tool: str | None) -> Threshold | CacheQuery:
         """Return the answer, where one can be given without asking Redis; else what to ask."""
         self._check_values(given)
         identifier("tool", tool, none=True)
         question = self._mirror.question(given, tool)
-        if isinstance(question, Question) and self._pausing():
+        if isinstance(question, CacheQuery) and self._pausing():
             return self._unanswered(question, None)
         return question
 
-    def _ask_default(self, given: Context) -> Threshold | Question:
+    def _ask_default(self, given: Context) -> Threshold | CacheQuery:
         """Return the tenant's default, where it can be told without asking Redis; else ask."""
         tenant = given.get("tenant")
         question = self._mirror.default_question("default" if tenant is None else str(tenant))
-        if isinstance(question, Question) and self._pausing():
+        if isinstance(question, CacheQuery) and self._pausing():
             return self._mirror.last_known(question)  # counted with the context's own question
         return question
 
-    def _told(self, asked: Question, reply: Reply) -> Threshold:
+    def _told(self, asked: CacheQuery, reply: Reply) -> Threshold:
         """Return the answer in a reply, which may be to the same question of another caller."""
         if reply.values is None:
             return self._unanswered(asked, reply.error)
-        assert isinstance(reply.question, Question)
+        assert isinstance(reply.question, CacheQuery)
         question = reply.question._replace(tool=asked.tool)
         return self._answered(question, reply.values, reply.asked_at)
 
-    def _mode_told(self, asked: ModeQuestion, reply: Reply) -> Mode:
+    def _mode_told(self, asked: ModeQuery, reply: Reply) -> Mode:
         if reply.values is None:
             return self._mode_unanswered(asked, reply.error)
-        assert isinstance(reply.question, ModeQuestion)
+        assert isinstance(reply.question, ModeQuery)
         return self._mode_answered(reply.question, reply.values, reply.asked_at)
 
     def _answered(
-        self, question: Question, values: Sequence[bytes | None], asked_at: float
+        self, question: CacheQuery, values: Sequence[bytes | None], asked_at: float
     ) -> Threshold:
         self._recovered()
         self._counts.misses += 1
@@ -255,7 +253,7 @@ class Reader:
             self._follow()
         return answer
 
-    def _unanswered(self, question: Question, error: Exception | None) -> Threshold:
+    def _unanswered(self, question: CacheQuery, error: Exception | None) -> Threshold:
         """Return the last known; `error` is None where the question was not sent."""
         if isinstance(error, redis.ResponseError) and str(error).startswith("WRONGTYPE"):
             # Of this key only: no reason to stop asking for others.
@@ -266,7 +264,7 @@ class Reader:
         self._counts.stale += 1
         return self._mirror.last_known(question)
 
-    def _ask_mode(self, tenant: str, agent_id: str | None) -> Mode | ModeQuestion:
+    def _ask_mode(self, tenant: str, agent_id: str | None) -> Mode | ModeQuery:
         """Return the mode, where it can be told without asking Redis; else what to ask."""
         identifier("tenant", tenant)
         identifier("agent_id", agent_id, none=True)
@@ -278,9 +276,7 @@ class Reader:
         question = self._modes.question(tenant, agent_id)
         return self._mode_unanswered(question, None) if self._pausing() else question
 
-    def _mode_answered(
-        self, question: ModeQuestion, values: Sequence[Any], asked_at: float
-    ) -> Mode:
+    def _mode_answered(self, question: ModeQuery, values: Sequence[Any], asked_at: float) -> Mode:
         if (error := not_ready(values)) is not None:
             return self._mode_unanswered(question, error)
         self._recovered()
@@ -289,7 +285,7 @@ class Reader:
             self._follow()
         return most_restrictive((self._environment, known))
 
-    def _mode_unanswered(self, question: ModeQuestion, error: Exception | None) -> Mode:
+    def _mode_unanswered(self, question: ModeQuery, error: Exception | None) -> Mode:
         """Return the last known; where nothing is, `UNASKED`, as the kill switch may be set."""
         if error is not None:
             self._failed(error)
@@ -317,12 +313,12 @@ class Reader:
         return self._counts.stats()
 
 
-_OPTIONS: Final = frozenset(Reader.__init__.__kwdefaults__ or ())
+_OPTIONS: Final = frozenset(BaseReader.__init__.__kwdefaults__ or ())
 _IDS: Final = ("workflow_id", "task_id", "user_id", "agent_id", "session_id")
 """Fields of a context that are known by name, whether or not they are levels."""
 _TOOL: Final = frozenset(("tool", "tool_id"))
 """What the tool may be called whose overrides apply, where `tool_id` is no level."""
-Reader._known = frozenset(("workflow_type", "tenant", *DEFAULT_LEVELS, *_IDS))
+BaseReader._known = frozenset(("workflow_type", "tenant", *DEFAULT_LEVELS, *_IDS))
 
 
 _NO_URL: Final = "an address that is no URL"

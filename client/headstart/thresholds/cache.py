@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from heapq import nsmallest
 from operator import itemgetter
 from typing import Any, Final
@@ -22,9 +22,19 @@ import orjson
 
 from headstart.arguments.levels import require_levels
 from headstart.keys import DEFAULT_PATH, context_paths, level_value, redis_key
-from headstart.thresholds.cache_entries import REPAIRED_FIELD, Cell, Context, Entry, Hash, Question
-from headstart.thresholds.heartbeat import Line
-from headstart.thresholds.metrics import Counts
+from headstart.thresholds import threshold
+from headstart.thresholds.cache_entries import (
+    REPAIRED_FIELD,
+    CachedHash,
+    CachedPath,
+    CacheQuery,
+    Context,
+    Entry,
+    announced_values,
+    repair_of,
+)
+from headstart.thresholds.heartbeat import SubscriptionHeartbeat
+from headstart.thresholds.metrics import ReaderCounts
 from headstart.thresholds.overrides import (
     OVERRIDES_FIELD,
     Override,
@@ -32,14 +42,14 @@ from headstart.thresholds.overrides import (
     decode_overrides,
     read_overrides,
 )
-from headstart.thresholds.threshold import Learned, Threshold, answer_of, decode_value, read_value
+from headstart.thresholds.threshold import StoredThreshold, Threshold, resolve
 
 Given = Mapping[str, object]
 
 _new: Final[Callable[..., Threshold]] = tuple.__new__  # a tenth of calling the class
 
 
-class Mirror:
+class ThresholdCache:
     """The thresholds of the contexts that were asked for, the last used `limit` of them.
 
     From any number of threads: a hit takes no lock, all else does. `clock` is monotonic, `wall`
@@ -54,7 +64,7 @@ class Mirror:
         staleness_s: float,
         clock: Callable[[], float] = time.monotonic,
         wall: Callable[[], float] = time.time,
-        counts: Counts | None = None,
+        counts: ReaderCounts | None = None,
     ) -> None:
         if limit < 1 or not staleness_s >= 0.0:
             raise ValueError(f"a mirror needs limit >= 1, staleness_s >= 0: {limit}, {staleness_s}")
@@ -64,12 +74,12 @@ class Mirror:
         self._levels, self._limit, self.staleness_s = tuple(levels), limit, staleness_s
         self.clock, self._wall = clock, wall
         self._entries: dict[Context, Entry] = {}
-        self._hashes: dict[str, Hash] = {}
-        self._line: Line | None = None
+        self._hashes: dict[str, CachedHash] = {}
+        self._line: SubscriptionHeartbeat | None = None
         self.unfollowed: dict[str, bool] = {}  # hash -> whether it is to be followed
         self._awaited: dict[str, int] = {}  # hash -> subscriptions that are not confirmed
         self.lock = threading.Lock()
-        self.counts = counts or Counts()
+        self.counts = counts or ReaderCounts()
         self.counts.contexts = 0
 
     def __len__(self) -> int:
@@ -106,7 +116,7 @@ class Mirror:
         except TypeError:
             return None
 
-    def question(self, given: Given, tool: str | None) -> Question | Threshold:
+    def question(self, given: Given, tool: str | None) -> CacheQuery | Threshold:
         """Return what to ask Redis for a context; or the answer, known by another spelling.
 
         Raises `ValueError` where the context has no workflow type.
@@ -128,7 +138,7 @@ class Mirror:
         key = redis_key(str(tenant), str(workflow_type))
         return self._question(context, tool, key, paths[::-1])
 
-    def default_question(self, tenant: str) -> Question | Threshold:
+    def default_question(self, tenant: str) -> CacheQuery | Threshold:
         """Return what to ask Redis for a tenant's learned default; or it, where it is known."""
         given: dict[str, object] = dict.fromkeys(self._names)
         given |= {"workflow_type": "", "tenant": tenant}
@@ -139,17 +149,17 @@ class Mirror:
 
     def _question(
         self, context: Context, tool: str | None, key: str, paths: Sequence[str]
-    ) -> Question:
+    ) -> CacheQuery:
         fields = (*paths, REPAIRED_FIELD, OVERRIDES_FIELD)
         owner = self._hashes.get(key)
         if owner is None:
-            return Question(context, tool, key, fields)
+            return CacheQuery(context, tool, key, fields)
         line = owner.line if owner.line is self._line else None
         counts = owner.replaced, owner.repair, owner.heard
-        return Question(context, tool, key, fields, owner, line, *counts)
+        return CacheQuery(context, tool, key, fields, owner, line, *counts)
 
     def filled(
-        self, question: Question, values: Sequence[bytes | None], asked_at: float
+        self, question: CacheQuery, values: Sequence[bytes | None], asked_at: float
     ) -> Threshold:
         """Keep the answer to a question asked at `asked_at`, and return it."""
         with self.lock:
@@ -161,13 +171,13 @@ class Mirror:
             if whole and question.line is not None and self._unbroken(question, entry.hash):
                 entry.line = question.line
             elif asked_at > entry.line.heard:
-                entry.line = Line(asked_at)
+                entry.line = SubscriptionHeartbeat(asked_at)
             entry.used = self.clock()
             if len(self._entries) > self._limit:
                 self._evict()
         return self._answer(entry, question.tool, False, 0.0)
 
-    def last_known(self, question: Question) -> Threshold:
+    def last_known(self, question: CacheQuery) -> Threshold:
         """Return what is known, however old, as stale; the default where nothing is."""
         entry = self._entries.get(question.context)
         if entry is not None:
@@ -186,28 +196,28 @@ class Mirror:
         chain = [cell.known for cell in entry.cells]
         if owner.overrides or stale:
             return self._served(owner, entry.paths, tool, chain, stale, age)
-        values = answer_of(entry.paths, chain)[:-1]
+        values = resolve(entry.paths, chain)[:-1]
         entry.built = (generation, values)
         return _new(Threshold, (*values, age))
 
     def _served(
         self,
-        owner: Hash,
+        owner: CachedHash,
         paths: Sequence[str],
         tool: str | None,
-        chain: Sequence[Learned | None],
+        chain: Sequence[StoredThreshold | None],
         stale: bool,
         age: float,
     ) -> Threshold:
         """Return what was learned as it is served: with the override that applies."""
-        answer = answer_of(paths, chain)._replace(stale=stale, age_s=age)
+        answer = resolve(paths, chain)._replace(stale=stale, age_s=age)
         override = applying(owner.overrides, paths, tool, self._wall() * 1000.0)
         return answer if override is None else answer.overridden(override)
 
-    def _insert(self, question: Question) -> Entry:
+    def _insert(self, question: CacheQuery) -> Entry:
         owner = self._hashes.get(question.key)
         if owner is None:
-            owner = self._hashes[question.key] = Hash(question.key)
+            owner = self._hashes[question.key] = CachedHash(question.key)
             self.unfollowed[question.key] = True
         entry = Entry(owner, question.paths)
         for path, cell in zip(entry.paths, entry.cells, strict=True):
@@ -236,15 +246,17 @@ class Mirror:
                 del self._hashes[owner.key]
                 self.unfollowed[owner.key] = False
 
-    def _unbroken(self, question: Question, owner: Hash) -> bool:
+    def _unbroken(self, question: CacheQuery, owner: CachedHash) -> bool:
         """Return whether the hash was followed ever since it was asked."""
         return question.owner is owner and question.line is owner.line is self._line
 
-    def _merge(self, owner: Hash, question: Question, values: Sequence[bytes | None]) -> bool:
+    def _merge(
+        self, owner: CachedHash, question: CacheQuery, values: Sequence[bytes | None]
+    ) -> bool:
         """Take an answer; return False where it has to be asked again to be sure of it."""
         # Overrides have no version: an answer must not undo what was announced meanwhile.
         replace = question.owner is owner and question.replaced == owner.replaced
-        stored = _repair_of(values[-2])
+        stored = repair_of(values[-2])
         owner.repair = max(owner.repair, stored or 0)
         # Without the number, as after a loss, all that is known is when it was asked.
         repair = question.repair if stored is None else stored
@@ -255,7 +267,7 @@ class Mirror:
                 if replace:
                     self._override(owner, decode_overrides(raw))
             elif cell := owner.cells.get(field):
-                found = None if raw is None else decode_value(raw)
+                found = None if raw is None else threshold.decode_value(raw)
                 if repair == cell.repair:
                     self._raise(owner, cell, found)
                 elif repair > cell.repair:
@@ -264,8 +276,8 @@ class Mirror:
         return whole
 
     def _lower(
-        self, owner: Hash, cell: Cell, found: Learned | None, repair: int, question: Question,
-        said: bool,
+        self, owner: CachedHash, cell: CachedPath, found: StoredThreshold | None, repair: int,
+        question: CacheQuery, said: bool,
     ) -> bool:  # fmt: skip
         """Take a value as of a later repair than what is known; return whether that is certain.
 
@@ -282,20 +294,20 @@ class Mirror:
         cell.repair = repair
         return True
 
-    def _replace(self, owner: Hash, cell: Cell, found: Learned | None) -> None:
+    def _replace(self, owner: CachedHash, cell: CachedPath, found: StoredThreshold | None) -> None:
         if found != cell.known:
             cell.known = found
             owner.generation += 1
             self.counts.changes += 1
 
-    def _raise(self, owner: Hash, cell: Cell, found: Learned | None) -> None:
+    def _raise(self, owner: CachedHash, cell: CachedPath, found: StoredThreshold | None) -> None:
         known = cell.known
         if found is not None and (known is None or found.version > known.version):
             cell.known = found
             owner.generation += 1
             self.counts.changes += 1
 
-    def _override(self, owner: Hash, overrides: tuple[Override, ...]) -> None:
+    def _override(self, owner: CachedHash, overrides: tuple[Override, ...]) -> None:
         if overrides != owner.overrides:
             owner.overrides = overrides
             owner.generation += 1
@@ -320,15 +332,15 @@ class Mirror:
                 self._override(owner, read_overrides(message["overrides"]))
             elif isinstance(message, dict) and type(repair := message.get("repair")) is int:
                 owner.repair = max(owner.repair, repair)
-                for cell, value in _announced(owner, message.get("values")):
+                for cell, value in announced_values(owner, message.get("values")):
                     if repair >= cell.repair:
                         cell.repair = repair
-                        self._replace(owner, cell, read_value(value))
+                        self._replace(owner, cell, threshold.read_value(value))
             else:
-                for cell, value in _announced(owner, message):
-                    self._raise(owner, cell, read_value(value))
+                for cell, value in announced_values(owner, message):
+                    self._raise(owner, cell, threshold.read_value(value))
 
-    def connected(self, line: Line) -> None:
+    def connected(self, line: SubscriptionHeartbeat) -> None:
         """Take a new line, on which nothing is followed yet: all of it is to be."""
         with self.lock:
             self._line = line
@@ -365,13 +377,13 @@ class Mirror:
             owner.replaced += 1  # what was asked before may be older than what is asked next
             return True
 
-    def held(self, key: str) -> Question | None:
+    def held(self, key: str) -> CacheQuery | None:
         """Return a question for all that is known of a hash, to be asked again."""
         with self.lock:
             owner = self._hashes.get(key)
             return self._question((), None, key, tuple(owner.cells)) if owner else None
 
-    def refilled(self, question: Question, values: Sequence[bytes | None]) -> None:
+    def refilled(self, question: CacheQuery, values: Sequence[bytes | None]) -> None:
         """Keep the answer to `held`: all contexts that it covers are followed from now on."""
         asked = set(question.fields)
         with self.lock:
@@ -384,17 +396,3 @@ class Mirror:
             for entry in owner.members:
                 if asked.issuperset(entry.paths):
                     entry.line = question.line
-
-
-def _repair_of(raw: bytes | None) -> int | None:
-    """Return the number of a hash's last repair, as it is stored; None where it is not."""
-    return int(raw) if raw is not None and raw.isdigit() and len(raw) < 20 else None
-
-
-def _announced(owner: Hash, values: object) -> Iterator[tuple[Cell, Mapping[str, Any]]]:
-    """Yield the values of an announcement whose paths are held, and note that it was heard."""
-    for value in values if isinstance(values, list) else ():
-        path = value.get("path") if isinstance(value, dict) else None
-        if isinstance(path, str) and (cell := owner.cells.get(path)):
-            cell.heard = owner.heard
-            yield cell, value

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 
-class Line:
+class SubscriptionHeartbeat:
     """What was last heard on one connection; a dead one never hears again.
 
     `heard`: everything that was announced before this moment has arrived (monotonic seconds).

@@ -13,7 +13,7 @@ from typing import Any, Final, Literal, NamedTuple
 from weakref import finalize
 
 
-class Metric(NamedTuple):
+class ReaderMetric(NamedTuple):
     """One metric; `name` is its key in `stats()`, headstart_reader_NAME its name elsewhere."""
 
     name: str
@@ -22,23 +22,23 @@ class Metric(NamedTuple):
 
 
 METRICS: Final = (
-    Metric("hits", "counter", "answers from the mirror"),
-    Metric("misses", "counter", "answers that Redis was asked for"),
-    Metric("failed", "counter", "questions that Redis did not answer"),
-    Metric("stale", "counter", "answers that could not be confirmed within the bound"),
-    Metric("announcements", "counter", "announcements of hashes that the mirror keeps"),
-    Metric("changes", "counter", "values that became newer in the mirror"),
-    Metric("evictions", "counter", "contexts that left the mirror for others"),
-    Metric("connections", "counter", "times that the line for announcements was opened"),
-    Metric("contexts", "gauge", "contexts in the mirror"),
-    Metric("miss_seconds", "histogram", "round trips to Redis that answered, in seconds"),
+    ReaderMetric("hits", "counter", "answers from the mirror"),
+    ReaderMetric("misses", "counter", "answers that Redis was asked for"),
+    ReaderMetric("failed", "counter", "questions that Redis did not answer"),
+    ReaderMetric("stale", "counter", "answers that could not be confirmed within the bound"),
+    ReaderMetric("announcements", "counter", "announcements of hashes that the mirror keeps"),
+    ReaderMetric("changes", "counter", "values that became newer in the mirror"),
+    ReaderMetric("evictions", "counter", "contexts that left the mirror for others"),
+    ReaderMetric("connections", "counter", "times that the line for announcements was opened"),
+    ReaderMetric("contexts", "gauge", "contexts in the mirror"),
+    ReaderMetric("miss_seconds", "histogram", "round trips to Redis that answered, in seconds"),
 )
 """Threads do not wait for each other to count: under many, `hits` may be a few short."""
 
 BUCKETS_S: Final = (0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 1.0)
 
 
-class Histogram:
+class LatencyHistogram:
     """Counts of seconds by upper bound, and their sum."""
 
     def __init__(self, bounds: Sequence[float] = BUCKETS_S) -> None:
@@ -51,7 +51,7 @@ class Histogram:
         self.counts[bisect_left(self._bounds, seconds)] += 1
         self.sum += seconds
 
-    def add(self, other: Histogram) -> None:
+    def add(self, other: LatencyHistogram) -> None:
         """Count all that another has."""
         self.counts = [mine + its for mine, its in zip(self.counts, other.counts, strict=True)]
         self.sum += other.sum
@@ -62,19 +62,19 @@ class Histogram:
         return [(bound, sum(self.counts[: n + 1])) for n, bound in enumerate(bounds)]
 
 
-class Counts:
+class ReaderCounts:
     """What one reader has counted; attributes are named like the metrics."""
 
     def __init__(self) -> None:
         self.hits = self.misses = self.failed = self.stale = 0
         self.announcements = self.changes = self.evictions = self.connections = self.contexts = 0
-        self.miss_seconds = Histogram()
+        self.miss_seconds = LatencyHistogram()
 
     def stats(self) -> dict[str, int]:
         """Return the counts by name; without the histogram."""
         return {m.name: getattr(self, m.name) for m in METRICS if m.kind != "histogram"}
 
-    def add(self, other: Counts) -> None:
+    def add(self, other: ReaderCounts) -> None:
         """Count all that a reader had which is gone, but what it held."""
         for metric in METRICS:
             if metric.kind == "counter":
@@ -87,11 +87,11 @@ class _Collector:
     """The sums over all readers there are and were, as prometheus-client asks for them."""
 
     def __init__(self) -> None:
-        self.counts: set[Counts] = set()
-        self.gone = Counts()
+        self.counts: set[ReaderCounts] = set()
+        self.gone = ReaderCounts()
         self.registered = False
 
-    def forget(self, counts: Counts) -> None:
+    def forget(self, counts: ReaderCounts) -> None:
         """Keep what a reader that is gone has counted."""
         self.counts.discard(counts)
         self.gone.add(counts)
@@ -107,7 +107,7 @@ class _Collector:
             if metric.kind != "histogram":
                 yield families[metric.kind](name, metric.help, value=sum(found))
                 continue
-            total = Histogram()
+            total = LatencyHistogram()
             for histogram in found:
                 total.add(histogram)
             yield core.HistogramMetricFamily(
@@ -118,7 +118,7 @@ class _Collector:
 _collector: Final = _Collector()
 
 
-def watch(reader: object, counts: Counts) -> None:
+def watch(reader: object, counts: ReaderCounts) -> None:
     """Measure a reader for as long as it lives; without prometheus-client, do nothing."""
     if not _collector.registered:
         try:

@@ -22,7 +22,7 @@ from redis.exceptions import (
 )
 
 from headstart.keys import MODES, PUBLISHED, PUBLISHING, modes_key
-from headstart.thresholds.heartbeat import Line
+from headstart.thresholds.heartbeat import SubscriptionHeartbeat
 from headstart.thresholds.unreadable import warn_once
 
 Mode = Literal["off", "observe", "act"]
@@ -74,7 +74,7 @@ def read_mode(stored: object, where: str) -> Mode:
     return mode
 
 
-class ModeQuestion(NamedTuple):
+class ModeQuery(NamedTuple):
     """What to ask Redis: two fields of everybody's hash, and these fields of a tenant's.
 
     Everybody's are `*` and the one that says whether this Redis has all modes.
@@ -83,7 +83,7 @@ class ModeQuestion(NamedTuple):
     owner: tuple[str, str | None]
     key: str
     fields: tuple[str, ...]
-    line: Line | None
+    line: SubscriptionHeartbeat | None
     announced: int
 
     def through(self, pipeline: Any) -> Any:
@@ -129,17 +129,17 @@ class _Known(NamedTuple):
     """What is known of an owner's mode. `published`: the last one of a Redis with all modes."""
 
     mode: Mode
-    line: Line
+    line: SubscriptionHeartbeat
     published: Mode | None
 
 
-class ModeMirror:
+class ModeCache:
     """The modes of the tenants and agents that were asked for, the last used `limit` of them."""
 
     def __init__(self, *, limit: int, staleness_s: float, clock: Callable[[], float]) -> None:
         self._limit, self._staleness_s, self._clock = limit, staleness_s, clock
         self._known: OrderedDict[tuple[str, str | None], _Known] = OrderedDict()
-        self._line: Line | None = None
+        self._line: SubscriptionHeartbeat | None = None
         self._announced = 0
         self.published = True
         """Whether Redis had all modes when it was last asked."""
@@ -154,12 +154,12 @@ class ModeMirror:
             return None
         return mode if self._clock() - line.heard <= self._staleness_s else None
 
-    def question(self, tenant: str, agent: str | None) -> ModeQuestion:
+    def question(self, tenant: str, agent: str | None) -> ModeQuery:
         """Return what to ask."""
         fields = ("*",) if agent is None else ("*", f"agent/{agent}")
-        return ModeQuestion((tenant, agent), modes_key(tenant), fields, self._line, self._announced)
+        return ModeQuery((tenant, agent), modes_key(tenant), fields, self._line, self._announced)
 
-    def filled(self, question: ModeQuestion, values: Sequence[Any], asked_at: float) -> Mode:
+    def filled(self, question: ModeQuery, values: Sequence[Any], asked_at: float) -> Mode:
         """Keep what a question's pipeline gave, asked at `asked_at`, and return the mode.
 
         A Redis without all modes (emptied, new) can only restrict what was last published.
@@ -176,7 +176,9 @@ class ModeMirror:
                 mode = most_restrictive((mode, published or UNASKED))
             if question.announced == self._announced:
                 followed = question.line is not None and question.line is self._line
-                line = question.line if followed and question.line else Line(asked_at)
+                line = (
+                    question.line if followed and question.line else SubscriptionHeartbeat(asked_at)
+                )
                 self._known[question.owner] = _Known(mode, line, published)
                 self._known.move_to_end(question.owner)
             elif known is not None:
@@ -205,7 +207,7 @@ class ModeMirror:
             )
         self.published = complete
 
-    def subscribed(self, line: Line) -> None:
+    def subscribed(self, line: SubscriptionHeartbeat) -> None:
         """Note that changes are announced on `line` from now on; ask all of `held` again."""
         with self.lock:
             self._line = line
@@ -221,7 +223,7 @@ class ModeMirror:
         with self.lock:
             self._announced += 1
 
-    def held(self) -> list[ModeQuestion]:
+    def held(self) -> list[ModeQuery]:
         """Return the questions whose answers are known, to be asked again."""
         with self.lock:
             # A copy, made in one step: a hit moves its entry to the end without the lock.

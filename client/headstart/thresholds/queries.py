@@ -14,14 +14,14 @@ from typing import Any, Final, NamedTuple
 
 import redis
 
-from headstart.thresholds.cache_entries import Question
-from headstart.thresholds.modes import ModeQuestion
+from headstart.thresholds.cache_entries import CacheQuery
+from headstart.thresholds.modes import ModeQuery
 
 CONNECTIONS: Final = 8
 """Most connections on which the threads of one reader ask at the same time."""
 WAIT_S: Final = 5.0
 """Least bound on the seconds that a question waits for its turn; see `turn_s`."""
-Asked = Question | ModeQuestion
+Asked = CacheQuery | ModeQuery
 
 
 def turn_s(timeout_s: float) -> float:
@@ -56,7 +56,7 @@ class Flight:
 
 def key_of(question: Asked) -> Hashable:
     """Return what is the same for questions with the same answer."""
-    of_mode = isinstance(question, ModeQuestion)
+    of_mode = isinstance(question, ModeQuery)
     return of_mode, question.owner if of_mode else question.context  # type: ignore[union-attr]
 
 
@@ -66,7 +66,7 @@ def read_reply(question: Asked, answers: Sequence[Any], asked_at: float) -> Repl
     The values of a mode are there also where some are errors, as Redis gave them.
     """
     error = next((each for each in answers if isinstance(each, Exception)), None)
-    if isinstance(question, ModeQuestion):
+    if isinstance(question, ModeQuery):
         return Reply(question, answers, asked_at, error)
     return Reply(question, None if error else answers[0], asked_at, error)
 
@@ -145,7 +145,7 @@ class ThreadAsker:
         try:
             client = self._client()
             try:
-                if isinstance(question, ModeQuestion):
+                if isinstance(question, ModeQuery):
                     pipeline = client.pipeline(transaction=False)
                     answers = question.through(pipeline).execute(raise_on_error=False)
                 else:  # without a pipeline, which costs a tenth of the round trip

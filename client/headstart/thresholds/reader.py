@@ -20,11 +20,11 @@ from redis.asyncio.retry import Retry as AsyncRetry
 from redis.retry import Retry
 
 from headstart.thresholds.async_queries import TaskAsker
-from headstart.thresholds.base_reader import PAUSE_S, Context, Reader, redis_address
-from headstart.thresholds.cache_entries import Question
-from headstart.thresholds.modes import Mode, ModeQuestion
+from headstart.thresholds.base_reader import PAUSE_S, BaseReader, Context, redis_address
+from headstart.thresholds.cache_entries import CacheQuery
+from headstart.thresholds.modes import Mode, ModeQuery
 from headstart.thresholds.queries import ThreadAsker
-from headstart.thresholds.subscriber import FollowerThread
+from headstart.thresholds.subscriber import SubscriberThread
 from headstart.thresholds.threshold import DEFAULT_SPECULATE, DEFAULT_SUGGEST, Threshold
 
 __all__ = [
@@ -42,7 +42,7 @@ CLOSE_S: Final = 2.0
 """How long `close` waits at most for what follows Redis to end."""
 
 
-class Thresholds(Reader):
+class Thresholds(BaseReader):
     """Reads thresholds; from any number of threads, also after a fork.
 
     `timeout_s` bounds each wait for Redis; `levels` refine a workflow type, as in the service.
@@ -66,7 +66,7 @@ class Thresholds(Reader):
     def _start(self) -> None:
         self._asker = ThreadAsker(self._connecting(single_connection_client=True), **self._asking)
         self._starting = threading.Lock()
-        self._thread: FollowerThread | None = None
+        self._thread: SubscriberThread | None = None
 
     def get(
         self, context: Context | None = None, /, *, tool: str | None = None, **fields: object
@@ -85,14 +85,14 @@ class Thresholds(Reader):
         known = self._hit(given, tool)
         if known is None:
             asked = self._ask(given, tool)
-            known = self._learned(asked) if isinstance(asked, Question) else asked
+            known = self._learned(asked) if isinstance(asked, CacheQuery) else asked
         if known.version is not None:
             return known
         asked = self._ask_default(given)
-        default = self._learned(asked) if isinstance(asked, Question) else asked
+        default = self._learned(asked) if isinstance(asked, CacheQuery) else asked
         return known.over(default)
 
-    def _learned(self, asked: Question) -> Threshold:
+    def _learned(self, asked: CacheQuery) -> Threshold:
         """Return what Redis says; the last known where it does not answer."""
         return self._told(asked, self._asker.ask(asked))
 
@@ -104,7 +104,7 @@ class Thresholds(Reader):
         if unknown:
             self._refuse_of_mode(unknown)
         asked = self._ask_mode(tenant, agent_id)
-        if not isinstance(asked, ModeQuestion):
+        if not isinstance(asked, ModeQuery):
             return asked
         return self._mode_told(asked, self._asker.ask(asked))
 
@@ -113,7 +113,7 @@ class Thresholds(Reader):
             thread = self._thread
             if thread is None:
                 self._follower = self._new_follower()
-                thread = self._thread = FollowerThread(self._follower)
+                thread = self._thread = SubscriberThread(self._follower)
                 thread.start()
                 self._ending = weakref.finalize(self, thread.stop)
         thread.wake()
@@ -139,7 +139,7 @@ class Thresholds(Reader):
         self.close()
 
 
-class AsyncThresholds(Reader):
+class AsyncThresholds(BaseReader):
     """`Thresholds` for asyncio: the same arguments and answers, within one event loop.
 
     async with AsyncThresholds("redis://localhost:6379") as thresholds:
@@ -174,14 +174,14 @@ class AsyncThresholds(Reader):
         known = self._hit(given, tool)
         if known is None:
             asked = self._ask(given, tool)
-            known = await self._learned(asked) if isinstance(asked, Question) else asked
+            known = await self._learned(asked) if isinstance(asked, CacheQuery) else asked
         if known.version is not None:
             return known
         asked = self._ask_default(given)
-        default = await self._learned(asked) if isinstance(asked, Question) else asked
+        default = await self._learned(asked) if isinstance(asked, CacheQuery) else asked
         return known.over(default)
 
-    async def _learned(self, asked: Question) -> Threshold:
+    async def _learned(self, asked: CacheQuery) -> Threshold:
         """Return what Redis says; the last known where it does not answer."""
         return self._told(asked, await self._here().ask(asked))
 
@@ -192,7 +192,7 @@ class AsyncThresholds(Reader):
         if unknown:
             self._refuse_of_mode(unknown)
         asked = self._ask_mode(tenant, agent_id)
-        if not isinstance(asked, ModeQuestion):
+        if not isinstance(asked, ModeQuery):
             return asked
         return self._mode_told(asked, await self._here().ask(asked))
 

@@ -22,10 +22,10 @@ from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
 
 from headstart.keys import MODES
-from headstart.thresholds.cache import Mirror
-from headstart.thresholds.cache_entries import Question
-from headstart.thresholds.heartbeat import Line
-from headstart.thresholds.modes import ModeMirror, ModeQuestion
+from headstart.thresholds.cache import ThresholdCache
+from headstart.thresholds.cache_entries import CacheQuery
+from headstart.thresholds.heartbeat import SubscriptionHeartbeat
+from headstart.thresholds.modes import ModeCache, ModeQuery
 
 RETRY_S: Final = 0.25
 """Seconds between two attempts to connect."""
@@ -36,16 +36,22 @@ FIELDS_MAX: Final = 2_000
 MODES_S: Final = 2.0
 """How often modes are asked for again: what is set in Redis by hand is not announced."""
 
-_Asked = TypeVar("_Asked", Question, ModeQuestion)
+_Asked = TypeVar("_Asked", CacheQuery, ModeQuery)
 
 _LOG = logging.getLogger(__name__)
 
 
-class Follower:
+class UpdateSubscriber:
     """Keeps a reader's mirrors as fresh as the line to Redis is."""
 
     def __init__(
-        self, redis_url: str, mirror: Mirror, modes: ModeMirror, *, timeout_s: float, address: str
+        self,
+        redis_url: str,
+        mirror: ThresholdCache,
+        modes: ModeCache,
+        *,
+        timeout_s: float,
+        address: str,
     ) -> None:
         self._url, self._mirror, self._modes = redis_url, mirror, modes
         self._timeout_s, self._address = timeout_s, address
@@ -92,7 +98,7 @@ class Follower:
             heard = self._mirror.clock()
             async with asyncio.timeout(self._silence_s):
                 await connection.connect()
-            line = Line(heard)
+            line = SubscriptionHeartbeat(heard)
             self._subscribed = asyncio.Queue()
             self._mirror.connected(line)
             self._mirror.counts.connections += 1
@@ -111,7 +117,7 @@ class Follower:
         async with asyncio.timeout(self._silence_s):
             await connection.send_command(*command)
 
-    async def _hear(self, connection: Any, line: Line) -> None:
+    async def _hear(self, connection: Any, line: SubscriptionHeartbeat) -> None:
         """Take what arrives."""
         while True:
             # No timer for each announcement: who speaks sees that nothing answers.
@@ -133,7 +139,7 @@ class Follower:
                 case _:
                     pass  # unsubscribed
 
-    async def _speak(self, connection: Any, line: Line) -> None:
+    async def _speak(self, connection: Any, line: SubscriptionHeartbeat) -> None:
         """Ping, and subscribe as the mirror wants. Pings that nobody answers are an error."""
         loop = asyncio.get_running_loop()
         ping_at, modes_at = loop.time(), loop.time() + MODES_S
@@ -191,10 +197,10 @@ class Follower:
                 self._modes.filled(question, answers[2 * place : 2 * place + 2], asked_at)
 
 
-class FollowerThread(threading.Thread):
+class SubscriberThread(threading.Thread):
     """A follower with a loop and a thread of its own, for a reader that has none."""
 
-    def __init__(self, follower: Follower) -> None:
+    def __init__(self, follower: UpdateSubscriber) -> None:
         super().__init__(name="headstart-follower", daemon=True)
         self._follower = follower
         self._loop: asyncio.AbstractEventLoop | None = None

@@ -10,7 +10,7 @@ from typing import Final, NamedTuple
 
 import orjson
 
-from headstart.calibration import Calibration, Deviation, combined, threshold, wanted
+from headstart.calibration import Calibration, LevelDeviation, combined, threshold, wanted
 from headstart.keys import DEFAULT_PATH
 from headstart.thresholds.overrides import NOTHING, Override
 from headstart.thresholds.unreadable import warn_once
@@ -89,7 +89,7 @@ class Threshold(NamedTuple):
         return not self.stale
 
 
-class Learned(NamedTuple):
+class StoredThreshold(NamedTuple):
     """What one context's stored value says; its deviation packed, a third of the objects' size.
 
     `gone`: the context has gone, and those above it answer.
@@ -103,11 +103,11 @@ class Learned(NamedTuple):
     gone: bool = False
 
 
-_DEVIATION: Final = Struct(f"{len(Deviation._fields)}d")
-_fields: Final = itemgetter(*Deviation._fields)
+_DEVIATION: Final = Struct(f"{len(LevelDeviation._fields)}d")
+_fields: Final = itemgetter(*LevelDeviation._fields)
 
 
-def read_value(stored: object) -> Learned | None:
+def read_value(stored: object) -> StoredThreshold | None:
     """Return what a decoded value says; None, with a warning, where it cannot be read.
 
     That is where a field is missing or is no number, a threshold is outside [0, 1], or the value is
@@ -121,7 +121,7 @@ def read_value(stored: object) -> Learned | None:
     return found
 
 
-def _read_value(stored: object) -> Learned | None:
+def _read_value(stored: object) -> StoredThreshold | None:
     if not isinstance(stored, dict):
         return None
     try:
@@ -129,14 +129,16 @@ def _read_value(stored: object) -> Learned | None:
             return None
         version = _whole(stored["epoch"]), _whole(stored["offset"])
         if stored.get("deleted") is True:
-            return Learned(version, DEFAULT_SPECULATE, DEFAULT_SUGGEST, 0, None, gone=True)
+            return StoredThreshold(version, DEFAULT_SPECULATE, DEFAULT_SUGGEST, 0, None, gone=True)
         speculate, suggest = _number(stored["speculate"]), _number(stored["suggest"])
         outcomes = _whole(stored["outcomes"])
     except (TypeError, KeyError, OverflowError):
         return None
     if not (0.0 <= speculate <= NOTHING and 0.0 <= suggest <= NOTHING):
         return None
-    return Learned(version, speculate, suggest, outcomes, _deviation(stored.get("deviation")))
+    return StoredThreshold(
+        version, speculate, suggest, outcomes, _deviation(stored.get("deviation"))
+    )
 
 
 def _whole(value: object) -> int:
@@ -151,7 +153,7 @@ def _number(value: object) -> float:
     raise TypeError(f"a number, not {value!r:.64}")
 
 
-def decode_value(raw: bytes) -> Learned | None:
+def decode_value(raw: bytes) -> StoredThreshold | None:
     """Return what the field of a context holds; None, with a warning, where it cannot be read."""
     try:
         return read_value(orjson.loads(raw))
@@ -163,14 +165,14 @@ def _deviation(stored: object) -> bytes | None:
     if not isinstance(stored, dict):
         return None
     try:
-        whole = len(stored) == len(Deviation._fields)
-        deviation = _fields(stored) if whole else Deviation(**stored)
+        whole = len(stored) == len(LevelDeviation._fields)
+        deviation = _fields(stored) if whole else LevelDeviation(**stored)
         return _DEVIATION.pack(*deviation) if all(map(isfinite, map(_number, deviation))) else None
     except (TypeError, KeyError, OverflowError):
         return None
 
 
-def answer_of(paths: Sequence[str], chain: Sequence[Learned | None]) -> Threshold:
+def resolve(paths: Sequence[str], chain: Sequence[StoredThreshold | None]) -> Threshold:
     """Return what the finest known context of a chain says; paths and chain are fine to coarse."""
     for place, found in enumerate(chain):
         if found is not None and not found.gone:
@@ -186,11 +188,11 @@ def answer_of(paths: Sequence[str], chain: Sequence[Learned | None]) -> Threshol
     return Threshold()
 
 
-def _calibration(chain: Sequence[Learned | None], unseen: bool) -> Calibration | None:
+def _calibration(chain: Sequence[StoredThreshold | None], unseen: bool) -> Calibration | None:
     """Return what a chain, fine to coarse, adds up to; None where one has no part in it."""
     deviations = []
     for found in reversed(chain):
         if found is None or found.deviation is None:
             return None
-        deviations.append(Deviation(*_DEVIATION.unpack(found.deviation)))
+        deviations.append(LevelDeviation(*_DEVIATION.unpack(found.deviation)))
     return combined(deviations, unseen=unseen)

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Final
 
 from console.inspection.doctor.findings import NOTE, OK, WRONG, Finding
-from console.inspection.error_text import cause, unreachable_why
+from console.inspection.error_text import short_error, unreachable_why
 from console.inspection.lag import waiting_letters
 from headstart.kafka_producer import BrokerUnreachable
 from topics.catalogue import EPOCHS, EVENTS, TOPICS, Topic
@@ -31,7 +31,7 @@ async def check_broker(kafka: str) -> list[Finding]:
         settings = await topic_settings(kafka, states)
     except BrokerUnreachable as error:
         remedy = "see whether a Kafka broker listens there, and speaks plain text"
-        return [Finding("kafka", WRONG, f"{kafka}: {cause(error)}", remedy)]
+        return [Finding("kafka", WRONG, f"{kafka}: {short_error(error)}", remedy)]
     found = [Finding("kafka", OK, f"{kafka} answers")]
     found += check_topics(states, settings)
     found += await _transactions(kafka, states)
@@ -130,5 +130,5 @@ async def _epoch(kafka: str) -> Finding:
         what, _, remedy = str(error).partition(". Nothing was changed. ")
         return Finding("topics", WRONG, what, remedy)
     except Exception as error:
-        return Finding("topics", WRONG, f"no log epoch can be read: {cause(error)}", _CREATE)
+        return Finding("topics", WRONG, f"no log epoch can be read: {short_error(error)}", _CREATE)
     return Finding("epoch", OK, f"{epoch.number}, minted for {epoch.partitions} partitions")

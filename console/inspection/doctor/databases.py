@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from console.inspection.doctor.findings import NOTE, OK, WRONG, Finding
-from console.inspection.error_text import cause
+from console.inspection.error_text import short_error
 from headstart.scrubbing.masking import masked_address
 from sinks.connections import (
     DatabaseUnreachable,
@@ -55,7 +55,9 @@ async def _schema(dsn: str) -> Finding:
     except MigrationError as error:
         return Finding("schema", WRONG, *_split(str(error)))
     except Exception as error:
-        return Finding("schema", WRONG, f"cannot be read: {cause(error)}", "see Postgres' log")
+        return Finding(
+            "schema", WRONG, f"cannot be read: {short_error(error)}", "see Postgres' log"
+        )
     if not missing:
         return Finding("schema", OK, "is the newest")
     return Finding(
@@ -96,7 +98,7 @@ async def check_redis(url: str, now: Callable[[], float]) -> tuple[list[Finding]
 
 
 def _no_mode(served: ServedMode) -> Finding:
-    what = f"serves the mode {served.stored!r} for {served.whose}: executors take it for off"
+    what = f"is_published the mode {served.stored!r} for {served.whose}: executors take it for off"
     remedy = "`headstart config set mode` sets off, observe or act"
     return Finding("redis", WRONG, what, remedy)
 
@@ -125,4 +127,4 @@ def _away(service: str, at: str, error: Exception, setting: str) -> Finding:
     remedy = f"start it (`headstart up`), or name yours: {setting}"
     if isinstance(error, DatabaseUnreachable) and error.trouble is not None:
         remedy = error.trouble.remedy
-    return Finding(service, WRONG, f"{at}: {cause(error)}", remedy)
+    return Finding(service, WRONG, f"{at}: {short_error(error)}", remedy)

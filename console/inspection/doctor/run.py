@@ -12,13 +12,13 @@ from console.inspection.doctor.groups import check_groups
 from console.inspection.doctor.machine import Machine, check_clock, check_machine
 from console.inspection.doctor.served import check_served
 from console.inspection.doctor.workers import check_workers
-from console.inspection.target import Target
+from console.inspection.target import InspectionTarget
 from console.inspection.workers import find_workers
 
 HERE: Final = Machine()
 
 
-async def diagnose(target: Target, machine: Machine = HERE) -> list[Finding]:
+async def diagnose(target: InspectionTarget, machine: Machine = HERE) -> list[Finding]:
     """Return every finding. Raises nothing for what is wrong: that is what it finds."""
     broker, (postgres, postgres_off), (redis, redis_off), served, groups = await asyncio.gather(
         check_broker(target.kafka),

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from console.inspection.doctor.findings import NOTE, WRONG, Finding
 from sinks.connections import asking_redis
 from sinks.redis.commands import CommandPublisher, redis_place
-from sinks.redis.queries import REMEDY, Unreadable, served_thresholds
+from sinks.redis.queries import REMEDY, UnreadableFields, served_thresholds
 from topics.commands.log import read_commands
 
 _SET_ASIDE = "headstart:set-aside:*"
@@ -33,7 +33,7 @@ async def check_served(kafka: str, redis: str, now: Callable[[], float]) -> list
 
 
 async def _thresholds(redis: str) -> list[Finding]:
-    told: list[Unreadable] = []
+    told: list[UnreadableFields] = []
     async for _each in served_thresholds(redis, unreadable=told):
         pass
     found = []

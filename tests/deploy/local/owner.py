@@ -9,12 +9,12 @@ from dataclasses import asdict
 from pathlib import Path
 
 from deploy.local import Addresses, Stack, StackConfig
-from deploy.local.parent_death import Watcher
+from deploy.local.parent_death import ParentWatcher
 
 
 def main(how: str, data: Path) -> None:
     if how == "watcher":
-        lifeline = Watcher()
+        lifeline = ParentWatcher()
         kept = subprocess.Popen(["sleep", "600"])
         ended = subprocess.Popen(["sleep", "600"])
         for child in (kept, ended):
