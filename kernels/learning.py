@@ -21,7 +21,7 @@ from numba.extending import overload
 from headstart.calibration import FAMILIAR
 from kernels.json_tokens import OPTIONS, inlined, kept
 from kernels.layout import AT, CONFIDENCE, COST, EXECUTION, FLAGS, GAIN, LARGEST_MS
-from learners import hops_update as hops_steps
+from learners import hops_update
 from learners.ema import Ema
 from learners.hops import Hops
 from learners.hops_update import TOP, features, total, update_level
@@ -61,7 +61,7 @@ def compiled(function: Callable[..., Any]) -> Any:
 
 _ema, _td, _averaged = compiled(Ema.step), compiled(Td.step), compiled(averaged)
 _heard, _took_in, _total = compiled(features), compiled(update_level), compiled(total)
-_hops_answer = compiled(hops_steps.answer)
+_hops_answer = compiled(hops_update.answer)
 
 
 def _tuple(policy: Any, *more: str) -> Any:

@@ -27,11 +27,10 @@ from processing.config import Objectives
 from processing.contexts.context import Context, ContextPath
 from processing.contexts.vectorized_update import update_from_rows
 from processing.kernel_handle import install_kernels, kernels
-from processing.records import batch as records
+from processing.records import batch
 from processing.records.batch import RecordBatch
 from processing.records.columnar import words_in
-from processing.state import counters as tally
-from processing.state import packed_state as numbers
+from processing.state import counters, packed_state
 from processing.state.counters import outcome_row
 from topics.kafka import limits
 
@@ -48,7 +47,7 @@ _MODULE: Final = "kernels.api"
 _SOURCES: Final = ("kernels", "learners")
 _started: Final = threading.Lock()
 """Held once `load_in_background` has started its thread."""
-_PARTS: Final = (calibration, limits, numbers, records, tally)
+_PARTS: Final = (calibration, limits, packed_state, batch, counters)
 """Modules besides, of which something is compiled."""
 
 

@@ -14,7 +14,7 @@ from headstart.events.frames import MAX_FRAME_BYTES
 from headstart.keys import workflow_type_of
 from processing.apply.vectorized import MOST_BYTES, VectorizedApplier
 from processing.config import LearningConfig
-from processing.contexts import pending_updates as lessons
+from processing.contexts import pending_updates
 from processing.contexts.thresholds import is_published, threshold_from_row
 from processing.control.latest_by_subject import LatestBySubject
 from processing.control.learner_assignments import matcher
@@ -393,4 +393,4 @@ def decoded(batch: RecordBatch, begin: int) -> Sequence[EventFields | Sequence[E
 
 def settle(partitions: Sequence[PartitionTask]) -> None:
     """Have the contexts of partitions that learn by the same rules learn what they were told."""
-    lessons.apply_pending([each._contexts.lessons for each in partitions])
+    pending_updates.apply_pending([each._contexts.lessons for each in partitions])

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Final
 
-from headstart.arguments import environment as choices
+from headstart.arguments import environment
 from headstart.log_lines import log_format, log_level
 from headstart.spool.layout import default_directory
 from headstart.thresholds.modes import mode_from_environment
@@ -22,10 +22,10 @@ def _spool() -> Path:
 
 CHECKS: Final[Mapping[str, Callable[[], object]]] = {
     "HEADSTART_SPOOL": _spool,
-    "HEADSTART_SHIPPER": choices.shipper_mode,
-    "HEADSTART_SCRUB": choices.scrubbing,
-    "HEADSTART_COMPRESSION": choices.compression,
-    "HEADSTART_CLIENT_ID": choices.client_id,
+    "HEADSTART_SHIPPER": environment.shipper_mode,
+    "HEADSTART_SCRUB": environment.scrubbing,
+    "HEADSTART_COMPRESSION": environment.compression,
+    "HEADSTART_CLIENT_ID": environment.client_id,
     "HEADSTART_MODE": mode_from_environment,
     "HEADSTART_LOG_FORMAT": log_format,
     "HEADSTART_LOG_LEVEL": log_level,

@@ -16,11 +16,11 @@ from faust.transport.drivers.aiokafka import Consumer as StockConsumer
 from faust.transport.drivers.aiokafka import Transport as StockTransport
 from faust.types import TP, ConsumerMessage
 
-from agents.consumer import socket_reader as connection
+from agents.consumer import socket_reader
 from agents.consumer.fetch_loop import fetched_records
 from agents.fatal import exit_fatally
 from processing.records.batch import RecordBatch
-from topics.kafka import fetch_patch as fetches
+from topics.kafka import fetch_patch
 from topics.kafka.admin import describe_topics
 
 FETCH_WAIT_MS: Final = 25
@@ -60,10 +60,10 @@ class ConsumerThread(AIOKafkaConsumerThread):  # type: ignore[misc]
         )
 
     def _create_worker_consumer(self, transport: Any) -> Any:
-        connection.install()
-        fetches.install()
+        socket_reader.install()
+        fetch_patch.install()
         consumer = super()._create_worker_consumer(transport)
-        consumer._isolation_level = fetches.ISOLATION
+        consumer._isolation_level = fetch_patch.ISOLATION
         consumer._fetch_max_wait_ms = self.app.gather_ms
         consumer._fetch_min_bytes = self.app.gather_bytes
         consumer._max_partition_fetch_bytes = self.app.partition_bytes

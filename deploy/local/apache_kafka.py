@@ -12,7 +12,7 @@ import uuid
 from base64 import urlsafe_b64encode
 from pathlib import Path
 
-from deploy.local import readiness as ready
+from deploy.local import readiness
 from deploy.local.child_process import AT_ONCE, Child, Ending
 from deploy.local.errors import StackError
 from deploy.local.kafka_jars import kafka_jars
@@ -120,7 +120,7 @@ class Apache:
         """Wait until it answers a metadata request."""
         assert self._server is not None
         address = f"{HOST}:{self._port}"
-        ready.wait(self._server, lambda: ready.kafka(address), address, _READY_SECONDS)
+        readiness.wait(self._server, lambda: readiness.kafka(address), address, _READY_SECONDS)
         return address
 
     @property

@@ -12,7 +12,7 @@ import shutil
 import signal
 from pathlib import Path
 
-from deploy.local import readiness as ready
+from deploy.local import readiness
 from deploy.local.child_process import AT_ONCE, Child, Ending
 from deploy.local.errors import StackError
 from deploy.local.ports import HOST, Ports
@@ -90,7 +90,7 @@ class Postgres:
         base = f"postgresql://postgres@{HOST}:{self._port}"
         maintenance = f"{base}/postgres"
         at = f"{HOST}:{self._port}"
-        ready.wait(self._server, lambda: ready.postgres(maintenance), at, _READY_SECONDS)
+        readiness.wait(self._server, lambda: readiness.postgres(maintenance), at, _READY_SECONDS)
         _create_database(maintenance)
         return f"{base}/{_DATABASE}"
 

@@ -2,7 +2,7 @@
 
 import signal
 
-from deploy.local import readiness as ready
+from deploy.local import readiness
 from deploy.local.child_process import Child, Ending
 from deploy.local.ports import HOST, Ports
 from deploy.local.process_group import ProcessGroup
@@ -56,5 +56,7 @@ class Redis:
         """Wait until it has loaded its data."""
         assert self._server is not None
         url = f"redis://{HOST}:{self._port}/0"
-        ready.wait(self._server, lambda: ready.redis(url), f"{HOST}:{self._port}", _READY_SECONDS)
+        readiness.wait(
+            self._server, lambda: readiness.redis(url), f"{HOST}:{self._port}", _READY_SECONDS
+        )
         return url

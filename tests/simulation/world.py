@@ -392,7 +392,7 @@ class World:
 
     def _lags(self, partition: int) -> bool:
         """Return whether a partition is still to be told the time, which may end something."""
-        partition_for = self.owner_of(partition)
-        own = partition_for.store.get_row(partition, PARTITION_KEY)
+        owner = self.owner_of(partition)
+        own = owner.store.get_row(partition, PARTITION_KEY)
         clock = 0 if own is None else decode_partition(own).clock
-        return said_ms(self, partition_for.name) - clock >= TICK_MS
+        return said_ms(self, owner.name) - clock >= TICK_MS

@@ -24,7 +24,7 @@ from aiokafka.protocol.admin import DeleteGroupsRequest
 
 from headstart.kafka_producer import BrokerUnreachable
 from topics.catalogue import TOPICS, Topic
-from topics.kafka import fetch_patch as fetches
+from topics.kafka import fetch_patch
 
 FETCH_TIMEOUT_S: Final = 30.0
 _SETTLE_ATTEMPTS: Final = 20
@@ -212,12 +212,12 @@ async def describe_topics(kafka: str, names: Iterable[str]) -> dict[str, TopicSt
     counts = await partition_counts(kafka, names)
     if not counts:
         return {}
-    fetches.install()  # where the broker does not say where a log ends, its records are read
+    fetch_patch.install()  # where the broker does not say where a log ends, its records are read
     consumer = AIOKafkaConsumer(
         bootstrap_servers=kafka,
         enable_auto_commit=False,
         fetch_max_wait_ms=20,
-        isolation_level=fetches.ISOLATION,
+        isolation_level=fetch_patch.ISOLATION,
     )
     await consumer.start()
     try:

@@ -11,7 +11,7 @@ from aiokafka.errors import KafkaError, OffsetOutOfRangeError
 
 from headstart.kafka_producer import BrokerUnreachable
 from topics.catalogue import EVENTS
-from topics.kafka import fetch_patch as fetches
+from topics.kafka import fetch_patch
 from topics.kafka.admin import TopicsMissing, TopicState, describe_topics
 
 
@@ -57,12 +57,12 @@ async def reading(
     `BrokerUnreachable`, and `LogTruncated` where what is to be read next is gone, unless
     `auto_offset_reset` says where to go on then.
     """
-    fetches.install()
+    fetch_patch.install()
     # By default aiokafka would go on at the end, and nobody would know what was passed over.
     settings = {
         "auto_offset_reset": "none",
         "fetch_max_wait_ms": 200,
-        "isolation_level": fetches.ISOLATION,
+        "isolation_level": fetch_patch.ISOLATION,
         **settings,
     }
     consumer = AIOKafkaConsumer(bootstrap_servers=kafka, enable_auto_commit=False, **settings)
@@ -110,7 +110,7 @@ async def read_records(
     topic: str,
     begin: Mapping[int, int],
     end: Mapping[int, int] | None = None,
-    isolation_level: str = fetches.ISOLATION,
+    isolation_level: str = fetch_patch.ISOLATION,
 ) -> AsyncGenerator[Any, None]:
     """Yield records (aiokafka's) from `begin` on, by partition: up to `end`, or without end.
 

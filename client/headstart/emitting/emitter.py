@@ -20,7 +20,7 @@ from weakref import WeakSet
 
 import orjson
 
-from headstart.arguments import environment as choices
+from headstart.arguments import environment
 from headstart.arguments.addresses import broker_addresses
 from headstart.arguments.checks import (
     InvalidArgument,
@@ -101,15 +101,15 @@ class Emitter:
         if on_full is not None:
             choice("on_full", on_full, ON_FULL)
         self._outbox: EventBuffer
-        scrubbing = choices.scrubbing(scrub)
+        scrubbing = environment.scrubbing(scrub)
         self._scrub = scrubber(scrubbing, "emit")
-        named = choices.client_id(client_id)
-        codec = choices.compression(compression)
+        named = environment.client_id(client_id)
+        codec = environment.compression(compression)
         target = SpoolTarget(kafka, topic, linger_s, codec, scrubbing, named)
         if durable:
             settings = _settings(spool)
             settings = replace(settings, on_full=on_full or settings.on_full)
-            self._outbox = DiskBuffer(target, settings, choices.shipper_mode(shipper))
+            self._outbox = DiskBuffer(target, settings, environment.shipper_mode(shipper))
         else:
             from headstart.emitting.memory_buffer import (
                 MemoryBuffer,  # which needs a Kafka client, as a spool does not
@@ -317,7 +317,7 @@ _KEYWORDS: Final = frozenset((*Event.__annotations__, "traceparent"))
 
 
 def _topic(topic: object) -> str:
-    if not isinstance(topic, str) or not choices.KAFKA_NAME.fullmatch(topic):
+    if not isinstance(topic, str) or not environment.KAFKA_NAME.fullmatch(topic):
         raise InvalidArgument(f"topic must be 1 to 249 of A-Z a-z 0-9 . _ -, not {topic!r:.300}")
     return topic
 

@@ -13,7 +13,7 @@ from typing import Any, Final, Self
 from headstart.arguments.checks import InvalidArgument, number, refuse_unknown
 from headstart.arguments.names import refuse_fields
 from headstart.emitting.emitter import Emitter, NotDelivered
-from headstart.events import constructors as kinds
+from headstart.events import constructors
 from headstart.events.schema import FIRST_MS, InvalidEvent, new_id
 from headstart.events.validation import validate
 
@@ -40,7 +40,7 @@ class Workflow:
 
     def __init__(self, emitter: Emitter, fields: Mapping[str, Any], flush_s: float) -> None:
         self._emitter, self._flush_s = emitter, flush_s
-        self._fields = kinds.Fields(fields)
+        self._fields = constructors.Fields(fields)
         self._ended: str | None = None
         self._ending = threading.Lock()
         self._begun: float | None = None
@@ -65,7 +65,7 @@ class Workflow:
                 f"Workflow.emit() takes one mapping and no {given}; give it one event, such as "
                 "run.emit(headstart.task_complete(...)) or run.emit({...})"
             )
-        own = kinds.within(event, self._fields)
+        own = constructors.within(event, self._fields)
         if own.get("event_type") != "workflow_complete":
             if self._ended is not None:
                 self._warn_of_late(own.get("event_type"))
@@ -96,7 +96,7 @@ class Workflow:
                 )
             self._ended = outcome
 
-    def complete(self, outcome: kinds.Outcome, **fields: Any) -> str:
+    def complete(self, outcome: constructors.Outcome, **fields: Any) -> str:
         """Say how it ended; `fields` as in `workflow_complete`.
 
         Raises `RuntimeError` where the workflow has completed, also by leaving its block.
@@ -104,15 +104,15 @@ class Workflow:
         spent: dict[str, Any] = {}
         if self._begun is not None:
             spent = {"execution_time_ms": (time.monotonic() - self._begun) * 1000}
-        with kinds.inside(self._fields):
-            event = kinds.workflow_complete(outcome=outcome, **{**spent, **fields})
+        with constructors.inside(self._fields):
+            event = constructors.workflow_complete(outcome=outcome, **{**spent, **fields})
         return self.emit(event)
 
     def _enter(self) -> None:
         if self._begun is not None:
             raise RuntimeError(f"workflow {self.id} has begun: a scope is entered once")
         self._begun = time.monotonic()
-        kinds.enter(self._fields)
+        constructors.enter(self._fields)
 
     def _end(self, error: BaseException | None) -> None:
         try:
@@ -123,7 +123,7 @@ class Workflow:
             log.warning("workflow %s has ended: %s", self.id, failure)
 
     def _leave(self) -> None:
-        kinds.leave(self._fields)
+        constructors.leave(self._fields)
 
     def __enter__(self) -> Self:
         self._enter()
@@ -223,7 +223,7 @@ def _after_fork() -> None:
 os.register_at_fork(after_in_child=_after_fork)
 
 
-def _outcome(error: BaseException | None) -> kinds.Outcome:
+def _outcome(error: BaseException | None) -> constructors.Outcome:
     if error is None:
         return "success"
     if isinstance(error, Exception):

@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from aiokafka import AIOKafkaProducer
 
-from headstart import kafka_producer as producing
+from headstart import kafka_producer
 from headstart.codecs import Compression
 from headstart.shipping.volatile_broker import BrokerLife, require_epoch, volatile_life
 
@@ -60,7 +60,7 @@ class CompressingProducer:
     async def end(self, timeout_s: float) -> None:
         """Stop; what is still held is given up."""
         producers = [each for each in (self._plain, self._packing) if each is not None]
-        await asyncio.gather(*(producing.end_producer(each, timeout_s) for each in producers))
+        await asyncio.gather(*(kafka_producer.end_producer(each, timeout_s) for each in producers))
 
     def _chosen(self, packed: bool) -> AIOKafkaProducer:
         return self._packing if packed else self._plain
@@ -73,12 +73,14 @@ async def start_producer(
 
     Raises aiokafka's `KafkaError`, or `OSError`, where no broker answers.
     """
-    plain = await producing.start_producer(kafka, **settings)
+    plain = await kafka_producer.start_producer(kafka, **settings)
     if compression is None:
         return CompressingProducer(plain)
     try:
-        packing = await producing.start_producer(kafka, compression_type=compression, **settings)
+        packing = await kafka_producer.start_producer(
+            kafka, compression_type=compression, **settings
+        )
     except BaseException:
-        await producing.end_producer(plain, 0.5)
+        await kafka_producer.end_producer(plain, 0.5)
         raise
     return CompressingProducer(plain, packing)

@@ -17,7 +17,7 @@ from redis.asyncio.retry import Retry as AsyncRetry
 from redis.backoff import NoBackoff
 from redis.retry import Retry
 
-from headstart.arguments import checks as arguments
+from headstart.arguments import checks
 from headstart.arguments.checks import InvalidArgument, function, identifier, number, refuse_unknown
 from headstart.arguments.names import misnamed, refuse_nested
 from headstart.arguments.options import names_in
@@ -70,7 +70,7 @@ class BaseReader:
         **unknown: Any,
     ) -> None:
         refuse_unknown(type(self).__name__, unknown, _OPTIONS)
-        arguments.redis_url(redis_url)
+        checks.redis_url(redis_url)
         number("timeout_s", timeout_s, 0.0, above=True)
         number("staleness_s", staleness_s, 0.0)
         number("mirror_limit", mirror_limit, 1, whole=True)
@@ -110,7 +110,7 @@ class BaseReader:
         given: Context = fields
         if context is not None:
             if type(context) is not dict:
-                arguments.mapping("context", context)
+                checks.mapping("context", context)
             given = {**context, **fields} if fields else context
         if "tenant" in given:
             identifier("tenant", given["tenant"])
