@@ -184,7 +184,13 @@ def _json(cell: str) -> Any:
 
 
 def _number(cell: str) -> Any:
-    """Return a number; None for NaN. What JSON cannot hold stays a text, and is refused as one."""
+    """Return a number; None for NaN.
+
+    What JSON cannot hold, and what only Python reads as a number (`4_00`, digits of other scripts),
+    stays a text, and is refused as one.
+    """
+    if "_" in cell or not cell.strip().isascii():
+        return cell
     try:
         if len(cell) < _DIGITS and cell.strip().isdecimal():
             return int(cell)

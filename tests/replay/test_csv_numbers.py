@@ -30,6 +30,18 @@ def test_numbers_that_are_not_finite_are_refused(tmp_path: Path, cell: str, colu
     assert "not '" in said
 
 
+@pytest.mark.parametrize("cell", ["4_00", "0_1.5", "1e1_0", "٤", "٠.٥", "４"])
+@pytest.mark.parametrize("column", ["confidence", "gain", "cost", "at"])
+def test_what_only_python_reads_as_a_number_is_refused(
+    tmp_path: Path, cell: str, column: str
+) -> None:
+    cells: dict[str, Any] = {"confidence": "0.8", "gain": "4", "cost": "6", "at": ""}
+    cells[column] = cell
+    said = refused(tmp_path, "r,{confidence},true,{gain},{cost},{at}".format(**cells))
+    assert f"o.csv, line 3: {column} must be" in said
+    assert f"not '{cell}'" in said
+
+
 @pytest.mark.parametrize("cell", ["", "nan", "NaN", "-nan"])
 def test_nan_is_no_value(tmp_path: Path, cell: str) -> None:
     file = tmp_path / "o.csv"
