@@ -309,3 +309,15 @@ def test_a_context_of_events_has_content_of_any_other_name(
     call(context={"user": "a level of one's own"})
     with pytest.raises(InvalidArgument, match="user_id"):
         call(context={"user_id": "u7"})
+
+
+def test_a_shipper_from_the_environment_is_named_by_its_variable(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HEADSTART_SHIPPER", "off")
+    with pytest.raises(
+        InvalidArgument, match=r"^HEADSTART_SHIPPER must be process, thread or none"
+    ):
+        headstart.Emitter(KAFKA, spool=tmp_path)
+    with pytest.raises(InvalidArgument, match=r"^shipper must be process, thread or none"):
+        headstart.Emitter(KAFKA, spool=tmp_path, shipper="on")  # type: ignore[arg-type]

@@ -19,7 +19,8 @@ KAFKA_NAME: Final = re.compile(r"[A-Za-z0-9._-]{1,249}")
 def shipper_mode(given: Mode | None = None) -> Mode:
     """Return who sends, else HEADSTART_SHIPPER, else `process`. Raises `InvalidArgument`."""
     named = given or os.environ.get("HEADSTART_SHIPPER") or "process"
-    return choice("shipper", named, ("process", "thread", "none"))  # type: ignore[no-any-return]
+    name = "shipper" if given else "HEADSTART_SHIPPER"
+    return choice(name, named, ("process", "thread", "none"))  # type: ignore[no-any-return]
 
 
 def scrubbing(given: Where | Scrubbing | None = None) -> Scrubbing:
