@@ -20,13 +20,16 @@ def ship(
         str | None,
         typer.Option(help="Send to this broker, wherever the events were meant for (it moved)."),
     ] = None,
-    drain: Annotated[bool, typer.Option("--drain", help="End when nothing is left.")] = False,
+    drain: Annotated[
+        bool, typer.Option("--drain", help="End when nothing is left; with 1 if events were lost.")
+    ] = False,
     timeout: Annotated[float | None, typer.Option(help="End after so many seconds.")] = None,
     json: Json = False,
 ) -> None:
     """Send what the emitters of this host have spooled, until Ctrl-C or SIGTERM.
 
-    While another process ships the directory it waits, and takes over when that one ends.
+    While another process ships the directory it waits, and takes over when that one ends. What
+    cannot be sent (damaged, too old, refused by the broker) is kept in DIR/quarantine.
 
     Examples: headstart ship; headstart ship --spool /var/lib/headstart --drain --timeout 60
     """
@@ -36,10 +39,11 @@ def ship(
 
     configure_logging()
     directory = spool or default_directory()
-    left = ship(directory, kafka=kafka, drain=drain, timeout_s=timeout)
+    report = ship(directory, kafka=kafka, drain=drain, timeout_s=timeout)
     if json:
-        show_json({"spool": str(directory), "spools_left": left})
+        found = report._asdict()
+        show_json({"spool": str(found.pop("directory")), **found})
     else:
-        say(f"{left} spools are left in {directory}")
-    if drain and left:
+        say(str(report))
+    if drain and not report.complete:
         raise typer.Exit(FAILURE)

@@ -67,8 +67,8 @@ def _ship(arguments: argparse.Namespace) -> int:
     configure_logging()
     logging.getLogger("aiokafka").setLevel(logging.CRITICAL)
     directory = arguments.spool or default_directory()
-    left = ship(
+    report = ship(
         directory, kafka=arguments.kafka, drain=arguments.drain, timeout_s=arguments.timeout
     )
-    print(f"{left} spools are left in {directory}", file=sys.stderr)
-    return 1 if arguments.drain and left else 0
+    print(report, file=sys.stderr)
+    return 1 if arguments.drain and not report.complete else 0

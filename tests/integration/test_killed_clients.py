@@ -100,7 +100,7 @@ def test_executors_and_the_shipper_killed_again_and_again(
         fleet.kill_shipper()
         fleet.start()
     fleet.stop()
-    assert ship(fleet.spool, drain=True, timeout_s=PATIENCE_S) == 0
+    assert ship(fleet.spool, drain=True, timeout_s=PATIENCE_S).complete
     assert system.drain(PATIENCE_S)
     checked = check(at, tenant, fleet.journal, dict(begin))
     assert checked.ok, checked

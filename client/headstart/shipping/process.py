@@ -13,13 +13,14 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
 from headstart.arguments.addresses import broker_addresses
 from headstart.log_lines import configure_logging
 from headstart.shipping.shipper import Shipper
-from headstart.spool.layout import spool_names
+from headstart.spool.layout import QUARANTINE, spool_names
 from headstart.spool.locks import is_current, note_shipper, open_lock, try_lock
+from headstart.spool.quarantine import quarantined_files
 
 log = logging.getLogger("headstart")
 
@@ -29,24 +30,54 @@ GIVE_UP_S: Final = 600.0
 """It also ends when no process that emits has been there for so long and nothing moves."""
 
 
+class ShipReport(NamedTuple):
+    """What a run of `ship` left in a directory of spools."""
+
+    directory: Path
+    spools_left: int
+    lost: int
+    """Events that this run gave up: damaged, too old, refused by the broker, or missing."""
+    quarantined: int
+    """Files that this run added to the quarantine, or appended to."""
+    quarantined_before: int
+    """Other files there."""
+
+    @property
+    def complete(self) -> bool:
+        """Whether everything was sent."""
+        return not (self.spools_left or self.lost or self.quarantined)
+
+    def __str__(self) -> str:
+        """Return it in one line, for people."""
+        kept = self.directory / QUARANTINE
+        parts = [f"{self.spools_left} spools are left in {self.directory}"]
+        if self.lost or self.quarantined:
+            parts.append(f"events lost: {self.lost}, files added to {kept}: {self.quarantined}")
+        if self.quarantined_before:
+            parts.append(f"note: files from before in {kept}: {self.quarantined_before}")
+        return "; ".join(parts)
+
+
 def ship(
     directory: Path,
     *,
     kafka: str | None = None,
     drain: bool = False,
     timeout_s: float | None = None,
-) -> int:
+) -> ShipReport:
     """Ship a directory of spools until SIGTERM or Ctrl-C, or with `drain` until it is empty.
 
-    Waits while another ships it, and takes over when that one ends. Returns how many spools are
-    left. Raises `OSError` where the directory cannot be used, `TimeoutError` after `timeout_s`,
-    `InvalidArgument` for an address that is none.
+    Waits while another ships it, and takes over when that one ends. Raises `OSError` where the
+    directory cannot be used, `TimeoutError` after `timeout_s`, `InvalidArgument` for an address
+    that is none.
     """
     if kafka is not None:
         broker_addresses(kafka)
     directory.mkdir(mode=0o700, parents=True, exist_ok=True)
     deadline = None if timeout_s is None else time.monotonic() + timeout_s
     _allow_files()
+    before: dict[str, int] | None = None
+    lost = 0
     while True:
         lock = open_lock(directory)
         try:
@@ -54,10 +85,15 @@ def ship(
             if not is_current(directory, lock):
                 continue
             note_shipper(lock)
+            if before is None:
+                before = quarantined_files(directory)
             shipper = Shipper(directory, kafka=kafka, lock=lock)
             left = asyncio.run(_until_asked(shipper, drain, deadline))
+            lost += shipper.lost
             if not shipper.displaced:
-                return left
+                kept = quarantined_files(directory).items()
+                fresh = kept - before.items()
+                return ShipReport(directory, left, lost, len(fresh), len(kept) - len(fresh))
         finally:
             os.close(lock)
 

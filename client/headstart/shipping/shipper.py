@@ -87,6 +87,7 @@ class Shipper:
         """
         self.directory = directory
         self.displaced = False
+        self.lost = 0
         self._kafka, self._max_age_s, self._now_ms = kafka, max_age_s, now_ms
         self._lock = lock
         self._bell = WakeupPipe(directory)
@@ -322,7 +323,7 @@ class Shipper:
 
     def _take_up(self, folder: Path) -> None:
         try:
-            backlog = SpoolReader(folder, self._max_age_s, self._now_ms)
+            backlog = SpoolReader(folder, self._max_age_s, self._now_ms, self._count_lost)
         except UnreadableSpool as error:
             self._say_unreadable(folder.name, error)
             return
@@ -332,6 +333,9 @@ class Shipper:
         now = self._moved = time.monotonic()
         watched = self._watched[folder.name] = _Watched(backlog, now + LIVELY_S, now)
         self._lively[folder.name] = watched
+
+    def _count_lost(self, events: int) -> None:
+        self.lost += events
 
     def _say_unreadable(self, name: str, error: Exception) -> None:
         if name not in self._unreadable:

@@ -39,6 +39,15 @@ def keep_segment(segment: Path, reason: str) -> None:
         log.error("spool segment %s %s: kept as %s", segment, reason, kept)
 
 
+def quarantined_files(directory: Path) -> dict[str, int]:
+    """Return names and sizes of the files in a directory's quarantine; {} if unreadable."""
+    try:
+        with os.scandir(directory / QUARANTINE) as files:
+            return {file.name: file.stat().st_size for file in files}
+    except OSError:
+        return {}
+
+
 def _link(segment: Path, kept: Path) -> None:
     try:
         os.link(segment, kept)

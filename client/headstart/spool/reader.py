@@ -49,9 +49,18 @@ class UnreadableSpool(Exception):
 class SpoolReader:
     """The events of one spool that the broker does not have yet."""
 
-    def __init__(self, folder: Path, max_age_s: float, now_ms: Callable[[], int]) -> None:
-        """Open the spool in `folder`. Raises `UnreadableSpool`."""
-        self.folder, self.name = folder, folder.name
+    def __init__(
+        self,
+        folder: Path,
+        max_age_s: float,
+        now_ms: Callable[[], int],
+        on_lost: Callable[[int], None] = lambda _count: None,
+    ) -> None:
+        """Open the spool in `folder`. Raises `UnreadableSpool`.
+
+        `on_lost`: called with each number of events that will not be sent.
+        """
+        self.folder, self.name, self._on_lost = folder, folder.name, on_lost
         self._max_age_ms, self._now_ms = max_age_s * 1000, now_ms
         self._lock = self._file = -1
         self._marks: AcknowledgedMarks | None = None
@@ -300,6 +309,7 @@ class SpoolReader:
     def lose(self, count: int) -> None:
         """Count events that will not be sent."""
         self.progress.lost += count
+        self._on_lost(count)
 
     def settle(self) -> None:
         """Move the acknowledgement up to the oldest event still on its way."""
