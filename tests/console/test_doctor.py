@@ -17,7 +17,7 @@ from redis import Redis
 
 from console.inspection.doctor.broker import dead_letters
 from console.inspection.doctor.findings import Finding
-from console.inspection.doctor.machine import Machine, check_clock
+from console.inspection.doctor.machine import Machine, check_clock, check_machine
 from console.inspection.doctor.run import HERE, diagnose
 from console.inspection.target import InspectionTarget
 from console.inspection.workers import find_workers
@@ -45,6 +45,21 @@ def one(found: list[Finding], check: str, *parts: str) -> None:
 
 def test_what_is_well(target: InspectionTarget) -> None:
     assert wrong(target) == []
+
+
+def test_events_in_the_quarantine_of_the_spool_are_a_note(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HEADSTART_SPOOL", str(tmp_path))
+    machine = Machine(free=lambda _path: 1 << 40)
+    before = list(check_machine(machine, tmp_path))
+    kept = tmp_path / "quarantine"
+    kept.mkdir()
+    assert list(check_machine(machine, tmp_path)) == before
+    (kept / "s-0.log").touch()
+    (found,) = (each for each in check_machine(machine, tmp_path) if each not in before)
+    assert (found.check, found.state) == ("spool", "note")
+    assert f"{kept} (files: 1)" in found.what
 
 
 @pytest.mark.parametrize("service", ["kafka", "postgres", "redis"])

@@ -19,6 +19,8 @@ from pathlib import Path
 from typing import Final
 
 from console.inspection.doctor.findings import NOTE, OK, WRONG, Finding
+from headstart.spool.layout import QUARANTINE, SpoolUnavailable, default_directory
+from headstart.spool.quarantine import quarantined_files
 
 OLDEST_PYTHON: Final = (3, 11)
 NEEDED: Final = ("faust-streaming", "aiokafka", "rocksdict", "psycopg", "redis", "orjson")
@@ -59,6 +61,7 @@ def check_machine(machine: Machine, data: Path) -> Iterator[Finding]:
     yield _extensions(machine.faust())
     yield _wheels()
     yield _disk(machine, data)
+    yield from _quarantine()
 
 
 def _python() -> Finding:
@@ -144,6 +147,17 @@ def _disk(machine: Machine, data: Path) -> Finding:
     if free < LITTLE_FREE:
         return Finding("disk", NOTE, found, "free some space soon")
     return Finding("disk", OK, found)
+
+
+def _quarantine() -> Iterator[Finding]:
+    """Yield a note where this user's spool directory keeps events that were not sent."""
+    try:
+        kept = default_directory() / QUARANTINE
+    except SpoolUnavailable:
+        return
+    if count := len(quarantined_files(kept.parent)):
+        what = f"events that were not sent are kept in {kept} (files: {count})"
+        yield Finding("spool", NOTE, what, "look into them, then delete the files")
 
 
 def check_clock(others: dict[str, float]) -> Finding:
