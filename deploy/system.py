@@ -65,9 +65,9 @@ class System:
         """`environment`: further settings for the workers. `say`: where progress goes.
 
         `exact`: refuse topics that exist with another number of partitions.
-        `spool`: a directory of spools to ship when the embedded broker begins a
-        new log, also where no executor runs any more. `ending`: whether to stop without draining
-        to the end.
+        `spool`: a directory; its spools for the embedded broker are shipped when that begins a new
+        log, also where no executor runs any more. `ending`: whether to stop without draining to the
+        end.
         """
         self.stack = Stack(config)
         self.data = Path(config.data)
@@ -137,7 +137,7 @@ class System:
         )
         if self._spool is not None and self.stack.forgets:
             with contextlib.suppress(OSError, subprocess.SubprocessError):
-                ship_leftovers(self._spool)
+                ship_leftovers(self._spool, self.addresses.kafka)
         return epoch
 
     def check(self) -> None:

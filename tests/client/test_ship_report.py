@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import orjson
@@ -9,7 +10,9 @@ import pytest
 from typer.testing import CliRunner
 
 from cli.main import app
+from headstart.shipping.process import ship
 from headstart.spool.layout import QUARANTINE, segments
+from headstart.spool.locks import note_shipper, open_lock, try_lock
 from tests.client.on_disk import crash, fill, open_spool
 from tests.client.spooling import Host
 from tests.patience import PATIENCE_S
@@ -48,6 +51,19 @@ def test_what_an_earlier_run_quarantined_is_a_note(tmp_path: Path) -> None:
     code, said = drain(tmp_path)
     assert code == 0
     assert said.endswith(f"; note: files from before in {tmp_path / QUARANTINE}: 1")
+
+
+def test_the_process_that_ships_already_is_named_with_the_remedy(tmp_path: Path) -> None:
+    lock = open_lock(tmp_path)
+    try:
+        assert try_lock(lock)
+        with pytest.raises(TimeoutError, match=f"^another process ships {tmp_path}$"):
+            ship(tmp_path, timeout_s=0.0)
+        note_shipper(lock)
+        with pytest.raises(TimeoutError, match=rf"^process {os.getpid()} ships .*\(kill [0-9]+\)"):
+            ship(tmp_path, timeout_s=0.0)
+    finally:
+        os.close(lock)
 
 
 @pytest.mark.integration

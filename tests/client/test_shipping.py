@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from deploy.local import Addresses, Stack, StackConfig
+from headstart.shipping.supervisor import ship_leftovers
 from tests.client.spooling import Host, end, new_host
 from tests.patience import until
 from topics.epoch import ensure_topics
@@ -219,6 +220,7 @@ def test_events_for_a_broker_that_has_moved_go_where_an_operator_says(host: Host
     executor = host.start(100_000)
     executor.until(200)
     executor.kill()
+    assert not ship_leftovers(host.spool, host.kafka)  # it would wait for the old address
     host.drain("--kafka", host.kafka)
     assert not host.spools()
     host.check()

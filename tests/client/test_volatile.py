@@ -122,10 +122,10 @@ def test_a_successor_sends_what_a_killed_shipper_and_broker_had(broker: Broker, 
     assert len(host.spools()) == 1
     broker.kill()
     broker.begin_log()
-    assert ship_leftovers(host.spool)  # as `headstart up` does: no executor is left
+    assert ship_leftovers(host.spool, broker.kafka)  # as `headstart up` does: no executor is left
     until(lambda: len({event["id"] for event in host.log()}) == 400)
     host.check()
-    assert not ship_leftovers(host.spool)
+    assert not ship_leftovers(host.spool, broker.kafka)
     broker.take_in_all()
     until(lambda: not host.spools())
 

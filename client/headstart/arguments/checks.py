@@ -73,6 +73,12 @@ def brokers(kafka: object) -> str:
     return kafka
 
 
+def broker_ports(kafka: str) -> set[int]:
+    """Return the ports in addresses of Kafka brokers; what is no address has none."""
+    found = map(_BROKER.fullmatch, kafka.split(","))
+    return {int(each[2] or 9092) for each in found if each is not None}
+
+
 def redis_url(url: object) -> str:
     """Return a Redis URL. Raises `InvalidArgument` for what is none, without any password in it."""
     if not isinstance(url, str) or not _is_redis_url(url):

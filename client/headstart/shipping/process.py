@@ -19,7 +19,7 @@ from headstart.arguments.addresses import broker_addresses
 from headstart.log_lines import configure_logging
 from headstart.shipping.shipper import Shipper
 from headstart.spool.layout import QUARANTINE, spool_names
-from headstart.spool.locks import is_current, note_shipper, open_lock, try_lock
+from headstart.spool.locks import is_current, note_shipper, noted_shipper, open_lock, try_lock
 from headstart.spool.quarantine import quarantined_files
 
 log = logging.getLogger("headstart")
@@ -102,14 +102,24 @@ def _wait_for(lock: int, directory: Path, deadline: float | None) -> None:
     """Take the lock; Python's own signal handling ends the wait at Ctrl-C."""
     if try_lock(lock):
         return
-    log.info("another process ships %s; waiting to take over", directory)
+    log.info("waiting to take over: %s", _shipped(lock, directory))
     if deadline is None:
         fcntl.flock(lock, fcntl.LOCK_EX)
         return
     while not try_lock(lock):
         if time.monotonic() > deadline:
-            raise TimeoutError(f"another process ships {directory}")
+            raise TimeoutError(_shipped(lock, directory))
         time.sleep(0.05)
+
+
+def _shipped(lock: int, directory: Path) -> str:
+    """Return which process ships a directory, and how to end it."""
+    if not (process := noted_shipper(lock)):
+        return f"another process ships {directory}"
+    return (
+        f"process {process} ships {directory}; to ship it here, stop the executors there and end "
+        f"that process (kill {process}): what it has not sent stays in the directory"
+    )
 
 
 async def _until_asked(shipper: Shipper, drain: bool, deadline: float | None) -> int:

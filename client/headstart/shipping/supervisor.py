@@ -14,11 +14,14 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Literal
 
-from headstart.spool.layout import spool_names
+import orjson
+
+from headstart.arguments.checks import broker_ports
+from headstart.spool.layout import SPOOL_FILE, spool_names
 from headstart.spool.locks import is_current, note_shipper, open_lock, try_lock
 
 if TYPE_CHECKING:
@@ -180,12 +183,14 @@ class ShipperSupervisor:
             self._shipper.close()
 
 
-def ship_leftovers(directory: Path) -> bool:
-    """Start the shared process where a directory has spools and no process ships them.
+def ship_leftovers(directory: Path, kafka: str) -> bool:
+    """Start the shared process where a directory has spools for a broker and no process ships them.
 
-    Returns whether it was started. Raises `OSError`, or `subprocess.SubprocessError`.
+    Brokers are compared by port, because one host has several names. For spools of other brokers
+    alone nothing is started: it would wait for them and block `headstart ship --kafka`. Returns
+    whether it was started. Raises `OSError`, or `subprocess.SubprocessError`.
     """
-    if not directory.is_dir() or not spool_names(directory):
+    if not directory.is_dir() or not _spooled_ports(directory) & broker_ports(kafka):
         return False
     one = ShipperSupervisor(directory, "process")
     with one._opened() as lock:
@@ -193,6 +198,18 @@ def ship_leftovers(directory: Path) -> bool:
             return False
         one._start_process(lock)
     return True
+
+
+def _spooled_ports(directory: Path) -> set[int]:
+    """Return the ports of all brokers that the spools of a directory name."""
+    ports: set[int] = set()
+    for name in spool_names(directory):
+        with suppress(
+            OSError, ValueError, KeyError, TypeError
+        ):  # the shipper cannot read it either
+            described = orjson.loads((directory / name / SPOOL_FILE).read_bytes())
+            ports |= broker_ports(str(described["kafka"]))
+    return ports
 
 
 SHIPPER_LOG: Final = "shipper.log"

@@ -48,3 +48,9 @@ def is_current(directory: Path, lock: int) -> bool:
 def note_shipper(lock: int) -> None:
     """Write this process's id into the lock file, for people: `tail -c 12 ship.lock`."""
     os.pwrite(lock, b"%11d\n" % os.getpid(), 4)
+
+
+def noted_shipper(lock: int) -> int:
+    """Return the process id that the last shipper wrote into its lock file, else 0."""
+    noted = os.pread(lock, 12, 4).strip(b"\0 \n")
+    return int(noted) if noted.isdigit() else 0
