@@ -7,10 +7,11 @@ from typing import Annotated, Any
 
 import typer
 
-from cli.support.options import Data, Json, Limit, Redis, Since
+from cli.support.options import Data, Json, Kafka, Limit, Redis, Since
 from cli.support.output import require_found, say, show_json, show_table
-from cli.support.times import shown_moment, since_ms
+from cli.support.times import since_ms
 from cli.support.unreadable import described, say_unreadable
+from cli.thresholds.learned_times import LearnedTimes, read_learned_times
 
 
 def contexts(
@@ -18,6 +19,7 @@ def contexts(
     workflow_type: Annotated[str | None, typer.Option(help="Only this workflow type's.")] = None,
     since: Since = None,
     limit: Limit = 100,
+    kafka: Kafka = None,
     redis: Redis = None,
     data: Data = None,
     json: Json = False,
@@ -27,44 +29,47 @@ def contexts(
     FP: the share of what was started that was wrong; FN: of what was not started that was right.
     saved, wasted: seconds. With --json all that `thresholds show --json` has under "metrics".
 
-    last is exact to five minutes; outcomes that waited while no worker ran may have happened later
-    than it says. --since leaves out no context that may have learned since then.
+    last is exact to five minutes; of outcomes that came after a pause of the workers it is a range,
+    for which the broker is asked. --since leaves out no context that may have learned since then.
 
     Example: headstart contexts --tenant acme --since 1h --limit 20
     """
-    from processing.state.clock import latest_of
     from settings import read_settings
     from sinks.redis.queries import UnreadableFields, served_thresholds
 
-    settings = read_settings(redis=redis, data=data)
+    settings = read_settings(kafka=kafka, redis=redis, data=data)
     begin = since_ms(since)
     unreadable: list[UnreadableFields] = []
 
-    async def run() -> list[dict[str, Any]]:
+    async def run() -> tuple[list[dict[str, Any]], LearnedTimes]:
         served = served_thresholds(settings.redis, tenant, unreadable=unreadable)
-        return [
+        counted = [
             _counted(each)
             async for each in served
-            if latest_of(each["at"]) >= begin and workflow_type in {None, each["workflow_type"]}
+            if workflow_type in {None, each["workflow_type"]}
         ]
+        times = await read_learned_times(settings.kafka)
+        latest = [each | {"latest": times.latest(each)} for each in counted]
+        return [each for each in latest if each["latest"] >= begin], times
 
-    found = sorted(asyncio.run(run()), key=lambda each: (-each["at"], each["path"]))
+    found, times = asyncio.run(run())
+    found.sort(key=lambda each: (-each["latest"], -each["at"], each["path"]))
     if json:
         more = {"unreadable": described(unreadable)} if unreadable else {}
         show_json({"contexts": found[:limit], "total": len(found), **more})
     else:
-        _show(found, limit)
+        _show(found, limit, times)
         say_unreadable(unreadable)
     count = len(found) + len(unreadable)
     require_found(count, "context", tenant=tenant, workflow_type=workflow_type, since=since)
 
 
-def _show(found: list[dict[str, Any]], limit: int) -> None:
+def _show(found: list[dict[str, Any]], limit: int, times: LearnedTimes) -> None:
     columns = (
         "tenant", "path", "outcomes", "hits", "misses", "FP", "FN", "saved", "wasted", "speculate",
         "last",
     )  # fmt: skip
-    rows = [_shown(each) for each in found[:limit]]
+    rows = [_shown(each, times) for each in found[:limit]]
     show_table(columns, [[each[column] for column in columns] for each in rows])
     say(f"{len(rows)} of {len(found)}, those that learned last first")
 
@@ -84,7 +89,7 @@ def _counted(served: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def _shown(context: dict[str, Any]) -> dict[str, Any]:
+def _shown(context: dict[str, Any], times: LearnedTimes) -> dict[str, Any]:
     """Return what the table has of a context."""
     fp, fn = (context[name] for name in ("fp_rate", "fn_rate"))
     return {
@@ -93,7 +98,7 @@ def _shown(context: dict[str, Any]) -> dict[str, Any]:
         "FN": "" if fn is None else f"{fn:.1%}",
         "saved": _seconds(context["saved_ms"]),
         "wasted": _seconds(context["wasted_ms"]),
-        "last": shown_moment(context["at"]),
+        "last": times.shown(context["at"], context["latest"]),
     }
 
 

@@ -11,6 +11,7 @@ from cli.support.options import Data, Json, Kafka, Learner, Limit, Redis, Since
 from cli.support.output import claim_outputs, require_found, say, show_json, show_table
 from cli.support.times import since_ms
 from cli.support.unreadable import described, say_unreadable
+from cli.thresholds.learned_times import read_learned_times
 from cli.thresholds.republish import republish
 from cli.thresholds.reset_and_import import import_learned, reset
 from cli.thresholds.show import history, show
@@ -30,27 +31,32 @@ def list_thresholds(
     tenant: Annotated[str | None, typer.Option(help="Only this tenant's.")] = None,
     since: Since = None,
     limit: Limit = 100,
+    kafka: Kafka = None,
     redis: Redis = None,
     data: Data = None,
     json: Json = False,
 ) -> None:
     """List the thresholds served from Redis, most outcomes first; --since: those that learned then.
 
-    When a context learned is held to five minutes: --since leaves out none that may have since.
+    When a context learned is held to five minutes: --since leaves out none that may have since, for
+    which the broker is asked.
 
     Example: headstart thresholds list --tenant acme --limit 20
     """
-    from processing.state.clock import latest_of
     from settings import read_settings
     from sinks.redis.queries import UnreadableFields, served_thresholds
 
-    settings = read_settings(redis=redis, data=data)
+    settings = read_settings(kafka=kafka, redis=redis, data=data)
     begin = since_ms(since)
     unreadable: list[UnreadableFields] = []
 
     async def run() -> list[dict[str, Any]]:
         served = served_thresholds(settings.redis, tenant, unreadable=unreadable)
-        return [each async for each in served if latest_of(each["at"]) >= begin]
+        found = [each async for each in served]
+        if since is None:
+            return found
+        times = await read_learned_times(settings.kafka)
+        return [each for each in found if times.latest(each) >= begin]
 
     found = sorted(asyncio.run(run()), key=lambda each: (-each["outcomes"], each["path"]))
     if json:

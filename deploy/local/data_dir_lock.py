@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Self
 
 from deploy.local.config import Addresses
-from deploy.local.errors import AlreadyRunning, StackError
+from deploy.local.errors import AlreadyRunning, naming, unusable
 from headstart.scrubbing.masking import masked
 
 _PROBE_SECONDS = 0.5
@@ -101,17 +101,17 @@ class DataDirectoryLock:
             flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC
             descriptor = os.open(data / "stack.lock", flags, 0o644)
         except OSError as error:
-            raise StackError(
-                f"cannot use {data} as the data directory ({error.strerror}): choose another one, "
-                "or make it writable for this user"
-            ) from None
+            raise unusable(data, error) from None
         try:
             _lock(descriptor, data)
-            os.ftruncate(descriptor, 0)
-            os.pwrite(descriptor, str(os.getpid()).encode(), 0)
+            with naming(data / "stack.lock"):
+                os.ftruncate(descriptor, 0)
+                os.pwrite(descriptor, str(os.getpid()).encode(), 0)
             (data / "stack.json").unlink(missing_ok=True)
-        except BaseException:
+        except BaseException as error:
             os.close(descriptor)
+            if isinstance(error, OSError):
+                raise unusable(data, error) from None
             raise
         _held.add(descriptor)
         return cls(data, descriptor)
@@ -135,7 +135,7 @@ class DataDirectoryLock:
         }
         # 0600: a DSN that was given may carry a password.
         descriptor = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-        with os.fdopen(descriptor, "w") as file:
+        with naming(part), os.fdopen(descriptor, "w") as file:
             json.dump(state, file, indent=2)
         part.replace(path)
 

@@ -6,7 +6,7 @@ import socket
 import sys
 from pathlib import Path
 
-from deploy.local.errors import StackError
+from deploy.local.errors import StackError, naming
 from headstart.arguments.checks import HIGHEST_PORT
 
 HOST = "127.0.0.1"
@@ -66,7 +66,8 @@ class Ports:
     def remember(self) -> None:
         """Keep them for the next start."""
         part = self._path.with_suffix(".json.part")
-        part.write_text(json.dumps(self._last | self._chosen))
+        with naming(part):
+            part.write_text(json.dumps(self._last | self._chosen))
         part.replace(self._path)
 
     def _read(self) -> dict[str, int]:

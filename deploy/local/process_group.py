@@ -15,7 +15,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from deploy.local.child_process import Child, Ending, end_all
-from deploy.local.errors import StackError
+from deploy.local.errors import StackError, naming
 from deploy.local.parent_death import lifeline
 from deploy.local.service_account import Account
 from deploy.process_priority import add_niceness
@@ -102,8 +102,9 @@ class ProcessGroup:
             add_niceness(niceness, process.pid)
         self._children.append(child)
         self._lifeline.follow(process.pid, ending.orphaned)
-        os.ftruncate(lock, 0)
-        os.pwrite(lock, str(process.pid).encode(), 0)
+        with naming(self.data / "locks" / f"{name}.lock"):
+            os.ftruncate(lock, 0)
+            os.pwrite(lock, str(process.pid).encode(), 0)
         return child
 
     def let_go(self, child: Child) -> None:

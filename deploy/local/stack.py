@@ -14,7 +14,7 @@ from deploy.local import readiness
 from deploy.local.apache_kafka import Apache
 from deploy.local.config import Addresses, StackConfig
 from deploy.local.data_dir_lock import DataDirectoryLock
-from deploy.local.errors import StackError
+from deploy.local.errors import StackError, unusable
 from deploy.local.ports import Ports
 from deploy.local.postgres import Postgres
 from deploy.local.process_group import ProcessGroup
@@ -71,10 +71,7 @@ class Stack:
         except BaseException as error:
             self.stop()
             if isinstance(error, OSError):
-                raise StackError(
-                    f"cannot use {self._data} ({readiness.one_line(error)}): make it writable for "
-                    "this user, or choose another data directory"
-                ) from error
+                raise unusable(self._data, error) from error
             raise
 
     def stop(self) -> None:

@@ -37,14 +37,25 @@ _GAP_SHARE: Final = 10
 as well expire as if it had arrived at the gap's beginning."""
 
 
-def latest_of(at: int) -> int:
+def latest_of(at: int, row: TaskStateRow | None = None, now: int = 0) -> int:
     """Return the latest time at which an outcome happened whose stored time is `at` (Unix ms).
 
     The end of its tick. Where `at` is the tick's last ms, the outcome may have arrived before the
-    clock record of the next tick; one that waited in the log while no worker ran may be later yet.
+    next clock record: two ticks later, as no gap is noted up to there. `row`: of its partition, at
+    `now`; without one, an outcome that arrived after a pause may be later yet. In a gap it is the
+    end of the second tick from the gap's end on; while the clock is behind, `now`.
     """
     end = at - at % TICK_MS + TICK_MS - 1
-    return end + TICK_MS if at == end else end
+    latest = end + _ORDINARY_MS if at == end else end
+    if row is None or not row.began:
+        return latest
+    behind = row.clock
+    for begin, until in row.gaps:
+        if begin <= at < until:
+            latest = max(latest, until + _ORDINARY_MS - 1)
+        if row.doubled and until == row.clock:  # the next clock record extends this gap
+            behind = begin
+    return max(latest, now) if behind <= at and row.clock + _ORDINARY_MS <= now else latest
 
 
 class PartitionClock:

@@ -10,7 +10,15 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from processing.control.rebuild_state import UNDERWAY, followup_in
-from processing.state.rows import PARTITION_KEY, is_deleted, is_row, stale, version
+from processing.state.rows import (
+    PARTITION_KEY,
+    TaskStateRow,
+    decode_partition,
+    is_deleted,
+    is_row,
+    stale,
+    version,
+)
 from topics.catalogue import CHANGELOG
 from topics.epoch import Epoch
 from topics.kafka.admin import TopicState
@@ -18,6 +26,9 @@ from topics.kafka.reader import read_records, topic_state
 
 Rows = dict[bytes, bytes]
 
+_TAIL: Final = 500
+"""Records of the changelog among which a partition's own row is looked for first: it ends each
+commit."""
 SETTLED_S: Final = 60.0
 """How long a rebuild is waited for that is being taken over."""
 
@@ -81,6 +92,25 @@ async def read_whole_table(kafka: str, epoch: Epoch) -> dict[int, TablePartition
     """Return every partition of the table. Raises `BrokerUnreachable` and `TopicsMissing`."""
     state = await topic_state(kafka, CHANGELOG.name)
     return {n: await read_table(kafka, state, n, epoch.number) for n in range(epoch.partitions)}
+
+
+async def read_state_rows(kafka: str) -> dict[int, TaskStateRow]:
+    """Return each partition's own row, as far as it has one; of the changelog only the end is read.
+
+    Raises `BrokerUnreachable` and `TopicsMissing`.
+    """
+    state, tail, found = await topic_state(kafka, CHANGELOG.name), _TAIL, dict[int, bytes]()
+    wanted = set(state.end)
+    while wanted:
+        begin = {n: max(state.begin[n], state.end[n] - tail) for n in wanted}
+        async for record in read_records(kafka, CHANGELOG.name, begin, state.end):
+            n, row = record.partition, record.value
+            ours = record.key == PARTITION_KEY and row and is_row(record.key, row)
+            if ours and not stale(found.get(n), row):
+                found[n] = row
+        wanted = {n for n in wanted if n not in found and begin[n] > state.begin[n]}
+        tail *= 16
+    return {n: decode_partition(row) for n, row in found.items() if not is_deleted(row)}
 
 
 def applied_offset(rows: Rows) -> int:

@@ -6,13 +6,23 @@ this. Nothing but `config list` depends on it.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable, Mapping
+from contextlib import suppress
 from typing import Any, Final
 
 import msgspec
+from redis.exceptions import ResponseError, WatchError
 
 from sinks.connections import asking_redis
-from topics.commands.messages import Begin, Command, command_key, decode_command, encode_command
+from topics.commands.messages import (
+    Begin,
+    Command,
+    CommandTarget,
+    command_key,
+    decode_command,
+    encode_command,
+    place_of,
+)
 
 TOLD: Final = "headstart:commands"
 """A hash: the key of a command's record, and the command."""
@@ -28,6 +38,45 @@ async def forget_command(redis_url: str, key: bytes) -> None:
     """Forget what was set under a key. Raises `RedisUnreachable`."""
     async with asking_redis(redis_url) as client:
         await client.hdel(TOLD, key)
+
+
+async def watch_commands(
+    pipeline: Any, commands: Iterable[Command], left: Collection[CommandTarget]
+) -> dict[bytes, bytes | None]:
+    """Return what the hash lacks to hold exactly `commands`, by key; None: to be deleted.
+
+    Targets in `left` stay as they are. The pipeline watches the hash from here on. A hash that
+    cannot be used lacks nothing: what is served must not depend on it.
+    """
+    try:
+        await pipeline.watch(TOLD)
+        found = await pipeline.hgetall(TOLD)
+    except ResponseError:
+        return {}
+    wanted = {command_key(each): encode_command(each) for each in commands}
+    keys = [key for key in found.keys() | wanted.keys() if found.get(key) != wanted.get(key)]
+    return {key: wanted.get(key) for key in keys if key in wanted or _may_delete(key, left)}
+
+
+def _may_delete(key: bytes, left: Collection[CommandTarget]) -> bool:
+    try:
+        return place_of(key) not in left
+    except ValueError:  # no key that this version writes
+        return False
+
+
+async def write_commands(pipeline: Any, changes: Mapping[bytes, bytes | None]) -> None:
+    """Make the changes, unless the hash was written to since `watch_commands`."""
+    if not changes:
+        return
+    pipeline.multi()
+    for key, command in changes.items():
+        if command is None:
+            pipeline.hdel(TOLD, key)
+        else:
+            pipeline.hset(TOLD, key, command)
+    with suppress(WatchError, ResponseError):
+        await pipeline.execute()
 
 
 async def as_told(client: Any, commands: Iterable[Command]) -> list[Command]:

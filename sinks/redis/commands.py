@@ -17,7 +17,7 @@ from redis.exceptions import RedisError
 from headstart.keys import MODES, modes_key, redis_key
 from headstart.thresholds.overrides import NOTHING, OVERRIDES_FIELD, read_overrides
 from sinks.connections import RedisUnreachable, asking_redis, connect_redis
-from sinks.redis.command_authors import as_told
+from sinks.redis.command_authors import as_told, watch_commands, write_commands
 from sinks.redis.lua import script
 from sinks.redis.modes_marker import ModesMarker, without_marker
 from sinks.redis.restrictions import Merged, StoredRestriction, merged, version_in
@@ -28,8 +28,10 @@ from topics.commands.messages import (
     CommandState,
     CommandTarget,
     Version,
+    command_key,
     decode_command,
     in_force,
+    place_of,
 )
 
 _SCRIPT: Final = script("serve")
@@ -161,8 +163,9 @@ class CommandPublisher:
 
         Tells readers then that Redis has all modes; not where others changed a place again and
         again, so that it is still to be served, nor where `is_whole` (None: it is known to be) says
-        that there are commands that `state` does not have: Redis may have lost them. Returns how
-        many places changed. Raises as `serve` does.
+        that there are commands that `state` does not have: Redis may have lost them. On the same
+        terms the commands in force are kept with their authors (`sinks.redis.command_authors`).
+        Returns how many places changed. Raises as `serve` does.
         """
         self.kept.clear()
         self.newer.clear()
@@ -172,11 +175,33 @@ class CommandPublisher:
             async for found in self._places():
                 more, again = await self._serve(state, found.difference(state.places), now)
                 changed, left = changed + more, left + again
-            if token is not None and not left and (is_whole is None or await is_whole()):
-                await self._marker.finish(token)
+            if not left:
+                await self._finish(state, now, token, is_whole)
         except (RedisError, OSError) as error:
             raise RedisUnreachable(self._url, error) from error
         return changed
+
+    async def _finish(
+        self, state: CommandState, now: int, token: bytes | None, is_whole: IsWhole | None
+    ) -> None:
+        """Set the marker, and keep the commands in force, where `state` is the whole log.
+
+        A command that is set after `is_whole` answered is kept after it, too: the write that would
+        undo that fails, because the hash is watched from before.
+        """
+        commands = [
+            each
+            for each in state.commands
+            if in_force(each, now) and place_of(command_key(each)) not in self.newer
+        ]
+        async with self._redis.pipeline() as pipeline:
+            changes = await watch_commands(pipeline, commands, {*self.kept, *self.newer})
+            if token is None and not changes:
+                return
+            if is_whole is None or await is_whole():
+                if token is not None:
+                    await self._marker.finish(token)
+                await write_commands(pipeline, changes)
 
     async def not_served(self, state: CommandState, place: CommandTarget, now: int) -> str | None:
         """Return why Redis serves something else at a place than `state` says; None: it does not.

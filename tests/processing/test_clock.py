@@ -345,3 +345,43 @@ def test_no_outcome_happened_later_than_is_said(clock: int, later: int) -> None:
     held = core.heard(now)
     assert latest_of(held) >= now
     assert latest_of(held) - held < TICK_MS or later >= TICK_MS - 1
+
+
+@given(st.lists(st.tuples(st.integers(1, 3_000), st.integers(1, 14)), max_size=4))
+def test_no_outcome_after_a_pause_happened_later_than_is_said(
+    pauses: list[tuple[int, int]],
+) -> None:
+    """`pauses`: minutes without a clock record, and how many records a tick apart follow.
+
+    A gap is forgotten once ten times its length has passed.
+    """
+    clock, now = PartitionClock(TaskStateRow()), NOW
+    clock.witness(now)
+    learned = []
+    for minutes, records in pauses:
+        now += minutes * 60_000
+        for _ in range(records):
+            learned.append((clock.heard(now), now))  # it waited, or came before the clock record
+            clock.witness(now)
+            learned.append((clock.heard(now + 1), now + 1))
+            for held, arrived in learned:
+                latest = latest_of(held, clock.row, now + 1)
+                assert latest >= arrived or now - arrived > 9 * (arrived - held)
+            now += TICK_MS
+    assert latest_of(clock.heard(now), clock.row, now) - now < 3 * TICK_MS
+
+
+def test_a_context_is_as_late_as_the_clock_is_behind() -> None:
+    clock = PartitionClock(TaskStateRow())
+    clock.witness(NOW)
+    before, back = clock.heard(NOW - TICK_MS), NOW + 9 * HOUR_MS
+    first = clock.heard(back)
+    seen = []
+    for tick in range(6):
+        now = back + tick * TICK_MS
+        clock.witness(now)
+        seen.append([latest_of(held, clock.row, now) >= back for held in (first, clock.heard(now))])
+    assert seen == [[True, True]] * 6
+    assert clock.row.doubled == 0, "it has caught up"
+    assert latest_of(before - TICK_MS, clock.row, now) < NOW
+    assert latest_of(first, clock.row, now) < now

@@ -8,7 +8,6 @@ from collections.abc import Iterator
 from typing import Any
 from uuid import uuid4
 
-import msgspec
 import pytest
 import redis
 from hypothesis import given, settings
@@ -17,7 +16,6 @@ from hypothesis import strategies as st
 from headstart.keys import MODES, modes_key, redis_key
 from headstart.thresholds.overrides import OVERRIDES_FIELD as OVERRIDES
 from sinks.connections import RedisUnreachable
-from sinks.redis.command_authors import forget_command, remember_command
 from sinks.redis.commands import CommandPublisher, remembered_by, version_key
 from sinks.redis.queries import (
     served_chain,
@@ -278,29 +276,6 @@ def test_what_is_served_is_remembered_for_a_new_log(
     assert number >= 5_000_000_000
     (kept,) = (each for each in mine if isinstance(each, ThresholdOverride))
     assert (kept.by, kept.reason, kept.at) == ("ann", "slow", 20)
-
-
-def test_a_log_that_begins_again_knows_who_set_what_when(redis_url: str, tenant: str) -> None:
-    log = Log()
-    mode = ModeCommand(mode="off", tenant=tenant, by="ann", reason="slow", at=7)
-    other = ModeCommand(mode="off", tenant=tenant, agent="planner", by="bob", at=8)
-    for command in (mode, other, override(tenant, by="ann")):
-        log.add(command)
-        asyncio.run(remember_command(redis_url, command))
-    replaced = msgspec.structs.replace(other, mode="observe")  # by what remembers nothing
-    log.add(replaced)
-    serve(redis_url, log.state())
-
-    def mine() -> dict[bytes, Command]:
-        commands, _number = asyncio.run(remembered_by(redis_url, 20)())
-        return {command_key(each): each for each in commands if each.tenant == tenant}
-
-    found = mine()
-    assert found[command_key(mode)] == mode
-    assert found[command_key(override(tenant))] == override(tenant, by="ann")
-    assert found[command_key(other)] == msgspec.structs.replace(replaced, by="", at=20)
-    asyncio.run(forget_command(redis_url, command_key(mode)))
-    assert mine()[command_key(mode)] == msgspec.structs.replace(mode, by="", reason="", at=20)
 
 
 def test_redis_away() -> None:

@@ -1,5 +1,6 @@
 """One data directory, one stack; what a killed owner leaves behind."""
 
+import errno
 import os
 import signal
 import threading
@@ -11,7 +12,7 @@ import psycopg
 import pytest
 from redis import Redis
 
-from deploy.local import AlreadyRunning, Stack, StackError, running
+from deploy.local import Addresses, AlreadyRunning, Stack, StackError, running
 
 MakeStack = Callable[..., Stack]
 Own = Callable[..., Any]
@@ -108,3 +109,24 @@ def test_a_thread_cannot_start_it(make: MakeStack, tmp_path: Path) -> None:
     thread.join()
     assert "main thread" in str(caught[0])
     assert running(tmp_path / "data") is None
+
+
+@pytest.mark.parametrize(
+    ("name", "writing"),
+    [("stack.lock", "os.pwrite"), ("stack.json.part", "json.dump")],
+)
+def test_a_full_disk_is_named_with_the_file_and_the_remedy(
+    make: MakeStack, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, writing: str
+) -> None:
+    def full(*_: object, **__: object) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    addresses = Addresses("127.0.0.1:1", "postgresql://127.0.0.1:1", "redis://127.0.0.1:1")
+    monkeypatch.setattr(Stack, "_start", lambda _self, hold, _group: hold.announce(addresses, {}))
+    monkeypatch.setattr(writing, full)
+    with pytest.raises(StackError) as caught:
+        make().start()
+    message = str(caught.value)
+    for part in (str(tmp_path / "data" / name), "No space left", "free space", "--data"):
+        assert part in message
+    assert running(tmp_path / "data") is None, "the lock is free again"
