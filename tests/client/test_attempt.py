@@ -141,10 +141,20 @@ def returning(value: object) -> Callable[[], Any]:
     return call
 
 
+async def exits() -> None:
+    raise GeneratorExit
+
+
+async def stops() -> None:
+    raise BaseException("neither an Exception nor about the process")
+
+
 FAILURES: list[tuple[Callable[[], Any], type[BaseException]]] = [
     (fails, OSError),
     (times_out, TimeoutError),
     (is_cancelled, asyncio.CancelledError),
+    (exits, GeneratorExit),
+    (stops, BaseException),
     (raises_at_once, OSError),
     (returning(Answer(isError=True, content=["503"])), GuessFailed),
     (returning(Answer(is_error=True)), GuessFailed),
@@ -227,6 +237,18 @@ def test_a_right_guess_whose_result_nobody_waits_for_is_no_hit() -> None:
         assert end["data"]["prediction"]["failed"] is True
 
     assert attempts(test)["wasted"] == 7.0
+
+
+def test_closing_what_waits_for_a_guess_is_no_failure_of_the_guess() -> None:
+    async def test(speculator: AsyncSpeculator, log: Log) -> None:
+        async with attempt(speculator, lambda: asyncio.sleep(FOREVER)) as trying:
+            waiting = trying.resolve("search", ARGUMENTS)
+            waiting.send(None)
+            waiting.close()  # a `GeneratorExit` that was swallowed would be a RuntimeError
+        (end,) = log.of("task_complete")
+        assert end["data"]["prediction"]["failed"] is True
+
+    attempts(test)
 
 
 def test_failed_guesses_use_up_what_may_be_wasted() -> None:

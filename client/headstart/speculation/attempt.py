@@ -165,6 +165,10 @@ class Attempt(Generic[T]):
             return Resolution(False, error=asyncio.CancelledError("the guessed call"))
         except Exception as error:
             return Resolution(False, error=error)
+        except BaseException as error:
+            if isinstance(error, KeyboardInterrupt | SystemExit) or not _raised_by(task, error):
+                raise
+            return Resolution(False, error=error)
         finally:
             self._committed(tool, resolved_at) if committed else self._failed(tool)
 
@@ -222,6 +226,10 @@ class Attempt(Generic[T]):
 def _being_cancelled() -> bool:
     task = asyncio.current_task()
     return task is not None and task.cancelling() > 0
+
+
+def _raised_by(task: asyncio.Task[Any], error: BaseException) -> bool:
+    return task.done() and not task.cancelled() and task.exception() is error
 
 
 def _consume(task: asyncio.Task[Any]) -> None:
