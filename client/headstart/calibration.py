@@ -89,7 +89,7 @@ def threshold(calibration: Calibration, gain: float, cost: float) -> float:
 def wanted(gain: float, cost: float) -> float:
     """Return `break_even`. Raises `ValueError` where gain or cost is negative, or no number."""
     if not (gain >= 0.0 and cost >= 0.0):
-        raise ValueError(f"gain and cost must not be negative, not {gain!r} and {cost!r}")
+        raise ValueError(f"gain and cost must be numbers of at least 0, not {gain!r} and {cost!r}")
     return break_even(gain, cost)
 
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import msgspec
 
-from headstart.calibration import probability
+from headstart.calibration import TARGET, probability
 from headstart.keys import DEFAULT_PATH
 from headstart.thresholds.overrides import applying, read_overrides
 from headstart.thresholds.threshold import Threshold, read_value, resolve
@@ -131,6 +131,13 @@ def _worth(told: Threshold, learned: Mapping[str, Any]) -> Iterator[str]:
         yield (
             f"a hit saves {gain:,.0f} ms and a miss wastes {cost:,.0f} ms: a guess must be right "
             f"with probability {needed:.2f}"
+        )
+    elif told.calibration is not None:
+        unknown = " or ".join(name for name, ms in (("gain", gain), ("cost", cost)) if ms <= 0)
+        yield (
+            f"no {unknown} is logged at this level: the average of the level above counts from "
+            "when this one began, for a workflow type that of the tenant's default; if neither is "
+            f"known there, a guess must be right with probability {TARGET:.2f}"
         )
     if told.calibration is not None:
         right = [

@@ -10,12 +10,11 @@ from collections.abc import Callable, Generator, Mapping
 from types import SimpleNamespace
 from typing import Any
 
-import orjson
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headstart.speculation.attempt import Attempt, AttemptResolved, Resolution, same_arguments
+from headstart.speculation.attempt import Attempt, AttemptResolved, Resolution
 from headstart.speculation.guessed_call import GuessFailed
 from headstart.speculation.speculator import AsyncSpeculator, Speculator
 from headstart.thresholds.reader import Thresholds
@@ -142,10 +141,20 @@ def returning(value: object) -> Callable[[], Any]:
     return call
 
 
+async def exits() -> None:
+    raise GeneratorExit
+
+
+async def stops() -> None:
+    raise BaseException("neither an Exception nor about the process")
+
+
 FAILURES: list[tuple[Callable[[], Any], type[BaseException]]] = [
     (fails, OSError),
     (times_out, TimeoutError),
     (is_cancelled, asyncio.CancelledError),
+    (exits, GeneratorExit),
+    (stops, BaseException),
     (raises_at_once, OSError),
     (returning(Answer(isError=True, content=["503"])), GuessFailed),
     (returning(Answer(is_error=True)), GuessFailed),
@@ -228,6 +237,18 @@ def test_a_right_guess_whose_result_nobody_waits_for_is_no_hit() -> None:
         assert end["data"]["prediction"]["failed"] is True
 
     assert attempts(test)["wasted"] == 7.0
+
+
+def test_closing_what_waits_for_a_guess_is_no_failure_of_the_guess() -> None:
+    async def test(speculator: AsyncSpeculator, log: Log) -> None:
+        async with attempt(speculator, lambda: asyncio.sleep(FOREVER)) as trying:
+            waiting = trying.resolve("search", ARGUMENTS)
+            waiting.send(None)
+            waiting.close()  # a `GeneratorExit` that was swallowed would be a RuntimeError
+        (end,) = log.of("task_complete")
+        assert end["data"]["prediction"]["failed"] is True
+
+    attempts(test)
 
 
 def test_failed_guesses_use_up_what_may_be_wasted() -> None:
@@ -498,33 +519,3 @@ def test_whatever_races_a_result_is_committed_at_most_once(
             assert stats["started"] == stats["discarded"] + len(committed)
 
     attempts(test)
-
-
-JSON = st.recursive(
-    st.none() | st.booleans() | st.integers(-5, 5) | st.sampled_from(["", "a", "1"]),
-    lambda inner: st.lists(inner, max_size=2) | st.dictionaries(st.sampled_from("ab"), inner),
-    max_leaves=4,
-)
-arguments = st.dictionaries(st.sampled_from("abc"), JSON, max_size=3)
-
-
-@given(arguments, arguments)
-def test_arguments_are_compared_as_json(one: dict[str, Any], other: dict[str, Any]) -> None:
-    same = orjson.dumps(one, option=orjson.OPT_SORT_KEYS) == orjson.dumps(
-        other, option=orjson.OPT_SORT_KEYS
-    )
-    assert same_arguments(one, other) == same
-    assert same_arguments(orjson.dumps(one).decode(), other) == same
-    assert same_arguments(dict(reversed(one.items())), one)
-
-
-def test_arguments_that_are_none_or_no_json() -> None:
-    assert same_arguments(None, {})
-    assert same_arguments("", "{}")
-    assert not same_arguments(0, None)
-    assert not same_arguments({"a": 1}, {"a": 1.0})
-    assert not same_arguments({"a": True}, {"a": 1})
-    assert same_arguments("plain text", "plain text")
-    marker = object()
-    assert same_arguments({"a": marker}, {"a": marker})
-    assert not same_arguments({"a": marker}, {"a": object()})

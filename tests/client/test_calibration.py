@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from math import inf, nan
+from typing import Any
 
 import orjson
 import pytest
@@ -105,6 +107,19 @@ def test_the_reader_adds_up_the_chain_it_found() -> None:
     assert answer.calibration == combined([coarse, fine])
     assert answer.speculate_for(1, 9) == threshold(combined([coarse, fine]), 1, 9)
     assert answered(None, raw[1]).calibration == combined([coarse], unseen=True)
+
+
+@pytest.mark.parametrize("known", [None, Calibration(1.0, 0.0)])
+@pytest.mark.parametrize("wrong", ["a", None, True, nan, -1.0])
+def test_a_gain_or_cost_that_is_no_number_is_refused_naming_it(
+    known: Calibration | None, wrong: Any
+) -> None:
+    answer = Threshold(0.8, 0.4, calibration=known)
+    for name, stakes in (("gain", (wrong, 1)), ("cost", (1, wrong))):
+        said = re.escape(f"{name} must be a number of at least 0, not {wrong!r}")
+        for kind in (ValueError, TypeError):
+            with pytest.raises(kind, match=f"^{said}$"):
+                answer.speculate_for(*stakes)
 
 
 @pytest.mark.parametrize(

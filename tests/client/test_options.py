@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import math
+import re
 from typing import Any
 
 import pytest
@@ -97,6 +98,18 @@ def test_levels_are_names() -> None:
 def test_a_field_that_no_event_has_is_refused_naming_the_nearest(misspelt: str, meant: str) -> None:
     fields: dict[str, Any] = {"workflow_type": "refund", "workflow_id": "w1", misspelt: "x"}
     with pytest.raises(TypeError, match=f"task_complete.*{misspelt!r}.*{meant!r}"):
+        headstart.task_complete(**fields)
+
+
+@pytest.mark.parametrize(
+    ("name", "field"),
+    [("guess", "tool_id"), ("speculated", "speculated"), ("not_startable", "not_startable"),
+     ("mode", "mode"), ("failed", "failed")],
+)  # fmt: skip
+def test_a_field_of_the_prediction_is_refused_naming_where_it_goes(name: str, field: str) -> None:
+    fields: dict[str, Any] = {"workflow_type": "refund", "workflow_id": "w1", name: "x"}
+    wanted = re.escape(f"data={{'prediction': {{'{field}': ...}}}}")
+    with pytest.raises(TypeError, match=rf"task_complete\(\).*'{name}'.*{wanted}"):
         headstart.task_complete(**fields)
 
 

@@ -12,9 +12,9 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Any, Final, Literal, TypedDict, Unpack
 
-from headstart.arguments.checks import refuse_unknown
+from headstart.arguments.checks import InvalidArgument, refuse_unknown
 from headstart.arguments.names import refuse_fields
-from headstart.events.schema import Event, InvalidEvent, stamp
+from headstart.events.schema import Event, InvalidEvent, Prediction, stamp
 from headstart.events.validation import validate
 
 Mode = Literal["speculative", "suggestion", "explicit"]
@@ -330,6 +330,13 @@ def _refuse_unknown(kind: str, common: Mapping[str, Any]) -> None:
     if not _COMMON.issuperset(common):
         code = globals()[kind].__code__
         own = code.co_varnames[: code.co_kwonlyargcount]
+        for name in common if kind == "task_complete" else ():
+            field = "tool_id" if name == "guess" else name
+            if name not in _COMMON and field in Prediction.__annotations__:
+                raise InvalidArgument(
+                    f"{kind}() has no argument {name!r}: it is a field of the prediction, given as "
+                    f"data={{'prediction': {{{field!r}: ...}}}}"
+                )
         refuse_unknown(kind, common, {*_COMMON, *own})
 
 

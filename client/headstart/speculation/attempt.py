@@ -7,14 +7,12 @@ that every policy can be judged on the same log. The decision itself is the spec
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
 from collections.abc import Awaitable, Callable
 from types import TracebackType
 from typing import Any, Final, Generic, NamedTuple, Protocol, Self, TypeVar
 
-import orjson
-
+from headstart.speculation.argument_equality import same_arguments
 from headstart.speculation.decision import SpeculationDecision
 from headstart.speculation.guessed_call import GuessFailed, NoAwaitable, awaited, marked_as_error
 from headstart.speculation.prediction_log import PredictionLog
@@ -167,6 +165,10 @@ class Attempt(Generic[T]):
             return Resolution(False, error=asyncio.CancelledError("the guessed call"))
         except Exception as error:
             return Resolution(False, error=error)
+        except BaseException as error:
+            if isinstance(error, KeyboardInterrupt | SystemExit) or not _raised_by(task, error):
+                raise
+            return Resolution(False, error=error)
         finally:
             self._committed(tool, resolved_at) if committed else self._failed(tool)
 
@@ -221,28 +223,13 @@ class Attempt(Generic[T]):
                 _LOG.warning("the guessed call of %s ignores that it was cancelled", tool)
 
 
-def same_arguments(one: object, other: object) -> bool:
-    """Return whether two calls have the same arguments: as JSON, whatever the order of keys.
-
-    A string is read as the JSON that it is (as model APIs give arguments). 1 and 1.0 differ.
-    """
-    try:
-        return _canonical(one) == _canonical(other)
-    except TypeError:  # no JSON: then they are the same only where Python says so
-        return type(one) is type(other) and one == other
-
-
-def _canonical(arguments: object) -> bytes:
-    if isinstance(arguments, str) and arguments:
-        with contextlib.suppress(orjson.JSONDecodeError):
-            arguments = orjson.loads(arguments)
-    none = arguments is None or arguments == ""
-    return orjson.dumps({} if none else arguments, option=orjson.OPT_SORT_KEYS)
-
-
 def _being_cancelled() -> bool:
     task = asyncio.current_task()
     return task is not None and task.cancelling() > 0
+
+
+def _raised_by(task: asyncio.Task[Any], error: BaseException) -> bool:
+    return task.done() and not task.cancelled() and task.exception() is error
 
 
 def _consume(task: asyncio.Task[Any]) -> None:

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from math import isfinite
+from math import inf, isfinite
 from operator import itemgetter
 from struct import Struct
 from typing import Final, NamedTuple
 
 import orjson
 
-from headstart.calibration import Calibration, LevelDeviation, combined, threshold, wanted
+from headstart.arguments.checks import number
+from headstart.calibration import Calibration, LevelDeviation, combined, threshold
 from headstart.keys import DEFAULT_PATH
 from headstart.thresholds.overrides import NOTHING, Override
 from headstart.thresholds.unreadable import warn_once
@@ -47,13 +48,13 @@ class Threshold(NamedTuple):
     def speculate_for(self, gain: float, cost: float) -> float:
         """Return the least confidence worth starting for a gain and a cost in the same unit.
 
-        `speculate` where no calibration is known, or an override says so. Raises `ValueError`
-        where one is negative.
+        `speculate` where no calibration is known, or an override says so. Raises `InvalidArgument`
+        naming the one that is no number of at least 0.
         """
+        gain, cost = number("gain", gain, 0.0, inf), number("cost", cost, 0.0, inf)
         fixed = self.override is not None and self.override.speculate is not None
         if self.calibration is None or fixed:
             return self.speculate
-        wanted(gain, cost)
         try:
             found = threshold(self.calibration, gain, cost)
         except (ArithmeticError, ValueError):  # of numbers that no learner gives
