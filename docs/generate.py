@@ -135,7 +135,7 @@ def topics() -> str:
     columns = ("topic", "holds", "key", "kept", "partitions", "schema", "for whom")
     return (
         "# Topics\n\nNone is ever created automatically: `headstart topics create` does. What the "
-        "records mean is in [contracts.md](../contracts.md).\n\n" + table(columns, rows)
+        "records mean is in [event-contract.md](event-contract.md).\n\n" + table(columns, rows)
     )
 
 
@@ -181,7 +181,7 @@ def events() -> str:
         "# Fields of an event\n\nThe record types of `client/headstart/events/schema.py`; "
         f"[the JSON Schema]({_SCHEMAS}/event.schema.json) says the same to machines, and "
         "[golden examples](../../topics/schema/golden) show each kind. Limits that a schema cannot "
-        "say are in [contracts.md](../contracts.md).\n\n" + "\n".join(parts)
+        "say are in [event-contract.md](event-contract.md).\n\n" + "\n".join(parts)
     )
 
 
