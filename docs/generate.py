@@ -130,10 +130,10 @@ def topics() -> str:
         (f"`{each.name}`", each.holds, each.key, _kept(each),
          "as `headstart.events`" if each.partitioned else "1",
          f"[{each.schema}]({_SCHEMAS}/{each.schema}.schema.json)" if each.schema else "",
-         "ours" if each.internal else "public")
+         "internal" if each.internal else "public")
         for each in TOPICS
     ]  # fmt: skip
-    columns = ("topic", "holds", "key", "kept", "partitions", "schema", "for whom")
+    columns = ("topic", "holds", "key", "kept", "partitions", "schema", "contract")
     return (
         "# Topics\n\nAfter this page you know each topic, its key and how long it keeps records. "
         "Topics are never created automatically: `headstart topics create` creates them; "
