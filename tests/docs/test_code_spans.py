@@ -10,9 +10,11 @@ import builtins
 import re
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from cli.main import whole
 from docs.generate import page
 from settings import Settings
 from settings.variables import EXECUTOR
@@ -34,7 +36,7 @@ PACKAGES = {path.parent.name for path in ROOT.glob("*/__init__.py")} | {"headsta
 SERVICE = set(Settings.model_fields)
 METRICS = set(re.findall(r"`(headstart_\w+)`", page("metrics.md")))
 NOT_OURS = {  # of Kafka and its clients
-    "--allow-host", "LogAppendTime", "PartitionRecords", "headstart_new",
+    "--allow-host", "--operation", "LogAppendTime", "PartitionRecords", "headstart_new",
 }  # fmt: skip
 
 
@@ -174,11 +176,18 @@ def test_settings_metrics_and_options_exist(name: str) -> None:
             assert known or setting == "HEADSTART_" or setting in words(), span
         if METRIC.fullmatch(span) and span not in NOT_OURS:
             assert span in METRICS, span
-        if OPTION.fullmatch(option := re.split("[ =]", span)[0]) and option not in NOT_OURS:
-            assert option in sources() or option_of_ours(option), span
+        if OPTION.fullmatch(option := re.split("[ =]", span)[0]):
+            assert option in options(), span
 
 
 @cache
-def option_of_ours(option: str) -> bool:
-    """Return whether a command derives this option from a parameter's name."""
-    return option.removeprefix("--").removeprefix("no-").replace("-", "_") in words()
+def options() -> frozenset[str]:
+    """Return every option of our commands, and those that programs of ours name in quotes."""
+    found = set(re.findall(r"""["'](--[a-z-]+)["' =]""", sources())) | NOT_OURS
+    waiting: list[Any] = [whole()]
+    while waiting:
+        command = waiting.pop()
+        waiting += getattr(command, "commands", {}).values()
+        for param in getattr(command, "params", []):
+            found |= {*param.opts, *param.secondary_opts}
+    return frozenset(found)
