@@ -191,3 +191,11 @@ def options() -> frozenset[str]:
         for param in getattr(command, "params", []):
             found |= {*param.opts, *param.secondary_opts}
     return frozenset(found)
+
+
+def test_pages_that_sources_name_exist() -> None:
+    """Comments, messages and help; a migration never changes, and names a page of its time."""
+    named = set(re.findall(r"docs/[\w/-]+\.md|docs/decisions/\d{4}[\w-]*", sources()))
+    pages = {path for path in files() if path.startswith("docs/")}
+    missing = {each for each in named if not any(page.startswith(each) for page in pages)}
+    assert missing == {"docs/scaling.md"}
