@@ -52,7 +52,7 @@ class TraceHistory:
             why = f"{name_of(self.file)} holds no runs"
             if notes.refused:
                 why += f": all {notes.refused} lines were refused; the first: {notes.named[0]}"
-            raise NothingThere(f"{why}; docs/replay.md has the form of a run")
+            raise NothingThere(f"{why}; docs/reference/files.md has the form of a run")
         return [0]
 
     def _runs(self, notes: Notes) -> Iterator[AgentRun]:

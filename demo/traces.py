@@ -1,4 +1,4 @@
-"""Real agent runs, read from a file: one run a line, checked field by field (docs/replay.md).
+"""Reads agent runs from a file, one a line, and checks each field (docs/reference/files.md).
 
 Here live the records of a run and the reader. Not here: where the file is (the caller passes its
 path), how long a call takes (`latency`), and which call is guessed next (`predictor`).

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 FILE: Final = "partitions"
-HOW: Final = "see docs/operations.md, 'Change the number of partitions'"
+HOW: Final = "see docs/how-to/partitions.md"
 
 
 class PartitionCount(NamedTuple):

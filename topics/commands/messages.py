@@ -272,6 +272,6 @@ def in_force(command: Command, now: int) -> bool:
 
 
 def served_overrides(overrides: Iterable[ThresholdOverride]) -> bytes:
-    """Return the JSON array that readers are served (docs/contracts.md, "Redis")."""
+    """Return the JSON array that readers are served (docs/reference/redis.md)."""
     names = ("path", "tool", "speculate", "suggest", "until", "by", "reason")
     return msgspec.json.encode([{name: getattr(o, name) for name in names} for o in overrides])

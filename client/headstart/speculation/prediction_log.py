@@ -1,7 +1,7 @@
 """How a prediction and its outcome are logged: as speculation_start and task_complete.
 
 Both carry the same task, which no other prediction has that is open in this process, so that the
-service joins them and no others (docs/contracts.md, "Outcome").
+service joins them and no others (docs/reference/event-contract.md, "Outcome").
 """
 
 from __future__ import annotations
