@@ -19,7 +19,7 @@ from aiokafka.errors import KafkaError, KafkaTimeoutError, MessageSizeTooLargeEr
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from headstart.kafka_producer import partition_for_key
+from headstart.partitioner import partition_for_key
 from headstart.shipping import producer_connection as linking
 from headstart.shipping import sender as sending
 from headstart.shipping.sender import Sender

@@ -20,7 +20,7 @@ from aiokafka.errors import KafkaError, MessageSizeTooLargeError
 
 from headstart.codecs import Compression
 from headstart.events.frames import cut_frames, encode_frame
-from headstart.kafka_producer import partition_for_key
+from headstart.partitioner import partition_for_key
 from headstart.shipping.producer_connection import LiveProducer, ProducerConnection
 from headstart.spool.layout import CLIENT_ID
 
