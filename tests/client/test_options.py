@@ -105,7 +105,7 @@ def test_a_reader_of_the_other_kind_is_refused() -> None:
         (AsyncSpeculator, Thresholds(NOWHERE)), (Speculator, AsyncThresholds(NOWHERE)),
         (AsyncSpeculator, NOWHERE), (Speculator, None),
     ):  # fmt: skip
-        with pytest.raises(InvalidArgument, match=r"^thresholds: of class"):
+        with pytest.raises(InvalidArgument, match=r"^thresholds must be of class"):
             make(reader)  # type: ignore[arg-type, operator]
 
 

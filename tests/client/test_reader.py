@@ -129,8 +129,8 @@ async def eventually_async(check: Callable[[], Any]) -> None:
 
 def followed(reader: Thresholds, server: Server) -> bool:
     """Whether all that the reader keeps is confirmed by the line, no longer by its own answer."""
-    line = reader._mirror._line
-    return all(entry.line is line for entry in reader._mirror._entries.values())
+    line = reader._cache._heartbeat
+    return all(entry.heartbeat is line for entry in reader._cache._entries.values())
 
 
 def test_what_is_announced_arrives_without_asking(server: Server) -> None:
@@ -176,7 +176,7 @@ def test_asyncio_has_the_same(server: Server) -> None:
             assert (await reader.get(CONTEXT)).speculate == 0.7
             assert await reader.mode() == "act"
             await asyncio.to_thread(server.set_mode, MODES, "*", "off")
-            await eventually_async(lambda: reader._modes.hit("default", None) == "off")
+            await eventually_async(lambda: reader._modes.lookup("default", None) == "off")
             assert await reader.mode() == "off"
         assert reader.stats()["misses"] == 2  # the context, and the default
 

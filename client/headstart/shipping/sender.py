@@ -224,7 +224,7 @@ class Sender:
             self._again(lane, frames)
             return
         link.under_way.add(future)
-        future.add_done_callback(partial(self._answered, link, lane, frames))
+        future.add_done_callback(partial(self._store_answer, link, lane, frames))
 
     def _batches(self, link: LiveProducer) -> dict[_Lane, tuple[Any, list[_Frame]]]:
         """Return record batches of what is due, by lane; what does not fit in stays due."""
@@ -267,7 +267,7 @@ class Sender:
         self.waiting_bytes -= len(event)
         receipt.refused(event, reason)
 
-    def _answered(
+    def _store_answer(
         self, link: LiveProducer, lane: _Lane, frames: Sequence[_Frame], future: asyncio.Future[Any]
     ) -> None:
         link.under_way.discard(future)
