@@ -33,7 +33,7 @@ if TYPE_CHECKING:
         Speculator,
     )
     from headstart.spool.layout import SpoolUnavailable
-    from headstart.spool.writer import SpoolSettings
+    from headstart.spool.settings import SpoolSettings
     from headstart.thresholds.reader import AsyncThresholds, Threshold, Thresholds
 
 __all__ = [
@@ -73,7 +73,7 @@ _LATER = {
     "Pattern": "scrubbing.patterns",
     "arm_of": "experiments",
     "Scrubbing": "scrubbing.scrubber",
-    "SpoolSettings": "spool.writer",
+    "SpoolSettings": "spool.settings",
     "SpoolUnavailable": "spool.layout",
     **dict.fromkeys(("AsyncThresholds", "Threshold", "Thresholds"), "thresholds.reader"),
     **dict.fromkeys(("AsyncSpeculator", "Attempt", "AttemptResolved"), "speculation.speculator"),

@@ -195,13 +195,13 @@ def test_no_minute_wastes_more_than_the_limit(
 ) -> None:
     breaker, now = CostBudget(limit), 0.0
     wasted: list[tuple[float, int]] = []
-    under_way: list[int] = []
+    in_flight: list[int] = []
     for pause, cost, ends in guesses:
         now += pause
         if breaker.reserve(cost, now):
-            under_way.append(cost)
-        if ends and under_way:
-            breaker.settle(cost_of := under_way.pop(0), cost_of, now)
+            in_flight.append(cost)
+        if ends and in_flight:
+            breaker.settle(cost_of := in_flight.pop(0), cost_of, now)
             wasted.append((now, cost_of))
         recent = sum(each for at, each in wasted if now - at < WINDOW_S)
         assert breaker.wasted(now) == pytest.approx(recent)

@@ -132,7 +132,7 @@ def test_after_shipping_all_that_was_emitted_is_acknowledged_or_lost(
     assert before["waiting"] + before["dropped"] == before["emitted"] == 1_000
     with Emitter(kafka, spool=where, shipper="thread") as shipping:
         shipping.emit(FIELDS)
-        with pytest.raises(NotDelivered, match=f"^{before['dropped']} events were given up"):
+        with pytest.raises(NotDelivered, match=f"^{before['dropped']} events were lost"):
             emitter.flush()
         shipping.flush()
     after = emitter.stats()
@@ -202,7 +202,7 @@ sent = list(ship())
 assert fill(full) > full  # what was acknowledged made room
 for _ in range(3):
     sent += ship()
-    backlog.attend()
+    backlog.check_writer()
 assert sent == list(range(emitter.stats()["emitted"])), sent[-5:]
 assert backlog.progress.lost == 0
 print(emitter.stats()["emitted"])

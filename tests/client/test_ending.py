@@ -102,9 +102,9 @@ def test_who_emits_as_the_shared_process_ends_is_not_left_behind(
 ) -> None:
     found: list[set[str]] = []
 
-    async def run(self: Shipper, enough: Callable[[], bool]) -> None:
-        self._tidy()
-        assert enough()
+    async def run(self: Shipper, should_stop: Callable[[], bool]) -> None:
+        self._remove_finished()
+        assert should_stop()
         found.append(self.known)
         if len(found) == 1:  # by one that finds the lock held, and ends
             open_spool(tmp_path, "late").close()
@@ -134,13 +134,13 @@ def test_a_fork_while_a_lock_is_opened_does_not_keep_it(
 
     monkeypatch.setattr(keeping, "open_lock", slow)
     monkeypatch.setattr(ShipperSupervisor, "_ship", lambda *_: None)
-    keeper = keeping.keeper(tmp_path, "thread")
-    keeper.join()
+    shipper_supervisor = keeping.shipper_supervisor(tmp_path, "thread")
+    shipper_supervisor.join()
     assert opened.wait(60)
     child = os.fork()
     if not child:
         there = [os.path.realpath(f"/proc/self/fd/{name}") for name in os.listdir("/proc/self/fd")]
         os._exit(sum(name.endswith("ship.lock") for name in there))
     forked.set()
-    keeper.leave(0)
+    shipper_supervisor.leave(0)
     assert os.waitpid(child, 0)[1] == 0

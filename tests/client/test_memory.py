@@ -69,7 +69,7 @@ def quick_switches() -> Iterator[None]:
 def test_an_event_always_wakes_a_thread_that_sleeps(
     taken: Taken, quick_switches: None, monkeypatch: pytest.MonkeyPatch, looks: int
 ) -> None:
-    monkeypatch.setattr(memory, "QUIET_LOOKS", looks)
+    monkeypatch.setattr(memory, "QUIET_POLLS", looks)
     monkeypatch.setattr(memory, "LEAST_PAUSE_S", 0.00005)
     outbox, draw = MemoryBuffer(TARGET, 10_000), random.Random(looks)
     for number in range(4_000):

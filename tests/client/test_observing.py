@@ -10,7 +10,8 @@ import pytest
 from headstart import BufferFull, Emitter, NotDelivered, Scrubbing
 from headstart.emitting.metrics import Timing
 from headstart.spool.layout import SpoolTarget, read_progress
-from headstart.spool.writer import SpoolSettings, SpoolWriter
+from headstart.spool.settings import SpoolSettings
+from headstart.spool.writer import SpoolWriter
 from tests.client.on_disk import fill, open_backlog, open_spool, read_all
 
 FIELDS = {"event_type": "task_complete", "workflow_type": "w", "workflow_id": "w"}

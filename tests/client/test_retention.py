@@ -20,7 +20,7 @@ from headstart.shipping.retention import Retention
 from headstart.shipping.volatile_broker import EPOCHS, EVENTS, GROUPS
 from headstart.spool.layout import segments
 from headstart.spool.reader import SpoolReader
-from headstart.spool.writer import SpoolSettings
+from headstart.spool.settings import SpoolSettings
 from tests.client.on_disk import (
     HOUR_MS,
     TARGET,
@@ -57,7 +57,7 @@ def test_without_retention_what_is_acknowledged_goes_at_once(tmp_path: Path) -> 
     backlog = open_backlog(spool)
     assert acknowledge(backlog) == [event(n) for n in range(20)]
     read_all(backlog)
-    assert backlog.finished
+    assert backlog.removable
     assert not backlog.retained
     assert not segments(spool.folder)
     backlog.close()
@@ -70,7 +70,7 @@ def test_what_is_acknowledged_is_kept_and_comes_again_in_order(tmp_path: Path) -
     backlog.retain(keep=True)
     acknowledge(backlog)
     assert spool.progress().settled == 20  # flush() waits for no worker
-    backlog.take_in(8)
+    backlog.mark_consumed(8)
     assert segments(spool.folder)[0][0] <= 8 < segments(spool.folder)[1][0]
     fill(spool, 5)
     in_flight = read_all(backlog)  # lost with the broker
@@ -80,10 +80,10 @@ def test_what_is_acknowledged_is_kept_and_comes_again_in_order(tmp_path: Path) -
     assert spool.progress().settled == 25
     spool.close()
     read_all(backlog)
-    assert backlog.through
-    assert not backlog.finished
-    backlog.take_in(25)
-    assert backlog.finished
+    assert backlog.drained
+    assert not backlog.removable
+    backlog.mark_consumed(25)
+    assert backlog.removable
     assert not segments(spool.folder)
     backlog.close()
 
@@ -94,7 +94,7 @@ def test_the_next_shipper_begins_at_what_was_not_taken_in(tmp_path: Path) -> Non
     first = open_backlog(spool)
     first.retain(keep=True)
     acknowledge(first)
-    first.take_in(4)
+    first.mark_consumed(4)
     first.close()
     second = open_backlog(spool)
     assert acknowledge(second) == [event(n) for n in range(4, 10)]
@@ -232,7 +232,7 @@ def test_nothing_is_skipped_and_nothing_newer_comes_first(steps: list[str]) -> N
                 log += acknowledge(backlog)
             elif step == "take in":
                 taken += [each for each in dict.fromkeys(log) if each not in taken]
-                backlog.take_in(backlog.marks.sent)
+                backlog.mark_consumed(backlog.marks.acknowledged)
             elif step == "lose":
                 log.clear()
                 backlog.rewind()
@@ -277,7 +277,7 @@ class Sender:
 
 def asked(retention: Retention) -> None:
     async def run() -> None:
-        retention.look()
+        retention.poll()
         if retention._task is not None:
             await retention._task
 
@@ -286,12 +286,12 @@ def asked(retention: Retention) -> None:
 
 @pytest.fixture
 def kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
-    monkeypatch.setattr("headstart.shipping.retention.ASK_S", 0.0)
+    monkeypatch.setattr("headstart.shipping.retention.QUERY_S", 0.0)
     spool = open_spool(tmp_path, segment_bytes=200)
     backlog = open_backlog(spool)
     retention = Retention("b", lambda: [backlog], lambda _backlog: None)
     retention.sender = Sender()  # type: ignore[assignment]
-    retention.note_link(volatile=True, lost=False)
+    retention.note_connection(volatile=True, lost=False)
     yield spool, backlog, retention
     backlog.close()
     spool.close()
@@ -325,7 +325,7 @@ def test_another_log_is_read_again_and_its_commits_say_nothing_of_the_last_one(k
     acknowledge(backlog)
     retention.sender.ends = {0: 3}
     asked(retention)
-    retention.note_link(volatile=True, lost=True)
+    retention.note_connection(volatile=True, lost=True)
     retention.sender.ends = {}
     retention.sender.offsets = {group: {0: 9} for group in GROUPS}
     asked(retention)  # nothing is acknowledged, so nothing is kept
@@ -346,7 +346,7 @@ def test_what_no_worker_takes_in_is_kept_only_up_to_a_limit(
     asked(retention)
     assert backlog.retained_bytes <= 500
     assert 0 < backlog.retained < 30
-    assert "not kept any more" in caplog.text
+    assert "no longer retained" in caplog.text
 
 
 def test_only_whole_acknowledged_segments_are_given_up(
@@ -362,7 +362,7 @@ def test_only_whole_acknowledged_segments_are_given_up(
     assert before[1][0] > 3  # the first segment is acknowledged in part
     assert backlog.retained_bytes == 0
     retention._limit([backlog])
-    assert backlog.give_up_oldest() == 0
+    assert backlog.release_oldest() == 0
     assert (backlog.retained, segments(spool.folder)) == (3, before)
 
 
@@ -372,20 +372,20 @@ def test_a_mark_that_the_disk_did_not_take_is_made_later(
     def full(*_: object) -> None:
         raise OSError(errno.ENOSPC, "full")
 
-    monkeypatch.setattr("headstart.shipping.retention.ASK_S", 0.0)
+    monkeypatch.setattr("headstart.shipping.retention.QUERY_S", 0.0)
     spool = open_spool(tmp_path)
     backlog = open_backlog(spool)
     retention = Retention("b", lambda: [backlog], lambda _backlog: None)
     retention.sender = Sender()  # type: ignore[assignment]
     with monkeypatch.context() as patch:
-        patch.setattr("headstart.spool.acknowledged.write_taken", full)
-        retention.note_link(volatile=True, lost=False)
+        patch.setattr("headstart.spool.acknowledged.write_marks", full)
+        retention.note_connection(volatile=True, lost=False)
         fill(spool, 5)
         acknowledge(backlog)
         for _ in range(3):
             asked(retention)
     assert backlog.retained == 0
-    assert caplog.text.count("keeps nothing") == 1
+    assert caplog.text.count("cannot retain") == 1
     asked(retention)
     fill(spool, 5)
     acknowledge(backlog)

@@ -182,7 +182,7 @@ def test_an_end_that_was_not_taken_is_none(emitter: Taken) -> None:
 def test_a_scope_is_entered_once(emitter: Taken) -> None:
     with run_of(emitter, "outer") as outer:
         pass
-    with pytest.raises(RuntimeError, match="outer id has begun"), outer:
+    with pytest.raises(RuntimeError, match="outer id was entered before"), outer:
         pass
 
 

@@ -67,17 +67,17 @@ class Producer:
     kinds = (False,)
     ended: bool = False
 
-    def packs(self, _size: int) -> bool:
+    def compresses(self, _size: int) -> bool:
         return False
 
-    def batch(self, *, packed: bool) -> Batch:
+    def batch(self, *, compressed: bool) -> Batch:
         return Batch()
 
     async def partitions(self, _topic: str) -> int:
         return 2
 
     async def send(
-        self, batch: Batch, _topic: str, partition: int, *, packed: bool
+        self, batch: Batch, _topic: str, partition: int, *, compressed: bool
     ) -> asyncio.Future[None]:
         assert not self.ended, "sent through a producer that has ended"
         await asyncio.sleep(0)
@@ -113,18 +113,18 @@ class Receipts:
     """What became of every event."""
 
     def __init__(self) -> None:
-        self.through: list[int] = []
+        self.acknowledged: list[int] = []
         self.gone: list[bytes] = []
         self.old = False
         self._changed = asyncio.Event()
 
     async def have(self, count: int) -> None:
-        while len(self.through) + len(self.gone) < count:
+        while len(self.acknowledged) + len(self.gone) < count:
             await self._changed.wait()
             self._changed.clear()
 
     def delivered(self) -> None:
-        self.through.append(1)
+        self.acknowledged.append(1)
         self._changed.set()
 
     def refused(self, event: bytes, _reason: str) -> None:
@@ -215,7 +215,7 @@ def test_closing_ends_what_is_under_way(no_waiting: Callable[[Broker], None]) ->
             sender.add(b"%d" % number, b"1", receipts, 0.0)
         await asyncio.sleep(0.01)
         await sender.close()
-        assert receipts.through == []
+        assert receipts.acknowledged == []
 
     asyncio.run(asyncio.wait_for(run(), 60))
 
@@ -346,7 +346,7 @@ class Mortal(Producer):
         self.lost()
 
     async def send(
-        self, batch: Batch, _topic: str, _partition: int, *, packed: bool
+        self, batch: Batch, _topic: str, _partition: int, *, compressed: bool
     ) -> asyncio.Future[Any]:
         assert not self.ended
         await asyncio.sleep(0)
@@ -380,19 +380,19 @@ def test_a_log_that_is_lost_is_sent_again_from_the_oldest(
     async def run() -> None:
         known: list[int] = []
 
-        def on_link(volatile: bool, lost: bool) -> None:
+        def on_connect(volatile: bool, lost: bool) -> None:
             assert volatile
             known.append(broker.epoch)
             if lost:
                 assert sender.waiting_bytes == 0
-                receipts.through.clear()
+                receipts.acknowledged.clear()
                 add()
 
         def add() -> None:
             for key, event in events:
                 sender.add(key, event, receipts, 0.0)
 
-        sender = Sender("b", "t", on_link=on_link)
+        sender = Sender("b", "t", on_connect=on_connect)
         add()
         for turns in kills:
             for _ in range(turns):
