@@ -82,7 +82,7 @@ _LATER = {
 
 
 def __getattr__(name: str) -> Any:
-    """Import what is asked for: who only emits needs no Redis client, a command's help neither."""
+    """Import public names on first use: an emitter needs no Redis client."""
     if name not in _LATER:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     from importlib import import_module
