@@ -96,7 +96,7 @@ def test_a_burst_on_a_warm_reader_is_answered(redis_url: str, tenant: str) -> No
 
 
 @integration
-def test_what_many_ask_at_once_redis_is_asked_once(server: Server) -> None:  # noqa: F811
+def test_concurrent_identical_queries_are_sent_once(server: Server) -> None:  # noqa: F811
     def calls() -> int:
         return int(server.client.info("commandstats").get("cmdstat_hmget", {}).get("calls", 0))
 
@@ -110,9 +110,7 @@ def test_what_many_ask_at_once_redis_is_asked_once(server: Server) -> None:  # n
 
 
 @integration
-def test_nothing_is_shared_that_was_sent_before_where_nothing_may_be_stale(
-    redis_url: str, tenant: str
-) -> None:
+def test_replies_are_not_shared_if_nothing_may_be_stale(redis_url: str, tenant: str) -> None:
     async def burst() -> None:
         async with AsyncThresholds(redis_url, timeout_s=PATIENT, staleness_s=0.0) as reader:
             answers = await in_tasks(reader, contexts(tenant, same=True))
@@ -122,7 +120,7 @@ def test_nothing_is_shared_that_was_sent_before_where_nothing_may_be_stale(
 
 
 @integration
-def test_an_event_loop_that_stands_still_is_no_silence_of_redis(
+def test_a_blocked_event_loop_is_not_a_timeout_of_redis(
     redis_url: str, tenant: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     async def stand_still() -> None:
@@ -216,7 +214,7 @@ def query(number: int) -> CacheQuery:
     return CacheQuery(("refund", "default", str(number)), None, "key", ("path", "!overrides"))
 
 
-def test_to_wait_for_a_connection_is_no_timeout() -> None:
+def test_waiting_for_a_connection_is_not_a_timeout() -> None:
     client = Slow(0.01)
     asker = asker_of(client)
     replies: list[Reply] = ask_in_threads(asker.ask, [query(n) for n in range(10 * CONNECTIONS)])
@@ -240,7 +238,7 @@ class Turns(threading.Semaphore):
         return super().acquire(blocking, timeout)
 
 
-def test_who_waits_while_redis_fails_does_not_ask_as_well() -> None:
+def test_queued_queries_are_not_sent_while_redis_fails() -> None:
     asked = [query(n) for n in range(10 * CONNECTIONS)]
     turns = Turns(len(asked))
 
@@ -265,7 +263,7 @@ def test_a_question_is_asked_once_at_a_time() -> None:
     assert all(reply.values == [None, None] for reply in replies)
 
 
-def test_an_interrupted_question_holds_nobody_up() -> None:
+def test_an_interrupted_query_blocks_no_other_thread() -> None:
     client = Slow()
     asker = asker_of(client)
     client.error = KeyboardInterrupt()  # type: ignore[assignment]

@@ -46,7 +46,7 @@ def test_a_frame_s_size_decides() -> None:
 @pytest.mark.integration
 @pytest.mark.parametrize("compression", ["lz4", "zstd"])
 @pytest.mark.parametrize("durable", [True, False], ids=["durable", "memory"])
-def test_what_arrives_is_what_was_emitted_in_order(
+def test_events_arrive_as_emitted_in_order(
     log: Log,  # noqa: F811
     compression: Any,
     durable: bool,

@@ -83,7 +83,7 @@ def test_gain_and_cost_count_where_the_calibration_is_known() -> None:
         (Guess("t", 0.5, 1.0, math.inf), "cost"),
     ],
 )
-def test_a_guess_that_is_none_is_refused(guess: Guess, field: str) -> None:
+def test_an_invalid_guess_is_refused(guess: Guess, field: str) -> None:
     with pytest.raises(ValueError, match=field):
         check_guess(guess)
 
@@ -154,7 +154,7 @@ def test_hints_that_disagree_fail_to_the_safe_side(
 
 
 @pytest.mark.parametrize("value", ["true", "false", 1, 0, [], {"a": 1}, math.nan])
-def test_a_hint_that_is_no_boolean_fails_to_the_safe_side(
+def test_a_hint_that_is_not_a_boolean_counts_as_unsafe(
     value: object, caplog: pytest.LogCaptureFixture
 ) -> None:
     for name in ("readOnlyHint", "read_only_hint"):
@@ -167,7 +167,7 @@ def test_a_hint_that_is_no_boolean_fails_to_the_safe_side(
     assert caplog.text.count("not a boolean") == 8
 
 
-def test_a_hint_that_cannot_be_read_is_no_permission() -> None:
+def test_an_unreadable_hint_is_not_a_permission() -> None:
     class Broken:
         @property
         def destructive_hint(self) -> bool:
@@ -177,7 +177,7 @@ def test_a_hint_that_cannot_be_read_is_no_permission() -> None:
     assert ToolAllowlist(annotations={"t": MagicMock()}, allowed=["t"]).refusal_reason("t") != SAFE
 
 
-def test_what_is_not_declared_is_not_safe() -> None:
+def test_an_undeclared_tool_is_not_safe() -> None:
     assert ToolAllowlist().refusal_reason("t") != SAFE
     assert ToolAllowlist(annotations={"t": None}).refusal_reason("t") != SAFE
     assert ToolAllowlist(allowed={"t"}).refusal_reason("t") == SAFE
@@ -218,7 +218,7 @@ def test_the_most_restrictive_mode() -> None:
 
 
 @pytest.mark.parametrize("mode", ["OFF", "shadow", "", None, 1, b"act", ["act"]])
-def test_a_mode_that_is_none_starts_nothing(mode: Any) -> None:
+def test_an_unknown_mode_starts_nothing(mode: Any) -> None:
     guess, threshold = Guess("search", 1.0), Threshold(0.1, 0.1)
     choice = decide(guess, threshold, mode, refusal_reason=SAFE, fits=True, explore=True)
     assert (choice.action, choice.mode) == ("ask", "off")
@@ -281,7 +281,7 @@ def test_nothing_starts_by_an_override_that_cannot_be_read(
     assert caplog.text.count("cannot be used") == len(caplog.records) == 1
 
 
-def test_what_can_be_read_of_an_override_bounds_where_it_holds() -> None:
+def test_the_readable_fields_of_a_broken_override_limit_where_it_applies() -> None:
     fine, coarse = PATHS
     stored = [
         {"path": coarse, "tool": "search", "speculate": "0.1"},
@@ -331,7 +331,7 @@ def test_a_value_that_cannot_be_read_says_nothing(
 
 
 @pytest.mark.parametrize("raw", [b"", b"{oops", b"[1]", b"5", b"\xff", b'{"speculate":NaN}'])
-def test_what_is_no_json_or_no_object_says_nothing(raw: bytes) -> None:
+def test_values_that_are_not_json_objects_are_ignored(raw: bytes) -> None:
     assert decode_value(raw) is None
 
 

@@ -286,7 +286,7 @@ def store_response(mirror: ThresholdCache, context: dict[str, Any], **values: An
     return mirror.store_response(asked, raw, mirror.clock())
 
 
-def test_the_least_recently_used_goes() -> None:
+def test_the_least_recently_used_context_is_evicted() -> None:
     ticking = itertools.count()
     mirror = ThresholdCache((), limit=2, staleness_s=FOREVER, clock=lambda: float(next(ticking)))
     for name in ("a", "b"):

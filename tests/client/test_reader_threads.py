@@ -55,7 +55,7 @@ def test_modes_are_read_while_they_are_listed(monkeypatch: pytest.MonkeyPatch) -
     assert {each.owner for each in held} == {("t", "a"), ("t", "b"), ("t", "c")}
 
 
-def test_an_answer_that_something_overtook_may_restrict_what_was_known() -> None:
+def test_an_outdated_response_may_only_restrict_the_known_mode() -> None:
     """A process that stood still asks, and hears at once of a change from long before."""
     modes = ModeCache(limit=10, staleness_s=1.0, clock=lambda: 60.0)
     published = b"run"

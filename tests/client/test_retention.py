@@ -50,7 +50,7 @@ def test_the_client_s_names_are_those_of_the_catalogue() -> None:
     assert set(GROUPS) == {catalogue.EPISODES_GROUP, catalogue.THRESHOLDS_GROUP}
 
 
-def test_without_retention_what_is_acknowledged_goes_at_once(tmp_path: Path) -> None:
+def test_without_retention_acknowledged_events_are_deleted_at_once(tmp_path: Path) -> None:
     spool = open_spool(tmp_path, segment_bytes=200)
     fill(spool, 20)
     spool.close()
@@ -63,7 +63,7 @@ def test_without_retention_what_is_acknowledged_goes_at_once(tmp_path: Path) -> 
     backlog.close()
 
 
-def test_what_is_acknowledged_is_kept_and_comes_again_in_order(tmp_path: Path) -> None:
+def test_acknowledged_events_are_retained_and_read_again_in_order(tmp_path: Path) -> None:
     spool = open_spool(tmp_path, segment_bytes=200)
     fill(spool, 20)
     backlog = open_backlog(spool)
@@ -88,7 +88,7 @@ def test_what_is_acknowledged_is_kept_and_comes_again_in_order(tmp_path: Path) -
     backlog.close()
 
 
-def test_the_next_shipper_begins_at_what_was_not_taken_in(tmp_path: Path) -> None:
+def test_the_next_shipper_starts_at_unconsumed_events(tmp_path: Path) -> None:
     spool = open_spool(tmp_path)
     fill(spool, 10)
     first = open_backlog(spool)
@@ -108,7 +108,7 @@ def test_the_next_shipper_begins_at_what_was_not_taken_in(tmp_path: Path) -> Non
     spool.close()
 
 
-def test_what_comes_again_is_counted_once_and_kept_where_it_is_too_old(tmp_path: Path) -> None:
+def test_events_read_again_are_counted_once_and_quarantined_if_too_old(tmp_path: Path) -> None:
     clock = Clock()
     spool = open_spool(tmp_path, now_ms=clock, segment_bytes=200)
     fill(spool, 30)
@@ -138,7 +138,7 @@ def test_what_comes_again_is_counted_once_and_kept_where_it_is_too_old(tmp_path:
     spool.close()
 
 
-def test_some_too_old_behind_what_is_kept_are_counted_once(tmp_path: Path) -> None:
+def test_too_old_events_after_retained_ones_are_counted_once(tmp_path: Path) -> None:
     clock = Clock()
     spool = open_spool(tmp_path, now_ms=clock)
     fill(spool, 10)
@@ -156,7 +156,7 @@ def test_some_too_old_behind_what_is_kept_are_counted_once(tmp_path: Path) -> No
     spool.close()
 
 
-def test_what_becomes_too_old_in_the_queue_when_it_is_sent_again_is_counted(tmp_path: Path) -> None:
+def test_events_that_expire_in_the_queue_when_sent_again_are_counted(tmp_path: Path) -> None:
     clock = Clock()
     spool = open_spool(tmp_path, now_ms=clock)
     fill(spool, 4)
@@ -244,7 +244,7 @@ def test_nothing_is_skipped_and_nothing_newer_comes_first(steps: list[str]) -> N
         crash(spool)
 
 
-def test_an_emitter_at_its_limit_takes_the_room_of_what_is_only_kept(tmp_path: Path) -> None:
+def test_an_emitter_at_its_limit_deletes_retained_events_first(tmp_path: Path) -> None:
     settings = SpoolSettings(tmp_path, limit_bytes=8_000, segment_bytes=1_000)
     outbox = DiskBuffer(TARGET, settings, "none")
     outbox.put(b"k", b'{"a":1}', Clock().ms)
@@ -319,7 +319,7 @@ def test_it_is_taken_in_once_both_groups_have_passed_it(kept: Any) -> None:
     assert backlog.retained == 5
 
 
-def test_another_log_is_read_again_and_its_commits_say_nothing_of_the_last_one(kept: Any) -> None:
+def test_after_a_lost_log_old_commits_consume_nothing(kept: Any) -> None:
     spool, backlog, retention = kept
     fill(spool, 10)
     acknowledge(backlog)
@@ -335,7 +335,7 @@ def test_another_log_is_read_again_and_its_commits_say_nothing_of_the_last_one(k
     assert backlog.retained == 10
 
 
-def test_what_no_worker_takes_in_is_kept_only_up_to_a_limit(
+def test_unconsumed_events_are_retained_up_to_a_limit(
     kept: Any, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     spool, backlog, retention = kept

@@ -20,7 +20,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headstart.partitioner import partition_for_key
-from headstart.shipping import producer_connection as linking
+from headstart.shipping import producer_connection
 from headstart.shipping import sender as sending
 from headstart.shipping.sender import Sender
 from tests.patience import until_in_loop
@@ -137,8 +137,8 @@ class Receipts:
 
 @pytest.fixture
 def no_waiting(monkeypatch: pytest.MonkeyPatch) -> Callable[[Broker], None]:
-    monkeypatch.setattr(linking, "RETRY_S", 0.0)
-    return lambda broker: monkeypatch.setattr(linking, "start_producer", broker.start)
+    monkeypatch.setattr(producer_connection, "RETRY_S", 0.0)
+    return lambda broker: monkeypatch.setattr(producer_connection, "start_producer", broker.start)
 
 
 async def send(events: list[tuple[bytes, int]], receipts: Receipts, pause: int = 3) -> None:
@@ -173,9 +173,9 @@ def test_a_receiver_that_drops_by_position_has_everything_once(
 ) -> None:
     with pytest.MonkeyPatch.context() as patch:
         broker, receipts = Broker(list(failures)), Receipts()
-        patch.setattr(linking, "RETRY_S", 0.0)
+        patch.setattr(producer_connection, "RETRY_S", 0.0)
         patch.setattr(sending, "FRAME_EVENTS", frame)
-        patch.setattr(linking, "start_producer", broker.start)
+        patch.setattr(producer_connection, "start_producer", broker.start)
         events = [(key, position) for position, key in enumerate(keys)]
         asyncio.run(asyncio.wait_for(send(events, receipts), 60))
     wanted: dict[bytes, list[int]] = defaultdict(list)
@@ -196,7 +196,7 @@ def test_a_frame_that_the_broker_finds_too_large_is_halved_and_one_event_given_u
     assert receipts.gone == [b"%d" % 10**15]
 
 
-def test_what_has_grown_too_old_is_not_sent(no_waiting: Callable[[Broker], None]) -> None:
+def test_expired_events_are_not_sent(no_waiting: Callable[[Broker], None]) -> None:
     broker, receipts = Broker(), Receipts()
     no_waiting(broker)
     receipts.old = True
@@ -205,7 +205,7 @@ def test_what_has_grown_too_old_is_not_sent(no_waiting: Callable[[Broker], None]
     assert receipts.gone == [b"1", b"2"]
 
 
-def test_closing_ends_what_is_under_way(no_waiting: Callable[[Broker], None]) -> None:
+def test_closing_ends_batches_in_flight(no_waiting: Callable[[Broker], None]) -> None:
     broker = Broker(["lost"] * 10_000)
     no_waiting(broker)
 
@@ -220,7 +220,7 @@ def test_closing_ends_what_is_under_way(no_waiting: Callable[[Broker], None]) ->
     asyncio.run(asyncio.wait_for(run(), 60))
 
 
-def test_what_comes_while_a_frame_is_under_way_waits_for_others_of_its_own(
+def test_events_added_while_a_frame_is_in_flight_linger(
     no_waiting: Callable[[Broker], None],
 ) -> None:
     broker, receipts = Broker(), Receipts()
@@ -244,7 +244,7 @@ def test_what_comes_while_a_frame_is_under_way_waits_for_others_of_its_own(
     assert broker.log == [(b"k", [0]), (b"k", [1, 2])]
 
 
-def test_what_is_due_together_goes_out_together(no_waiting: Callable[[Broker], None]) -> None:
+def test_frames_due_together_are_sent_together(no_waiting: Callable[[Broker], None]) -> None:
     broker, receipts = Broker(), Receipts()
     no_waiting(broker)
     sent: list[Batch] = []
@@ -271,7 +271,7 @@ def test_what_is_due_together_goes_out_together(no_waiting: Callable[[Broker], N
     assert sorted(key for key, _ in broker.log) == sorted(keys)
 
 
-def test_an_address_that_is_none_is_tried_again_like_a_broker_that_is_away(
+def test_an_invalid_address_is_retried_like_an_unreachable_broker(
     no_waiting: Callable[[Broker], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Who ships has other brokers too."""
@@ -285,12 +285,12 @@ def test_an_address_that_is_none_is_tried_again_like_a_broker_that_is_away(
             raise ValueError("no address")
         return await start(kafka, **settings)
 
-    monkeypatch.setattr(linking, "start_producer", refuses)
+    monkeypatch.setattr(producer_connection, "start_producer", refuses)
     asyncio.run(asyncio.wait_for(send([(b"k", 0)], receipts), 60))
     assert broker.log == [(b"k", [0])]
 
 
-def test_an_error_nobody_foresaw_is_told(no_waiting: Callable[[Broker], None]) -> None:
+def test_an_unexpected_error_is_raised(no_waiting: Callable[[Broker], None]) -> None:
     broker = Broker()
     no_waiting(broker)
 
@@ -405,9 +405,9 @@ def test_a_log_that_is_lost_is_sent_again_from_the_oldest(
         await sender.close()
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(linking, "RETRY_S", 0.0)
+        patch.setattr(producer_connection, "RETRY_S", 0.0)
         patch.setattr(sending, "FRAME_EVENTS", 3)
-        patch.setattr(linking, "start_producer", broker.start)
+        patch.setattr(producer_connection, "start_producer", broker.start)
         asyncio.run(asyncio.wait_for(run(), 60))
     wanted: dict[bytes, list[int]] = defaultdict(list)
     for position, key in enumerate(keys):

@@ -99,7 +99,7 @@ def host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Host]:
         spool.close()
 
 
-def test_a_silent_spool_is_looked_at_ever_more_rarely(
+def test_an_idle_spool_is_polled_ever_more_rarely(
     host: Host, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     looks: Counter[str] = Counter()
