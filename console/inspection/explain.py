@@ -14,7 +14,7 @@ import msgspec
 
 from headstart.calibration import TARGET, probability
 from headstart.keys import DEFAULT_PATH
-from headstart.thresholds.overrides import applying, read_overrides
+from headstart.thresholds.overrides import applicable_override, read_overrides
 from headstart.thresholds.threshold import Threshold, read_value, resolve
 from processing.state.counters import metrics
 from sinks.redis.queries import UnreadableFields, served_chain
@@ -80,15 +80,17 @@ def explained(
     threshold = resolve(paths[::-1], found[::-1])
     levels = []
     for path, value, known in zip(paths, values, found, strict=True):
-        if known is None or known.gone:
+        if known is None or known.deleted:
             levels.append(Level(path, None, None, None, False))
             continue
         answers = path == threshold.level
         levels.append(Level(path, known.speculate, known.outcomes, value.get("at"), answers))
     served = dict(zip(paths, values, strict=True)).get(threshold.level) or {}
     overrides = read_overrides(stored)
-    in_force = [each._asdict() for each in overrides if applying([each], paths, tool, now)]
-    first = applying(overrides, paths, tool, now)
+    in_force = [
+        each._asdict() for each in overrides if applicable_override([each], paths, tool, now)
+    ]
+    first = applicable_override(overrides, paths, tool, now)
     if first is not None:
         threshold = threshold.overridden(first)
     return Explanation(threshold, tuple(levels), in_force, served, now)
@@ -99,7 +101,7 @@ def with_default(found: Explanation, value: Any) -> Explanation:
     default = resolve([DEFAULT_PATH], [read_value(value)])
     if not default.known:
         return found
-    return replace(found, threshold=found.threshold.over(default), value=value)
+    return replace(found, threshold=found.threshold.with_default(default), value=value)
 
 
 def sentences(explanation: Explanation) -> Iterator[str]:

@@ -15,7 +15,7 @@ import orjson
 from redis.exceptions import RedisError
 
 from headstart.keys import MODES, modes_key, redis_key
-from headstart.thresholds.overrides import NOTHING, OVERRIDES_FIELD, read_overrides
+from headstart.thresholds.overrides import OVERRIDES_FIELD, UNREACHABLE, read_overrides
 from sinks.connections import RedisUnreachable, asking_redis, connect_redis
 from sinks.redis.command_authors import as_told, watch_commands, write_commands
 from sinks.redis.lua import script
@@ -381,7 +381,7 @@ def _said(place: CommandTarget, raw: bytes | None) -> list[dict[str, Any]]:
         return []
     said = overrides if isinstance(overrides, list) else []
     # What readers cannot read stays in Redis as it is: it is no command of what can be read of it.
-    sound = [each for each in said if read_overrides([each])[0].speculate != NOTHING]
+    sound = [each for each in said if read_overrides([each])[0].speculate != UNREACHABLE]
     return [{**each, **where} for each in sound]
 
 

@@ -47,14 +47,14 @@ def test_by_hand() -> None:
     assert (coldness(0), coldness(2)) == (1.0, 0.5)
 
 
-def test_what_is_not_known_asks_for_the_target() -> None:
+def test_unknown_gain_and_cost_require_the_target_probability() -> None:
     assert threshold(SURE, 0.0, 0.0) == pytest.approx(0.85)
     assert threshold(SURE, 1.0, 0.0) == 0.0
     assert threshold(SURE, 0.0, 1.0) == 1.0
 
 
 @pytest.mark.parametrize(("gain", "cost"), [(-1.0, 1.0), (1.0, -1.0), (nan, 1.0), (0.0, nan)])
-def test_stakes_that_are_none_are_refused(gain: float, cost: float) -> None:
+def test_invalid_gain_and_cost_are_refused(gain: float, cost: float) -> None:
     with pytest.raises(ValueError, match="gain and cost"):
         wanted(gain, cost)
 

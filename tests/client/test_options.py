@@ -39,7 +39,7 @@ def test_an_unknown_option_is_refused_naming_the_nearest(misspelt: str, meant: s
             kind(reader(NOWHERE), **{misspelt: ["pay"]})  # type: ignore[operator]
 
 
-def test_an_option_that_is_like_none_lists_all() -> None:
+def test_an_unknown_option_lists_all_options() -> None:
     with pytest.raises(TypeError, match=r"'zzz'; it has allowed, annotations, clock, dangerous"):
         Speculator(Thresholds(NOWHERE), zzz=1)  # type: ignore[call-arg]
 
@@ -80,7 +80,7 @@ def test_an_emitter_emits() -> None:
 
 
 @pytest.mark.parametrize("cost", [math.nan, math.inf, -1.0, "5", None, True])
-def test_what_was_wasted_is_a_number(cost: Any) -> None:
+def test_the_wasted_cost_must_be_a_number(cost: Any) -> None:
     speculator, _ = speculators()
     with pytest.raises(ValueError, match="cost"):
         speculator.missed(cost)
@@ -118,7 +118,7 @@ def test_a_reader_of_the_other_kind_is_refused() -> None:
         (AsyncSpeculator, Thresholds(NOWHERE)), (Speculator, AsyncThresholds(NOWHERE)),
         (AsyncSpeculator, NOWHERE), (Speculator, None),
     ):  # fmt: skip
-        with pytest.raises(InvalidArgument, match=r"^thresholds: of class"):
+        with pytest.raises(InvalidArgument, match=r"^thresholds must be of class"):
             make(reader)  # type: ignore[arg-type, operator]
 
 

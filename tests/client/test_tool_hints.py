@@ -62,12 +62,12 @@ FORBIDDEN: list[object] = [
 @pytest.mark.parametrize("declared", FORBIDDEN)
 def test_a_forbidding_hint_is_found(declared: Any) -> None:
     tools = ToolAllowlist(annotations={"pay": declared}, allowed={"pay"})
-    assert tools.objection("pay") != SAFE
+    assert tools.refusal_reason("pay") != SAFE
     if isinstance(declared, dict):
         declared["readOnlyHint"] = True
     else:
         declared.readOnlyHint = True
-    assert ToolAllowlist(annotations={"pay": declared}).objection("pay") != SAFE
+    assert ToolAllowlist(annotations={"pay": declared}).refusal_reason("pay") != SAFE
 
 
 @pytest.mark.parametrize("name", APPROVAL)

@@ -1,8 +1,8 @@
-"""What a tool's annotations say of its safety, in every spelling and nesting of the frameworks.
+"""Reads hints about a tool's safety, in every spelling and nesting of the frameworks.
 
-MCP says `readOnlyHint` and `destructiveHint` (its Python SDK 2.x `read_only_hint`,
-`destructive_hint`). Frameworks keep them under `annotations` or `metadata` of the tool. Whatever is
-doubtful is read so that the tool does not run on a guess.
+MCP has `readOnlyHint` and `destructiveHint` (its Python SDK 2.x `read_only_hint`,
+`destructive_hint`). Frameworks keep them under `annotations` or `metadata` of the tool. A hint that
+is ambiguous is read so that the tool does not run on a guess.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ APPROVAL: Final = (
     "requires_user_input", "human_input", "external_execution", "external_execution_required",
     "interrupt_on", "is_consequential", "x_openai_is_consequential",
 )  # fmt: skip
-"""What frameworks say of a tool whose calls a person must approve; a function decides per call."""
+"""Hints of a tool whose calls a person must approve; a function decides per call."""
 _NO_APPROVAL: Final = ("never", "never_require")
-"""Values of these, besides False, for which no approval is needed."""
+"""Their values, besides False, that mean no approval."""
 _UNAPPROVED: Final = "unapproved"
-"""The `kind` of such a tool in Pydantic AI."""
+"""The `kind` of a tool that needs approval in Pydantic AI."""
 NESTED: Final = ("annotations", "metadata", "mcp_annotations", "mcp", "tool")
 """Where frameworks keep hints: LangChain in `metadata["mcp"]["tool"]["annotations"]`."""
 ALSO_NESTED: Final = (
@@ -43,13 +43,13 @@ _PLACES: Final = 64
 _PLAIN: Final = (str, bytes, int, float, type(None))
 """Values that hold no hints."""
 _UNREADABLE: Final = object()
-"""In the place of an attribute that raised when it was read."""
+"""Stands for an attribute that raised when it was read."""
 
 _LOG = logging.getLogger(__name__)
 
 
 class Hints(NamedTuple):
-    """What is said of a tool; False where it is not said, or not to be relied on."""
+    """Hints about a tool; False if absent or ambiguous."""
 
     read_only: bool = False
     destructive: bool = False
@@ -65,7 +65,7 @@ class _Place(NamedTuple):
 
 
 def read_hints(tool: str, declared: object) -> Hints:
-    """Return what is said of `tool` by `declared`: annotations, metadata, or the tool itself.
+    """Return the hints about `tool` in `declared`: annotations, metadata, or the tool itself.
 
     Every spelling is looked at, of keys and attributes. Read-only is what all that say something
     say, one of them in a usual place; destructive is what one says. A hint that is no boolean is
@@ -99,7 +99,7 @@ def _values(tool: str, places: list[_Place], spellings: tuple[str, ...]) -> list
     found = []
     for name, said in _said(places, spellings):
         if not isinstance(said, bool):
-            message = "annotations of %r: %s is %.64r, no boolean; it counts as the unsafe answer"
+            message = "annotations of %r: %s is %.64r, not a boolean; it counts as unsafe"
             _LOG.warning(message, tool, name, said)
         found.append(said)
     return found
@@ -164,5 +164,5 @@ def _listed(holder: object) -> list[str]:
 def _field(holder: object, name: str) -> object:
     try:
         return getattr(holder, name, None)
-    except Exception:  # a property that fails says nothing that could be relied on
+    except Exception:  # a property that raises is not trusted
         return _UNREADABLE
