@@ -8,50 +8,33 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
 from headstart.events.frames import MAX_FRAME_BYTES
-from headstart.keys import workflow_type_of
+from processing.apply.control import ControlApplier
+from processing.apply.outcome_sink import OutcomeSink
+from processing.apply.per_event import EventApplier
+from processing.apply.scanned_batch import ScannedBatch
 from processing.apply.vectorized import MOST_BYTES, VectorizedApplier
 from processing.config import LearningConfig
 from processing.contexts import pending_updates
 from processing.contexts.thresholds import is_published, threshold_from_row
-from processing.control.latest_by_subject import LatestBySubject
-from processing.control.learner_assignments import matcher
 from processing.control.messages import read_control
-from processing.control.rebuild_state import PASSED, RebuildState
-from processing.control.resets_and_seeds import ResetsAndSeeds
+from processing.control.rebuild_state import PASSED
+from processing.partition_state import PartitionState
 from processing.records.batch import Headers, RecordBatch
 from processing.records.dead_letters import DeadLetter, dead_letter
 from processing.records.decode import EventBytes, Rejection, decode_record, decode_records
 from processing.records.headers import is_for_group, origin_override
 from processing.records.partitioner import partition_for
 from processing.state.rows import (
-    CONTEXT,
-    CONTROL,
-    DEFAULT,
-    EVIDENCE,
     PARTITION_KEY,
-    SPOOL,
-    START,
-    decode_partition,
     encode_partition,
     is_deleted,
     version,
 )
 from topics.catalogue import THRESHOLDS_GROUP
-from topics.control.messages import (
-    Clock,
-    Control,
-    Downweight,
-    LearnerChoice,
-    Rebuild,
-    Reset,
-    Seed,
-    Staged,
-    is_control,
-    refuse_misplaced,
-)
+from topics.control.messages import Rebuild, is_control
 from topics.schema.event_structs import EventFields
 from topics.schema.json_schema import PublishedThreshold
 
@@ -102,81 +85,60 @@ class Checkpoint:
     events: int
 
 
-class PartitionTask(VectorizedApplier):
-    """The state of one partition of `headstart.events` in one log epoch."""
+class PartitionTask:
+    """Applies the records of one partition of `headstart.events` in one log epoch."""
 
     def __init__(
         self,
         partition: int,
         partitions: int,
         epoch: int,
-        rules: LearningConfig,
+        config: LearningConfig,
         load: Callable[[bytes], bytes | None],
+        outcomes: OutcomeSink | None = None,
     ) -> None:
-        super().__init__(rules, partitions, epoch, load)
+        """`load` reads a row of the table. `outcomes` takes outcomes in place of the contexts."""
         self.partition, self._partitions, self._epoch = partition, partitions, epoch
-        self._operators_key = rules.operators_key
-        self._interventions, self._rebuilds = (
-            ResetsAndSeeds(epoch),
-            RebuildState(epoch, rules.digest),
-        )
-        self._followed: Sequence[LatestBySubject[Any]] = (
-            self._choices, self._defaults, self._contexts.weighings, self._interventions,
-            self._rebuilds,
-        )  # fmt: skip
-        self._growth = GROWTH * (len(rules.levels) + 1)
-        self._letters: list[DeadLetter] = []
-        self._bytes_of = -1, EventBytes(b"")
-        """Those of the record, by offset, of which an event was last refused."""
-        self._events = self._end = 0
+        self.state = state = PartitionState.empty(config, partitions, epoch, load)
+        self.clock = state.clock
+        self._events = EventApplier(state, outcomes)
+        self._vectorized = VectorizedApplier(state, self._events) if outcomes is None else None
+        self._controls = ControlApplier(partition, partitions, state, self._events, outcomes)
+        self._operators_key = config.operators_key
+        self._growth = GROWTH * (len(config.levels) + 1)
+        self._dead_letters: list[DeadLetter] = []
+        self._rejected_in = -1, EventBytes(b"")
+        """Offset of the record of which an event was last rejected, and its events' bytes."""
+        self._applied_events = self._end = 0
         self._newest = -1, b""
+        """The newest row of this epoch that was restored: its offset and key."""
         self.applied_offset = -1
         """The last offset applied."""
         self.pending_rebuild: Rebuild | None = None
-        """The rebuild that is next, at `reached`: to be taken over, or passed, before all else."""
+        """The rebuild at offset `reached`, to be applied or skipped before any other record."""
         self.reached = -1
 
     def restore(self, rows: Iterable[tuple[bytes, bytes]]) -> None:
-        """Take up the partition's own row, open starts and positions from the table.
-
-        Raises `RowAhead`.
-        """
+        """Restore the state from all rows of the table. Raises `RowAhead`."""
         self.restore_some(rows)
         self.check_restored()
 
     def restore_some(self, rows: Iterable[tuple[bytes, bytes]]) -> None:
-        """Take up some of the table's rows; after the last of them goes `check_restored`."""
+        """Restore some of the table's rows; call `check_restored` after the last of them."""
         for key, raw in rows:
             epoch, offset = version(raw)
             if key == PARTITION_KEY:
-                self._row, self.applied_offset = decode_partition(raw), offset
-                self.clock.restore(self._row)
-                if self.clock.witnessed:  # rows that came before it were taken at their word
-                    self._contexts.judge_again()
-                    self._spools.judge_again()
-                    self._starts.judge_again()
+                self.applied_offset = offset
+                self.state.restore_own_row(raw)
             elif epoch == self._epoch and offset > self._newest[0]:
                 self._newest = offset, key
-            if is_deleted(raw):
-                continue
-            if key.startswith(START):
-                self._starts.restore(key, raw)
-            elif key.startswith(SPOOL):
-                self._spools.restore(key, raw)
-            elif key.startswith(CONTEXT):
-                self._contexts.restore(key, raw)
-            elif key.startswith(CONTROL):
-                self._choices.restore(key, raw)
-                self._interventions.restore(key, raw)
-                self._contexts.weighings.restore(key, raw)
-                self._rebuilds.restore(key, raw)
-            elif key.startswith((DEFAULT, EVIDENCE)):
-                self._defaults.restore(key, raw)
+            if not is_deleted(raw):
+                self.state.restore(key, raw)
 
     def check_restored(self) -> None:
         """Raise `RowAhead` where a row is of a later offset than the partition's applied offset."""
         offset, key = self._newest
-        if offset > self.applied_offset and not self._rebuilds.writes(offset):
+        if offset > self.applied_offset and not self.state.rebuilds.writes(offset):
             raise RowAhead(self.partition, key, offset, self.applied_offset)
 
     def apply(self, batch: RecordBatch, begin: int = 0) -> int:
@@ -201,23 +163,27 @@ class PartitionTask(VectorizedApplier):
                     self.reached = self._end = offset
                     return position
             else:
-                done = self._stretch(batch, position)
-                position, taken = self._run(batch, position) if done is None else done
-                self._events += taken
+                position, events = self._apply_plain(batch, position)
+                self._applied_events += events
             self.applied_offset = batch.offsets[position - 1]
             if self._full(batch, position):
                 break
-        if position >= last:
-            self._scanned_all()
+        if position >= last and self._vectorized is not None:
+            self._vectorized.end_batch()
         # Past the last record of a fetch come its holes, which nobody will see again.
         self._end = batch.end if position >= last else self.applied_offset + 1
         return position
 
-    def _run(self, batch: RecordBatch, begin: int) -> tuple[int, int]:
-        """Apply records without headers one by one; return the next position, and events.
+    def _apply_plain(self, batch: RecordBatch, begin: int) -> tuple[int, int]:
+        """Apply records without headers; return the next position, and how many events."""
+        if self._vectorized is not None:
+            done = self._vectorized.apply(batch, begin)
+            if done is not None:
+                return done
+        return self._apply_singly(batch, begin)
 
-        They are decoded together, which is faster.
-        """
+    def _apply_singly(self, batch: RecordBatch, begin: int) -> tuple[int, int]:
+        """Do the same event by event. Records are decoded together, which is faster."""
         taken = 0
         for position, found in enumerate(decoded(batch, begin), begin):
             offset = batch.offsets[position]
@@ -246,11 +212,11 @@ class PartitionTask(VectorizedApplier):
             lane = origin_override(headers)
         decoded, refused = decode_record(batch.values[position], batch.timestamps[position])
         for refusal in refused:
-            self._letters.append(dead_letter(batch, position, refusal, THRESHOLDS_GROUP))
+            self._dead_letters.append(dead_letter(batch, position, refusal, THRESHOLDS_GROUP))
         for place, event in enumerate(decoded):
             origin = event.origin if lane is None else (lane[0], lane[1] + place)
             self._take(batch, position, event, origin, offset)
-        self._events += len(decoded)
+        self._applied_events += len(decoded)
 
     def _take(
         self,
@@ -262,11 +228,11 @@ class PartitionTask(VectorizedApplier):
     ) -> None:
         """Apply one event of a record."""
         if partition_for(event.tenant, event.workflow_type, self._partitions) == self.partition:
-            reason = self._event(event, origin, offset)
+            reason = self._events.apply(event, origin, offset)
         else:
             reason = self._wrong_partition_reason(event)
         if reason is not None:
-            self._letters.append(self._letter(batch, position, event, reason))
+            self._dead_letters.append(self._letter(batch, position, event, reason))
 
     def _control(self, batch: RecordBatch, position: int, headers: Headers, offset: int) -> None:
         """Apply a control record; what is wrong with it, or not signed, is a dead letter."""
@@ -275,48 +241,10 @@ class PartitionTask(VectorizedApplier):
             if len(value) > MAX_FRAME_BYTES:
                 raise ValueError(f"it has {len(value)} bytes, the limit is {MAX_FRAME_BYTES}")
             control = read_control(value, headers, batch.timestamps[position], self._operators_key)
-            self._follow(control, offset)
+            self.pending_rebuild = self._controls.apply(control, offset)
         except ValueError as error:
             refusal = Rejection(value, str(error), None)
-            self._letters.append(dead_letter(batch, position, refusal, THRESHOLDS_GROUP))
-
-    def _follow(self, control: Control, offset: int) -> None:
-        """Do what a control record says. Raises `ValueError`, nothing done."""
-        refuse_misplaced(control, self.partition)
-        if isinstance(control, LearnerChoice):
-            if self._choices.apply(control, offset):
-                self._contexts.choose_again()
-        elif isinstance(control, Reset):
-            holds = matcher(control.pattern, control.tenant)
-            if self._interventions.new(control):
-                self._row.forgotten += self._contexts.forget(holds, offset)
-                self._interventions.note(control, offset)
-        elif isinstance(control, Seed):
-            self._seed(control, offset)
-        elif isinstance(control, Clock):
-            self._witness(control.at, offset)
-        elif isinstance(control, Downweight):
-            self._own(control.tenant, control.path)
-            self._contexts.weigh(control, self._row.clock, offset)
-        elif isinstance(control, Rebuild):
-            self.pending_rebuild = self._rebuilds.begin(control, offset)
-        elif not isinstance(control, Staged):
-            self._defaults.apply(control, offset)
-
-    def _seed(self, seed: Seed, offset: int) -> None:
-        for each in seed.contexts:
-            self._own(seed.tenant, each.path)
-        if self._interventions.new(seed):
-            self._contexts.seed(seed.tenant, seed.at, seed.contexts, offset)
-            self._row.seeded += len(seed.contexts)
-            self._row.evicted += self._contexts.bound(seed.tenant, 0, offset, self._room.at(offset))
-            self._interventions.note(seed, offset)
-
-    def _own(self, tenant: str, path: str) -> None:
-        """Raise `ValueError` where a context belongs to another partition."""
-        right = partition_for(tenant, workflow_type_of(path), self._partitions)
-        if right != self.partition:
-            raise ValueError(f"path: {path} belongs to partition {right}")
+            self._dead_letters.append(dead_letter(batch, position, refusal, THRESHOLDS_GROUP))
 
     def skip_rebuild(self, reason: str | None = None) -> None:
         """Go on with the table as it is: refused for a reason; without one its choice holds."""
@@ -327,33 +255,33 @@ class PartitionTask(VectorizedApplier):
             self.reached,
         )
         self._end = self.applied_offset + 1
-        self._rebuilds.end(rebuild, reason or PASSED, self.applied_offset)
+        self.state.rebuilds.end(rebuild, reason or PASSED, self.applied_offset)
         if reason is None and rebuild.choice is not None:
-            self._follow(rebuild.choice, self.applied_offset)
+            self._controls.apply(rebuild.choice, self.applied_offset)
 
     def _full(self, batch: RecordBatch, position: int) -> bool:
         """Return whether what changed since the last commit may fill one, with the next record."""
-        gathered = self._gathered + sum(each.touched_bytes for each in self._followed)
-        if gathered > COMMIT_BYTES or len(self._letters) >= MOST_LETTERS:
+        gathered = self.state.touched_bytes + self.state.control_bytes
+        if gathered > COMMIT_BYTES or len(self._dead_letters) >= MOST_LETTERS:
             return True
         following = batch.value_bytes_at(position) if position < len(batch) else 0
         return gathered > 0 and gathered + self._growth * following > WITH_NEXT_BYTES
 
     def has_room(self) -> bool:
         """Return whether the next commit has room for more records. A refusal waits for nothing."""
-        return self._gathered < GATHER_BYTES and not self._letters
+        return self.state.touched_bytes < GATHER_BYTES and not self._dead_letters
 
     def is_dense(self) -> bool:
         """Return whether the next commit has many events for each of its rows."""
-        return self._gathered <= GATHER_EACH * self._events
+        return self.state.touched_bytes <= GATHER_EACH * self._applied_events
 
     def _letter(
         self, batch: RecordBatch, position: int, event: EventFields, reason: str
     ) -> DeadLetter:
         offset = batch.offsets[position]
-        if offset != self._bytes_of[0]:
-            self._bytes_of = offset, EventBytes(batch.values[position] or b"")
-        refusal = Rejection(self._bytes_of[1].of(event), reason, None)
+        if offset != self._rejected_in[0]:
+            self._rejected_in = offset, EventBytes(batch.values[position] or b"")
+        refusal = Rejection(self._rejected_in[1].of(event), reason, None)
         return dead_letter(batch, position, refusal, THRESHOLDS_GROUP)
 
     def _wrong_partition_reason(self, event: EventFields) -> str:
@@ -361,27 +289,32 @@ class PartitionTask(VectorizedApplier):
         right = partition_for(event.tenant, event.workflow_type, self._partitions)
         return f"its key belongs to partition {right}; produce with key tenant 0x1f workflow"
 
+    def prefetch_scan(self, batch: RecordBatch) -> Callable[[], ScannedBatch | None] | None:
+        """Return what scans a batch ahead, in any thread; None where that is not worth it."""
+        return None if self._vectorized is None else self._vectorized.prefetch_scan(batch)
+
     def answers(self) -> list[PublishedThreshold]:
-        """Return what contexts answer that changed since the last call, or the last commit."""
-        return list(self._contexts.answers().values())
+        """Return the thresholds that changed since the last call, or the last commit."""
+        return list(self.state.contexts.answers().values())
 
     def commit(self) -> Checkpoint:
         """Return what changed since the last commit."""
-        rows, thresholds, moved = self._contexts.drain()
-        rows += self._choices.drain() + self._interventions.drain() + self._rebuilds.drain()
-        rows += self._contexts.weighings.drain()
-        defaults = self._defaults.drain()
-        rows += defaults
-        served = [
+        state = self.state
+        rows, thresholds, moved = state.contexts.drain()
+        rows += state.assignments.drain() + state.resets_and_seeds.drain() + state.rebuilds.drain()
+        rows += state.contexts.weighings.drain()
+        rows += (defaults := state.defaults.drain())
+        published = [
             threshold_from_row(*row) for row in defaults if is_published(self.partition, row[0])
         ]
-        thresholds += served
-        moved += served
-        rows += self._starts.drain()
-        rows += self._spools.drain()
-        rows.append((PARTITION_KEY, encode_partition(self._row, self._epoch, self.applied_offset)))
-        commit = Checkpoint(self._end, rows, thresholds, moved, self._letters, self._events)
-        self._letters, self._events = [], 0
+        thresholds += published
+        moved += published
+        rows += state.open_predictions.drain() + state.deduplicator.drain()
+        rows.append((PARTITION_KEY, encode_partition(state.row, self._epoch, self.applied_offset)))
+        commit = Checkpoint(
+            self._end, rows, thresholds, moved, self._dead_letters, self._applied_events
+        )
+        self._dead_letters, self._applied_events = [], 0
         return commit
 
 
@@ -393,4 +326,4 @@ def decoded(batch: RecordBatch, begin: int) -> Sequence[EventFields | Sequence[E
 
 def settle(partitions: Sequence[PartitionTask]) -> None:
     """Have the contexts of partitions that learn by the same rules learn what they were told."""
-    pending_updates.apply_pending([each._contexts.lessons for each in partitions])
+    pending_updates.apply_pending([each.state.contexts.lessons for each in partitions])

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
-from math import inf
 from typing import Any, Final, NamedTuple
 
 import numpy as np
@@ -18,9 +17,9 @@ import numpy as np
 from processing.apply.per_event import EventApplier
 from processing.apply.scanned_batch import Key, ScannedBatch
 from processing.contexts.context import ContextPath
-from processing.contexts.eviction import next_hour
 from processing.contexts.vectorized_update import only_policy, update_many
 from processing.kernel_handle import kernels
+from processing.partition_state import PartitionState
 from processing.records.batch import RecordBatch
 from processing.state.counters import OutcomeRow
 from processing.state.deduplication import LastPosition, most_bytes
@@ -68,30 +67,25 @@ class _Stretch(NamedTuple):
     lanes: _DedupColumns
 
 
-class VectorizedApplier(EventApplier):
-    """Events applied stretch by stretch."""
+class VectorizedApplier:
+    """Applies runs of plain events at once, of batches that it scanned with the kernels."""
 
-    _scan: ScannedBatch | None = None
-    _scan_of: RecordBatch | None = None
-    _later = 0
-    """The position of the scanned batch before which events are better applied one by one."""
-    _resting = 0
-    """Batches that are not to be scanned."""
-    _looked_at = _applied = _useless = 0
-    """Records of the batch that were scanned, and that were applied at once; batches in vain."""
+    def __init__(self, state: PartitionState, events: EventApplier) -> None:
+        """`events` applies the others, and knows when something expires."""
+        self._state, self._events = state, events
+        self._contexts, self._starts = state.contexts, state.open_predictions
+        self._deduplicator, self._clock = state.deduplicator, state.clock
+        self._scan: ScannedBatch | None = None
+        self._scan_of: RecordBatch | None = None
+        self._later = 0
+        """The position of the scanned batch before which events are better applied one by one."""
+        self._resting = 0
+        """Batches that will not be scanned."""
+        self._looked_at = self._applied = self._useless = 0
+        """Records of the batch that were scanned, and that were applied at once; and how many
+        batches in a row were scanned in vain."""
 
-    def _due(self) -> float:
-        """Return the event time, Unix ms, before which nothing comes to its end.
-
-        That is any, or none, where the clock goes by clock records.
-        """
-        if self.clock.witnessed:
-            return -inf if self._overdue() else inf
-        clock = self._row.clock
-        idle = 0 if self._row.idle_left else next_hour(clock)
-        return min(idle, self._starts.next_expiry, self._spools.next_expiry)
-
-    def _stretch(self, batch: RecordBatch, begin: int) -> tuple[int, int] | None:
+    def apply(self, batch: RecordBatch, begin: int) -> tuple[int, int] | None:
         """Apply plain records from `begin` on; return the next position, and how many events.
 
         None, nothing done, where that has to be done event by event.
@@ -118,7 +112,7 @@ class VectorizedApplier(EventApplier):
         self._applied += position - begin
         return position, end - first
 
-    def _scanned_all(self) -> None:
+    def end_batch(self) -> None:
         """Let go of a batch that is through: it has megabytes. Rest where scanning was in vain."""
         if self._looked_at:
             self._useless = self._useless + 1 if 2 * self._applied < self._looked_at else 0
@@ -184,7 +178,9 @@ class VectorizedApplier(EventApplier):
     def _taken(self, scan: ScannedBatch, records: slice, events: slice) -> _Stretch | None:
         """Return events with what applying them needs; None where one is not simply the next."""
         rows = scan.rows[events]
-        if int(rows[:, kernels().AT].max()) >= self._due() or self._may_close(scan, rows):
+        if int(rows[:, kernels().AT].max()) >= self._events.next_expiry() or self._may_close(
+            scan, rows
+        ):
             return None
         lanes = self._lanes(scan, rows)
         if lanes is None:
@@ -193,15 +189,16 @@ class VectorizedApplier(EventApplier):
 
     def _apply(self, found: _Stretch, chains: list[ContextPath], places: Any) -> None:
         times = found.rows[:, kernels().AT]
-        if self.clock.witnessed:
-            np.clip(times, *self.clock.bounds, out=times)
-            clocks = np.full(len(times), self._row.clock, np.int64)
+        clock, row = self._clock, self._clock.row
+        if clock.witnessed:
+            np.clip(times, *clock.bounds, out=times)
+            clocks = np.full(len(times), row.clock, np.int64)
         else:
             clocks = np.maximum.accumulate(times)
-            np.maximum(clocks, self._row.clock, out=clocks)
+            np.maximum(clocks, row.clock, out=clocks)
         self._note(found, clocks)
-        self._row.clock = int(clocks[-1])
-        self._row.outcomes += len(clocks)
+        row.clock = int(clocks[-1])
+        row.outcomes += len(clocks)
         self._tell(found, chains, places)
 
     def _may_close(self, scan: ScannedBatch, rows: Any) -> bool:
@@ -222,7 +219,7 @@ class VectorizedApplier(EventApplier):
         untouched = [chain for chain in chains if chain is not None and not chain.touched]
         rows = len(untouched) * (len(self._contexts.levels) + 2)
         keys = sum(chain.key_bytes for chain in untouched)
-        return self._gathered + self._contexts.bytes_of(rows, keys) < MOST_BYTES
+        return self._state.touched_bytes + self._contexts.bytes_of(rows, keys) < MOST_BYTES
 
     def _lanes(self, scan: ScannedBatch, rows: Any) -> _DedupColumns | None:
         """Return the lanes of events.
@@ -242,7 +239,7 @@ class VectorizedApplier(EventApplier):
         by_first = np.argsort(order[begins])
         begins, lasts = begins[by_first], lasts[by_first]
         keys = [scan.lane_keys[number] for number in numbers[begins].tolist()]
-        seen = list(map(self._spools.positions.get, keys))
+        seen = list(map(self._deduplicator.positions.get, keys))
         if None in seen:
             return None
         found = _DedupColumns(keys, seen, lasts)  # type: ignore[arg-type]
@@ -264,7 +261,7 @@ class VectorizedApplier(EventApplier):
                 continue
             tenant, workflow_type, spool = key
             origin = str(spool), position
-            self._spools.duplicate(str(tenant), str(workflow_type), origin, clock, offset)
+            self._deduplicator.duplicate(str(tenant), str(workflow_type), origin, clock, offset)
 
     def _tell(self, found: _Stretch, chains: list[ContextPath], places: Any) -> None:
         """Tell every chain what came to it."""
@@ -280,7 +277,8 @@ class VectorizedApplier(EventApplier):
         rule = None if policy is None else compiled.rule_of(policy)
         if rule is not None:
             self._contexts.settle()
-            update_many(rule, self._weights, chains, places, found.rows, found.numbers, compiled)
+            weights = self._state.config.weights
+            update_many(rule, weights, chains, places, found.rows, found.numbers, compiled)
             return
         together: dict[int, list[int]] = {}
         for place, chain in enumerate(chains):

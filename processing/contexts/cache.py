@@ -28,7 +28,6 @@ from processing.state.clock import PartitionClock
 from processing.state.counters import OutcomeRow, count_feedback, outcome_row
 from processing.state.expiry_budget import ExpiryBudget
 from processing.state.rows import (
-    TaskStateRow,
     context_key,
     context_of,
     decode_context,
@@ -37,7 +36,6 @@ from processing.state.rows import (
     newest_outcome,
 )
 from topics.control.messages import Downweight, Seeded
-from topics.schema.event_structs import EventFields
 from topics.schema.json_schema import PublishedThreshold
 
 Published = list[PublishedThreshold]
@@ -55,6 +53,7 @@ class ContextCache:
         rules: LearningConfig,
         choices: LearnerAssignments,
         defaults: LearnedDefaults,
+        clock: PartitionClock,
         epoch: int,
         load: Callable[[bytes], bytes | None],
         most: int,
@@ -62,9 +61,7 @@ class ContextCache:
         """`most`: contexts that stay in memory from one `drain` to the next."""
         self._policy, self._choices, self._defaults = rules.policy, choices, defaults
         self.levels = tuple(rules.levels)
-        self._epoch = epoch
-        self.clock = PartitionClock(TaskStateRow())
-        """The partition's."""
+        self._epoch, self.clock = epoch, clock
         self._load, self._most = load, most
         self.place_of = place_getter(rules.levels)
         """Returns the place of an event's context: its key in `chains`."""
@@ -112,20 +109,9 @@ class ContextCache:
         if self.weighings.apply(said, clock, offset):
             self.choose_again()
 
-    def levels_of(self, event: EventFields) -> tuple[str | None, ...]:
-        """Return the values that place an event's context below its workflow type."""
-        return self.place_of(event)[2:]
-
-    def learn(
-        self,
-        tenant: str,
-        workflow_type: str,
-        levels: tuple[str | None, ...],
-        outcome: Outcome,
-        offset: int,
-    ) -> None:
+    def learn(self, place: ContextKey, outcome: Outcome, offset: int) -> None:
         """Apply one outcome at every level of its context, coarse to fine."""
-        chain = self._chain(tenant, workflow_type, levels)
+        chain = self._chain(place)
         told = outcome_row(outcome, chain, at=self.clock.heard(outcome.timestamp))
         at = self.clock.now(outcome.timestamp)
         self._weighed(chain, at, offset, lambda: self.tell(told, offset))
@@ -137,16 +123,9 @@ class ContextCache:
         chain.lessons.append(told)
         chain.offset = offset
 
-    def feedback(
-        self,
-        tenant: str,
-        workflow_type: str,
-        levels: tuple[str | None, ...],
-        outcome: Outcome,
-        offset: int,
-    ) -> None:
+    def feedback(self, place: ContextKey, outcome: Outcome, offset: int) -> None:
         """Apply a user's verdict on a prediction, which counts as `feedback_weight` outcomes."""
-        chain = self._chain(tenant, workflow_type, levels)
+        chain = self._chain(place)
         told = outcome_row(outcome, chain, at=self.clock.heard(outcome.timestamp), verdict=True)
         at = self.clock.now(outcome.timestamp)
         for _ in range(self._feedback_weight):
@@ -155,12 +134,8 @@ class ContextCache:
         for context in chain.contexts:
             count_feedback(context.changing().counts, accepted=outcome.correct)
 
-    def _chain(
-        self, tenant: str, workflow_type: str, levels: tuple[str | None, ...]
-    ) -> ContextPath:
-        place = (tenant, workflow_type, *levels)
-        known = self.chains.get(place) or self._held.get(place)
-        return known or self._find(tenant, workflow_type, levels)
+    def _chain(self, place: ContextKey) -> ContextPath:
+        return self.chains.get(place) or self._held.get(place) or self._find(place)
 
     def _weighed(self, chain: ContextPath, at: int, offset: int, teach: Callable[[], None]) -> None:
         """Teach a chain; of one that is weighed down those above only where it is the turn."""
@@ -296,7 +271,10 @@ class ContextCache:
         assert raw is not None, "a context without a row that is in no cache"
         return self.clock.newest(newest_outcome(raw))
 
-    def _find(self, tenant: str, workflow_type: str, levels: tuple[str | None, ...]) -> ContextPath:
+    def _find(self, place: ContextKey) -> ContextPath:
+        tenant, workflow_type, *levels = place
+        assert tenant is not None
+        assert workflow_type is not None
         values = dict(zip(self.levels, levels, strict=True))
         contexts: list[Context] = []
         chains: dict[str, tuple[Policy, list[Context]]] = {}
@@ -310,7 +288,6 @@ class ContextCache:
                 context.changing().at = self.clock.row.began
             above.append(context)
             contexts.append(context)
-        place = (tenant, workflow_type, *levels)
         contexts[-1].place = place
         found = ContextPath(place, contexts, list(chains.values()))
         weighed = self.weighings.weighed(found) is not None

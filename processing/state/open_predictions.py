@@ -121,9 +121,9 @@ class OpenPredictions:
             self._touched[key] = before
         return start
 
-    def expire(self, clock: int, offset: int, room: ExpiryBudget) -> int:
-        """Forget starts that waited for `START_LIFE_MS`, while there is room; return how many."""
-        oldest, expired = clock - START_LIFE_MS, 0
+    def expire(self, clock: int, offset: int, room: ExpiryBudget) -> list[bytes]:
+        """Close starts that waited for `START_LIFE_MS`, within the budget; return their keys."""
+        oldest, expired = clock - START_LIFE_MS, list[bytes]()
         while room and self._expiry and self._expiry[0][0] < oldest:
             timestamp, key = heapq.heappop(self._expiry)
             start = self._open.get(key)
@@ -134,7 +134,7 @@ class OpenPredictions:
                 continue
             self.close(key, offset)
             room.take(len(key))
-            expired += 1
+            expired.append(key)
         return expired
 
     def _touch(self, key: bytes, row: bytes) -> None:

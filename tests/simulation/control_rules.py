@@ -82,7 +82,7 @@ def defaults_by_the_log() -> Patches:
         await broadcast_evidence_and_defaults(owned, runtime)
         for default in said.pop(id(owned.merger), ()):
             for each in runtime._owned.values():
-                each.core._defaults._held[default_key(default.tenant)] = default
+                each.core.state.defaults._held[default_key(default.tenant)] = default
 
     return _both(
         patch.object(processing.control.default_merging.DefaultMerger, "due", due),
