@@ -3,23 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import NamedTuple, Protocol
+from typing import Protocol
 
 from learners.outcome import Outcome
 from processing.contexts.levels import ContextKey
 from topics.schema.event_structs import EventFields
-
-
-class PredictionOrigin(NamedTuple):
-    """Where a prediction and its outcome were recorded.
-
-    `start`: key of the open start that the completion closed, if any. `stated`: the completion
-    states confidence and outcome itself; otherwise the prediction is that of the start.
-    """
-
-    completion: EventFields
-    start: bytes | None
-    stated: bool
 
 
 class OutcomeSink(Protocol):
@@ -33,8 +21,19 @@ class OutcomeSink(Protocol):
         """A start is not open any more; an outcome that the completion has was passed before."""
         ...
 
-    def learn(self, path: ContextKey, outcome: Outcome, origin: PredictionOrigin) -> None:
-        """A prediction has an outcome."""
+    def learn(
+        self,
+        path: ContextKey,
+        outcome: Outcome,
+        completion: EventFields,
+        start: bytes | None,
+        stated: bool,
+    ) -> None:
+        """A prediction has an outcome.
+
+        `start`: key of the open start that the completion is about to close, if any. `stated`: the
+        completion states the prediction itself; otherwise it is that of the start.
+        """
         ...
 
     def unmatched(self, completion: EventFields) -> None:

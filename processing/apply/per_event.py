@@ -7,7 +7,7 @@ from typing import Final
 
 from headstart.events.schema import START_NEEDS
 from learners.outcome import Outcome
-from processing.apply.outcome_sink import OutcomeSink, PredictionOrigin
+from processing.apply.outcome_sink import OutcomeSink
 from processing.contexts.eviction import HOUR_MS, next_hour
 from processing.partition_state import PartitionState
 from processing.state.deduplication import SPOOL_LIFE_MS
@@ -184,7 +184,7 @@ class EventApplier:
             return f"data.result: {error}"
         row.outcomes += 1
         if self._outcomes is not None:
-            self._outcomes.learn(path, outcome, PredictionOrigin(event, key, stated))
+            self._outcomes.learn(path, outcome, event, key, stated)
             return None
         self._contexts.learn(path, outcome, offset)
         self._evict_excess(event, offset)

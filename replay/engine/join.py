@@ -16,7 +16,6 @@ from headstart.experiments import workflow_group
 from headstart.keys import context_paths
 from learners.constant import Always
 from learners.outcome import Outcome
-from processing.apply.outcome_sink import PredictionOrigin
 from processing.config import LearningConfig
 from processing.contexts.levels import ContextKey, place_getter
 from processing.records.batch import RecordBatch
@@ -101,6 +100,7 @@ class EnginePredictions:
     ) -> None:
         self._engine, self._levels, self._chosen = engine, tuple(levels), chosen
         self._scales, self._assumed, self._unmet = scales, assumed, scales.named
+        self._scaled, self._assumes = bool(scales), bool(assumed)
         self._path_of = place_getter(levels)
         self._chains: dict[ContextKey, Chain] = {}
         self._open: dict[bytes, _Prediction] = {}
@@ -119,31 +119,38 @@ class EnginePredictions:
         if not self._open.pop(key).chain and not completed:
             self._unresolved_elsewhere += 1
 
-    def learn(self, path: ContextKey, outcome: Outcome, origin: PredictionOrigin) -> None:
+    def learn(
+        self,
+        path: ContextKey,
+        outcome: Outcome,
+        completion: EventFields,
+        start: bytes | None,
+        stated: bool,
+    ) -> None:
         """Pass on one outcome."""
-        completion = origin.completion
-        start = None if origin.start is None else self._open[origin.start]
-        said = start
-        if said is None or origin.stated:
-            said = self._prediction(path, completion)
-        if not said.chain:
+        opened = None if start is None else self._open[start]
+        said = self._prediction(path, completion) if opened is None or stated else opened
+        chain, group, tool, reason, number = said
+        if not chain:
             self.filtered += 1
             return
-        reason = said.not_startable or (start.not_startable if start else "")
+        if opened is not None:
+            reason = reason or opened.not_startable
         if reason and not outcome.speculated:
             outcome = msgspec.structs.replace(outcome, not_startable=reason)
             outcome = self._assumed.counted(outcome, self._engine.basis)
-        result = completion.data.result if completion.data else None
-        outcome = self._assumed.priced(
-            outcome,
-            self._engine.basis,
-            gain_known=result is not None and result.gain_ms is not None,
-            cost_known=result is not None and result.cost_ms is not None,
-        )
-        if self._scales:
-            outcome = self._scales.applied(outcome, said.tool)
-            self._unmet.discard(said.tool or "")
-        self._engine.judge(said.chain, outcome, said.group, said.number)
+        if self._assumes or not (outcome.gain if outcome.correct else outcome.cost):
+            result = completion.data.result if completion.data else None
+            outcome = self._assumed.priced(
+                outcome,
+                self._engine.basis,
+                gain_known=result is not None and result.gain_ms is not None,
+                cost_known=result is not None and result.cost_ms is not None,
+            )
+        if self._scaled:
+            outcome = self._scales.applied(outcome, tool)
+            self._unmet.discard(tool or "")
+        self._engine.judge(chain, outcome, group, number)
 
     def unmatched(self, completion: EventFields) -> None:
         """Count a completion without a start that the filter leaves out, as far as it says."""
@@ -177,7 +184,7 @@ class EnginePredictions:
         if chain is None:
             chain = self._find_chain(path)
         tool = None
-        if self._scales:
+        if self._scaled:
             tool = (prediction.tool_id if prediction else None) or event.tool_id
         reason = (prediction.not_startable if prediction else None) or ""
         return _Prediction(chain, workflow_group(event.workflow_id), tool, reason)
