@@ -53,7 +53,7 @@ class PartitionState:
     def __post_init__(self) -> None:
         """List the tables that control records change."""
         self.control_tables = (
-            self.assignments, self.defaults, self.contexts.weighings, self.resets_and_seeds,
+            self.assignments, self.defaults, self.contexts.downweights, self.resets_and_seeds,
             self.rebuilds,
         )  # fmt: skip
 
@@ -104,7 +104,7 @@ class PartitionState:
         """Restore the partition's own row."""
         self.clock.restore(decode_partition(raw))
         if self.clock.witnessed:  # rows restored before were judged by their event times
-            self.judge_again()
+            self.recompute_ages()
 
     def restore(self, key: bytes, raw: bytes) -> None:
         """Restore one row, which is not the partition's own and not a deleted one."""
@@ -117,13 +117,13 @@ class PartitionState:
         elif key.startswith(CONTROL):
             self.assignments.restore(key, raw)
             self.resets_and_seeds.restore(key, raw)
-            self.contexts.weighings.restore(key, raw)
+            self.contexts.downweights.restore(key, raw)
             self.rebuilds.restore(key, raw)
         elif key.startswith((DEFAULT, EVIDENCE)):
             self.defaults.restore(key, raw)
 
-    def judge_again(self) -> None:
+    def recompute_ages(self) -> None:
         """Recompute all ages: from now on clock records set the time, not events."""
-        self.contexts.judge_again()
-        self.deduplicator.judge_again()
-        self.open_predictions.judge_again()
+        self.contexts.recompute_ages()
+        self.deduplicator.recompute_ages()
+        self.open_predictions.recompute_ages()

@@ -302,7 +302,7 @@ class PartitionTask:
         state = self.state
         rows, thresholds, moved = state.contexts.drain()
         rows += state.assignments.drain() + state.resets_and_seeds.drain() + state.rebuilds.drain()
-        rows += state.contexts.weighings.drain()
+        rows += state.contexts.downweights.drain()
         rows += (defaults := state.defaults.drain())
         published = [
             threshold_from_row(*row) for row in defaults if is_published(self.partition, row[0])
@@ -326,4 +326,4 @@ def decoded(batch: RecordBatch, begin: int) -> Sequence[EventFields | Sequence[E
 
 def settle(partitions: Sequence[PartitionTask]) -> None:
     """Have the contexts of partitions that learn by the same rules learn what they were told."""
-    pending_updates.apply_pending([each.state.contexts.lessons for each in partitions])
+    pending_updates.apply_pending([each.state.contexts.updates for each in partitions])

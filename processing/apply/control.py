@@ -5,6 +5,7 @@ from __future__ import annotations
 from headstart.keys import workflow_type_of
 from processing.apply.outcome_sink import OutcomeSink
 from processing.apply.per_event import EventApplier
+from processing.contexts.seeding import seed_contexts
 from processing.control.learner_assignments import matcher
 from processing.partition_state import PartitionState
 from processing.records.partitioner import partition_for
@@ -51,7 +52,7 @@ class ControlApplier:
             return state.rebuilds.begin(control, offset)
         if isinstance(control, LearnerChoice):
             if state.assignments.apply(control, offset):
-                state.contexts.choose_again()
+                state.contexts.clear_paths()
         elif isinstance(control, Reset):
             self._reset(control, offset)
         elif isinstance(control, Seed):
@@ -60,7 +61,8 @@ class ControlApplier:
             self._events.witness(control.at, offset)
         elif isinstance(control, Downweight):
             self._check_partition(control.tenant, control.path)
-            state.contexts.weigh(control, state.row.clock, offset)
+            if state.contexts.downweights.apply(control, state.row.clock, offset):
+                state.contexts.clear_paths()
         elif not isinstance(control, Staged):
             state.defaults.apply(control, offset)
         return None
@@ -81,10 +83,10 @@ class ControlApplier:
         for each in seed.contexts:
             self._check_partition(seed.tenant, each.path)
         if state.resets_and_seeds.new(seed):
-            state.contexts.seed(seed.tenant, seed.at, seed.contexts, offset)
+            seed_contexts(state.contexts, state.clock, state.config.idle_ms, seed, offset)
             state.row.seeded += len(seed.contexts)
-            budget = state.budget.at(offset)
-            state.row.evicted += state.contexts.bound(seed.tenant, 0, offset, budget)
+            evicted = state.contexts.evict_excess(seed.tenant, 0, offset, state.budget)
+            state.row.evicted += len(evicted)
             state.resets_and_seeds.note(seed, offset)
 
     def _check_partition(self, tenant: str, path: str) -> None:

@@ -9,6 +9,7 @@ from headstart.events.schema import START_NEEDS
 from learners.outcome import Outcome
 from processing.apply.outcome_sink import OutcomeSink
 from processing.contexts.eviction import HOUR_MS, next_hour
+from processing.contexts.learner import ContextLearner
 from processing.partition_state import PartitionState
 from processing.state.deduplication import SPOOL_LIFE_MS
 from processing.state.open_predictions import START_LIFE_MS, task_of
@@ -28,6 +29,7 @@ class EventApplier:
         """`outcomes`: receives outcomes in place of the contexts."""
         self._state, self._outcomes = state, outcomes
         self._clock, self._contexts = state.clock, state.contexts
+        self._learner = ContextLearner(state.contexts, state.config, state.clock, state.budget)
         self._starts, self._deduplicator = state.open_predictions, state.deduplicator
         self._idle_ms = state.config.idle_ms
         self._feedback_counts = state.config.feedback_weight > 0
@@ -61,7 +63,7 @@ class EventApplier:
         if not clock.witness(at):
             return
         if first:
-            self._state.judge_again()
+            self._state.recompute_ages()
         hours = first or clock.row.clock // HOUR_MS != before // HOUR_MS
         self._expire(offset, idle=clock.row.idle_left or hours)
 
@@ -112,7 +114,7 @@ class EventApplier:
             return f"task_id: {START_NEEDS['task_id']}"
         if event.confidence is None:
             return f"confidence: {START_NEEDS['confidence']}"
-        prediction, path = _prediction_of(event), self._contexts.place_of(event)
+        prediction, path = _prediction_of(event), self._contexts.key_of(event)
         start = OpenPredictionRow(
             self._clock.now(event.timestamp),
             event.confidence,
@@ -164,7 +166,7 @@ class EventApplier:
         prediction, row = _prediction_of(event), self._clock.row
         correct, stated = prediction.was_correct if prediction else None, False
         if event.confidence is not None and correct is not None:
-            path, stated = self._contexts.place_of(event), True
+            path, stated = self._contexts.key_of(event), True
             confidence, (mode, speculated) = event.confidence, _mode_of(prediction)
         elif start is None:
             row.unmatched += 1
@@ -186,15 +188,8 @@ class EventApplier:
         if self._outcomes is not None:
             self._outcomes.learn(path, outcome, event, key, stated)
             return None
-        self._contexts.learn(path, outcome, offset)
-        self._evict_excess(event, offset)
+        row.evicted += len(self._learner.learn(path, outcome, offset))
         return None
-
-    def _evict_excess(self, event: EventFields, offset: int) -> None:
-        if self._contexts.new:
-            at = self._clock.heard(event.timestamp)
-            budget = self._state.budget.at(offset)
-            self._clock.row.evicted += self._contexts.bound(event.tenant, at, offset, budget)
 
     def _feedback(self, event: EventFields, offset: int) -> None:
         """Learn from a user's verdict that repeats the confidence; others are only stored."""
@@ -204,8 +199,8 @@ class EventApplier:
         if not self._feedback_counts:
             return
         outcome = Outcome(event.confidence, data.accepted, timestamp=event.timestamp)
-        self._contexts.feedback(self._contexts.place_of(event), outcome, offset)
-        self._evict_excess(event, offset)
+        evicted = self._learner.feedback(self._contexts.key_of(event), outcome, offset)
+        self._clock.row.evicted += len(evicted)
 
 
 def _prediction_of(event: EventFields) -> PredictionFields | None:

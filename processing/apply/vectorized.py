@@ -172,7 +172,7 @@ class VectorizedApplier:
             each, at, places = np.unique(numbers, return_index=True, return_inverse=True)
             order = np.argsort(at)
             wanted, places = each[order].tolist(), np.argsort(order)[places]
-        known, keys = self._contexts.chains, scan.place_keys
+        known, keys = self._contexts.paths, scan.place_keys
         return [known.get(keys[number]) for number in wanted], places
 
     def _taken(self, scan: ScannedBatch, records: slice, events: slice) -> _Stretch | None:
@@ -276,17 +276,17 @@ class VectorizedApplier:
         policy = only_policy(chains)
         rule = None if policy is None else compiled.rule_of(policy)
         if rule is not None:
-            self._contexts.settle()
+            self._contexts.apply_pending()
             weights = self._state.config.weights
             update_many(rule, weights, chains, places, found.rows, found.numbers, compiled)
             return
         together: dict[int, list[int]] = {}
         for place, chain in enumerate(chains):
-            together.setdefault(id(chain.lessons), []).append(place)
+            together.setdefault(id(chain.pending), []).append(place)
         told = _told(found, chains, places)
         for of in together.values():
-            self._contexts.ready(chains[of[0]])
-            chains[of[0]].lessons.extend(_picked(told, order, begins, ends, of))
+            self._contexts.expect(chains[of[0]])
+            chains[of[0]].pending.extend(_picked(told, order, begins, ends, of))
 
 
 def _told(found: _Stretch, chains: list[ContextPath], places: Any) -> list[OutcomeRow]:

@@ -73,7 +73,7 @@ class Downweights(LatestBySubject[HeldOutcome]):
             del self._held[key]
             self._touch(key, deleted(self._epoch, offset))
 
-    def weighed(self, chain: ContextPath) -> int | None:
+    def depth_in(self, chain: ContextPath) -> int | None:
         """Return how many levels of a chain are above one that is weighed down; None: none is."""
         if not self._held:
             return None
@@ -83,12 +83,12 @@ class Downweights(LatestBySubject[HeldOutcome]):
                 return depth
         return None
 
-    def above(self, chain: ContextPath, at: int, offset: int) -> Sequence[Context]:
+    def suppressed_ancestors(self, chain: ContextPath, at: int, offset: int) -> Sequence[Context]:
         """Take in an outcome, `at` in Unix ms; return the contexts in which it does not count.
 
         The first that comes after the end lifts the weighing, also for earlier ones that come late.
         """
-        depth = self.weighed(chain)
+        depth = self.depth_in(chain)
         if depth is None:
             return ()
         context = chain.contexts[depth]

@@ -35,7 +35,7 @@ class EvictionIndex:
         """Take in a context that is new, or a row of the table."""
         heapq.heappush(self._heaps.setdefault(tenant, []), (newest, -len(key), key))
 
-    def judge_again(self, newest: Callable[[int], int]) -> None:
+    def recompute_ages(self, newest: Callable[[int], int]) -> None:
         """Ask anew how late entries are: the partition's clock goes by clock records now."""
         for heap in self._heaps.values():
             heap[:] = [(newest(at), length, key) for at, length, key in heap]
@@ -88,17 +88,6 @@ class EvictionIndex:
     def _refresh(self, heap: list[Entry], newest: int) -> None:
         _earlier, length, key = heap[0]
         heapq.heapreplace(heap, (newest, length, key))
-
-
-def seeded_at(newest: int | None, now: int, latest: int, idle_ms: int) -> int:
-    """Return the time of a seeded context's newest outcome (Unix ms), said to be `newest`.
-
-    `now`, where none is said, or one so old that the context would be idle at once; `latest` at the
-    most, which is the end of the clock's tick.
-    """
-    if newest is None or newest <= now - idle_ms:
-        return now
-    return min(newest, latest)
 
 
 def next_hour(clock: int) -> int:

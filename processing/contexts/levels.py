@@ -16,7 +16,7 @@ ContextKey = tuple[str | None, ...]
 _TOP_LEVEL: Final = frozenset({"user_id", "agent_id", "session_id", "tool_id"})
 
 
-def place_getter(levels: Sequence[str]) -> Callable[[EventFields], ContextKey]:
+def context_key_getter(levels: Sequence[str]) -> Callable[[EventFields], ContextKey]:
     """Return how to read the place of an event's context.
 
     Numbers become the text that the reader sees.

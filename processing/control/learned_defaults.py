@@ -7,19 +7,17 @@ when, is `processing.control.default_merging`'s.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable
 from math import isfinite
 from typing import Final
 
 import msgspec
 
-from learners.policy import Policy, State, spec, why_not
+from learners.policy import Policy, State, why_not
 from processing.control.latest_by_subject import LatestBySubject
 from processing.control.learner_assignments import named_policy
-from processing.state.counters import seeded
-from processing.state.packed_state import ContextNumbers
 from processing.state.rows import DEFAULT, ContextRow, control_body, default_key, evidence_key
-from topics.control.messages import Default, Evidence, LearnedState, Seeded
+from topics.control.messages import Default, Evidence, LearnedState
 
 _NONE_OF: Final = "state: is none of {}: {}"
 _encode = msgspec.msgpack.Encoder().encode
@@ -47,7 +45,7 @@ class LearnedDefaults(LatestBySubject[Default | Evidence]):
             for known in said.known:
                 policy = named_policy(known.learner)
                 if policy is not None and policy.version == known.version:
-                    _of_context(known.path, known)  # what is of another version is passed over
+                    state_in_context(known.path, known)  # what is of another version is passed over
             key = evidence_key(said.tenant, said.partition)
         held = self._held.get(key)
         if held is None or (held.epoch, held.offset) < (said.epoch, said.offset):
@@ -108,7 +106,7 @@ def refuse_implausible(path: str, row: ContextRow) -> None:
     refuse_unsound(path, row)
 
 
-def _of_context(path: str, learned: LearnedState) -> State:
+def state_in_context(path: str, learned: LearnedState) -> State:
     """Return what `state_in` does. Raises `ValueError` that names the context."""
     try:
         return state_in(learned)
@@ -126,37 +124,3 @@ def readable(known: Iterable[LearnedState], learner: str) -> list[tuple[State, i
             except ValueError:
                 continue
     return found
-
-
-def seeded_state(seed: Seeded, policy: Policy) -> State:
-    """Return the state of a context to be seeded, where `policy` learns. Raises `ValueError`."""
-    read = _of_context(seed.path, seed)
-    seeded(seed.outcomes, seed.speculated, seed.hits, seed.counts)
-    if (named := named_policy(seed.learner)) is None or named.name != policy.name:
-        raise ValueError(
-            f"learner: {seed.path} is learned by {spec(policy)} here, not {seed.learner}; "
-            "choose it first: headstart learner choose"
-        )
-    return read
-
-
-def plant(numbers: ContextNumbers, seed: Seeded, state: State) -> None:
-    """Put into a context's numbers what a seed says of it, but for its time."""
-    numbers.state = state
-    numbers.counts = seeded(seed.outcomes, seed.speculated, seed.hits, seed.counts)
-    if seed.counts:
-        numbers.gain, numbers.cost = seed.gain, seed.cost
-
-
-def seeded_below(
-    seeds: Sequence[Seeded], place: int, policy: Policy, known: Callable[[str], object | None]
-) -> State:
-    """Return the state that one of several seeds gives its context.
-
-    Raises `ValueError` where the context above is neither `known` nor seeded before.
-    """
-    seed = seeds[place]
-    state, above = seeded_state(seed, policy), seed.path.rpartition("/")[0]
-    if above and all(each.path != above for each in seeds[:place]) and known(above) is None:
-        raise ValueError(f"path: {above} is not there, which is above {seed.path}")
-    return state

@@ -74,7 +74,7 @@ class Deduplicator:
         """Take up one row of the table, so that it expires."""
         heapq.heappush(self._expiry, (self._arrived(decode_spool(raw).at), _place(key)))
 
-    def judge_again(self) -> None:
+    def recompute_ages(self) -> None:
         """Ask anew when each was last heard of: the partition's clock goes by clock records now."""
         self._expiry = [(self._arrived(at), place) for at, place in self._expiry]
         heapq.heapify(self._expiry)

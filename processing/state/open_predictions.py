@@ -91,7 +91,7 @@ class OpenPredictions:
             self._old.add(key)
         heapq.heappush(self._expiry, (self._arrived(start.timestamp), key))
 
-    def judge_again(self) -> None:
+    def recompute_ages(self) -> None:
         """Ask anew when the open ones arrived: the partition's clock goes by clock records now."""
         self._expiry = [(self._arrived(start.timestamp), key) for key, start in self._open.items()]
         heapq.heapify(self._expiry)

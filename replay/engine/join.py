@@ -17,7 +17,7 @@ from headstart.keys import context_paths
 from learners.constant import Always
 from learners.outcome import Outcome
 from processing.config import LearningConfig
-from processing.contexts.levels import ContextKey, place_getter
+from processing.contexts.levels import ContextKey, context_key_getter
 from processing.records.batch import RecordBatch
 from processing.state.open_predictions import START_LIFE_MS
 from processing.state.rows import SPOOL
@@ -101,7 +101,7 @@ class EnginePredictions:
         self._engine, self._levels, self._chosen = engine, tuple(levels), chosen
         self._scales, self._assumed, self._unmet = scales, assumed, scales.named
         self._scaled, self._assumes = bool(scales), bool(assumed)
-        self._path_of = place_getter(levels)
+        self._path_of = context_key_getter(levels)
         self._chains: dict[ContextKey, Chain] = {}
         self._open: dict[bytes, _Prediction] = {}
         """Those of open starts, by the start's key."""

@@ -24,7 +24,7 @@ from headstart.events.schema import (
 from headstart.keys import SEPARATOR
 from processing.apply.scanned_batch import _ABSENT, _NEXT_KEY, LEAST_EVENT, ScannedBatch
 from processing.config import LARGEST_MS
-from processing.contexts.levels import _TOP_LEVEL, place_getter
+from processing.contexts.levels import _TOP_LEVEL, context_key_getter
 from processing.kernel_handle import kernels
 from processing.records.batch import RecordBatch
 from processing.records.decode import decode_record
@@ -73,7 +73,7 @@ def is_plain(event: dict[str, Any]) -> bool:
 
 def agree(scan: ScannedBatch, values: list[bytes]) -> None:
     """Compare what was taken with what the decoder makes of it."""
-    place_of, at = place_getter(LEVELS), 0
+    place_of, at = context_key_getter(LEVELS), 0
     for value, count in zip(values, scan.counts.tolist(), strict=True):
         if count < 0:
             continue

@@ -55,7 +55,7 @@ class LongWay(PartitionTask):
 
     def _take(self, *args: Any) -> None:
         super()._take(*args)
-        self.state.contexts.settle()
+        self.state.contexts.apply_pending()
 
 
 def the_long_way(
