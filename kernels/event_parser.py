@@ -1,4 +1,4 @@
-"""Compiled: one event, its fields into a row; see `scan` for what is in one."""
+"""Kernel: reads the fields of one event into a row; see `scan`."""
 
 # ruff: noqa: PLR0912, PLR0913, PLR0917, PLR1714, SIM109 - compiled: branches are flat
 
@@ -108,7 +108,7 @@ def read_origin(w: Any, buf: Any, at: int, end: int, row: Any) -> int:
 
 @inlined
 def read_context(w: Any, buf: Any, at: int, end: int, row: Any, levels: Any, names: Any) -> int:
-    """Read an object of scalars, keeping those that are levels; return where it ends, or -1."""
+    """Read an object of scalars, and keep those that are levels; return where it ends, or -1."""
     if at >= end or buf[at] != OPEN:
         return -1
     at += 1
@@ -127,7 +127,7 @@ def read_context(w: Any, buf: Any, at: int, end: int, row: Any, levels: Any, nam
             if levels[level, 0] < 0 and same(
                 buf, key, after, names, levels[level, 1], levels[level, 2]
             ):
-                # Said twice, or a number that becomes text, or too long: the decoder's business.
+                # Given twice, a number that becomes text, or too long: left to the decoder.
                 span = LEVELS + 2 * level
                 if row[span] >= 0 or buf[at] != QUOTE or until - at - 2 > MAX_IDENTIFIER:
                     return -1
@@ -142,7 +142,7 @@ def read_context(w: Any, buf: Any, at: int, end: int, row: Any, levels: Any, nam
 
 @inlined
 def read_text(w: Any, buf: Any, at: int, end: int, kind: int, row: Any) -> int:
-    """Read a string that must be something; return where it ends, or -1."""
+    """Read and check a string of a kind; return where it ends, or -1."""
     if at >= end or buf[at] != QUOTE:
         return -1
     begin, after = at + 1, string_end(w, buf, at + 1, end)
@@ -183,7 +183,7 @@ def read_text(w: Any, buf: Any, at: int, end: int, kind: int, row: Any) -> int:
 
 @inlined
 def read_value(w: Any, buf: Any, at: int, end: int, kind: int, row: Any, numbers: Any) -> int:
-    """Read the value of a field that holds nothing nested; return where it ends, or -1."""
+    """Read the value of a field that is not nested; return where it ends, or -1."""
     if kind == K_SCALAR:
         return scalar_end(w, buf, at, end)
     word = w[at]
@@ -216,7 +216,7 @@ def read_value(w: Any, buf: Any, at: int, end: int, kind: int, row: Any, numbers
 def read_object(
     w: Any, buf: Any, at: int, end: int, of: int, row: Any, numbers: Any
 ) -> tuple[int, int]:
-    """Read a prediction or a result; return where it ends, or -1, and which fields there were."""
+    """Read a prediction or a result; return where it ends, or -1, and the kinds of its fields."""
     met = 0
     if at >= end or buf[at] != OPEN:
         return -1, 0
@@ -246,7 +246,7 @@ def read_object(
 def read_data(
     w: Any, buf: Any, at: int, end: int, row: Any, numbers: Any, levels: Any, names: Any
 ) -> tuple[int, int]:
-    """Read an event's data; return where it ends, or -1, and what there was of its prediction."""
+    """Read an event's data; return where it ends, or -1, and the kinds of its prediction's."""
     met = told = 0
     if at >= end or buf[at] != OPEN:
         return -1, 0

@@ -15,7 +15,7 @@ from processing.apply.control import ControlApplier
 from processing.apply.outcome_sink import OutcomeSink
 from processing.apply.per_event import EventApplier
 from processing.apply.scanned_batch import ScannedBatch
-from processing.apply.vectorized import MOST_BYTES, VectorizedApplier
+from processing.apply.vectorized import MAX_RUN_COMMIT_BYTES, VectorizedApplier
 from processing.config import LearningConfig
 from processing.contexts import pending_updates
 from processing.contexts.thresholds import is_published, threshold_from_row
@@ -46,7 +46,7 @@ workflow type's among them: an identifier may stand in the keys of all, with thr
 What comes to its end there is apart: `ENDING_BYTES`."""
 WITH_NEXT_BYTES: Final = 8_800_000
 """Size that a commit may have with one record more: the changelog takes 10 MB, with what ends."""
-GATHER_BYTES: Final = MOST_BYTES // 2
+GATHER_BYTES: Final = MAX_RUN_COMMIT_BYTES // 2
 """Size of a commit from which on no more is to come to it: there is little room for stretches."""
 GATHER_EACH: Final = 16
 """Bytes of its rows for each of its events, below which a commit is well filled: some twenty events

@@ -274,10 +274,10 @@ def stretches_of(compiled: Any) -> Iterator[None]:
     with (
         patch.object(stretches_module, "kernels", lambda: compiled),
         patch.object(lessons_module, "kernels", lambda: compiled),
-        patch.object(stretches_module, "LEAST_BYTES", 1),
-        patch.object(stretches_module, "LEAST", 1),
-        patch.object(stretches_module, "LEAST_EACH", 0),
-        patch.object(stretches_module, "REST", 1),
+        patch.object(stretches_module, "MIN_SCAN_BYTES", 1),
+        patch.object(stretches_module, "MIN_EVENTS", 1),
+        patch.object(stretches_module, "MIN_EVENTS_PER_PATH", 0),
+        patch.object(stretches_module, "SKIPPED_BATCHES", 1),
         patch.object(records_module, "RUN", 2),
     ):
         yield

@@ -22,7 +22,7 @@ from headstart.events.schema import (
     Result,
 )
 from headstart.keys import SEPARATOR
-from processing.apply.scanned_batch import _ABSENT, _NEXT_KEY, LEAST_EVENT, ScannedBatch
+from processing.apply.scanned_batch import _ABSENT, _NEXT_KEY, MIN_EVENT_BYTES, ScannedBatch
 from processing.config import LARGEST_MS
 from processing.contexts.levels import _TOP_LEVEL, context_key_getter
 from processing.kernel_handle import kernels
@@ -82,7 +82,7 @@ def agree(scan: ScannedBatch, values: list[bytes]) -> None:
         assert len(decoded) == count
         for event in decoded:
             told(scan, at, event)
-            assert scan.place_keys[int(scan.rows[at, kernels().PLACE])] == place_of(event)
+            assert scan.path_keys[int(scan.rows[at, kernels().PATH])] == place_of(event)
             at += 1
     assert at == len(scan.rows)
 
@@ -107,9 +107,9 @@ def told(scan: ScannedBatch, at: int, event: EventFields) -> None:
     flags = tally.flags_of(prediction.was_correct, speculated, prediction.mode)
     assert row[compiled.FLAGS] == flags
     if event.origin is None:
-        assert row[compiled.LANE] < 0
+        assert row[compiled.SPOOL_KEY] < 0
     else:
-        lane = scan.lane_keys[int(row[compiled.LANE])]
+        lane = scan.spool_keys[int(row[compiled.SPOOL_KEY])]
         assert (lane, int(row[compiled.POSITION])) == (
             (event.tenant, event.workflow_type, event.origin[0]),
             event.origin[1],
@@ -149,7 +149,7 @@ def test_the_least_event_has_more_bytes_than_room_is_made_for() -> None:
         **{"confidence": 0, "data": {"prediction": {"was_correct": True}}},
     }
     assert is_plain(least)
-    assert len(orjson.dumps(least)) > LEAST_EVENT
+    assert len(orjson.dumps(least)) > MIN_EVENT_BYTES
 
 
 ODD: list[dict[str, Any]] = [
@@ -315,6 +315,6 @@ def test_groups_are_numbered_in_the_order_of_their_first_events() -> None:
         for at, kind in enumerate(kinds)
     ]
     scan = scanned(*values)
-    assert scan.rows[:, kernels().PLACE].tolist() == [0, 1, 0, 2, 1]
-    assert scan.rows[:, kernels().LANE].tolist() == [0, 1, 0, 2, 1]
+    assert scan.rows[:, kernels().PATH].tolist() == [0, 1, 0, 2, 1]
+    assert scan.rows[:, kernels().SPOOL_KEY].tolist() == [0, 1, 0, 2, 1]
     assert np.array_equal(scan.offsets_of(slice(1, 4)), [1, 2, 3])

@@ -129,8 +129,8 @@ def test_stretches_give_the_commits_of_the_long_way(
     log, rules = batches(seed, 100), rules_of(seed, policy)
     with (
         stretches_of(compiled),
-        patch.object(stretches_module, "MOST", most),
-        patch.object(stretches_module, "MOST_BYTES", room),
+        patch.object(stretches_module, "MAX_EVENTS", most),
+        patch.object(stretches_module, "MAX_RUN_COMMIT_BYTES", room),
         patch.object(endings_module, "ENDING_BYTES", ending),
     ):
         short, _core = commits(PartitionTask, log, rules, restarts, ahead=ahead)
