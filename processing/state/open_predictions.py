@@ -42,7 +42,7 @@ class OpenPredictions:
         self._expiry: list[tuple[int, bytes]] = []
         self._touched: dict[bytes, bytes] = {}
         self._opened: dict[bytes, tuple[int, bytes | None]] = {}
-        """Starts opened since the last commit: their offset, and the row then pending for the key."""
+        """Starts opened since the last commit: offset, and the row then pending for the key."""
         self._old = set[bytes]()
         """Keys written by earlier versions, which lack the workflow type."""
         self.touched_bytes = 0
