@@ -1,6 +1,6 @@
-"""One partition of the threshold agent, without its I/O: records in, commits out.
+"""One partition of the threshold agent, without its I/O: records in, checkpoints out.
 
-State is a pure function of (epoch, prefix of the log): what time it is comes from the log
+State is a pure function of (epoch, prefix of the log): the time comes from the log
 (`processing.state.clock`), and no decision depends on where a batch ends.
 """
 
@@ -39,25 +39,24 @@ from topics.schema.event_structs import EventFields
 from topics.schema.json_schema import PublishedThreshold
 
 COMMIT_BYTES: Final = 4_000_000
-"""Size at which a commit is cut, by offset."""
+"""Size at which a commit ends, at an offset."""
 GROWTH: Final = 2.25
-"""A record adds at most so many times its own bytes to a commit for each level of contexts, the
-workflow type's among them: an identifier may stand in the keys of all, with three bytes for one.
-What comes to its end there is apart: `ENDING_BYTES`."""
+"""A record adds to a commit at most so many times its own bytes for each level of contexts,
+including the workflow type: an identifier may be in the keys of all, with three bytes for one.
+Expired rows come on top, up to `ENDING_BYTES`."""
 WITH_NEXT_BYTES: Final = 8_800_000
-"""Size that a commit may have with one record more: the changelog takes 10 MB, with what ends."""
+"""Largest size of a commit with one record more: the changelog takes 10 MB with expired rows."""
 GATHER_BYTES: Final = MAX_RUN_COMMIT_BYTES // 2
-"""Size of a commit from which on no more is to come to it: there is little room for stretches."""
+"""Size of a commit from which on no more batches are added: vectorized runs would hardly fit."""
 GATHER_EACH: Final = 16
-"""Bytes of its rows for each of its events, below which a commit is well filled: some twenty events
-for each row."""
+"""Bytes of rows for each event, below which a commit is dense: some twenty events for each row."""
 
 MOST_LETTERS: Final = 1_000
-"""Dead letters at which a commit is cut, by record. A fetch may hold millions: `[1,1,1...]`."""
+"""Dead letters at which a commit ends, at a record. A fetch may hold millions: `[1,1,1...]`."""
 
 
 class RowAhead(RuntimeError):
-    """A row is of a later offset than the last applied one: part of a checkpoint is missing."""
+    """A row is of a later offset than the applied one: part of a checkpoint is missing."""
 
     def __init__(self, partition: int, key: bytes, offset: int, applied_offset: int) -> None:
         super().__init__(
@@ -69,12 +68,11 @@ class RowAhead(RuntimeError):
 
 @dataclass
 class Checkpoint:
-    """Everything that one step changes, to be delivered in this order.
+    """Everything that changed since the last commit.
 
     `rows`: for the changelog (one record batch, the partition's row last) and then the local store.
-    `thresholds`: every context touched since `PartitionTask.answers`, for Redis; `moved`: those
-    whose answer changed since the last commit, for the compacted topic. `end`: the next offset to
-    apply.
+    `thresholds`: of every context touched since `PartitionTask.answers`, for Redis; `moved`: those
+    that changed since the last commit, for the compacted topic. `end`: the next offset to apply.
     """
 
     end: int
@@ -144,12 +142,11 @@ class PartitionTask:
     def apply(self, batch: RecordBatch, begin: int = 0) -> int:
         """Apply records from position `begin` on; return the next position.
 
-        Stops early, at a record, where what has gathered fills a commit, or at a rebuild: then take
-        `commit` and go on. Records at or below the applied offset are skipped: they were applied
-        before.
+        Stops early, at a record, where a commit is full, or at a rebuild: call `commit` and then
+        continue. Records at or below the applied offset are skipped.
         """
         position, last = begin, len(batch.offsets)
-        if self._full(batch, begin):
+        if self._is_full(batch, begin):
             return begin
         while position < last:
             offset = batch.offsets[position]
@@ -157,7 +154,7 @@ class PartitionTask:
                 position += 1
                 continue
             if batch.headers and offset in batch.headers:
-                self._record(batch, position, offset)
+                self._apply_record(batch, position, offset)
                 position += 1
                 if self.pending_rebuild is not None:
                     self.reached = self._end = offset
@@ -166,11 +163,11 @@ class PartitionTask:
                 position, events = self._apply_plain(batch, position)
                 self._applied_events += events
             self.applied_offset = batch.offsets[position - 1]
-            if self._full(batch, position):
+            if self._is_full(batch, position):
                 break
         if position >= last and self._vectorized is not None:
             self._vectorized.end_batch()
-        # Past the last record of a fetch come its holes, which nobody will see again.
+        # After its last record, a fetch may have offsets without records, which are now done too.
         self._end = batch.end if position >= last else self.applied_offset + 1
         return position
 
@@ -185,40 +182,42 @@ class PartitionTask:
     def _apply_singly(self, batch: RecordBatch, begin: int) -> tuple[int, int]:
         """Do the same event by event. Records are decoded together, which is faster."""
         taken = 0
-        for position, found in enumerate(decoded(batch, begin), begin):
+        end = batch.plain_run(begin).stop
+        decoded = decode_records(batch.values[begin:end], batch.timestamps[begin:end])
+        for position, found in enumerate(decoded, begin):
             offset = batch.offsets[position]
             if found is None:
-                self._record(batch, position, offset)
+                self._apply_record(batch, position, offset)
             elif type(found) is list:
                 taken += len(found)
                 for event in found:
-                    self._take(batch, position, event, event.origin, offset)
+                    self._apply_event(batch, position, event, event.origin, offset)
             else:
                 taken += 1
-                self._take(batch, position, found, found.origin, offset)  # type: ignore[union-attr, arg-type]
-            if self._full(batch, position + 1):
+                self._apply_event(batch, position, found, found.origin, offset)  # type: ignore[union-attr, arg-type]
+            if self._is_full(batch, position + 1):
                 break
         return position + 1, taken
 
-    def _record(self, batch: RecordBatch, position: int, offset: int) -> None:
+    def _apply_record(self, batch: RecordBatch, position: int, offset: int) -> None:
         """Apply the events of one record."""
-        lane = None
+        override = None
         if batch.headers and (headers := batch.headers.get(offset)):
             if not is_for_group(headers, THRESHOLDS_GROUP):
                 return
             if is_control(headers):
-                self._control(batch, position, headers, offset)
+                self._apply_control(batch, position, headers, offset)
                 return
-            lane = origin_override(headers)
+            override = origin_override(headers)
         decoded, refused = decode_record(batch.values[position], batch.timestamps[position])
-        for refusal in refused:
-            self._dead_letters.append(dead_letter(batch, position, refusal, THRESHOLDS_GROUP))
-        for place, event in enumerate(decoded):
-            origin = event.origin if lane is None else (lane[0], lane[1] + place)
-            self._take(batch, position, event, origin, offset)
+        for rejection in refused:
+            self._dead_letters.append(dead_letter(batch, position, rejection, THRESHOLDS_GROUP))
+        for index, event in enumerate(decoded):
+            origin = event.origin if override is None else (override[0], override[1] + index)
+            self._apply_event(batch, position, event, origin, offset)
         self._applied_events += len(decoded)
 
-    def _take(
+    def _apply_event(
         self,
         batch: RecordBatch,
         position: int,
@@ -232,10 +231,12 @@ class PartitionTask:
         else:
             reason = self._wrong_partition_reason(event)
         if reason is not None:
-            self._dead_letters.append(self._letter(batch, position, event, reason))
+            self._dead_letters.append(self._dead_letter(batch, position, event, reason))
 
-    def _control(self, batch: RecordBatch, position: int, headers: Headers, offset: int) -> None:
-        """Apply a control record; what is wrong with it, or not signed, is a dead letter."""
+    def _apply_control(
+        self, batch: RecordBatch, position: int, headers: Headers, offset: int
+    ) -> None:
+        """Apply a control record; one that is invalid or not signed becomes a dead letter."""
         value = batch.values[position] or b""
         try:
             if len(value) > MAX_FRAME_BYTES:
@@ -243,49 +244,49 @@ class PartitionTask:
             control = read_control(value, headers, batch.timestamps[position], self._operators_key)
             self.pending_rebuild = self._controls.apply(control, offset)
         except ValueError as error:
-            refusal = Rejection(value, str(error), None)
-            self._dead_letters.append(dead_letter(batch, position, refusal, THRESHOLDS_GROUP))
+            rejection = Rejection(value, str(error), None)
+            self._dead_letters.append(dead_letter(batch, position, rejection, THRESHOLDS_GROUP))
 
     def skip_rebuild(self, reason: str | None = None) -> None:
-        """Go on with the table as it is: refused for a reason; without one its choice holds."""
+        """Keep the table as it is instead of the pending rebuild.
+
+        `reason`: why the rebuild was refused; without one, its learner choice is applied.
+        """
         assert self.pending_rebuild is not None
-        rebuild, self.pending_rebuild, self.applied_offset = (
-            self.pending_rebuild,
-            None,
-            self.reached,
-        )
+        rebuild, self.pending_rebuild = self.pending_rebuild, None
+        self.applied_offset = self.reached
         self._end = self.applied_offset + 1
         self.state.rebuilds.end(rebuild, reason or PASSED, self.applied_offset)
         if reason is None and rebuild.choice is not None:
             self._controls.apply(rebuild.choice, self.applied_offset)
 
-    def _full(self, batch: RecordBatch, position: int) -> bool:
-        """Return whether what changed since the last commit may fill one, with the next record."""
-        gathered = self.state.touched_bytes + self.state.control_bytes
-        if gathered > COMMIT_BYTES or len(self._dead_letters) >= MOST_LETTERS:
+    def _is_full(self, batch: RecordBatch, position: int) -> bool:
+        """Return whether the rows since the last commit fill one, or may with the next record."""
+        size = self.state.touched_bytes + self.state.control_bytes
+        if size > COMMIT_BYTES or len(self._dead_letters) >= MOST_LETTERS:
             return True
-        following = batch.value_bytes_at(position) if position < len(batch) else 0
-        return gathered > 0 and gathered + self._growth * following > WITH_NEXT_BYTES
+        next_bytes = batch.value_bytes_at(position) if position < len(batch) else 0
+        return size > 0 and size + self._growth * next_bytes > WITH_NEXT_BYTES
 
     def has_room(self) -> bool:
-        """Return whether the next commit has room for more records. A refusal waits for nothing."""
+        """Return whether the next commit may wait for more records. Dead letters do not wait."""
         return self.state.touched_bytes < GATHER_BYTES and not self._dead_letters
 
     def is_dense(self) -> bool:
         """Return whether the next commit has many events for each of its rows."""
         return self.state.touched_bytes <= GATHER_EACH * self._applied_events
 
-    def _letter(
+    def _dead_letter(
         self, batch: RecordBatch, position: int, event: EventFields, reason: str
     ) -> DeadLetter:
         offset = batch.offsets[position]
         if offset != self._rejected_in[0]:
             self._rejected_in = offset, EventBytes(batch.values[position] or b"")
-        refusal = Rejection(self._rejected_in[1].of(event), reason, None)
-        return dead_letter(batch, position, refusal, THRESHOLDS_GROUP)
+        rejection = Rejection(self._rejected_in[1].of(event), reason, None)
+        return dead_letter(batch, position, rejection, THRESHOLDS_GROUP)
 
     def _wrong_partition_reason(self, event: EventFields) -> str:
-        """Return why no state may come of this event here: two owners of a key would differ."""
+        """Return why an event is rejected: the states of its key in two partitions would differ."""
         right = partition_for(event.tenant, event.workflow_type, self._partitions)
         return f"its key belongs to partition {right}; produce with key tenant 0x1f workflow"
 
@@ -318,12 +319,6 @@ class PartitionTask:
         return commit
 
 
-def decoded(batch: RecordBatch, begin: int) -> Sequence[EventFields | Sequence[EventFields] | None]:
-    """Return what each record of a run without headers holds; there is at least one record."""
-    end = batch.plain_run(begin).stop
-    return decode_records(batch.values[begin:end], batch.timestamps[begin:end])
-
-
 def settle(partitions: Sequence[PartitionTask]) -> None:
-    """Have the contexts of partitions that learn by the same rules learn what they were told."""
+    """Apply the pending outcomes of several partitions of the same configuration."""
     pending_updates.apply_pending([each.state.contexts.updates for each in partitions])

@@ -32,18 +32,17 @@ from replay.predictions.what_if import PayoffScales
 from topics.schema.event_structs import EventFields
 
 MOST_NAMED: Final = 20
-"""Rejected events whose reasons are kept; all are counted."""
+"""Most rejected events whose reasons are reported; all are counted."""
 MOST_CHAINS: Final = 100_000
 """Paths whose contexts are cached."""
 
 
 @dataclass
 class Notes:
-    """What was read, and what of it was no prediction.
+    """Counts of what was read, and of what was not a prediction.
 
-    `unmatched`: completions that say no outcome and have no open start; `unresolved`: starts that
-    no completion followed, within an hour or up to the end of what was read; both of what the
-    filter leaves.
+    `unmatched`: completions without an outcome and an open start; `unresolved`: starts without a
+    completion within an hour, or by the end of the log. The filter applies to both.
     """
 
     records: int = 0
@@ -55,12 +54,12 @@ class Notes:
     refused: int = 0
     filtered: int = 0
     scaled: list[str] = field(default_factory=list)
-    """Tools with a scale of their own that were guessed, once for each unit."""
+    """Guessed tools with a scale of their own, once for each unit."""
     named: list[str] = field(default_factory=list)
     warnings: list[str] = field(default_factory=list)
 
     def took(self, partition: int, commit: Checkpoint) -> None:
-        """Count what came of one step."""
+        """Count the events and dead letters of a commit."""
         self.events += commit.events
         self.refused += len(commit.dead_letters)
         for letter in commit.dead_letters[: MOST_NAMED - len(self.named)]:

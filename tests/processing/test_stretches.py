@@ -50,11 +50,11 @@ class LongWay(PartitionTask):
     """The same partition without the short way."""
 
     def _apply_plain(self, batch: RecordBatch, begin: int) -> tuple[int, int]:
-        self._record(batch, begin, batch.offsets[begin])
+        self._apply_record(batch, begin, batch.offsets[begin])
         return begin + 1, 0
 
-    def _take(self, *args: Any) -> None:
-        super()._take(*args)
+    def _apply_event(self, *args: Any) -> None:
+        super()._apply_event(*args)
         self.state.contexts.apply_pending()
 
 
