@@ -217,7 +217,7 @@ def read_object(
     w: Any, buf: Any, at: int, end: int, of: int, row: Any, numbers: Any
 ) -> tuple[int, int]:
     """Read a prediction or a result; return where it ends, or -1, and the kinds of its fields."""
-    met = 0
+    seen = 0
     if at >= end or buf[at] != OPEN:
         return -1, 0
     at += 1
@@ -228,14 +228,14 @@ def read_object(
         if after < 0:
             return -1, 0
         kind = kind_of(w, at + 1, after, of)
-        if kind < K_IDENTIFIER and met >> kind & 1:
+        if kind < K_IDENTIFIER and seen >> kind & 1:
             return -1, 0
-        met |= 1 << kind
+        seen |= 1 << kind
         at = read_value(w, buf, after + 2, end, kind, row, numbers)
         if at < 0 or at >= end:
             return -1, 0
         if buf[at] == CLOSE:
-            return at + 1, met
+            return at + 1, seen
         if buf[at] != COMMA:
             return -1, 0
         at += 1
@@ -247,7 +247,7 @@ def read_data(
     w: Any, buf: Any, at: int, end: int, row: Any, numbers: Any, levels: Any, names: Any
 ) -> tuple[int, int]:
     """Read an event's data; return where it ends, or -1, and the kinds of its prediction's."""
-    met = told = 0
+    seen = predicted = 0
     if at >= end or buf[at] != OPEN:
         return -1, 0
     at += 1
@@ -257,9 +257,9 @@ def read_data(
             return -1, 0
         kind = kind_of(w, at + 1, after, OF_DATA)
         at = after + 2
-        if kind < K_IDENTIFIER and met >> kind & 1:
+        if kind < K_IDENTIFIER and seen >> kind & 1:
             return -1, 0
-        met |= 1 << kind
+        seen |= 1 << kind
         if w[at] & FOUR == NULL:
             if kind == K_PREDICTION:
                 return -1, 0
@@ -267,7 +267,7 @@ def read_data(
         elif kind == K_CONTEXT:
             at = read_context(w, buf, at, end, row, levels, names)
         elif kind == K_PREDICTION:
-            at, told = read_object(w, buf, at, end, OF_PREDICTION, row, numbers)
+            at, predicted = read_object(w, buf, at, end, OF_PREDICTION, row, numbers)
         elif kind == K_RESULT:
             at, _ = read_object(w, buf, at, end, OF_RESULT, row, numbers)
         else:
@@ -275,7 +275,7 @@ def read_data(
         if at < 0 or at >= end:
             return -1, 0
         if buf[at] == CLOSE:
-            return at + 1, told
+            return at + 1, predicted
         if buf[at] != COMMA:
             return -1, 0
         at += 1
@@ -291,7 +291,7 @@ def read_event(
     row[:] = -1
     row[FLAGS] = 0
     numbers[:] = 0.0
-    begin, met, told, closed = at, 0, 0, False
+    begin, seen, predicted, closed = at, 0, 0, False
     if at >= end or buf[at] != OPEN:
         return -1
     at += 1
@@ -301,11 +301,11 @@ def read_event(
             return -1
         kind = kind_of(w, at + 1, after, OF_EVENT)
         at = after + 2
-        if kind < K_IDENTIFIER and met >> kind & 1:
+        if kind < K_IDENTIFIER and seen >> kind & 1:
             return -1
-        met |= 1 << kind
+        seen |= 1 << kind
         if kind == K_DATA:
-            at, told = read_data(w, buf, at, end, row, numbers, levels, names)
+            at, predicted = read_data(w, buf, at, end, row, numbers, levels, names)
         elif kind == K_ORIGIN:
             at = read_origin(w, buf, at, end, row)
         else:
@@ -320,7 +320,7 @@ def read_event(
         at += 1
     if not closed or at + 1 - begin > MAX_EVENT_BYTES:
         return -1
-    if met & REQUIRED != REQUIRED or not told >> K_CORRECT & 1 or row[AT] > latest:
+    if seen & REQUIRED != REQUIRED or not predicted >> K_CORRECT & 1 or row[AT] > latest:
         return -1
     for level in range(levels.shape[0]):
         if levels[level, 0] >= 0:

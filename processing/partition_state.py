@@ -103,7 +103,7 @@ class PartitionState:
     def restore_own_row(self, raw: bytes) -> None:
         """Restore the partition's own row."""
         self.clock.restore(decode_partition(raw))
-        if self.clock.witnessed:  # rows restored before were judged by their event times
+        if self.clock.set_by_records:  # rows restored before were judged by their event times
             self.recompute_ages()
 
     def restore(self, key: bytes, raw: bytes) -> None:

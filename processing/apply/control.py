@@ -58,7 +58,7 @@ class ControlApplier:
         elif isinstance(control, Seed):
             self._seed(control, offset)
         elif isinstance(control, Clock):
-            self._events.witness(control.at, offset)
+            self._events.advance_clock(control.at, offset)
         elif isinstance(control, Downweight):
             self._check_partition(control.tenant, control.path)
             if state.contexts.downweights.apply(control, state.row.clock, offset):

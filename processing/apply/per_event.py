@@ -38,7 +38,7 @@ class EventApplier:
         """Apply one event; return the reason where it is rejected."""
         clock = self._clock
         row = clock.row
-        if clock.witnessed:
+        if clock.set_by_records:
             if self._is_overdue():
                 self._expire(offset, idle=row.idle_left)
         elif event.timestamp > row.clock:
@@ -56,11 +56,11 @@ class EventApplier:
             self._feedback(event, offset)
         return None
 
-    def witness(self, at: int, offset: int) -> None:
+    def advance_clock(self, at: int, offset: int) -> None:
         """Move the clock on to the time of a clock record (Unix ms), and expire what is due."""
-        clock, first = self._clock, not self._clock.witnessed
+        clock, first = self._clock, not self._clock.set_by_records
         before = clock.row.clock
-        if not clock.witness(at):
+        if not clock.apply(at):
             return
         if first:
             self._state.recompute_ages()
@@ -73,7 +73,7 @@ class EventApplier:
         Infinite, either way, where clock records set the time.
         """
         row = self._clock.row
-        if self._clock.witnessed:
+        if self._clock.set_by_records:
             return -inf if self._is_overdue() else inf
         idle = 0 if row.idle_left else next_hour(row.clock)
         return min(idle, self._starts.next_expiry, self._deduplicator.next_expiry)

@@ -191,7 +191,7 @@ class VectorizedApplier:
     def _apply(self, run: _Run, paths: list[ContextPath], path_of: Any) -> None:
         times = run.integers[:, kernels().AT]
         clock, row = self._clock, self._clock.row
-        if clock.witnessed:
+        if clock.set_by_records:
             np.clip(times, *clock.bounds, out=times)
             clocks = np.full(len(times), row.clock, np.int64)
         else:

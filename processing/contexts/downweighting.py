@@ -46,7 +46,7 @@ class Downweights(LatestBySubject[DownweightState]):
     def restore(self, key: bytes, raw: bytes) -> None:
         """Restore one row of the table."""
         if key.startswith(_BEGIN):
-            self._held[key] = _decode(control_body(raw))
+            self._latest[key] = _decode(control_body(raw))
 
     def apply(self, record: Downweight, clock: int, offset: int) -> bool:
         """Apply a record unless it is over or a later one holds; return whether it was applied.
@@ -56,7 +56,7 @@ class Downweights(LatestBySubject[DownweightState]):
         if "/" not in record.path:
             raise ValueError(f"path: nothing is above {record.path:.200}")
         key = _key_of(record.tenant, record.path)
-        held = self._held.get(key)
+        held = self._latest.get(key)
         if held is None and (record.every == 1 or record.until <= clock):
             return False
         if held is not None and (held.at, held.id) >= (record.at, record.id):
@@ -69,18 +69,18 @@ class Downweights(LatestBySubject[DownweightState]):
 
     def expire(self, clock: int, offset: int, budget: ExpiryBudget) -> None:
         """Delete those whose time is over, within the budget."""
-        ends = ((max(held.kept, held.until), key) for key, held in self._held.items())
+        ends = ((max(held.kept, held.until), key) for key, held in self._latest.items())
         over = sorted(each for each in ends if each[0] <= clock)
         for key in budget.limited(key for _end, key in over):
-            del self._held[key]
+            del self._latest[key]
             self._touch(key, deleted(self._epoch, offset))
 
     def depth_in(self, path: ContextPath) -> int | None:
         """Return the depth of the first down-weighted context in a path; None where none is."""
-        if not self._held:
+        if not self._latest:
             return None
         for depth, context in enumerate(path.contexts):
-            held = self._held.get(_key_of(context.tenant, context.path))
+            held = self._latest.get(_key_of(context.tenant, context.path))
             if held is not None and held.every > 1:
                 return depth
         return None
@@ -95,7 +95,7 @@ class Downweights(LatestBySubject[DownweightState]):
             return ()
         context = path.contexts[depth]
         key = _key_of(context.tenant, context.path)
-        held = self._held[key]
+        held = self._latest[key]
         if at >= held.until:
             self._store(key, msgspec.structs.replace(held, every=1), offset)
             return ()
@@ -104,7 +104,7 @@ class Downweights(LatestBySubject[DownweightState]):
         return path.contexts[:depth] if held.seen % held.every else ()
 
     def _store(self, key: bytes, held: DownweightState, offset: int) -> None:
-        self._hold(key, held, _encode(held), offset)
+        self._set(key, held, _encode(held), offset)
 
 
 def _key_of(tenant: str, path: str) -> bytes:

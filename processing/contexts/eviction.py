@@ -40,18 +40,18 @@ class EvictionIndex:
             heap[:] = [(newest(at), length, key) for at, length, key in heap]
             heapq.heapify(heap)
 
-    def matching(self, wanted: Callable[[str, bytes], bool]) -> list[bytes]:
-        """Return the keys for which `wanted(tenant, key)`."""
+    def matching(self, matches: Callable[[str, bytes], bool]) -> list[bytes]:
+        """Return the keys for which `matches(tenant, key)`."""
         return [
             entry[2] for tenant, heap in self._heaps.items() for entry in heap
-            if wanted(tenant, entry[2])
+            if matches(tenant, entry[2])
         ]  # fmt: skip
 
     def remove(self, keys: Collection[bytes]) -> None:
         """Remove contexts."""
-        gone = frozenset(keys)
+        removed = frozenset(keys)
         for tenant, heap in list(self._heaps.items()):
-            left = [entry for entry in heap if entry[2] not in gone]
+            left = [entry for entry in heap if entry[2] not in removed]
             if len(left) < len(heap):
                 heapq.heapify(left)
                 self._heaps[tenant] = left

@@ -31,7 +31,7 @@ class ContextLearner:
     def learn(self, key: ContextKey, outcome: Outcome, offset: int) -> Sequence[bytes]:
         """Apply one outcome at every level of its path; return the keys of evicted contexts."""
         path = self._cache.path(key)
-        at = self._clock.heard(outcome.timestamp)
+        at = self._clock.outcome_time(outcome.timestamp)
         self._append(path, outcome_row(outcome, path, at=at), outcome.timestamp, offset)
         return self._evict_excess(path, at, offset)
 
@@ -41,7 +41,7 @@ class ContextLearner:
         Returns the keys of evicted contexts.
         """
         path = self._cache.path(key)
-        at = self._clock.heard(outcome.timestamp)
+        at = self._clock.outcome_time(outcome.timestamp)
         row = outcome_row(outcome, path, at=at, verdict=True)
         for _ in range(self._feedback_weight):
             self._append(path, row, outcome.timestamp, offset)
@@ -54,15 +54,15 @@ class ContextLearner:
             return ()
         return self._cache.evict_excess(path.contexts[0].tenant, at, offset, self._budget)
 
-    def _append(self, path: ContextPath, row: OutcomeRow, said: int, offset: int) -> None:
-        """Append an outcome of event time `said` (Unix ms) to what a path is to learn.
+    def _append(self, path: ContextPath, row: OutcomeRow, timestamp: int, offset: int) -> None:
+        """Append an outcome of event time `timestamp` (Unix ms) to what a path is to learn.
 
         Above a down-weighted context only some outcomes count.
         """
         suppressed: Sequence[Context] = ()
         if self._cache.is_downweighted(path):
             downweights = self._cache.downweights
-            suppressed = downweights.suppressed_ancestors(path, self._clock.now(said), offset)
+            suppressed = downweights.suppressed_ancestors(path, self._clock.now(timestamp), offset)
             if downweights.depth_in(path) is None:
                 self._cache.end_downweight(path)
         if suppressed:

@@ -66,13 +66,13 @@ def _parent_of(path: str) -> str:
     return path.rpartition("/")[0]
 
 
-def _newest_outcome(said: int | None, at: int, clock: PartitionClock, idle_ms: int) -> int:
+def _newest_outcome(stated: int | None, at: int, clock: PartitionClock, idle_ms: int) -> int:
     """Return the time (Unix ms) of a seeded context's newest outcome.
 
     The present, where the seed states none or one so old that the context would be idle at once;
     at most the end of the clock's tick.
     """
     now = clock.now(at)
-    if said is None or said <= now - idle_ms:
+    if stated is None or stated <= now - idle_ms:
         return now
-    return min(said, clock.latest(at))
+    return min(stated, clock.latest(at))

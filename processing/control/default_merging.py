@@ -54,7 +54,7 @@ class EvidenceCollector:
         self._partition = partition
         self._rows: dict[str, dict[str, bytes]] = {}
         self._place = 0, -1
-        self._news: _News[tuple[TypeEvidence, ...]] = _News(now_s)
+        self._changes: _Changes[tuple[TypeEvidence, ...]] = _Changes(now_s)
 
     def note(self, rows: Iterable[tuple[bytes, bytes]]) -> None:
         """Note rows that took effect or were restored."""
@@ -66,15 +66,15 @@ class EvidenceCollector:
                 types = self._rows.setdefault(tenant, {})
                 if is_deleted(raw):
                     types.pop(path, None)
-                    self._news.changed(tenant)
+                    self._changes.changed(tenant)
                     continue
                 try:
                     outcomes = outcomes_in(raw)
                 except struct.error:
                     continue
                 types[path] = raw
-                if self._news.spoken(tenant) or outcomes >= MIN_OUTCOMES:
-                    self._news.changed(tenant)
+                if self._changes.was_sent(tenant) or outcomes >= MIN_OUTCOMES:
+                    self._changes.changed(tenant)
             elif key == PARTITION_KEY:
                 self._place = version(raw)
 
@@ -84,11 +84,11 @@ class EvidenceCollector:
         That may include contexts that were deleted since.
         """
         for tenant in self._rows:
-            self._news.changed(tenant)
+            self._changes.changed(tenant)
 
     def due(self, now_ms: int) -> list[Evidence]:
         """Return the evidence to send now; call `sent` when it was sent."""
-        found = self._news.due(self._known, _evidence_moved)
+        found = self._changes.due(self._known, _evidence_moved)
         return [
             Evidence(new_id(now_ms), now_ms, tenant, self._partition, *self._place, known)
             for tenant, known in found
@@ -96,7 +96,7 @@ class EvidenceCollector:
 
     def sent(self, evidence: Evidence) -> None:
         """Note that it was sent."""
-        self._news.said(evidence.tenant, evidence.known)
+        self._changes.sent(evidence.tenant, evidence.known)
         if not self._rows.get(evidence.tenant):
             self._rows.pop(evidence.tenant, None)
 
@@ -126,7 +126,7 @@ class DefaultMerger:
         self._choices = LearnerAssignments(0)
         self._evidence: dict[str, dict[int, Evidence]] = {}
         self._place = 0, -1
-        self._news: _News[LearnedState | None] = _News(now_s)
+        self._changes: _Changes[LearnedState | None] = _Changes(now_s)
 
     def note(self, rows: Iterable[tuple[bytes, bytes]]) -> None:
         """Note rows that took effect or were restored."""
@@ -137,19 +137,19 @@ class DefaultMerger:
             if kind == EVIDENCE:
                 evidence = decode_evidence(raw)
                 self._evidence.setdefault(evidence.tenant, {})[evidence.partition] = evidence
-                self._news.changed(evidence.tenant)
+                self._changes.changed(evidence.tenant)
             elif kind == DEFAULT:
-                self._news.changed(context_of(key)[0])
+                self._changes.changed(context_of(key)[0])
             elif kind == CONTROL:
                 self._choices.restore(key, raw)
                 for tenant in self._evidence:
-                    self._news.changed(tenant)
+                    self._changes.changed(tenant)
             elif key == PARTITION_KEY:
                 self._place = version(raw)
 
     def due(self, now_ms: int) -> list[Default]:
         """Return the defaults to send now; call `sent` when every partition has it."""
-        found = self._news.due(self._merged, _default_moved)
+        found = self._changes.due(self._merged, _default_moved)
         return [
             Default(new_id(now_ms), now_ms, tenant, *self._place, learned)
             for tenant, learned in found
@@ -157,7 +157,7 @@ class DefaultMerger:
 
     def sent(self, default: Default) -> None:
         """Note that it was sent."""
-        self._news.said(default.tenant, default.learned)
+        self._changes.sent(default.tenant, default.learned)
 
     def _merged(self, tenant: str) -> LearnedState | None:
         policy = self._choices.policy_of(tenant, "") or self._policy
@@ -169,41 +169,43 @@ class DefaultMerger:
         return LearnedState(spec(policy), policy.version, state, sum(n for _, n in known))
 
 
-class _News(Generic[T]):
+class _Changes(Generic[T]):
     """Tenants with possible changes, and what was last sent about each."""
 
     def __init__(self, now_s: Callable[[], float]) -> None:
         self._now_s = now_s
         self._changed: dict[str, None] = {}
-        self._said: dict[str, tuple[float, T]] = {}
+        self._sent: dict[str, tuple[float, T]] = {}
 
     def changed(self, tenant: str) -> None:
         self._changed[tenant] = None
 
-    def due(self, says: Callable[[str], T], moved: Callable[[T, T], bool]) -> list[tuple[str, T]]:
+    def due(
+        self, message_of: Callable[[str], T], moved: Callable[[T, T], bool]
+    ) -> list[tuple[str, T]]:
         """Return (tenant, message) of a few tenants, none of them too soon after its last one."""
         now = self._now_s()
         found: list[tuple[str, T]] = []
         for tenant in list(self._changed):
             if len(found) >= MAX_TENANTS:
                 break
-            last = self._said.get(tenant)
+            last = self._sent.get(tenant)
             if last is not None and now < last[0] + RESEND_AFTER_S:
                 continue
-            what = says(tenant)
-            if last is None or moved(last[1], what):
-                found.append((tenant, what))
+            message = message_of(tenant)
+            if last is None or moved(last[1], message):
+                found.append((tenant, message))
             else:
                 del self._changed[tenant]
         return found
 
-    def said(self, tenant: str, what: T) -> None:
+    def sent(self, tenant: str, message: T) -> None:
         """Note what was sent; changes since `due` are checked later."""
-        self._said[tenant] = self._now_s(), what
+        self._sent[tenant] = self._now_s(), message
 
-    def spoken(self, tenant: str) -> bool:
+    def was_sent(self, tenant: str) -> bool:
         """Return whether anything was sent about a tenant."""
-        return tenant in self._said
+        return tenant in self._sent
 
 
 _SEPARATOR: Final = SEPARATOR.encode()

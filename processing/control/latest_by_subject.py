@@ -15,13 +15,13 @@ class LatestBySubject(Generic[T]):
 
     def __init__(self, epoch: int) -> None:
         self._epoch = epoch
-        self._held: dict[bytes, T] = {}
+        self._latest: dict[bytes, T] = {}
         self._touched: dict[bytes, bytes] = {}
         self.touched_bytes = 0
 
-    def _hold(self, key: bytes, what: T, body: bytes, offset: int) -> None:
+    def _set(self, key: bytes, record: T, body: bytes, offset: int) -> None:
         """Store the latest record of a subject. `body`: its row without the version."""
-        self._held[key] = what
+        self._latest[key] = record
         self._touch(key, control_row(body, self._epoch, offset))
 
     def _touch(self, key: bytes, row: bytes) -> None:

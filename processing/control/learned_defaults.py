@@ -30,7 +30,7 @@ class LearnedDefaults(LatestBySubject[Default | Evidence]):
 
     def restore(self, key: bytes, raw: bytes) -> None:
         """Restore one row of the table."""
-        self._held[key] = decode_default(raw) if key.startswith(DEFAULT) else decode_evidence(raw)
+        self._latest[key] = decode_default(raw) if key.startswith(DEFAULT) else decode_evidence(raw)
 
     def apply(self, record: Default | Evidence, offset: int) -> None:
         """Apply a record unless a newer one is known.
@@ -47,13 +47,13 @@ class LearnedDefaults(LatestBySubject[Default | Evidence]):
                 if policy is not None and policy.version == known.version:
                     state_in_context(known.path, known)  # other versions are not checked
             key = evidence_key(record.tenant, record.partition)
-        held = self._held.get(key)
+        held = self._latest.get(key)
         if held is None or (held.epoch, held.offset) < (record.epoch, record.offset):
-            self._hold(key, record, _encode(record), offset)
+            self._set(key, record, _encode(record), offset)
 
     def state_of(self, tenant: str, policy: Policy) -> State | None:
         """Return the initial state that a tenant's default has for a policy; None without one."""
-        held = self._held.get(default_key(tenant))
+        held = self._latest.get(default_key(tenant))
         learned = held.learned if isinstance(held, Default) else None
         if learned is None:
             return None

@@ -43,7 +43,7 @@ class LearnerAssignments(LatestBySubject[LearnerChoice]):
     def restore(self, key: bytes, raw: bytes) -> None:
         """Restore one row of the table."""
         if key.startswith(_key_of(_KIND)):
-            self._held[key] = _decode(control_body(raw))
+            self._latest[key] = _decode(control_body(raw))
             self._rank()
 
     def apply(self, choice: LearnerChoice, offset: int) -> bool:
@@ -53,10 +53,10 @@ class LearnerAssignments(LatestBySubject[LearnerChoice]):
         """
         check(choice)
         key = _key_of(_KIND, choice.tenant or "", choice.pattern)
-        held = self._held.get(key)
+        held = self._latest.get(key)
         if held is not None and (held.at, held.id) >= (choice.at, choice.id):
             return False
-        self._hold(key, choice, _encode(choice), offset)
+        self._set(key, choice, _encode(choice), offset)
         self._rank()
         return True
 
@@ -73,7 +73,7 @@ class LearnerAssignments(LatestBySubject[LearnerChoice]):
     def _rank(self) -> None:
         named = [
             (choice, matcher(choice.pattern, choice.tenant), chosen)
-            for choice in self._held.values()
+            for choice in self._latest.values()
             if choice.learner is not None and (chosen := named_policy(choice.learner)) is not None
         ]
         self._ranked = sorted(named, key=lambda each: _rank_of(each[0]), reverse=True)

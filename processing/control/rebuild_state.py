@@ -49,7 +49,7 @@ class RebuildState(LatestBySubject[Followup]):
     def restore(self, key: bytes, raw: bytes) -> None:
         """Restore one row of the table."""
         if key in KEYS:
-            self._held[key] = _decode(control_body(raw))
+            self._latest[key] = _decode(control_body(raw))
 
     def begin(self, rebuild: Rebuild, offset: int) -> Rebuild | None:
         """Note that a rebuild begins, and return it; None where a later one was begun.
@@ -66,21 +66,21 @@ class RebuildState(LatestBySubject[Followup]):
             raise ValueError(f"epoch: the rebuild is of log {rebuild.epoch}, this is {self._epoch}")
         if rebuild.choice is not None:
             check(rebuild.choice)
-        held = self._held.get(KEY)
+        held = self._latest.get(KEY)
         if held is not None and _order(held.rebuild) >= _order(rebuild):
             return None
         followup = _followup(rebuild, offset, BEGUN)
-        self._hold(UNDERWAY, followup, _encode(followup), offset)
+        self._set(UNDERWAY, followup, _encode(followup), offset)
         return rebuild
 
     def end(self, rebuild: Rebuild, result: str, offset: int) -> None:
         """Note the result of a rebuild."""
         followup = _followup(rebuild, offset, result)
-        self._hold(KEY, followup, _encode(followup), offset)
+        self._set(KEY, followup, _encode(followup), offset)
 
     def writes(self, offset: int) -> bool:
         """Return whether rows of an offset may exist before the applied offset reaches it."""
-        begun = self._held.get(UNDERWAY)
+        begun = self._latest.get(UNDERWAY)
         return begun is not None and (begun.rebuild.epoch, begun.offset) == (self._epoch, offset)
 
 

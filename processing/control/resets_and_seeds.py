@@ -23,17 +23,17 @@ class ResetsAndSeeds(LatestBySubject[Order]):
     def restore(self, key: bytes, raw: bytes) -> None:
         """Restore one row of the table."""
         if key.startswith(_KINDS):
-            self._held[key] = _decode(control_body(raw))
+            self._latest[key] = _decode(control_body(raw))
 
     def new(self, record: Reset | Seed) -> bool:
         """Return whether a record is to be applied."""
-        held = self._held.get(_key_of(record))
+        held = self._latest.get(_key_of(record))
         return held is None or held < _order_of(record)
 
     def note(self, record: Reset | Seed, offset: int) -> None:
         """Note that a record was applied."""
         order = _order_of(record)
-        self._hold(_key_of(record), order, _encode(order), offset)
+        self._set(_key_of(record), order, _encode(order), offset)
 
 
 def _order_of(record: Reset | Seed) -> Order:

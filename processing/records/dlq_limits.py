@@ -168,8 +168,8 @@ def _refused(
             before = bisect_left(controls, position)
             if controls[before : before + 1] == [position]:
                 continue
-            held = _events_in(batch.values[position] or b"")
-            share = min(_WHOLE, _WHOLE * len(by_offset[offset]) // held)
+            events = _events_in(batch.values[position] or b"")
+            share = min(_WHOLE, _WHOLE * len(by_offset[offset]) // events)
             number = seen + position - part.begin - before
             yield Refused(number, offset, share, by_offset[offset][-1].reason)
 
@@ -179,7 +179,7 @@ def _events_in(value: bytes) -> int:
     if len(value) > MAX_FRAME_BYTES or value.lstrip()[:1] != b"[":
         return 1
     try:
-        held = len(split_frame(value))
+        events = len(split_frame(value))
     except MALFORMED:
         return 1
-    return held if 0 < held <= MAX_FRAME_EVENTS else 1
+    return events if 0 < events <= MAX_FRAME_EVENTS else 1

@@ -62,11 +62,11 @@ class PartitionClock:
         self._reached.clear()
 
     @property
-    def witnessed(self) -> bool:
+    def set_by_records(self) -> bool:
         """Whether there was a clock record. Otherwise event times set the clock."""
         return self.row.began > 0
 
-    def witness(self, at: int) -> bool:
+    def apply(self, at: int) -> bool:
         """Apply a clock record; return whether the clock moved."""
         row, stated = self.row, at // TICK_MS * TICK_MS
         self._reached.clear()
@@ -122,9 +122,9 @@ class PartitionClock:
 
     def latest(self, at: int) -> int:
         """Return the last time that is not in the future, for an event of time `at`."""
-        return self.bounds[1] if self.witnessed else at
+        return self.bounds[1] if self.set_by_records else at
 
-    def heard(self, at: int) -> int:
+    def outcome_time(self, at: int) -> int:
         """Return the time of an outcome of event time `at`: limited to the tick of its arrival.
 
         A time outside becomes a bound of that tick, which says nothing about how much time has
@@ -139,7 +139,7 @@ class PartitionClock:
 
     def is_ahead(self, at: int) -> bool:
         """Return whether a time is in the future, judged by clock records."""
-        return self.witnessed and at >= self.row.clock + TICK_MS
+        return self.set_by_records and at >= self.row.clock + TICK_MS
 
     def newest(self, at: int) -> int:
         """Return when a context's newest outcome arrived, given the time `at` in its row.

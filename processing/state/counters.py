@@ -16,7 +16,7 @@ from topics.schema.json_schema import Counts
 
 OutcomeRow = tuple[float, float, float, float, int, int, Any]
 """An outcome as numbers: confidence; gain, cost and execution in ms; completion time in Unix ms
-(see `PartitionClock.heard`); flags; and the `ContextPath` that learns it."""
+(see `PartitionClock.outcome_time`); flags; and the `ContextPath` that learns it."""
 CORRECT, SPECULATED, SUGGESTED, VERDICT = 1, 2, 4, 8
 """Flags: it was right; it was speculated on; it was for a suggestion; it is a user's verdict, which
 contexts learn, and which is counted apart (`count_feedback`)."""

@@ -58,7 +58,7 @@ class Notes:
     named: list[str] = field(default_factory=list)
     warnings: list[str] = field(default_factory=list)
 
-    def took(self, partition: int, commit: Checkpoint) -> None:
+    def add_commit(self, partition: int, commit: Checkpoint) -> None:
         """Count the events and dead letters of a commit."""
         self.events += commit.events
         self.refused += len(commit.dead_letters)
@@ -98,7 +98,7 @@ class EnginePredictions:
         assumed: Assumed,
     ) -> None:
         self._engine, self._levels, self._chosen = engine, tuple(levels), chosen
-        self._scales, self._assumed, self._unmet = scales, assumed, scales.named
+        self._scales, self._assumed, self._not_guessed = scales, assumed, scales.named
         self._scaled, self._assumes = bool(scales), bool(assumed)
         self._path_of = context_key_getter(levels)
         self._chains: dict[ContextKey, Chain] = {}
@@ -108,10 +108,10 @@ class EnginePredictions:
 
     def opened(self, key: bytes, path: ContextKey, event: EventFields) -> None:
         """Ask the engine about a prediction whose outcome comes later."""
-        said = self._prediction(path, event)
-        if said.chain:
-            said = said._replace(number=self._engine.ask(said.chain))
-        self._open[key] = said
+        prediction = self._prediction(path, event)
+        if prediction.chain:
+            prediction = prediction._replace(number=self._engine.ask(prediction.chain))
+        self._open[key] = prediction
 
     def closed(self, key: bytes, *, completed: bool) -> None:
         """Forget the prediction of a start."""
@@ -128,8 +128,8 @@ class EnginePredictions:
     ) -> None:
         """Pass on one outcome."""
         opened = None if start is None else self._open[start]
-        said = self._prediction(path, completion) if opened is None or stated else opened
-        chain, group, tool, reason, number = said
+        prediction = self._prediction(path, completion) if opened is None or stated else opened
+        chain, group, tool, reason, number = prediction
         if not chain:
             self.filtered += 1
             return
@@ -148,7 +148,7 @@ class EnginePredictions:
             )
         if self._scaled:
             outcome = self._scales.applied(outcome, tool)
-            self._unmet.discard(tool or "")
+            self._not_guessed.discard(tool or "")
         self._engine.judge(chain, outcome, group, number)
 
     def unmatched(self, completion: EventFields) -> None:
@@ -165,17 +165,17 @@ class EnginePredictions:
 
     def forget_closed(self) -> None:
         """Let the engine forget the predictions that can have no outcome any more."""
-        waiting = (said.number for said in self._open.values() if said.number >= 0)
+        waiting = (each.number for each in self._open.values() if each.number >= 0)
         self._engine.forget(min(waiting, default=self._engine.asked))
 
     @property
     def unresolved_elsewhere(self) -> int:
         """How many starts without a completion the filter leaves out, those still open included."""
-        return self._unresolved_elsewhere + sum(not said.chain for said in self._open.values())
+        return self._unresolved_elsewhere + sum(not each.chain for each in self._open.values())
 
-    def met(self) -> set[str]:
+    def guessed_tools(self) -> set[str]:
         """Return the tools with a scale of their own that were guessed."""
-        return self._scales.named - self._unmet
+        return self._scales.named - self._not_guessed
 
     def _prediction(self, path: ContextKey, event: EventFields) -> _Prediction:
         """Return the prediction that an event states."""
@@ -234,7 +234,7 @@ class PredictionJoiner:
             for key, row in commit.rows:
                 if key.startswith(SPOOL):
                     self._rows[key] = row
-            notes.took(batch.partition, commit)
+            notes.add_commit(batch.partition, commit)
         notes.records += len(batch)
         clock = self._task.state.row.clock
         if clock - self._forgot > START_LIFE_MS:
@@ -251,4 +251,4 @@ class PredictionJoiner:
         notes.unmatched += row.unmatched - predictions.unmatched_elsewhere
         notes.unresolved += row.unresolved + still_open - predictions.unresolved_elsewhere
         notes.filtered += predictions.filtered
-        notes.scaled += predictions.met()
+        notes.scaled += predictions.guessed_tools()
