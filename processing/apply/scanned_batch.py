@@ -112,7 +112,8 @@ class ScannedBatch:
 
     def _keys(self, groups: Any, more: Sequence[int]) -> list[Key]:
         spans = np.array([self._compiled.TENANT, self._compiled.TYPE, *more])
-        size = int(np.maximum(groups[:, spans + 1] - groups[:, spans], 1).sum())
+        begins, ends = groups[:, spans], groups[:, spans + 1]
+        size = int(np.where(begins < 0, 1, ends - begins).sum())  # an empty text takes nothing
         text = np.empty(size + len(groups) * len(spans), np.uint8)
         self._compiled.keys(self._data, groups, spans, text)
         return [*map(_key, text.tobytes().decode("ascii").split(_NEXT_KEY)[:-1])]

@@ -118,6 +118,22 @@ def told(scan: ScannedBatch, at: int, event: EventFields) -> None:
     assert scan.texts(scan.rows[at : at + 1], compiled.TASK) == [event.task_id]
 
 
+def test_an_empty_level_reads_nothing_beyond_the_keys(monkeypatch: pytest.MonkeyPatch) -> None:
+    data = {**PLAIN["data"], "context": {"domain": ""}}
+    values = [orjson.dumps({**PLAIN, "data": data})]
+    scan, empty = scanned(*values), np.empty
+
+    def dirty(*args: Any) -> Any:
+        made = empty(*args)
+        made.fill(0x9B)  # as memory may hold, and no ASCII
+        return made
+
+    monkeypatch.setattr(np, "empty", dirty)
+    assert scan.path_keys[0][1] == PLAIN["workflow_type"]
+    monkeypatch.undo()
+    agree(scan, values)
+
+
 def test_its_limits_and_fields_are_those_of_the_contract() -> None:
     compiled = kernels()
     assert compiled.MAX_EVENT_BYTES == events.MAX_EVENT_BYTES
