@@ -319,6 +319,6 @@ class PartitionTask:
         return commit
 
 
-def settle(partitions: Sequence[PartitionTask]) -> None:
+def apply_pending_updates(partitions: Sequence[PartitionTask]) -> None:
     """Apply the pending outcomes of several partitions of the same configuration."""
     pending_updates.apply_pending([each.state.contexts.updates for each in partitions])

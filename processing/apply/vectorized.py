@@ -132,7 +132,7 @@ class VectorizedApplier:
         if self._skip:
             self._skip -= begin == 0
             return None
-        prefetched, batch.ahead = batch.ahead, None
+        prefetched, batch.prefetched = batch.prefetched, None
         scan = None if prefetched is None else prefetched.result()
         if scan is None:
             records = range(begin, batch.piece(begin, SCAN_BYTES))
@@ -148,7 +148,7 @@ class VectorizedApplier:
     def prefetch_scan(self, batch: RecordBatch) -> Callable[[], ScannedBatch | None] | None:
         """Return a function that scans a batch ahead, in any thread; None: not worth it.
 
-        Its result belongs in `RecordBatch.ahead`.
+        Its result belongs in `RecordBatch.prefetched`.
         """
         if self._skip or not self._can_scan(batch, 0):
             return None

@@ -59,9 +59,9 @@ class RecordBatch:
     keys: list[bytes | None]
     values: list[bytes | None]
     headers: dict[int, Headers] = field(default_factory=dict)
-    ahead: Future[Any] | None = field(default=None, init=False, repr=False, compare=False)
+    prefetched: Future[Any] | None = field(default=None, init=False, repr=False, compare=False)
     """The `ScannedBatch` of all of it, where a scan was started ahead of its turn."""
-    behind: int = field(default=0, init=False, compare=False)
+    lag: int = field(default=0, init=False, compare=False)
     """How many readable offsets of its partition came after it when it was fetched."""
 
     @property
@@ -117,7 +117,7 @@ class RecordBatch:
             self.end = max(self.begin, offset)
 
     def _drop(self, positions: slice) -> None:
-        self.ahead = None
+        self.prefetched = None
         for of_each in (self.offsets, self.timestamps, self.keys, self.values):
             del of_each[positions]
 

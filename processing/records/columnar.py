@@ -29,7 +29,7 @@ class ColumnarRecordBatch(RecordBatch):
         """`keys`: begins and ends of the keys in `packed.data`. `size`: bytes of all records."""
         self.topic, self.partition, self.begin, self.end = topic, partition, begin, end
         self.offsets, self.timestamps = packed.offsets.tolist(), packed.timestamps.tolist()
-        self.headers, self.ahead, self.behind = headers, None, 0
+        self.headers, self.prefetched, self.lag = headers, None, 0
         self._packed: Packed | None = packed
         self._keys, self._size = keys, size
 

@@ -92,7 +92,7 @@ def test_what_is_known_never_follows_from_half_a_table(monkeypatch: pytest.Monke
 def backlog(begin: int, *records: Any, behind: int = 100) -> RecordBatch:
     """Return one fetch of a log that has more."""
     found: RecordBatch = fetch(*records, offsets=range(begin, begin + len(records)))
-    found.begin, found.behind = begin, behind
+    found.begin, found.lag = begin, behind
     return found
 
 

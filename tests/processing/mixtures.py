@@ -243,8 +243,8 @@ def commits(
 def prefetch_scan(core: PartitionTask, batch: RecordBatch) -> None:
     """Scan a batch before it is applied, as another thread would have done by then."""
     if (scan := core.prefetch_scan(batch)) is not None:
-        batch.ahead = Future()
-        batch.ahead.set_result(scan())
+        batch.prefetched = Future()
+        batch.prefetched.set_result(scan())
 
 
 class Counted(VectorizedApplier):

@@ -179,10 +179,10 @@ def test_what_was_looked_at_ahead_is_not_looked_at_again(compiled: Any) -> None:
     with stretches_of(compiled):
         core = Stretched(0, PARTITIONS, EPOCH, rules, lambda _key: None)
         prefetch_scan(core, batch)
-        assert batch.ahead is not None
+        assert batch.prefetched is not None
         with patch.object(stretches_module, "ScannedBatch", Looked):
             core.apply(batch)
-        assert batch.ahead is None
+        assert batch.prefetched is None
     assert core.counted.events > 0
 
 
