@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 from processing.config import LearningConfig
@@ -33,53 +32,34 @@ CACHED: Final = 400_000
 same limit holds for spool positions, about 400 bytes each."""
 
 
-@dataclass(eq=False, slots=True)
 class PartitionState:
     """Everything that follows from a prefix of one partition's log."""
 
-    config: LearningConfig
-    clock: PartitionClock
-    """The time here, and the partition's own row."""
-    assignments: LearnerAssignments
-    defaults: LearnedDefaults
-    resets_and_seeds: ResetsAndSeeds
-    rebuilds: RebuildState
-    contexts: ContextCache
-    deduplicator: Deduplicator
-    open_predictions: OpenPredictions
-    budget: ExpiryBudget = field(default_factory=ExpiryBudget)
-    control_tables: tuple[LatestBySubject[Any], ...] = field(init=False)
-
-    def __post_init__(self) -> None:
-        """List the tables that control records change."""
-        self.control_tables = (
-            self.assignments, self.defaults, self.contexts.downweights, self.resets_and_seeds,
-            self.rebuilds,
-        )  # fmt: skip
-
-    @classmethod
-    def empty(
-        cls,
+    def __init__(
+        self,
         config: LearningConfig,
         partitions: int,
         epoch: int,
         load: Callable[[bytes], bytes | None],
-    ) -> PartitionState:
-        """Return the state before the first record. `load` reads a row of the table."""
-        clock = PartitionClock(TaskStateRow())
-        assignments, defaults = LearnerAssignments(epoch), LearnedDefaults(epoch)
+    ) -> None:
+        """Start before the first record. `load` reads a row of the table."""
         cached = CACHED // partitions
-        return cls(
-            config,
-            clock,
-            assignments,
-            defaults,
-            ResetsAndSeeds(epoch),
-            RebuildState(epoch, config.digest),
-            ContextCache(config, assignments, defaults, clock, epoch, load, cached),
-            Deduplicator(epoch, load, cached, clock.arrived),
-            OpenPredictions(epoch, clock.arrived),
+        self.config = config
+        self.clock = clock = PartitionClock(TaskStateRow())
+        """The time here, and the partition's own row."""
+        self.assignments, self.defaults = LearnerAssignments(epoch), LearnedDefaults(epoch)
+        self.resets_and_seeds = ResetsAndSeeds(epoch)
+        self.rebuilds = RebuildState(epoch, config.digest)
+        self.contexts = ContextCache(
+            config, self.assignments, self.defaults, clock, epoch, load, cached
         )
+        self.deduplicator = Deduplicator(epoch, load, cached, clock.arrived)
+        self.open_predictions = OpenPredictions(epoch, clock.arrived)
+        self.budget = ExpiryBudget()
+        self.control_tables: Sequence[LatestBySubject[Any]] = (
+            self.assignments, self.defaults, self.contexts.downweights, self.resets_and_seeds,
+            self.rebuilds,
+        )  # fmt: skip
 
     @property
     def row(self) -> TaskStateRow:

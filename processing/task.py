@@ -97,7 +97,7 @@ class PartitionTask:
     ) -> None:
         """`load` reads a row of the table. `outcomes` takes outcomes in place of the contexts."""
         self.partition, self._partitions, self._epoch = partition, partitions, epoch
-        self.state = state = PartitionState.empty(config, partitions, epoch, load)
+        self.state = state = PartitionState(config, partitions, epoch, load)
         self.clock = state.clock
         self._events = EventApplier(state, outcomes)
         self._vectorized = VectorizedApplier(state, self._events) if outcomes is None else None
