@@ -124,7 +124,7 @@ def said_until_it_is_heard() -> Patches:
 
 def time_by_clock_records() -> Patches:
     """What expires goes by clock records, not by what events say."""
-    return patch.object(PartitionClock, "witness", lambda *_: False)
+    return patch.object(PartitionClock, "apply", lambda *_: False)
 
 
 def a_clock_record_moves_the_clock_a_step() -> Patches:
@@ -139,7 +139,7 @@ def what_arrives_counts_as_of_the_next_clock_record() -> Patches:
 
 def outcomes_as_of_their_arrival() -> Patches:
     """An outcome counts as of its arrival, whatever it says itself."""
-    return patch.object(PartitionClock, "heard", lambda _, at: at)
+    return patch.object(PartitionClock, "outcome_time", lambda _, at: at)
 
 
 CONTROL_RULES: Final = (
