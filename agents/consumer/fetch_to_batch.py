@@ -53,7 +53,7 @@ def to_record_batch(fetched: Any, most_bytes: int = MOST_BYTES) -> RecordBatch |
             batch.end = source.next_fetch_offset = end
         fetched._update_position()
         if batch is not None:
-            batch.behind = max(0, end - batch.end)
+            batch.lag = max(0, end - batch.end)
     finally:
         if not rest:  # also after an error: it must not be taken without what could not be read
             fetched._partition_records = None

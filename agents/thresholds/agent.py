@@ -180,7 +180,7 @@ class ThresholdAgent:
         owned = self._owned.get(tp)
         scan = None if owned is None else owned.core.prefetch_scan(batch)
         if scan is not None:
-            batch.ahead = self._scanner.submit(scan)
+            batch.prefetched = self._scanner.submit(scan)
 
     def idle(self) -> dict[TP, int]:
         """Return the next offset of each partition that nothing waits or works for."""

@@ -96,4 +96,4 @@ class CheckpointBuffer:
 
 def of_backlog(batch: RecordBatch) -> bool:
     """Return whether the log has as much again as a fetch of it at the least."""
-    return batch.behind >= max(1, len(batch))
+    return batch.lag >= max(1, len(batch))

@@ -87,8 +87,8 @@ class OwnedPartition:
     async def _handle(self, batches: list[tuple[TP, RecordBatch]]) -> float | None:
         """Apply batches; return for how long the commit waits for more, None: it is delivered."""
         for _tp, batch in batches:
-            if batch.ahead is not None:
-                await asyncio.wrap_future(batch.ahead)
+            if batch.prefetched is not None:
+                await asyncio.wrap_future(batch.prefetched)
             # Without records it only moves the offset: a commit of nothing would be a row.
             if batch and not await self._apply(batch):
                 return None  # the partition is another process's now

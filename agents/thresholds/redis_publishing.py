@@ -10,7 +10,7 @@ import structlog
 
 from agents.fatal import exit_fatally
 from agents.health.metrics import WorkerCounts
-from processing.task import PartitionTask, settle
+from processing.task import PartitionTask, apply_pending_updates
 from sinks.redis.pending import PendingThresholds
 from sinks.redis.thresholds import ThresholdPublisher
 from topics.schema.json_schema import PublishedThreshold
@@ -64,7 +64,7 @@ class RedisPublishQueue:
         try:
             while self._due:
                 due, self._due = list(self._due), {}
-                settle([each.core for each in due])
+                apply_pending_updates([each.core for each in due])
                 for each in due:
                     each.tell()
                 for each in due:

@@ -1,4 +1,4 @@
-"""Which partition owns a tenant's workflow type."""
+"""Maps a tenant and workflow type to the partition that owns them."""
 
 from __future__ import annotations
 

@@ -121,7 +121,7 @@ def ours(log: Log, begin: int, size: int) -> tuple[Seen, list[RecordBatch]]:
             assert state.position == position, "the position moved, and nobody was told"
             break
         assert (batch.begin, batch.end) == (position, state.position)
-        assert batch.behind == log.end - batch.end
+        assert batch.lag == log.end - batch.end
         found += zip(batch.offsets, batch.values, strict=True)
         batches.append(batch)
         position = state.position
@@ -178,6 +178,6 @@ def test_what_an_open_transaction_holds_back_is_not_behind() -> None:
         state.highwater, state.lso = 500, 1
         batch = to_record_batch(result)
         assert batch is not None
-        assert batch.behind == 0
+        assert batch.lag == 0
 
     asyncio.run(body())

@@ -82,7 +82,7 @@ def defaults_by_the_log() -> Patches:
         await broadcast_evidence_and_defaults(owned, runtime)
         for default in said.pop(id(owned.merger), ()):
             for each in runtime._owned.values():
-                each.core._defaults._held[default_key(default.tenant)] = default
+                each.core.state.defaults._latest[default_key(default.tenant)] = default
 
     return _both(
         patch.object(processing.control.default_merging.DefaultMerger, "due", due),
@@ -111,20 +111,20 @@ def resets_by_markers() -> Patches:
 
 def said_until_it_is_heard() -> Patches:
     """Evidence and defaults are said again until every partition that they are for has them."""
-    real = processing.control.default_merging._News.due
+    real = processing.control.default_merging._Changes.due
 
     def due(self: Any, says: Any, moved: Any) -> Any:
         found = real(self, says, moved)
         for tenant, what in found:
-            self.said(tenant, what)
+            self.sent(tenant, what)
         return found
 
-    return patch.object(processing.control.default_merging._News, "due", due)
+    return patch.object(processing.control.default_merging._Changes, "due", due)
 
 
 def time_by_clock_records() -> Patches:
     """What expires goes by clock records, not by what events say."""
-    return patch.object(PartitionClock, "witness", lambda *_: False)
+    return patch.object(PartitionClock, "apply", lambda *_: False)
 
 
 def a_clock_record_moves_the_clock_a_step() -> Patches:
@@ -139,7 +139,7 @@ def what_arrives_counts_as_of_the_next_clock_record() -> Patches:
 
 def outcomes_as_of_their_arrival() -> Patches:
     """An outcome counts as of its arrival, whatever it says itself."""
-    return patch.object(PartitionClock, "heard", lambda _, at: at)
+    return patch.object(PartitionClock, "outcome_time", lambda _, at: at)
 
 
 CONTROL_RULES: Final = (
