@@ -41,20 +41,20 @@ class NoticeDetector:
         self._known: dict[Key, NoticeState] = {}
         self._stored: dict[int, int] = {}
         """By partition the offset up to which this process has seen everything stored."""
-        self._found = DetectedNotices()
-        self.found = 0
-        """Notices that were new in the last batch."""
 
     def forget(self) -> None:
         """Know nothing: partitions are assigned anew."""
         self._known.clear()
         self._stored.clear()
 
-    async def look(
+    def of_batch(self, unpacked: SinkBatch, offsets: Mapping[int, int]) -> BatchNotices:
+        """Return the notices of a batch that is about to be stored; `offsets` come after it."""
+        return BatchNotices(self, unpacked, offsets)
+
+    async def add(
         self, unpacked: SinkBatch, offsets: Mapping[int, int], connection: AsyncConnection[Any]
-    ) -> None:
-        """Add to a transaction the notices of what it stores. `offsets`: as given to the sink."""
-        self.found, self._found = 0, DetectedNotices()
+    ) -> tuple[DetectedNotices, int]:
+        """Add the notices of a batch to its transaction; return them, and how many are new."""
         stored = await claim(connection, HISTORY_GROUP, THRESHOLDS.name, self._epoch, offsets)
         if any(self._stored.get(partition, -1) != offset for partition, offset in stored.items()):
             self._known.clear()
@@ -68,8 +68,7 @@ class NoticeDetector:
         }
         if kept:
             await keep_states(connection, kept)
-        self.found = await add_notices(connection, found.notices)
-        self._found = found
+        return found, await add_notices(connection, found.notices)
 
     async def _load(
         self, values: list[tuple[int, PublishedThreshold]], connection: AsyncConnection[Any]
@@ -86,11 +85,31 @@ class NoticeDetector:
             else:
                 self._known[key] = NoticeState(row.epoch, row.offset, row.outcomes, state)
 
-    def committed(self, offsets: Mapping[int, int]) -> None:
-        """Take over what the transaction has stored."""
-        self._known |= self._found.known
+    def committed(self, found: DetectedNotices, offsets: Mapping[int, int]) -> None:
+        """Take over what a transaction has stored."""
+        self._known |= found.known
         for partition, offset in offsets.items():
             self._stored[partition] = max(self._stored.get(partition, 0), offset)
+
+
+class BatchNotices:
+    """The notices of one batch, added to its transaction, perhaps more than once."""
+
+    def __init__(
+        self, detector: NoticeDetector, unpacked: SinkBatch, offsets: Mapping[int, int]
+    ) -> None:
+        self._detector, self._unpacked, self._offsets = detector, unpacked, offsets
+        self._found, self._new = DetectedNotices(), 0
+
+    async def add(self, connection: AsyncConnection[Any]) -> None:
+        """Find the notices, and add them to the transaction that is open."""
+        self._found, self._new = DetectedNotices(), 0
+        self._found, self._new = await self._detector.add(self._unpacked, self._offsets, connection)
+
+    def committed(self) -> int:
+        """Take over what the transaction has stored; return how many notices were new."""
+        self._detector.committed(self._found, self._offsets)
+        return self._new
 
 
 def _values(unpacked: SinkBatch, stored: Mapping[int, int]) -> list[tuple[int, PublishedThreshold]]:

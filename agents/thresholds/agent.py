@@ -25,6 +25,7 @@ from agents.producer import BatchProducer
 from agents.thresholds.clock_records import LOOK_S, send_clock_records
 from agents.thresholds.command_sync import sync_commands
 from agents.thresholds.default_broadcast import broadcast_evidence_and_defaults
+from agents.thresholds.early_publishing import EarlyPublisher
 from agents.thresholds.epoch_migration import CountDiffers, migrate_rows_to_epoch
 from agents.thresholds.pacing import in_chunks
 from agents.thresholds.partition import OwnedPartition
@@ -72,6 +73,7 @@ class ThresholdAgent:
             DlqLimitGuard(config.limits, config.data, epoch.number),
         )
         self._config = config
+        self._early = EarlyPublisher()
         self._published = PublishMarkers(config.redis)
         self._sound_clock = SoundClock(self._published.now_ms)
         self._checks = RedisChecks(
@@ -130,10 +132,12 @@ class ThresholdAgent:
             services.epoch,
             same_count=self.same_count,
         )
-        owned = OwnedPartition(tp, services, recovered.complete_from, self.share)
+        owned = OwnedPartition(
+            tp, services, recovered.complete_from, self.share, self._early.publish_soon
+        )
         await owned.restore()
         services.guard.open(tp, owned.core.applied_offset + 1)
-        await owned.delivery.mend(recovered.overtaken)
+        await owned.writer.rewrite_stale_keys(recovered.overtaken)
         core = owned.core
         # Rows at or past the committed offset may have reached the table but not Redis; so may
         # all rows where nothing of this log epoch has been committed.
@@ -145,7 +149,7 @@ class ThresholdAgent:
             waiting = services.stored(tp.partition, rows, oldest)
             published += len(waiting)
             await asyncio.gather(
-                services.publishing.publish(waiting), owned.produce_thresholds(waiting)
+                services.publishing.publish(waiting), owned.targets.produce_thresholds(waiting)
             )
         log.info(
             "thresholds.partition.opened",
@@ -173,7 +177,7 @@ class ThresholdAgent:
         if owned is None or intake is None or generation != self._generation:
             return
         if await intake.admit(tp, batch):
-            await owned.lane.put(tp, batch)
+            await owned.queue.put(tp, batch)
 
     def prefetch_scan(self, tp: TP, batch: RecordBatch) -> None:
         """Scan a batch while another one has its turn, and others are fetched."""
@@ -187,7 +191,7 @@ class ThresholdAgent:
         if self._intake is None:
             return {}
         positions = self._intake.positions
-        return {tp: positions[tp] for tp, each in self._owned.items() if each.lane.idle}
+        return {tp: positions[tp] for tp, each in self._owned.items() if each.queue.idle}
 
     def away(self) -> set[str]:
         """Return Redis while thresholds wait for it; learning goes on without."""
@@ -196,7 +200,7 @@ class ThresholdAgent:
     async def drain(self) -> None:
         """Finish the steps in flight; let go of the partitions."""
         owned, self._owned = self._owned, {}
-        await asyncio.gather(*(each.lane.close() for each in owned.values()))
+        await asyncio.gather(*(each.queue.close() for each in owned.values()))
 
     async def close(self) -> None:
         """Finish the steps in flight, try once more what waits for Redis, disconnect."""
@@ -237,7 +241,7 @@ class ThresholdAgent:
         services = self.services
         mark = await self._published.begin(partition)
         owned = self._owned.get(TP(EVENTS.name, partition))
-        in_flight = () if owned is None else owned.delivery.in_flight  # before the store is read
+        in_flight = () if owned is None else owned.publisher.in_flight  # before the store is read
         published = 0
         async for rows in in_chunks(services.store.scan(partition)):
             published += await services.publishing.publish_now(services.stored(partition, rows))

@@ -38,7 +38,7 @@ async def send_clock_records(
 ) -> None:
     """Send a clock record into each owned partition where one is due."""
     now_ms = time.time_ns() // 1_000_000
-    due = [each for each in owned if each.witness.due(each.core, now_ms)]
+    due = [each for each in owned if each.clock_schedule.due(each.core, now_ms)]
     if not due or not await clock.believes(now_ms):
         return
     try:
@@ -49,7 +49,7 @@ async def send_clock_records(
 
 
 async def _say(owned: OwnedPartition, now_ms: int, services: PartitionServices) -> None:
-    if not owned.current():
+    if not owned.targets.current():
         return
     said = Clock(new_id(now_ms), now_ms)
     try:
@@ -59,4 +59,4 @@ async def _say(owned: OwnedPartition, now_ms: int, services: PartitionServices) 
     except (KafkaError, OSError) as error:
         log.warning("thresholds.clock.waits", partition=owned.partition, error=str(error))
         return
-    owned.witness.said(now_ms)
+    owned.clock_schedule.said(now_ms)

@@ -28,10 +28,10 @@ async def broadcast_evidence_and_defaults(
     """Send what has moved of an owned partition's evidence, and of the defaults if it merges."""
     now_ms = time.time_ns() // 1_000_000
     try:
-        for evidence in owned.types.due(now_ms):
+        for evidence in owned.evidence.due(now_ms):
             if not await _send(owned, services, evidence, MERGING):
                 return
-            owned.types.sent(evidence)
+            owned.evidence.sent(evidence)
         if owned.merger is None:
             return
         for default in owned.merger.due(now_ms):
@@ -48,7 +48,7 @@ async def _send(
     owned: OwnedPartition, services: PartitionServices, control: Control, partitions: Sequence[int]
 ) -> bool:
     """Send a control record into partitions; return whether this process may still say such."""
-    if not owned.current():
+    if not owned.targets.current():
         return False
     await services.producer.send_controls(
         control_records(control, partitions, services.rules.operators_key)

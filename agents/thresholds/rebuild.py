@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterable, Iterator
 from functools import partial
-from typing import Final, Protocol
+from typing import Final
 
 import structlog
 
 from agents.consumer.topic_reader import read_batches
-from agents.thresholds.checkpoint_writer import CheckpointWriter
+from agents.thresholds.checkpoint_writer import CheckpointTargets, CheckpointWriter
 from agents.thresholds.pacing import in_chunks
 from agents.thresholds.services import PartitionServices
 from processing.contexts.thresholds import is_published, threshold_from_row
@@ -33,49 +33,38 @@ LAST: Final = {KEY, PARTITION_KEY}
 log = structlog.get_logger()
 
 
-class RebuildTarget(Protocol):
-    """The partition whose table is replaced."""
+async def apply_rebuild(
+    core: PartitionTask,
+    writer: CheckpointWriter,
+    targets: CheckpointTargets,
+    services: PartitionServices,
+) -> bool:
+    """Replace the table by the rebuild that `core` has reached, or skip it where that is refused.
 
-    partition: int
-    core: PartitionTask
-    delivery: CheckpointWriter
-
-    def current(self) -> bool:
-        """Return whether this process may still write."""
-        ...
-
-    async def restore(self) -> None:
-        """Read the replaced table into a new core."""
-        ...
-
-
-async def apply_rebuild(owned: RebuildTarget, services: PartitionServices) -> None:
-    """Take over the rebuild that an owned partition stands at, or go on without if it cannot be.
-
-    Returns in the middle where the partition is no longer this process's.
+    Return whether the table was replaced, so that it is to be restored. If the partition is lost
+    meanwhile, the rebuild stays pending.
     """
-    core, place, epoch = owned.core, owned.partition, services.epoch
     assert core.pending_rebuild is not None
-    rules, offset = services.rules, core.reached
+    place, epoch, offset = core.partition, services.epoch, core.reached
     takeover = TableRebuild(
-        core.pending_rebuild, offset, place, epoch.partitions, epoch.number, rules
+        core.pending_rebuild, offset, place, epoch.partitions, epoch.number, services.rules
     )
     await feed(takeover, partial(_read, services, place))
     if takeover.refused is not None:
         log.error("thresholds.rebuild.refused", partition=place, reason=takeover.refused)
         core.skip_rebuild(takeover.refused)
-        await owned.delivery.deliver(core.commit())
-        return
+        await writer.write(core.commit())
+        return False
     before = [key async for rows in in_chunks(services.store.scan(place)) for key, _row in rows]
     count = 0
-    for commit in replacement_commits(takeover.replacing(before), place, offset):
-        if not owned.current():
-            return
-        await owned.delivery.deliver(commit)
-        count += len(commit.rows)
-        services.app.opened += 1  # progress, for whoever watches: a large table takes long
-    await owned.restore()
+    for checkpoint in replacement_commits(takeover.replacing(before), place, offset):
+        if not targets.current():
+            return False
+        await writer.write(checkpoint)
+        count += len(checkpoint.rows)
+        services.app.opened += 1  # progress for the supervisor: a large table takes long
     log.info("thresholds.rebuild.taken", partition=place, offset=offset, rows=count)
+    return True
 
 
 async def _read(

@@ -163,7 +163,7 @@ class RedisChecks:
         partition, store = owned.partition, self._services.store
         row = store.get_row(partition, PARTITION_KEY)
         reach = Reach(*(version(row) if row is not None else (self._services.epoch.number, -1)))
-        in_flight = {(each.tenant, each.path) for each in owned.delivery.in_flight}
+        in_flight = {(each.tenant, each.path) for each in owned.publisher.in_flight}
         found: list[tuple[StoredField, PublishedThreshold | None, Reach]] = []
         for each in stored:
             key = self._place(each.field)[1]
@@ -177,7 +177,7 @@ class RedisChecks:
             epoch = await read_epoch(self._services.kafka)
             if epoch.number != self._services.epoch.number:
                 return  # the log was created anew, and this worker is of the one before
-        if not owned.current():
+        if not owned.targets.current():
             return
         now = time.monotonic()
         due = [e for e in wrong if self._contested.may_repair(e.stored.field, e.fault, now)]

@@ -49,7 +49,8 @@ class Worker:
         self.publishing = SimpleNamespace(waiting=False)
         self.store = self
         self.tenant, self.partition = tenant, partition_for(tenant, "refund", PARTITIONS)
-        self.delivery = SimpleNamespace(in_flight=())
+        self.publisher = SimpleNamespace(in_flight=())
+        self.targets = self
         self.rows = {
             context_key(tenant, f"workflow_type=refund/n={n}"): row(n) for n in range(contexts)
         }
@@ -193,7 +194,7 @@ def test_what_may_be_right_is_left_alone(
         raw = json.dumps({**value, **version}).encode()
         client.hset(key, path(1), raw)
         if why == "under way":
-            worker.delivery.in_flight = worker.thresholds()
+            worker.publisher.in_flight = worker.thresholds()
         elif why == "another epoch":
             broker.epoch = EPOCH + 1
         elif why == "no longer ours":

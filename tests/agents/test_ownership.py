@@ -15,6 +15,7 @@ from agents.dlq_limit_guard import DlqLimitGuard
 from agents.health.metrics import WorkerCounts
 from agents.thresholds import checkpoint_buffer as gathering
 from agents.thresholds import pacing
+from agents.thresholds.early_publishing import EarlyPublisher
 from agents.thresholds.partition import OwnedPartition
 from agents.thresholds.redis_publishing import RedisPublishQueue
 from processing.config import LearningConfig
@@ -55,11 +56,16 @@ def services(store: Store) -> Any:
         ),
         store=store,
         counts=counts,
+        alive=SimpleNamespace(check=lambda: None),
         publishing=RedisPublishQueue("redis://127.0.0.1:1", counts),
         guard=DlqLimitGuard(DlqLimits(), Path(), EPOCH),
         rules=LearningConfig(TD),
         new_core=lambda place: PartitionTask(place, 1, EPOCH, LearningConfig(TD), store.table.get),
     )
+
+
+def owned_partition(around: Any) -> OwnedPartition:
+    return OwnedPartition(AT, around, 0, 1, EarlyPublisher().publish_soon)
 
 
 def test_what_is_known_never_follows_from_half_a_table(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -70,21 +76,21 @@ def test_what_is_known_never_follows_from_half_a_table(monkeypatch: pytest.Monke
 
     async def body() -> None:
         store = Store(before)
-        owned = OwnedPartition(AT, services(store), 0, 1)
+        owned = owned_partition(services(store))
         await owned.restore()
         store.table = after
         restored = asyncio.create_task(owned.restore())
         said = []
         while not restored.done():
-            said += owned.types.due(NOW)
+            said += owned.evidence.due(NOW)
             await asyncio.sleep(0)
         await restored
-        said += owned.types.due(NOW)
+        said += owned.evidence.due(NOW)
         assert [[known.path for known in each.known] for each in said if each.known] == [
             [f"workflow_type={each}" for each in TYPES]
         ]
         assert owned.core.applied_offset == len(TYPES) * LEAST - 1
-        await owned.lane.close()
+        await owned.queue.close()
 
     asyncio.run(asyncio.wait_for(body(), 60.0))
 
@@ -103,22 +109,21 @@ def delivered(steps: Steps, published: list[PublishedThreshold] | None = None) -
     """
     commits: list[Checkpoint] = []
 
-    async def deliver(commit: Checkpoint) -> None:
+    async def write(commit: Checkpoint) -> None:
         commits.append(commit)
 
-    def publish(thresholds: Sequence[PublishedThreshold]) -> None:
+    def publish(thresholds: Sequence[PublishedThreshold]) -> Awaitable[None]:
         assert published is not None, "a backlog's is overtaken at once"
         published.extend(thresholds)
-
-    async def told() -> None:
-        await asyncio.sleep(0)
+        return asyncio.sleep(0)
 
     async def body() -> None:
-        owned = OwnedPartition(AT, services(Store({})), 0, 1)
+        owned = owned_partition(services(Store({})))
         owned._services.guard.open(AT, 0)
-        owned.delivery = SimpleNamespace(deliver=deliver, publish=publish, published=told)  # type: ignore[assignment]
+        owned.writer.write = write  # type: ignore[method-assign]
+        owned.publisher.publish = publish  # type: ignore[method-assign]
         await steps(owned, commits)
-        await owned.lane.close()
+        await owned.queue.close()
 
     asyncio.run(asyncio.wait_for(body(), 60.0))
     return commits
@@ -129,12 +134,12 @@ def test_a_commit_takes_in_more_of_a_backlog() -> None:
 
     async def steps(owned: OwnedPartition, commits: list[Checkpoint]) -> None:
         for begin in range(3):
-            await owned.lane.put(AT, backlog(begin, judged(workflow_type=TYPES[begin])))
+            await owned.queue.put(AT, backlog(begin, judged(workflow_type=TYPES[begin])))
             await until_in_loop(lambda: owned.core.applied_offset == begin)  # noqa: B023 - awaited here
             assert not commits
-            assert not owned.lane.idle, "its offset may not be committed"
-        await owned.lane.put(AT, backlog(3, judged()))
-        await until_in_loop(lambda: owned.lane.idle)  # nothing more comes after all
+            assert not owned.queue.idle, "its offset may not be committed"
+        await owned.queue.put(AT, backlog(3, judged()))
+        await until_in_loop(lambda: owned.queue.idle)  # nothing more comes after all
         counts = owned._services.counts
         assert (counts.batches, counts.records, counts.events) == (1, 4, 4)
 
@@ -149,20 +154,20 @@ def test_what_comes_by_and_by_is_published_at_once_and_its_rows_follow(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     published: list[PublishedThreshold] = []
-    monkeypatch.setattr(gathering, "LONGEST_S", 2.0)  # on a busy machine .25 s are soon over
-    monkeypatch.setattr(gathering, "MORE_S", 2.0)
+    monkeypatch.setattr(gathering, "CHECKPOINT_S", 2.0)  # on a busy machine .25 s are soon over
+    monkeypatch.setattr(gathering, "IDLE_S", 2.0)
 
     async def steps(owned: OwnedPartition, commits: list[Checkpoint]) -> None:
         for begin in range(3):
-            await owned.lane.put(AT, backlog(begin, judged(), behind=0))
+            await owned.queue.put(AT, backlog(begin, judged(), behind=0))
             await until_in_loop(lambda: len(published) == 2 * (begin + 1))  # noqa: B023 - awaited here
             assert published[-1].offset == begin
             assert not commits
-            assert not owned.lane.idle, "its offset may not be committed"
+            assert not owned.queue.idle, "its offset may not be committed"
         counts = owned._services.counts
         await until_in_loop(lambda: sum(counts.delay.counts) == 3)
         assert counts.batches == 0
-        await until_in_loop(lambda: owned.lane.idle)
+        await until_in_loop(lambda: owned.queue.idle)
         assert (sum(counts.delay.counts), counts.batches, counts.records) == (3, 1, 3)
 
     (commit,) = delivered(steps, published)
@@ -174,7 +179,7 @@ def test_what_comes_by_and_by_is_published_at_once_and_its_rows_follow(
 
 def test_what_has_gathered_is_delivered_when_the_partition_is_let_go() -> None:
     async def steps(owned: OwnedPartition, commits: list[Checkpoint]) -> None:
-        await owned.lane.put(AT, backlog(0, judged()))
+        await owned.queue.put(AT, backlog(0, judged()))
         await until_in_loop(lambda: owned.core.applied_offset == 0)
         assert not commits
 
@@ -184,9 +189,9 @@ def test_what_has_gathered_is_delivered_when_the_partition_is_let_go() -> None:
 
 def test_a_refusal_waits_for_nothing() -> None:
     async def steps(owned: OwnedPartition, commits: list[Checkpoint]) -> None:
-        await owned.lane.put(AT, backlog(0, judged(), judged()))
-        await owned.lane.put(AT, backlog(2, b"broken"))
-        await until_in_loop(lambda: owned.lane.idle)
+        await owned.queue.put(AT, backlog(0, judged(), judged()))
+        await owned.queue.put(AT, backlog(2, b"broken"))
+        await until_in_loop(lambda: owned.queue.idle)
         assert len(commits) == 1
 
     (commit,) = delivered(steps)
@@ -195,8 +200,8 @@ def test_a_refusal_waits_for_nothing() -> None:
 
 def test_a_commit_that_is_well_filled_waits_for_nothing() -> None:
     async def steps(owned: OwnedPartition, commits: list[Checkpoint]) -> None:
-        await owned.lane.put(AT, backlog(0, *(judged() for _ in range(200)), behind=1000))
-        await until_in_loop(lambda: owned.lane.idle)
+        await owned.queue.put(AT, backlog(0, *(judged() for _ in range(200)), behind=1000))
+        await until_in_loop(lambda: owned.queue.idle)
         assert len(commits) == 1
 
     delivered(steps)
@@ -206,25 +211,38 @@ def test_offsets_without_a_record_are_done_and_make_no_row() -> None:
     done = list[tuple[int, bool]]()
     around = services(Store({}))
     around.app.consumer.done = lambda _tp, end, *, commit: done.append((end, commit))
-    around.alive = SimpleNamespace(check=lambda: None)
     around.guard.open(AT._replace(topic="headstart.events"), 0)
 
     async def body() -> None:
-        owned = OwnedPartition(AT, around, 0, 1)
-        owned.delivery.deliver = lambda commit: _append(owned, commit)  # type: ignore[method-assign]
+        owned = owned_partition(around)
+        owned.writer.write = lambda commit: _append(owned, commit)  # type: ignore[method-assign]
         markers, records = RecordBatch("t", 0, 0, 4, [], [], [], []), fetch(judged(), offsets=[4])
         await owned._handle([(AT, markers)])
         assert done == [(4, True)]
         await owned._handle([(AT, records), (AT, RecordBatch("t", 0, 5, 9, [], [], [], []))])
-        while owned._gathered:
+        while owned._buffer is not None:
             await owned._handle([])
         assert done == [(4, True), (9, True)], "also what came while a commit took in more"
         await owned._handle([(AT, markers)])
         assert len(done) == 2, "what was fetched once more is done already"
-        await owned.lane.close()
+        await owned.queue.close()
 
     async def _append(owned: OwnedPartition, commit: Checkpoint) -> None:
         assert commit.end == 5
-        owned.done(commit.end)
+        owned.targets.done(commit.end)
+
+    asyncio.run(body())
+
+
+def test_a_lost_partition_publishes_nothing_ahead_of_its_rows() -> None:
+    around = services(Store({}))
+    around.guard.open(AT, 0)
+
+    async def body() -> None:
+        owned = owned_partition(around)
+        await owned._apply(fetch(judged(), offsets=[0]))
+        around.app.consumer_generation_id += 1
+        assert owned.take_answers().thresholds == ()
+        await owned.queue.close()
 
     asyncio.run(body())

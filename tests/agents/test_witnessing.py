@@ -149,10 +149,13 @@ def test_partitions_are_told_together_and_no_rebalance_waits_for_long(
     services: Any = SimpleNamespace(producer=broker, rules=SimpleNamespace(operators_key=None))
     owned: Any = [
         SimpleNamespace(
-            partition=place, core=core(None), witness=ClockSchedule(), current=lambda: True
+            partition=place,
+            core=core(None),
+            clock_schedule=ClockSchedule(),
+            targets=SimpleNamespace(current=lambda: True),
         )
         for place in range(4)
     ]
     asyncio.run(send_clock_records(owned, services, SoundClock(Other(NOW).ask)))
     assert broker.begun == {0, 1, 2, 3}
-    assert [each.witness.due(each.core, NOW) for each in owned] == [True, False, True, False]
+    assert [each.clock_schedule.due(each.core, NOW) for each in owned] == [True, False, True, False]

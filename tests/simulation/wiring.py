@@ -15,11 +15,14 @@ import agents.consumer.partition_queue
 import agents.consumer.sequencer
 import agents.consumer.stall_refetch
 import agents.storage.agent
+import agents.storage.transactions
 import agents.thresholds.agent
 import agents.thresholds.checkpoint_buffer
+import agents.thresholds.checkpoint_targets
 import agents.thresholds.checkpoint_writer
 import agents.thresholds.clock_records
 import agents.thresholds.default_broadcast
+import agents.thresholds.early_publishing
 import agents.thresholds.epoch_migration
 import agents.thresholds.partition
 import agents.thresholds.rebuild
@@ -117,11 +120,15 @@ def simulated() -> Iterator[None]:
             "AT_ONCE": COMPARED_AT_ONCE,
         }),
         (agents.thresholds.redis_publishing, {
-            "ThresholdPublisher": databases.Publisher, "exit_fatally": end_process, "log": _Log(),
+            "ThresholdPublisher": databases.Publisher, "log": _Log(),
+        }),
+        (agents.thresholds.early_publishing, {"exit_fatally": end_process}),
+        (agents.thresholds.checkpoint_targets, {
+            "read_records": clients.read_records, "threshold_from_row": answered,
         }),
         (agents.thresholds.partition, {
-            "read_records": clients.read_records, "time": SimpleNamespace(monotonic=_now),
-            "threshold_from_row": answered, "REWRITE_AFTER": REWRITE_AFTER, "REWRITE_FACTOR": 0,
+            "time": SimpleNamespace(monotonic=_now),
+            "REWRITE_AFTER": REWRITE_AFTER, "REWRITE_FACTOR": 0,
         }),
         (agents.thresholds.recovery, {
             "read_batches": clients.recover_batches, "read_records": clients.read_records,
@@ -130,7 +137,8 @@ def simulated() -> Iterator[None]:
         (agents.storage.agent, {
             "BatchProducer": clients.Producer, "exit_fatally": end_process, "log": _Log(),
         }),
-        (agents.thresholds.checkpoint_buffer, {"LONGEST_S": GATHERED_S, "MORE_S": GATHERED_S}),
+        (agents.storage.transactions, {"log": _Log()}),
+        (agents.thresholds.checkpoint_buffer, {"CHECKPOINT_S": GATHERED_S, "IDLE_S": GATHERED_S}),
         (agents.consumer.partition_queue, {"exit_fatally": end_process, "log": _Log()}),
         (agents.consumer.stall_refetch, {"log": _Log(), "SWEEP_S": SWEEP_S}),
         (agents.thresholds.epoch_migration, {"log": _Log()}),

@@ -11,7 +11,8 @@ from faust.types import TP
 
 from agents.config import PartitionAgent, WorkerConfig
 from agents.consumer.stall_refetch import refetch_stalled_partitions
-from agents.storage.agent import SinkSpec, StorageAgent
+from agents.storage.agent import StorageAgent
+from agents.storage.transactions import SinkSpec
 from agents.thresholds.agent import ThresholdAgent
 from processing.records.dlq_limits import DlqLimits
 from processing.records.sink_lines import unpack_events
