@@ -57,6 +57,7 @@ class PartitionQueue:
         *,
         hold: PauseCallback = lambda _tp, _full: None,
         share: int = MOST_SHARE,
+        on_error: Callable[[str, BaseException], None] = exit_fatally,
     ) -> None:
         """`handle`: returns None, or for how many seconds the step is not finished because more may
         come to it: then it is called again with what comes, or with nothing where nothing does.
@@ -68,7 +69,7 @@ class PartitionQueue:
         self._name = name
         self._handle = handle
         self._linger_s = linger_s
-        self._hold = hold
+        self._hold, self._on_error = hold, on_error
         self._share = share
         self._waiting: dict[TP, deque[tuple[RecordBatch, int]]] = {}
         """Batches and their bytes, by partition; whose turn is next comes first."""
@@ -161,7 +162,7 @@ class PartitionQueue:
             except asyncio.CancelledError:
                 raise
             except BaseException as error:
-                exit_fatally(self._name, error)
+                self._on_error(self._name, error)
             finally:
                 if waits is None:
                     self._idle.set()

@@ -11,14 +11,14 @@ from faust.types import TP
 
 log = structlog.get_logger()
 
-SWEEP_S: Final = 5.0
+INTERVAL_S: Final = 5.0
 
 
-async def refetch_stalled_partitions(app: Any) -> None:
+async def refetch_stalled_partitions(app: Any, interval_s: float = INTERVAL_S) -> None:
     """Seek idle partitions that lag to where they stopped, for as long as the app runs."""
     before: dict[TP, int] = {}
     while not app.should_stop:
-        await app.sleep(SWEEP_S)
+        await app.sleep(interval_s)
         idle = app.runtime.idle()
         stuck = [tp for tp, offset in idle.items() if before.get(tp) == offset]
         before = idle

@@ -17,7 +17,7 @@ from agents.consumer.partition_queue import PartitionQueue, queue_bytes_per_part
 from agents.consumer.sequencer import FetchSequencer
 from agents.consumer.source import GroupSource
 from agents.dlq_limit_guard import DlqLimitGuard
-from agents.fatal import exit_fatally
+from agents.environment import Environment
 from agents.health.metrics import WorkerCounts
 from agents.producer import BatchProducer
 from agents.storage.batches import BatchCommitter
@@ -58,10 +58,19 @@ class StorageAgent:
     While Postgres takes one batch, the next is unpacked; transactions stay one after the other.
     """
 
-    def __init__(self, app: App, config: WorkerConfig, epoch: Epoch, plan: SinkSpec) -> None:
+    def __init__(
+        self,
+        app: App,
+        config: WorkerConfig,
+        epoch: Epoch,
+        plan: SinkSpec,
+        env: Environment,
+        producer: BatchProducer,
+    ) -> None:
         self._app, self._config, self._epoch, self._plan = app, config, epoch, plan
+        self._exit = env.exit
         self.counts = WorkerCounts()
-        self._producer = BatchProducer(config.kafka)
+        self._producer = producer
         self._guard = DlqLimitGuard(config.limits, config.data, epoch.number)
         self._lane: PartitionQueue | None = None
         self._intake: FetchSequencer[TP] | None = None
@@ -87,7 +96,7 @@ class StorageAgent:
             await self._producer.start()
             beside = self._outbox.run() if self._outbox else self._keep_partitions()
             self._beside = asyncio.create_task(beside)
-            self._beside.add_done_callback(_end_on_error)
+            self._beside.add_done_callback(self._end_on_error)
             self._started = True
         await self.drain()
         group, real = self._plan.group, self._producer.idempotent
@@ -104,7 +113,9 @@ class StorageAgent:
             self._outbox.own(tp.partition for tp in assigned)
         self._generation = self._app.consumer_generation_id
         hold, share = self._app.consumer.hold, queue_bytes_per_partition(len(assigned))
-        self._lane = PartitionQueue(group, self._handle, LINGER_S, hold=hold, share=share)
+        self._lane = PartitionQueue(
+            group, self._handle, LINGER_S, hold=hold, share=share, on_error=self._exit
+        )
         log.info("sink.opened", group=group, partitions=len(assigned))
         return begin
 
@@ -156,7 +167,7 @@ class StorageAgent:
         async for parts, unpacked in self._unpack(batches):
             await self._stored()
             self._storing = asyncio.create_task(self._committer.commit(parts, unpacked))
-            self._storing.add_done_callback(_end_on_error)
+            self._storing.add_done_callback(self._end_on_error)
 
     async def _unpack(
         self, batches: list[tuple[TP, RecordBatch]]
@@ -184,6 +195,10 @@ class StorageAgent:
     def _done(self, partition: int, end: int) -> None:
         self._app.consumer.done(TP(self._plan.topic, partition), end)
 
+    def _end_on_error(self, task: asyncio.Task[None]) -> None:
+        if not task.cancelled() and (error := task.exception()) is not None:
+            self._exit("sink", error)
+
     async def _keep_partitions(self) -> None:
         """Create the daily partitions ahead of time, never while storing."""
         while True:
@@ -196,14 +211,10 @@ class StorageAgent:
                 log.warning("sink.partitions", error=reason(error, self._config.postgres))
 
 
-def _end_on_error(task: asyncio.Task[None]) -> None:
-    if not task.cancelled() and (error := task.exception()) is not None:
-        exit_fatally("sink", error)
-
-
 def sink_app(config: WorkerConfig, epoch: Epoch, plan: SinkSpec) -> App:
     """Return the app of one sink agent."""
     app = new_app(plan.group, config)
     app.gather_bytes, app.gather_ms = GATHER_BYTES, GATHER_MS
-    register_agent(app, StorageAgent(app, config, epoch, plan), plan.topic)
+    agent = StorageAgent(app, config, epoch, plan, Environment(), BatchProducer(config.kafka))
+    register_agent(app, agent, plan.topic)
     return app

@@ -18,11 +18,10 @@ from agents.consumer.partition_queue import queue_bytes_per_partition
 from agents.consumer.sequencer import FetchSequencer
 from agents.consumer.source import GroupSource
 from agents.dlq_limit_guard import DlqLimitGuard
-from agents.fatal import exit_fatally
+from agents.environment import Environment
 from agents.health.metrics import WorkerCounts
-from agents.health.stall_guard import StallGuard
-from agents.producer import BatchProducer
-from agents.thresholds.clock_records import LOOK_S, send_clock_records
+from agents.thresholds.clients import Clients
+from agents.thresholds.clock_records import send_clock_records
 from agents.thresholds.command_sync import sync_commands
 from agents.thresholds.default_broadcast import broadcast_evidence_and_defaults
 from agents.thresholds.early_publishing import EarlyPublisher
@@ -38,44 +37,47 @@ from agents.thresholds.store import ContextStore, new_table
 from kernels.loader import load_in_background
 from processing.partition_count import read_count, write_count
 from processing.records.batch import RecordBatch
-from sinks.redis.publish_markers import PublishMarkers
 from topics.catalogue import CHANGELOG, CONTEXTS_TABLE, EVENTS, THRESHOLDS_GROUP
 from topics.epoch import Epoch
-from topics.kafka.reader import topic_state
 
 log = structlog.get_logger()
 
-REDIS_INTERVAL_S: Final = 1.0
-"""How soon what waits for Redis is tried again, and a Redis that forgot is noticed."""
 PARTITION_BYTES: Final = 8_388_608
 """What a fetch brings of a partition, at the most: the more, the fewer times each of its contexts
 is looked up, told and counted."""
-TIDY_INTERVAL_S: Final = 10.0
-"""How often the changelog is looked at where nothing happens: well inside its compaction lag, and
-soon enough to rewrite it for whoever restores after two kills in a row."""
 
 
 class ThresholdAgent:
     """Every partition of this worker."""
 
-    def __init__(self, app: App, config: WorkerConfig, epoch: Epoch, store: ContextStore) -> None:
+    def __init__(
+        self,
+        app: App,
+        config: WorkerConfig,
+        epoch: Epoch,
+        store: ContextStore,
+        env: Environment,
+        clients: Clients,
+    ) -> None:
         self.counts = WorkerCounts()
         self.services = PartitionServices(
             app,
+            env,
+            clients,
             config.kafka,
             epoch,
             config.rules,
             store,
-            BatchProducer(config.kafka),
-            RedisPublishQueue(config.redis, self.counts),
-            StallGuard(),
+            clients.producer(config.kafka),
+            RedisPublishQueue(clients.publisher(config.redis), self.counts),
+            env.stall_guard(),
             self.counts,
             DlqLimitGuard(config.limits, config.data, epoch.number),
         )
         self._config = config
-        self._early = EarlyPublisher()
-        self._published = PublishMarkers(config.redis)
-        self._sound_clock = SoundClock(self._published.now_ms)
+        self._early = EarlyPublisher(env.exit)
+        self._published = clients.publish_markers(config.redis)
+        self._sound_clock = SoundClock(self._published.now_ms, env.clock.running_s)
         self._checks = RedisChecks(
             self.services, self._owners, self._fetched, config.redis, config.check_redis_s
         )
@@ -93,21 +95,23 @@ class ThresholdAgent:
 
     async def positions(self, assigned: set[TP], committed: Mapping[TP, int]) -> Mapping[TP, int]:
         """Take up each partition: rows restored, what may be unpublished published again."""
-        services = self.services
+        services, tuning = self.services, self.services.env.tuning
         if not self._tasks:
             await services.producer.start()
             self._tasks = [
                 services.alive.start(),
-                asyncio.create_task(self._keep(self._watch_redis, REDIS_INTERVAL_S)),
-                asyncio.create_task(self._keep(self._checks.work, REDIS_INTERVAL_S)),
-                asyncio.create_task(self._keep(self._tidy, TIDY_INTERVAL_S)),
+                asyncio.create_task(self._keep(self._watch_redis, tuning.redis_interval_s)),
+                asyncio.create_task(self._keep(self._checks.work, tuning.redis_interval_s)),
+                asyncio.create_task(self._keep(self._tidy, tuning.tidy_interval_s)),
                 asyncio.create_task(self._keep(self._merge, self._config.merge_every_s)),
-                asyncio.create_task(self._keep(self._say_the_time, LOOK_S)),
+                asyncio.create_task(self._keep(self._say_the_time, tuning.clock_interval_s)),
             ]
         await self.drain()
         self.share = queue_bytes_per_partition(len(assigned))
         generation = services.app.consumer_generation_id
-        recovered = await recover(services.store, services.kafka, [tp.partition for tp in assigned])
+        recovered = await recover(
+            services.store, services.clients, services.kafka, [tp.partition for tp in assigned]
+        )
         owned = {
             tp: await self._open(tp, committed.get(tp, 0), recovered[tp.partition])
             for tp in sorted(assigned)
@@ -221,7 +225,7 @@ class ThresholdAgent:
                 await asyncio.sleep(interval_s)
                 await work()
         except Exception as error:
-            exit_fatally(work.__name__, error)
+            self.services.env.exit(work.__name__, error)
 
     async def _watch_redis(self) -> None:
         """Publish what waits; publish everything where Redis has forgotten."""
@@ -263,7 +267,9 @@ class ThresholdAgent:
     async def _tidy(self) -> None:
         """Look after what needs no hurry; a broker that does not answer now will later."""
         try:
-            ends = (await topic_state(self.services.kafka, CHANGELOG.name)).end
+            ends = (
+                await self.services.clients.topic_state(self.services.kafka, CHANGELOG.name)
+            ).end
             for tp, owned in list(self._owned.items()):
                 await owned.tidy(ends[tp.partition])
         except ConnectionError as error:
@@ -276,7 +282,7 @@ def thresholds_app(config: WorkerConfig, epoch: Epoch) -> App:
     load_in_background()
     app = new_app(THRESHOLDS_GROUP, config)
     table: Any = new_table(app, CONTEXTS_TABLE, epoch.partitions, epoch.number)
-    runtime = ThresholdAgent(app, config, epoch, table.data)
+    runtime = ThresholdAgent(app, config, epoch, table.data, Environment(), Clients())
     _check_count(runtime, config.data, epoch)
     register_agent(app, runtime, EVENTS.name)
     app.prefetch_scan, app.partition_bytes = runtime.prefetch_scan, PARTITION_BYTES

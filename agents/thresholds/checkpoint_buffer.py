@@ -8,21 +8,15 @@ thresholds are not published per fetch: newer ones replace them at once.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
 from agents.dlq_limit_guard import DlqLimitGuard
+from agents.environment import Tuning
 from agents.health.metrics import WorkerCounts
 from processing.records.batch import RecordBatch
 from processing.records.dead_letters import DeadLetter
 from processing.records.dlq_limits import BatchExtent, RefusalState, Slice, extent
 from topics.schema.json_schema import PublishedThreshold
-
-CHECKPOINT_S: Final = 0.25
-"""How long a checkpoint collects fetches: what is not committed is done again after a kill."""
-BACKLOG_CHECKPOINT_S: Final = 2.0
-"""The same while catching up with a backlog."""
-IDLE_S: Final = 0.5
-"""How long at most it waits for a fetch that does not come."""
 
 
 class Answers(NamedTuple):
@@ -39,9 +33,9 @@ class CheckpointBuffer:
     Made when the first record is about to be applied; replaced after `committed`.
     """
 
-    def __init__(self, guard: DlqLimitGuard, begun_s: float) -> None:
+    def __init__(self, guard: DlqLimitGuard, tuning: Tuning, begun_s: float) -> None:
         """`begun_s`: by the clock that `remaining_s` is given."""
-        self._guard, self._begun_s = guard, begun_s
+        self._guard, self._tuning, self._begun_s = guard, tuning, begun_s
         self._parts: list[Slice] = []
         self._checked: dict[int, RefusalState] = {}
         self._released = BatchExtent()
@@ -55,8 +49,9 @@ class CheckpointBuffer:
 
     def remaining_s(self, now_s: float, *, backlog: bool) -> float:
         """Return for how many seconds the checkpoint may wait for more."""
-        longest = BACKLOG_CHECKPOINT_S if backlog else CHECKPOINT_S
-        return max(0.0, min(self._begun_s + longest - now_s, IDLE_S))
+        tuning = self._tuning
+        longest = tuning.backlog_checkpoint_s if backlog else tuning.checkpoint_s
+        return max(0.0, min(self._begun_s + longest - now_s, tuning.idle_s))
 
     def release_records(self) -> None:
         """Drop the records and keep their number: none of those applied so far is refused."""

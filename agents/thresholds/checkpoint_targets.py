@@ -18,7 +18,6 @@ from processing.records.dead_letters import DeadLetter
 from processing.state.chunking import chunk_rows
 from processing.state.rows import CONTEXT
 from topics.catalogue import CHANGELOG, THRESHOLDS
-from topics.kafka.reader import read_records
 from topics.schema.json_schema import PublishedThreshold
 
 THRESHOLDS_BATCH_BYTES: Final = THRESHOLDS.max_record_bytes - 65_536
@@ -56,7 +55,9 @@ class PartitionTargets:
     async def read_changelog(self, begin: int, end: int) -> Sequence[Row]:
         """Read rows back from the changelog."""
         place, kafka = self._partition, self._services.kafka
-        found = read_records(kafka, CHANGELOG.name, {place: begin}, {place: end})
+        found = self._services.clients.read_records(
+            kafka, CHANGELOG.name, {place: begin}, {place: end}
+        )
         return [(record.key, record.value) async for record in found]
 
     def get_row(self, key: bytes) -> bytes | None:

@@ -12,7 +12,6 @@ whose clock is ahead of Redis' says none.
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import Sequence
 from typing import Final
 
@@ -22,11 +21,8 @@ from aiokafka.errors import KafkaError
 from agents.thresholds.partition import OwnedPartition
 from agents.thresholds.services import PartitionServices
 from agents.thresholds.sound_clock import SoundClock
-from headstart.events.schema import new_id
 from topics.control.messages import Clock, control_records
 
-LOOK_S: Final = 10.0
-"""How often it is looked which partitions are to be told."""
 LONGEST_S: Final = 5.0
 """How long is waited for the broker, all partitions together: a rebalance waits for it, too."""
 
@@ -37,7 +33,7 @@ async def send_clock_records(
     owned: Sequence[OwnedPartition], services: PartitionServices, clock: SoundClock
 ) -> None:
     """Send a clock record into each owned partition where one is due."""
-    now_ms = time.time_ns() // 1_000_000
+    now_ms = services.env.clock.now_ms()
     due = [each for each in owned if each.clock_schedule.due(each.core, now_ms)]
     if not due or not await clock.believes(now_ms):
         return
@@ -51,7 +47,7 @@ async def send_clock_records(
 async def _say(owned: OwnedPartition, now_ms: int, services: PartitionServices) -> None:
     if not owned.targets.current():
         return
-    said = Clock(new_id(now_ms), now_ms)
+    said = Clock(services.env.clock.new_id(now_ms), now_ms)
     try:
         await services.producer.send_controls(
             control_records(said, [owned.partition], services.rules.operators_key)

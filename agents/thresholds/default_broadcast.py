@@ -6,7 +6,6 @@ what the table holds. A broker that does not answer is asked again at the next l
 
 from __future__ import annotations
 
-import time
 from collections.abc import Sequence
 
 import structlog
@@ -26,7 +25,7 @@ async def broadcast_evidence_and_defaults(
     owned: OwnedPartition, services: PartitionServices
 ) -> None:
     """Send what has moved of an owned partition's evidence, and of the defaults if it merges."""
-    now_ms = time.time_ns() // 1_000_000
+    now_ms = services.env.clock.now_ms()
     try:
         for evidence in owned.evidence.due(now_ms):
             if not await _send(owned, services, evidence, MERGING):

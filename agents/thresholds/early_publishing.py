@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 
-from agents.fatal import exit_fatally
 from agents.thresholds.partition import OwnedPartition
 from processing.task import settle
 
@@ -15,7 +15,9 @@ class EarlyPublisher:
     What contexts learn while a request is in flight goes with the next one.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, on_error: Callable[[str, BaseException], None]) -> None:
+        """`on_error`: ends the process on an error."""
+        self._on_error = on_error
         self._due: dict[OwnedPartition, None] = {}
         self._task: asyncio.Task[None] | None = None
 
@@ -38,5 +40,5 @@ class EarlyPublisher:
                     await request
                     each.note_published(answers)
         except Exception as error:
-            exit_fatally("publishing", error)
+            self._on_error("publishing", error)
         self._task = None

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import AsyncIterator, Callable, Sequence
-from typing import Final
 
 from faust.types import TP
 
@@ -25,12 +23,6 @@ from processing.records.dlq_limits import Slice
 from processing.state.tombstones import Tombstones
 from processing.task import PartitionTask
 
-REWRITE_AFTER: Final = 20_000
-"""Records of the changelog after which a small table is rewritten: they are read in .1 s."""
-REWRITE_FACTOR: Final = 4
-"""The same of a large table, in its rows: a quarter more to append, four times less to restore
-than compaction would ever leave."""
-
 
 class OwnedPartition:
     """Applies batches in order and writes what follows from them."""
@@ -49,11 +41,14 @@ class OwnedPartition:
         """
         self.partition = tp.partition
         self._services, self._store, self._publish_soon = services, services.store, publish_soon
+        self._now_s, self._tuning = services.env.clock.monotonic_s, services.env.tuning
         self.publisher = PartitionPublisher(services.publishing)
         self.targets = PartitionTargets(tp, services, self.publisher)
         held = self._store.held_offset(tp.partition)
         self.writer = CheckpointWriter(self.targets, 0 if held is None else held + 1, complete_from)
-        self._tombstones = Tombstones()
+        self._tombstones = Tombstones(
+            self._tuning.delete_after_s, self._tuning.delete_starts_after_s
+        )
         self.core, self.evidence, self.merger = self._new()
         self.clock_schedule = ClockSchedule()
         self._buffer: CheckpointBuffer | None = None
@@ -62,14 +57,16 @@ class OwnedPartition:
         """Rows of the table, when they were last counted."""
         hold = services.app.consumer.hold
         name = f"thresholds-{tp.partition}"
-        self.queue = PartitionQueue(name, self._handle, hold=hold, share=share)
+        self.queue = PartitionQueue(
+            name, self._handle, hold=hold, share=share, on_error=services.env.exit
+        )
 
     def _new(self) -> tuple[PartitionTask, EvidenceCollector, DefaultMerger | None]:
         """Return what takes the table's rows; the owner of partition 0 merges defaults."""
-        merger = (
-            None if self.partition else DefaultMerger(self._services.rules.policy, time.monotonic)
-        )
-        evidence = EvidenceCollector(self.partition, time.monotonic)
+        policy, new_id = self._services.rules.policy, self._services.env.clock.new_id
+        reports = self._now_s, new_id, self._tuning.reports
+        evidence = EvidenceCollector(self.partition, *reports)
+        merger = None if self.partition else DefaultMerger(policy, *reports)
         return self._services.new_core(self.partition), evidence, merger
 
     async def restore(self) -> None:
@@ -140,7 +137,7 @@ class OwnedPartition:
             begun = started()
             if self._buffer is None:
                 now_s = asyncio.get_running_loop().time()
-                self._buffer = CheckpointBuffer(self._services.guard, now_s)
+                self._buffer = CheckpointBuffer(self._services.guard, self._tuning, now_s)
             begin, position = position, self.core.apply(batch, position)
             self._buffer.add(Slice(batch, begin, position), begun)
             if position >= len(batch) and self.core.pending_rebuild is None:
@@ -171,7 +168,7 @@ class OwnedPartition:
         evidence: EvidenceCollector,
         merger: DefaultMerger | None,
     ) -> None:
-        self._tombstones.add(rows, time.monotonic())
+        self._tombstones.add(rows, self._now_s())
         evidence.note(rows)
         if merger is not None:
             merger.note(rows)
@@ -183,11 +180,11 @@ class OwnedPartition:
         """
         await self.writer.check_changelog(changelog_end)
         appended = changelog_end - self.writer.complete_from
-        if appended > max(REWRITE_AFTER, REWRITE_FACTOR * self._rows):
+        if appended > max(self._tuning.rewrite_after, self._tuning.rewrite_factor * self._rows):
             await self.writer.rewrite(self._keys())
-        due = self._tombstones.due(time.monotonic())
+        due = self._tombstones.due(self._now_s())
         if due and not await self.writer.delete_expired(due):
-            self._tombstones.add(due, time.monotonic())
+            self._tombstones.add(due, self._now_s())
 
     async def _keys(self) -> AsyncIterator[list[bytes]]:
         self._rows = 0

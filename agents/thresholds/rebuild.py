@@ -12,7 +12,6 @@ from typing import Final
 
 import structlog
 
-from agents.consumer.topic_reader import read_batches
 from agents.thresholds.checkpoint_writer import CheckpointTargets, CheckpointWriter
 from agents.thresholds.pacing import in_chunks
 from agents.thresholds.services import PartitionServices
@@ -23,9 +22,6 @@ from processing.records.batch import RecordBatch
 from processing.state.rows import PARTITION_KEY
 from processing.task import Checkpoint, PartitionTask
 from topics.catalogue import EVENTS
-
-COMMIT_BYTES: Final = 2_000_000
-"""Of the rows of one commit; each is published before the next one is sent."""
 
 LAST: Final = {KEY, PARTITION_KEY}
 """Rows that are in the last commit together: one without the other would be half a rebuild."""
@@ -57,7 +53,9 @@ async def apply_rebuild(
         return False
     before = [key async for rows in in_chunks(services.store.scan(place)) for key, _row in rows]
     count = 0
-    for checkpoint in replacement_commits(takeover.replacing(before), place, offset):
+    for checkpoint in replacement_commits(
+        takeover.replacing(before), place, offset, services.env.tuning.rebuild_checkpoint_bytes
+    ):
         if not targets.current():
             return False
         await writer.write(checkpoint)
@@ -71,13 +69,15 @@ async def _read(
     services: PartitionServices, partition: int, log: range
 ) -> AsyncIterator[RecordBatch]:
     begin, end = {partition: log.start}, {partition: log.stop}
-    async for batch in read_batches(services.kafka, EVENTS.name, begin, end):
+    async for batch in services.clients.read_batches(services.kafka, EVENTS.name, begin, end):
         batch.drop_before(log.start)
         services.app.opened += 1
         yield batch
 
 
-def replacement_commits(rows: Iterable[Row], partition: int, offset: int) -> Iterator[Checkpoint]:
+def replacement_commits(
+    rows: Iterable[Row], partition: int, offset: int, max_bytes: int
+) -> Iterator[Checkpoint]:
     """Yield the commits that make a table what it is at `offset`, from `TableRebuild.replacing`.
 
     The group's offset moves past `offset` with the last of them, so that a successor publishes
@@ -86,7 +86,7 @@ def replacement_commits(rows: Iterable[Row], partition: int, offset: int) -> Ite
     part: list[Row] = []
     size = 0
     for key, row in rows:
-        if size > COMMIT_BYTES and key not in LAST:
+        if size > max_bytes and key not in LAST:
             yield _commit(part, partition, offset)
             part, size = [], 0
         part.append((key, row))

@@ -11,12 +11,11 @@ from typing import Final, NamedTuple, cast
 
 import structlog
 
-from agents.consumer.topic_reader import read_batches
+from agents.thresholds.clients import Clients
 from agents.thresholds.completeness import complete_from
 from agents.thresholds.store import ContextStore
 from processing.state.rows import is_row, stale
 from topics.catalogue import CHANGELOG
-from topics.kafka.reader import read_records, topic_state
 
 log = structlog.get_logger()
 
@@ -75,15 +74,15 @@ class Recovered(NamedTuple):
 
 
 async def recover(
-    store: ContextStore, kafka: str, partitions: Iterable[int]
+    store: ContextStore, clients: Clients, kafka: str, partitions: Iterable[int]
 ) -> Mapping[int, Recovered]:
     """Bring partitions of the store up to the end of the changelog.
 
     Raises `BrokerUnreachable` and `TopicsMissing`.
     """
-    state = await topic_state(kafka, CHANGELOG.name)
+    state = await clients.topic_state(kafka, CHANGELOG.name)
     end = {partition: state.end[partition] for partition in partitions}
-    complete = await _complete_from(kafka, state.begin, end)
+    complete = await _complete_from(clients, kafka, state.begin, end)
     begin, restoring = {}, {}
     for partition in end:
         held = store.held_offset(partition)
@@ -91,7 +90,7 @@ async def recover(
         begin[partition] = max(state.begin[partition], first)
         restoring[partition] = Restoring(store, partition)
     count = 0
-    async for batch in read_batches(kafka, CHANGELOG.name, begin, end):
+    async for batch in clients.read_batches(kafka, CHANGELOG.name, begin, end):
         keys = cast("list[bytes]", batch.keys)  # a compacted topic takes no record without one
         restoring[batch.partition].apply(keys, batch.values, batch.end)
         count += len(batch)
@@ -106,11 +105,11 @@ async def recover(
 
 
 async def _complete_from(
-    kafka: str, begin: Mapping[int, int], end: Mapping[int, int]
+    clients: Clients, kafka: str, begin: Mapping[int, int], end: Mapping[int, int]
 ) -> Mapping[int, int]:
     """Return what the last record of each partition says of the log's completeness."""
     found = dict.fromkeys(end, 0)
     last = {partition: end[partition] - 1 for partition in end if begin[partition] < end[partition]}
-    async for record in read_records(kafka, CHANGELOG.name, last, end):
+    async for record in clients.read_records(kafka, CHANGELOG.name, last, end):
         found[record.partition] = complete_from(record.headers)
     return found

@@ -18,11 +18,10 @@ log = structlog.get_logger()
 class RedisPublishQueue:
     """Combines what partitions publish at the same moment into one request."""
 
-    def __init__(self, redis_url: str, counts: WorkerCounts) -> None:
+    def __init__(self, publisher: ThresholdPublisher, counts: WorkerCounts) -> None:
         self.behind = False
         """Whether something waits for Redis, or did until `catch_up` last looked."""
-        self._publisher = ThresholdPublisher(redis_url)
-        self._counts = counts
+        self._publisher, self._counts = publisher, counts
         self._pending = PendingThresholds()
         self._combined: list[PublishedThreshold] = []
         self._publishing: asyncio.Task[None] | None = None

@@ -10,7 +10,6 @@ or by the next owner of the partition (docs/decisions/0025-checking-redis.md).
 from __future__ import annotations
 
 import asyncio
-import time
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from typing import Final
@@ -24,22 +23,19 @@ from headstart.keys import DEFAULT_PATH
 from processing.contexts.thresholds import is_published, threshold_from_row
 from processing.records.partitioner import partition_for
 from processing.state.rows import CONTEXT, DEFAULT, PARTITION_KEY, context_key, default_key, version
-from sinks.redis.comparison import Expected, RedisComparison, Repair, StoredField
+from sinks.redis.comparison import Expected, Repair, StoredField
 from sinks.redis.stored_fields import Field, Reach
 from sinks.redis.thresholds import encode_value
 from sinks.redis.wrong_fields import FieldVerdicts, Wrong, beyond, judged
 from topics.catalogue import EVENTS
-from topics.epoch import PartitionsChanged, read_epoch
+from topics.epoch import PartitionsChanged
 from topics.kafka.admin import TopicsMissing
-from topics.kafka.reader import topic_state
 from topics.schema.json_schema import PublishedThreshold
 
 log = structlog.get_logger()
 
-AT_ONCE: Final = 100
-"""Contexts of one step."""
 PAUSE_S: Final = 0.25
-"""After each step: so 400 contexts a second are compared at most, about 2 % of a core."""
+"""After each step, which is 100 contexts: so at most 400 a second are compared, 2 % of a core."""
 
 
 class RedisChecks:
@@ -56,9 +52,10 @@ class RedisChecks:
         """`every_s`: seconds from the beginning of a round to that of the next; 0: never."""
         self._services, self._every_s = services, every_s
         self._owned, self._fetched = owned, fetched
-        self._comparison = RedisComparison(redis_url)
+        self._clock, self._at_once = services.env.clock, services.env.tuning.compared_rows
+        self._comparison = services.clients.comparison(redis_url)
         self._contested = ContestedFields()
-        self._next = time.monotonic() + every_s
+        self._next = self._clock.monotonic_s() + every_s
         self._away = False
         self._ends: Mapping[int, int] = {}
         """Where the log of each partition ended, when that was last asked."""
@@ -73,7 +70,7 @@ class RedisChecks:
 
     async def work(self) -> None:
         """Make a round where it is due. A Redis or a broker that is away is asked again later."""
-        now = time.monotonic()
+        now = self._clock.monotonic_s()
         if not self._every_s or now < self._next or self._services.publishing.waiting:
             return
         self._next = now + self._every_s
@@ -95,18 +92,18 @@ class RedisChecks:
         async for fields in self._fields():
             await self._some_fields(fields)
             await asyncio.sleep(PAUSE_S)
-        self._services.counts.contested = self._contested.count(time.monotonic())
+        self._services.counts.contested = self._contested.count(self._clock.monotonic_s())
 
     async def _fields(self) -> AsyncIterator[Sequence[Field]]:
-        now = time.time_ns() // 1_000_000
+        now = self._clock.now_ms()
         async for fields in self._comparison.fields(tidy_at=now):
-            for at in range(0, max(1, len(fields)), AT_ONCE):
-                yield fields[at : at + AT_ONCE]
+            for at in range(0, max(1, len(fields)), self._at_once):
+                yield fields[at : at + self._at_once]
 
     async def _some_rows(self, owned: OwnedPartition, begin: bytes) -> bytes | None:
         """Compare the contexts whose rows come next; return the key to go on from, None: none."""
         partition = owned.partition
-        rows = self._services.store.page(partition, begin, AT_ONCE)
+        rows = self._services.store.page(partition, begin, self._at_once)
         expected = []
         for key, row in rows:
             if (
@@ -115,7 +112,7 @@ class RedisChecks:
             ):
                 expected.append(field)
         await self._compare(owned, expected)
-        last = rows[-1][0] if len(rows) == AT_ONCE else b""
+        last = rows[-1][0] if len(rows) == self._at_once else b""
         return last + b"\0" if last.startswith((CONTEXT, DEFAULT)) else None
 
     def _field(self, partition: int, key: bytes, row: bytes) -> Expected | None:
@@ -153,7 +150,9 @@ class RedisChecks:
         partition = owned.partition
         seen = max(self._ends.get(partition, 0), self._fetched(partition))
         if beyond(ahead, seen):  # rare: mostly it is what this worker published ahead of its rows
-            self._ends = (await topic_state(self._services.kafka, EVENTS.name)).end
+            self._ends = (
+                await self._services.clients.topic_state(self._services.kafka, EVENTS.name)
+            ).end
             wrong += beyond(ahead, self._ends[partition])
         if wrong:
             await self._repair(owned, wrong)
@@ -174,17 +173,17 @@ class RedisChecks:
 
     async def _repair(self, owned: OwnedPartition, wrong: Sequence[Wrong]) -> None:
         if any(each.fault in ("newer", "unknown") for each in wrong):
-            epoch = await read_epoch(self._services.kafka)
+            epoch = await self._services.clients.read_epoch(self._services.kafka)
             if epoch.number != self._services.epoch.number:
                 return  # the log was created anew, and this worker is of the one before
         if not owned.targets.current():
             return
-        now = time.monotonic()
+        now = self._clock.monotonic_s()
         due = [e for e in wrong if self._contested.may_repair(e.stored.field, e.fault, now)]
         if not due:
             return
         repairs = [Repair(each.stored, each.threshold) for each in due]
-        done = await self._comparison.repair(repairs, time.time_ns() // 1_000_000)
+        done = await self._comparison.repair(repairs, self._clock.now_ms())
         repaired = [each for each, was in zip(due, done, strict=True) if was]
         if repaired:
             self._say(owned.partition, repaired, now)

@@ -7,9 +7,11 @@ from dataclasses import dataclass
 
 from agents.app import App
 from agents.dlq_limit_guard import DlqLimitGuard
+from agents.environment import Environment
 from agents.health.metrics import WorkerCounts
 from agents.health.stall_guard import StallGuard
 from agents.producer import BatchProducer
+from agents.thresholds.clients import Clients
 from agents.thresholds.redis_publishing import RedisPublishQueue
 from agents.thresholds.store import ContextStore
 from processing.config import LearningConfig
@@ -25,6 +27,8 @@ class PartitionServices:
     """Clients, counters and limits of a worker; `kafka` is the broker's address."""
 
     app: App
+    env: Environment
+    clients: Clients
     kafka: str
     epoch: Epoch
     rules: LearningConfig

@@ -68,9 +68,11 @@ class SoundClock:
     Redis was never there, there is nothing to hold it against, and it is believed.
     """
 
-    def __init__(self, ask: Callable[[], Awaitable[int]]) -> None:
+    def __init__(
+        self, ask: Callable[[], Awaitable[int]], running_s: Callable[[], float] = running_s
+    ) -> None:
         """`ask`: returns the time by Redis' clock, Unix ms; raises `ConnectionError`."""
-        self._ask = ask
+        self._ask, self._running_s = ask, running_s
         self._began_ms: float | None = None
         """What Redis' clock said as `running_s` was 0."""
         self._told = False
@@ -102,5 +104,5 @@ class SoundClock:
             if self._began_ms is None:
                 return now_ms
         else:
-            self._began_ms = other - running_s() * 1000.0
-        return int(self._began_ms + running_s() * 1000.0)
+            self._began_ms = other - self._running_s() * 1000.0
+        return int(self._began_ms + self._running_s() * 1000.0)

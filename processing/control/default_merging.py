@@ -11,6 +11,8 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from operator import ne
 from typing import Final, Generic, TypeVar
 
 from headstart.events.schema import new_id
@@ -47,14 +49,30 @@ _STAKES: Final = ((0.0, 0.0), (1.0, 1.0), (4.0, 1.0), (1.0, 4.0))
 T = TypeVar("T")
 
 
+@dataclass(frozen=True)
+class ReportTuning:
+    """When evidence and defaults are sent."""
+
+    least: int = LEAST
+    again_s: float = AGAIN_S
+    every_change: bool = False
+    """Whether every change is sent, however small."""
+
+
 class EvidenceCollector:
     """The rows of a partition's workflow types, and what was said of them."""
 
-    def __init__(self, partition: int, now_s: Callable[[], float]) -> None:
-        self._partition = partition
+    def __init__(
+        self,
+        partition: int,
+        now_s: Callable[[], float],
+        new_id: Callable[[int], str] = new_id,
+        tuning: ReportTuning = ReportTuning(),
+    ) -> None:
+        self._partition, self._new_id, self._tuning = partition, new_id, tuning
         self._rows: dict[str, dict[str, bytes]] = {}
         self._place = 0, -1
-        self._news: _News[tuple[TypeEvidence, ...]] = _News(now_s)
+        self._news: _News[tuple[TypeEvidence, ...]] = _News(now_s, tuning.again_s)
 
     def note(self, rows: Iterable[tuple[bytes, bytes]]) -> None:
         """Take note of rows that took effect, or are restored."""
@@ -73,7 +91,7 @@ class EvidenceCollector:
                 except struct.error:
                     continue
                 types[path] = raw
-                if self._news.spoken(tenant) or outcomes >= LEAST:
+                if self._news.spoken(tenant) or outcomes >= self._tuning.least:
                     self._news.changed(tenant)
             elif key == PARTITION_KEY:
                 self._place = version(raw)
@@ -88,9 +106,9 @@ class EvidenceCollector:
 
     def due(self, now_ms: int) -> list[Evidence]:
         """Return what is to be said now; `sent` is to be called when it was."""
-        found = self._news.due(self._known, _evidence_moved)
+        found = self._news.due(self._known, ne if self._tuning.every_change else _evidence_moved)
         return [
-            Evidence(new_id(now_ms), now_ms, tenant, self._partition, *self._place, known)
+            Evidence(self._new_id(now_ms), now_ms, tenant, self._partition, *self._place, known)
             for tenant, known in found
         ]
 
@@ -107,7 +125,7 @@ class EvidenceCollector:
                 row = decode_context(raw)
             except (struct.error, ValueError):  # of a row that no worker wrote
                 continue
-            if row.outcomes >= LEAST:
+            if row.outcomes >= self._tuning.least:
                 known.append(
                     TypeEvidence(row.learner, row.policy_version, row.state, row.outcomes, path)
                 )
@@ -121,12 +139,18 @@ class DefaultMerger:
     `policy`: of contexts that no choice names another one for.
     """
 
-    def __init__(self, policy: Policy, now_s: Callable[[], float]) -> None:
-        self._policy = policy
+    def __init__(
+        self,
+        policy: Policy,
+        now_s: Callable[[], float],
+        new_id: Callable[[int], str] = new_id,
+        tuning: ReportTuning = ReportTuning(),
+    ) -> None:
+        self._policy, self._new_id, self._tuning = policy, new_id, tuning
         self._choices = LearnerAssignments(0)
         self._evidence: dict[str, dict[int, Evidence]] = {}
         self._place = 0, -1
-        self._news: _News[LearnedState | None] = _News(now_s)
+        self._news: _News[LearnedState | None] = _News(now_s, tuning.again_s)
 
     def note(self, rows: Iterable[tuple[bytes, bytes]]) -> None:
         """Take note of rows that took effect, or are restored."""
@@ -149,9 +173,9 @@ class DefaultMerger:
 
     def due(self, now_ms: int) -> list[Default]:
         """Return what is to be said now; `sent` is to be called when every partition has it."""
-        found = self._news.due(self._merged, _default_moved)
+        found = self._news.due(self._merged, ne if self._tuning.every_change else _default_moved)
         return [
-            Default(new_id(now_ms), now_ms, tenant, *self._place, learned)
+            Default(self._new_id(now_ms), now_ms, tenant, *self._place, learned)
             for tenant, learned in found
         ]
 
@@ -172,8 +196,8 @@ class DefaultMerger:
 class _News(Generic[T]):
     """Of which tenants there is something to say, and what was said last."""
 
-    def __init__(self, now_s: Callable[[], float]) -> None:
-        self._now_s = now_s
+    def __init__(self, now_s: Callable[[], float], again_s: float) -> None:
+        self._now_s, self._again_s = now_s, again_s
         self._changed: dict[str, None] = {}
         self._said: dict[str, tuple[float, T]] = {}
 
@@ -188,7 +212,7 @@ class _News(Generic[T]):
             if len(found) >= AT_ONCE:
                 break
             last = self._said.get(tenant)
-            if last is not None and now < last[0] + AGAIN_S:
+            if last is not None and now < last[0] + self._again_s:
                 continue
             what = says(tenant)
             if last is None or moved(last[1], what):

@@ -11,8 +11,10 @@ from typing import Any
 import pytest
 import redis
 
+from agents.environment import Environment
 from agents.health.metrics import WorkerCounts
 from agents.thresholds import redis_repair as checking
+from agents.thresholds.clients import Clients
 from agents.thresholds.contested_fields import CONTESTED_S, MOST_REPAIRS, WINDOW_S, ContestedFields
 from agents.thresholds.redis_repair import RedisChecks
 from headstart.keys import redis_key
@@ -37,6 +39,21 @@ EPOCH, PARTITIONS = 7, 2
 END = 200
 
 
+BROKER = SimpleNamespace()
+
+
+async def _topic_state(_kafka: str, _topic: str) -> Any:
+    BROKER.asked += 1
+    return SimpleNamespace(end=dict.fromkeys(range(PARTITIONS), BROKER.end))
+
+
+async def _read_epoch(_kafka: str) -> Epoch:
+    return Epoch(BROKER.epoch, PARTITIONS)
+
+
+CLIENTS = Clients(topic_state=_topic_state, read_epoch=_read_epoch)
+
+
 def row(offset: int, outcomes: int = 3) -> bytes:
     return encode_context(ContextRow(EPOCH, offset, 5, outcomes, 1, 1, 1, "ema", (0.5, 0.4)))
 
@@ -45,6 +62,7 @@ class Worker:
     """What `RedisChecks` needs of a worker: one partition, its rows in a dictionary."""
 
     def __init__(self, tenant: str, contexts: int, applied_offset: int = 100) -> None:
+        self.env, self.clients = Environment(), CLIENTS
         self.epoch, self.kafka, self.counts = Epoch(EPOCH, PARTITIONS), "kafka", WorkerCounts()
         self.publishing = SimpleNamespace(waiting=False)
         self.store = self
@@ -92,19 +110,9 @@ def only_its_own(request: pytest.FixtureRequest) -> None:
 @pytest.fixture(autouse=True)
 def broker(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
     """What the broker says, and how often it is asked where the log ends."""
-    said = SimpleNamespace(epoch=EPOCH, end=END, asked=0)
-
-    async def topic_state(_kafka: str, _topic: str) -> Any:
-        said.asked += 1
-        return SimpleNamespace(end=dict.fromkeys(range(PARTITIONS), said.end))
-
-    async def read_epoch(_kafka: str) -> Epoch:
-        return Epoch(said.epoch, PARTITIONS)
-
-    monkeypatch.setattr(checking, "topic_state", topic_state)
-    monkeypatch.setattr(checking, "read_epoch", read_epoch)
+    vars(BROKER).update(epoch=EPOCH, end=END, asked=0)
     monkeypatch.setattr(checking, "PAUSE_S", 0.0)
-    return said
+    return BROKER
 
 
 def rounds(url: str, worker: Worker, count: int = 1) -> None:

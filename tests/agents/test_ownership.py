@@ -12,9 +12,11 @@ import pytest
 from faust.types import TP
 
 from agents.dlq_limit_guard import DlqLimitGuard
+from agents.environment import Environment, Tuning
+from agents.fatal import exit_fatally
 from agents.health.metrics import WorkerCounts
-from agents.thresholds import checkpoint_buffer as gathering
 from agents.thresholds import pacing
+from agents.thresholds.clients import Clients
 from agents.thresholds.early_publishing import EarlyPublisher
 from agents.thresholds.partition import OwnedPartition
 from agents.thresholds.redis_publishing import RedisPublishQueue
@@ -23,11 +25,13 @@ from processing.control.default_merging import LEAST
 from processing.records.batch import RecordBatch
 from processing.records.dlq_limits import DlqLimits
 from processing.task import Checkpoint, PartitionTask
+from sinks.redis.thresholds import ThresholdPublisher
 from tests.patience import until_in_loop
 from tests.processing.building import EPOCH, NOW, TD, Table, fetch, judged, run
 from topics.schema.json_schema import PublishedThreshold
 
 AT = TP("t", 0)
+DEFAULT = Tuning()
 TYPES = ("answer", "plan", "refund")
 
 
@@ -47,7 +51,7 @@ class Store:
         return iter(sorted(self.table.items()))
 
 
-def services(store: Store) -> Any:
+def services(store: Store, tuning: Tuning = DEFAULT) -> Any:
     """Return as much of the services as taking a partition up needs."""
     counts = WorkerCounts()
     return SimpleNamespace(
@@ -57,7 +61,9 @@ def services(store: Store) -> Any:
         store=store,
         counts=counts,
         alive=SimpleNamespace(check=lambda: None),
-        publishing=RedisPublishQueue("redis://127.0.0.1:1", counts),
+        publishing=RedisPublishQueue(ThresholdPublisher("redis://127.0.0.1:1"), counts),
+        env=Environment(tuning=tuning),
+        clients=Clients(),
         guard=DlqLimitGuard(DlqLimits(), Path(), EPOCH),
         rules=LearningConfig(TD),
         new_core=lambda place: PartitionTask(place, 1, EPOCH, LearningConfig(TD), store.table.get),
@@ -65,7 +71,7 @@ def services(store: Store) -> Any:
 
 
 def owned_partition(around: Any) -> OwnedPartition:
-    return OwnedPartition(AT, around, 0, 1, EarlyPublisher().publish_soon)
+    return OwnedPartition(AT, around, 0, 1, EarlyPublisher(exit_fatally).publish_soon)
 
 
 def test_what_is_known_never_follows_from_half_a_table(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -102,7 +108,11 @@ def backlog(begin: int, *records: Any, behind: int = 100) -> RecordBatch:
     return found
 
 
-def delivered(steps: Steps, published: list[PublishedThreshold] | None = None) -> list[Checkpoint]:
+def delivered(
+    steps: Steps,
+    published: list[PublishedThreshold] | None = None,
+    tuning: Tuning = DEFAULT,
+) -> list[Checkpoint]:
     """Return what a partition delivers that is taken through some steps, and then closed.
 
     `published`: takes what is published ahead of it.
@@ -118,7 +128,7 @@ def delivered(steps: Steps, published: list[PublishedThreshold] | None = None) -
         return asyncio.sleep(0)
 
     async def body() -> None:
-        owned = owned_partition(services(Store({})))
+        owned = owned_partition(services(Store({}), tuning))
         owned._services.guard.open(AT, 0)
         owned.writer.write = write  # type: ignore[method-assign]
         owned.publisher.publish = publish  # type: ignore[method-assign]
@@ -150,12 +160,9 @@ def test_a_commit_takes_in_more_of_a_backlog() -> None:
     assert len(commit.thresholds) == len(whole.thresholds)
 
 
-def test_what_comes_by_and_by_is_published_at_once_and_its_rows_follow(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_what_comes_by_and_by_is_published_at_once_and_its_rows_follow() -> None:
     published: list[PublishedThreshold] = []
-    monkeypatch.setattr(gathering, "CHECKPOINT_S", 2.0)  # on a busy machine .25 s are soon over
-    monkeypatch.setattr(gathering, "IDLE_S", 2.0)
+    patient = Tuning(checkpoint_s=2.0, idle_s=2.0)  # on a busy machine .25 s are soon over
 
     async def steps(owned: OwnedPartition, commits: list[Checkpoint]) -> None:
         for begin in range(3):
@@ -170,7 +177,7 @@ def test_what_comes_by_and_by_is_published_at_once_and_its_rows_follow(
         await until_in_loop(lambda: owned.queue.idle)
         assert (sum(counts.delay.counts), counts.batches, counts.records) == (3, 1, 3)
 
-    (commit,) = delivered(steps, published)
+    (commit,) = delivered(steps, published, patient)
     assert (commit.end, commit.events, commit.thresholds) == (3, 3, [])
     together, whole = run(judged(), judged(), judged())
     assert dict(commit.rows) == together

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
+from typing import Any
 
 import pytest
 
+from agents.fatal import exit_fatally
 from agents.health.metrics import WorkerCounts
 from agents.thresholds.checkpoint_buffer import Answers
 from agents.thresholds.early_publishing import EarlyPublisher
@@ -64,16 +66,15 @@ def threshold(offset: int) -> PublishedThreshold:
 
 def with_redis(body: Callable[[RedisPublishQueue, Redis], Awaitable[None]]) -> None:
     async def run() -> None:
-        publishing, redis = RedisPublishQueue("redis://127.0.0.1:1", WorkerCounts()), Redis()
-        publishing._publisher = redis  # type: ignore[assignment]
-        await body(publishing, redis)
+        redis: Any = Redis()
+        await body(RedisPublishQueue(redis, WorkerCounts()), redis)
 
     asyncio.run(asyncio.wait_for(run(), 5.0))
 
 
 def test_what_is_learned_while_a_request_is_under_way_goes_with_the_next_one() -> None:
     async def body(publishing: RedisPublishQueue, redis: Redis) -> None:
-        early = EarlyPublisher()
+        early = EarlyPublisher(exit_fatally)
         first, second = One(publishing, early), One(publishing, early)
         first.learns(1)
         second.learns(2)
@@ -97,7 +98,7 @@ def test_what_is_learned_while_a_request_is_under_way_goes_with_the_next_one() -
 @pytest.mark.parametrize("again", [True, False])
 def test_a_redis_that_is_away_stops_nobody_and_gets_it_later(again: bool) -> None:
     async def body(publishing: RedisPublishQueue, redis: Redis) -> None:
-        one, redis.away = One(publishing, EarlyPublisher()), True
+        one, redis.away = One(publishing, EarlyPublisher(exit_fatally)), True
         for _ in range(9):
             redis.takes.release()
         one.learns(1)
