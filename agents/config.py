@@ -13,6 +13,7 @@ from agents.health.metrics import WorkerCounts
 from processing.config import LearningConfig
 from processing.records.batch import RecordBatch
 from processing.records.dlq_limits import DlqLimits
+from processing.worker_report import STUCK_AFTER_S
 
 
 @dataclass(frozen=True)
@@ -29,7 +30,7 @@ class WorkerConfig:
     instance: str
     """Name of this worker within its group, for static membership."""
     limits: DlqLimits = field(default_factory=DlqLimits)
-    stuck_after_s: float = 30.0
+    stuck_after_s: float = STUCK_AFTER_S
     """Without progress for so long, it says that it is stuck; 0: never."""
     merge_every_s: float = 10.0
     """How often it looks what tenants' defaults are to be merged from."""

@@ -33,12 +33,12 @@ from topics.kafka.admin import TopicsMissing
 
 log = structlog.get_logger()
 
-WORKERS: Final[dict[str, Callable[[WorkerConfig, Epoch], App]]] = {
+APPS: Final[dict[str, Callable[[WorkerConfig, Epoch], App]]] = {
     "episodes": lambda config, epoch: sink_app(config, epoch, EPISODES),
     "thresholds": thresholds_app,
     "history": lambda config, epoch: sink_app(config, epoch, HISTORY),
 }
-"""Every worker by name, registered here and nowhere else."""
+"""Makes the app of each worker; registered here and nowhere else."""
 
 _RETRY_S: Final = (0.5, 1.0, 2.0, 5.0, 10.0)
 _COLLECT_S: Final = 10.0
@@ -59,7 +59,7 @@ def run_worker(name: str, config: WorkerConfig, *, spare: bool = False) -> int:
         health = _health(name, config)
         epoch = asyncio.run(_until_ready(name, config, health))
         logging.getLogger("aiokafka").setLevel(logging.WARNING)  # until now we said it ourselves
-        app = WORKERS[name](config, epoch)
+        app = APPS[name](config, epoch)
         app.health = health
         health.attach(app, epoch.partitions)
         _tame_collector()
