@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import datetime
 import fcntl
 import gc
 import logging
@@ -22,11 +21,10 @@ from agents.health.log_epoch_watch import LogWatch
 from agents.health.probes import postgres_probe, redis_probe
 from agents.health.reporter import BROKER, HealthReporter
 from agents.storage.agent import EPISODES, HISTORY, sink_app
+from agents.storage.daily_partitions import create_partitions
 from agents.thresholds.agent import thresholds_app
 from headstart.kafka_producer import BrokerUnreachable
-from sinks.connections import connect_postgres
 from sinks.postgres.migrate import migrate
-from sinks.postgres.partitions import ensure_partitions
 from sinks.postgres.permissions import REFUSED, PermissionMissing
 from topics.epoch import Epoch, read_epoch
 from topics.kafka.admin import TopicsMissing
@@ -163,7 +161,6 @@ async def _prepare_postgres(name: str, dsn: str) -> None:
     if name != "episodes":
         return
     try:
-        async with await connect_postgres(dsn) as connection:
-            await ensure_partitions(connection, datetime.datetime.now(datetime.UTC).date())
+        await create_partitions(dsn)
     except REFUSED as error:
         raise PermissionMissing(dsn, error) from error

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-import datetime
 from collections.abc import AsyncIterator, Mapping
 from typing import Final
 
-import psycopg
 import structlog
 from faust.types import TP
 
@@ -15,22 +13,20 @@ from agents.app import App, new_app, register_agent
 from agents.config import WorkerConfig
 from agents.consumer.partition_queue import PartitionQueue, queue_bytes_per_partition
 from agents.consumer.sequencer import FetchSequencer
-from agents.consumer.source import GroupSource
 from agents.dlq_limit_guard import DlqLimitGuard
 from agents.environment import Environment
 from agents.health.metrics import WorkerCounts
 from agents.producer import BatchProducer
 from agents.storage.batches import BatchCommitter
+from agents.storage.daily_partitions import keep_partitions
 from agents.storage.notice_detection import NoticeDetector
 from agents.storage.notice_outbox import NoticeOutbox
-from agents.storage.transactions import SinkSpec, TransactionWriter, reason
+from agents.storage.transactions import SinkSpec, TransactionWriter
 from processing.records.batch import RecordBatch
 from processing.records.dlq_limits import Slice
 from processing.records.sink_lines import SinkBatch, unpack_events, unpack_thresholds
-from sinks.connections import PostgresUnreachable, connect_postgres
 from sinks.postgres.episodes import EpisodeSink
 from sinks.postgres.history import HistorySink
-from sinks.postgres.partitions import ensure_partitions
 from topics.catalogue import EPISODES_GROUP, EVENTS, HISTORY_GROUP, THRESHOLDS
 from topics.epoch import Epoch
 
@@ -45,7 +41,6 @@ MOST_LETTERS: Final = 1_000
 whatever was refused."""
 DRAIN_S: Final = 3.0
 """How long the transaction in flight, and one after it, may take when partitions are given up."""
-PARTITIONS_INTERVAL_S: Final = 3600.0
 
 
 EPISODES = SinkSpec(EPISODES_GROUP, EVENTS.name, EpisodeSink, unpack_events)
@@ -94,7 +89,7 @@ class StorageAgent:
         """Begin where Postgres says that the last transaction ended."""
         if not self._started:
             await self._producer.start()
-            beside = self._outbox.run() if self._outbox else self._keep_partitions()
+            beside = self._outbox.run() if self._outbox else keep_partitions(self._config.postgres)
             self._beside = asyncio.create_task(beside)
             self._beside.add_done_callback(self._end_on_error)
             self._started = True
@@ -104,7 +99,7 @@ class StorageAgent:
         begin = {tp: stored.get(tp.partition, 0) for tp in assigned}
         lose = self.counts.lose
         self._intake = FetchSequencer(
-            GroupSource(self._app), group, begin, holes_are_real=real, on_lost=lose
+            self._app.consumer, group, begin, holes_are_real=real, on_lost=lose
         )
         for tp, offset in begin.items():
             self._guard.open(tp, offset)
@@ -198,17 +193,6 @@ class StorageAgent:
     def _end_on_error(self, task: asyncio.Task[None]) -> None:
         if not task.cancelled() and (error := task.exception()) is not None:
             self._exit("sink", error)
-
-    async def _keep_partitions(self) -> None:
-        """Create the daily partitions ahead of time, never while storing."""
-        while True:
-            await asyncio.sleep(PARTITIONS_INTERVAL_S)
-            try:
-                async with await connect_postgres(self._config.postgres) as connection:
-                    await ensure_partitions(connection, datetime.datetime.now(datetime.UTC).date())
-            except (PostgresUnreachable, psycopg.Error) as error:
-                # Their events go to the default partition until the next round.
-                log.warning("sink.partitions", error=reason(error, self._config.postgres))
 
 
 def sink_app(config: WorkerConfig, epoch: Epoch, plan: SinkSpec) -> App:

@@ -16,7 +16,6 @@ from agents.app import App, new_app, register_agent
 from agents.config import WorkerConfig
 from agents.consumer.partition_queue import queue_bytes_per_partition
 from agents.consumer.sequencer import FetchSequencer
-from agents.consumer.source import GroupSource
 from agents.dlq_limit_guard import DlqLimitGuard
 from agents.environment import Environment
 from agents.health.metrics import WorkerCounts
@@ -26,9 +25,9 @@ from agents.thresholds.command_sync import sync_commands
 from agents.thresholds.default_broadcast import broadcast_evidence_and_defaults
 from agents.thresholds.early_publishing import EarlyPublisher
 from agents.thresholds.epoch_migration import CountDiffers, migrate_rows_to_epoch
-from agents.thresholds.pacing import in_chunks
 from agents.thresholds.partition import OwnedPartition
 from agents.thresholds.recovery import Recovered, recover
+from agents.thresholds.redis_loss import RedisLossDetector
 from agents.thresholds.redis_publishing import RedisPublishQueue
 from agents.thresholds.redis_repair import RedisChecks
 from agents.thresholds.services import PartitionServices
@@ -76,10 +75,16 @@ class ThresholdAgent:
         )
         self._config = config
         self._early = EarlyPublisher(env.exit)
-        self._published = clients.publish_markers(config.redis)
-        self._sound_clock = SoundClock(self._published.now_ms, env.clock.running_s)
+        self._markers = clients.publish_markers(config.redis)
+        self._sound_clock = SoundClock(self._markers.now_ms, env.clock.running_s)
         self._checks = RedisChecks(
             self.services, self._owners, self._fetched, config.redis, config.check_redis_s
+        )
+        self._redis_loss = RedisLossDetector(
+            self.services,
+            self._markers,
+            lambda: {each.partition: each for each in self._owners()},
+            self._checks,
         )
         self.share = queue_bytes_per_partition(1)
         """Bytes of each partition that may wait."""
@@ -100,13 +105,19 @@ class ThresholdAgent:
             await services.producer.start()
             self._tasks = [
                 services.alive.start(),
-                asyncio.create_task(self._keep(self._watch_redis, tuning.redis_interval_s)),
+                asyncio.create_task(self._keep(self._redis_loss.work, tuning.redis_interval_s)),
                 asyncio.create_task(self._keep(self._checks.work, tuning.redis_interval_s)),
                 asyncio.create_task(self._keep(self._tidy, tuning.tidy_interval_s)),
                 asyncio.create_task(self._keep(self._merge, self._config.merge_every_s)),
                 asyncio.create_task(self._keep(self._say_the_time, tuning.clock_interval_s)),
             ]
         await self.drain()
+        self._redis_loss = RedisLossDetector(
+            self.services,
+            self._markers,
+            lambda: {each.partition: each for each in self._owners()},
+            self._checks,
+        )
         self.share = queue_bytes_per_partition(len(assigned))
         generation = services.app.consumer_generation_id
         recovered = await recover(
@@ -118,7 +129,7 @@ class ThresholdAgent:
         }
         begin = {tp: each.core.applied_offset + 1 for tp, each in owned.items()}
         real = services.producer.idempotent
-        source, lose = GroupSource(services.app), self.counts.lose
+        source, lose = services.app.consumer, self.counts.lose
         self._intake = FetchSequencer(
             source, THRESHOLDS_GROUP, begin, holes_are_real=real, on_lost=lose
         )
@@ -149,7 +160,7 @@ class ThresholdAgent:
             min(committed, core.applied_offset + 1) if committed > 0 <= core.applied_offset else -1
         )
         published = 0
-        async for rows in in_chunks(services.store.scan(tp.partition)):
+        async for rows in services.store.scan_chunks(tp.partition):
             waiting = services.stored(tp.partition, rows, oldest)
             published += len(waiting)
             await asyncio.gather(
@@ -215,7 +226,7 @@ class ThresholdAgent:
             await self.services.publishing.catch_up()
             await self.services.producer.stop()
         await self.services.publishing.close()
-        await self._published.close()
+        await self._markers.close()
         await self._checks.close()
 
     async def _keep(self, work: Any, interval_s: float) -> None:
@@ -227,42 +238,16 @@ class ThresholdAgent:
         except Exception as error:
             self.services.env.exit(work.__name__, error)
 
-    async def _watch_redis(self) -> None:
-        """Publish what waits; publish everything where Redis has forgotten."""
-        if not await self.services.publishing.catch_up():
-            return
-        for tp in self._owned:
-            self.services.app.consumer.commit_done(tp)
-        try:
-            if partitions := [tp.partition for tp in self._owned]:
-                run, forgotten = await self._published.forgotten(partitions)
-                for partition in forgotten:
-                    await self._publish_again(partition, run)
-        except ConnectionError:
-            return  # what is to be published says so
-
-    async def _publish_again(self, partition: int, run: bytes) -> None:
-        services = self.services
-        mark = await self._published.begin(partition)
-        owned = self._owned.get(TP(EVENTS.name, partition))
-        in_flight = () if owned is None else owned.publisher.in_flight  # before the store is read
-        published = 0
-        async for rows in in_chunks(services.store.scan(partition)):
-            published += await services.publishing.publish_now(services.stored(partition, rows))
-        published += await services.publishing.publish_now(in_flight)
-        services.alive.check()  # or another owner, with newer rows, would take this for its own
-        await self._published.remember(partition, run, mark)
-        self._checks.soon()  # what is newer than the table took none of it
-        log.info("thresholds.published.again", partition=partition, thresholds=published)
-
     async def _merge(self) -> None:
         """Say what was learned of workflow types, for the defaults of their tenants."""
         for owned in list(self._owned.values()):
-            await broadcast_evidence_and_defaults(owned, self.services)
+            await broadcast_evidence_and_defaults(
+                owned, self.services.epoch.partitions, self.services.env.clock.now_ms()
+            )
 
     async def _say_the_time(self) -> None:
         """Tell partitions what time it is; contexts, starts and positions expire by that."""
-        await send_clock_records(self._owners(), self.services, self._sound_clock)
+        await send_clock_records(self._owners(), self.services.env.clock, self._sound_clock)
 
     async def _tidy(self) -> None:
         """Look after what needs no hurry; a broker that does not answer now will later."""

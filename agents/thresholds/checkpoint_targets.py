@@ -18,6 +18,7 @@ from processing.records.dead_letters import DeadLetter
 from processing.state.chunking import chunk_rows
 from processing.state.rows import CONTEXT
 from topics.catalogue import CHANGELOG, THRESHOLDS
+from topics.control.messages import Control, control_records
 from topics.schema.json_schema import PublishedThreshold
 
 THRESHOLDS_BATCH_BYTES: Final = THRESHOLDS.max_record_bytes - 65_536
@@ -94,6 +95,17 @@ class PartitionTargets:
         await self._send_thresholds(
             [(threshold_key(each.tenant, each.path), None) for each in expired]
         )
+        return True
+
+    async def send_control(self, control: Control, partitions: Sequence[int]) -> bool:
+        """Send a control record into partitions of the events; return False if this one is lost.
+
+        Raises aiokafka's `KafkaError`.
+        """
+        if not self.current():
+            return False
+        key = self._services.rules.operators_key
+        await self._services.producer.send_controls(control_records(control, partitions, key))
         return True
 
     async def _send_thresholds(self, rows: Sequence[Row]) -> None:

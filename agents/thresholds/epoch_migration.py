@@ -12,7 +12,6 @@ import structlog
 
 from agents.producer import BatchProducer
 from agents.thresholds.checkpoint_writer import APPENDED_BYTES
-from agents.thresholds.pacing import in_chunks
 from agents.thresholds.store import ContextStore
 from headstart.keys import workflow_type_of
 from processing.partition_count import HOW
@@ -89,7 +88,7 @@ async def migrate_rows_to_epoch(
         log.warning("thresholds.epoch.foreign", partition=partition, contexts=len(foreign))
     # Offsets begin again: in the new log nothing of these rows has been applied yet.
     count = 0
-    async for rows in in_chunks(store.scan(partition)):
+    async for rows in store.scan_chunks(partition):
         adopted = [
             (key, with_version(row, epoch.number, -1))
             for key, row in rows
@@ -110,7 +109,7 @@ async def _wrong_partition_reason(
 ) -> set[bytes]:
     """Return the keys of contexts that belong to another of so many partitions."""
     found = set()
-    async for rows in in_chunks(store.scan(partition)):
+    async for rows in store.scan_chunks(partition):
         for key, row in rows:
             if key.startswith(CONTEXT) and not is_deleted(row):
                 tenant, path = context_of(key)

@@ -12,7 +12,6 @@ from agents.health.metrics import started
 from agents.thresholds.checkpoint_buffer import Answers, CheckpointBuffer, is_backlog
 from agents.thresholds.checkpoint_targets import PartitionTargets
 from agents.thresholds.checkpoint_writer import CheckpointWriter
-from agents.thresholds.pacing import in_chunks
 from agents.thresholds.rebuild import apply_rebuild
 from agents.thresholds.redis_publishing import PartitionPublisher
 from agents.thresholds.services import PartitionServices
@@ -39,7 +38,7 @@ class OwnedPartition:
 
         `publish_soon`: see `EarlyPublisher`.
         """
-        self.partition = tp.partition
+        self.tp, self.partition = tp, tp.partition
         self._services, self._store, self._publish_soon = services, services.store, publish_soon
         self._now_s, self._tuning = services.env.clock.monotonic_s, services.env.tuning
         self.publisher = PartitionPublisher(services.publishing)
@@ -72,7 +71,7 @@ class OwnedPartition:
     async def restore(self) -> None:
         """Read the table's rows, also after they were replaced. Raises `RowAhead`."""
         (core, evidence, merger), count = self._new(), 0
-        async for rows in in_chunks(self._store.scan(self.partition)):
+        async for rows in self._store.scan_chunks(self.partition):
             count += len(rows)
             core.restore_some(rows)
             self._note(rows, evidence, merger)
@@ -188,6 +187,6 @@ class OwnedPartition:
 
     async def _keys(self) -> AsyncIterator[list[bytes]]:
         self._rows = 0
-        async for rows in in_chunks(self._store.scan(self.partition)):
+        async for rows in self._store.scan_chunks(self.partition):
             self._rows += len(rows)
             yield [key for key, _row in rows]

@@ -13,7 +13,6 @@ from typing import Final
 import structlog
 
 from agents.thresholds.checkpoint_writer import CheckpointTargets, CheckpointWriter
-from agents.thresholds.pacing import in_chunks
 from agents.thresholds.services import PartitionServices
 from processing.contexts.thresholds import is_published, threshold_from_row
 from processing.control.rebuild_state import KEY
@@ -51,7 +50,7 @@ async def apply_rebuild(
         core.skip_rebuild(takeover.refused)
         await writer.write(core.commit())
         return False
-    before = [key async for rows in in_chunks(services.store.scan(place)) for key, _row in rows]
+    before = [key async for rows in services.store.scan_chunks(place) for key, _row in rows]
     count = 0
     for checkpoint in replacement_commits(
         takeover.replacing(before), place, offset, services.env.tuning.rebuild_checkpoint_bytes

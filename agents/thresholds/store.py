@@ -7,8 +7,9 @@ ours, not Faust's, which takes 200 us a row and lets the last row win.
 
 from __future__ import annotations
 
+import asyncio
 import struct
-from collections.abc import Iterable, Iterator
+from collections.abc import AsyncIterator, Iterable, Iterator
 from itertools import islice
 from typing import Final
 
@@ -18,6 +19,7 @@ from faust.stores.rocksdb import Store
 from faust.types import TP
 
 CHANGELOG_OFFSET: Final = b"@changelog"
+CHUNK_ROWS: Final = 2_000
 _OFFSET = struct.Struct("<Qq")
 
 ROCKSDB_OPTIONS: Final = {
@@ -46,6 +48,17 @@ class ContextStore(Store):  # type: ignore[misc]
         for key, value in self._db_for_partition(partition).items(read_opt=once):
             if key not in (CHANGELOG_OFFSET, self.offset_key):
                 yield key, value
+
+    async def scan_chunks(self, partition: int) -> AsyncIterator[list[tuple[bytes, bytes]]]:
+        """Yield every row of a partition in lists, and let the event loop run in between.
+
+        A partition may have a million rows, and a loop that stands still beyond the session ends
+        its process (agents/health/stall_guard.py).
+        """
+        rows = self.scan(partition)
+        while chunk := list(islice(rows, CHUNK_ROWS)):
+            yield chunk
+            await asyncio.sleep(0)
 
     def page(self, partition: int, begin: bytes, count: int) -> list[tuple[bytes, bytes]]:
         """Return up to `count` rows in the order of their keys, from `begin` on.

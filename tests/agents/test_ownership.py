@@ -15,11 +15,12 @@ from agents.dlq_limit_guard import DlqLimitGuard
 from agents.environment import Environment, Tuning
 from agents.fatal import exit_fatally
 from agents.health.metrics import WorkerCounts
-from agents.thresholds import pacing
+from agents.thresholds import store as contexts
 from agents.thresholds.clients import Clients
 from agents.thresholds.early_publishing import EarlyPublisher
 from agents.thresholds.partition import OwnedPartition
 from agents.thresholds.redis_publishing import RedisPublishQueue
+from agents.thresholds.store import ContextStore
 from processing.config import LearningConfig
 from processing.control.default_merging import LEAST
 from processing.records.batch import RecordBatch
@@ -40,6 +41,8 @@ Steps = Callable[[OwnedPartition, list[Checkpoint]], Awaitable[None]]
 
 class Store:
     """A table of one partition, which may be replaced."""
+
+    scan_chunks = ContextStore.scan_chunks
 
     def __init__(self, table: Table) -> None:
         self.table = table
@@ -76,7 +79,7 @@ def owned_partition(around: Any) -> OwnedPartition:
 
 def test_what_is_known_never_follows_from_half_a_table(monkeypatch: pytest.MonkeyPatch) -> None:
     """Of one place in the log there is one evidence: a second one would not count."""
-    monkeypatch.setattr(pacing, "AT_ONCE", 2)
+    monkeypatch.setattr(contexts, "CHUNK_ROWS", 2)
     before, _ = run(judged())
     after, _ = run(*(judged(workflow_type=each) for _ in range(LEAST) for each in TYPES))
 
