@@ -1,4 +1,4 @@
-"""The sink agents: batches to Postgres, with the offsets in the batch's own transaction."""
+"""The sink agents: store batches in Postgres, with the offsets in the same transaction."""
 
 from __future__ import annotations
 
@@ -33,14 +33,14 @@ from topics.epoch import Epoch
 log = structlog.get_logger()
 
 GATHER_BYTES, GATHER_MS = 262_144, 200
-"""Nobody waits for a row: fetches come less often, and larger."""
+"""Rows are not urgent: fetches are fewer and larger."""
 LINGER_S: Final = 0.05
 """A batch is stored when it is full or this old: one transaction for many small fetches."""
-MOST_LETTERS: Final = 1_000
-"""A batch ends with the run of records that brings so many dead letters: each takes a kilobyte,
-whatever was refused."""
+MAX_DEAD_LETTERS: Final = 1_000
+"""A batch ends with the run of records that exceeds it: each dead letter takes a kilobyte, however
+small the refused event."""
 DRAIN_S: Final = 3.0
-"""How long the transaction in flight, and one after it, may take when partitions are given up."""
+"""How long the transaction in flight, and one after it, may take when partitions are revoked."""
 
 
 EPISODES = SinkSpec(EPISODES_GROUP, EVENTS.name, EpisodeSink, unpack_events)
@@ -48,9 +48,9 @@ HISTORY = SinkSpec(HISTORY_GROUP, THRESHOLDS.name, HistorySink, unpack_threshold
 
 
 class StorageAgent:
-    """All partitions of this worker in one lane: one transaction takes from several.
+    """All partitions of this worker in one queue: a transaction takes batches of several.
 
-    While Postgres takes one batch, the next is unpacked; transactions stay one after the other.
+    While Postgres stores one batch, the next is unpacked; transactions never overlap.
     """
 
     def __init__(
@@ -58,90 +58,90 @@ class StorageAgent:
         app: App,
         config: WorkerConfig,
         epoch: Epoch,
-        plan: SinkSpec,
+        spec: SinkSpec,
         env: Environment,
         producer: BatchProducer,
     ) -> None:
-        self._app, self._config, self._epoch, self._plan = app, config, epoch, plan
+        self._app, self._config, self._epoch, self._spec = app, config, epoch, spec
         self._exit = env.exit
         self.counts = WorkerCounts()
         self._producer = producer
         self._guard = DlqLimitGuard(config.limits, config.data, epoch.number)
-        self._lane: PartitionQueue | None = None
-        self._intake: FetchSequencer[TP] | None = None
+        self._queue: PartitionQueue | None = None
+        self._sequencer: FetchSequencer[TP] | None = None
         self._generation = -1
         self._storing: asyncio.Task[None] | None = None
         self._started = False
-        self._beside: asyncio.Task[None] | None = None
+        self._side_job: asyncio.Task[None] | None = None
         self._detector: NoticeDetector | None = None
         self._outbox: NoticeOutbox | None = None
-        if plan is HISTORY:
+        if spec is HISTORY:
             self._detector = NoticeDetector(epoch.number)
             self._outbox = NoticeOutbox(config, epoch, self._producer)
         self._transactions = TransactionWriter(
-            plan, config, epoch, self.counts, self._detector, self._outbox
+            spec, config, epoch, self.counts, self._detector, self._outbox
         )
         self._committer = BatchCommitter(
-            plan.group, self._producer, self._guard, self._transactions, self.counts, self._done
+            spec.group, self._producer, self._guard, self._transactions, self.counts, self._done
         )
 
     async def positions(self, assigned: set[TP], _committed: Mapping[TP, int]) -> Mapping[TP, int]:
-        """Begin where Postgres says that the last transaction ended."""
+        """Return the offsets at which the last transaction ended, from Postgres."""
         if not self._started:
             await self._producer.start()
-            beside = self._outbox.run() if self._outbox else keep_partitions(self._config.postgres)
-            self._beside = asyncio.create_task(beside)
-            self._beside.add_done_callback(self._end_on_error)
+            job = self._outbox.run() if self._outbox else keep_partitions(self._config.postgres)
+            self._side_job = asyncio.create_task(job)
+            self._side_job.add_done_callback(self._end_on_error)
             self._started = True
         await self.drain()
-        group, real = self._plan.group, self._producer.idempotent
+        group, real = self._spec.group, self._producer.idempotent
         stored = await self._transactions.next_offsets()
         begin = {tp: stored.get(tp.partition, 0) for tp in assigned}
-        lose = self.counts.lose
-        self._intake = FetchSequencer(
+        lose = self.counts.count_lost
+        self._sequencer = FetchSequencer(
             self._app.consumer, group, begin, holes_are_real=real, on_lost=lose
         )
         for tp, offset in begin.items():
             self._guard.open(tp, offset)
         if self._detector is not None and self._outbox is not None:
-            self._detector.forget()
-            self._outbox.own(tp.partition for tp in assigned)
+            self._detector.clear()
+            self._outbox.set_partitions(tp.partition for tp in assigned)
         self._generation = self._app.consumer_generation_id
-        hold, share = self._app.consumer.hold, queue_bytes_per_partition(len(assigned))
-        self._lane = PartitionQueue(
-            group, self._handle, LINGER_S, hold=hold, share=share, on_error=self._exit
+        pause, share = self._app.consumer.pause, queue_bytes_per_partition(len(assigned))
+        self._queue = PartitionQueue(
+            group, self._handle, LINGER_S, pause=pause, share=share, on_error=self._exit
         )
-        log.info("sink.opened", group=group, partitions=len(assigned))
+        log.info("sink.partitions_assigned", group=group, partitions=len(assigned))
         return begin
 
     async def accept(self, tp: TP, generation: int, batch: RecordBatch) -> None:
         """Queue a batch if it is the next one of its partition."""
-        lane, intake = self._lane, self._intake
-        if lane is None or intake is None or generation != self._generation:
+        queue, sequencer = self._queue, self._sequencer
+        if queue is None or sequencer is None or generation != self._generation:
             return
-        if await intake.admit(tp, batch):
-            await lane.put(tp, batch)
+        if await sequencer.admit(tp, batch):
+            await queue.put(tp, batch)
 
     def idle(self) -> dict[TP, int]:
-        """Return the next offset of each partition while nothing waits or works."""
-        if self._lane is None or self._intake is None or not self._lane.idle:
+        """Return the next offset of each partition if nothing waits or is in flight."""
+        if self._queue is None or self._sequencer is None or not self._queue.idle:
             return {}
         stored = self._storing is None or self._storing.done()
-        return self._intake.positions.copy() if stored else {}
+        return self._sequencer.positions.copy() if stored else {}
 
     def away(self) -> set[str]:
         """Return Postgres while a batch waits for it."""
         return {"postgres"} if self._transactions.retrying else set()
 
     async def drain(self) -> None:
-        """Finish the transaction in flight; drop what waits."""
+        """Finish the transaction in flight; drop waiting batches."""
         if self._outbox is not None:
-            self._outbox.own(())  # who takes them up sends what is left
-        lane, self._lane = self._lane, None
+            self._outbox.set_partitions(())  # the next owner sends the rest
+        queue, self._queue = self._queue, None
         if self._transactions.retrying and self._storing is not None:
-            self._storing.cancel()  # Postgres is away: there is nothing to finish
-        if lane is not None:
-            await lane.close(DRAIN_S)
+            self._storing.cancel()  # Postgres is away: nothing can be finished
+        if queue is not None:
+            await queue.close(DRAIN_S)
         storing, self._storing = self._storing, None
         if storing is not None:
             await asyncio.wait({storing}, timeout=DRAIN_S)
@@ -153,52 +153,52 @@ class StorageAgent:
         """Finish the transaction in flight and disconnect."""
         await self.drain()
         if self._started:
-            if self._beside is not None:
-                self._beside.cancel()
+            if self._side_job is not None:
+                self._side_job.cancel()
             await self._producer.stop()
         await self._transactions.close()
 
     async def _handle(self, batches: list[tuple[TP, RecordBatch]]) -> None:
         async for parts, unpacked in self._unpack(batches):
-            await self._stored()
+            await self._wait_stored()
             self._storing = asyncio.create_task(self._committer.commit(parts, unpacked))
             self._storing.add_done_callback(self._end_on_error)
 
     async def _unpack(
         self, batches: list[tuple[TP, RecordBatch]]
     ) -> AsyncIterator[tuple[list[Slice], SinkBatch]]:
-        """Yield what is stored together: all of it, but where very much is refused less."""
-        plan, parts, unpacked = self._plan, list[Slice](), SinkBatch()
+        """Yield parts to be stored together: all, unless very many records are refused."""
+        spec, parts, unpacked = self._spec, list[Slice](), SinkBatch()
         for _tp, batch in batches:
             taken = begin = 0
             while begin < len(batch):
                 run = batch.run(begin)
-                unpacked.add(batch, run, plan.unpack, plan.sink.encode, plan.group)
+                unpacked.add(batch, run, spec.unpack, spec.sink.encode, spec.group)
                 begin = run.stop
-                if len(unpacked.dead_letters) >= MOST_LETTERS:
+                if len(unpacked.dead_letters) >= MAX_DEAD_LETTERS:
                     yield [*parts, Slice(batch, taken, begin)], unpacked
                     parts, unpacked, taken = [], SinkBatch(), begin
-                await asyncio.sleep(0)  # in between Postgres is served
+                await asyncio.sleep(0)  # let the transaction in flight proceed
             parts.append(Slice(batch, taken, begin))
         yield parts, unpacked
 
-    async def _stored(self) -> None:
+    async def _wait_stored(self) -> None:
         """Wait for the transaction in flight."""
         if self._storing is not None:
             await self._storing
 
     def _done(self, partition: int, end: int) -> None:
-        self._app.consumer.done(TP(self._plan.topic, partition), end)
+        self._app.consumer.done(TP(self._spec.topic, partition), end)
 
     def _end_on_error(self, task: asyncio.Task[None]) -> None:
         if not task.cancelled() and (error := task.exception()) is not None:
             self._exit("sink", error)
 
 
-def sink_app(config: WorkerConfig, epoch: Epoch, plan: SinkSpec) -> App:
+def sink_app(config: WorkerConfig, epoch: Epoch, spec: SinkSpec) -> App:
     """Return the app of one sink agent."""
-    app = new_app(plan.group, config)
+    app = new_app(spec.group, config)
     app.gather_bytes, app.gather_ms = GATHER_BYTES, GATHER_MS
-    agent = StorageAgent(app, config, epoch, plan, Environment(), BatchProducer(config.kafka))
-    register_agent(app, agent, plan.topic)
+    agent = StorageAgent(app, config, epoch, spec, Environment(), BatchProducer(config.kafka))
+    register_agent(app, agent, spec.topic)
     return app

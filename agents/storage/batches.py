@@ -65,7 +65,7 @@ class BatchCommitter:
             return
         for partition, end in offsets.items():
             self.done(partition, end)
-        self.guard.passed(states)
+        self.guard.committed(states)
         stored = extent(parts)
-        self.counts.took(stored, len(unpacked.lines))
-        self.counts.took_effect(stored, begun)
+        self.counts.count_batch(stored, len(unpacked.lines))
+        self.counts.observe_effect(stored, begun)

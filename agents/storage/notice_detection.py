@@ -1,8 +1,8 @@
-"""The history worker looks at what it stores: beside each batch, in its transaction, the notices.
+"""Detects notices in the batches of the history worker, in the batch's own transaction.
 
-What is found is a function of the records that went before (`processing.notices`). The offset that
-Postgres holds says which those are: another worker may have stored some of a batch meanwhile, and a
-commit whose answer was lost may have taken effect.
+Notices are a function of the preceding records (`processing.notices`). The offset in Postgres says
+which those are: another worker may have stored some of a batch meanwhile, and a commit whose answer
+was lost may have taken effect.
 """
 
 from __future__ import annotations
@@ -28,22 +28,22 @@ from topics.catalogue import HISTORY_GROUP, THRESHOLDS
 from topics.schema.json_schema import PublishedThreshold
 
 CACHE_LIMIT: Final = 100_000
-"""Most contexts of which it is kept in memory what is known, about 1 kB each."""
+"""Contexts whose state is kept in memory, about 1 kB each."""
 
 _decode = msgspec.json.Decoder(PublishedThreshold).decode
 
 
 class NoticeDetector:
-    """What is known of the contexts whose thresholds are stored here: a cache over Postgres."""
+    """The states of contexts whose thresholds are stored here: a cache over Postgres."""
 
     def __init__(self, epoch: int) -> None:
         self._epoch = epoch
         self._known: dict[Key, NoticeState] = {}
         self._stored: dict[int, int] = {}
-        """By partition the offset up to which this process has seen everything stored."""
+        """By partition, the offset up to which this process has stored or read everything."""
 
-    def forget(self) -> None:
-        """Know nothing: partitions are assigned anew."""
+    def clear(self) -> None:
+        """Drop the cache: other partitions may be assigned."""
         self._known.clear()
         self._stored.clear()
 
@@ -113,7 +113,7 @@ class BatchNotices:
 
 
 def _values(unpacked: SinkBatch, stored: Mapping[int, int]) -> list[tuple[int, PublishedThreshold]]:
-    """Return the values that are not stored yet and can be looked at, with their partitions."""
+    """Return the values that are not stored yet and can be watched, with their partitions."""
     values = []
     for record, (batch, position) in zip(unpacked.records, unpacked.sources, strict=True):
         if batch.offsets[position] >= stored.get(batch.partition, 0):

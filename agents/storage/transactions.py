@@ -90,7 +90,7 @@ class TransactionWriter:
                 )
             except _AWAY as error:
                 if attempt == 0:
-                    log.warning("postgres.away", error=reason(error, self._postgres))
+                    log.warning("postgres.unavailable", error=reason(error, self._postgres))
                 self.retrying = True
                 self._counts.postgres_failures += 1
                 await self.close()
@@ -98,7 +98,7 @@ class TransactionWriter:
                 attempt += 1
             else:
                 if attempt:
-                    log.info("postgres.back", attempts=attempt)
+                    log.info("postgres.available", attempts=attempt)
                 self._counts.rows += stored
                 self.retrying = False
                 break

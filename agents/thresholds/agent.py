@@ -1,4 +1,4 @@
-"""The threshold agent: outcomes to rows, which go to the changelog and RocksDB, and to Redis."""
+"""The threshold agent: turns outcomes into rows and thresholds, and publishes them."""
 
 from __future__ import annotations
 
@@ -42,12 +42,12 @@ from topics.epoch import Epoch
 log = structlog.get_logger()
 
 PARTITION_BYTES: Final = 8_388_608
-"""What a fetch brings of a partition, at the most: the more, the fewer times each of its contexts
-is looked up, told and counted."""
+"""Of one partition in a fetch, at most: the more, the less often each of its contexts is looked up
+and its outcomes are counted."""
 
 
 class ThresholdAgent:
-    """Every partition of this worker."""
+    """Owns the partitions of this worker: opens them, feeds them, and runs periodic jobs."""
 
     def __init__(
         self,
@@ -87,29 +87,31 @@ class ThresholdAgent:
             self._checks,
         )
         self.share = queue_bytes_per_partition(1)
-        """Bytes of each partition that may wait."""
+        """Bytes of each partition that may wait in its queue."""
         self.same_count = True
-        """Whether the local store was made with as many partitions as the topic has."""
+        """Whether the local store was created with as many partitions as the topic has."""
         self.opened: Callable[[], None] = lambda: None
-        """Called when partitions have been taken up."""
+        """Called when partitions have been opened."""
         self._owned: dict[TP, OwnedPartition] = {}
-        self._intake: FetchSequencer[TP] | None = None
+        self._sequencer: FetchSequencer[TP] | None = None
         self._generation = -1
         self._scanner = ThreadPoolExecutor(1, "scanner")
         self._tasks: list[asyncio.Task[None]] = []
 
     async def positions(self, assigned: set[TP], committed: Mapping[TP, int]) -> Mapping[TP, int]:
-        """Take up each partition: rows restored, what may be unpublished published again."""
+        """Open each partition: restore its rows, publish again what may be unpublished."""
         services, tuning = self.services, self.services.env.tuning
         if not self._tasks:
             await services.producer.start()
             self._tasks = [
-                services.alive.start(),
-                asyncio.create_task(self._keep(self._redis_loss.work, tuning.redis_interval_s)),
-                asyncio.create_task(self._keep(self._checks.work, tuning.redis_interval_s)),
-                asyncio.create_task(self._keep(self._tidy, tuning.tidy_interval_s)),
-                asyncio.create_task(self._keep(self._merge, self._config.merge_every_s)),
-                asyncio.create_task(self._keep(self._say_the_time, tuning.clock_interval_s)),
+                services.stall_guard.start(),
+                asyncio.create_task(self._repeat(self._redis_loss.work, tuning.redis_interval_s)),
+                asyncio.create_task(self._repeat(self._checks.work, tuning.redis_interval_s)),
+                asyncio.create_task(self._repeat(self._tidy, tuning.tidy_interval_s)),
+                asyncio.create_task(self._repeat(self._merge, self._config.merge_every_s)),
+                asyncio.create_task(
+                    self._repeat(self._send_clock_records, tuning.clock_interval_s)
+                ),
             ]
         await self.drain()
         self._redis_loss = RedisLossDetector(
@@ -129,13 +131,13 @@ class ThresholdAgent:
         }
         begin = {tp: each.core.applied_offset + 1 for tp, each in owned.items()}
         real = services.producer.idempotent
-        source, lose = services.app.consumer, self.counts.lose
-        self._intake = FetchSequencer(
+        source, lose = services.app.consumer, self.counts.count_lost
+        self._sequencer = FetchSequencer(
             source, THRESHOLDS_GROUP, begin, holes_are_real=real, on_lost=lose
         )
         self._owned, self._generation = owned, generation
         self.opened()
-        await self._say_the_time()
+        await self._send_clock_records()
         return begin
 
     async def _open(self, tp: TP, committed: int, recovered: Recovered) -> OwnedPartition:
@@ -151,8 +153,8 @@ class ThresholdAgent:
             tp, services, recovered.complete_from, self.share, self._early.publish_soon
         )
         await owned.restore()
-        services.guard.open(tp, owned.core.applied_offset + 1)
-        await owned.writer.rewrite_stale_keys(recovered.overtaken)
+        services.dlq_guard.open(tp, owned.core.applied_offset + 1)
+        await owned.writer.rewrite_stale_keys(recovered.stale_keys)
         core = owned.core
         # Rows at or past the committed offset may have reached the table but not Redis; so may
         # all rows where nothing of this log epoch has been committed.
@@ -161,13 +163,14 @@ class ThresholdAgent:
         )
         published = 0
         async for rows in services.store.scan_chunks(tp.partition):
-            waiting = services.stored(tp.partition, rows, oldest)
-            published += len(waiting)
+            unpublished = services.thresholds_of(tp.partition, rows, oldest)
+            published += len(unpublished)
             await asyncio.gather(
-                services.publishing.publish(waiting), owned.targets.produce_thresholds(waiting)
+                services.publish_queue.publish(unpublished),
+                owned.targets.produce_thresholds(unpublished),
             )
         log.info(
-            "thresholds.partition.opened",
+            "partition.opened",
             partition=tp.partition,
             applied_offset=core.applied_offset,
             published=published,
@@ -176,61 +179,61 @@ class ThresholdAgent:
         return owned
 
     def _owners(self) -> list[OwnedPartition]:
-        """Return the partitions that this worker has now."""
+        """Return the partitions that this worker owns now."""
         return list(self._owned.values())
 
     def _fetched(self, partition: int) -> int:
-        """Return an offset up to which a partition's log has been fetched: it is as long."""
+        """Return the offset up to which a partition has been fetched."""
         tp = TP(EVENTS.name, partition)
-        if self._intake is None or tp not in self._owned:
+        if self._sequencer is None or tp not in self._owned:
             return 0
-        return self._intake.positions[tp]
+        return self._sequencer.positions[tp]
 
     async def accept(self, tp: TP, generation: int, batch: RecordBatch) -> None:
         """Queue a batch if it is the next one of its partition."""
-        owned, intake = self._owned.get(tp), self._intake
-        if owned is None or intake is None or generation != self._generation:
+        owned, sequencer = self._owned.get(tp), self._sequencer
+        if owned is None or sequencer is None or generation != self._generation:
             return
-        if await intake.admit(tp, batch):
+        if await sequencer.admit(tp, batch):
             await owned.queue.put(tp, batch)
 
     def prefetch_scan(self, tp: TP, batch: RecordBatch) -> None:
-        """Scan a batch while another one has its turn, and others are fetched."""
+        """Scan a batch while others are applied and fetched."""
         owned = self._owned.get(tp)
         scan = None if owned is None else owned.core.prefetch_scan(batch)
         if scan is not None:
             batch.ahead = self._scanner.submit(scan)
 
     def idle(self) -> dict[TP, int]:
-        """Return the next offset of each partition that nothing waits or works for."""
-        if self._intake is None:
+        """Return the next offset of each partition that has nothing waiting or in flight."""
+        if self._sequencer is None:
             return {}
-        positions = self._intake.positions
+        positions = self._sequencer.positions
         return {tp: positions[tp] for tp, each in self._owned.items() if each.queue.idle}
 
     def away(self) -> set[str]:
-        """Return Redis while thresholds wait for it; learning goes on without."""
-        return {"redis"} if self.services.publishing.waiting else set()
+        """Return Redis while thresholds wait for it; learning continues without it."""
+        return {"redis"} if self.services.publish_queue.waiting else set()
 
     async def drain(self) -> None:
-        """Finish the steps in flight; let go of the partitions."""
+        """Finish the steps in flight; release the partitions."""
         owned, self._owned = self._owned, {}
         await asyncio.gather(*(each.queue.close() for each in owned.values()))
 
     async def close(self) -> None:
-        """Finish the steps in flight, try once more what waits for Redis, disconnect."""
+        """Finish the steps in flight, retry what waits for Redis once, disconnect."""
         await self.drain()
         for task in self._tasks:
             task.cancel()
         if self._tasks:
-            await self.services.publishing.catch_up()
+            await self.services.publish_queue.catch_up()
             await self.services.producer.stop()
-        await self.services.publishing.close()
+        await self.services.publish_queue.close()
         await self._markers.close()
         await self._checks.close()
 
-    async def _keep(self, work: Any, interval_s: float) -> None:
-        """Do `work` every so often; an error in it ends the process."""
+    async def _repeat(self, work: Any, interval_s: float) -> None:
+        """Call `work` at intervals; an error in it ends the process."""
         try:
             while True:
                 await asyncio.sleep(interval_s)
@@ -239,18 +242,18 @@ class ThresholdAgent:
             self.services.env.exit(work.__name__, error)
 
     async def _merge(self) -> None:
-        """Say what was learned of workflow types, for the defaults of their tenants."""
+        """Publish evidence of workflow types, and the defaults that are merged from it."""
         for owned in list(self._owned.values()):
             await broadcast_evidence_and_defaults(
                 owned, self.services.epoch.partitions, self.services.env.clock.now_ms()
             )
 
-    async def _say_the_time(self) -> None:
-        """Tell partitions what time it is; contexts, starts and positions expire by that."""
+    async def _send_clock_records(self) -> None:
+        """Send clock records, by which contexts, starts and positions expire."""
         await send_clock_records(self._owners(), self.services.env.clock, self._sound_clock)
 
     async def _tidy(self) -> None:
-        """Look after what needs no hurry; a broker that does not answer now will later."""
+        """Tidy each partition; if the broker does not answer, try again at the next interval."""
         try:
             ends = (
                 await self.services.clients.topic_state(self.services.kafka, CHANGELOG.name)
@@ -258,12 +261,12 @@ class ThresholdAgent:
             for tp, owned in list(self._owned.items()):
                 await owned.tidy(ends[tp.partition])
         except ConnectionError as error:
-            log.warning("thresholds.tidy", error=str(error))
+            log.warning("changelog_check.retrying", error=str(error))
 
 
 def thresholds_app(config: WorkerConfig, epoch: Epoch) -> App:
     """Return the app of the threshold agent."""
-    # While the group is being joined, which is mostly waiting.
+    # While the worker joins its group, which is mostly waiting.
     load_in_background()
     app = new_app(THRESHOLDS_GROUP, config)
     table: Any = new_table(app, CONTEXTS_TABLE, epoch.partitions, epoch.number)
@@ -276,9 +279,9 @@ def thresholds_app(config: WorkerConfig, epoch: Epoch) -> App:
 
 
 def _check_count(runtime: ThresholdAgent, data: Path, epoch: Epoch) -> None:
-    """Compare the partitions that a worker's directory was learned with with those of the topic.
+    """Compare the partition count that a worker's directory was created with to the topic's.
 
-    Raises `CountDiffers`. Noted once the rows that are there have been taken up.
+    Raises `CountDiffers`. A count that is not sure is written once the partitions are open.
     """
     count = read_count(data)
     if count is not None and count.contradicts(epoch.partitions):

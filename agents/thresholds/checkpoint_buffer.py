@@ -69,11 +69,11 @@ class CheckpointBuffer:
 
     def committed(self, counts: WorkerCounts, events: int) -> None:
         """Count the checkpoint, which held so many events: all of it has been committed."""
-        self._guard.passed(self._checked)
+        self._guard.committed(self._checked)
         self._released, self._parts = extent(self._parts, self._released), []
         if (applied := self.take_unpublished()) is not None:
-            counts.took_effect(*applied)
-        counts.took(self._released, events)
+            counts.observe_effect(*applied)
+        counts.count_batch(self._released, events)
 
 
 def is_backlog(batch: RecordBatch) -> bool:

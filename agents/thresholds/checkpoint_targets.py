@@ -40,7 +40,7 @@ class PartitionTargets:
 
     def current(self) -> bool:
         """Return whether this process may still write."""
-        self._services.alive.check()
+        self._services.stall_guard.check()
         return bool(self._generation == self._services.app.consumer_generation_id)
 
     async def send_dead_letters(self, letters: Sequence[DeadLetter]) -> None:
@@ -85,12 +85,12 @@ class PartitionTargets:
 
     async def produce_rows(self, rows: Sequence[tuple[bytes, bytes]]) -> None:
         """Append the thresholds of those rows that are published."""
-        await self.produce_thresholds(self._services.stored(self._partition, rows))
+        await self.produce_thresholds(self._services.thresholds_of(self._partition, rows))
 
     async def delete_published(self, markers: Sequence[tuple[bytes, bytes]]) -> bool:
         """Delete contexts from Redis and the compacted topic; return False while Redis is away."""
         expired = [threshold_from_row(key, row) for key, row in markers if key.startswith(CONTEXT)]
-        if expired and not await self._services.publishing.delete_expired(expired):
+        if expired and not await self._services.publish_queue.delete_expired(expired):
             return False
         await self._send_thresholds(
             [(threshold_key(each.tenant, each.path), None) for each in expired]
@@ -119,4 +119,6 @@ class PartitionTargets:
         to publish again, so it must not pass what waits.
         """
         self.done_to = end = max(end, self.reached)
-        self._services.app.consumer.done(self._tp, end, commit=not self._services.publishing.behind)
+        self._services.app.consumer.done(
+            self._tp, end, commit=not self._services.publish_queue.behind
+        )

@@ -258,7 +258,7 @@ class CheckpointWriter:
                 rows.append((key, ours))
             elif row is not None and version(row) > reached:
                 self._newer[key] = version(row)
-        log.warning("changelog.foreign", begin=begin, end=end, mended=len(rows))
+        log.warning("changelog.stale_writer", begin=begin, end=end, superseded=len(rows))
         return rows
 
 

@@ -41,7 +41,7 @@ class OwnedPartition:
         self.tp, self.partition = tp, tp.partition
         self._services, self._store, self._publish_soon = services, services.store, publish_soon
         self._now_s, self._tuning = services.env.clock.monotonic_s, services.env.tuning
-        self.publisher = PartitionPublisher(services.publishing)
+        self.publisher = PartitionPublisher(services.publish_queue)
         self.targets = PartitionTargets(tp, services, self.publisher)
         held = self._store.held_offset(tp.partition)
         self.writer = CheckpointWriter(self.targets, 0 if held is None else held + 1, complete_from)
@@ -54,10 +54,10 @@ class OwnedPartition:
         """What is applied and in no checkpoint yet."""
         self._rows = 0
         """Rows of the table, when they were last counted."""
-        hold = services.app.consumer.hold
+        pause = services.app.consumer.pause
         name = f"thresholds-{tp.partition}"
         self.queue = PartitionQueue(
-            name, self._handle, hold=hold, share=share, on_error=services.env.exit
+            name, self._handle, pause=pause, share=share, on_error=services.env.exit
         )
 
     def _new(self) -> tuple[PartitionTask, EvidenceCollector, DefaultMerger | None]:
@@ -127,7 +127,7 @@ class OwnedPartition:
     def note_published(self, answers: Answers) -> None:
         """Count when readers may see the answers."""
         if answers.applied is not None:
-            self._services.counts.took_effect(*answers.applied)
+            self._services.counts.observe_effect(*answers.applied)
 
     async def _apply(self, batch: RecordBatch) -> bool:
         """Apply a batch, with checkpoints in between; return False where the partition is lost."""
@@ -136,7 +136,7 @@ class OwnedPartition:
             begun = started()
             if self._buffer is None:
                 now_s = asyncio.get_running_loop().time()
-                self._buffer = CheckpointBuffer(self._services.guard, self._tuning, now_s)
+                self._buffer = CheckpointBuffer(self._services.dlq_guard, self._tuning, now_s)
             begin, position = position, self.core.apply(batch, position)
             self._buffer.add(Slice(batch, begin, position), begun)
             if position >= len(batch) and self.core.pending_rebuild is None:

@@ -1,7 +1,7 @@
-"""A partition's table replaced by what a rebuild in the log says it is, while readers read.
+"""Replaces a partition's table by a rebuild in the log, while readers continue.
 
-Where the process ends in the middle, the next owner of the partition begins again: the applied
-offset is still before the rebuild.
+If the process ends before that is complete, the next owner begins again: the applied offset is
+still before the rebuild.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from processing.task import Checkpoint, PartitionTask
 from topics.catalogue import EVENTS
 
 LAST: Final = {KEY, PARTITION_KEY}
-"""Rows that are in the last commit together: one without the other would be half a rebuild."""
+"""Rows that must be in the last checkpoint together: one alone would be half a rebuild."""
 
 log = structlog.get_logger()
 
@@ -41,26 +41,26 @@ async def apply_rebuild(
     """
     assert core.pending_rebuild is not None
     place, epoch, offset = core.partition, services.epoch, core.reached
-    takeover = TableRebuild(
+    rebuild = TableRebuild(
         core.pending_rebuild, offset, place, epoch.partitions, epoch.number, services.rules
     )
-    await feed(takeover, partial(_read, services, place))
-    if takeover.refused is not None:
-        log.error("thresholds.rebuild.refused", partition=place, reason=takeover.refused)
-        core.skip_rebuild(takeover.refused)
+    await feed(rebuild, partial(_read, services, place))
+    if rebuild.refused is not None:
+        log.error("rebuild.rejected", partition=place, reason=rebuild.refused)
+        core.skip_rebuild(rebuild.refused)
         await writer.write(core.commit())
         return False
     before = [key async for rows in services.store.scan_chunks(place) for key, _row in rows]
     count = 0
     for checkpoint in replacement_commits(
-        takeover.replacing(before), place, offset, services.env.tuning.rebuild_checkpoint_bytes
+        rebuild.replacing(before), place, offset, services.env.tuning.rebuild_checkpoint_bytes
     ):
         if not targets.current():
             return False
         await writer.write(checkpoint)
         count += len(checkpoint.rows)
         services.app.opened += 1  # progress for the supervisor: a large table takes long
-    log.info("thresholds.rebuild.taken", partition=place, offset=offset, rows=count)
+    log.info("rebuild.applied", partition=place, offset=offset, rows=count)
     return True
 
 
@@ -77,10 +77,10 @@ async def _read(
 def replacement_commits(
     rows: Iterable[Row], partition: int, offset: int, max_bytes: int
 ) -> Iterator[Checkpoint]:
-    """Yield the commits that make a table what it is at `offset`, from `TableRebuild.replacing`.
+    """Yield the checkpoints that replace a table at `offset`, from `TableRebuild.replacing`.
 
     The group's offset moves past `offset` with the last of them, so that a successor publishes
-    what may not have been.
+    what may be unpublished.
     """
     part: list[Row] = []
     size = 0
@@ -94,5 +94,5 @@ def replacement_commits(
 
 
 def _commit(rows: list[Row], partition: int, end: int) -> Checkpoint:
-    served = [threshold_from_row(key, row) for key, row in rows if is_published(partition, key)]
-    return Checkpoint(end, rows, served, served, [], 0)
+    published = [threshold_from_row(key, row) for key, row in rows if is_published(partition, key)]
+    return Checkpoint(end, rows, published, published, [], 0)

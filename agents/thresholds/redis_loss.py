@@ -31,7 +31,7 @@ class RedisLossDetector:
     async def work(self) -> None:
         """Publish what waits, then everything that Redis has lost."""
         services = self._services
-        if not await services.publishing.catch_up():
+        if not await services.publish_queue.catch_up():
             return
         for each in self._owned().values():
             services.app.consumer.commit_done(each.tp)
@@ -51,10 +51,12 @@ class RedisLossDetector:
         in_flight = () if owned is None else owned.publisher.in_flight
         count = 0
         async for rows in services.store.scan_chunks(partition):
-            count += await services.publishing.publish_now(services.stored(partition, rows))
-        count += await services.publishing.publish_now(in_flight)
+            count += await services.publish_queue.publish_now(
+                services.thresholds_of(partition, rows)
+            )
+        count += await services.publish_queue.publish_now(in_flight)
         # Another owner, with newer rows, would take the marker for its own.
-        services.alive.check()
+        services.stall_guard.check()
         await self._markers.remember(partition, run, mark)
-        self._checks.soon()  # values newer than the table were not replaced
+        self._checks.request_round()  # values newer than the table were not replaced
         log.info("thresholds.republished", partition=partition, thresholds=count)

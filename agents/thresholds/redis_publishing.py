@@ -52,7 +52,7 @@ class RedisPublishQueue:
             await self.publish_now(thresholds)
         except ConnectionError as error:
             if not self._pending:
-                log.warning("redis.away", error=str(error))
+                log.warning("redis.unavailable", error=str(error))
             self._pending.add(thresholds)
             self.behind = True
             self._counts.redis_failures += 1

@@ -1,10 +1,10 @@
-"""Keeps Redis equal to the table without being asked: compares slowly, and repairs what differs.
+"""Compares Redis with the table, slowly, and repairs what differs.
 
-Publishing writes what changes; what something else changed in Redis, or took out of it, it never
-sees. So every owner of a partition goes through its contexts at a bounded rate, beside its work.
-Each value is read from Redis before its row, and replaced only while it is still what was seen.
-What Redis holds that the log may yet explain is left alone: it may be published ahead of its row,
-or by the next owner of the partition (docs/decisions/0025-checking-redis.md).
+Publishing only writes changes; it does not notice when another writer changes or deletes values in
+Redis. So every owner of a partition goes through its contexts at a bounded rate. Each value is read
+from Redis before its row, and replaced only if it has not changed since. A value that the log may
+still explain is left alone: it may be published ahead of its row, or by the next owner of the
+partition (docs/decisions/0025-checking-redis.md).
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class RedisChecks:
         redis_url: str,
         every_s: float,
     ) -> None:
-        """`every_s`: seconds from the beginning of a round to that of the next; 0: never."""
+        """`every_s`: seconds between the beginnings of two rounds; 0: never."""
         self._services, self._every_s = services, every_s
         self._owned, self._fetched = owned, fetched
         self._clock, self._at_once = services.env.clock, services.env.tuning.compared_rows
@@ -58,20 +58,20 @@ class RedisChecks:
         self._next = self._clock.monotonic_s() + every_s
         self._away = False
         self._ends: Mapping[int, int] = {}
-        """Where the log of each partition ended, when that was last asked."""
+        """The end of each partition's log, when last read."""
 
     async def close(self) -> None:
         """Close the connections."""
         await self._comparison.close()
 
-    def soon(self) -> None:
+    def request_round(self) -> None:
         """Begin the next round at once."""
         self._next = 0.0
 
     async def work(self) -> None:
-        """Make a round where it is due. A Redis or a broker that is away is asked again later."""
+        """Run a round if due. If Redis or the broker is away, retry later."""
         now = self._clock.monotonic_s()
-        if not self._every_s or now < self._next or self._services.publishing.waiting:
+        if not self._every_s or now < self._next or self._services.publish_queue.waiting:
             return
         self._next = now + self._every_s
         try:
@@ -79,11 +79,11 @@ class RedisChecks:
             self._away = False
         except (ConnectionError, TopicsMissing, PartitionsChanged) as error:
             if not self._away:
-                log.warning("thresholds.redis.not.checked", error=str(error))
+                log.warning("redis_check.retrying", error=str(error))
             self._away = True
 
     async def round(self) -> None:
-        """Compare every context once. Raises what is away."""
+        """Compare every context once. Raises `ConnectionError` and the errors of topics."""
         for owned in self._owned():
             begin: bytes | None = CONTEXT
             while begin is not None and owned in self._owned():
@@ -101,7 +101,7 @@ class RedisChecks:
                 yield fields[at : at + self._at_once]
 
     async def _some_rows(self, owned: OwnedPartition, begin: bytes) -> bytes | None:
-        """Compare the contexts whose rows come next; return the key to go on from, None: none."""
+        """Compare the next contexts; return the key to continue from, None at the end."""
         partition = owned.partition
         rows = self._services.store.page(partition, begin, self._at_once)
         expected = []
@@ -116,12 +116,12 @@ class RedisChecks:
         return last + b"\0" if last.startswith((CONTEXT, DEFAULT)) else None
 
     def _field(self, partition: int, key: bytes, row: bytes) -> Expected | None:
-        """Return what a row's field should hold; None where another partition owns it."""
-        said = threshold_from_row(key, row)
-        field = Field(said.tenant, said.workflow_type, said.path)
+        """Return the expected value of a row's field; None where another partition owns it."""
+        threshold = threshold_from_row(key, row)
+        field = Field(threshold.tenant, threshold.workflow_type, threshold.path)
         if self._place(field)[0] != partition:
-            return None  # rows that came over from a log of other partitions
-        return Expected(field, encode_value(said))
+            return None  # migrated from a log with another partition count
+        return Expected(field, encode_value(threshold))
 
     def _place(self, field: Field) -> tuple[int, bytes]:
         """Return the partition that publishes a field, and the key of its row."""
@@ -132,7 +132,7 @@ class RedisChecks:
         return place, context_key(field.tenant, field.path)
 
     async def _some_fields(self, fields: Sequence[Field]) -> None:
-        """Compare fields of Redis that the table has no rows of."""
+        """Compare fields of Redis that have no row in the table."""
         owned = {each.partition: each for each in self._owned()}
         unknown: dict[int, list[Expected]] = {}
         for field in fields:
@@ -149,7 +149,7 @@ class RedisChecks:
         wrong, ahead = self._judged(owned, stored)
         partition = owned.partition
         seen = max(self._ends.get(partition, 0), self._fetched(partition))
-        if beyond(ahead, seen):  # rare: mostly it is what this worker published ahead of its rows
+        if beyond(ahead, seen):  # rare: mostly they were published ahead of their rows
             self._ends = (
                 await self._services.clients.topic_state(self._services.kafka, EVENTS.name)
             ).end
@@ -158,7 +158,7 @@ class RedisChecks:
             await self._repair(owned, wrong)
 
     def _judged(self, owned: OwnedPartition, stored: Iterable[StoredField]) -> FieldVerdicts:
-        """Judge fields by the rows as they are by now."""
+        """Compare fields with the current rows."""
         partition, store = owned.partition, self._services.store
         row = store.get_row(partition, PARTITION_KEY)
         reach = Reach(*(version(row) if row is not None else (self._services.epoch.number, -1)))
@@ -175,7 +175,7 @@ class RedisChecks:
         if any(each.fault in ("newer", "unknown") for each in wrong):
             epoch = await self._services.clients.read_epoch(self._services.kafka)
             if epoch.number != self._services.epoch.number:
-                return  # the log was created anew, and this worker is of the one before
+                return  # the log was recreated, and this worker belongs to the previous one
         if not owned.targets.current():
             return
         now = self._clock.monotonic_s()
@@ -186,14 +186,14 @@ class RedisChecks:
         done = await self._comparison.repair(repairs, self._clock.now_ms())
         repaired = [each for each, was in zip(due, done, strict=True) if was]
         if repaired:
-            self._say(owned.partition, repaired, now)
+            self._log(owned.partition, repaired, now)
 
-    def _say(self, partition: int, repaired: Sequence[Wrong], now: float) -> None:
+    def _log(self, partition: int, repaired: Sequence[Wrong], now: float) -> None:
         counted: Counter[str] = Counter(each.fault for each in repaired)
         self._services.counts.repaired.update(counted)
         first = repaired[0].stored
         log.warning(
-            "thresholds.redis.repaired",
+            "redis_check.repaired",
             partition=partition,
             **counted,
             tenant=first.field.tenant,
@@ -204,10 +204,10 @@ class RedisChecks:
             field = each.stored.field
             if self._contested.repaired(field, each.fault, now):
                 log.error(
-                    "thresholds.redis.contested",
+                    "redis_check.contested",
                     tenant=field.tenant,
                     path=field.path,
                     reason=each.fault,
-                    meaning="something else writes this value, perhaps another installation that "
+                    meaning="another process writes this value, perhaps another installation that "
                     "uses the same Redis: give each a Redis, or a database number, of its own",
                 )

@@ -1,4 +1,4 @@
-"""What the partitions of one threshold worker share."""
+"""The services that the partitions of one threshold worker share."""
 
 from __future__ import annotations
 
@@ -34,10 +34,10 @@ class PartitionServices:
     rules: LearningConfig
     store: ContextStore
     producer: BatchProducer
-    publishing: RedisPublishQueue
-    alive: StallGuard
+    publish_queue: RedisPublishQueue
+    stall_guard: StallGuard
     counts: WorkerCounts
-    guard: DlqLimitGuard
+    dlq_guard: DlqLimitGuard
 
     def new_core(self, partition: int) -> PartitionTask:
         """Return the core of a partition, over the local store, with nothing restored."""
@@ -49,10 +49,10 @@ class PartitionServices:
             lambda key: self.store.get_row(partition, key),
         )
 
-    def stored(
+    def thresholds_of(
         self, partition: int, rows: Iterable[tuple[bytes, bytes]], oldest: int = -1
     ) -> list[PublishedThreshold]:
-        """Return what a partition publishes of its rows, those from offset `oldest` on."""
+        """Return the thresholds of rows that are published, from offset `oldest` on."""
         return [
             threshold_from_row(key, row)
             for key, row in rows

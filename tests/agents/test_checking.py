@@ -15,7 +15,7 @@ from agents.environment import Environment
 from agents.health.metrics import WorkerCounts
 from agents.thresholds import redis_repair as checking
 from agents.thresholds.clients import Clients
-from agents.thresholds.contested_fields import CONTESTED_S, MOST_REPAIRS, WINDOW_S, ContestedFields
+from agents.thresholds.contested_fields import CONTESTED_S, MAX_REPAIRS, WINDOW_S, ContestedFields
 from agents.thresholds.redis_repair import RedisChecks
 from headstart.keys import redis_key
 from processing.contexts.thresholds import threshold_from_row
@@ -64,7 +64,7 @@ class Worker:
     def __init__(self, tenant: str, contexts: int, applied_offset: int = 100) -> None:
         self.env, self.clients = Environment(), CLIENTS
         self.epoch, self.kafka, self.counts = Epoch(EPOCH, PARTITIONS), "kafka", WorkerCounts()
-        self.publishing = SimpleNamespace(waiting=False)
+        self.publish_queue = SimpleNamespace(waiting=False)
         self.store = self
         self.tenant, self.partition = tenant, partition_for(tenant, "refund", PARTITIONS)
         self.publisher = SimpleNamespace(in_flight=())
@@ -238,7 +238,7 @@ def test_another_installation_is_not_fought(redis_url: str, tenant: str) -> None
         services: Any = worker
         checks = RedisChecks(services, worker.owned, worker.fetched, redis_url, 60.0)
         with redis.Redis.from_url(redis_url) as client:
-            for _ in range(MOST_REPAIRS + 3):
+            for _ in range(MAX_REPAIRS + 3):
                 client.hset(key, path(1), theirs)
                 await checks.round()
             assert client.hget(key, path(1)) == theirs
@@ -248,19 +248,19 @@ def test_another_installation_is_not_fought(redis_url: str, tenant: str) -> None
         await checks.close()
 
     asyncio.run(run())
-    assert worker.counts.repaired["newer"] == MOST_REPAIRS
+    assert worker.counts.repaired["newer"] == MAX_REPAIRS
     assert worker.counts.contested == 1
 
 
 def test_a_contested_value_is_still_repaired_now_and_then() -> None:
     contested, field = ContestedFields(), Field("t", "w", "p")
-    for count in range(1, MOST_REPAIRS + 1):
+    for count in range(1, MAX_REPAIRS + 1):
         assert contested.may_repair(field, "newer", count)
-        assert contested.repaired(field, "newer", count) == (count == MOST_REPAIRS)
-    assert not contested.may_repair(field, "behind", MOST_REPAIRS + 1)
-    assert contested.may_repair(field, "missing", MOST_REPAIRS + 1)
-    assert contested.may_repair(field, "newer", MOST_REPAIRS + CONTESTED_S)
-    assert contested.count(MOST_REPAIRS) == 1
+        assert contested.repaired(field, "newer", count) == (count == MAX_REPAIRS)
+    assert not contested.may_repair(field, "behind", MAX_REPAIRS + 1)
+    assert contested.may_repair(field, "missing", MAX_REPAIRS + 1)
+    assert contested.may_repair(field, "newer", MAX_REPAIRS + CONTESTED_S)
+    assert contested.count(MAX_REPAIRS) == 1
     assert contested.may_repair(field, "newer", WINDOW_S + 2)
     assert contested.count(WINDOW_S + 2) == 0
 
@@ -269,7 +269,7 @@ def worked(url: str, worker: Worker, body: Callable[[RedisChecks], Awaitable[Non
     async def run() -> None:
         services: Any = worker
         checks = RedisChecks(services, worker.owned, worker.fetched, url, 60.0)
-        checks.soon()
+        checks.request_round()
         await body(checks)
         await checks.close()
 
@@ -288,7 +288,7 @@ def test_a_redis_that_is_away_is_asked_again_later() -> None:
 
 def test_while_thresholds_wait_for_redis_nothing_is_compared() -> None:
     worker = Worker("t", 3)
-    worker.publishing.waiting = True
+    worker.publish_queue.waiting = True
 
     async def body(checks: RedisChecks) -> None:
         await checks.work()

@@ -68,12 +68,12 @@ def keeping(redis_url: str, name: str, work: Callable[[CommandSync], Awaitable[N
 
 def test_what_expired_goes(redis_url: str, tenant: str, state: CommandState, served: Any) -> None:
     async def work(keeper: CommandSync) -> None:
-        await keeper.keep(state, set(state.places), 40)
+        await keeper.serve(state, set(state.places), 40)
         ((override,), modes) = served()
         assert (override["speculate"], modes) == (0.9, {"*": "off"})
-        await keeper.keep(state, set(), 49)
+        await keeper.serve(state, set(), 49)
         assert len(served()[0]) == 1
-        await keeper.keep(state, set(), 50)
+        await keeper.serve(state, set(), 50)
         assert served() == ([], {"*": "off"})
 
     keeping(redis_url, tenant, work)
@@ -83,13 +83,13 @@ def test_a_redis_that_forgot_gets_all_of_it(
     redis_url: str, tenant: str, state: CommandState, served: Any
 ) -> None:
     async def work(keeper: CommandSync) -> None:
-        await keeper.keep(state, set(state.places), 40)
+        await keeper.serve(state, set(state.places), 40)
         with redis.Redis.from_url(redis_url) as client:
             client.delete(redis_key(tenant, "refund"), modes_key(tenant))
-            await keeper.keep(state, set(), 41)
+            await keeper.serve(state, set(), 41)
             assert served() == ([], {}), "one hash is nobody's to watch"
             client.hdel("headstart:published", f"commands {tenant}")
-            await keeper.keep(state, set(), 42)
+            await keeper.serve(state, set(), 42)
         assert len(served()[0]) == 1
         assert served()[1] == {"*": "off"}
 
@@ -101,14 +101,14 @@ def test_what_could_not_be_served_waits(
 ) -> None:
     async def work(keeper: CommandSync) -> None:
         there = CommandSync(redis_url, tenant)
-        await there.keep(state_of(), set(), 39)  # so that this Redis has forgotten nothing
-        await keeper.keep(state, set(state.places), 40)
+        await there.serve(state_of(), set(), 39)  # so that this Redis has forgotten nothing
+        await keeper.serve(state, set(state.places), 40)
         assert served() == ([], {})
         monkeypatch.setattr(keeper, "_publisher", there._publisher)
         monkeypatch.setattr(keeper, "_published", there._published)
-        await keeper.keep(state, set(), 41)
+        await keeper.serve(state, set(), 41)
         assert served()[1] == {"*": "off"}
-        await keeper.keep(state, {CommandTarget("mode", tenant)}, 42)
+        await keeper.serve(state, {CommandTarget("mode", tenant)}, 42)
         assert len(served()[0]) == 1
 
     keeping("redis://127.0.0.1:1/0", tenant, work)
@@ -125,7 +125,7 @@ def test_readers_are_told_that_all_modes_are_there(
             for loss in ((), (MODES, modes_key(tenant)), (MODES,)):
                 if loss:
                     client.delete(*loss)
-                await keeper.keep(state, set(), 1)
+                await keeper.serve(state, set(), 1)
                 assert client.hget(MODES, PUBLISHED) == client.info("server")["run_id"]
                 assert client.hget(modes_key(tenant), "*") == "off"
             assert CommandTarget("mode", "") not in keeper._publisher.kept
@@ -137,9 +137,9 @@ def test_a_look_asks_for_the_run_id_once(
     redis_url: str, tenant: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def work(keeper: CommandSync) -> None:
-        await keeper.keep(state_of(), set(), 1)
+        await keeper.serve(state_of(), set(), 1)
         monkeypatch.setattr(keeper._publisher._marker, "_run_id", None)
-        await keeper.keep(state_of(), set(), 2)
+        await keeper.serve(state_of(), set(), 2)
 
     keeping(redis_url, f"{tenant} once", work)
 
@@ -194,7 +194,7 @@ def test_a_snapshot_of_another_server_does_not_say_so(
 
         async def work(keeper: CommandSync) -> None:
             assert not await keeper._publisher.has_all_modes()
-            await keeper.keep(state, set(), 1)
+            await keeper.serve(state, set(), 1)
             assert client.hget(MODES, PUBLISHED) == client.info("server")["run_id"]
 
         keeping(redis_url, f"{tenant} snapshot", work)

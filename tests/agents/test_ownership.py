@@ -59,15 +59,15 @@ def services(store: Store, tuning: Tuning = DEFAULT) -> Any:
     counts = WorkerCounts()
     return SimpleNamespace(
         app=SimpleNamespace(
-            consumer_generation_id=1, consumer=SimpleNamespace(hold=lambda _tp, _full: None)
+            consumer_generation_id=1, consumer=SimpleNamespace(pause=lambda _tp, _full: None)
         ),
         store=store,
         counts=counts,
-        alive=SimpleNamespace(check=lambda: None),
-        publishing=RedisPublishQueue(ThresholdPublisher("redis://127.0.0.1:1"), counts),
+        stall_guard=SimpleNamespace(check=lambda: None),
+        publish_queue=RedisPublishQueue(ThresholdPublisher("redis://127.0.0.1:1"), counts),
         env=Environment(tuning=tuning),
         clients=Clients(),
-        guard=DlqLimitGuard(DlqLimits(), Path(), EPOCH),
+        dlq_guard=DlqLimitGuard(DlqLimits(), Path(), EPOCH),
         rules=LearningConfig(TD),
         new_core=lambda place: PartitionTask(place, 1, EPOCH, LearningConfig(TD), store.table.get),
     )
@@ -132,7 +132,7 @@ def delivered(
 
     async def body() -> None:
         owned = owned_partition(services(Store({}), tuning))
-        owned._services.guard.open(AT, 0)
+        owned._services.dlq_guard.open(AT, 0)
         owned.writer.write = write  # type: ignore[method-assign]
         owned.publisher.publish = publish  # type: ignore[method-assign]
         await steps(owned, commits)
@@ -221,7 +221,7 @@ def test_offsets_without_a_record_are_done_and_make_no_row() -> None:
     done = list[tuple[int, bool]]()
     around = services(Store({}))
     around.app.consumer.done = lambda _tp, end, *, commit: done.append((end, commit))
-    around.guard.open(AT._replace(topic="headstart.events"), 0)
+    around.dlq_guard.open(AT._replace(topic="headstart.events"), 0)
 
     async def body() -> None:
         owned = owned_partition(around)
@@ -246,7 +246,7 @@ def test_offsets_without_a_record_are_done_and_make_no_row() -> None:
 
 def test_a_lost_partition_publishes_nothing_ahead_of_its_rows() -> None:
     around = services(Store({}))
-    around.guard.open(AT, 0)
+    around.dlq_guard.open(AT, 0)
 
     async def body() -> None:
         owned = owned_partition(around)

@@ -104,7 +104,7 @@ def test_a_record_that_is_no_row_is_passed_over(kafka: str, store: ContextStore)
     asyncio.run(_appending(kafka, append))
     found = asyncio.run(recover(store, Clients(), kafka, [3]))[3]
     assert dict(store.scan(3)) == {b"kept": row(2), b"last": row(3)}
-    assert found.overtaken == {b"kept"}, "it is appended again"
+    assert found.stale_keys == {b"kept"}, "it is appended again"
     state = asyncio.run(topic_state(kafka, CHANGELOG.name))
     table = asyncio.run(read_table(kafka, state, 3, 1))
     assert table.rows == {}, "rows that are deleted"
@@ -116,4 +116,4 @@ def test_a_record_without_a_key_is_passed_over(store: ContextStore) -> None:
         restoring.apply([None, b"kept"], [row(2), row(end)], end)
         restoring.write(end - 1)
     assert dict(store.scan(3)) == {b"kept": row(4)}
-    assert restoring.overtaken == set()
+    assert restoring.stale_keys == set()

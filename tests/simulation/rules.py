@@ -65,14 +65,16 @@ def higher_offset_wins() -> Patches:
 
 def publish_on_opening() -> Patches:
     """What may be in the table but not in Redis is published again on taking up a partition."""
-    real = agents.thresholds.services.PartitionServices.stored
+    real = agents.thresholds.services.PartitionServices.thresholds_of
 
-    def stored(
+    def thresholds_of(
         self: Any, partition: int, rows: Any, oldest: int | None = None
     ) -> list[PublishedThreshold]:
         return real(self, partition, rows) if oldest is None else []
 
-    return patch.object(agents.thresholds.services.PartitionServices, "stored", stored)
+    return patch.object(
+        agents.thresholds.services.PartitionServices, "thresholds_of", thresholds_of
+    )
 
 
 def hold_back_while_redis_is_away() -> Patches:
@@ -174,7 +176,7 @@ def generation_check() -> Patches:
     """Who lost the assignment does not write."""
 
     def current(self: PartitionTargets) -> bool:
-        self._services.alive.check()
+        self._services.stall_guard.check()
         return True
 
     return patch.object(PartitionTargets, "current", current)
@@ -203,7 +205,7 @@ def begin_after_the_watermark() -> Patches:
     async def positions(self: Any, assigned: set[Any], committed: Mapping[Any, int]) -> Any:
         begin = dict(await real(self, assigned, committed))
         begin = {tp: committed.get(tp, 0) for tp in begin}
-        self._intake.positions._next.update(begin)
+        self._sequencer.positions._next.update(begin)
         return begin
 
     return patch.object(agents.thresholds.agent.ThresholdAgent, "positions", positions)

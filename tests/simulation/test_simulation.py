@@ -61,7 +61,7 @@ def test_where_much_is_refused_a_step_of_the_sink_is_stored_in_parts() -> None:
         inside += parts[-1].end < len(parts[-1].batch)
 
     letters, stored = (
-        patch.object(sink, "MOST_LETTERS", 0),
+        patch.object(sink, "MAX_DEAD_LETTERS", 0),
         patch.object(BatchCommitter, "commit", commit),
     )
     with simulated(), letters, stored, patch.object(records, "RUN", 1):
