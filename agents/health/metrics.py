@@ -19,7 +19,7 @@ from sinks.redis.stored_fields import EXPLAINED
 
 
 class WorkerMetric(NamedTuple):
-    """One metric as Prometheus shows it. `label`: what tells its values apart, if anything."""
+    """One metric as Prometheus shows it. `label`: the label that its values differ in, if any."""
 
     name: str
     kind: Literal["counter", "gauge", "histogram"]

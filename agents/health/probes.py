@@ -39,7 +39,7 @@ async def is_reachable(probe: Probe) -> bool:
 
 
 class LogEnds:
-    """The (begin, end) of each partition of one topic, as the broker last said.
+    """The (begin, end) of each partition of one topic, when last read from the broker.
 
     The end is the last stable offset: what an open transaction holds back cannot be worked off.
     """

@@ -34,10 +34,11 @@ class BatchCommitter:
     async def commit(
         self, parts: Sequence[Slice], unpacked: SinkBatch, sent: Sequence[DeadLetter] = ()
     ) -> None:
-        """Store parts of batches. `sent`: dead letters of theirs, and perhaps of others, that were
-        sent already. Raises `RefusalLimitExceeded`.
+        """Store parts of batches. Raises `RefusalLimitExceeded`.
 
-        Of a partition's parts the last one says where it goes on.
+        `sent`: dead letters of these and perhaps of other parts that were sent already.
+
+        The next offset of a partition is that of its last part.
         """
         begun = started()
         letters = [*sent]
@@ -59,7 +60,7 @@ class BatchCommitter:
                 await send(unpacked.dead_letters)
             await self.transactions.store(unpacked, offsets, on_refused)
         except TooManyRejectedRows:
-            # One transaction would take longer than a worker may stand still, and again after it.
+            # One transaction would take longer than a worker may stall, and again after a restart.
             for piece in unpacked.pieces(parts, PIECE):
                 await self.commit(*piece, unpacked.dead_letters)
             return

@@ -114,12 +114,6 @@ class ThresholdAgent:
                 ),
             ]
         await self.drain()
-        self._redis_loss = RedisLossDetector(
-            self.services,
-            self._markers,
-            lambda: {each.partition: each for each in self._owners()},
-            self._checks,
-        )
         self.share = queue_bytes_per_partition(len(assigned))
         generation = services.app.consumer_generation_id
         recovered = await recover(
@@ -243,10 +237,9 @@ class ThresholdAgent:
 
     async def _merge(self) -> None:
         """Publish evidence of workflow types, and the defaults that are merged from it."""
-        for owned in list(self._owned.values()):
-            await broadcast_evidence_and_defaults(
-                owned, self.services.epoch.partitions, self.services.env.clock.now_ms()
-            )
+        partitions, clock = self.services.epoch.partitions, self.services.env.clock
+        for owned in self._owners():
+            await broadcast_evidence_and_defaults(owned, partitions, clock.now_ms())
 
     async def _send_clock_records(self) -> None:
         """Send clock records, by which contexts, starts and positions expire."""
@@ -255,11 +248,10 @@ class ThresholdAgent:
     async def _tidy(self) -> None:
         """Tidy each partition; if the broker does not answer, try again at the next interval."""
         try:
-            ends = (
-                await self.services.clients.topic_state(self.services.kafka, CHANGELOG.name)
-            ).end
-            for tp, owned in list(self._owned.items()):
-                await owned.tidy(ends[tp.partition])
+            services = self.services
+            changelog = await services.clients.topic_state(services.kafka, CHANGELOG.name)
+            for owned in self._owners():
+                await owned.tidy(changelog.end[owned.partition])
         except ConnectionError as error:
             log.warning("changelog_check.retrying", error=str(error))
 

@@ -115,8 +115,8 @@ class PartitionTargets:
     def done(self, end: int) -> None:
         """Let `end` be committed, unless something waits for Redis.
 
-        That is lost with this process; the committed offset then tells the next owner from where on
-        to publish again, so it must not pass what waits.
+        What waits is lost with this process. The next owner publishes again from the committed
+        offset on, so that must not pass it.
         """
         self.done_to = end = max(end, self.reached)
         self._services.app.consumer.done(

@@ -13,7 +13,7 @@ from processing.contexts.thresholds import threshold_from_row
 from processing.records.dead_letters import DeadLetter
 from processing.state.rows import PARTITION_KEY, context_key, deleted, stale, with_version
 from processing.task import Checkpoint
-from tests.agents.commit_world import World
+from tests.agents.checkpoint_world import World
 
 EPOCH = 3
 

@@ -8,7 +8,7 @@ from typing import Any
 from agents.thresholds.checkpoint_writer import CheckpointWriter, Row
 from processing.state.rows import PARTITION_KEY, TaskStateRow, encode_partition, with_version
 from processing.task import Checkpoint
-from tests.agents.commit_world import World
+from tests.agents.checkpoint_world import World
 
 EPOCH = 3
 

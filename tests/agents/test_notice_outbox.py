@@ -127,9 +127,9 @@ def test_what_nobody_woke_it_for_is_sent_all_the_same(
     async def go() -> None:
         producer = Producer()
         sending = teller(config, producer)
-        await sending._send_wanted()  # as it took up its partitions: there was nothing yet
+        await sending._send_when_woken()  # as it took up its partitions: there was nothing yet
         await keep(config, DRIFT)  # by the worker before it, whose transaction was under way
-        await sending._send_wanted()
+        await sending._send_when_woken()
         assert [each[2] for each in producer.sent] == ["drift"]
 
     asyncio.run(go())
