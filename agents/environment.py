@@ -17,7 +17,7 @@ from processing.state.tombstones import BURY_AFTER_S, BURY_STARTS_AFTER_S
 
 
 @dataclass(frozen=True)
-class Clock:
+class Clocks:
     """Clocks, and ids that begin with a time."""
 
     now_ms: Callable[[], int] = lambda: time.time_ns() // 1_000_000
@@ -65,7 +65,7 @@ class Tuning:
 class Environment:
     """The world around the agents of one worker."""
 
-    clock: Clock = field(default_factory=Clock)
+    clock: Clocks = field(default_factory=Clocks)
     exit: Callable[[str, BaseException], None] = exit_fatally
     """Ends the process on an error; given where it happened."""
     stall_guard: Callable[[], StallGuard] = StallGuard

@@ -19,7 +19,7 @@ from processing.records.dlq_limits import BatchExtent, RefusalState, Slice, exte
 from topics.schema.json_schema import PublishedThreshold
 
 
-class Answers(NamedTuple):
+class UnpublishedAnswers(NamedTuple):
     """Thresholds to be published ahead of their rows, and the records they follow from."""
 
     thresholds: Sequence[PublishedThreshold]

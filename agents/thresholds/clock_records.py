@@ -18,7 +18,7 @@ from typing import Final
 import structlog
 from aiokafka.errors import KafkaError
 
-from agents.environment import Clock
+from agents.environment import Clocks
 from agents.thresholds.partition import OwnedPartition
 from agents.thresholds.sound_clock import SoundClock
 from topics.control import messages
@@ -30,7 +30,7 @@ log = structlog.get_logger()
 
 
 async def send_clock_records(
-    owned: Sequence[OwnedPartition], clock: Clock, sound: SoundClock
+    owned: Sequence[OwnedPartition], clock: Clocks, sound: SoundClock
 ) -> None:
     """Send a clock record into each owned partition where one is due."""
     now_ms = clock.now_ms()
@@ -44,7 +44,7 @@ async def send_clock_records(
         log.warning("clock_records.retrying", error=f"not acknowledged in {TIMEOUT_S:.0f} s")
 
 
-async def _send(owned: OwnedPartition, now_ms: int, clock: Clock) -> None:
+async def _send(owned: OwnedPartition, now_ms: int, clock: Clocks) -> None:
     if not owned.targets.current():
         return
     record = messages.Clock(clock.new_id(now_ms), now_ms)

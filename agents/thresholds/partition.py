@@ -9,7 +9,7 @@ from faust.types import TP
 
 from agents.consumer.partition_queue import PartitionQueue
 from agents.health.metrics import started
-from agents.thresholds.checkpoint_buffer import Answers, CheckpointBuffer, is_backlog
+from agents.thresholds.checkpoint_buffer import CheckpointBuffer, UnpublishedAnswers, is_backlog
 from agents.thresholds.checkpoint_targets import PartitionTargets
 from agents.thresholds.checkpoint_writer import CheckpointWriter
 from agents.thresholds.rebuild import apply_rebuild
@@ -118,13 +118,13 @@ class OwnedPartition:
             self._publish_soon(self)
         return left
 
-    def take_answers(self) -> Answers:
+    def take_answers(self) -> UnpublishedAnswers:
         """Return what changed since the last call, to be published ahead of its rows."""
         applied = None if self._buffer is None else self._buffer.take_unpublished()
         answers = self.core.answers()
-        return Answers(answers if self.targets.current() else (), applied)
+        return UnpublishedAnswers(answers if self.targets.current() else (), applied)
 
-    def note_published(self, answers: Answers) -> None:
+    def note_published(self, answers: UnpublishedAnswers) -> None:
         """Count when readers may see the answers."""
         if answers.applied is not None:
             self._services.counts.observe_effect(*answers.applied)

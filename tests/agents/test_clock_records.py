@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from agents.environment import Clock
+from agents.environment import Clocks
 from agents.thresholds import clock_records
 from agents.thresholds.clock_records import send_clock_records
 from agents.thresholds.sound_clock import AHEAD_MS, FAST_MS, ClockSchedule, SoundClock
@@ -153,6 +153,6 @@ def test_partitions_are_told_together_and_no_rebalance_waits_for_long(
         )
         for place in range(4)
     ]
-    asyncio.run(send_clock_records(owned, Clock(lambda: NOW), SoundClock(Other(NOW).ask)))
+    asyncio.run(send_clock_records(owned, Clocks(lambda: NOW), SoundClock(Other(NOW).ask)))
     assert targets.begun == {0, 1, 2, 3}
     assert [each.clock_schedule.due(each.core, NOW) for each in owned] == [True, False, True, False]

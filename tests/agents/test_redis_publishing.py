@@ -10,7 +10,7 @@ import pytest
 
 from agents.fatal import exit_fatally
 from agents.health.metrics import WorkerCounts
-from agents.thresholds.checkpoint_buffer import Answers
+from agents.thresholds.checkpoint_buffer import UnpublishedAnswers
 from agents.thresholds.early_publishing import EarlyPublisher
 from agents.thresholds.redis_publishing import PartitionPublisher, RedisPublishQueue
 from processing.config import LearningConfig
@@ -52,11 +52,11 @@ class One:
         self.answers.append(offset)
         self._early.publish_soon(self)  # type: ignore[arg-type]
 
-    def take_answers(self) -> Answers:
+    def take_answers(self) -> UnpublishedAnswers:
         answers, self.answers = self.answers, []
-        return Answers([threshold(offset) for offset in answers], None)
+        return UnpublishedAnswers([threshold(offset) for offset in answers], None)
 
-    def note_published(self, _answers: Answers) -> None:
+    def note_published(self, _answers: UnpublishedAnswers) -> None:
         self.seen += 1
 
 

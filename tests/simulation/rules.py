@@ -173,7 +173,7 @@ def offset_behind_newer_rows() -> Patches:
 
 
 def generation_check() -> Patches:
-    """Who lost the assignment does not write."""
+    """A process that lost the assignment does not write."""
 
     def current(self: PartitionTargets) -> bool:
         self._services.stall_guard.check()
@@ -183,12 +183,12 @@ def generation_check() -> Patches:
 
 
 def stall_check() -> Patches:
-    """Who stood still beyond the session ends itself before it writes."""
+    """A process that stalled beyond the session ends before it writes."""
     return patch.object(clients.Alive, "check", lambda _: None)
 
 
 def skip_what_was_applied() -> Patches:
-    """Records at or below the watermark are skipped."""
+    """Records at or below the applied offset are skipped."""
     real = PartitionTask.apply
 
     def apply(self: PartitionTask, batch: RecordBatch, begin: int = 0) -> int:
@@ -199,7 +199,7 @@ def skip_what_was_applied() -> Patches:
 
 
 def begin_after_the_watermark() -> Patches:
-    """A partition begins after its own watermark, not at the committed offset."""
+    """A partition begins after its own applied offset, not at the committed offset."""
     real = agents.thresholds.agent.ThresholdAgent.positions
 
     async def positions(self: Any, assigned: set[Any], committed: Mapping[Any, int]) -> Any:

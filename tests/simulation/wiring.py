@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import structlog
 
-from agents.environment import Clock, Environment, Tuning
+from agents.environment import Clocks, Environment, Tuning
 from agents.thresholds.clients import Clients
 from processing.control.default_merging import ReportTuning
 from tests.simulation import clients, databases, tampering
@@ -51,7 +51,7 @@ def environment(worker: Worker) -> Environment:
         return str(uuid.UUID(int=world.chance.getrandbits(128), version=4))
 
     now_s = world.loop.time
-    clock = Clock(lambda: worker_ms(world, worker.name), now_s, now_s, new_id)
+    clock = Clocks(lambda: worker_ms(world, worker.name), now_s, now_s, new_id)
     return Environment(clock, end_process, clients.Alive, TUNING)  # type: ignore[arg-type]
 
 
