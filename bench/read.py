@@ -246,7 +246,7 @@ def _memory(url: str) -> dict[str, float]:
     return {"memory_10000_contexts_mb": round(megabytes, 1)}
 
 
-def hold(url: str) -> float:
+def pause(url: str) -> float:
     """Return by how many MB this process grows with `CONTEXTS` contexts in its mirror."""
     with Thresholds(url, timeout_s=PATIENT_S, mirror_limit=CONTEXTS) as reader:
         reader.get(context(0))

@@ -21,9 +21,14 @@ from deploy.last_error import why_log_ends
 from deploy.local.child_process import Child, Ending
 from deploy.local.process_group import ProcessGroup
 from processing.records.dlq_limits import EXIT_CODE
-from processing.worker_report import REPORT_FILE, Report, Watchdog, decode_report
-
-WORKERS: Final = ("episodes", "thresholds", "history")
+from processing.worker_report import (
+    REPORT_FILE,
+    STUCK_AFTER_S,
+    WORKERS,
+    Report,
+    Watchdog,
+    decode_report,
+)
 
 # A worker's state is safe at any line, so one whose owner is dead need not be asked.
 _ENDING = Ending(ask=signal.SIGTERM, insist=signal.SIGTERM, orphaned=signal.SIGKILL)
@@ -36,8 +41,6 @@ _SPARE_AFTER_S: Final = 1.0
 _FIRST_S: Final = 10.0
 """For so long those without a spare wait for those with one, where all have to load: a processor
 that is shared by all of them would keep readers waiting for what none of them reads."""
-STUCK_AFTER_S: Final = 30.0
-"""Without a report, or without progress while there is work, for so long: ended."""
 
 
 @dataclass

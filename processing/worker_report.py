@@ -11,6 +11,9 @@ from typing import Final
 
 import msgspec
 
+WORKERS: Final = ("episodes", "thresholds", "history")
+STUCK_AFTER_S: Final = 30.0
+"""Without a report, or without progress while there is work, for so long: stuck."""
 REPORT_FILE: Final = "progress"
 """The report's name in a worker's own directory."""
 LONGEST_STEP_S: Final = 5.0

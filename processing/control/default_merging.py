@@ -11,6 +11,8 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from operator import ne
 from typing import Final, Generic, TypeVar
 
 from headstart.events.schema import new_id
@@ -47,14 +49,30 @@ _STAKES: Final = ((0.0, 0.0), (1.0, 1.0), (4.0, 1.0), (1.0, 4.0))
 T = TypeVar("T")
 
 
+@dataclass(frozen=True)
+class ReportTuning:
+    """When evidence and defaults are sent."""
+
+    min_outcomes: int = MIN_OUTCOMES
+    again_s: float = RESEND_AFTER_S
+    every_change: bool = False
+    """Whether every change is sent, however small."""
+
+
 class EvidenceCollector:
     """Collects the evidence of a partition's workflow types from their rows."""
 
-    def __init__(self, partition: int, now_s: Callable[[], float]) -> None:
-        self._partition = partition
+    def __init__(
+        self,
+        partition: int,
+        now_s: Callable[[], float],
+        new_id: Callable[[int], str] = new_id,
+        tuning: ReportTuning = ReportTuning(),
+    ) -> None:
+        self._partition, self._new_id, self._tuning = partition, new_id, tuning
         self._rows: dict[str, dict[str, bytes]] = {}
         self._place = 0, -1
-        self._changes: _Changes[tuple[TypeEvidence, ...]] = _Changes(now_s)
+        self._changes: _Changes[tuple[TypeEvidence, ...]] = _Changes(now_s, tuning.again_s)
 
     def note(self, rows: Iterable[tuple[bytes, bytes]]) -> None:
         """Note rows that took effect or were restored."""
@@ -73,7 +91,7 @@ class EvidenceCollector:
                 except struct.error:
                     continue
                 types[path] = raw
-                if self._changes.was_sent(tenant) or outcomes >= MIN_OUTCOMES:
+                if self._changes.was_sent(tenant) or outcomes >= self._tuning.min_outcomes:
                     self._changes.changed(tenant)
             elif key == PARTITION_KEY:
                 self._place = version(raw)
@@ -88,9 +106,9 @@ class EvidenceCollector:
 
     def due(self, now_ms: int) -> list[Evidence]:
         """Return the evidence to send now; call `sent` when it was sent."""
-        found = self._changes.due(self._known, _evidence_moved)
+        found = self._changes.due(self._known, ne if self._tuning.every_change else _evidence_moved)
         return [
-            Evidence(new_id(now_ms), now_ms, tenant, self._partition, *self._place, known)
+            Evidence(self._new_id(now_ms), now_ms, tenant, self._partition, *self._place, known)
             for tenant, known in found
         ]
 
@@ -107,7 +125,7 @@ class EvidenceCollector:
                 row = decode_context(raw)
             except (struct.error, ValueError):  # a row that no worker wrote
                 continue
-            if row.outcomes >= MIN_OUTCOMES:
+            if row.outcomes >= self._tuning.min_outcomes:
                 known.append(
                     TypeEvidence(row.learner, row.policy_version, row.state, row.outcomes, path)
                 )
@@ -121,12 +139,18 @@ class DefaultMerger:
     `policy`: of contexts without a learner choice.
     """
 
-    def __init__(self, policy: Policy, now_s: Callable[[], float]) -> None:
-        self._policy = policy
+    def __init__(
+        self,
+        policy: Policy,
+        now_s: Callable[[], float],
+        new_id: Callable[[int], str] = new_id,
+        tuning: ReportTuning = ReportTuning(),
+    ) -> None:
+        self._policy, self._new_id, self._tuning = policy, new_id, tuning
         self._choices = LearnerAssignments(0)
         self._evidence: dict[str, dict[int, Evidence]] = {}
         self._place = 0, -1
-        self._changes: _Changes[LearnedState | None] = _Changes(now_s)
+        self._changes: _Changes[LearnedState | None] = _Changes(now_s, tuning.again_s)
 
     def note(self, rows: Iterable[tuple[bytes, bytes]]) -> None:
         """Note rows that took effect or were restored."""
@@ -149,9 +173,9 @@ class DefaultMerger:
 
     def due(self, now_ms: int) -> list[Default]:
         """Return the defaults to send now; call `sent` when every partition has it."""
-        found = self._changes.due(self._merged, _default_moved)
+        found = self._changes.due(self._merged, ne if self._tuning.every_change else _default_moved)
         return [
-            Default(new_id(now_ms), now_ms, tenant, *self._place, learned)
+            Default(self._new_id(now_ms), now_ms, tenant, *self._place, learned)
             for tenant, learned in found
         ]
 
@@ -172,8 +196,8 @@ class DefaultMerger:
 class _Changes(Generic[T]):
     """Tenants with possible changes, and what was last sent about each."""
 
-    def __init__(self, now_s: Callable[[], float]) -> None:
-        self._now_s = now_s
+    def __init__(self, now_s: Callable[[], float], again_s: float) -> None:
+        self._now_s, self._again_s = now_s, again_s
         self._changed: dict[str, None] = {}
         self._sent: dict[str, tuple[float, T]] = {}
 
@@ -190,7 +214,7 @@ class _Changes(Generic[T]):
             if len(found) >= MAX_TENANTS:
                 break
             last = self._sent.get(tenant)
-            if last is not None and now < last[0] + RESEND_AFTER_S:
+            if last is not None and now < last[0] + self._again_s:
                 continue
             message = message_of(tenant)
             if last is None or moved(last[1], message):

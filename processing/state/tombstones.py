@@ -25,7 +25,12 @@ _Waiting = deque[tuple[float, bytes, bytes]]
 class Tombstones:
     """The markers of one partition, oldest first."""
 
-    def __init__(self) -> None:
+    def __init__(
+        self,
+        bury_after_s: float = BURY_AFTER_S,
+        bury_starts_after_s: float = BURY_STARTS_AFTER_S,
+    ) -> None:
+        self._after_s, self._starts_after_s = bury_after_s, bury_starts_after_s
         self._starts: _Waiting = deque()
         self._others: _Waiting = deque()
 
@@ -39,8 +44,8 @@ class Tombstones:
     def due(self, now_s: float) -> list[tuple[bytes, bytes]]:
         """Remove and return (key, marker) of those that are old enough."""
         found: list[tuple[bytes, bytes]] = []
-        _take(self._others, now_s - BURY_AFTER_S, found)
-        _take(self._starts, now_s - BURY_STARTS_AFTER_S, found)
+        _take(self._others, now_s - self._after_s, found)
+        _take(self._starts, now_s - self._starts_after_s, found)
         return found
 
 

@@ -32,7 +32,7 @@ def unpacking(request: pytest.FixtureRequest, compiled: Any) -> Any:
     how = None if request.param == "python" else compiled
     with pytest.MonkeyPatch.context() as patching:
         patching.setattr(drain_module, "kernels", lambda: how)
-        patching.setattr(drain_module, "LEAST_BYTES", 0)
+        patching.setattr(drain_module, "MIN_COMPILED_BYTES", 0)
         yield request.param
 
 

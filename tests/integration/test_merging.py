@@ -36,7 +36,7 @@ TENANTS = MAX_TENANTS
 """As many as are said at one look, one after the other."""
 KINDS = [f"type-{number}" for number in range(4)]
 PARTITIONS = 4
-_DEFAULT = b"thresholds.default"
+_DEFAULT = b"defaults.published"
 NEAR = 0.03
 """What moves by less than a third of this is not said again."""
 

@@ -7,11 +7,10 @@ from contextlib import ExitStack, contextmanager
 from typing import Any, Final
 from unittest.mock import patch
 
-import agents.thresholds.agent
 import processing.control.default_merging
 import processing.state.clock
 import processing.task
-from agents.thresholds.default_broadcast import broadcast_evidence_and_defaults
+from agents.thresholds.agent import ThresholdAgent
 from processing.contexts.cache import ContextCache
 from processing.contexts.downweighting import Downweights
 from processing.control.learner_assignments import LearnerAssignments
@@ -71,22 +70,22 @@ def restored_contexts_are_bounded_too() -> Patches:
 
 def defaults_by_the_log() -> Patches:
     """A default enters a partition by its log, and there at an offset."""
-    real = processing.control.default_merging.DefaultMerger.due
+    real, real_merge = processing.control.default_merging.DefaultMerger.due, ThresholdAgent._merge
     said: dict[int, Any] = {}
 
     def due(self: Any, now_ms: int) -> Any:
         found = said[id(self)] = real(self, now_ms)
         return found
 
-    async def say(owned: Any, runtime: Any) -> None:
-        await broadcast_evidence_and_defaults(owned, runtime)
-        for default in said.pop(id(owned.merger), ()):
-            for each in runtime._owned.values():
+    async def merge(self: ThresholdAgent) -> None:
+        await real_merge(self)
+        for default in [d for o in self._owned.values() for d in said.pop(id(o.merger), ())]:
+            for each in self._owned.values():
                 each.core.state.defaults._latest[default_key(default.tenant)] = default
 
     return _both(
         patch.object(processing.control.default_merging.DefaultMerger, "due", due),
-        patch.object(agents.thresholds.agent, "broadcast_evidence_and_defaults", say),
+        patch.object(ThresholdAgent, "_merge", merge),
     )
 
 

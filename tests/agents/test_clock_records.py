@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
+from agents.environment import Clocks
 from agents.thresholds import clock_records
-from agents.thresholds import sound_clock as witnessing
 from agents.thresholds.clock_records import send_clock_records
 from agents.thresholds.sound_clock import AHEAD_MS, FAST_MS, ClockSchedule, SoundClock
 from processing.state.clock import TICK_MS, PartitionClock
@@ -28,7 +28,7 @@ def core(clock: int | None = NOW) -> Any:
 def said(at: int = NOW) -> ClockSchedule:
     """Return one that spoke then."""
     witness = ClockSchedule()
-    witness.said(at)
+    witness.sent(at)
     return witness
 
 
@@ -64,7 +64,7 @@ def test_a_partitions_clock_lags_by_no_more_than_a_look(phase: int) -> None:
     for look in range(200):
         if witness.due(what, now):
             what.clock.apply(now)
-            witness.said(now)
+            witness.sent(now)
         assert now - what.clock.row.clock < TICK_MS, look
         now += 10_000
 
@@ -75,7 +75,7 @@ def test_a_clock_that_is_ahead_of_the_workers_is_warned_of_once(
     witness = ClockSchedule()
     for ahead in (AHEAD_MS, AHEAD_MS + 1, AHEAD_MS + 1):
         assert not witness.due(core(NOW + ahead), NOW)
-    assert capsys.readouterr().out.count("thresholds.clock.ahead") == 1
+    assert capsys.readouterr().out.count("clock.partition_ahead") == 1
 
 
 class Other:
@@ -95,64 +95,64 @@ def test_a_clock_that_is_fast_says_nothing_and_the_log_says_so_once(
 ) -> None:
     other = Other(NOW)
     sound = SoundClock(other.ask)
-    assert asyncio.run(sound.believes(NOW + FAST_MS))
+    assert asyncio.run(sound.is_sound(NOW + FAST_MS))
     for ahead in (FAST_MS + 60_000, 10 * 365 * 86_400_000):
-        assert not asyncio.run(sound.believes(NOW + ahead))
-    assert asyncio.run(sound.believes(NOW - 10 * TICK_MS)), "one that is slow expires nothing early"
+        assert not asyncio.run(sound.is_sound(NOW + ahead))
+    assert asyncio.run(sound.is_sound(NOW - 10 * TICK_MS)), "one that is slow expires nothing early"
     out = capsys.readouterr().out
-    assert out.count("thresholds.clock.wrong") == 1
+    assert out.count("clock.not_trusted") == 1
     assert "6 minutes ahead of Redis'" in out
     assert "NTP" in out
 
 
-def test_while_redis_is_away_what_it_said_last_counts(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_while_redis_is_away_what_it_said_last_counts() -> None:
     passed = [1_000.0]
-    monkeypatch.setattr(witnessing, "running_s", lambda: passed[0])
     other = Other(None)
-    sound = SoundClock(other.ask)
-    assert asyncio.run(sound.believes(NOW + 365 * 86_400_000)), "nothing to hold it against"
+    sound = SoundClock(other.ask, lambda: passed[0])
+    assert asyncio.run(sound.is_sound(NOW + 365 * 86_400_000)), "nothing to hold it against"
     other.now = NOW
-    assert asyncio.run(sound.believes(NOW))
+    assert asyncio.run(sound.is_sound(NOW))
     other.now = None
     passed[0] += 7_200.0
-    assert asyncio.run(sound.believes(NOW + 7_200_000 + FAST_MS))
-    assert not asyncio.run(sound.believes(NOW + 7_200_000 + FAST_MS + 1))
+    assert asyncio.run(sound.is_sound(NOW + 7_200_000 + FAST_MS))
+    assert not asyncio.run(sound.is_sound(NOW + 7_200_000 + FAST_MS + 1))
 
 
 def test_a_time_that_would_be_refused_is_not_sent(capsys: pytest.CaptureFixture[str]) -> None:
     """A host without a battery for its clock wakes up in 1970."""
     sound = SoundClock(Other(NOW).ask)
     for now in (0, 300_000, 946_684_799_999):
-        assert not asyncio.run(sound.believes(now))
+        assert not asyncio.run(sound.is_sound(now))
     assert capsys.readouterr().out.count("before the year 2000") == 1
 
 
-class Broker:
-    """Takes what comes for some partitions, and never answers the rest."""
+class Targets:
+    """Takes what is sent to some partitions, and never answers the rest."""
 
     def __init__(self, silent: set[int]) -> None:
         self.silent, self.begun = silent, set[int]()
 
-    async def send_controls(self, records: Any) -> None:
-        (record,) = records
-        self.begun.add(record.partition)
-        if record.partition in self.silent:
+    def current(self) -> bool:
+        return True
+
+    async def send_control(self, _control: Any, partitions: list[int]) -> bool:
+        self.begun.update(partitions)
+        if self.silent.intersection(partitions):
             await asyncio.Event().wait()
+        return True
 
 
 def test_partitions_are_told_together_and_no_rebalance_waits_for_long(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(clock_records, "LONGEST_S", 0.05)
-    monkeypatch.setattr(clock_records.time, "time_ns", lambda: NOW * 1_000_000)
-    broker = Broker(silent={0, 2})
-    services: Any = SimpleNamespace(producer=broker, rules=SimpleNamespace(operators_key=None))
+    monkeypatch.setattr(clock_records, "TIMEOUT_S", 0.05)
+    targets = Targets(silent={0, 2})
     owned: Any = [
         SimpleNamespace(
-            partition=place, core=core(None), witness=ClockSchedule(), current=lambda: True
+            partition=place, core=core(None), clock_schedule=ClockSchedule(), targets=targets
         )
         for place in range(4)
     ]
-    asyncio.run(send_clock_records(owned, services, SoundClock(Other(NOW).ask)))
-    assert broker.begun == {0, 1, 2, 3}
-    assert [each.witness.due(each.core, NOW) for each in owned] == [True, False, True, False]
+    asyncio.run(send_clock_records(owned, Clocks(lambda: NOW), SoundClock(Other(NOW).ask)))
+    assert targets.begun == {0, 1, 2, 3}
+    assert [each.clock_schedule.due(each.core, NOW) for each in owned] == [True, False, True, False]

@@ -1,4 +1,4 @@
-"""The keeper of what people set: through a Redis that is away, one that forgot, and the clock."""
+"""The sync of what people set: through a Redis that is away, one that forgot, and the clock."""
 
 from __future__ import annotations
 
@@ -57,23 +57,23 @@ def served(redis_url: str, tenant: str) -> Iterator[Callable[[], tuple[list[Any]
 
 def keeping(redis_url: str, name: str, work: Callable[[CommandSync], Awaitable[None]]) -> None:
     async def run() -> None:
-        keeper = CommandSync(redis_url, name)
+        sync = CommandSync(redis_url, name)
         try:
-            await work(keeper)
+            await work(sync)
         finally:
-            await keeper.close()
+            await sync.close()
 
     asyncio.run(run())
 
 
 def test_what_expired_goes(redis_url: str, tenant: str, state: CommandState, served: Any) -> None:
-    async def work(keeper: CommandSync) -> None:
-        await keeper.keep(state, set(state.places), 40)
+    async def work(sync: CommandSync) -> None:
+        await sync.serve(state, set(state.places), 40)
         ((override,), modes) = served()
         assert (override["speculate"], modes) == (0.9, {"*": "off"})
-        await keeper.keep(state, set(), 49)
+        await sync.serve(state, set(), 49)
         assert len(served()[0]) == 1
-        await keeper.keep(state, set(), 50)
+        await sync.serve(state, set(), 50)
         assert served() == ([], {"*": "off"})
 
     keeping(redis_url, tenant, work)
@@ -82,14 +82,14 @@ def test_what_expired_goes(redis_url: str, tenant: str, state: CommandState, ser
 def test_a_redis_that_forgot_gets_all_of_it(
     redis_url: str, tenant: str, state: CommandState, served: Any
 ) -> None:
-    async def work(keeper: CommandSync) -> None:
-        await keeper.keep(state, set(state.places), 40)
+    async def work(sync: CommandSync) -> None:
+        await sync.serve(state, set(state.places), 40)
         with redis.Redis.from_url(redis_url) as client:
             client.delete(redis_key(tenant, "refund"), modes_key(tenant))
-            await keeper.keep(state, set(), 41)
+            await sync.serve(state, set(), 41)
             assert served() == ([], {}), "one hash is nobody's to watch"
             client.hdel("headstart:published", f"commands {tenant}")
-            await keeper.keep(state, set(), 42)
+            await sync.serve(state, set(), 42)
         assert len(served()[0]) == 1
         assert served()[1] == {"*": "off"}
 
@@ -99,16 +99,16 @@ def test_a_redis_that_forgot_gets_all_of_it(
 def test_what_could_not_be_served_waits(
     redis_url: str, tenant: str, state: CommandState, served: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async def work(keeper: CommandSync) -> None:
+    async def work(sync: CommandSync) -> None:
         there = CommandSync(redis_url, tenant)
-        await there.keep(state_of(), set(), 39)  # so that this Redis has forgotten nothing
-        await keeper.keep(state, set(state.places), 40)
+        await there.serve(state_of(), set(), 39)  # so that this Redis has forgotten nothing
+        await sync.serve(state, set(state.places), 40)
         assert served() == ([], {})
-        monkeypatch.setattr(keeper, "_publisher", there._publisher)
-        monkeypatch.setattr(keeper, "_published", there._published)
-        await keeper.keep(state, set(), 41)
+        monkeypatch.setattr(sync, "_publisher", there._publisher)
+        monkeypatch.setattr(sync, "_published", there._published)
+        await sync.serve(state, set(), 41)
         assert served()[1] == {"*": "off"}
-        await keeper.keep(state, {CommandTarget("mode", tenant)}, 42)
+        await sync.serve(state, {CommandTarget("mode", tenant)}, 42)
         assert len(served()[0]) == 1
 
     keeping("redis://127.0.0.1:1/0", tenant, work)
@@ -121,14 +121,14 @@ def test_readers_are_told_that_all_modes_are_there(
     with redis.Redis.from_url(redis_url, decode_responses=True) as client:
         client.delete(MODES)
 
-        async def work(keeper: CommandSync) -> None:
+        async def work(sync: CommandSync) -> None:
             for loss in ((), (MODES, modes_key(tenant)), (MODES,)):
                 if loss:
                     client.delete(*loss)
-                await keeper.keep(state, set(), 1)
+                await sync.serve(state, set(), 1)
                 assert client.hget(MODES, PUBLISHED) == client.info("server")["run_id"]
                 assert client.hget(modes_key(tenant), "*") == "off"
-            assert CommandTarget("mode", "") not in keeper._publisher.kept
+            assert CommandTarget("mode", "") not in sync._publisher.kept
 
         keeping(redis_url, f"{tenant} marker", work)
 
@@ -136,10 +136,10 @@ def test_readers_are_told_that_all_modes_are_there(
 def test_a_look_asks_for_the_run_id_once(
     redis_url: str, tenant: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async def work(keeper: CommandSync) -> None:
-        await keeper.keep(state_of(), set(), 1)
-        monkeypatch.setattr(keeper._publisher._marker, "_run_id", None)
-        await keeper.keep(state_of(), set(), 2)
+    async def work(sync: CommandSync) -> None:
+        await sync.serve(state_of(), set(), 1)
+        monkeypatch.setattr(sync._publisher._marker, "_run_id", None)
+        await sync.serve(state_of(), set(), 2)
 
     keeping(redis_url, f"{tenant} once", work)
 
@@ -157,10 +157,10 @@ def test_readers_are_not_told_so_before_every_command_is_read(
 
     with redis.Redis.from_url(redis_url, decode_responses=True) as client:
 
-        async def work(keeper: CommandSync) -> None:
+        async def work(sync: CommandSync) -> None:
             await create_topics(kafka, 1, topics=[topic])
             await begin_commands(kafka, remembered)
-            keep, forgotten = keeper.keep, keeper._published.forgotten
+            serve, forgotten = sync.serve, sync._published.forgotten
 
             async def late(names: list[str]) -> Any:
                 if not said:
@@ -169,17 +169,17 @@ def test_readers_are_not_told_so_before_every_command_is_read(
                 return await forgotten(names)
 
             async def looked(*arguments: Any) -> None:
-                await keep(*arguments)
+                await serve(*arguments)
                 there = client.hget(MODES, PUBLISHED) == client.info("server")["run_id"]
                 said.append((there, client.hget(modes_key(tenant), "*")))
                 if len(said) > 1 and there:
                     raise EOFError
 
-            monkeypatch.setattr(keeper._published, "forgotten", late)
-            monkeypatch.setattr(keeper, "keep", looked)
+            monkeypatch.setattr(sync._published, "forgotten", late)
+            monkeypatch.setattr(sync, "serve", looked)
             with pytest.raises(EOFError):
                 async with asyncio.timeout(60):
-                    await keeper.follow(kafka)
+                    await sync.follow(kafka)
             assert said[0] == (False, None)
             assert said[-1] == (True, "off")
 
@@ -192,9 +192,9 @@ def test_a_snapshot_of_another_server_does_not_say_so(
     with redis.Redis.from_url(redis_url, decode_responses=True) as client:
         client.hset(MODES, PUBLISHED, "the run id of another server")
 
-        async def work(keeper: CommandSync) -> None:
-            assert not await keeper._publisher.has_all_modes()
-            await keeper.keep(state, set(), 1)
+        async def work(sync: CommandSync) -> None:
+            assert not await sync._publisher.has_all_modes()
+            await sync.serve(state, set(), 1)
             assert client.hget(MODES, PUBLISHED) == client.info("server")["run_id"]
 
         keeping(redis_url, f"{tenant} snapshot", work)

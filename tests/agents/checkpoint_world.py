@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Callable, Sequence
 
 from agents.thresholds.checkpoint_writer import Row
 from processing.records.dead_letters import DeadLetter
@@ -11,7 +10,7 @@ from topics.schema.json_schema import PublishedThreshold
 
 
 class World:
-    """A changelog, a store, and a list of what happened; the outlets of one owner."""
+    """A changelog, a store, and a list of what happened; the targets of one owner."""
 
     def __init__(self) -> None:
         self.log: list[Row] = []
@@ -19,7 +18,7 @@ class World:
         self.held: int | None = None
         self.complete_from = 0
         self.happened: list[str] = []
-        self.announced_again: list[bytes] = []
+        self.produced_again: list[bytes] = []
         self.owned = self.redis_is_there = True
         self.before_send: Callable[[], None] = lambda: None
         self.after_send: Callable[[], None] = lambda: None
@@ -39,7 +38,7 @@ class World:
         self.after_send()
         return first, len(self.log) - 1
 
-    async def changelog(self, begin: int, end: int) -> Sequence[Row]:
+    async def read_changelog(self, begin: int, end: int) -> Sequence[Row]:
         return self.log[begin:end]
 
     def get_row(self, key: bytes) -> bytes | None:
@@ -55,18 +54,18 @@ class World:
             self.held = changelog_offset
         self.happened.append("store")
 
-    def publish(self, _thresholds: Sequence[PublishedThreshold]) -> Awaitable[None]:
+    def publish(self, _thresholds: Sequence[PublishedThreshold]) -> None:
         self.happened.append("redis")
-        published = asyncio.get_running_loop().create_future()
-        published.set_result(None)
-        return published
+
+    async def wait_published(self) -> None:
+        """Redis has it at once."""
 
     async def produce_thresholds(self, _moved: Sequence[PublishedThreshold]) -> None:
         self.happened.append("topic")
 
-    async def announce_rows(self, rows: Sequence[tuple[bytes, bytes]]) -> None:
+    async def produce_rows(self, rows: Sequence[tuple[bytes, bytes]]) -> None:
         self.happened.append("topic again")
-        self.announced_again += [key for key, _row in rows]
+        self.produced_again += [key for key, _row in rows]
 
     async def delete_published(self, _markers: Sequence[tuple[bytes, bytes]]) -> bool:
         self.happened.append("retracted")

@@ -17,7 +17,7 @@ from agents.consumer.socket_reader import ChunkedStreamReader
 
 def piece_reader() -> ChunkedStreamReader:
     reader = ChunkedStreamReader()
-    reader.begin()
+    reader.reset()
     return reader
 
 

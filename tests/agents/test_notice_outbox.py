@@ -59,7 +59,7 @@ def config(migrated: str, tmp_path: Path) -> WorkerConfig:
 
 def teller(config: WorkerConfig, producer: Producer, owned: Iterable[int] = (2,)) -> NoticeOutbox:
     made = NoticeOutbox(config, Epoch(1, 4), producer)  # type: ignore[arg-type]
-    made.own(owned)
+    made.set_partitions(owned)
     return made
 
 
@@ -122,14 +122,14 @@ def test_where_nobody_is_to_be_weighed_down_it_is_told_and_may_still_end(
 def test_what_nobody_woke_it_for_is_sent_all_the_same(
     config: WorkerConfig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(telling, "LOOK_S", 0.01)
+    monkeypatch.setattr(telling, "POLL_S", 0.01)
 
     async def go() -> None:
         producer = Producer()
         sending = teller(config, producer)
-        await sending._send_wanted()  # as it took up its partitions: there was nothing yet
+        await sending._send_when_woken()  # as it took up its partitions: there was nothing yet
         await keep(config, DRIFT)  # by the worker before it, whose transaction was under way
-        await sending._send_wanted()
+        await sending._send_when_woken()
         assert [each[2] for each in producer.sent] == ["drift"]
 
     asyncio.run(go())

@@ -12,21 +12,27 @@ import pytest
 from faust.types import TP
 
 from agents.dlq_limit_guard import DlqLimitGuard
+from agents.environment import Environment, Tuning
+from agents.fatal import exit_fatally
 from agents.health.metrics import WorkerCounts
-from agents.thresholds import checkpoint_buffer as gathering
-from agents.thresholds import pacing
+from agents.thresholds import store as contexts
+from agents.thresholds.clients import Clients
+from agents.thresholds.early_publishing import EarlyPublisher
 from agents.thresholds.partition import OwnedPartition
 from agents.thresholds.redis_publishing import RedisPublishQueue
+from agents.thresholds.store import ContextStore
 from processing.config import LearningConfig
 from processing.control.default_merging import MIN_OUTCOMES
 from processing.records.batch import RecordBatch
 from processing.records.dlq_limits import DlqLimits
 from processing.task import Checkpoint, PartitionTask
+from sinks.redis.thresholds import ThresholdPublisher
 from tests.patience import until_in_loop
 from tests.processing.building import EPOCH, NOW, TD, Table, fetch, judged, run
 from topics.schema.json_schema import PublishedThreshold
 
 AT = TP("t", 0)
+DEFAULT = Tuning()
 TYPES = ("answer", "plan", "refund")
 
 
@@ -35,6 +41,8 @@ Steps = Callable[[OwnedPartition, list[Checkpoint]], Awaitable[None]]
 
 class Store:
     """A table of one partition, which may be replaced."""
+
+    scan_chunks = ContextStore.scan_chunks
 
     def __init__(self, table: Table) -> None:
         self.table = table
@@ -46,45 +54,52 @@ class Store:
         return iter(sorted(self.table.items()))
 
 
-def services(store: Store) -> Any:
+def services(store: Store, tuning: Tuning = DEFAULT) -> Any:
     """Return as much of the services as taking a partition up needs."""
     counts = WorkerCounts()
     return SimpleNamespace(
         app=SimpleNamespace(
-            consumer_generation_id=1, consumer=SimpleNamespace(hold=lambda _tp, _full: None)
+            consumer_generation_id=1, consumer=SimpleNamespace(pause=lambda _tp, _full: None)
         ),
         store=store,
         counts=counts,
-        publishing=RedisPublishQueue("redis://127.0.0.1:1", counts),
-        guard=DlqLimitGuard(DlqLimits(), Path(), EPOCH),
+        stall_guard=SimpleNamespace(check=lambda: None),
+        publish_queue=RedisPublishQueue(ThresholdPublisher("redis://127.0.0.1:1"), counts),
+        env=Environment(tuning=tuning),
+        clients=Clients(),
+        dlq_guard=DlqLimitGuard(DlqLimits(), Path(), EPOCH),
         rules=LearningConfig(TD),
         new_core=lambda place: PartitionTask(place, 1, EPOCH, LearningConfig(TD), store.table.get),
     )
 
 
+def owned_partition(around: Any) -> OwnedPartition:
+    return OwnedPartition(AT, around, 0, 1, EarlyPublisher(exit_fatally).publish_soon)
+
+
 def test_what_is_known_never_follows_from_half_a_table(monkeypatch: pytest.MonkeyPatch) -> None:
     """Of one place in the log there is one evidence: a second one would not count."""
-    monkeypatch.setattr(pacing, "AT_ONCE", 2)
+    monkeypatch.setattr(contexts, "CHUNK_ROWS", 2)
     before, _ = run(judged())
     after, _ = run(*(judged(workflow_type=each) for _ in range(MIN_OUTCOMES) for each in TYPES))
 
     async def body() -> None:
         store = Store(before)
-        owned = OwnedPartition(AT, services(store), 0, 1)
+        owned = owned_partition(services(store))
         await owned.restore()
         store.table = after
         restored = asyncio.create_task(owned.restore())
         said = []
         while not restored.done():
-            said += owned.types.due(NOW)
+            said += owned.evidence.due(NOW)
             await asyncio.sleep(0)
         await restored
-        said += owned.types.due(NOW)
+        said += owned.evidence.due(NOW)
         assert [[known.path for known in each.known] for each in said if each.known] == [
             [f"workflow_type={each}" for each in TYPES]
         ]
         assert owned.core.applied_offset == len(TYPES) * MIN_OUTCOMES - 1
-        await owned.lane.close()
+        await owned.queue.close()
 
     asyncio.run(asyncio.wait_for(body(), 60.0))
 
@@ -96,29 +111,32 @@ def backlog(begin: int, *records: Any, behind: int = 100) -> RecordBatch:
     return found
 
 
-def delivered(steps: Steps, published: list[PublishedThreshold] | None = None) -> list[Checkpoint]:
+def delivered(
+    steps: Steps,
+    published: list[PublishedThreshold] | None = None,
+    tuning: Tuning = DEFAULT,
+) -> list[Checkpoint]:
     """Return what a partition delivers that is taken through some steps, and then closed.
 
     `published`: takes what is published ahead of it.
     """
     commits: list[Checkpoint] = []
 
-    async def deliver(commit: Checkpoint) -> None:
+    async def write(commit: Checkpoint) -> None:
         commits.append(commit)
 
-    def publish(thresholds: Sequence[PublishedThreshold]) -> None:
+    def publish(thresholds: Sequence[PublishedThreshold]) -> Awaitable[None]:
         assert published is not None, "a backlog's is overtaken at once"
         published.extend(thresholds)
-
-    async def told() -> None:
-        await asyncio.sleep(0)
+        return asyncio.sleep(0)
 
     async def body() -> None:
-        owned = OwnedPartition(AT, services(Store({})), 0, 1)
-        owned._services.guard.open(AT, 0)
-        owned.delivery = SimpleNamespace(deliver=deliver, publish=publish, published=told)  # type: ignore[assignment]
+        owned = owned_partition(services(Store({}), tuning))
+        owned._services.dlq_guard.open(AT, 0)
+        owned.writer.write = write  # type: ignore[method-assign]
+        owned.publisher.publish = publish  # type: ignore[method-assign]
         await steps(owned, commits)
-        await owned.lane.close()
+        await owned.queue.close()
 
     asyncio.run(asyncio.wait_for(body(), 60.0))
     return commits
@@ -129,12 +147,12 @@ def test_a_commit_takes_in_more_of_a_backlog() -> None:
 
     async def steps(owned: OwnedPartition, commits: list[Checkpoint]) -> None:
         for begin in range(3):
-            await owned.lane.put(AT, backlog(begin, judged(workflow_type=TYPES[begin])))
+            await owned.queue.put(AT, backlog(begin, judged(workflow_type=TYPES[begin])))
             await until_in_loop(lambda: owned.core.applied_offset == begin)  # noqa: B023 - awaited here
             assert not commits
-            assert not owned.lane.idle, "its offset may not be committed"
-        await owned.lane.put(AT, backlog(3, judged()))
-        await until_in_loop(lambda: owned.lane.idle)  # nothing more comes after all
+            assert not owned.queue.idle, "its offset may not be committed"
+        await owned.queue.put(AT, backlog(3, judged()))
+        await until_in_loop(lambda: owned.queue.idle)  # nothing more comes after all
         counts = owned._services.counts
         assert (counts.batches, counts.records, counts.events) == (1, 4, 4)
 
@@ -145,27 +163,24 @@ def test_a_commit_takes_in_more_of_a_backlog() -> None:
     assert len(commit.thresholds) == len(whole.thresholds)
 
 
-def test_what_comes_by_and_by_is_published_at_once_and_its_rows_follow(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_what_comes_by_and_by_is_published_at_once_and_its_rows_follow() -> None:
     published: list[PublishedThreshold] = []
-    monkeypatch.setattr(gathering, "LONGEST_S", 2.0)  # on a busy machine .25 s are soon over
-    monkeypatch.setattr(gathering, "MORE_S", 2.0)
+    patient = Tuning(checkpoint_s=2.0, idle_s=2.0)  # on a busy machine .25 s are soon over
 
     async def steps(owned: OwnedPartition, commits: list[Checkpoint]) -> None:
         for begin in range(3):
-            await owned.lane.put(AT, backlog(begin, judged(), behind=0))
+            await owned.queue.put(AT, backlog(begin, judged(), behind=0))
             await until_in_loop(lambda: len(published) == 2 * (begin + 1))  # noqa: B023 - awaited here
             assert published[-1].offset == begin
             assert not commits
-            assert not owned.lane.idle, "its offset may not be committed"
+            assert not owned.queue.idle, "its offset may not be committed"
         counts = owned._services.counts
         await until_in_loop(lambda: sum(counts.delay.counts) == 3)
         assert counts.batches == 0
-        await until_in_loop(lambda: owned.lane.idle)
+        await until_in_loop(lambda: owned.queue.idle)
         assert (sum(counts.delay.counts), counts.batches, counts.records) == (3, 1, 3)
 
-    (commit,) = delivered(steps, published)
+    (commit,) = delivered(steps, published, patient)
     assert (commit.end, commit.events, commit.thresholds) == (3, 3, [])
     together, whole = run(judged(), judged(), judged())
     assert dict(commit.rows) == together
@@ -174,7 +189,7 @@ def test_what_comes_by_and_by_is_published_at_once_and_its_rows_follow(
 
 def test_what_has_gathered_is_delivered_when_the_partition_is_let_go() -> None:
     async def steps(owned: OwnedPartition, commits: list[Checkpoint]) -> None:
-        await owned.lane.put(AT, backlog(0, judged()))
+        await owned.queue.put(AT, backlog(0, judged()))
         await until_in_loop(lambda: owned.core.applied_offset == 0)
         assert not commits
 
@@ -184,9 +199,9 @@ def test_what_has_gathered_is_delivered_when_the_partition_is_let_go() -> None:
 
 def test_a_refusal_waits_for_nothing() -> None:
     async def steps(owned: OwnedPartition, commits: list[Checkpoint]) -> None:
-        await owned.lane.put(AT, backlog(0, judged(), judged()))
-        await owned.lane.put(AT, backlog(2, b"broken"))
-        await until_in_loop(lambda: owned.lane.idle)
+        await owned.queue.put(AT, backlog(0, judged(), judged()))
+        await owned.queue.put(AT, backlog(2, b"broken"))
+        await until_in_loop(lambda: owned.queue.idle)
         assert len(commits) == 1
 
     (commit,) = delivered(steps)
@@ -195,8 +210,8 @@ def test_a_refusal_waits_for_nothing() -> None:
 
 def test_a_commit_that_is_well_filled_waits_for_nothing() -> None:
     async def steps(owned: OwnedPartition, commits: list[Checkpoint]) -> None:
-        await owned.lane.put(AT, backlog(0, *(judged() for _ in range(200)), behind=1000))
-        await until_in_loop(lambda: owned.lane.idle)
+        await owned.queue.put(AT, backlog(0, *(judged() for _ in range(200)), behind=1000))
+        await until_in_loop(lambda: owned.queue.idle)
         assert len(commits) == 1
 
     delivered(steps)
@@ -206,25 +221,38 @@ def test_offsets_without_a_record_are_done_and_make_no_row() -> None:
     done = list[tuple[int, bool]]()
     around = services(Store({}))
     around.app.consumer.done = lambda _tp, end, *, commit: done.append((end, commit))
-    around.alive = SimpleNamespace(check=lambda: None)
-    around.guard.open(AT._replace(topic="headstart.events"), 0)
+    around.dlq_guard.open(AT._replace(topic="headstart.events"), 0)
 
     async def body() -> None:
-        owned = OwnedPartition(AT, around, 0, 1)
-        owned.delivery.deliver = lambda commit: _append(owned, commit)  # type: ignore[method-assign]
+        owned = owned_partition(around)
+        owned.writer.write = lambda commit: _append(owned, commit)  # type: ignore[method-assign]
         markers, records = RecordBatch("t", 0, 0, 4, [], [], [], []), fetch(judged(), offsets=[4])
         await owned._handle([(AT, markers)])
         assert done == [(4, True)]
         await owned._handle([(AT, records), (AT, RecordBatch("t", 0, 5, 9, [], [], [], []))])
-        while owned._gathered:
+        while owned._buffer is not None:
             await owned._handle([])
         assert done == [(4, True), (9, True)], "also what came while a commit took in more"
         await owned._handle([(AT, markers)])
         assert len(done) == 2, "what was fetched once more is done already"
-        await owned.lane.close()
+        await owned.queue.close()
 
     async def _append(owned: OwnedPartition, commit: Checkpoint) -> None:
         assert commit.end == 5
-        owned.done(commit.end)
+        owned.targets.done(commit.end)
+
+    asyncio.run(body())
+
+
+def test_a_lost_partition_publishes_nothing_ahead_of_its_rows() -> None:
+    around = services(Store({}))
+    around.dlq_guard.open(AT, 0)
+
+    async def body() -> None:
+        owned = owned_partition(around)
+        await owned._apply(fetch(judged(), offsets=[0]))
+        around.app.consumer_generation_id += 1
+        assert owned.take_answers().thresholds == ()
+        await owned.queue.close()
 
     asyncio.run(body())

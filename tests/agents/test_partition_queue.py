@@ -104,11 +104,11 @@ def test_a_partition_that_floods_is_held_and_the_others_take_turns_with_it(
             await go_on.acquire()
             steps.append([(tp, batch.begin) for tp, batch in batches])
 
-        def hold(tp: TP, full: bool) -> None:
+        def pause(tp: TP, full: bool) -> None:
             assert (tp in held) != full, "it is told of changes only"
             (held.add if full else held.discard)(tp)
 
-        lane = PartitionQueue("test", handle, hold=hold, share=10 * RECORD_BYTES)
+        lane = PartitionQueue("test", handle, pause=pause, share=10 * RECORD_BYTES)
         for number in range(4):
             await lane.put(AT, batch(5 * number, 5))
         assert held == {AT}
@@ -132,10 +132,10 @@ def test_close_lets_go_of_what_was_held() -> None:
         async def handle(_batches: list[tuple[TP, RecordBatch]]) -> None:
             await asyncio.Event().wait()
 
-        def hold(tp: TP, full: bool) -> None:
+        def pause(tp: TP, full: bool) -> None:
             (held.add if full else held.discard)(tp)
 
-        lane = PartitionQueue("test", handle, hold=hold, share=2 * RECORD_BYTES)
+        lane = PartitionQueue("test", handle, pause=pause, share=2 * RECORD_BYTES)
         for number in range(4):
             await lane.put(AT, batch(number))
         assert held == {AT}
@@ -290,6 +290,6 @@ def test_an_error_ends_the_process_at_once(error: str) -> None:
     assert ended.returncode == 70, ended.stderr
     said = ended.stdout + ended.stderr
     assert "cleaned up" not in said, "clean-up could write"
-    assert "worker.ends" in said
+    assert "worker.failed" in said
     assert error.partition("(")[0] in said
     assert "failing" in said

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Mapping
 
 from agents.consumer.sequencer import FetchSequencer
 from processing.records.batch import RecordBatch
@@ -17,11 +18,11 @@ class Source:
         self.sought: list[tuple[str, int]] = []
         self._earliest = earliest
 
-    async def earliest(self, _place: str) -> int:
-        return self._earliest
+    async def earliest_offsets(self, place: str) -> Mapping[str, int]:
+        return {place: self._earliest}
 
-    async def seek(self, place: str, offset: int) -> None:
-        self.sought.append((place, offset))
+    async def seek_wait(self, positions: Mapping[str, int]) -> None:
+        self.sought += positions.items()
 
 
 def markers(begin: int, end: int) -> RecordBatch:

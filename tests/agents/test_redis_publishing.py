@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
+from typing import Any
 
 import pytest
 
+from agents.fatal import exit_fatally
 from agents.health.metrics import WorkerCounts
-from agents.thresholds.redis_publishing import RedisPublishQueue
+from agents.thresholds.checkpoint_buffer import UnpublishedAnswers
+from agents.thresholds.early_publishing import EarlyPublisher
+from agents.thresholds.redis_publishing import PartitionPublisher, RedisPublishQueue
 from processing.config import LearningConfig
 from processing.contexts.thresholds import threshold_from_row
 from processing.state.rows import context_key, deleted
@@ -37,24 +41,22 @@ class Redis:
 class One:
     """A partition that answers what was put into it."""
 
-    def __init__(self, publishing: RedisPublishQueue) -> None:
+    def __init__(self, queue: RedisPublishQueue, early: EarlyPublisher) -> None:
         self.core = PartitionTask(0, 1, EPOCH, LearningConfig(TD), lambda _key: None)
+        self.publisher = PartitionPublisher(queue)
         self.answers: list[int] = []
         self.seen = 0
-        self._publishing = publishing
-        self._under_way: Awaitable[None] | None = None
+        self._early = early
 
     def learns(self, offset: int) -> None:
         self.answers.append(offset)
-        self._publishing.tell(self)
+        self._early.publish_soon(self)  # type: ignore[arg-type]
 
-    def tell(self) -> None:
+    def take_answers(self) -> UnpublishedAnswers:
         answers, self.answers = self.answers, []
-        self._under_way = self._publishing.publish([threshold(offset) for offset in answers])
+        return UnpublishedAnswers([threshold(offset) for offset in answers], None)
 
-    async def told(self) -> None:
-        assert self._under_way is not None
-        await self._under_way
+    def note_published(self, _answers: UnpublishedAnswers) -> None:
         self.seen += 1
 
 
@@ -64,16 +66,16 @@ def threshold(offset: int) -> PublishedThreshold:
 
 def with_redis(body: Callable[[RedisPublishQueue, Redis], Awaitable[None]]) -> None:
     async def run() -> None:
-        publishing, redis = RedisPublishQueue("redis://127.0.0.1:1", WorkerCounts()), Redis()
-        publishing._publisher = redis  # type: ignore[assignment]
-        await body(publishing, redis)
+        redis: Any = Redis()
+        await body(RedisPublishQueue(redis, WorkerCounts()), redis)
 
     asyncio.run(asyncio.wait_for(run(), 5.0))
 
 
 def test_what_is_learned_while_a_request_is_under_way_goes_with_the_next_one() -> None:
     async def body(publishing: RedisPublishQueue, redis: Redis) -> None:
-        first, second = One(publishing), One(publishing)
+        early = EarlyPublisher(exit_fatally)
+        first, second = One(publishing, early), One(publishing, early)
         first.learns(1)
         second.learns(2)
         await until_in_loop(lambda: redis.requests == [[1, 2]])
@@ -96,7 +98,7 @@ def test_what_is_learned_while_a_request_is_under_way_goes_with_the_next_one() -
 @pytest.mark.parametrize("again", [True, False])
 def test_a_redis_that_is_away_stops_nobody_and_gets_it_later(again: bool) -> None:
     async def body(publishing: RedisPublishQueue, redis: Redis) -> None:
-        one, redis.away = One(publishing), True
+        one, redis.away = One(publishing, EarlyPublisher(exit_fatally)), True
         for _ in range(9):
             redis.takes.release()
         one.learns(1)
@@ -106,5 +108,28 @@ def test_a_redis_that_is_away_stops_nobody_and_gets_it_later(again: bool) -> Non
         assert await publishing.catch_up() is not again
         assert (publishing.behind, publishing.waiting) == (again, again)
         assert redis.requests == [[1], [1]]
+
+    with_redis(body)
+
+
+def test_what_is_published_ahead_of_its_rows_is_in_flight_until_they_are_stored() -> None:
+    async def body(publishing: RedisPublishQueue, redis: Redis) -> None:
+        one = PartitionPublisher(publishing)
+        await asyncio.wait_for(one.wait_published(), 1.0)
+        ahead, with_rows = threshold(2), threshold(3)
+        one.publish([ahead])
+        await until_in_loop(lambda: redis.requests == [[2]])
+        one.publish([with_rows])
+        assert one.in_flight == [ahead, with_rows]
+        waiting = asyncio.create_task(one.wait_published())
+        await until_in_loop(lambda: redis.requests == [[2], [3]])
+        redis.takes.release()
+        for _ in range(20):
+            await asyncio.sleep(0)
+        assert not waiting.done()
+        assert one.in_flight == [ahead, with_rows]
+        redis.takes.release()
+        await waiting
+        assert one.in_flight == ()
 
     with_redis(body)

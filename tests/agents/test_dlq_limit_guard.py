@@ -32,7 +32,7 @@ def refuse(guard: DlqLimitGuard, offset: int, count: int = 1, partition: int = 0
     letters = [
         dead_letter(batch, place, Rejection(b"x", "bad", None), "g") for place in range(count)
     ]
-    guard.passed(guard.check([Slice(batch, 0, count)], letters))
+    guard.committed(guard.check([Slice(batch, 0, count)], letters))
 
 
 def test_nothing_passes_at_the_next_start(tmp_path: Path) -> None:
