@@ -23,7 +23,7 @@ from replay.engine.engine import BacktestEngine
 from replay.engine.join import Notes
 from replay.files.input import name_of
 from replay.files.json_lines import json_lines
-from replay.predictions.assumptions import Basis
+from replay.predictions.assumptions import COST, GAIN, MIXED, AssumedOutcome, Basis
 from replay.predictions.outcomes_file import ROOT
 from replay.sources.base import NothingThere, Progress, ReadOptions
 
@@ -122,6 +122,11 @@ class TraceHistory:
             basis,
             gain_known=time.gain_known or given.gain_ms is None,
             cost_known=given.cost_ms is None,
+        )
+        # Durations are known afterwards. What decides is the ratio of cost and gain, and that is
+        # a constant unless an option replaces one of them.
+        outcome = AssumedOutcome.of(
+            outcome, GAIN | COST if given.gain_ms is given.cost_ms is None else MIXED
         )
         replaced = given.gain_ms is not None if correct else given.cost_ms is not None
         if time.gain_known or not replaced:

@@ -19,6 +19,7 @@ from replay.engine.policy_runners import Answers, LiveRunner, PolicyRunner, arm_
 from replay.engine.timeline import Timeline
 from replay.predictions.assumptions import Basis
 from replay.predictions.blocks import Block, Chain, FirstOutcome, Question, Step, TimeSpan
+from replay.predictions.stakes import StakesHistory
 
 LIVE: Final = "live"
 """The name of the arm that did what the executors did."""
@@ -90,6 +91,9 @@ class BacktestEngine:
         self.parts = [self._part()]
         self._steps: list[Step] = []
         self._groups: list[int] = []
+        self._stakes = StakesHistory[int]()
+        self._worth: list[float] = []
+        self._stakes_known: list[tuple[float, float]] = []
         self._births: list[FirstOutcome] = []
         self._questions: list[Question] = []
         self._stretches: list[TimeSpan] = []
@@ -162,7 +166,7 @@ class BacktestEngine:
         level = self._asked.pop(asked) if asked >= 0 else -1
         if self._told is not None:
             self._levels.append(self._level(chain) if level < 0 else level)
-        self._steps.append((chain, outcome, asked))
+        self._steps.append((chain, self._learned_from(chain, outcome), asked))
         if not self._known[chain[-1]]:
             self._bear(chain, len(self._groups))
         self._groups.append(group)
@@ -184,13 +188,21 @@ class BacktestEngine:
         while begin < len(steps):
             end = begin + self._end - len(self._groups)
             piece = steps[begin:end]
-            for place, (chain, _, _) in enumerate(piece, len(self._groups)):
+            for place, (chain, outcome, _) in enumerate(piece, len(self._groups)):
                 if not known[chain[-1]]:
                     self._bear(chain, place)
-            self._steps += piece
+                assert outcome is not None
+                self._steps.append((chain, self._learned_from(chain, outcome), -1))
             self._groups += groups[begin:end]
             begin = end
             self._catch_up()
+
+    def _learned_from(self, chain: Chain, outcome: Outcome) -> Outcome:
+        """Note what an outcome is worth and what of it a decision could know; return what to
+        learn from."""
+        self._worth.append(outcome.gain if outcome.correct else -outcome.cost)
+        self._stakes_known.append(self._stakes.known(chain, outcome))
+        return self._stakes.learn(chain, outcome)
 
     def _catch_up(self) -> None:
         """End a stretch of the course that is full, and a block."""
@@ -241,7 +253,7 @@ class BacktestEngine:
         part, contexts = self.parts[-1], len(self.places)
         block = Block(
             self._steps, contexts, self._births, self._questions, self._groups,
-            stretches=self._stretches,
+            stretches=self._stretches, worth=self._worth, known=self._stakes_known,
         )  # fmt: skip
         if self._steps:
             self._count(block, part, contexts)
@@ -256,6 +268,7 @@ class BacktestEngine:
         self.judged += len(block)
         self._steps, self._groups, self._levels = [], [], []
         self._births, self._questions, self._stretches = [], [], []
+        self._worth, self._stakes_known = [], []
         self._begun = self._since = 0
         self._end = part.course.size
         self._drop()
@@ -313,6 +326,7 @@ class BacktestEngine:
         self.flush()
         for context in gone:
             known[context] = False
+        self._stakes.reset(set(gone))
         for arm in self._arms.values():
             arm.reset(gone)
 

@@ -37,7 +37,7 @@ class RunFunction(Protocol):
 class Answers(NamedTuple):
     """What was in force for the judged predictions of a block, in order, when each was asked about.
 
-    `thresholds` for their own gain and cost, `served` for the context's average ones, `suggest`
+    `thresholds` for `Block.known`, `served` for the context's average gain and cost, `suggest`
     only where it was wanted.
     """
 
@@ -218,7 +218,7 @@ class HopsRunner:
 
     def run(self, block: Block) -> Answers:
         """Answer and learn, in order."""
-        return Answers(*self._walk.through(block.steps, block.contexts), ())
+        return Answers(*self._walk.through(block.steps, block.contexts, block.known), ())
 
     def forget(self, before: int) -> None:
         """Forget what was asked about before a number and can no longer be judged."""
@@ -239,14 +239,14 @@ class PlainRunner(_Walking):
     def run(self, block: Block) -> Answers:
         """Answer and learn, in order."""
         states, waiting, policy = self._grow(block.contexts), self._waiting, self._policy
-        found = Answers([], [], [])
+        found, known = Answers([], [], []), iter(block.known)
         for chain, outcome, asked in block.steps:
             resolved = self._resolved(chain)
             if outcome is None:
                 waiting[asked] = resolved[-1]
                 continue
             state = waiting.pop(asked) if asked >= 0 else resolved[-1]
-            found.thresholds.append(policy.threshold(state, outcome.gain, outcome.cost))  # type: ignore[attr-defined]
+            found.thresholds.append(policy.threshold(state, *next(known)))  # type: ignore[attr-defined]
             found.served.append(policy.threshold(state, 0.0, 0.0))  # type: ignore[attr-defined]
             if self._suggest:
                 found.suggest.append(policy.thresholds(state).suggest)  # type: ignore[attr-defined]

@@ -14,13 +14,15 @@ from typing import NamedTuple
 from learners.outcome import Outcome
 from learners.policy import Policy, State, ThresholdPair
 from replay.predictions.outcomes_file import JudgedOutcome
+from replay.predictions.stakes import StakesHistory
 
 
 class Answer(NamedTuple):
     """What was in force for one prediction before its outcome was seen.
 
-    `threshold` for the line's gain and cost; `served` for the context's average ones, with the one
-    of suggestions; `level` the finest path that anything was known of.
+    `threshold` for the gain and cost that a decision could know (`StakesHistory`); `served` for the
+    context's average ones, with the one of suggestions; `level` the finest path that anything was
+    known of.
     """
 
     threshold: float
@@ -34,22 +36,31 @@ class ReferenceReplay:
     def __init__(self, policy: Policy) -> None:
         self._policy = policy
         self._states: dict[str, State] = {}
+        self._stakes = StakesHistory[str]()
         self.nanoseconds = self.updates = 0
 
-    def threshold(self, paths: Sequence[str], outcome: Outcome) -> float:
-        """Return the threshold in force for a prediction's own gain and cost."""
-        return self._policy.threshold(self._chain(paths)[-1], outcome.gain, outcome.cost)
+    def state(self, paths: Sequence[str]) -> State:
+        """Return the finest state of the paths as they stand now."""
+        return self._chain(paths)[-1]
+
+    def threshold(
+        self, paths: Sequence[str], outcome: Outcome, state: State | None = None
+    ) -> float:
+        """Return the threshold in force for a prediction; `state`: as it was when asked for."""
+        if state is None:
+            state = self.state(paths)
+        return self._policy.threshold(state, *self._stakes.known(paths, outcome))
 
     def answer(self, paths: Sequence[str], outcome: Outcome) -> Answer:
         """Return what a reader would be told for a prediction."""
-        state = self._chain(paths)[-1]
+        state = self.state(paths)
         level = next((path for path in reversed(paths) if path in self._states), paths[0])
-        threshold = self._policy.threshold(state, outcome.gain, outcome.cost)
+        threshold = self.threshold(paths, outcome, state)
         return Answer(threshold, self._policy.thresholds(state), level)
 
     def learn(self, paths: Sequence[str], outcome: Outcome) -> None:
         """Apply one outcome at every level of its context."""
-        chain = self._chain(paths)
+        chain, outcome = self._chain(paths), self._stakes.learn(paths, outcome)
         begun = perf_counter_ns()
         learned = self._policy.learn(chain, outcome)
         self.nanoseconds += perf_counter_ns() - begun
@@ -58,8 +69,10 @@ class ReferenceReplay:
 
     def forget(self, holds: Callable[[str], bool]) -> None:
         """Forget the contexts, by path, that are to learn anew."""
-        for path in [path for path in self._states if holds(path)]:
+        gone = {path for path in self._states if holds(path)}
+        for path in gone:
             del self._states[path]
+        self._stakes.reset(gone)
 
     def _chain(self, paths: Sequence[str]) -> list[State]:
         """Return the states of the paths as they stand now: a reader resolves its chain anew."""

@@ -20,6 +20,23 @@ WHY: Final[Mapping[str, str]] = {
     "budget": "the limit of waste was reached",
 }
 """The client's reasons for which a guess is not startable, in words."""
+GAIN: Final = 1
+COST: Final = 2
+MIXED: Final = -1
+
+
+class AssumedOutcome(Outcome, frozen=True, gc=False):
+    """An outcome whose gain or cost is not recorded, but assumed.
+
+    `assumed`: `GAIN`, `COST`, or both; `MIXED`: no decision could have known the other one.
+    """
+
+    assumed: int = 0
+
+    @classmethod
+    def of(cls, outcome: Outcome, assumed: int, **changes: float) -> AssumedOutcome:
+        """Return an outcome with what is assumed."""
+        return cls(**{**msgspec.structs.asdict(outcome), **changes, "assumed": assumed})
 
 
 @dataclass
@@ -74,8 +91,9 @@ class Assumed:
         gain = None if gain_known else self.gain_ms
         cost = None if cost_known else self.cost_ms
         if gain is not None or cost is not None:
-            outcome = msgspec.structs.replace(
+            outcome = AssumedOutcome.of(
                 outcome,
+                GAIN * (gain is not None) | COST * (cost is not None),
                 gain=outcome.gain if gain is None else gain,
                 cost=outcome.cost if cost is None else cost,
             )

@@ -71,7 +71,9 @@ class TimeSpan(NamedTuple):
 class Block:
     """Steps in order, and the judged ones as columns.
 
-    `nth`: how many predictions its context had, this one included; `group`: of its workflow.
+    `nth`: how many predictions its context had, this one included; `group`: of its workflow;
+    `worth`: what starting it earned; `known`: the gain and cost that a decision on it could know.
+    The last two are what the outcomes say, where they are not given.
     """
 
     steps: Sequence[Step] = ()
@@ -81,6 +83,8 @@ class Block:
     group: list[int] = field(default_factory=list)
     nth: list[int] = field(default_factory=list)
     stretches: Sequence[TimeSpan] = ()
+    worth: list[float] = field(default_factory=list)
+    known: list[tuple[float, float]] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         judged = self.steps
@@ -97,7 +101,9 @@ class Block:
         self.leaf = [chain[-1] for chain in chains]
         self.confidence = [each.confidence for each in outcomes]
         self.correct = [each.correct for each in outcomes]
-        self.worth = [each.gain if each.correct else -each.cost for each in outcomes]
+        if not self.worth:
+            self.worth = [each.gain if each.correct else -each.cost for each in outcomes]
+            self.known = [(each.gain, each.cost) for each in outcomes]
         self.not_startable = [n for n, each in enumerate(outcomes) if each.not_startable]
         """The places of guesses that no policy could have started: learned from, not credited."""
 

@@ -84,13 +84,13 @@ def test_delayed_feedback_is_answered_by_what_was_known_when_asked(
     replay, expected = ReferenceReplay(policy(name)), []
     for where, each in events:
         chain = judge.chain("t", paths(where))
-        known = replay.threshold(paths(where), each)
+        known = replay.state(paths(where))
         waiting.append((chain, where, each, judge.ask(chain), known))
         if len(waiting) > delay:
             first = waiting.pop(0)
             judge.judge(first[0], first[2], 0, first[3])
+            expected.append(replay.threshold(paths(first[1]), first[2], first[4]))
             replay.learn(paths(first[1]), first[2])
-            expected.append(first[4])
     judge.flush()
     assert told.thresholds.get(name, []) == expected
 
