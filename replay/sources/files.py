@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
+from uuid import UUID
 
 import orjson
 
@@ -158,10 +159,11 @@ class EventFile:
         span = self.reading.range
         batch = SortedFile()
         with json_lines(self.file) as lines:
-            for _, line in lines:
+            written_ms = self.file.stat().st_mtime_ns // 1_000_000
+            for number, line in lines:
                 if not line.strip():
                     continue
-                event, at = _timed(line.strip())
+                event, at = _completed(line.strip(), number, written_ms)
                 if span.holds(at):
                     batch.add(event, at)
                 if len(batch.values) >= _AT_ONCE:
@@ -174,16 +176,29 @@ class EventFile:
         read_records_of(self, unit, judge, notes, progress)
 
 
-def _timed(event: bytes) -> tuple[bytes, int]:
-    """Return an event and its time in Unix ms, 0 where it has none; an ISO time becomes one."""
+def _completed(line: bytes, number: int, written_ms: int) -> tuple[bytes, int]:
+    """Return an event with what `headstart emit` would fill in, and its time in Unix ms.
+
+    An id is made of the line's number, so that every reading gives the same; a time is that of the
+    file, `written_ms`. An ISO 8601 time becomes Unix ms. What is no event is left as it is, at 0.
+    """
     try:
-        record = orjson.loads(event)
-        at = record["timestamp"]
-    except (ValueError, LookupError, TypeError):
-        return event, 0
-    if isinstance(at, str) and (ms := iso_ms(at)) is not None:
-        return orjson.dumps({**record, "timestamp": ms}), ms
-    return event, at if isinstance(at, int) else 0
+        event = orjson.loads(line)
+    except ValueError:
+        return line, 0
+    if not isinstance(event, dict):
+        return line, 0
+    changes: dict[str, object] = {}
+    at = event.get("timestamp")
+    if at is None:
+        changes["timestamp"] = at = written_ms
+    elif isinstance(at, str) and (ms := iso_ms(at)) is not None:
+        changes["timestamp"] = at = ms
+    if event.get("tenant") is None:
+        changes["tenant"] = "default"
+    if event.get("id") is None:
+        changes["id"] = str(UUID(int=number))
+    return orjson.dumps(event | changes) if changes else line, at if isinstance(at, int) else 0
 
 
 @dataclass
