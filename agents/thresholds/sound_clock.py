@@ -35,7 +35,7 @@ class ClockSchedule:
         clock, row, tick = core.clock, core.clock.row, now_ms // TICK_MS
         if tick == self._said:
             return False
-        if not clock.witnessed:
+        if not clock.set_by_records:
             return True
         self._warn_if_ahead(core, now_ms)
         # By whole ticks, wherever in one the last was said: else the clock would lag behind by that

@@ -1,4 +1,4 @@
-"""Which partition owns a key: Java's murmur2, as every Kafka tool places keyed records."""
+"""Maps a key to its partition: by murmur2, as every Kafka client does."""
 
 from __future__ import annotations
 

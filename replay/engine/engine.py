@@ -172,30 +172,8 @@ class BacktestEngine:
         self._groups.append(group)
         if outcome.not_startable:
             self._apart += 1
-        self._catch_up()
-
-    def judge_all(self, steps: Sequence[Step], groups: Sequence[int]) -> None:
-        """Judge predictions that are asked about just now, as `judge` does one.
-
-        All of them could have been started.
-        """
-        if self._split is not None or self._told is not None:
-            for (chain, outcome, _), group in zip(steps, groups, strict=True):
-                assert outcome is not None
-                self.judge(chain, outcome, group)
-            return
-        begin, known = 0, self._known
-        while begin < len(steps):
-            end = begin + self._end - len(self._groups)
-            piece = steps[begin:end]
-            for place, (chain, outcome, _) in enumerate(piece, len(self._groups)):
-                if not known[chain[-1]]:
-                    self._bear(chain, place)
-                assert outcome is not None
-                self._steps.append((chain, self._learned_from(chain, outcome), -1))
-            self._groups += groups[begin:end]
-            begin = end
-            self._catch_up()
+        if len(self._groups) >= self._end:
+            self._end_span()
 
     def _learned_from(self, chain: Chain, outcome: Outcome) -> Outcome:
         """Note what an outcome is worth and what of it a decision could know; return what to
@@ -204,12 +182,11 @@ class BacktestEngine:
         self._stakes_known.append(self._stakes.known(chain, outcome))
         return self._stakes.learn(chain, outcome)
 
-    def _catch_up(self) -> None:
-        """End a stretch of the course that is full, and a block."""
-        if len(self._groups) >= self._end:
-            self._bound()
-            if len(self._groups) >= AT_ONCE:
-                self.flush()
+    def _end_span(self) -> None:
+        """End a full time span, and the block where that is full too."""
+        self._bound()
+        if len(self._groups) >= AT_ONCE:
+            self.flush()
 
     def _bound(self) -> None:
         """End a stretch of the course."""

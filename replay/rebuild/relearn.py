@@ -80,7 +80,7 @@ def _learn(history: RecordSource, rules: LearningConfig, unit: int) -> bytes:
     epoch, partitions = history.log()
     notes = Notes()
     place = EpochPartition(unit, partitions, epoch)
-    following = ReplayedPartition(place, rules, {}, partial(notes.took, unit))
+    following = ReplayedPartition(place, rules, {}, partial(notes.add_commit, unit))
     for batch, _ in history.batches(unit, notes):
         for takeover in following.apply(batch):
             _feed(takeover, history, unit)

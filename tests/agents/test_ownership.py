@@ -18,7 +18,7 @@ from agents.thresholds import pacing
 from agents.thresholds.partition import OwnedPartition
 from agents.thresholds.redis_publishing import RedisPublishQueue
 from processing.config import LearningConfig
-from processing.control.default_merging import LEAST
+from processing.control.default_merging import MIN_OUTCOMES
 from processing.records.batch import RecordBatch
 from processing.records.dlq_limits import DlqLimits
 from processing.task import Checkpoint, PartitionTask
@@ -66,7 +66,7 @@ def test_what_is_known_never_follows_from_half_a_table(monkeypatch: pytest.Monke
     """Of one place in the log there is one evidence: a second one would not count."""
     monkeypatch.setattr(pacing, "AT_ONCE", 2)
     before, _ = run(judged())
-    after, _ = run(*(judged(workflow_type=each) for _ in range(LEAST) for each in TYPES))
+    after, _ = run(*(judged(workflow_type=each) for _ in range(MIN_OUTCOMES) for each in TYPES))
 
     async def body() -> None:
         store = Store(before)
@@ -83,7 +83,7 @@ def test_what_is_known_never_follows_from_half_a_table(monkeypatch: pytest.Monke
         assert [[known.path for known in each.known] for each in said if each.known] == [
             [f"workflow_type={each}" for each in TYPES]
         ]
-        assert owned.core.applied_offset == len(TYPES) * LEAST - 1
+        assert owned.core.applied_offset == len(TYPES) * MIN_OUTCOMES - 1
         await owned.lane.close()
 
     asyncio.run(asyncio.wait_for(body(), 60.0))

@@ -63,7 +63,7 @@ def test_a_partitions_clock_lags_by_no_more_than_a_look(phase: int) -> None:
     witness, what, now = ClockSchedule(), core(None), NOW + phase
     for look in range(200):
         if witness.due(what, now):
-            what.clock.witness(now)
+            what.clock.apply(now)
             witness.said(now)
         assert now - what.clock.row.clock < TICK_MS, look
         now += 10_000

@@ -82,7 +82,7 @@ def defaults_by_the_log() -> Patches:
         await broadcast_evidence_and_defaults(owned, runtime)
         for default in said.pop(id(owned.merger), ()):
             for each in runtime._owned.values():
-                each.core._defaults._held[default_key(default.tenant)] = default
+                each.core.state.defaults._latest[default_key(default.tenant)] = default
 
     return _both(
         patch.object(processing.control.default_merging.DefaultMerger, "due", due),
@@ -111,15 +111,15 @@ def resets_by_markers() -> Patches:
 
 def said_until_it_is_heard() -> Patches:
     """Evidence and defaults are said again until every partition that they are for has them."""
-    real = processing.control.default_merging._News.due
+    real = processing.control.default_merging._Changes.due
 
     def due(self: Any, says: Any, moved: Any) -> Any:
         found = real(self, says, moved)
         for tenant, what in found:
-            self.said(tenant, what)
+            self.sent(tenant, what)
         return found
 
-    return patch.object(processing.control.default_merging._News, "due", due)
+    return patch.object(processing.control.default_merging._Changes, "due", due)
 
 
 def time_by_clock_records() -> Patches:

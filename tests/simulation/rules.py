@@ -107,7 +107,7 @@ def gap_seek() -> Patches:
 
 def holes_fetched_again() -> Patches:
     """On a broker that shows later records before earlier ones, holes are fetched again."""
-    return patch.object(OffsetTracker, "_doubtful", lambda *_: False)
+    return patch.object(OffsetTracker, "_may_miss_records", lambda *_: False)
 
 
 def write_after_acknowledgement() -> Patches:

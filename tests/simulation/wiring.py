@@ -147,7 +147,7 @@ def simulated() -> Iterator[None]:
         }),
         (agents.thresholds.services, {"threshold_from_row": answered}),
         (processing.control.default_merging, {
-            "new_id": _new_id, "LEAST": 1, "AGAIN_S": 0.0, "_evidence_moved": ne,
+            "new_id": _new_id, "MIN_OUTCOMES": 1, "RESEND_AFTER_S": 0.0, "_evidence_moved": ne,
             "_default_moved": ne,
         }),
         (agents.thresholds.checkpoint_writer, {"log": _Log()}),
