@@ -26,10 +26,11 @@ import msgspec
 from learners.policy import spec
 from learners.registry import policy
 from replay.engine.engine import MOST_CONTEXTS, BacktestEngine, Split
-from replay.engine.join import Notes
 from replay.engine.policy_runners import Answers
+from replay.execution.feed import feed
 from replay.execution.resume_file import ResumeFile
 from replay.files.output import output_file, refuse_input
+from replay.predictions.notes import Notes
 from replay.results.unit_results import UnitSums, by_unit, unit_sums
 from replay.sources.base import PredictionSource
 
@@ -213,9 +214,10 @@ def _work(backtest: Backtest, task: _Task, progress: Callable[[float, int], None
         collects = gc.isenabled()
         gc.disable()
         try:
-            backtest.history.read(
-                task.unit, judge, notes, lambda share: progress(share, judge.judged)
-            )
+            feed(
+                backtest.history, task.unit, judge, notes,
+                lambda share: progress(share, judge.judged),
+            )  # fmt: skip
         finally:
             if collects:
                 gc.enable()

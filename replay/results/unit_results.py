@@ -11,7 +11,7 @@ import msgspec
 from replay.engine.accumulators import Point, PolicyTotals
 from replay.engine.engine import BacktestEngine, SplitSums
 from replay.engine.ground_truth import Bin, Drift
-from replay.engine.join import Notes
+from replay.predictions.notes import Notes
 
 MOST_NAMED_CONTEXTS: Final = 500
 """Contexts of a unit that are named in the results, those with most predictions."""

@@ -10,9 +10,8 @@ from typing import Any
 import orjson
 
 from processing.records.batch import RecordBatch
-from replay.engine.engine import BacktestEngine
-from replay.engine.join import Notes
-from replay.sources.base import NothingThere, Progress, ReadOptions, pulled, read_records_of
+from replay.predictions.notes import Notes
+from replay.sources.base import NothingThere, ReadOptions, pulled
 from replay.sources.files import SortedFile
 from sinks.connections import postgres_address
 from sinks.postgres.archive import archived_count, archived_events, span
@@ -69,7 +68,3 @@ class ArchiveSource:
         async with reading_postgres(self.postgres) as connection:
             async for some in archived_events(connection, self._wanted()):
                 yield some
-
-    def read(self, unit: int, judge: BacktestEngine, notes: Notes, progress: Progress) -> None:
-        """Let a judge have all predictions."""
-        read_records_of(self, unit, judge, notes, progress)

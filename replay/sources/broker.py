@@ -13,16 +13,13 @@ from aiokafka.errors import KafkaError
 
 from headstart.kafka_producer import BrokerUnreachable
 from processing.records.batch import RecordBatch
-from replay.engine.engine import BacktestEngine
-from replay.engine.join import Notes
 from replay.log.replay import read_batches
+from replay.predictions.notes import Notes
 from replay.sources.base import (
     NothingThere,
-    Progress,
     ReadOptions,
     largest_first,
     pulled,
-    read_records_of,
 )
 from topics.catalogue import EVENTS
 from topics.epoch import read_epoch
@@ -101,10 +98,6 @@ class BrokerSource:
                     f"partition {unit}: offsets {error.offset} to {log.start - 1} were taken by "
                     f"retention while they were read; {ARCHIVE}"
                 )
-
-    def read(self, unit: int, judge: BacktestEngine, notes: Notes, progress: Progress) -> None:
-        """Let a judge have all predictions of a partition."""
-        read_records_of(self, unit, judge, notes, progress)
 
 
 def _drop_from(batch: RecordBatch, until: int) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
@@ -11,20 +11,20 @@ from uuid import UUID
 import orjson
 
 from headstart.experiments import GROUPS, workflow_group
+from learners.outcome import Outcome
 from processing.records.batch import RecordBatch
-from replay.engine.engine import BacktestEngine
-from replay.engine.join import Notes
 from replay.files.forms import told_by
 from replay.files.input import ZSTD, name_of
 from replay.files.json_lines import JsonLines, json_lines
 from replay.files.times import iso_ms
+from replay.predictions.assumptions import Basis
+from replay.predictions.notes import Notes
 from replay.predictions.outcomes_file import OutcomeLine, parse_numbered
 from replay.sources.base import (
     NothingThere,
+    Prediction,
     PredictionSource,
-    Progress,
     ReadOptions,
-    read_records_of,
 )
 from replay.sources.export_chunks import SKIPPABLE
 from replay.sources.export_file import ExportSource, NotAnExport, is_export
@@ -71,39 +71,33 @@ class OutcomeFile:
             )
         return [0]
 
-    def read(self, unit: int, judge: BacktestEngine, notes: Notes, progress: Progress) -> None:  # noqa: ARG002
-        """Let a judge have all outcomes."""
+    def predictions(
+        self,
+        unit: int,  # noqa: ARG002
+        notes: Notes,
+        basis: Basis,
+    ) -> Iterator[tuple[Sequence[Prediction], float]]:
+        """Yield all outcomes."""
         scales = self.reading.scales
-        span, read, unmet = self.reading.range, 0, scales.named
-        unused: set[str] = set()
-        levels = self.reading.levels
+        unmet, unused, found = scales.named, set[str](), list[Prediction]()
         with json_lines(self.file) as file:
-            for line in parse_numbered(_counted(file, notes), levels, self.name, unused):
-                paths, outcome = line.judged
-                if not (span.holds(outcome.timestamp) and self._chosen(line)):
+            lines = _counted(file, notes)
+            for line in parse_numbered(lines, self.reading.levels, self.name, unused):
+                if not self._chosen(line):
                     notes.filtered += 1
                     continue
-                outcome = self.reading.assumed.counted(outcome, judge.basis)
-                outcome = self.reading.assumed.priced(
-                    outcome,
-                    judge.basis,
-                    gain_known=line.gain_known,
-                    cost_known=line.cost_known,
-                )
-                if scales:
-                    outcome = scales.applied(outcome, line.tool)
-                    unmet.discard(line.tool or "")
+                unmet.discard(line.tool or "")
                 group = (
                     notes.predictions // ALONE % GROUPS
                     if line.workflow is None
                     else workflow_group(line.workflow)
                 )
-                judge.judge(judge.chain("", paths), outcome, group)
+                found.append(Prediction("", line.judged.paths, self._outcome(line, basis), group))
                 notes.predictions += 1
-                read += 1
-                if read % 10_000 == 0:
-                    progress(file.share)
-        judge.flush()
+                if len(found) >= _AT_ONCE:
+                    yield found, file.share
+                    found = []
+        yield found, 1.0
         notes.scaled += scales.named - unmet
         if unused:
             names = ", ".join(sorted(unused)[:_NAMED])
@@ -112,10 +106,21 @@ class OutcomeFile:
                 f"{', ...' if len(unused) > _NAMED else ''}; keys of a context belong in context"
             )
 
+    def _outcome(self, line: OutcomeLine, basis: Basis) -> Outcome:
+        assumed = self.reading.assumed
+        outcome = assumed.priced(
+            assumed.counted(line.judged.outcome, basis),
+            basis,
+            gain_known=line.gain_known,
+            cost_known=line.cost_known,
+        )
+        return self.reading.scales.applied(outcome, line.tool)
+
     def _chosen(self, line: OutcomeLine) -> bool:
         chosen = self.reading.chosen
         return (
-            chosen.workflow_type in (None, line.workflow_type)
+            self.reading.range.holds(line.judged.outcome.timestamp)
+            and chosen.workflow_type in (None, line.workflow_type)
             and chosen.domain in (None, line.domain)
         )  # fmt: skip
 
@@ -170,10 +175,6 @@ class EventFile:
                     yield batch.taken(), lines.share
         if batch.values:
             yield batch.taken(), 1.0
-
-    def read(self, unit: int, judge: BacktestEngine, notes: Notes, progress: Progress) -> None:
-        """Let a judge have all predictions."""
-        read_records_of(self, unit, judge, notes, progress)
 
 
 def _completed(line: bytes, number: int, written_ms: int) -> tuple[bytes, int]:

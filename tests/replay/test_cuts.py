@@ -10,7 +10,8 @@ import pytest
 
 from learners.registry import policy
 from replay.engine.engine import BacktestEngine
-from replay.engine.join import Filter, Notes, PredictionJoiner
+from replay.engine.join import Filter, PredictionJoiner
+from replay.predictions.notes import Notes
 from replay.predictions.what_if import PayoffScales
 from replay.results.unit_results import unit_sums
 from tests.processing.building import EPOCH, NOW, event, fetch, judged, start

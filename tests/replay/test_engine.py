@@ -12,10 +12,10 @@ from headstart.keys import context_paths
 from learners.outcome import Outcome
 from learners.registry import POLICIES, policy
 from replay.engine.engine import LIVE, BacktestEngine
-from replay.engine.join import Notes
 from replay.engine.policy_runners import Answers, PlainRunner, arm_of
 from replay.engine.reference import ReferenceReplay, answers
 from replay.predictions.blocks import Block, FirstOutcome, Step
+from replay.predictions.notes import Notes
 from replay.predictions.outcomes_file import ROOT, JudgedOutcome
 from replay.results.summary import report
 from replay.results.unit_results import unit_sums

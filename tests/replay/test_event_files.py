@@ -10,7 +10,7 @@ import orjson
 from typer.testing import CliRunner
 
 from cli.main import app
-from replay.engine.join import Notes
+from replay.predictions.notes import Notes
 from replay.sources.base import ReadOptions
 from replay.sources.files import EventFile
 

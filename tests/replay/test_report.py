@@ -19,7 +19,7 @@ from learners.outcome import Outcome
 from learners.registry import policy
 from replay.engine.accumulators import GROUPS
 from replay.engine.engine import BacktestEngine, Split
-from replay.engine.join import Notes
+from replay.predictions.notes import Notes
 from replay.predictions.outcomes_file import ROOT
 from replay.predictions.policy_grid import TooMany, check, chosen, expand
 from replay.predictions.what_if import read_scales

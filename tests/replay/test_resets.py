@@ -12,8 +12,9 @@ from learners.outcome import Outcome
 from learners.registry import POLICIES, policy
 from processing.control.learner_assignments import matcher
 from replay.engine.engine import BacktestEngine
-from replay.engine.join import Filter, Notes, PredictionJoiner
+from replay.engine.join import Filter, PredictionJoiner
 from replay.engine.reference import ReferenceReplay
+from replay.predictions.notes import Notes
 from replay.predictions.what_if import PayoffScales
 from tests.processing.building import EPOCH, NOW, event, fetch, judged, start
 from tests.processing.control_records import record
