@@ -295,7 +295,7 @@ def _put(into: list[float], places: Sequence[int], values: Sequence[float]) -> N
             into[place] = value
 
 
-def arm_of(policy: Policy, *, suggest: bool = False) -> PolicyRunner:
+def runner_for(policy: Policy, *, suggest: bool = False) -> PolicyRunner:
     """Return the fastest arm for a policy; `suggest`: one that answers for suggestions too."""
     if not suggest:
         if type(policy) is Hops:

@@ -25,8 +25,9 @@ import msgspec
 
 from learners.policy import spec
 from learners.registry import policy
-from replay.engine.engine import MOST_CONTEXTS, BacktestEngine, Split
+from replay.engine.engine import MOST_CONTEXTS, BacktestEngine
 from replay.engine.policy_runners import Answers
+from replay.engine.split_sums import Split
 from replay.execution.feed import feed
 from replay.execution.resume_file import ResumeFile
 from replay.files.output import output_file, refuse_input
@@ -208,7 +209,7 @@ def _work(backtest: Backtest, task: _Task, progress: Callable[[float, int], None
     with told or nullcontext():
         judge = BacktestEngine(
             policies, live=task.live, suggest=backtest.suggest, split=backtest.split,
-            most_contexts=backtest.most_contexts, told=told, timed=backtest.timed,
+            most_contexts=backtest.most_contexts, observer=told, timed=backtest.timed,
         )  # fmt: skip
         # Nothing here has cycles, and looking for them costs a tenth.
         collects = gc.isenabled()

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from replay.engine.engine import Split
+from replay.engine.split_sums import Split
 from replay.engine.timeline import nearest
 from replay.execution.runner import Backtest, Say, named, run_backtest
 from replay.results.summary import amount, caveats, nothing_to_earn, report

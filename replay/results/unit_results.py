@@ -9,8 +9,9 @@ from typing import Final
 import msgspec
 
 from replay.engine.accumulators import Point, PolicyTotals
-from replay.engine.engine import BacktestEngine, SplitSums
+from replay.engine.engine import BacktestEngine
 from replay.engine.ground_truth import Bin, Drift
+from replay.engine.split_sums import SplitSums
 from replay.predictions.notes import Notes
 
 MOST_NAMED_CONTEXTS: Final = 500
@@ -109,11 +110,11 @@ class UnitSums(msgspec.Struct, omit_defaults=True):
 def unit_sums(unit: int, judge: BacktestEngine, notes: Notes, seconds: float) -> UnitSums:
     """Return what a judge knows when all is read."""
     parts = [_part(judge, part) for part in judge.parts]
-    for name, arm in judge.arms.items():
+    for name, arm in judge.runners.items():
         parts[-1].arms[name].nanoseconds = arm.nanoseconds
     basis, times = judge.basis, judge.timeline
     return UnitSums(
-        unit, parts, notes, judge.beyond, seconds, basis.unpriced, basis.assumed,
+        unit, parts, notes, judge.contexts.beyond, seconds, basis.unpriced, basis.assumed,
         None if times is None else (times.at, times.counts),
     )  # fmt: skip
 
@@ -122,7 +123,7 @@ def _part(judge: BacktestEngine, part: SplitSums) -> PartSums:
     leaves = [place for place, count in enumerate(part.counts) if count]
     best = {leaf: part.hindsight.best(leaf) for leaf in leaves}
     shown = nlargest(MOST_NAMED_CONTEXTS, leaves, key=lambda leaf: (part.counts[leaf], -leaf))
-    places = judge.places
+    places = judge.contexts.places
     return PartSums(
         predictions=sum(part.counts) - sum(part.not_startable.values()),
         first=part.first,
@@ -130,8 +131,8 @@ def _part(judge: BacktestEngine, part: SplitSums) -> PartSums:
         best=sum(best.values()),
         exact=part.hindsight.exact,
         always=sum(part.hindsight.always.values()),
-        at=part.course.at,
-        counts=part.course.counts,
+        at=part.buckets.at,
+        counts=part.buckets.counts,
         members=part.members,
         bins=part.reliability.bins,
         drifts=[(*places[each.context], each) for each in part.drifts.found],
@@ -148,7 +149,7 @@ def _part(judge: BacktestEngine, part: SplitSums) -> PartSums:
         known=len(leaves),
         arms={
             name: _arm(tally, leaves, shown, part.counts, len(places))
-            for name, tally in part.tallies.items()
+            for name, tally in part.totals.items()
         },
         apart=_apart(part, shown),
     )

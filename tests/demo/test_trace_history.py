@@ -41,7 +41,7 @@ def judged(file: Path, reading: ReadOptions) -> tuple[Notes, set[tuple[str, str]
     notes, judge = Notes(), BacktestEngine({"td": policy("td")})
     feed(TraceHistory(file, reading), 0, judge, notes)
     assert sum(judge.parts[0].counts) == notes.predictions
-    return notes, {(tenant, path.split("/")[0]) for tenant, path in judge.places}
+    return notes, {(tenant, path.split("/")[0]) for tenant, path in judge.contexts.places}
 
 
 def test_what_is_chosen_is_judged(runs: Path) -> None:

@@ -23,7 +23,7 @@ HOUR = 3_600_000
 def walked(log: list[dict[str, Any]], cut: int) -> tuple[dict[str, list[float]], Notes]:
     """Return the thresholds over events that come in two batches, and what was noted."""
     told, notes = Told(), Notes()
-    judge = BacktestEngine({name: policy(name) for name in ("hops", "td")}, told=told)
+    judge = BacktestEngine({name: policy(name) for name in ("hops", "td")}, observer=told)
     joiner = PredictionJoiner(0, 1, EPOCH, judge, ("domain",), Filter(), PayoffScales())
     for begin, piece in ((0, log[:cut]), (cut, log[cut:])):
         if piece:
@@ -55,7 +55,7 @@ def summed(log: list[Any], *, headers: bool, apart: bool) -> tuple[bytes, Notes]
     judge = BacktestEngine(
         {name: policy(name) for name in ("hops", "td", "sliding")},
         live=True,
-        told=Told() if apart else None,
+        observer=Told() if apart else None,
     )
     joiner = PredictionJoiner(
         0, 1, EPOCH, judge, ("domain", "user_id"), Filter(workflow_type="refund"), PayoffScales()

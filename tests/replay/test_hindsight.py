@@ -153,5 +153,5 @@ def test_gaps_do_not_change_what_a_guess_is_worth() -> None:
     for outcome in (Outcome(0.5, True, gain=400.0), Outcome(0.5, False), Outcome(0.5, True)):
         engine.judge(chain, outcome, 0)
     engine.flush()
-    totals = engine.parts[0].tallies["always"]
+    totals = engine.parts[0].totals["always"]
     assert (sum(totals.saved), sum(totals.wasted)) == (400.0, 0.0)
