@@ -1,7 +1,7 @@
-"""One policy over recorded outcomes: what it would have answered, and what that was worth.
+"""Runs one policy over recorded outcomes, one prediction at a time: slow and obvious.
 
-Full feedback: every prediction is judged, speculated on or not, so each policy is judged exactly
-on the same outcomes. Not here: reading them (`outcomes`), sums over them (`score`).
+The law for the fast runners. Every prediction has its outcome, started or not, so all policies
+are judged on the same outcomes.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from replay.predictions.stakes import StakesHistory
 
 
 class Answer(NamedTuple):
-    """What was in force for one prediction before its outcome was seen.
+    """The thresholds for one prediction before its outcome was learned from.
 
     `threshold` for the gain and cost that a decision could know (`StakesHistory`); `served` for the
     context's average ones, with the one of suggestions; `level` the finest path that anything was
@@ -52,7 +52,7 @@ class ReferenceReplay:
         return self._policy.threshold(state, *self._stakes.known(paths, outcome))
 
     def answer(self, paths: Sequence[str], outcome: Outcome) -> Answer:
-        """Return what a reader would be told for a prediction."""
+        """Return what a reader would get for a prediction."""
         state = self.state(paths)
         level = next((path for path in reversed(paths) if path in self._states), paths[0])
         threshold = self.threshold(paths, outcome, state)
@@ -68,14 +68,14 @@ class ReferenceReplay:
         self._states.update(zip(paths, learned, strict=True))
 
     def forget(self, holds: Callable[[str], bool]) -> None:
-        """Forget the contexts, by path, that are to learn anew."""
+        """Forget the contexts whose path a predicate holds for."""
         gone = {path for path in self._states if holds(path)}
         for path in gone:
             del self._states[path]
         self._stakes.reset(gone)
 
     def _chain(self, paths: Sequence[str]) -> list[State]:
-        """Return the states of the paths as they stand now: a reader resolves its chain anew."""
+        """Return the present states of the paths, as a reader resolves them."""
         policy = self._policy
         chain: list[State] = []
         for path in paths:
@@ -90,7 +90,7 @@ class ReferenceReplay:
 
 
 def answers(replay: ReferenceReplay, judged: Iterable[JudgedOutcome]) -> Iterator[Answer]:
-    """Yield what is in force before each outcome, then learn from it."""
+    """Yield the answer before each outcome, then learn from it."""
     for each in judged:
         yield replay.answer(each.paths, each.outcome)
         replay.learn(*each)

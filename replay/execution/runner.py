@@ -43,8 +43,8 @@ FORMAT: Final = 3
 class Backtest:
     """What to run. `policies`: specifications by the names that they get in the results.
 
-    `split`: see `judge.Judge`. `thresholds_out`: a folder for one file per policy, with a line per
-    prediction; only of a history of one unit. `begun`: Unix ms, from which times ago are counted.
+    `split`: see `BacktestEngine`. `thresholds_out`: a folder for one file per policy, with a line
+    per prediction; only of a history of one unit. `begun`: Unix ms, from which times ago are counted.
     `timed`: whether to note when predictions were judged (`timeline`).
     """
 

@@ -42,7 +42,7 @@ class Tuned:
 
     @property
     def left_out(self) -> Mapping[str, Any]:
-        """What the figures of both parts leave out, and rest on: see `verdict.left_out`."""
+        """What the figures of both parts leave out, and rest on: see `summary.left_out`."""
         parts = [self.searched["not_startable"], self.confirmed["not_startable"]]
         reasons = Counter[str]()
         for part in parts:

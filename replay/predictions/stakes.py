@@ -24,7 +24,7 @@ UNKNOWN: Final = (0.0, 0.0)
 
 
 class StakesHistory(Generic[Key]):
-    """What outcomes so far had of gain and cost, by context. `Key`: how contexts are named."""
+    """Averages and origins of gains and costs so far, by context; `Key` identifies one."""
 
     def __init__(self) -> None:
         self._gains: dict[Key, float] = {}
