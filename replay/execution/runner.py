@@ -36,7 +36,7 @@ from replay.results.unit_results import UnitSums, by_unit, unit_sums
 from replay.sources.base import PredictionSource
 
 SAID_EVERY_S: Final = 0.5
-FORMAT: Final = 3
+FORMAT: Final = 4
 
 
 @dataclass(frozen=True)
