@@ -41,7 +41,7 @@ class TraceHistory:
 
     @property
     def name(self) -> str:
-        """What people call it."""
+        """Its name in messages."""
         return f"{name_of(self.file)} (guesses are the demo's)"
 
     def units(self) -> list[int]:

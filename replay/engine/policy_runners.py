@@ -17,7 +17,7 @@ from learners.hops_backtest import HopsWalk
 from learners.outcome import Outcome, Run
 from learners.policy import IndependentPolicy, Policy, State
 from learners.threshold_rule import ThresholdRule
-from replay.predictions.blocks import Block, Chain, FirstOutcome, Group
+from replay.predictions.blocks import Block, FirstOutcome, Group
 
 _ANY = Run((Outcome(1.0, True),), (1.0,), (True,))
 """An outcome to ask a policy before; what is learned from it is discarded."""
@@ -240,7 +240,7 @@ class PlainRunner(_Stateful):
         states, waiting, policy = self._grow(block.contexts), self._waiting, self._policy
         found, known = Answers([], [], []), iter(block.known)
         for chain, outcome, asked in block.steps:
-            resolved = self._resolved(chain)
+            resolved = resolve(policy, [states[level] for level in chain])
             if outcome is None:
                 waiting[asked] = resolved[-1]
                 continue
@@ -255,18 +255,6 @@ class PlainRunner(_Stateful):
             for level, after in zip(chain, learned, strict=True):
                 states[level] = after
         return found
-
-    def _resolved(self, chain: Chain) -> list[State]:
-        policy, resolved = self._policy, list[State]()
-        for level in chain:
-            state = self._states[level]
-            if not resolved:
-                resolved.append(policy.initial() if state is None else state)
-            elif state is None:
-                resolved.append(policy.begin(resolved[-1]))
-            else:
-                resolved.append(policy.below(state, resolved[-1]))
-        return resolved
 
 
 class LiveRunner:
@@ -284,6 +272,22 @@ class LiveRunner:
 
     def reset(self, contexts: Sequence[int]) -> None:
         """Do nothing: nothing is learned."""
+
+
+def resolve(policy: Policy, states: Sequence[State | None]) -> list[State]:
+    """Return the states of a chain of contexts, coarse to fine, as a reader resolves them.
+
+    None: nothing is known of a context.
+    """
+    resolved: list[State] = []
+    for state in states:
+        if not resolved:
+            resolved.append(policy.initial() if state is None else state)
+        elif state is None:
+            resolved.append(policy.begin(resolved[-1]))
+        else:
+            resolved.append(policy.below(state, resolved[-1]))
+    return resolved
 
 
 def _put(into: list[float], places: Sequence[int], values: Sequence[float]) -> None:

@@ -13,6 +13,7 @@ from typing import NamedTuple
 
 from learners.outcome import Outcome
 from learners.policy import Policy, State, ThresholdPair
+from replay.engine.policy_runners import resolve
 from replay.predictions.outcomes_file import JudgedOutcome
 from replay.predictions.stakes import StakesHistory
 
@@ -75,18 +76,7 @@ class ReferenceReplay:
         self._stakes.reset(gone)
 
     def _chain(self, paths: Sequence[str]) -> list[State]:
-        """Return the present states of the paths, as a reader resolves them."""
-        policy = self._policy
-        chain: list[State] = []
-        for path in paths:
-            state = self._states.get(path)
-            if not chain:
-                chain.append(policy.initial() if state is None else state)
-            elif state is None:
-                chain.append(policy.begin(chain[-1]))
-            else:
-                chain.append(policy.below(state, chain[-1]))
-        return chain
+        return resolve(self._policy, [self._states.get(path) for path in paths])
 
 
 def answers(replay: ReferenceReplay, judged: Iterable[JudgedOutcome]) -> Iterator[Answer]:

@@ -43,9 +43,9 @@ FORMAT: Final = 4
 class Backtest:
     """What to run. `policies`: specifications by the names that they get in the results.
 
-    `split`: see `BacktestEngine`. `thresholds_out`: a folder for one file per policy, with a line
-    per prediction; only of a history of one unit. `begun`: Unix ms, from which times ago are counted.
-    `timed`: whether to note when predictions were judged (`timeline`).
+    `split`, `timed`: see `BacktestEngine`. `thresholds_out`: a folder for one file per policy, with
+    a line per prediction; only of a source of one unit. `begun`: Unix ms, relative times
+    (--since 3d) are before it.
     """
 
     history: PredictionSource
@@ -207,7 +207,7 @@ def _work(backtest: Backtest, task: _Task, progress: Callable[[float, int], None
     policies = {name: policy(text) for name, text in task.policies.items()}
     told = None if backtest.thresholds_out is None else _Lines(backtest, policies)
     with told or nullcontext():
-        judge = BacktestEngine(
+        engine = BacktestEngine(
             policies, live=task.live, suggest=backtest.suggest, split=backtest.split,
             most_contexts=backtest.most_contexts, observer=told, timed=backtest.timed,
         )  # fmt: skip
@@ -216,14 +216,14 @@ def _work(backtest: Backtest, task: _Task, progress: Callable[[float, int], None
         gc.disable()
         try:
             feed(
-                backtest.history, task.unit, judge, notes,
-                lambda share: progress(share, judge.judged),
+                backtest.history, task.unit, engine, notes,
+                lambda share: progress(share, engine.judged),
             )  # fmt: skip
         finally:
             if collects:
                 gc.enable()
-    progress(1.0, judge.judged)
-    return unit_sums(task.unit, judge, notes, time.monotonic() - began)
+    progress(1.0, engine.judged)
+    return unit_sums(task.unit, engine, notes, time.monotonic() - began)
 
 
 class _Lines:

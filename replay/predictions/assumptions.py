@@ -1,7 +1,6 @@
-"""Figures that the history does not have: what is assumed in their place, and for how many guesses.
+"""Assumptions in place of figures that are not recorded, and the number of guesses they affect.
 
-A hit is worth its gain, a miss its cost. Where neither is recorded a guess counts as 0 ms, unless
-the command says what to assume. All of it is counted, so that a report can say so.
+A hit is worth its gain, a miss its cost; 0 ms where it is neither recorded nor assumed.
 """
 
 from __future__ import annotations
@@ -41,10 +40,10 @@ class AssumedOutcome(Outcome, frozen=True, gc=False):
 
 @dataclass
 class Basis:
-    """What the worth of guesses rests on that was not recorded.
+    """Counts guesses whose worth is not recorded.
 
-    `unpriced`: guesses whose worth is not known, which count as 0 ms. `assumed`: how many guesses
-    rest on each assumption, by its sentence.
+    `unpriced`: those that count as 0 ms. `assumed`: how many rest on each assumption, by its
+    sentence.
     """
 
     unpriced: int = 0

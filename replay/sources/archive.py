@@ -1,4 +1,4 @@
-"""The archive in Postgres as a history: for what the topic's retention has taken."""
+"""The archive in Postgres as a source, for events that the topic's retention has deleted."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ from sinks.postgres.reading import reading_postgres
 class ArchiveSource:
     """`episodic_events` in the order of the events' own times, as one partition.
 
-    What was sent twice is stored once, and dead letters are not stored. The order in which events
-    of one time came is not known any more.
+    What was sent twice is stored once, and dead letters are not stored. The order of events of one
+    timestamp is lost.
     """
 
     postgres: str
@@ -32,7 +32,7 @@ class ArchiveSource:
 
     @property
     def name(self) -> str:
-        """What people call it."""
+        """Its name in messages."""
         return f"the archive at {postgres_address(self.postgres)}"
 
     def _wanted(self) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Where predictions come from: the interfaces of broker, archive, exports and files.
+"""Sources of predictions: the interfaces of broker, archive, exports and files.
 
 A source has units that share nothing (partitions of the log), so they may be read side by side.
 Reading never commits an offset and never writes to a topic. A source yields batches; it does not
@@ -22,7 +22,7 @@ from replay.predictions.what_if import PayoffScales
 
 
 class NothingThere(LookupError):
-    """The history holds nothing in the range; the message says where it looked, and what to do."""
+    """The source has nothing in the range; the message says where it looked, and what to do."""
 
 
 @dataclass(frozen=True)
@@ -38,7 +38,7 @@ class TimeRange:
     end: dict[int, int] = field(default_factory=dict)
 
     def holds(self, at: int | None) -> bool:
-        """Return whether a time is within; what has none is, where no time is asked for."""
+        """Return whether a time is within the range; None is, where the range has no times."""
         if at is None:
             return self.since is None and self.until is None
         return (self.since is None or at >= self.since) and (self.until is None or at < self.until)
@@ -48,7 +48,7 @@ class TimeRange:
 class ReadOptions:
     """How a history is read: which part, which predictions of it, by which levels.
 
-    `whole`: what retention takes while it is read is an error, not only a warning.
+    `whole`: records lost to retention while reading are an error, not a warning.
     """
 
     levels: Sequence[str] = DEFAULT_LEVELS
@@ -134,7 +134,7 @@ Item = TypeVar("Item")
 
 
 def pulled(runner: asyncio.Runner, items: AsyncIterator[Item]) -> Iterator[Item]:
-    """Yield what an asynchronous source gives, by the runner that it lives in."""
+    """Yield the items of an asynchronous iterator, using its own runner."""
 
     async def following() -> Item | None:
         return await anext(items, None)

@@ -1,4 +1,4 @@
-"""The log on the broker as a history: read outside any group, by partition."""
+"""The log on the broker as a source, read by partition and without a consumer group."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ ARCHIVE: Final = "the archive in Postgres may have them (--source archive)"
 
 @dataclass(frozen=True)
 class BrokerSource:
-    """`headstart.events` of a broker; what retention took is said."""
+    """`headstart.events` of a broker; records lost to retention are warned about."""
 
     kafka: str
     reading: ReadOptions
@@ -40,7 +40,7 @@ class BrokerSource:
 
     @property
     def name(self) -> str:
-        """What people call it."""
+        """Its name in messages."""
         return f"{EVENTS.name} on {self.kafka}"
 
     def log(self) -> tuple[int, int]:
@@ -51,7 +51,7 @@ class BrokerSource:
     def units(self) -> list[int]:
         """Return the partitions that have records in the range, or had some."""
         found = asyncio.run(log_ranges(self.kafka, self.reading))
-        # Also those of which retention took all that was asked for: reading them says so.
+        # Also those of which retention took the whole range: reading them warns.
         sizes = {unit: len(log) for unit, (log, lost) in found.items() if log or lost}
         if not any(sizes.values()):
             raise NothingThere(
@@ -85,7 +85,7 @@ class BrokerSource:
     def _batches(
         self, runner: asyncio.Runner, unit: int, log: range, notes: Notes
     ) -> Iterator[RecordBatch]:
-        """Yield records; where retention is faster, go on with what it left."""
+        """Yield records; where retention is faster, continue at the new beginning."""
         while log:
             try:
                 yield from pulled(runner, read_batches(self.kafka, unit, log))
@@ -101,7 +101,7 @@ class BrokerSource:
 
 
 def _drop_from(batch: RecordBatch, until: int) -> None:
-    """Forget the records that are not older than `until`."""
+    """Remove the records from `until` on."""
     kept = [place for place, at in enumerate(batch.timestamps) if at < until]
     columns: tuple[list[Any], ...] = (batch.offsets, batch.timestamps, batch.keys, batch.values)
     for column in columns:

@@ -304,7 +304,7 @@ class ExportSource:
 
     @property
     def name(self) -> str:
-        """What people call it."""
+        """Its name in messages."""
         return name_of(self.file)
 
     def log(self) -> tuple[int, int]:

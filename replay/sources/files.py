@@ -1,4 +1,4 @@
-"""Files as histories: judged outcomes, and events as `headstart emit` takes them, both JSONL."""
+"""Files as sources: outcomes, and events as `headstart emit` takes them."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ ALONE: Final = 20
 """Outcomes in a row that count as one workflow where the file names none."""
 _AT_ONCE: Final = 2_000
 _NAMED: Final = 10
-"""Fields without use that are named."""
+"""Most unused fields that a warning names."""
 
 
 class UnknownFile(ValueError):
@@ -50,7 +50,7 @@ class UnknownFile(ValueError):
 
 @dataclass(frozen=True)
 class OutcomeFile:
-    """Judged outcomes, one a line, asked about the moment before they are judged."""
+    """Predictions with outcomes, one a line, each asked about just before it is judged."""
 
     file: Path
     reading: ReadOptions
@@ -58,7 +58,7 @@ class OutcomeFile:
 
     @property
     def name(self) -> str:
-        """What people call it."""
+        """Its name in messages."""
         return name_of(self.file)
 
     def units(self) -> list[int]:
@@ -146,7 +146,7 @@ class EventFile:
 
     @property
     def name(self) -> str:
-        """What people call it."""
+        """Its name in messages."""
         return name_of(self.file)
 
     def log(self) -> tuple[int, int]:
@@ -204,7 +204,7 @@ def _completed(line: bytes, number: int, written_ms: int) -> tuple[bytes, int]:
 
 @dataclass
 class SortedFile:
-    """Events that become records of the one partition of a history that has no log."""
+    """Gathers events into records of one partition, for sources without a log."""
 
     values: list[bytes] = field(default_factory=list)
     times: list[int] = field(default_factory=list)
@@ -216,7 +216,7 @@ class SortedFile:
         self.times.append(at)
 
     def taken(self) -> RecordBatch:
-        """Return what was gathered, and begin anew."""
+        """Return the gathered events as a batch, and start the next."""
         count = len(self.values)
         end = self.offset + count
         batch = RecordBatch(
@@ -228,7 +228,7 @@ class SortedFile:
 
 
 def open_file(file: Path, reading: ReadOptions, *, outcomes: bool = False) -> PredictionSource:
-    """Return the history that a file holds, by its first bytes. Raises `UnknownFile`, `OSError`.
+    """Return the source that a file is, by its first bytes. Raises `UnknownFile`, `OSError`.
 
     `outcomes`: a file that does not say what it is holds judged outcomes; its lines are refused
     with the reason.
