@@ -7,7 +7,6 @@ here: what is done with predictions (`BacktestEngine`).
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
 import msgspec
@@ -21,55 +20,19 @@ from processing.contexts.levels import ContextKey, context_key_getter
 from processing.records.batch import RecordBatch
 from processing.state.open_predictions import START_LIFE_MS
 from processing.state.rows import SPOOL
-from processing.task import Checkpoint, PartitionTask
+from processing.task import PartitionTask
 from replay.engine.engine import BacktestEngine
 from replay.log.replay import commits
 from replay.predictions.assumptions import Assumed
 from replay.predictions.blocks import Chain
+from replay.predictions.notes import Notes
 from replay.predictions.outcomes_file import ROOT
 from replay.predictions.unjoined import Filter
 from replay.predictions.what_if import PayoffScales
 from topics.schema.event_structs import EventFields
 
-MOST_NAMED: Final = 20
-"""Most rejected events whose reasons are reported; all are counted."""
 MOST_CHAINS: Final = 100_000
 """Paths whose contexts are cached."""
-
-
-@dataclass
-class Notes:
-    """Counts of what was read, and of what was not a prediction.
-
-    `unmatched`: completions without an outcome and an open start; `unresolved`: starts without a
-    completion within an hour, or by the end of the log. The filter applies to both.
-    """
-
-    records: int = 0
-    events: int = 0
-    predictions: int = 0
-    duplicates: int = 0
-    unmatched: int = 0
-    unresolved: int = 0
-    refused: int = 0
-    filtered: int = 0
-    scaled: list[str] = field(default_factory=list)
-    """Guessed tools with a scale of their own, once for each unit."""
-    named: list[str] = field(default_factory=list)
-    warnings: list[str] = field(default_factory=list)
-
-    def add_commit(self, partition: int, commit: Checkpoint) -> None:
-        """Count the events and dead letters of a commit."""
-        self.events += commit.events
-        self.refused += len(commit.dead_letters)
-        for letter in commit.dead_letters[: MOST_NAMED - len(self.named)]:
-            self.named.append(f"partition {partition}, offset {letter.offset}: {letter.reason}")
-
-    def add(self, other: Notes) -> None:
-        """Add another partition's."""
-        for name, value in vars(other).items():
-            setattr(self, name, getattr(self, name) + value)
-        del self.named[MOST_NAMED:]
 
 
 class _Prediction(NamedTuple):

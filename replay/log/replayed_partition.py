@@ -1,4 +1,4 @@
-"""A partition taken through its log as the worker goes through it, rebuilds included. No I/O."""
+"""Applies the log of a partition as the worker does, rebuilds included. No I/O."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ records are applied without them."""
 
 @dataclass(frozen=True)
 class EpochPartition:
-    """Which partition of which log."""
+    """A partition of a log epoch, of so many partitions."""
 
     partition: int
     partitions: int
@@ -93,7 +93,7 @@ class ReplayedPartition:
             self._core.skip_rebuild(takeover.refused)
             self._commit()
             return
-        # What is gone stays there as such, as in the worker's table.
+        # Deleted rows stay as tombstones, as in the worker's table.
         self.table.update(list(takeover.replacing(list(self.table))))
         self._core = self._new_core()
 
