@@ -151,12 +151,12 @@ def _run_executors(
     say: Callable[[str], None],
 ) -> int:
     """Run the executors to their end; return how many events they emitted."""
-    nursery = ProcessGroup(config.data.resolve())
+    group = ProcessGroup(config.data.resolve())
     try:
         children = [
-            _spawn(nursery, config, addresses, tenant, number) for number in range(config.executors)
+            _spawn(group, config, addresses, tenant, number) for number in range(config.executors)
         ]
-        nursery.launched()
+        group.launched()
         said = last = 0.0
         while any(child.alive for child in children):
             time.sleep(0.2)
@@ -171,11 +171,11 @@ def _run_executors(
             child.finish(1.0, "see its log")
         return sum(_progress(child)["emitted"] for child in children)
     finally:
-        nursery.close()
+        group.close()
 
 
 def _spawn(
-    nursery: ProcessGroup, config: DemoConfig, addresses: Addresses, tenant: str, number: int
+    group: ProcessGroup, config: DemoConfig, addresses: Addresses, tenant: str, number: int
 ) -> Child:
     work = Assignment(
         kafka=addresses.kafka,
@@ -192,9 +192,9 @@ def _spawn(
         levels=config.levels,
     )
     name = f"executor-{number}"
-    nursery.claim(name)
+    group.claim(name)
     argv = [sys.executable, "-P", "-m", "demo.executor", json.dumps(asdict(work))]
-    return nursery.spawn(name, argv, _ENDING)
+    return group.spawn(name, argv, _ENDING)
 
 
 def _progress(child: Child) -> dict[str, Any]:

@@ -75,7 +75,7 @@ class Supervisor:
         self._data = data.resolve()
         self._instance = self._environment.get("HEADSTART_INSTANCE", "0")
         self._stuck_after_s = float(self._environment.get("HEADSTART_STUCK_AFTER_S", STUCK_AFTER_S))
-        self._nursery = ProcessGroup(self._data)
+        self._group = ProcessGroup(self._data)
         self._workers: list[_Worker] = []
         self._halted = False
 
@@ -92,15 +92,15 @@ class Supervisor:
         return f"{name}-{self._instance}"  # others may run beside it on the same directory
 
     def _spawn(self, name: str, label: str, *more: str) -> Child:
-        self._nursery.claim(label)
+        self._group.claim(label)
         environment = self._environment
         if health := environment.get("HEADSTART_HEALTH"):
             address = health_address(health, self._names.index(name))
             environment = {**environment, "HEADSTART_HEALTH": address}
         # -P: the current directory may have a settings.py or cli.py of the user's.
         command = [sys.executable, "-P", "-m", "cli", "worker", name, *more]
-        child = self._nursery.spawn(label, command, _ENDING, env=environment)
-        self._nursery.launched()
+        child = self._group.spawn(label, command, _ENDING, env=environment)
+        self._group.launched()
         return child
 
     def check(self) -> list[str]:
@@ -132,7 +132,7 @@ class Supervisor:
         now = time.monotonic()
         for worker in self._workers:
             if worker.spare is not None:
-                self._nursery.let_go(worker.spare)
+                self._group.forget(worker.spare)
                 worker.spare = None
             worker.again_at = now  # those that readers wait for load first: see `_has_turn`
 
@@ -176,7 +176,7 @@ class Supervisor:
         )
 
     def _replace(self, worker: _Worker, child: Child, now: float) -> None:
-        self._nursery.let_go(worker.child)
+        self._group.forget(worker.child)
         worker.child, worker.watchdog = child, self._watchdog()
         worker.started, worker.again_at, worker.spare_at = now, None, 0.0
         worker.restarts += 1
@@ -186,7 +186,7 @@ class Supervisor:
         if worker.spare is not None:
             if worker.spare.alive:
                 return
-            self._nursery.let_go(worker.spare)
+            self._group.forget(worker.spare)
             worker.spare, worker.spare_at = None, now + _LONGEST_DELAY_S
         if worker.spare_at == 0.0:
             if self._is_ready(worker):
@@ -249,7 +249,7 @@ class Supervisor:
 
     def stop(self) -> None:
         """Ask every worker to end, then kill: under 8 s."""
-        self._nursery.close()
+        self._group.close()
         self._workers.clear()
 
 

@@ -31,7 +31,7 @@ from sinks.epochs import known_epochs, remember_epoch
 from sinks.postgres.migrate import migrate
 from sinks.postgres.progress import stored_offsets
 from sinks.postgres.rights import require_rights
-from sinks.redis.commands import CommandPublisher, remembered_by
+from sinks.redis.commands import CommandPublisher, commands_in_redis
 from topics.catalogue import EPISODES_GROUP, EVENTS, HISTORY_GROUP, THRESHOLDS, THRESHOLDS_GROUP
 from topics.commands.log import begin_commands, is_whole, read_commands
 from topics.epoch import Epoch, ensure_topics
@@ -147,7 +147,7 @@ class System:
         and again. Call it from the main thread, every second or oftener.
         """
         try:
-            for outcome in self.stack.mend(self._before_restart):
+            for outcome in self.stack.restart_services(self._before_restart):
                 self._say(str(outcome))
         except StackError:
             self._given_up = True
@@ -259,7 +259,7 @@ async def prepare(
     )
     await remember_epoch(addresses.redis, epoch.number)
     now = time.time_ns() // 1_000_000
-    await begin_commands(addresses.kafka, remembered_by(addresses.redis, now))
+    await begin_commands(addresses.kafka, commands_in_redis(addresses.redis, now))
     async with CommandPublisher(addresses.redis) as publisher:  # before executors can ask
         state = await read_commands(addresses.kafka)
         await publisher.serve_all(state, now, partial(is_whole, addresses.kafka, state))

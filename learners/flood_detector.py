@@ -39,7 +39,7 @@ class Flood(NamedTuple):
     evidence: Evidence
 
 
-def flood(state: DetectorState, seen: OutcomeCounts, gap: float | None) -> Flood | None:
+def detect_flood(state: DetectorState, seen: OutcomeCounts, gap: float | None) -> Flood | None:
     """Return the flood that a user's block begins or ends; None where it does neither.
 
     `gap`: the usual logarithm of the ms between two outcomes above, None where it is not known.

@@ -13,8 +13,8 @@ from learners.policy import (
     HierarchicalPolicy,
     State,
     ThresholdPair,
-    middle,
     same_layout,
+    weighted_median_state,
 )
 
 
@@ -102,7 +102,7 @@ class Histogram(HierarchicalPolicy):
 
     def pooled(self, states: Sequence[State], weights: Sequence[float]) -> State:
         """Return empty bins below those whose answer lies in the middle of all."""
-        return self.begin(middle(self, states, weights))
+        return self.begin(weighted_median_state(self, states, weights))
 
     def migrated(self, version: int, state: State) -> State | None:
         """Return `state` if this version wrote it."""

@@ -19,8 +19,8 @@ from learners.policy import (
     HierarchicalPolicy,
     State,
     ThresholdPair,
-    middle,
     same_layout,
+    weighted_median_state,
 )
 
 _BINS: Final = 40
@@ -103,7 +103,7 @@ class HopsTarget(HierarchicalPolicy):
     def pooled(self, states: Sequence[State], weights: Sequence[float]) -> State:
         """Return the calibrations pooled, over the confidences of the one in the middle."""
         calibrations = [state[:-_BINS] for state in states]
-        bins = middle(self, states, weights)[-_BINS:]
+        bins = weighted_median_state(self, states, weights)[-_BINS:]
         return self._hops.pooled(calibrations, weights) + bins
 
     def migrated(self, version: int, state: State) -> State | None:

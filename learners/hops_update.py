@@ -12,11 +12,11 @@ from math import exp, sqrt
 from typing import Final
 
 from headstart.calibration import FAMILIAR, LOGIT_MAX, break_even, logit, solve
-from learners.policy import SUGGEST_TARGET, State, averaged, clamp
+from learners.policy import SUGGEST_TARGET, State, clamp, moving_average
 
 Above = tuple[float, float, float, float, float]
 """What the levels above one add up to: slope, intercept, and their covariance."""
-Heard = tuple[float, float, float, float]
+OutcomeFeatures = tuple[float, float, float, float]
 """Of an outcome the confidence as it is `features`, 1 where it was right, else 0, gain and cost."""
 Cold = tuple[float, float]
 """What a context adds to the intercept by being new, and the variance of that."""
@@ -33,7 +33,7 @@ FAR_ABOVE: Final = 3.0
 product of logits: else a miss at .02 would make the line steeper, and so .9 more credible."""
 NOISE: Final = 4.0
 """1 over the largest weight that one outcome can have, q (1 - q) <= 1/4 (Böhning 1992)."""
-_KEPT: Final = 0.1
+_INTERCEPT_KEPT: Final = 0.1
 """Share of what was known of the intercept that an alarm leaves."""
 EVERY: Final = 8.0
 """Outcomes between two times of forgetting, all of them at once: one matrix inversion for eight."""
@@ -94,8 +94,8 @@ def inflate_after_drift(
         gained = (1.0 - steps.slope_kept) * prior[0]
         shrink = gained / (1.0 + gained * p1)
         p1, p2, p3 = p1 - shrink * p1 * p1, p2 - shrink * p1 * p2, p3 - shrink * p2 * p2
-    p2, p3 = p2 / sqrt(_KEPT), p3 / _KEPT
-    gained = (1.0 - _KEPT) * prior[1]
+    p2, p3 = p2 / sqrt(_INTERCEPT_KEPT), p3 / _INTERCEPT_KEPT
+    gained = (1.0 - _INTERCEPT_KEPT) * prior[1]
     shrink = gained / (1.0 + gained * p3)
     return p1 - shrink * p2 * p2, p2 - shrink * p2 * p3, p3 - shrink * p3 * p3
 
@@ -112,7 +112,13 @@ def update_cold_offset(
 
 
 def update_level(
-    steps: Steps, own: State, above: Above, outcome: Heard, h: float, cold: Cold, doubtful: bool
+    steps: Steps,
+    own: State,
+    above: Above,
+    outcome: OutcomeFeatures,
+    h: float,
+    cold: Cold,
+    doubtful: bool,
 ) -> tuple[State, bool]:
     """Return a level's state after an outcome, and whether finer ones are to doubt what they know.
 
@@ -144,8 +150,8 @@ def update_level(
     if up > steps.alarm or down > steps.alarm:
         up, down, doubtful = 0.0, 0.0, True
         p1, p2, p3 = inflate_after_drift(steps, depth, p1, p2, p3)
-    g = averaged(g, gain, steps.stakes)
-    c = averaged(c, cost, steps.stakes)
+    g = moving_average(g, gain, steps.stakes)
+    c = moving_average(c, cost, steps.stakes)
     now, variance = update_cold_offset(steps, cold[0], cold[1], h, error) if depth == 0.0 else cold
     return (
         (depth, n + 1.0, g, c, da, db, p1, p2, p3, up, down, now, variance, a, b, va, cab, vb),

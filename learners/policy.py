@@ -177,7 +177,7 @@ class IndependentPolicy:
 
     def pooled(self, states: Sequence[State], weights: Sequence[float]) -> State:
         """Return the state whose answer lies in the middle of all."""
-        return middle(self, states, weights)
+        return weighted_median_state(self, states, weights)
 
     def migrated(self, version: int, state: State) -> State | None:
         """Return `state` if this version wrote it."""
@@ -188,7 +188,7 @@ class IndependentPolicy:
         return None
 
 
-def middle(policy: Any, states: Sequence[State], weights: Sequence[float]) -> State:
+def weighted_median_state(policy: Any, states: Sequence[State], weights: Sequence[float]) -> State:
     """Return the state whose `speculate` is the weighted median of all."""
     places = sorted(range(len(states)), key=lambda place: policy.thresholds(states[place]))
     half = 0.5 * sum(weights)
@@ -201,10 +201,10 @@ def middle(policy: Any, states: Sequence[State], weights: Sequence[float]) -> St
 
 def same_layout(policy: Any, version: int, state: State) -> State | None:
     """Return `state` where version, length and values are what `policy` keeps."""
-    return state if why_not(policy, version, state) is None else None
+    return state if layout_error(policy, version, state) is None else None
 
 
-def why_not(policy: Any, version: int, state: State) -> str | None:
+def layout_error(policy: Any, version: int, state: State) -> str | None:
     """Return why `state` is none that this version of `policy` keeps; None where it is one."""
     size = len(policy.initial())
     if version != policy.version or len(state) != size:
@@ -236,7 +236,7 @@ def clamp(value: float, low: float, high: float) -> float:
     return low if value < low else high if value > high else value
 
 
-def averaged(average: float, value: float, rate: float) -> float:
+def moving_average(average: float, value: float, rate: float) -> float:
     """Return a moving average of what is known after a value; 0 is not known."""
     if value <= 0.0:
         return average

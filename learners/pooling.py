@@ -14,7 +14,7 @@ Known = Sequence[float]
 _PASSES: Final = 3
 _SHARED: Final = 0.5
 """Share of the prior's variance that contexts of one kind are held to have in common at first."""
-_DOUBT: Final = 2.0
+_FIRST_GUESS_COUNT: Final = 2.0
 """As how many contexts that first guess counts."""
 _LEAST: Final = 0.05
 """Of the prior's variance, what one more context may differ at the least."""
@@ -66,7 +66,7 @@ def _mean(
 def _between(known: Sequence[tuple[float, float]], mean: float, first: float, most: float) -> float:
     """Return the variance between contexts from (deviation, its variance) of each."""
     seen = sum((each - mean) ** 2 + variance for each, variance in known)
-    found = (_DOUBT * first + seen) / (_DOUBT + len(known))
+    found = (_FIRST_GUESS_COUNT * first + seen) / (_FIRST_GUESS_COUNT + len(known))
     return min(max(found, _LEAST * most), most)
 
 

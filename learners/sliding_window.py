@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from learners.bit_window import pushed
+from learners.bit_window import push_bit
 from learners.bounds import BITS, COUNT, THRESHOLD, outside
 from learners.outcome import Outcome, Run
 from learners.policy import IndependentPolicy, State, ThresholdPair, clamp
@@ -50,9 +50,9 @@ class Sliding(IndependentPolicy):
         count += 1.0
         started = outcome.confidence >= speculate
         shown = not started and outcome.confidence >= suggest
-        speculated = pushed(speculated, started, self.last)
-        suggested = pushed(suggested, shown, self.last)
-        correct = pushed(correct, outcome.correct, self.last)
+        speculated = push_bit(speculated, started, self.last)
+        suggested = push_bit(suggested, shown, self.last)
+        correct = push_bit(correct, outcome.correct, self.last)
         if count >= self.least and count % self.every == 0.0:
             a, b, hits = int(speculated), int(suggested), int(correct)
             rest = ((1 << self.last) - 1) & ~(a | b)

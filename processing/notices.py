@@ -26,7 +26,7 @@ from learners.context_detectors import (
     follows,
     is_block,
 )
-from learners.flood_detector import flood
+from learners.flood_detector import detect_flood
 from learners.policy import TARGET
 from processing.control.learner_assignments import named_policy
 from topics.notices.messages import Kind, Notice, notice_id
@@ -157,7 +157,7 @@ def _flooded(
     found: DetectedNotices,
 ) -> DetectorState:
     gap = upper.state.usual[3] if upper.state is not None and upper.state.usual[4] else None
-    told = flood(state, after.seen, gap)
+    told = detect_flood(state, after.seen, gap)
     if told is None:
         return after if after.seen.at < after.flooding else after._replace(flooding=0)
     # Postgres takes no NUL, and whoever writes to the topic may say what they like.

@@ -118,7 +118,7 @@ def _loads(raw: str | bytes) -> Any:
 
 
 @asynccontextmanager
-async def asking_redis(url: str) -> AsyncIterator[Any]:
+async def redis_client(url: str) -> AsyncIterator[Any]:
     """Give a client for a few questions. Raises `RedisUnreachable` where one is not answered."""
     client = connect_redis(url)
     try:

@@ -22,7 +22,7 @@ from topics.kafka.admin import (
     TopicsMissing,
     create_topics,
     describe_topics,
-    settle_partitions,
+    recreate_mismatched,
 )
 from topics.kafka.fetch_patch import ISOLATION
 
@@ -172,7 +172,7 @@ async def ensure_topics(
         partitions = there
     created = await create_topics(kafka, partitions, replication)
     if settles:
-        await settle_partitions(kafka, partitions, replication)
+        await recreate_mismatched(kafka, partitions, replication)
     if before is not None and EVENTS.name not in created and EPOCHS.name not in created:
         epoch = await read_epoch(kafka)
         if volatile and not epoch.volatile:  # minted by `headstart topics create`

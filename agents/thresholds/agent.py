@@ -227,8 +227,8 @@ class ThresholdAgent:
             self.services.app.consumer.commit_done(tp)
         try:
             if partitions := [tp.partition for tp in self._owned]:
-                run, forgotten = await self._published.forgotten(partitions)
-                for partition in forgotten:
+                run, unpublished = await self._published.unpublished(partitions)
+                for partition in unpublished:
                     await self._publish_again(partition, run)
         except ConnectionError:
             return  # what is to be published says so

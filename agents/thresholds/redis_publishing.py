@@ -117,7 +117,7 @@ class RedisPublishQueue:
     async def bury(self, gone: Sequence[PublishedThreshold]) -> bool:
         """Take contexts that went long ago out of Redis; return False where that has to wait."""
         try:
-            await self._publisher.bury(gone)
+            await self._publisher.delete_expired(gone)
         except ConnectionError:
             return False
         return not self.behind

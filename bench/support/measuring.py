@@ -171,10 +171,10 @@ class Running:
     def __init__(
         self, folder: Path, name: str, argv: Sequence[str], environment: Mapping[str, str]
     ) -> None:
-        self._nursery = ProcessGroup(folder)
-        self._nursery.claim(name)
-        self._child = self._nursery.spawn(name, argv, _ENDING, env={**os.environ, **environment})
-        self._nursery.launched()
+        self._group = ProcessGroup(folder)
+        self._group.claim(name)
+        self._child = self._group.spawn(name, argv, _ENDING, env={**os.environ, **environment})
+        self._group.launched()
 
     @property
     def process(self) -> int:
@@ -195,7 +195,7 @@ class Running:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        self._nursery.close()
+        self._group.close()
 
 
 def wait_until(done: Callable[[], bool], patience_s: float = 300.0, every_s: float = 0.5) -> None:

@@ -73,11 +73,11 @@ _JAVA_OPTIONS = (
 class Apache:
     """The broker as one part of the stack."""
 
-    def __init__(self, nursery: ProcessGroup, ports: Ports, port: int) -> None:
-        self._nursery = nursery
+    def __init__(self, group: ProcessGroup, ports: Ports, port: int) -> None:
+        self._group = group
         self._ports = ports
         self._wanted = port
-        self._home = nursery.data / "kafka"
+        self._home = group.data / "kafka"
         self._port = 0
         self._java: list[str] = []
         self._format: Child | None = None
@@ -87,9 +87,9 @@ class Apache:
         """Fetch Kafka on the first start ever, and format its log on the first one here."""
         self._port = self._ports.reserve("Kafka", self._wanted)
         controller = self._ports.reserve("Kafka controller")
-        self._nursery.claim(_NAME)
+        self._group.claim(_NAME)
         java = _java()
-        jars = kafka_jars(self._nursery, _NAME)
+        jars = kafka_jars(self._group, _NAME)
         self._home.mkdir(exist_ok=True)
         where = {"host": HOST, "port": self._port, "controller": controller}
         (self._home / "server.properties").write_text(_PROPERTIES.format(**where))
@@ -106,7 +106,7 @@ class Apache:
         """Start the server on its log."""
         if self._format is not None:
             self._format.finish(_FORMAT_SECONDS, "see the log, and start again")
-            self._nursery.let_go(self._format)
+            self._group.forget(self._format)
             self._format = None
             self._formatted.touch()
         self._server = self._run("kafka.Kafka", ["server.properties"], _ENDING)
@@ -129,7 +129,7 @@ class Apache:
 
     def _run(self, program: str, words: list[str], ending: Ending) -> Child:
         argv = [*self._java, program, *words]
-        return self._nursery.spawn(_NAME, argv, ending, cwd=self._home, niceness=FOREGROUND)
+        return self._group.spawn(_NAME, argv, ending, cwd=self._home, niceness=FOREGROUND)
 
 
 def _java() -> str:

@@ -1,4 +1,4 @@
-"""One child process: its signals, its log, its end. Where children start is `nursery.py`."""
+"""One child process: its signals, its log, its end. Where children start is `group.py`."""
 
 import contextlib
 import os

@@ -1,7 +1,7 @@
 """Who holds a data directory: a lock for the life of the process, and `stack.json` beside it.
 
 The lock (flock on `stack.lock`) is the truth, because the kernel frees it even after kill -9; the
-JSON file only describes its holder. Child processes and their locks live in `nursery.py`.
+JSON file only describes its holder. Child processes and their locks live in `group.py`.
 """
 
 import fcntl

@@ -41,10 +41,10 @@ _POM = """<project>
 """
 
 
-def kafka_jars(nursery: ProcessGroup, name: str, artifact: str = KAFKA) -> Path:
+def kafka_jars(group: ProcessGroup, name: str, artifact: str = KAFKA) -> Path:
     """The folder with the jars of an artifact of Kafka's; the first call on a machine fetches them.
 
-    `name`: claimed in `nursery`, for whatever fetches them.
+    `name`: claimed in `group`, for whatever fetches them.
     """
     cache = _cache()
     folder = f"{artifact.partition('_')[0]}-{VERSION}"
@@ -56,7 +56,7 @@ def kafka_jars(nursery: ProcessGroup, name: str, artifact: str = KAFKA) -> Path:
         with (cache / f"{folder}.lock").open("w") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)  # another process may fetch them: wait for it
             if not jars.is_dir():
-                _fetch(nursery, name, artifact, jars)
+                _fetch(group, name, artifact, jars)
     except OSError as error:
         raise StackError(
             f"cannot keep Apache Kafka in {cache} ({error.strerror}): set XDG_CACHE_HOME to a "
@@ -65,7 +65,7 @@ def kafka_jars(nursery: ProcessGroup, name: str, artifact: str = KAFKA) -> Path:
     return jars
 
 
-def _fetch(nursery: ProcessGroup, name: str, artifact: str, jars: Path) -> None:
+def _fetch(group: ProcessGroup, name: str, artifact: str, jars: Path) -> None:
     maven = shutil.which("mvn")
     if maven is None:
         raise StackError(
@@ -78,9 +78,9 @@ def _fetch(nursery: ProcessGroup, name: str, artifact: str, jars: Path) -> None:
         argv = [maven, "--batch-mode", "--quiet", "--strict-checksums", "-Dstyle.color=never"]
         argv += [_PLUGIN, "-f", str(part / "pom.xml"), f"-DoutputDirectory={part / 'jars'}"]
         argv += ["-DincludeScope=runtime", *_repository(part)]
-        child = nursery.spawn(name, argv, AT_ONCE, cwd=part)
+        child = group.spawn(name, argv, AT_ONCE, cwd=part)
         child.finish(_FETCH_SECONDS, "see whether Maven reaches its repository, and start again")
-        nursery.let_go(child)
+        group.forget(child)
         if not (part / "jars" / f"{artifact}-{VERSION}.jar").exists():
             raise child.failure("fetched no Kafka")
         (part / "jars").rename(jars)

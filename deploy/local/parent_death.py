@@ -51,7 +51,7 @@ class ParentDeathWatch(Protocol):
         """No children are left."""
 
 
-def lifeline() -> ParentDeathWatch:
+def parent_death_watch() -> ParentDeathWatch:
     """The best one this platform has."""
     return ParentDeath() if sys.platform == "linux" else ParentWatcher()
 

@@ -40,12 +40,12 @@ _ENDING = Ending(ask=signal.SIGINT, insist=signal.SIGQUIT, orphaned=signal.SIGIN
 class Postgres:
     """The server as one part of the stack."""
 
-    def __init__(self, nursery: ProcessGroup, ports: Ports, port: int) -> None:
-        self._nursery = nursery
+    def __init__(self, group: ProcessGroup, ports: Ports, port: int) -> None:
+        self._group = group
         self._ports = ports
         self._wanted = port
-        self._cluster = nursery.data / "postgres"
-        self._fresh = nursery.data / "postgres.new"
+        self._cluster = group.data / "postgres"
+        self._fresh = group.data / "postgres.new"
         self._port = 0
         self._account: Account | None = None
         self._install = Path()
@@ -55,7 +55,7 @@ class Postgres:
     def prepare(self) -> None:
         """Make the cluster, if there is none, beside its place: half of one is never used."""
         self._port = self._ports.reserve("Postgres", self._wanted)
-        self._nursery.claim(_NAME)
+        self._group.claim(_NAME)
         self._account = unprivileged(self._cluster)
         self._install = installation(self._account)
         if (self._cluster / "PG_VERSION").exists():
@@ -71,7 +71,7 @@ class Postgres:
         """Start the server on its cluster."""
         if self._initdb is not None:
             self._initdb.finish(_INITDB_SECONDS, "remove the data directory and start again")
-            self._nursery.let_go(self._initdb)
+            self._group.forget(self._initdb)
             self._initdb = None
             self._fresh.rename(self._cluster)
         _remove_stale_pid(self._cluster / "postmaster.pid")
@@ -101,7 +101,7 @@ class Postgres:
         # PGPORT and the like are meant for other servers.
         env = {name: value for name, value in os.environ.items() if not name.startswith("PG")}
         env["LC_ALL"] = "C"
-        return self._nursery.spawn(
+        return self._group.spawn(
             _NAME, argv, ending, env=env, cwd=cluster, account=self._account, niceness=niceness
         )
 

@@ -16,7 +16,7 @@ from pathlib import Path
 
 from deploy.local.child_process import Child, Ending, end_all
 from deploy.local.errors import StackError, naming
-from deploy.local.parent_death import lifeline
+from deploy.local.parent_death import parent_death_watch
 from deploy.local.service_account import Account
 from deploy.process_priority import add_niceness
 
@@ -34,7 +34,7 @@ class ProcessGroup:
         self._children: list[Child] = []
         for folder in ("logs", "locks"):
             (data / folder).mkdir(exist_ok=True)
-        self._lifeline = lifeline()
+        self._lifeline = parent_death_watch()
 
     @property
     def children(self) -> tuple[Child, ...]:
@@ -107,7 +107,7 @@ class ProcessGroup:
             os.pwrite(lock, str(process.pid).encode(), 0)
         return child
 
-    def let_go(self, child: Child) -> None:
+    def forget(self, child: Child) -> None:
         """Forget a preparation that has ended."""
         self._children.remove(child)
         self._lifeline.release(child.pid)
@@ -122,7 +122,7 @@ class ProcessGroup:
         """End all children, the last one first."""
         end_all(self._children[::-1])
         for child in self.children:
-            self.let_go(child)
+            self.forget(child)
         self.launched()
         self._lifeline.close()
 

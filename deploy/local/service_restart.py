@@ -53,7 +53,7 @@ class ServiceRestarter:
 
     name: str
     part: Service
-    nursery: ProcessGroup
+    group: ProcessGroup
     restarts: int = 0
     _ends: deque[float] = field(default_factory=deque)
     _ended: str = ""
@@ -66,7 +66,7 @@ class ServiceRestarter:
         server = self.part.server
         return self._due is not None or (server is not None and not server.alive)
 
-    def look(self, before: Callable[[str], None]) -> Restart | Failure | None:
+    def check(self, before: Callable[[str], None]) -> Restart | Failure | None:
         """Start it again where it died and it is time; return what came of it.
 
         `before` is called with its name just before. Waits until it answers. Raises `StackError`
@@ -95,13 +95,13 @@ class ServiceRestarter:
         return Restart(self.name, self._ended, time.monotonic() - self._noticed)
 
     def _start(self, died: Child) -> None:
-        if died in self.nursery.children:
-            self.nursery.let_go(died)
+        if died in self.group.children:
+            self.group.forget(died)
         try:
-            self.nursery.claim(self.name)
+            self.group.claim(self.name)
             self.part.launch()
         finally:
-            self.nursery.launched()
+            self.group.launched()
         self.part.ready()
 
     def _note_end(self, server: Child, now: float) -> float:

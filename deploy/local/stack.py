@@ -36,10 +36,10 @@ class Stack:
         self._config = config
         self._data = config.data.expanduser().resolve()
         self._owner = 0
-        self._hold: DataDirectoryLock | None = None
-        self._nursery: ProcessGroup | None = None
+        self._lock: DataDirectoryLock | None = None
+        self._group: ProcessGroup | None = None
         self._addresses: Addresses | None = None
-        self._menders: list[ServiceRestarter] = []
+        self._restarters: list[ServiceRestarter] = []
 
     @property
     def addresses(self) -> Addresses:
@@ -56,17 +56,17 @@ class Stack:
     @property
     def pids(self) -> dict[str, int]:
         """The process ids of the children, by name."""
-        return {child.name: child.pid for child in self._nursery.children} if self._nursery else {}
+        return {child.name: child.pid for child in self._group.children} if self._group else {}
 
     def start(self) -> Addresses:
         """Start all parts, wait until each answers; a failure leaves nothing running."""
-        if self._hold is not None and self._owner == os.getpid():
+        if self._lock is not None and self._owner == os.getpid():
             raise StackError("this stack is started already: stop it first")
-        hold = DataDirectoryLock.acquire(self._data)
-        self._hold, self._owner = hold, os.getpid()
+        lock = DataDirectoryLock.acquire(self._data)
+        self._lock, self._owner = lock, os.getpid()
         try:
-            self._nursery = ProcessGroup(self._data)
-            self._addresses = self._start(hold, self._nursery)
+            self._group = ProcessGroup(self._data)
+            self._addresses = self._start(lock, self._group)
             return self._addresses
         except BaseException as error:
             self.stop()
@@ -79,31 +79,37 @@ class Stack:
         if self._owner != os.getpid():  # not started, or forked from the owner
             return
         self._addresses = None
-        self._menders = []
-        if self._nursery is not None:
-            self._nursery.close()
-            self._nursery = None
-        if self._hold is not None:
-            self._hold.release()
-            self._hold = None
+        self._restarters = []
+        if self._group is not None:
+            self._group.close()
+            self._group = None
+        if self._lock is not None:
+            self._lock.release()
+            self._lock = None
 
     def check(self) -> None:
         """Raise StackError when a child has died; have what the others began stand as they do."""
-        for child in self._nursery.children if self._nursery else ():
+        for child in self._group.children if self._group else ():
             if not child.alive:
                 raise child.failure(f"{child.outcome}; start the stack again")
             copy_to_child_sessions(child.pid)
 
-    def mend(self, before: Callable[[str], None] = lambda _name: None) -> list[Restart | Failure]:
+    def restart_services(
+        self, before: Callable[[str], None] = lambda _name: None
+    ) -> list[Restart | Failure]:
         """Start again what died, with back-off, on the same port and data; return what came of it.
 
         `before` is called with a service's name just before it is started. Returns when what was
         started answers. Raises `StackError` where a service ends again and again. Main thread.
         """
-        done = [found for mender in self._menders if (found := mender.look(before)) is not None]
-        if any(isinstance(each, Restart) for each in done) and self._hold is not None:
-            self._hold.announce(self.addresses, self.pids, self.restarts)
-        for child in self._nursery.children if self._nursery else ():
+        done = [
+            found
+            for restarter in self._restarters
+            if (found := restarter.check(before)) is not None
+        ]
+        if any(isinstance(each, Restart) for each in done) and self._lock is not None:
+            self._lock.announce(self.addresses, self.pids, self.restarts)
+        for child in self._group.children if self._group else ():
             if child.alive:
                 copy_to_child_sessions(child.pid)
         return done
@@ -111,12 +117,16 @@ class Stack:
     @property
     def restarts(self) -> dict[str, int]:
         """How often each service that died was started again, where it was."""
-        return {mender.name: mender.restarts for mender in self._menders if mender.restarts}
+        return {
+            restarter.name: restarter.restarts
+            for restarter in self._restarters
+            if restarter.restarts
+        }
 
     @property
     def down(self) -> list[str]:
         """The services of this stack that have died, and do not answer again yet."""
-        return [mender.name for mender in self._menders if mender.down]
+        return [restarter.name for restarter in self._restarters if restarter.down]
 
     def __enter__(self) -> Self:
         self.start()
@@ -130,39 +140,39 @@ class Stack:
     ) -> None:
         self.stop()
 
-    def _start(self, hold: DataDirectoryLock, nursery: ProcessGroup) -> Addresses:
+    def _start(self, lock: DataDirectoryLock, group: ProcessGroup) -> Addresses:
         ports = Ports(self._data)
         try:
             # Postgres first: while initdb works, the others are prepared.
-            postgres, redis, kafka = parts = self._parts(nursery, ports)
+            postgres, redis, kafka = parts = self._parts(group, ports)
             for part in parts:
                 part.prepare()
             for part in parts:
                 part.launch()
-            nursery.launched()
+            group.launched()
             found = self._all_ready({"postgres": postgres, "redis": redis, "kafka": kafka})
         finally:
             ports.release()
         addresses = Addresses(**found)
         ports.remember()
         named = {"postgres": postgres, "redis": redis, "broker": kafka}
-        self._menders = [ServiceRestarter(name, part, nursery) for name, part in named.items()]
-        hold.announce(addresses, self.pids)
+        self._restarters = [ServiceRestarter(name, part, group) for name, part in named.items()]
+        lock.announce(addresses, self.pids)
         return addresses
 
-    def _parts(self, nursery: ProcessGroup, ports: Ports) -> tuple[Service, Service, Service]:
+    def _parts(self, group: ProcessGroup, ports: Ports) -> tuple[Service, Service, Service]:
         config = self._config
         postgres: Service = ExternalService("Postgres", config.postgres, readiness.postgres)
         redis: Service = ExternalService("Redis", config.redis, readiness.redis)
         kafka: Service = ExternalService("Kafka", config.kafka, readiness.kafka)
         if config.postgres == "embedded":
-            postgres = Postgres(nursery, ports, config.postgres_port)
+            postgres = Postgres(group, ports, config.postgres_port)
         if config.redis == "embedded":
-            redis = Redis(nursery, ports, config.redis_port)
+            redis = Redis(group, ports, config.redis_port)
         if config.kafka == "embedded":
-            kafka = Tansu(nursery, ports, config.kafka_port)
+            kafka = Tansu(group, ports, config.kafka_port)
         elif config.kafka == "apache":
-            kafka = Apache(nursery, ports, config.kafka_port)
+            kafka = Apache(group, ports, config.kafka_port)
         return postgres, redis, kafka
 
     def _all_ready(self, parts: dict[str, Service]) -> dict[str, str]:

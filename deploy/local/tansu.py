@@ -23,8 +23,8 @@ _FOREIGN = ("SCHEMA_REGISTRY", "OTLP_ENDPOINT_URL", "CLUSTER_ID")
 class Tansu:
     """The broker as one part of the stack."""
 
-    def __init__(self, nursery: ProcessGroup, ports: Ports, port: int) -> None:
-        self._nursery = nursery
+    def __init__(self, group: ProcessGroup, ports: Ports, port: int) -> None:
+        self._group = group
         self._ports = ports
         self._wanted = port
         self._port = 0
@@ -33,7 +33,7 @@ class Tansu:
     def prepare(self) -> None:
         """Reserve the port, wait for an earlier one to end."""
         self._port = self._ports.reserve("Kafka", self._wanted)
-        self._nursery.claim(_NAME)
+        self._group.claim(_NAME)
 
     def launch(self) -> None:
         """Start it with an empty memory."""
@@ -41,7 +41,7 @@ class Tansu:
         argv = [_binary(), "broker", "--listener-url", url, "--advertised-listener-url", url]
         argv += ["--storage-engine", "memory://tansu/"]
         env = {name: value for name, value in os.environ.items() if name not in _FOREIGN}
-        self._server = self._nursery.spawn(_NAME, argv, _ENDING, env=env, niceness=FOREGROUND)
+        self._server = self._group.spawn(_NAME, argv, _ENDING, env=env, niceness=FOREGROUND)
 
     @property
     def server(self) -> Child | None:

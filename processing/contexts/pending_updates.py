@@ -12,7 +12,7 @@ from operator import itemgetter
 from typing import Any
 
 from learners.outcome import Columns, Outcome, Part, Run
-from learners.policy import HierarchicalPolicy, IndependentPolicy, Policy, averaged
+from learners.policy import HierarchicalPolicy, IndependentPolicy, Policy, moving_average
 from processing.config import Objectives
 from processing.contexts.context import Context, ContextPath
 from processing.contexts.vectorized_update import STAKES_RATE, only_policy, update_from_rows
@@ -186,8 +186,8 @@ def _average(
         return  # often they are the same again and again
     for place in places:
         if correct[place]:
-            gain = averaged(gain, gains[place], STAKES_RATE)
+            gain = moving_average(gain, gains[place], STAKES_RATE)
         else:
-            cost = averaged(cost, costs[place], STAKES_RATE)
+            cost = moving_average(cost, costs[place], STAKES_RATE)
     numbers = context.changing()
     numbers.gain, numbers.cost = gain, cost

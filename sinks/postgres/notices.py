@@ -22,7 +22,7 @@ Key = tuple[str, str]
 """Tenant and path of a context."""
 
 
-class Newest(NamedTuple):
+class StoredContext(NamedTuple):
     """What is stored of a context: its newest value's version and outcomes, its detectors' state.
 
     An epoch of None: no value is.
@@ -42,7 +42,7 @@ class NoticeRetention(NamedTuple):
     state: bytes
 
 
-async def claim(
+async def lock_offsets(
     connection: AsyncConnection[Any],
     consumer: str,
     topic: str,
@@ -59,11 +59,11 @@ async def claim(
 
 async def newest_values(
     connection: AsyncConnection[Any], keys: Collection[Key]
-) -> dict[Key, Newest]:
+) -> dict[Key, StoredContext]:
     """Return what is stored of contexts."""
     asked = {"tenants": [key[0] for key in keys], "paths": [key[1] for key in keys]}
     rows = await (await connection.execute(_SQL["known"], asked)).fetchall()
-    return {(tenant, path): Newest(*rest) for tenant, path, *rest in rows}
+    return {(tenant, path): StoredContext(*rest) for tenant, path, *rest in rows}
 
 
 async def keep_states(
@@ -120,7 +120,7 @@ async def mark_sent(connection: AsyncConnection[Any], ids: Iterable[str]) -> Non
     await connection.execute(_SQL["mark_sent"], {"ids": list(ids)})
 
 
-async def forget_sent(connection: AsyncConnection[Any], days: float) -> int:
+async def delete_sent(connection: AsyncConnection[Any], days: float) -> int:
     """Delete the oldest notices that were sent, found more than `days` ago; return how many.
 
     Some thousands at a time, so that nobody waits for long; what is not sent stays.

@@ -25,12 +25,12 @@ class NotMigrated(RuntimeError):
 async def reading_postgres(dsn: str) -> AsyncIterator[AsyncConnection[Any]]:
     """Give an open connection for queries. Raises `PostgresUnreachable` and `NotMigrated`."""
     async with await connect_postgres(dsn) as connection:
-        with naming_schema(dsn):
+        with reporting_schema_errors(dsn):
             yield connection
 
 
 @contextmanager
-def naming_schema(dsn: str) -> Iterator[None]:
+def reporting_schema_errors(dsn: str) -> Iterator[None]:
     """Raise `NotMigrated` where a query of the block finds no table or column of this version."""
     try:
         yield

@@ -13,7 +13,7 @@ from typing import Any, Final
 import msgspec
 from redis.exceptions import ResponseError, WatchError
 
-from sinks.connections import asking_redis
+from sinks.connections import redis_client
 from topics.commands.messages import (
     Begin,
     Command,
@@ -21,23 +21,23 @@ from topics.commands.messages import (
     command_key,
     decode_command,
     encode_command,
-    place_of,
+    target_of,
 )
 
-TOLD: Final = "headstart:commands"
+AUTHORS_KEY: Final = "headstart:commands"
 """A hash: the key of a command's record, and the command."""
 
 
 async def remember_command(redis_url: str, command: Command) -> None:
     """Keep a command that was set. Raises `RedisUnreachable`."""
-    async with asking_redis(redis_url) as client:
-        await client.hset(TOLD, command_key(command), encode_command(command))
+    async with redis_client(redis_url) as client:
+        await client.hset(AUTHORS_KEY, command_key(command), encode_command(command))
 
 
 async def forget_command(redis_url: str, key: bytes) -> None:
     """Forget what was set under a key. Raises `RedisUnreachable`."""
-    async with asking_redis(redis_url) as client:
-        await client.hdel(TOLD, key)
+    async with redis_client(redis_url) as client:
+        await client.hdel(AUTHORS_KEY, key)
 
 
 async def watch_commands(
@@ -49,8 +49,8 @@ async def watch_commands(
     cannot be used lacks nothing: what is served must not depend on it.
     """
     try:
-        await pipeline.watch(TOLD)
-        found = await pipeline.hgetall(TOLD)
+        await pipeline.watch(AUTHORS_KEY)
+        found = await pipeline.hgetall(AUTHORS_KEY)
     except ResponseError:
         return {}
     wanted = {command_key(each): encode_command(each) for each in commands}
@@ -60,7 +60,7 @@ async def watch_commands(
 
 def _may_delete(key: bytes, left: Collection[CommandTarget]) -> bool:
     try:
-        return place_of(key) not in left
+        return target_of(key) not in left
     except ValueError:  # no key that this version writes
         return False
 
@@ -72,20 +72,20 @@ async def write_commands(pipeline: Any, changes: Mapping[bytes, bytes | None]) -
     pipeline.multi()
     for key, command in changes.items():
         if command is None:
-            pipeline.hdel(TOLD, key)
+            pipeline.hdel(AUTHORS_KEY, key)
         else:
-            pipeline.hset(TOLD, key, command)
+            pipeline.hset(AUTHORS_KEY, key, command)
     with suppress(WatchError, ResponseError):
         await pipeline.execute()
 
 
-async def as_told(client: Any, commands: Iterable[Command]) -> list[Command]:
+async def with_authors(client: Any, commands: Iterable[Command]) -> list[Command]:
     """Return commands with `at`, `by` and `reason` where the same was set by a command kept."""
-    told = await client.hgetall(TOLD)
-    return [_as_told(each, told.get(command_key(each))) for each in commands]
+    told = await client.hgetall(AUTHORS_KEY)
+    return [_with_author(each, told.get(command_key(each))) for each in commands]
 
 
-def _as_told(served: Command, raw: bytes | None) -> Command:
+def _with_author(served: Command, raw: bytes | None) -> Command:
     if raw is None:
         return served
     try:

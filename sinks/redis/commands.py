@@ -16,12 +16,12 @@ from redis.exceptions import RedisError
 
 from headstart.keys import MODES, modes_key, redis_key
 from headstart.thresholds.overrides import NOTHING, OVERRIDES_FIELD, read_overrides
-from sinks.connections import RedisUnreachable, asking_redis, connect_redis
-from sinks.redis.command_authors import as_told, watch_commands, write_commands
+from sinks.connections import RedisUnreachable, connect_redis, redis_client
+from sinks.redis.command_authors import watch_commands, with_authors, write_commands
 from sinks.redis.lua import script
 from sinks.redis.modes_marker import ModesMarker, without_marker
 from sinks.redis.restrictions import Merged, StoredRestriction, merged, version_in
-from topics.commands.log import Remembered
+from topics.commands.log import PreviousCommands
 from topics.commands.messages import (
     Begin,
     Command,
@@ -31,7 +31,7 @@ from topics.commands.messages import (
     command_key,
     decode_command,
     in_force,
-    place_of,
+    target_of,
 )
 
 _SCRIPT: Final = script("serve")
@@ -45,14 +45,14 @@ IsWhole = Callable[[], Awaitable[bool]]
 """Asks whether a `CommandState` is what all of the log says by now."""
 
 
-def redis_place(place: CommandTarget) -> str:
+def redis_hash(place: CommandTarget) -> str:
     """Return the hash in which a place is served."""
     if place.kind == "mode":
         return modes_key(place.tenant or None)
     return redis_key(place.tenant, place.workflow_type)
 
 
-def _place_of(key: str) -> CommandTarget | None:
+def _target_of(key: str) -> CommandTarget | None:
     """Return the place that a hash serves; None where it is no hash of ours."""
     match [unquote(part) for part in key.split(":")]:
         case ["headstart", "thresholds", tenant, workflow_type]:
@@ -72,16 +72,16 @@ def _served_key(key: str) -> str:
     return f"{_SERVED}{{{key}}}"
 
 
-class Newer(NamedTuple):
+class NewerInRedis(NamedTuple):
     """Why a place is left as it is though Redis does not serve what commands set there."""
 
     what: str
     remedy: str
 
     @classmethod
-    def of(cls, place: CommandTarget, known: Version, stored: bytes | None) -> Newer:
+    def of(cls, place: CommandTarget, known: Version, stored: bytes | None) -> NewerInRedis:
         """`known`: of what commands set; `stored`: as Redis has it."""
-        key, there = redis_place(place), (stored or b"").decode()
+        key, there = redis_hash(place), (stored or b"").decode()
         return cls(
             f"{key} in Redis has version {there} (number of the log of commands, "
             f"offset), and headstart.commands only {known.number} {known.offset}: Redis keeps what "
@@ -104,7 +104,7 @@ class CommandPublisher:
         self._marker = ModesMarker(self._redis)
         self.kept: dict[CommandTarget, tuple[str, ...]] = {}
         """What no command set, by place, and that stays because it restricts."""
-        self.newer: dict[CommandTarget, Newer] = {}
+        self.newer: dict[CommandTarget, NewerInRedis] = {}
         """Places that were left as they are though they differ: Redis has a newer version."""
 
     async def close(self) -> None:
@@ -171,9 +171,9 @@ class CommandPublisher:
         self.newer.clear()
         try:
             token = await self._marker.begin()
-            changed, left = await self._serve(state, state.places, now)
+            changed, left = await self._serve(state, state.targets, now)
             async for found in self._places():
-                more, again = await self._serve(state, found.difference(state.places), now)
+                more, again = await self._serve(state, found.difference(state.targets), now)
                 changed, left = changed + more, left + again
             if not left:
                 await self._finish(state, now, token, is_whole)
@@ -192,7 +192,7 @@ class CommandPublisher:
         commands = [
             each
             for each in state.commands
-            if in_force(each, now) and place_of(command_key(each)) not in self.newer
+            if in_force(each, now) and target_of(command_key(each)) not in self.newer
         ]
         async with self._redis.pipeline() as pipeline:
             changes = await watch_commands(pipeline, commands, {*self.kept, *self.newer})
@@ -216,14 +216,14 @@ class CommandPublisher:
             return str(newer)
         if not merged(state, place, stored, now).changes:
             return None
-        return f"others change {redis_place(place)} again and again: run the command again"
+        return f"others change {redis_hash(place)} again and again: run the command again"
 
     async def look(self, state: CommandState, now: int) -> list[tuple[CommandTarget, Merged]]:
         """Return every place where Redis serves something else than `state` says; change nothing.
 
         Raises `RedisUnreachable`.
         """
-        places = set(state.places)
+        places = set(state.targets)
         try:
             async for found in self._places():
                 places |= found
@@ -244,7 +244,7 @@ class CommandPublisher:
         """Yield the places at which Redis serves anything, some at a time."""
         for pattern in (f"{_VERSION}*", f"{MODES}*"):
             keys = [key async for key in self._redis.scan_iter(pattern, count=500)]
-            yield {place for key in keys if (place := _place_of(_hash_of(key)))}
+            yield {place for key in keys if (place := _target_of(_hash_of(key)))}
         cursor = 0
         while True:
             pattern = "headstart:thresholds:*"
@@ -256,7 +256,7 @@ class CommandPublisher:
             yield {
                 place
                 for key, has in zip(keys, there, strict=True)
-                if has == 1 and (place := _place_of(key.decode(errors="replace")))
+                if has == 1 and (place := _target_of(key.decode(errors="replace")))
             }
             await asyncio.sleep(0.01)  # a Redis with many hashes serves others in between
             if not cursor:
@@ -266,7 +266,7 @@ class CommandPublisher:
         """Return what stands at places."""
         async with self._redis.pipeline(transaction=False) as pipeline:
             for place in places:
-                key = redis_place(place)
+                key = redis_hash(place)
                 pipeline.get(version_key(key)).get(_served_key(key))
                 if place.kind == "mode":
                     pipeline.hgetall(key)
@@ -283,14 +283,14 @@ class CommandPublisher:
         if version >= version_in(stored.version):
             return False
         if said.changes or said.kept:
-            self.newer[place] = Newer.of(place, version, stored.version)
+            self.newer[place] = NewerInRedis.of(place, version, stored.version)
         return True
 
     async def _one(
         self, state: CommandState, place: CommandTarget, stored: StoredRestriction, now: int
     ) -> int:
         """Serve one place; return 1 where it changed, 0 where not, -1: look again."""
-        key, version = redis_place(place), state.version(place)
+        key, version = redis_hash(place), state.version(place)
         said = merged(state, place, stored, now)
         if self._is_newer(version, place, stored, said):
             return 0
@@ -338,19 +338,19 @@ def _hash_of(key: bytes) -> str:
     return text[len(_VERSION) + 1 : -1] if text.startswith(_VERSION) else text
 
 
-def remembered_by(redis_url: str, now: int) -> Callable[[], Awaitable[Remembered]]:
+def commands_in_redis(redis_url: str, now: int) -> Callable[[], Awaitable[PreviousCommands]]:
     """Return what reads the commands that Redis serves, for a log that has to begin again.
 
     Who set something, why and when is as `told` has it, where that is known. It raises
     `RedisUnreachable`.
     """
 
-    async def read() -> Remembered:
-        async with asking_redis(redis_url) as client:
-            commands = await as_told(client, [each async for each in _served(client, now)])
+    async def read() -> PreviousCommands:
+        async with redis_client(redis_url) as client:
+            commands = await with_authors(client, [each async for each in _served(client, now)])
             keys = client.scan_iter(f"{_VERSION}*", count=500, _type="string")
             numbers = [version_in(await client.get(key))[0] async for key in keys]
-        return Remembered(commands, max(numbers, default=0))
+        return PreviousCommands(commands, max(numbers, default=0))
 
     return read
 
@@ -359,11 +359,11 @@ async def _served(client: Any, now: int) -> AsyncIterator[Command]:
     found: list[dict[str, Any]] = []
     for pattern in ("headstart:thresholds:*", f"{MODES}*"):
         async for key in client.scan_iter(pattern, count=500, _type="hash"):
-            place = _place_of(key.decode())
+            place = _target_of(key.decode())
             if place is not None and place.kind == "threshold":
-                found += _said(place, await client.hget(key, OVERRIDES_FIELD))
+                found += _override_fields(place, await client.hget(key, OVERRIDES_FIELD))
             elif place is not None:
-                found += _said_of_modes(place, await client.hgetall(key))
+                found += _mode_fields(place, await client.hgetall(key))
     for each in found:
         try:
             command = decode_command(orjson.dumps({**each, "at": now}))
@@ -373,7 +373,7 @@ async def _served(client: Any, now: int) -> AsyncIterator[Command]:
             yield command
 
 
-def _said(place: CommandTarget, raw: bytes | None) -> list[dict[str, Any]]:
+def _override_fields(place: CommandTarget, raw: bytes | None) -> list[dict[str, Any]]:
     where = {"set": "threshold", "tenant": place.tenant, "workflow_type": place.workflow_type}
     try:
         overrides = orjson.loads(raw or b"[]")
@@ -385,7 +385,7 @@ def _said(place: CommandTarget, raw: bytes | None) -> list[dict[str, Any]]:
     return [{**each, **where} for each in sound]
 
 
-def _said_of_modes(place: CommandTarget, modes: Mapping[bytes, bytes]) -> list[dict[str, Any]]:
+def _mode_fields(place: CommandTarget, modes: Mapping[bytes, bytes]) -> list[dict[str, Any]]:
     where = {"set": "mode", "tenant": place.tenant or None}
     agents = {
         field.decode(errors="replace"): mode.decode(errors="replace")

@@ -40,7 +40,7 @@ class PublishMarkers:
         """Close the connections."""
         await self._redis.aclose()
 
-    async def forgotten(self, partitions: Sequence[Part]) -> tuple[bytes, list[Part]]:
+    async def unpublished(self, partitions: Sequence[Part]) -> tuple[bytes, list[Part]]:
         """Return the server's run id, and those partitions that are not published there.
 
         Raises `RedisUnreachable`.

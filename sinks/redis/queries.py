@@ -11,7 +11,7 @@ from redis.exceptions import ResponseError
 from headstart.keys import DEFAULT_PATH, redis_key
 from headstart.thresholds.cache_entries import REPAIRED_FIELD
 from headstart.thresholds.overrides import OVERRIDES_FIELD
-from sinks.connections import asking_redis
+from sinks.connections import redis_client
 from sinks.redis.stored_fields import UnreadableValue, owner_of, read_stored
 
 _PREFIX: Final = "headstart:thresholds:"
@@ -90,7 +90,7 @@ async def served_thresholds(
     left out, and appended to `unreadable`. Raises `RedisUnreachable`.
     """
     told = [] if unreadable is None else unreadable
-    async with asking_redis(redis_url) as client:
+    async with redis_client(redis_url) as client:
         async for owner, workflow_type, name, raw in served_fields(client, tenant, told):
             path = name.decode(errors="backslashreplace")
             if name == DEFAULT_PATH.encode() and not defaults:
@@ -119,7 +119,7 @@ async def served_chain(
     """
     told = [] if unreadable is None else unreadable
     where, key = (tenant, workflow_type), redis_key(tenant, workflow_type)
-    async with asking_redis(redis_url) as client:
+    async with redis_client(redis_url) as client:
         try:
             overrides, *raw = await client.hmget(key, [OVERRIDES_FIELD, *paths])
         except ResponseError as error:
@@ -155,7 +155,7 @@ async def served_workflow_types(redis_url: str, tenant: str) -> set[str]:
     Raises `RedisUnreachable`.
     """
     pattern = f"{redis_key(tenant, '').translate(_GLOB)}*"
-    async with asking_redis(redis_url) as client:
+    async with redis_client(redis_url) as client:
         keys = [key async for key in client.scan_iter(pattern, count=500, _type="hash")]
         async with client.pipeline(transaction=False) as pipeline:
             for key in keys:  # what is left of a hash that was repaired serves nothing

@@ -85,7 +85,7 @@ def _explicit(state: CommandState, place: CommandTarget, stored: StoredRestricti
     since = state.begun
     if number >= state.version(place).number:
         since = max(since, offset)
-    return {name for name, at in state.said(place).items() if at > since}
+    return {name for name, at in state.last_offsets(place).items() if at > since}
 
 
 def _modes(state: CommandState, place: CommandTarget, stored: StoredRestriction) -> Merged:

@@ -10,7 +10,7 @@ from redis.exceptions import ResponseError
 
 from headstart.keys import MODES, modes_key
 from headstart.thresholds.modes import Mode, known_mode, most_restrictive
-from sinks.connections import asking_redis
+from sinks.connections import redis_client
 from sinks.redis.modes_marker import without_marker
 
 
@@ -42,7 +42,7 @@ async def served_modes(
 ) -> list[ServedMode]:
     """Return the modes that concern these executors. Raises `RedisUnreachable`."""
     fields = {"*"} if agent is None else {"*", f"agent/{agent}"}
-    async with asking_redis(redis_url) as client:
+    async with redis_client(redis_url) as client:
         found = [each async for each in _modes_in(client, MODES, None) if each.field == "*"]
         if tenant is not None:
             theirs = _modes_in(client, modes_key(tenant), tenant)
@@ -52,7 +52,7 @@ async def served_modes(
 
 async def every_mode(redis_url: str) -> list[ServedMode]:
     """Return what is served as a mode, of anybody. Raises `RedisUnreachable`."""
-    async with asking_redis(redis_url) as client:
+    async with redis_client(redis_url) as client:
         return await _every_mode(client)
 
 

@@ -23,7 +23,7 @@ MOST_BYTES: Final = 65_536
 """A longer value is not read: those that we write have a few hundred bytes."""
 
 Fault = Literal["missing", "behind", "differing", "newer", "unknown", "unreadable"]
-Judgement = Fault | Literal["ahead"]
+FieldState = Fault | Literal["ahead"]
 """`ahead`: newer than the table, and the log may have what it follows from."""
 
 EXPLAINED: Final[dict[str, str]] = {
@@ -98,7 +98,9 @@ def read_stored(raw: bytes) -> dict[str, Any]:
     return found
 
 
-def judge(expected: PublishedThreshold | None, raw: bytes | None, reach: Reach) -> Judgement | None:
+def classify(
+    expected: PublishedThreshold | None, raw: bytes | None, reach: Reach
+) -> FieldState | None:
     """Return what is wrong with a field; None: nothing.
 
     `expected`: what the table says of its context, None where it does not have it. It must have
@@ -126,7 +128,7 @@ def judge(expected: PublishedThreshold | None, raw: bytes | None, reach: Reach) 
     return None if value.get("deleted") and version <= reach else "unknown"
 
 
-def settled(raw: bytes, log_end: int, *, known: bool) -> Fault | None:
+def classify_ahead(raw: bytes, log_end: int, *, known: bool) -> Fault | None:
     """Return what is wrong with a value that is `ahead`, now that the end of its log is known.
 
     `log_end`: the next offset of the partition's log, read after the value. `known`: whether the

@@ -26,7 +26,7 @@ MAX_CALL: Final = 100
 each hash would cost a worker with many workflow types a quarter of its time."""
 
 _SCRIPT: Final = script("publish")
-_BURY: Final = """
+_DELETE_IF_UNCHANGED: Final = """
 if redis.call('HGET', KEYS[1], ARGV[1]) == ARGV[2] then redis.call('HDEL', KEYS[1], ARGV[1]) end
 """
 _SHA: Final = hashlib.sha1(_SCRIPT.encode(), usedforsecurity=False).hexdigest()
@@ -114,7 +114,7 @@ class ThresholdPublisher:
                 raise RedisUnreachable(self._url, result) from result
         return sum(results)
 
-    async def bury(self, gone: Iterable[PublishedThreshold]) -> None:
+    async def delete_expired(self, gone: Iterable[PublishedThreshold]) -> None:
         """Take the fields of contexts that have gone away, where nothing newer is there.
 
         Raises `RedisUnreachable`.
@@ -123,7 +123,7 @@ class ThresholdPublisher:
             async with self._redis.pipeline(transaction=False) as pipeline:
                 for each in gone:
                     key = redis_key(each.tenant, each.workflow_type)
-                    pipeline.eval(_BURY, 1, key, each.path, encode_value(each))
+                    pipeline.eval(_DELETE_IF_UNCHANGED, 1, key, each.path, encode_value(each))
                 await pipeline.execute()
         except (RedisError, OSError) as error:
             raise RedisUnreachable(self._url, error) from error

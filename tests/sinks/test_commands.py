@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from headstart.keys import MODES, modes_key, redis_key
 from headstart.thresholds.overrides import OVERRIDES_FIELD as OVERRIDES
 from sinks.connections import RedisUnreachable
-from sinks.redis.commands import CommandPublisher, remembered_by, version_key
+from sinks.redis.commands import CommandPublisher, commands_in_redis, version_key
 from sinks.redis.queries import (
     served_chain,
     served_thresholds,
@@ -67,7 +67,7 @@ class Log:
 def serve(url: str, *states: CommandState, now: int = 0) -> list[int]:
     async def run() -> list[int]:
         async with CommandPublisher(url) as publisher:
-            return [await publisher.serve(state, state.places, now) for state in states]
+            return [await publisher.serve(state, state.targets, now) for state in states]
 
     return asyncio.run(run())
 
@@ -265,7 +265,7 @@ def test_what_is_served_is_remembered_for_a_new_log(
     log.add(override(tenant, until=10))
     log.add(ModeCommand(mode="off", tenant=tenant, agent="planner", at=1))
     serve(redis_url, log.state())
-    commands, number = asyncio.run(remembered_by(redis_url, 20)())
+    commands, number = asyncio.run(commands_in_redis(redis_url, 20)())
     mine = [each for each in commands if each.tenant == tenant]
     assert sorted(map(command_key, mine)) == sorted(
         [

@@ -29,11 +29,11 @@ from sinks.redis.stored_fields import (
     Field,
     Reach,
     UnreadableValue,
+    classify,
+    classify_ahead,
     field_of,
-    judge,
     owner_of,
     read_stored,
-    settled,
 )
 from sinks.redis.thresholds import ThresholdPublisher, encode_value
 from tests.patience import until
@@ -86,8 +86,8 @@ def value(**fields: Any) -> bytes:
 def test_what_no_service_wrote_is_unreadable(raw: bytes) -> None:
     with pytest.raises(UnreadableValue):
         read_stored(raw)
-    assert judge(threshold(), raw, REACH) == "unreadable"
-    assert judge(None, raw, REACH) == "unreadable"
+    assert classify(threshold(), raw, REACH) == "unreadable"
+    assert classify(None, raw, REACH) == "unreadable"
 
 
 GONE = threshold(deleted=True)
@@ -126,19 +126,19 @@ JUDGED: list[tuple[PublishedThreshold | None, bytes | None, str | None]] = [
 def test_what_is_wrong_with_a_value(
     expected: PublishedThreshold | None, raw: bytes | None, found: str | None
 ) -> None:
-    assert judge(expected, raw, REACH) == found
+    assert classify(expected, raw, REACH) == found
 
 
 def test_what_is_ahead_is_wrong_only_beyond_the_end_of_the_log() -> None:
     raw = value(offset=120)
-    assert settled(raw, 121, known=True) is None
-    assert settled(raw, 120, known=True) == "newer"
-    assert settled(raw, 120, known=False) == "unknown"
+    assert classify_ahead(raw, 121, known=True) is None
+    assert classify_ahead(raw, 120, known=True) == "newer"
+    assert classify_ahead(raw, 120, known=False) == "unknown"
 
 
 @given(st.binary(max_size=40) | st.text(max_size=40).map(str.encode))
 def test_no_bytes_break_the_judgement(raw: bytes) -> None:
-    assert judge(threshold(), raw, REACH) == "unreadable"
+    assert classify(threshold(), raw, REACH) == "unreadable"
     field_of(redis_key("t", "refund").encode(), raw)
     owner_of(raw)
     owner_of(b"headstart:thresholds:" + raw)

@@ -11,7 +11,7 @@ import redis
 import redis.asyncio
 
 from headstart.keys import MODES, PUBLISHED, modes_key
-from sinks.redis.commands import CommandPublisher, remembered_by, version_key
+from sinks.redis.commands import CommandPublisher, commands_in_redis, version_key
 from sinks.redis.modes_marker import ModesMarker
 from sinks.redis.served_modes import every_mode, served_modes
 from topics.commands.messages import (
@@ -111,7 +111,7 @@ def test_it_is_no_mode(redis_url: str, client: Any, tenant: str, marker: str) ->
     client.hset(MODES, PUBLISHED, marker)
     assert [each for each in asyncio.run(every_mode(redis_url)) if each.tenant is None] == []
     assert asyncio.run(served_modes(redis_url, tenant)) == []
-    commands = asyncio.run(remembered_by(redis_url, 20)()).commands
+    commands = asyncio.run(commands_in_redis(redis_url, 20)()).commands
     assert not [e for e in commands if isinstance(e, ModeCommand) and e.tenant is None]
     state = state_of(ModeCommand(mode="act", tenant=tenant, at=1))
 
@@ -153,7 +153,7 @@ def test_one_place_alone_does_not_set_it(redis_url: str, client: Any) -> None:
 
     async def run() -> None:
         async with CommandPublisher(redis_url) as publisher:
-            await publisher.serve(state, state.places, 0)
+            await publisher.serve(state, state.targets, 0)
 
     asyncio.run(run())
     assert client.hgetall(MODES) == {"*": "off"}

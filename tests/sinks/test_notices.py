@@ -18,10 +18,10 @@ from processing.records.sink_lines import SinkBatch, unpack_thresholds
 from sinks.connections import connect_postgres
 from sinks.postgres.history import HistorySink, encode_thresholds
 from sinks.postgres.notices import (
-    Newest,
     NoticeRetention,
+    StoredContext,
     add_notices,
-    forget_sent,
+    delete_sent,
     keep_states,
     mark_sent,
     newest_notices,
@@ -172,8 +172,9 @@ def test_what_is_stored_of_contexts_is_the_newest(migrated: str) -> None:
             here, gone = ("acme", RETAIL), ("acme", "gone")
             found = await newest_values(connection, [here, gone])
             assert found == {
-                here: Newest(EPOCH, 50, 50, None), gone: Newest(None, None, None, None),
-            }  # fmt: skip
+                here: StoredContext(EPOCH, 50, 50, None),
+                gone: StoredContext(None, None, None, None),
+            }
             kept = {here: NoticeRetention(3, 50, b"\0\1"), gone: NoticeRetention(3, 1, b"x")}
             await keep_states(connection, kept)
             await keep_states(connection, {gone: None, here: NoticeRetention(3, 51, b"\2")})
@@ -210,9 +211,9 @@ def test_what_was_sent_long_ago_is_forgotten_and_what_was_not_stays(migrated: st
             await mark_sent(connection, ["old", "new"])
             aged = "UPDATE notices SET found = found - interval '31 days' WHERE id <> 'new'"
             await connection.execute(aged)
-            assert await forget_sent(connection, 31.5) == 0
-            assert await forget_sent(connection, 30.5) == 1
-            assert await forget_sent(connection, 30.5) == 0
+            assert await delete_sent(connection, 31.5) == 0
+            assert await delete_sent(connection, 30.5) == 1
+            assert await delete_sent(connection, 30.5) == 0
             assert sorted(each.id for _, each in await newest_notices(connection, 9)) == [
                 "new", "unsent",
             ]  # fmt: skip

@@ -208,10 +208,10 @@ def test_a_context_that_went_leaves_its_version_until_it_is_buried(redis_url: st
             assert stored(redis_url, tenant) == {path: {"epoch": 1, "offset": 5, "deleted": True}}
             with Thresholds(redis_url) as reader:
                 assert not reader.get(tenant=tenant, workflow_type="refund").known
-            await publisher.bury([gone])
+            await publisher.delete_expired([gone])
             assert stored(redis_url, tenant) == {}
             await publisher.publish([threshold(tenant, offset=6)])
-            await publisher.bury([gone])  # it is back
+            await publisher.delete_expired([gone])  # it is back
             assert stored(redis_url, tenant)[path]["offset"] == 6
 
     asyncio.run(run())

@@ -19,8 +19,8 @@ from sinks.connections import (
     DatabaseUnreachable,
     PostgresUnreachable,
     RedisUnreachable,
-    asking_redis,
     connect_postgres,
+    redis_client,
 )
 from sinks.service_errors import postgres_trouble
 
@@ -32,7 +32,7 @@ async def _open(dsn: str) -> None:
 
 
 async def _ping(url: str) -> None:
-    async with asking_redis(url) as client:
+    async with redis_client(url) as client:
         await client.ping()
 
 

@@ -17,7 +17,7 @@ from topics.catalogue import COMMANDS, Topic
 from topics.commands import log as module
 from topics.commands.log import (
     CommandFollower,
-    Remembered,
+    PreviousCommands,
     begin_commands,
     is_whole,
     read_commands,
@@ -49,8 +49,8 @@ def own(kafka: str, monkeypatch: pytest.MonkeyPatch) -> str:
 
 
 def remembering(*commands: Command, number: int = 0) -> module.Callable[..., object]:
-    async def remembered() -> Remembered:
-        return Remembered(commands, number)
+    async def remembered() -> PreviousCommands:
+        return PreviousCommands(commands, number)
 
     return remembered
 
@@ -242,7 +242,7 @@ def test_a_follower_passes_an_open_transaction(kafka: str, own: str, committed: 
                 await send_commands(kafka, [OBSERVE])
                 await until(changes, ours)
                 assert follower.state.modes(ours) == {"*": "observe"}
-                assert theirs not in follower.state.places
+                assert theirs not in follower.state.targets
                 await (producer.commit_transaction() if committed else producer.abort_transaction())
                 await until(changes, theirs if committed else all_)
                 assert follower.state.modes(all_) == {"*": "off"}

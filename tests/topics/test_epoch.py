@@ -28,7 +28,7 @@ from topics.kafka.admin import (
     TopicsMissing,
     create_topics,
     partition_counts,
-    settle_partitions,
+    recreate_mismatched,
 )
 
 pytestmark = pytest.mark.integration
@@ -46,7 +46,7 @@ def own(monkeypatch: pytest.MonkeyPatch) -> tuple[Topic, Topic]:
         epoch_module, "create_topics", partial(create_topics, topics=(events, epochs))
     )
     monkeypatch.setattr(
-        epoch_module, "settle_partitions", partial(settle_partitions, topics=(events, epochs))
+        epoch_module, "recreate_mismatched", partial(recreate_mismatched, topics=(events, epochs))
     )
     return events, epochs
 

@@ -18,7 +18,7 @@ from topics.dead_letters.messages import (
     DeadLetterFilter,
     DeadLetterRecord,
     DeadLetterSource,
-    letter_of,
+    parse_dead_letter,
 )
 
 
@@ -48,9 +48,9 @@ OURS: list[tuple[str, bytes | None]] = [
 
 
 def test_what_an_agent_of_ours_wrote() -> None:
-    assert letter_of(record(OURS)) == letter()
+    assert parse_dead_letter(record(OURS)) == letter()
     assert letter().at == "0:7"
-    place = letter_of(record([*OURS, ("headstart.frame.place", b"2")])).source
+    place = parse_dead_letter(record([*OURS, ("headstart.frame.place", b"2")])).source
     assert place is not None
     assert place.place == 2
 
@@ -58,14 +58,14 @@ def test_what_an_agent_of_ours_wrote() -> None:
 @pytest.mark.parametrize("name", [TOPIC_HEADER, PARTITION_HEADER, OFFSET_HEADER])
 def test_without_its_whole_origin_it_has_none(name: str) -> None:
     rest = [(each, value) for each, value in OURS if each != name]
-    assert letter_of(record(rest)).source is None
+    assert parse_dead_letter(record(rest)).source is None
 
 
 @pytest.mark.parametrize("number", [b"9" * 20, b"-" + b"9" * 20, b"9" * 5_000, b"1e3", b""])
 def test_a_number_that_no_offset_can_be_is_none(number: bytes) -> None:
     headers = [(name, number if name == OFFSET_HEADER else value) for name, value in OURS]
-    assert letter_of(record(headers)).source is None
-    place = letter_of(record([*OURS, ("headstart.frame.place", number)])).source
+    assert parse_dead_letter(record(headers)).source is None
+    place = parse_dead_letter(record([*OURS, ("headstart.frame.place", number)])).source
     assert place is not None
     assert place.place is None
 
@@ -77,7 +77,7 @@ def test_a_number_that_no_offset_can_be_is_none(number: bytes) -> None:
 def test_what_a_stranger_wrote_is_read_all_the_same(
     headers: list[tuple[str, bytes | None]], value: bytes | None
 ) -> None:
-    found = letter_of(record(headers, value=value))
+    found = parse_dead_letter(record(headers, value=value))
     assert found.value == (value or b"")
     assert DeadLetterFilter().takes(found)
     DeadLetterFilter("a", "b", "c", 1).takes(found)

@@ -18,9 +18,9 @@ from topics.notices.messages import (
     Notice,
     OverrideNotices,
     decode_notice,
+    downweight_for,
     notice_id,
     notice_record,
-    weighing_of,
 )
 
 NOW = 1_760_000_000_000
@@ -147,8 +147,8 @@ def test_what_is_no_notice(raw: bytes) -> None:
 
 
 def test_only_a_user_who_floods_is_weighed() -> None:
-    found = weighing_of(notice())
+    found = downweight_for(notice())
     assert found is not None
     assert (found.id, found.at, found.every, found.until) == (notice().id, NOW, 9, NOW + 5)
-    assert weighing_of(notice(kind="drift")) is None
-    assert weighing_of(notice(evidence={"what": "rate"})) is None
+    assert downweight_for(notice(kind="drift")) is None
+    assert downweight_for(notice(evidence={"what": "rate"})) is None

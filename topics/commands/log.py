@@ -36,7 +36,7 @@ _MOST_AHEAD_S: Final = 1_000 * 366 * 86_400
 begins anew after one with the largest number can still have a larger one."""
 
 
-class Remembered(NamedTuple):
+class PreviousCommands(NamedTuple):
     """What an earlier log left elsewhere: what was in force, and the log's number, 0 if none."""
 
     commands: Sequence[Command]
@@ -58,7 +58,7 @@ async def read_commands(kafka: str) -> CommandState:
 
 
 async def _read(kafka: str) -> CommandState:
-    state, found = await topic_state(kafka, COMMANDS.name), _nothing_read()
+    state, found = await topic_state(kafka, COMMANDS.name), _empty_state()
     async for record in read_records(kafka, COMMANDS.name, state.begin, state.end):
         _apply(found, record)
     async for record in outside_transactions(kafka, COMMANDS.name, state.end[0], state.high[0]):
@@ -80,7 +80,7 @@ async def is_whole(kafka: str, state: CommandState) -> bool:
     return max(now.end[0], now.high[0]) == state.read_to
 
 
-def _nothing_read() -> CommandState:
+def _empty_state() -> CommandState:
     return CommandState(int(time.time()) + _MOST_AHEAD_S)
 
 
@@ -91,7 +91,9 @@ def _apply(state: CommandState, record: Any) -> CommandTarget | None:
     return None
 
 
-async def begin_commands(kafka: str, remembered: Callable[[], Awaitable[Remembered]]) -> int | None:
+async def begin_commands(
+    kafka: str, remembered: Callable[[], Awaitable[PreviousCommands]]
+) -> int | None:
     """Begin the log where it is new; return its number, None where it had begun already.
 
     The embedded broker forgets its log whenever it stops: what was in force until then is what
@@ -151,7 +153,7 @@ class CommandFollower:
 
     def __init__(self, kafka: str) -> None:
         self._kafka = kafka
-        self.state = self._committed = _nothing_read()
+        self.state = self._committed = _empty_state()
         self._tail = CommandTail(kafka, COMMANDS.name)
 
     async def changes(
@@ -165,7 +167,7 @@ class CommandFollower:
         for.
         """
         log = await topic_state(self._kafka, COMMANDS.name)
-        self.state = self._committed = _nothing_read()
+        self.state = self._committed = _empty_state()
         self._tail = CommandTail(self._kafka, COMMANDS.name)
         tp, changed = TopicPartition(COMMANDS.name, 0), set[CommandTarget]()
         begin, earliest = {0: log.begin[0]}, {"auto_offset_reset": "earliest"}

@@ -109,7 +109,7 @@ def command_key(command: Command | Begin) -> bytes:
     return SEPARATOR.join(parts).encode()
 
 
-def place_of(key: bytes) -> CommandTarget:
+def target_of(key: bytes) -> CommandTarget:
     """Return where the thing that a key names is served. Raises `ValueError`."""
     match key.decode().split(SEPARATOR):
         case ["threshold", tenant, workflow_type, _path, _tool]:
@@ -119,8 +119,8 @@ def place_of(key: bytes) -> CommandTarget:
     raise ValueError(f"no command has the key {key!r:.200}")
 
 
-def _name_of(key: bytes) -> str:
-    """Return the name, within its place, of what a key names; see `CommandState.said`."""
+def _name_within_target(key: bytes) -> str:
+    """Return the name, within its place, of what a key names; see `CommandState.last_offsets`."""
     kind, *_place, last = key.decode().split(SEPARATOR)
     if kind == "threshold":
         return CommandState.name_of_override(_place[-1], last)
@@ -161,7 +161,7 @@ class CommandState:
         Redis: no command was given there."""
         self._commands: defaultdict[CommandTarget, dict[bytes, Command]] = defaultdict(dict)
         self._offsets: dict[CommandTarget, int] = {}
-        self._said: defaultdict[CommandTarget, dict[str, int]] = defaultdict(dict)
+        self._last_offsets: defaultdict[CommandTarget, dict[str, int]] = defaultdict(dict)
         """Offset of the newest record about each thing, be it that it is no longer set."""
         self._read = -1
         self.read_to = 0
@@ -183,12 +183,12 @@ class CommandState:
         if isinstance(command, Begin):
             self._begin(command.number, offset)
             return None
-        place = place_of(key)
+        place = target_of(key)
         if command is None:
             self._commands[place].pop(key, None)
         else:
             self._commands[place][key] = command
-        self._offsets[place] = self._said[place][_name_of(key)] = offset
+        self._offsets[place] = self._last_offsets[place][_name_within_target(key)] = offset
         return place
 
     def _begin(self, number: int, offset: int) -> None:
@@ -207,7 +207,7 @@ class CommandState:
         return [each for at in self._commands.values() for each in at.values()]
 
     @property
-    def places(self) -> list[CommandTarget]:
+    def targets(self) -> list[CommandTarget]:
         """Every place that the log says something about, be it that nothing is set any more."""
         return list(self._offsets)
 
@@ -221,16 +221,16 @@ class CommandState:
             raise LookupError("the log of commands has no beginning yet")
         return Version(self.number, self._offsets.get(place, self._read))
 
-    def said(self, place: CommandTarget) -> Mapping[str, int]:
+    def last_offsets(self, place: CommandTarget) -> Mapping[str, int]:
         """Return the offset of the newest record about each thing at a place.
 
         A mode's name is its field; an override's is `name_of_override`.
         """
-        return self._said.get(place, {})
+        return self._last_offsets.get(place, {})
 
     @staticmethod
     def name_of_override(path: str, tool: str | None) -> str:
-        """Return the name of an override in `said`."""
+        """Return the name of an override in `last_offsets`."""
         return f"{path}{SEPARATOR}{tool or ''}"
 
     def _at(self, place: CommandTarget) -> Iterable[Command]:

@@ -22,7 +22,7 @@ from topics.dead_letters.messages import (
     DeadLetterFilter,
     DeadLetterRecord,
     OutgoingRecord,
-    letter_of,
+    parse_dead_letter,
 )
 from topics.kafka.admin import TopicState
 from topics.kafka.limits import LARGEST_MS
@@ -42,7 +42,7 @@ class Handling(msgspec.Struct, frozen=True):
     at: Annotated[int, msgspec.Meta(ge=0, le=LARGEST_MS)]
 
 
-class LetterLog:
+class DeadLetterLog:
     """The dead letters there were when it was opened. Later ones are not seen."""
 
     def __init__(self, kafka: str, state: TopicState, handled: Mapping[str, Handling]) -> None:
@@ -72,7 +72,7 @@ class LetterLog:
         """Yield what is wanted, oldest first; `handled`: also what was replayed or dropped."""
         begin, end = self._state.begin, self._state.end
         async for record in read_records(self._kafka, DEAD_LETTERS.name, begin, end):
-            letter = letter_of(record)
+            letter = parse_dead_letter(record)
             if wanted.takes(letter) and (handled or self.handling(letter) is None):
                 yield letter
 
@@ -82,7 +82,7 @@ class LetterLog:
         if begin is not None and begin <= offset < end:
             place = {partition: offset}, {partition: offset + 1}
             async for record in read_records(self._kafka, DEAD_LETTERS.name, *place):
-                return letter_of(record)
+                return parse_dead_letter(record)
         there = [f"{p}:{self._state.begin[p]} to {p}:{n - 1}" for p, n in self._ends() if n]
         raise LookupError(
             f"there is no dead letter {partition}:{offset}; "
@@ -114,7 +114,7 @@ def _warn_of(skipped: Sequence[int]) -> None:
         )  # fmt: skip
 
 
-class LetterSender:
+class DeadLetterSender:
     """Replays and drops dead letters."""
 
     def __init__(self, kafka: str) -> None:

@@ -66,7 +66,7 @@ class DeadLetterRecord:
         return f"{self.at}@{self.refused_at}"
 
 
-def letter_of(record: Any) -> DeadLetterRecord:
+def parse_dead_letter(record: Any) -> DeadLetterRecord:
     """Return the dead letter in a record of aiokafka's."""
     headers = {name: (value or b"").decode(errors="replace") for name, value in record.headers}
     return DeadLetterRecord(

@@ -105,7 +105,7 @@ async def create_topics(
     return created
 
 
-class PartitionsUnsettled(KafkaError):  # type: ignore[misc]
+class PartitionCountUnstable(KafkaError):  # type: ignore[misc]
     """Clients create topics with another number of partitions, again and again."""
 
     def __init__(self, kafka: str, names: Iterable[str]) -> None:
@@ -118,10 +118,10 @@ class PartitionsUnsettled(KafkaError):  # type: ignore[misc]
 async def partition_counts(kafka: str, names: Iterable[str]) -> dict[str, int]:
     """Return how many partitions those of `names` have that exist. Raises `BrokerUnreachable`."""
     async with admin_client(kafka) as client:
-        return await _counted(client, names)
+        return await _partition_counts(client, names)
 
 
-async def settle_partitions(
+async def recreate_mismatched(
     kafka: str, partitions: int, replication: int = 1, topics: Sequence[Topic] = TOPICS
 ) -> None:
     """Delete and create again each topic that has another number of partitions than it should.
@@ -133,14 +133,14 @@ async def settle_partitions(
     wanted = {each.name: partitions if each.partitioned else 1 for each in topics}
     for _attempt in range(_SETTLE_ATTEMPTS):
         async with admin_client(kafka) as client:
-            found = await _counted(client, wanted)
+            found = await _partition_counts(client, wanted)
             wrong = [name for name, count in found.items() if count != wanted[name]]
             if wrong:
                 await client.delete_topics(wrong)
         if not wrong and found.keys() == wanted.keys():
             return
         await create_topics(kafka, partitions, replication, topics)
-    raise PartitionsUnsettled(kafka, wrong)
+    raise PartitionCountUnstable(kafka, wrong)
 
 
 async def delete_topics(kafka: str, names: Iterable[str]) -> list[str]:
@@ -200,7 +200,7 @@ async def _delete_group(client: AIOKafkaAdminClient, group: str) -> type[KafkaEr
     return error if code and error is not GroupIdNotFound else None
 
 
-async def _counted(client: AIOKafkaAdminClient, names: Iterable[str]) -> dict[str, int]:
+async def _partition_counts(client: AIOKafkaAdminClient, names: Iterable[str]) -> dict[str, int]:
     existing = set(await client.list_topics())
     wanted = [name for name in names if name in existing]  # others would be created by asking
     described = await client.describe_topics(wanted) if wanted else []
@@ -227,7 +227,9 @@ async def describe_topics(kafka: str, names: Iterable[str]) -> dict[str, TopicSt
         end = await _end_offsets(consumer, begin)
         high = {tp: max(at, end[tp]) for tp, at in high.items()}
         return {
-            name: TopicState(name, count, *(_of_topic(name, each) for each in (begin, end, high)))
+            name: TopicState(
+                name, count, *(_by_partition(name, each) for each in (begin, end, high))
+            )
             for name, count in counts.items()
         }
     finally:
@@ -247,7 +249,7 @@ async def topic_settings(kafka: str, names: Iterable[str]) -> dict[str, dict[str
     }
 
 
-def _of_topic(name: str, offsets: Mapping[TopicPartition, int]) -> dict[int, int]:
+def _by_partition(name: str, offsets: Mapping[TopicPartition, int]) -> dict[int, int]:
     return {tp.partition: offset for tp, offset in offsets.items() if tp.topic == name}
 
 

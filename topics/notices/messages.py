@@ -74,7 +74,7 @@ def notice_record(notice: Notice, partition: int) -> OutgoingRecord:
     return OutgoingRecord(partition, key, encode_notice(notice), [])
 
 
-def weighing_of(notice: Notice) -> Downweight | None:
+def downweight_for(notice: Notice) -> Downweight | None:
     """Return the control record that belongs to a notice: that of a user who floods, or no longer.
 
     It follows from the notice alone, so whoever sends it again says the same.
