@@ -1,7 +1,6 @@
-"""Which fields of Redis are wrong, of those that hold something else than the table says. Pure.
+"""Decides which fields of Redis that differ from the table are wrong. Pure.
 
-One rule for the workers (agents/thresholds/redis_repair.py) and for the commands
-(replay/verify/served.py).
+Used by workers (`agents.thresholds.redis_repair`) and commands (`replay.verify.served`).
 """
 
 from __future__ import annotations
@@ -15,7 +14,7 @@ from topics.schema.json_schema import PublishedThreshold
 
 
 class WrongField(NamedTuple):
-    """A field that holds something else than the table says (`threshold`; None: nothing)."""
+    """A field that differs from the table's `threshold` (None: the table has none)."""
 
     stored: StoredField
     threshold: PublishedThreshold | None
@@ -23,7 +22,7 @@ class WrongField(NamedTuple):
 
 
 class FieldFindings(NamedTuple):
-    """What is wrong, and what is newer than the table: whether that is wrong the log says."""
+    """Wrong fields, and those newer than the table, which depend on the end of the log."""
 
     wrong: list[WrongField]
     ahead: list[tuple[StoredField, PublishedThreshold | None]]
@@ -46,7 +45,7 @@ def find_wrong(
 def beyond_log_end(
     ahead: Iterable[tuple[StoredField, PublishedThreshold | None]], log_end: int
 ) -> list[WrongField]:
-    """Return those of versions that the log never had (see `classify_ahead`)."""
+    """Return the fields with versions that the log never had (see `classify_ahead`)."""
     found = []
     for stored, threshold in ahead:
         assert stored.raw is not None
