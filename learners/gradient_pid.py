@@ -1,4 +1,4 @@
-"""Rules that look at a window of outcomes every so often: gradient and PID."""
+"""Rules that evaluate a window of outcomes periodically: gradient and PID."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from learners.threshold_rule import ThresholdRule
 class Gradient(ThresholdRule):
     """Simple gradient of source 000 (§3.1, option A).
 
-    Every `every` outcomes at or above the threshold, from `least` on: +`move` where the share of
-    hits among the last `window` is below target - `band`, -`move` above target + `band`. Kept per
+    Every `every` outcomes at or above the threshold, from `least` on: +`move` if the share of hits
+    among the last `window` is below target - `band`, -`move` above target + `band`. State per
     threshold: (threshold, outcomes, window as bits).
     """
 
@@ -51,8 +51,8 @@ class Pid(ThresholdRule):
     """PID controller of source 000 (§3.1, option C).
 
     Every `every` outcomes at or above the threshold, err = target - share of hits among the last
-    `window`: threshold += kp err + ki sum(err) + kd change(err). The sum is held within
-    `windup`, which the source leaves open. Kept per threshold: (threshold, outcomes, window as
+    `window`: threshold += kp err + ki sum(err) + kd change(err). The sum is clamped to +-`windup`,
+    a limit that the source does not give. State per threshold: (threshold, outcomes, window as
     bits, sum, last err).
     """
 
