@@ -1,7 +1,6 @@
-"""The stack as a whole: which parts, in what order, and the one process that owns them.
+"""Starts and stops the services of a stack in order, owned by one process.
 
-How a part is prepared, started and asked is its own affair (`postgres.py`, `redis.py`,
-`broker.py`, `apache.py`); topics and tables are made by others.
+The services are in `postgres.py`, `redis.py`, `tansu.py` and `apache_kafka.py`.
 """
 
 import os
@@ -26,10 +25,10 @@ from deploy.process_priority import copy_to_child_sessions
 
 
 class Stack:
-    """Broker, Postgres and Redis, from `start` to `stop`, or for the length of a `with`.
+    """Broker, Postgres and Redis, from `start` to `stop`, or within a `with` block.
 
-    Start it from the main thread: on Linux the children end with the thread that forked them. The
-    children end with this process in any case; on platforms without prctl see `lifeline.py`.
+    Start it from the main thread: on Linux the children end with the thread that forked them. They
+    end with this process in any case; see `parent_death.py` for platforms without prctl.
     """
 
     def __init__(self, config: StackConfig) -> None:
@@ -43,14 +42,14 @@ class Stack:
 
     @property
     def addresses(self) -> Addresses:
-        """Where clients connect, while it runs."""
+        """The addresses for clients. Raises `StackError` if it does not run."""
         if self._addresses is None:
             raise StackError("this stack is not started: start it first")
         return self._addresses
 
     @property
     def forgets(self) -> bool:
-        """True when the broker is the embedded one, whose log is gone when it stops."""
+        """Whether the broker is the embedded one, whose log is lost when it stops."""
         return self._config.kafka == "embedded"
 
     @property
@@ -59,7 +58,7 @@ class Stack:
         return {child.name: child.pid for child in self._group.children} if self._group else {}
 
     def start(self) -> Addresses:
-        """Start all parts, wait until each answers; a failure leaves nothing running."""
+        """Start all services and wait until each answers; on a failure stop them all."""
         if self._lock is not None and self._owner == os.getpid():
             raise StackError("this stack is started already: stop it first")
         lock = DataDirectoryLock.acquire(self._data)
@@ -75,7 +74,7 @@ class Stack:
             raise
 
     def stop(self) -> None:
-        """Ask every child to end, then kill: under 8 s. Harmless when nothing runs."""
+        """Stop every child; takes under 8 s. Does nothing if none runs."""
         if self._owner != os.getpid():  # not started, or forked from the owner
             return
         self._addresses = None
@@ -88,19 +87,19 @@ class Stack:
             self._lock = None
 
     def check(self) -> None:
-        """Raise StackError when a child has died; have what the others began stand as they do."""
+        """Raise `StackError` if a child has died; copy priorities to the children's processes."""
         for child in self._group.children if self._group else ():
             if not child.alive:
-                raise child.failure(f"{child.outcome}; start the stack again")
+                raise child.failure(child.outcome, "start the stack again")
             copy_to_child_sessions(child.pid)
 
     def restart_services(
         self, before: Callable[[str], None] = lambda _name: None
     ) -> list[Restart | Failure]:
-        """Start again what died, with back-off, on the same port and data; return what came of it.
+        """Restart services that died, with back-off, on the same port and data; return the results.
 
-        `before` is called with a service's name just before it is started. Returns when what was
-        started answers. Raises `StackError` where a service ends again and again. Main thread.
+        Calls `before` with a service's name before starting it, and waits until it answers. Raises
+        `StackError` if a service ends too often. Main thread.
         """
         done = [
             found
@@ -116,7 +115,7 @@ class Stack:
 
     @property
     def restarts(self) -> dict[str, int]:
-        """How often each service that died was started again, where it was."""
+        """Number of restarts by name, for services that were restarted."""
         return {
             restarter.name: restarter.restarts
             for restarter in self._restarters
@@ -125,7 +124,7 @@ class Stack:
 
     @property
     def down(self) -> list[str]:
-        """The services of this stack that have died, and do not answer again yet."""
+        """The services that have died and do not answer again yet."""
         return [restarter.name for restarter in self._restarters if restarter.down]
 
     def __enter__(self) -> Self:
@@ -143,7 +142,7 @@ class Stack:
     def _start(self, lock: DataDirectoryLock, group: ProcessGroup) -> Addresses:
         ports = Ports(self._data)
         try:
-            # Postgres first: while initdb works, the others are prepared.
+            # Postgres first: the others are prepared while initdb runs.
             postgres, redis, kafka = parts = self._parts(group, ports)
             for part in parts:
                 part.prepare()
@@ -185,7 +184,7 @@ class Stack:
                     future.result()
             return {name: future.result() for name, future in waiting.items()}
         except BaseException:
-            self.stop()  # before the pool is joined: the other waits end with their children
+            self.stop()  # before joining the pool: the other threads wait for their children
             raise
         finally:
             pool.shutdown()
