@@ -61,7 +61,7 @@ class Columns(NamedTuple):
 
 
 class Part(NamedTuple):
-    """A context of a run: its state before, and the sorted positions (at least one) of its outcomes."""
+    """A context of a run: its state before, and the sorted positions of its outcomes, not empty."""
 
     state: tuple[float, ...]
     places: Sequence[int]

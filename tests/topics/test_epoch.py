@@ -165,7 +165,7 @@ def test_another_number_of_partitions_is_refused(kafka: str, own: tuple[Topic, T
                 await ask
             message = str(caught.value)
             assert f"{events.name} has 3 partitions" in message
-            assert "minted for 4" in message
+            assert "created for 4" in message
             assert "`headstart thresholds export FILE`" in message
             assert "delete" not in message.replace("nothing has to be deleted", "")
 

@@ -103,7 +103,7 @@ def test_what_is_no_note_hides_no_dead_letter(
         caplog.clear()
         assert await found(kafka) == ["0:1"]
         (said,) = [each for each in caplog.messages if own["HANDLED"].name in each]
-        assert said.endswith("are skipped: 6, the first at offset 0")
+        assert said.endswith("skipped 6 invalid records, the first at offset 0")
         # aiokafka's producer sends none without key and value; others do
         assert _note_in(SimpleNamespace(key=None, value=None, offset=3)) is None
 
