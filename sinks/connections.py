@@ -6,8 +6,8 @@ Error messages contain the address and a remedy, never the password.
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from functools import cache
 from typing import Any
 
@@ -117,14 +117,22 @@ def _loads(raw: str | bytes) -> Any:
         return json.loads(raw, parse_int=float)
 
 
+@contextmanager
+def reporting_redis_errors(url: str) -> Iterator[None]:
+    """Raise `RedisUnreachable` if a command in the block fails."""
+    try:
+        yield
+    except (RedisError, OSError) as error:
+        raise RedisUnreachable(url, error) from error
+
+
 @asynccontextmanager
 async def redis_client(url: str) -> AsyncIterator[Any]:
     """Yield a client for a few commands. Raises `RedisUnreachable` if one fails."""
     client = connect_redis(url)
     try:
-        yield client
-    except (RedisError, OSError) as error:
-        raise RedisUnreachable(url, error) from error
+        with reporting_redis_errors(url):
+            yield client
     finally:
         await client.aclose()
 

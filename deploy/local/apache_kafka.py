@@ -81,7 +81,8 @@ class Apache:
         self._port = 0
         self._java: list[str] = []
         self._format: Child | None = None
-        self._server: Child | None = None
+        self.server: Child | None = None
+        """Its process, None before `launch`."""
 
     def prepare(self) -> None:
         """Download Kafka if it is not cached, and format its log on the first start."""
@@ -109,18 +110,13 @@ class Apache:
             self._group.forget(self._format)
             self._format = None
             self._formatted.touch()
-        self._server = self._run("kafka.Kafka", ["server.properties"], _ENDING)
-
-    @property
-    def server(self) -> Child | None:
-        """The server's process, None before `launch`."""
-        return self._server
+        self.server = self._run("kafka.Kafka", ["server.properties"], _ENDING)
 
     def ready(self) -> str:
         """Wait until it answers a metadata request; return its address."""
-        assert self._server is not None
+        assert self.server is not None
         address = f"{HOST}:{self._port}"
-        readiness.wait(self._server, lambda: readiness.kafka(address), address, _READY_SECONDS)
+        readiness.wait(self.server, lambda: readiness.kafka(address), address, _READY_SECONDS)
         return address
 
     @property

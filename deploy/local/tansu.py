@@ -2,6 +2,7 @@
 
 import os
 import signal
+from dataclasses import dataclass
 
 from deploy.local import readiness
 from deploy.local.child_process import Child, Ending
@@ -20,20 +21,21 @@ _FOREIGN = ("SCHEMA_REGISTRY", "OTLP_ENDPOINT_URL", "CLUSTER_ID")
 """Environment variables with general names from which it also reads options."""
 
 
+@dataclass
 class Tansu:
     """The broker as a service of the stack."""
 
-    def __init__(self, group: ProcessGroup, ports: Ports, port: int) -> None:
-        self._group = group
-        self._ports = ports
-        self._wanted = port
-        self._port = 0
-        self._server: Child | None = None
+    group: ProcessGroup
+    ports: Ports
+    wanted_port: int
+    server: Child | None = None
+    """Its process, None before `launch`."""
+    _port: int = 0
 
     def prepare(self) -> None:
         """Reserve the port, and wait for the broker of an earlier run to exit."""
-        self._port = self._ports.reserve("Kafka", self._wanted)
-        self._group.claim(_NAME)
+        self._port = self.ports.reserve("Kafka", self.wanted_port)
+        self.group.claim(_NAME)
 
     def launch(self) -> None:
         """Start it with an empty log."""
@@ -41,18 +43,13 @@ class Tansu:
         argv = [_binary(), "broker", "--listener-url", url, "--advertised-listener-url", url]
         argv += ["--storage-engine", "memory://tansu/"]
         env = {name: value for name, value in os.environ.items() if name not in _FOREIGN}
-        self._server = self._group.spawn(_NAME, argv, _ENDING, env=env, niceness=FOREGROUND)
-
-    @property
-    def server(self) -> Child | None:
-        """The broker's process, None before `launch`."""
-        return self._server
+        self.server = self.group.spawn(_NAME, argv, _ENDING, env=env, niceness=FOREGROUND)
 
     def ready(self) -> str:
         """Wait until it answers a metadata request; return its address."""
-        assert self._server is not None
+        assert self.server is not None
         address = f"{HOST}:{self._port}"
-        readiness.wait(self._server, lambda: readiness.kafka(address), address, _READY_SECONDS)
+        readiness.wait(self.server, lambda: readiness.kafka(address), address, _READY_SECONDS)
         return address
 
 

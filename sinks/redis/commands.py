@@ -12,11 +12,10 @@ from typing import Any, Final, NamedTuple, Self
 from urllib.parse import unquote
 
 import orjson
-from redis.exceptions import RedisError
 
 from headstart.keys import MODES, modes_key, redis_key
 from headstart.thresholds.overrides import NOTHING, OVERRIDES_FIELD, read_overrides
-from sinks.connections import RedisUnreachable, connect_redis, redis_client
+from sinks.connections import connect_redis, redis_client, reporting_redis_errors
 from sinks.redis.command_authors import watch_commands, with_authors, write_commands
 from sinks.redis.lua import script
 from sinks.redis.modes_marker import ModesMarker, without_marker
@@ -130,7 +129,7 @@ class CommandPublisher:
     ) -> tuple[int, list[CommandTarget]]:
         """Publish as `serve` does; also return the targets that others kept changing."""
         changed, todo = 0, list(places)
-        try:
+        with reporting_redis_errors(self._url):
             for _attempt in range(_ATTEMPTS):
                 again = []
                 for at in range(0, len(todo), _AT_ONCE):
@@ -142,8 +141,6 @@ class CommandPublisher:
                             again.append(place)
                 if not (todo := again):
                     break
-        except (RedisError, OSError) as error:
-            raise RedisUnreachable(self._url, error) from error
         return changed, todo
 
     async def has_all_modes(self, run: bytes | None = None) -> bool:
@@ -151,10 +148,8 @@ class CommandPublisher:
 
         `run`: the server's run id, if known. Raises `RedisUnreachable`.
         """
-        try:
+        with reporting_redis_errors(self._url):
             return await self._marker.is_set(run)
-        except (RedisError, OSError) as error:
-            raise RedisUnreachable(self._url, error) from error
 
     async def serve_all(
         self, state: CommandState, now: int, is_whole: IsWhole | None = None
@@ -169,7 +164,7 @@ class CommandPublisher:
         """
         self.kept.clear()
         self.newer.clear()
-        try:
+        with reporting_redis_errors(self._url):
             token = await self._marker.begin()
             changed, left = await self._serve(state, state.targets, now)
             async for found in self._places():
@@ -177,8 +172,6 @@ class CommandPublisher:
                 changed, left = changed + more, left + again
             if not left:
                 await self._finish(state, now, token, is_whole)
-        except (RedisError, OSError) as error:
-            raise RedisUnreachable(self._url, error) from error
         return changed
 
     async def _finish(
@@ -208,10 +201,8 @@ class CommandPublisher:
 
         Raises `RedisUnreachable`.
         """
-        try:
+        with reporting_redis_errors(self._url):
             (stored,) = await self._read([place])
-        except (RedisError, OSError) as error:
-            raise RedisUnreachable(self._url, error) from error
         if newer := self.newer.get(place):
             return str(newer)
         if not merged(state, place, stored, now).changes:
@@ -224,14 +215,12 @@ class CommandPublisher:
         Raises `RedisUnreachable`.
         """
         places = set(state.targets)
-        try:
+        with reporting_redis_errors(self._url):
             async for found in self._places():
                 places |= found
             every, read = sorted(places), list[StoredRestriction]()
             for at in range(0, len(every), _AT_ONCE):
                 read += await self._read(every[at : at + _AT_ONCE])
-        except (RedisError, OSError) as error:
-            raise RedisUnreachable(self._url, error) from error
         found_there = []
         for place, stored in zip(every, read, strict=True):
             said = merged(state, place, stored, now)

@@ -11,10 +11,10 @@ from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
 from typing import Any, Final, NamedTuple, Self
 
 import msgspec
-from redis.exceptions import NoScriptError, RedisError
+from redis.exceptions import NoScriptError
 
 from headstart.keys import redis_key
-from sinks.connections import RedisUnreachable, connect_redis
+from sinks.connections import connect_redis, reporting_redis_errors
 from sinks.redis.lua import script
 from sinks.redis.stored_fields import MOST_BYTES, Field, field_of, owner_of
 from sinks.redis.thresholds import announced_value
@@ -138,9 +138,8 @@ class RedisComparison:
         others: dict[tuple[bytes, bytes], dict[str, str]] = {}
         cursor = 0
         while True:
-            cursor, keys = await self._asked(
-                self._redis.scan(cursor, match=_PATTERN, count=5 * AT_ONCE)
-            )
+            with reporting_redis_errors(self._url):
+                cursor, keys = await self._redis.scan(cursor, match=_PATTERN, count=5 * AT_ONCE)
             for key in keys:
                 if owner_of(key) is None:
                     others[key, b""] = {"key": _shown(key), "field": ""}
@@ -167,18 +166,11 @@ class RedisComparison:
                 return
 
     async def _run(self, script: _Script, keys: Sequence[str | bytes], *arguments: Any) -> Any:
-        try:
-            return await self._redis.evalsha(script.sha, len(keys), *keys, *arguments)
-        except NoScriptError:
-            return await self._asked(self._redis.eval(script.text, len(keys), *keys, *arguments))
-        except (RedisError, OSError) as error:
-            raise RedisUnreachable(self._url, error) from error
-
-    async def _asked(self, answer: Any) -> Any:
-        try:
-            return await answer
-        except (RedisError, OSError) as error:
-            raise RedisUnreachable(self._url, error) from error
+        with reporting_redis_errors(self._url):
+            try:
+                return await self._redis.evalsha(script.sha, len(keys), *keys, *arguments)
+            except NoScriptError:
+                return await self._redis.eval(script.text, len(keys), *keys, *arguments)
 
 
 def _shown(name: bytes) -> str:

@@ -13,9 +13,9 @@ import secrets
 from collections.abc import Sequence
 from typing import Final, TypeVar
 
-from redis.exceptions import ReadOnlyError, RedisError
+from redis.exceptions import ReadOnlyError
 
-from sinks.connections import RedisUnreachable, connect_redis
+from sinks.connections import connect_redis, reporting_redis_errors
 
 KEY: Final = "headstart:published"
 
@@ -45,19 +45,15 @@ class PublishMarkers:
 
         Raises `RedisUnreachable`.
         """
-        try:
+        with reporting_redis_errors(self._url):
             run = await self._run_id()
             found = await self._redis.hmget(KEY, [str(partition) for partition in partitions])
-        except (RedisError, OSError) as error:
-            raise RedisUnreachable(self._url, error) from error
         return run, [each for each, value in zip(partitions, found, strict=True) if value != run]
 
     async def now_ms(self) -> int:
         """Return the server's time, Unix ms. Raises `RedisUnreachable`."""
-        try:
+        with reporting_redis_errors(self._url):
             seconds, microseconds = await self._redis.time()
-        except (RedisError, OSError) as error:
-            raise RedisUnreachable(self._url, error) from error
         return int(seconds) * 1000 + int(microseconds) // 1000
 
     async def begin(self, partition: int | str) -> bytes:
@@ -66,10 +62,8 @@ class PublishMarkers:
         Raises `RedisUnreachable`.
         """
         mark = b"begun " + secrets.token_hex(8).encode()
-        try:
+        with reporting_redis_errors(self._url):
             await self._redis.hset(KEY, str(partition), mark)
-        except (RedisError, OSError) as error:
-            raise RedisUnreachable(self._url, error) from error
         return mark
 
     async def remember(self, partition: int | str, run: bytes, mark: bytes) -> None:
@@ -78,10 +72,8 @@ class PublishMarkers:
         Does nothing if the token is gone: thresholds published after it may be lost too. Raises
         `RedisUnreachable`.
         """
-        try:
+        with reporting_redis_errors(self._url):
             await self._redis.eval(_REMEMBER, 1, KEY, str(partition), mark, run)
-        except (RedisError, OSError) as error:
-            raise RedisUnreachable(self._url, error) from error
 
     async def _run_id(self) -> bytes:
         """Return the server's run id; disconnect from a server that has become a replica."""

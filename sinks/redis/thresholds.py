@@ -14,10 +14,10 @@ from itertools import chain
 from typing import Any, Final, Self
 
 import msgspec
-from redis.exceptions import NoScriptError, RedisError
+from redis.exceptions import NoScriptError
 
 from headstart.keys import redis_key
-from sinks.connections import RedisUnreachable, connect_redis
+from sinks.connections import RedisUnreachable, connect_redis, reporting_redis_errors
 from sinks.redis.lua import script
 from topics.schema.json_schema import PublishedThreshold
 
@@ -99,15 +99,13 @@ class ThresholdPublisher:
         calls = _calls(batch)
         if not calls:
             return 0
-        try:
+        with reporting_redis_errors(self._url):
             results = await self._run(calls)
             lost = [c for c, r in zip(calls, results, strict=True) if isinstance(r, NoScriptError)]
             if lost:  # Redis is new, or its script cache was flushed
                 await self._redis.script_load(_SCRIPT)
                 results = [r for r in results if not isinstance(r, NoScriptError)]
                 results += await self._run(lost)
-        except (RedisError, OSError) as error:
-            raise RedisUnreachable(self._url, error) from error
         for result in results:
             if isinstance(result, Exception):
                 raise RedisUnreachable(self._url, result) from result
@@ -118,14 +116,12 @@ class ThresholdPublisher:
 
         Raises `RedisUnreachable`.
         """
-        try:
+        with reporting_redis_errors(self._url):
             async with self._redis.pipeline(transaction=False) as pipeline:
                 for each in gone:
                     key = redis_key(each.tenant, each.workflow_type)
                     pipeline.eval(_DELETE_IF_UNCHANGED, 1, key, each.path, encode_value(each))
                 await pipeline.execute()
-        except (RedisError, OSError) as error:
-            raise RedisUnreachable(self._url, error) from error
 
     async def _run(self, calls: Sequence[Call]) -> list[Any]:
         async with self._redis.pipeline(transaction=False) as pipeline:
