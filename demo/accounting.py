@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Final
 
 FIXED_THRESHOLD: Final = 0.92
-"""The constant that stands until anything is learned."""
+"""The threshold until anything is learned."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +69,7 @@ def fixed(prediction: JudgedGuess) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Summary:
-    """Hits and misses of what was speculated, and the net gain of four policies in seconds.
+    """Hits and misses of speculated predictions, and the net gain of four policies in seconds.
 
     `hit_rate` is hits / speculated, None when nothing was speculated. `not_startable`: predictions
     besides, by reason, that no policy could have started. `assumed`: how many rest on what.

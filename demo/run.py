@@ -59,7 +59,7 @@ class DemoResult:
     summary: dict[str, Any]
     broken: list[str]
     shown: dict[str, Any]
-    """What the report is made of (`demo.report`), but `settings`."""
+    """The data of the report (`demo.report`), without `settings`."""
 
 
 def check_traces(config: DemoConfig, say: Callable[[str], None]) -> None:
@@ -95,7 +95,7 @@ def run_demo(
     check: Callable[[], None],
     say: Callable[[str], None],
 ) -> DemoResult:
-    """Run the workload on a running system. `check` raises when a part of it died."""
+    """Run the workload on a running system. `check` raises if a part of it died."""
     tenant = f"demo-{secrets.token_hex(4)}"
     begun = time.monotonic()
     begin = asyncio.run(topic_state(addresses.kafka, EVENTS.name))
@@ -103,7 +103,7 @@ def run_demo(
         emitted = _run_executors(config, addresses, tenant, epoch, check, say)
         say("executors are done; draining")
         if lag := wait_drained(addresses, epoch, check, DRAIN_S):
-            raise TimeoutError(f"the workers did not take in {lag} records within {DRAIN_S:.0f} s")
+            raise TimeoutError(f"the workers did not process {lag} records within {DRAIN_S:.0f} s")
         end = asyncio.run(topic_state(addresses.kafka, EVENTS.name))
     figures = asyncio.run(gather(addresses, tenant, config.levels, dict(begin.end), dict(end.end)))
     latencies = watcher.latencies_ms(figures.log.completions)
@@ -150,7 +150,7 @@ def _run_executors(
     check: Callable[[], None],
     say: Callable[[str], None],
 ) -> int:
-    """Run the executors to their end; return how many events they emitted."""
+    """Run the executors until they finish; return how many events they emitted."""
     group = ProcessGroup(config.data.resolve())
     try:
         children = [
@@ -212,7 +212,7 @@ def _read_latencies(
     """Time reads of known contexts through the client, in microseconds."""
     contexts = [dict(part.split("=") for part in path.split("/")) for path in figures.served]
     found = []
-    gc.freeze()  # the log that this process has read is no part of an executor's read
+    gc.freeze()  # excludes this process's copy of the log from collections during a read
     with Thresholds(redis_url, levels=config.levels) as reader:
         for number in range(READS):
             context = {"tenant": tenant, **contexts[number % len(contexts)]}

@@ -6,7 +6,6 @@ The services are in `postgres.py`, `redis.py`, `tansu.py` and `apache_kafka.py`.
 import os
 from collections.abc import Callable
 from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
-from types import TracebackType
 from typing import Self
 
 from deploy.local import readiness
@@ -131,12 +130,7 @@ class Stack:
         self.start()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.stop()
 
     def _start(self, lock: DataDirectoryLock, group: ProcessGroup) -> Addresses:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
-from types import TracebackType
 from typing import Annotated, Any, Final, Literal, Self
 
 import msgspec
@@ -131,12 +130,7 @@ class DeadLetterSender:
             raise BrokerUnreachable(self._kafka, error) from error
         return self
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         """Disconnect."""
         if self._producer is not None:
             await self._producer.stop()
