@@ -60,7 +60,9 @@ def used(learner: Policy, states: list[State], outcome: Outcome) -> None:
 
 @every_policy
 @given(data=st.data(), outcome=outcomes)
-def test_what_is_taken_can_be_used(learner: Policy, data: st.DataObject, outcome: Outcome) -> None:
+def test_an_accepted_state_is_usable(
+    learner: Policy, data: st.DataObject, outcome: Outcome
+) -> None:
     states = [drawn(data, learner) for _ in range(2)]
     taken = [each for each in states if learner.migrated(learner.version, each) is not None]
     if taken:

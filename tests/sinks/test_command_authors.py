@@ -42,7 +42,7 @@ def serve_all(url: str, state: CommandState, is_whole: IsWhole | None = None, no
     asyncio.run(run())
 
 
-def test_a_log_that_begins_again_knows_who_set_what_when(redis_url: str, tenant: str) -> None:
+def test_a_new_log_has_author_time_and_reason(redis_url: str, tenant: str) -> None:
     log = Log()
     mode = ModeCommand(mode="off", tenant=tenant, by="ann", reason="slow", at=7)
     other = ModeCommand(mode="off", tenant=tenant, agent="planner", by="bob", at=8)
@@ -102,7 +102,7 @@ def test_a_command_set_meanwhile_keeps_its_author(redis_url: str, client: Any, t
     assert authors(redis_url, tenant) == {command_key(new): new}
 
 
-def test_what_is_not_the_logs_keeps_its_author(redis_url: str, client: Any, tenant: str) -> None:
+def test_kept_restrictions_keep_their_author(redis_url: str, client: Any, tenant: str) -> None:
     """A restriction that no command of this log set, and what a later log published."""
     by_hand = ModeCommand(mode="off", tenant=tenant, agent="planner", by="ann", at=7)
     newer = ModeCommand(mode="off", tenant=f"{tenant}-2", by="bob", at=8)

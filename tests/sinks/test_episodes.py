@@ -264,7 +264,7 @@ def test_a_cut_connection_stores_nothing_and_says_so(migrated: str, tenant: str)
         (b"{", b"[", "not an event"),
     ],
 )
-def test_what_is_no_event_has_no_line(good: bytes, bad: bytes, reason: str) -> None:
+def test_invalid_events_have_no_line(good: bytes, bad: bytes, reason: str) -> None:
     raw = orjson.dumps(make_event("t", timestamp=1)).replace(good, bad, 1)
     for several in ([raw], [orjson.dumps(make_event("t")), raw]):
         with pytest.raises(ValueError, match=reason):

@@ -84,7 +84,7 @@ def test_it_is_not_set_where_redis_was_emptied_meanwhile(redis_url: str, client:
     marking(redis_url, work)
 
 
-def test_those_who_publish_at_the_same_time_share_the_token(redis_url: str, client: Any) -> None:
+def test_concurrent_publishers_share_the_token(redis_url: str, client: Any) -> None:
     async def work(marker: ModesMarker) -> None:
         tokens = [await marker.begin() for _ in range(3)]
         assert len(set(tokens)) == 1
@@ -107,7 +107,7 @@ def test_modes_that_are_no_hash_have_none(redis_url: str, client: Any) -> None:
 
 
 @pytest.mark.parametrize("marker", ["a run id", "begun 0123", "off"])
-def test_it_is_no_mode(redis_url: str, client: Any, tenant: str, marker: str) -> None:
+def test_the_marker_is_not_a_mode(redis_url: str, client: Any, tenant: str, marker: str) -> None:
     client.hset(MODES, PUBLISHED, marker)
     assert [each for each in asyncio.run(every_mode(redis_url)) if each.tenant is None] == []
     assert asyncio.run(served_modes(redis_url, tenant)) == []

@@ -97,7 +97,7 @@ STREAM = [*drifting(5, 5_000, 3_000), value(RETAIL, 9_000, 0, 0, 0.0, deleted=Tr
 EXPECTED = sorted(each.id for each in run(STREAM).notices)
 
 
-def test_there_is_something_to_tell() -> None:
+def test_expected_signals_are_not_empty() -> None:
     assert len(EXPECTED) >= 1
 
 
@@ -164,7 +164,7 @@ def test_a_user_who_floods_is_found_across_restarts(migrated: str) -> None:
         assert {row[0] for row in users} == {"b%d"}
 
 
-def test_what_is_stored_of_contexts_is_the_newest(migrated: str) -> None:
+def test_the_newest_values_of_contexts_are_stored(migrated: str) -> None:
     async def go() -> None:
         worker = Worker(migrated)
         await worker.store(STREAM[:50], 0)
@@ -185,7 +185,7 @@ def test_what_is_stored_of_contexts_is_the_newest(migrated: str) -> None:
     asyncio.run(go())
 
 
-def test_what_is_unsent_comes_oldest_first_until_it_is_marked(migrated: str) -> None:
+def test_unsent_notices_are_oldest_first_until_marked(migrated: str) -> None:
     async def go() -> None:
         async with await connect_postgres(migrated) as connection:
             for name, partition in (("a", 1), ("b", 2), ("c", 1)):
@@ -204,7 +204,7 @@ def test_what_is_unsent_comes_oldest_first_until_it_is_marked(migrated: str) -> 
     asyncio.run(go())
 
 
-def test_what_was_sent_long_ago_is_forgotten_and_what_was_not_stays(migrated: str) -> None:
+def test_old_sent_notices_are_deleted_and_unsent_ones_kept(migrated: str) -> None:
     async def go() -> None:
         async with await connect_postgres(migrated) as connection:
             await add_notices(connection, [(0, notice(name)) for name in ("old", "unsent", "new")])
@@ -221,7 +221,7 @@ def test_what_was_sent_long_ago_is_forgotten_and_what_was_not_stays(migrated: st
     asyncio.run(go())
 
 
-def test_a_user_whose_name_no_database_holds_is_told_of_all_the_same(migrated: str) -> None:
+def test_a_user_name_with_nul_still_gives_a_notice(migrated: str) -> None:
     values = [
         msgspec.structs.replace(each, offset=place, path=each.path.replace("b%25d", "b%00d"))
         for place, each in enumerate(flooded(9_000, range(6_000, 7_500)))

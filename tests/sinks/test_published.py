@@ -28,7 +28,7 @@ def check(redis_url: str, body: Callable[[PublishMarkers, Redis], Awaitable[None
     asyncio.run(run())
 
 
-def test_what_was_published_is_remembered_until_it_is_gone(redis_url: str) -> None:
+def test_a_published_partition_is_marked_until_redis_loses_it(redis_url: str) -> None:
     async def body(published: PublishMarkers, redis: Redis) -> None:
         run, unpublished = await published.unpublished([P])
         assert unpublished == [P]
@@ -88,7 +88,7 @@ def test_a_server_that_has_become_a_replica_is_left(redis_url: str) -> None:
     check(redis_url, body)
 
 
-def test_the_servers_clock_is_told(redis_url: str) -> None:
+def test_the_servers_clock_is_returned(redis_url: str) -> None:
     async def body(published: PublishMarkers, _redis: Redis) -> None:
         before = time.time_ns() // 1_000_000
         now = await published.now_ms()

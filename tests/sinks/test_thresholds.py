@@ -154,7 +154,7 @@ def test_a_key_of_another_type_is_set_aside_and_hinders_nothing(
 
 
 @pytest.mark.integration
-def test_a_version_that_is_no_number_is_overwritten(redis_url: str, tenant: str) -> None:
+def test_an_invalid_version_is_overwritten(redis_url: str, tenant: str) -> None:
     with redis.Redis.from_url(redis_url) as client:
         client.hset(redis_key(tenant, "refund"), "workflow_type=refund", '{"epoch":NaN,"offset":1}')
     assert asyncio.run(publish(redis_url, [threshold(tenant)])) == [1]
@@ -185,7 +185,7 @@ def test_the_newest_of_each_context_waits(arrivals: list[tuple[str, str, tuple[i
     assert pending.drain() == []
 
 
-def test_what_is_put_back_does_not_overwrite_what_came_meanwhile() -> None:
+def test_thresholds_put_back_do_not_overwrite_newer_ones() -> None:
     pending = PendingThresholds()
     old, new = threshold("t", 1, 1), threshold("t", 2, 0)
     pending.add([old])

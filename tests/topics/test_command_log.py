@@ -72,7 +72,7 @@ def test_the_last_one_counts_until_it_is_taken_back(kafka: str, own: str) -> Non
     asyncio.run(run())
 
 
-def test_it_is_begun_once_with_what_is_remembered(kafka: str, own: str) -> None:
+def test_a_new_log_begins_once_with_earlier_commands(kafka: str, own: str) -> None:
     async def run() -> None:
         with pytest.raises(TopicsMissing, match="headstart topics create"):
             await read_commands(kafka)
@@ -96,7 +96,7 @@ def test_a_beginning_that_was_cut_off_is_repeated(kafka: str, own: str) -> None:
     asyncio.run(run())
 
 
-def test_what_is_no_command_is_passed_over(kafka: str, own: str) -> None:
+def test_invalid_commands_are_skipped(kafka: str, own: str) -> None:
     async def run() -> None:
         await begin_commands(kafka, remembering())
         producer = await start_producer(kafka)

@@ -126,7 +126,7 @@ def test_a_compacted_log_says_the_same(made: list[tuple[Command, bool]]) -> None
 
 
 @given(st.lists(commands, unique_by=command_key, max_size=30))
-def test_what_is_served_is_what_is_set_there(made: list[Command]) -> None:
+def test_redis_serves_the_commands_in_force(made: list[Command]) -> None:
     state, now = state_of(log_of([(each, True) for each in made])), 50
     served: list[Any] = []
     for place in state.targets:
@@ -184,7 +184,7 @@ VALID = {"set": "threshold", "tenant": "t", "workflow_type": "refund", "speculat
         [],
     ],
 )
-def test_what_is_no_command(value: Any) -> None:
+def test_invalid_commands_are_rejected(value: Any) -> None:
     state = CommandState()
     with pytest.raises(ValueError, match=r"\S+ .*"):
         state.apply(b"threshold\x1ft\x1frefund\x1f\x1f", json.dumps(value).encode(), 0)

@@ -58,7 +58,7 @@ async def found(
     return [each.at async for each in log.letters(wanted or DeadLetterFilter(), handled=handled)]
 
 
-def test_what_is_noted_is_hidden_and_still_there(kafka: str, own: Topics) -> None:
+def test_handled_dead_letters_are_hidden_not_deleted(kafka: str, own: Topics) -> None:
     async def run() -> None:
         await create_topics(kafka, 1, topics=own.values())
         assert await found(kafka) == []
@@ -82,7 +82,7 @@ def test_what_is_noted_is_hidden_and_still_there(kafka: str, own: Topics) -> Non
     asyncio.run(run())
 
 
-def test_what_is_no_note_hides_no_dead_letter(
+def test_an_invalid_record_hides_no_dead_letter(
     kafka: str, own: Topics, caplog: pytest.LogCaptureFixture
 ) -> None:
     async def run() -> None:

@@ -47,7 +47,7 @@ OURS: list[tuple[str, bytes | None]] = [
 ]
 
 
-def test_what_an_agent_of_ours_wrote() -> None:
+def test_parsing_a_dead_letter() -> None:
     assert parse_dead_letter(record(OURS)) == letter()
     assert letter().at == "0:7"
     place = parse_dead_letter(record([*OURS, ("headstart.frame.place", b"2")])).source
@@ -62,7 +62,7 @@ def test_without_its_whole_origin_it_has_none(name: str) -> None:
 
 
 @pytest.mark.parametrize("number", [b"9" * 20, b"-" + b"9" * 20, b"9" * 5_000, b"1e3", b""])
-def test_a_number_that_no_offset_can_be_is_none(number: bytes) -> None:
+def test_an_impossible_offset_is_none(number: bytes) -> None:
     headers = [(name, number if name == OFFSET_HEADER else value) for name, value in OURS]
     assert parse_dead_letter(record(headers)).source is None
     place = parse_dead_letter(record([*OURS, ("headstart.frame.place", number)])).source
@@ -74,7 +74,7 @@ def test_a_number_that_no_offset_can_be_is_none(number: bytes) -> None:
     st.lists(st.tuples(st.sampled_from([name for name, _ in OURS]), st.none() | st.binary())),
     st.none() | st.binary(),
 )
-def test_what_a_stranger_wrote_is_read_all_the_same(
+def test_records_of_other_writers_are_parsed(
     headers: list[tuple[str, bytes | None]], value: bytes | None
 ) -> None:
     found = parse_dead_letter(record(headers, value=value))
@@ -109,7 +109,7 @@ def test_every_criterion_must_hold(wanted: DeadLetterFilter, takes: bool) -> Non
     assert wanted.takes(letter()) is takes
 
 
-def test_a_filter_never_takes_what_says_nothing() -> None:
+def test_a_filter_never_matches_a_missing_value() -> None:
     silent = letter(group=None, source=None, reason="")
     assert not DeadLetterFilter(group="episodes").takes(silent)
     assert not DeadLetterFilter(topic="headstart.events").takes(silent)
