@@ -165,7 +165,7 @@ def _changes(url: str) -> dict[str, float]:
         "bare_subscriber_p99_ms": quantile(plain, 0.99),
     }
     figures = {name: round(seconds * 1e3, 2) for name, seconds in figures.items()}
-    say(f"change seen, and heard by a bare subscriber: {figures}")
+    say(f"change read, and received by a bare subscriber: {figures}")
     return figures
 
 

@@ -1,7 +1,7 @@
-"""What judged predictions earned, and what other policies would have earned on the same ones.
+"""The payoff of predictions with known outcomes, and that of other policies on the same ones.
 
-Every prediction is judged, speculated on or not (full feedback), so each policy's net gain is an
-exact sum over the same list. Not here: how a prediction was made, or where it was stored.
+Every prediction has an outcome, speculated on or not (full feedback), so each policy's net gain is
+an exact sum over the same list.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""The demo's policies side by side: what each earned, how sure that is, and how it went over time.
+"""Compares the demo's policies: payoffs with intervals, and their development over time. Pure.
 
-Every policy is judged on every prediction (full feedback). Pure. Not here: the page that shows it
-(`report`), and the summary for the terminal (`accounting`).
+Every policy is evaluated on every prediction (full feedback). `demo.report` renders the result,
+`demo.accounting` summarises it for the terminal.
 """
 
 from __future__ import annotations

@@ -63,7 +63,7 @@ def verdict(found: Found) -> str:
         f'<p class="says">{escape(sentence(found))}</p>{bars(found, ideal)}'
         '<p class="soft">Bars: time that right guesses saved minus time that wrong ones wasted. '
         "Thin lines: 95 % intervals, by bootstrap over workflows. Dashed: the one threshold for "
-        "all contexts that earned most, which nobody could know before. No tool was called: the "
+        "all contexts that earned most, which is only known in hindsight. No tool was called: the "
         "times of calls are accounted, not slept.</p></section>"
     )
 
@@ -171,7 +171,7 @@ def gained(found: Found) -> str:
     if min(values) < up.low:
         words += " What leaves the picture below lost more than it can show."
     if found["drift_at"] is not None:
-        words += " Dashed: the world changed in mid-run, and had to be learned anew."
+        words += " Dashed: the world changed in mid-run, and thresholds had to be learned again."
     drawn = chart(_time(found), up, lines[::-1], _drift(found))
     return figure("Earned so far", drawn, words, lines)
 
