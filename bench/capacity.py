@@ -67,9 +67,9 @@ def fewest_partitions(rate: float, most_per_s: float, exponent: float) -> int | 
 
     Of those that `bench skew` simulates, with the workload of its first seed.
     """
-    everybody = keys()
+    all_keys = keys()
     for partitions in PARTITIONS:
-        if skew(everybody, partitions, exponent, 0).hottest_partition * rate <= most_per_s:
+        if skew(all_keys, partitions, exponent, 0).hottest_partition * rate <= most_per_s:
             return partitions
     return None
 

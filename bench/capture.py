@@ -1,9 +1,9 @@
-"""What capturing an event costs an executor, and how many one shipper brings to the broker.
+"""The cost of capturing an event for an executor, and the throughput of one shipper.
 
-`emit()` is paced at 1,000 events/s with the shared shipper at work, next to the end of an
-OpenTelemetry span (BatchSpanProcessor) and to a bare `json.dumps` with one unbuffered write. Kinds
-take turns, each in a process of its own, that computes between two events or (`idle_`) sleeps.
-Several threads or processes sleep.
+`emit()` runs at 1,000 events/s with the shared shipper, next to the end of an OpenTelemetry span
+(BatchSpanProcessor) and to a bare `json.dumps` with one unbuffered write. Kinds take turns, each in
+a separate process that computes between two events or (`idle_`) sleeps. Several threads or
+processes sleep.
 """
 
 from __future__ import annotations
@@ -115,7 +115,7 @@ def _environment(folder: Path) -> Mapping[str, str]:
 def _shipped(kafka: str, folder: Path, count: int, scrubbing: Scrubbing) -> tuple[float, float]:
     """Return events/s from the first `emit()` to the last acknowledgement, shipper warm.
 
-    And the microseconds of CPU that shipping one took, which do not depend on who else is here.
+    And the CPU time of shipping one in µs, which does not depend on other load.
     """
     settings = SpoolSettings(folder / f"spool-{scrubbing.where}", on_full="block")
     with Emitter(kafka, spool=settings, shipper="process", scrub=scrubbing) as emitter:

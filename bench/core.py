@@ -33,7 +33,7 @@ ALL_LEVELS: Final = ("domain", "user_id", "tool_id")
 
 
 class CoreCase(NamedTuple):
-    """Records of one partition, and who learns from them."""
+    """Records of one partition, and the policy that learns from them."""
 
     learner: str = "ema"
     levels: tuple[str, ...] = ()

@@ -152,7 +152,7 @@ def _processes(system: System, spool: Path) -> dict[str, int]:
 
 
 def _counted(system: System, spool: Path) -> dict[str, BacklogSample]:
-    """Return what the workers have counted, and the CPU time of everybody else."""
+    """Return the workers' counters, and the CPU time of all other processes."""
     found = {}
     for place, name in enumerate(WORKERS):
         _, _, port = health_address(f"{HOST}:{FIRST_PORT}", place).rpartition(":")
@@ -173,7 +173,7 @@ def _spent(
 ) -> dict[str, float]:
     """Return each process's CPU microseconds per event that was learned from meanwhile.
 
-    Raises `RuntimeError` where the threshold worker told nothing at either end.
+    Raises `RuntimeError` if the threshold worker did not answer at the beginning or end.
     """
     if not {"thresholds"} <= before.keys() & after.keys():
         raise RuntimeError("the threshold worker did not answer at its health address: see its log")

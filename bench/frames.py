@@ -1,7 +1,7 @@
 """How full frames are where many slow executors share one shipper: 100 at 5 events/s, linger 50 ms.
 
 The executors are forks of one process, which has imported everything: a hundred interpreters would
-not fit beside what they are measured with. Each fork has a spool of its own, as any process has.
+not fit beside the measured processes. Each fork has its own spool, as any process.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""From `emit()` until what was learned is visible in a reader's mirror, under load.
+"""Latency from `emit()` until the learned threshold is in a reader's cache, under load.
 
-The whole pipeline runs: executors, their shared spool and shipper, broker, every worker, Redis, a
-reader's mirror in a process of its own. Each executor has contexts that no other has, so that the
-nth outcome of a context is its own nth event; both sides read the machine's monotonic clock.
+The whole pipeline runs: executors, their shared spool and shipper, broker, every worker, Redis, and
+a reader in a separate process. Executors have disjoint contexts, so that the nth outcome of a
+context is its nth event; both sides read the machine's monotonic clock.
 """
 
 from __future__ import annotations
@@ -30,7 +30,8 @@ SECONDS: Final = 20.0
 WARM_UP_S: Final = 6.0
 """Events emitted before this are not counted."""
 LOOK_EVERY_S: Final = 0.002
-"""A latency is told up to so much too long; to look more often costs what is measured its cores."""
+"""Polling interval: latencies are too long by up to this; polling more often would take CPU time
+from the measured processes."""
 SETTLE_S: Final = 10.0
 """Where not everything is visible so long after the last event, the load was too high."""
 
@@ -135,7 +136,7 @@ def _latencies(
 
 
 def _execute(pipe: Connection, kafka: str, load: Load, number: int, begin: float) -> None:
-    """Emit this executor's share at an even pace; say when what was emitted."""
+    """Emit this executor's share at a constant rate; return the times."""
     own = range(number, CONTEXTS, load.executors)
     sent: Sent = {each: [] for each in own if each in PROBES}
     with headstart.Emitter(kafka) as emitter:
@@ -149,7 +150,7 @@ def _execute(pipe: Connection, kafka: str, load: Load, number: int, begin: float
 def _watch(pipe: Connection, redis: str, begin: float) -> None:
     """Look at the probed contexts in the mirror until they show everything that was emitted.
 
-    Send what was seen when; None where not everything became visible.
+    Sends the times at which thresholds became visible; None if not all did.
     """
     seen: Seen = {number: [(0.0, 0)] for number in PROBES}
     contexts = {number: context(number) for number in PROBES}

@@ -1,8 +1,8 @@
-"""Every policy over simulated worlds and real traces: what share of an oracle's earnings it makes.
+"""Every policy over simulated worlds and real traces: its payoff as a share of an oracle's.
 
-The oracle knows the true probabilities. Shares are of expected earnings, so that luck of the draw
-counts for nothing. On real traces, whose truth nobody knows, the share is of the best fixed
-threshold per (domain, previous tool) in hindsight.
+The oracle knows the true probabilities. Shares are of expected payoffs, to exclude the luck of the
+draw. On real traces, whose true probabilities are unknown, the share is of the best fixed threshold
+per (domain, previous tool) in hindsight.
 """
 
 from __future__ import annotations
@@ -156,7 +156,7 @@ def _trace_share(learner: Policy, judged: Sequence[JudgedOutcome]) -> float:
 def speed(learner: Policy, rounds: int = 400, count: int = 100) -> dict[str, float]:
     """Return microseconds of one outcome through four levels, and of one threshold: best round.
 
-    A busy machine is slow for everybody, so each round also times a fixed loop (`_yardstick`). The
+    A busy machine slows all of them, so each round also times a fixed loop (`_yardstick`). The
     ratio of the two is what may be compared between machines. Rounds are shorter than a turn on a
     core, so that the best of them was not interrupted.
     """

@@ -32,7 +32,7 @@ _decode = msgspec.json.Decoder(PublishedThreshold).decode
 
 
 class Spent(NamedTuple):
-    """Microseconds of CPU: what is done with the values anyway, and noticing."""
+    """CPU time in µs: processing of the values without notices, and detection of notices."""
 
     rows: float
     noticing: float

@@ -1,4 +1,4 @@
-"""A million events while the broker is gone: by how much executor and shipper grow.
+"""A million events while the broker is down: by how much executor and shipper grow.
 
 Both are warm first: a thousand events have reached the broker, which is then stopped.
 """

@@ -1,7 +1,7 @@
 """`python -m bench.plots`: draws the SVG plots of docs/explanation/learning.md, no library needed.
 
 Each plot is a pure function of fixed seeds, so that drawing again changes no byte on the same
-machine. Not here: the table of figures (`learn`).
+machine. `bench.learn` prints the figures.
 """
 
 from __future__ import annotations

@@ -1,10 +1,9 @@
-"""Threshold agent, all its rules on, next to its anchors on the same topic.
+"""The threshold agent with all its features, next to its anchors on the same topic.
 
-One process and, where there is an anchor, one context level on every side; JSON records as our
-client sends them; the backlog is complete before anybody starts. Ours is the rate from the moment
-at which the worker has taken up its partitions to its last acknowledged commit; plain Faust's is
-between the writes of its changelog. Quix's and Kafka Streams' are from their first record to their
-last.
+One process and, where there is an anchor, one context level on each side; JSON records as the
+client sends them; the backlog is complete before a process starts. Ours is the rate from the
+assignment of partitions to the last acknowledged checkpoint; plain Faust's is between the writes of
+its changelog, Quix's and Kafka Streams' from their first record to their last.
 """
 
 from __future__ import annotations
@@ -47,11 +46,11 @@ PLAIN_CHANGELOG: Final = f"{GROUP}-contexts-changelog"
 
 
 class ProcessCase(NamedTuple):
-    """One backlog, and who learns from it."""
+    """One backlog, and the worker's configuration."""
 
     name: str
     share: float = 1.0
-    """Of the events asked for."""
+    """Share of the requested events."""
     per_record: int = 1
     filled: bool = True
     """Kafka batches well filled, or one record each."""
@@ -72,11 +71,11 @@ OTHERS: Final = (
     ProcessCase("full path", share=0.4, learner="default", levels="domain,user_id"),
 )
 LEAST: Final = {"kafka_streams": 120_000, "naive": 3_000}
-"""Events/s of anchors on an idle machine with two cores: one below is itself suspect."""
+"""Least events/s of anchors on an idle machine with two cores; a lower figure is suspect."""
 
 
 def run(kafka: str, count: int = 2_000_000, repeat: int = REPEAT) -> dict[str, Any]:
-    """Return the figures: medians; each repetition has a broker and a backlog of its own."""
+    """Return the medians; each repetition has a new broker and backlog."""
     cases = [
         _case(kafka, case, count, repeat, anchors=case is FIRST) for case in (FIRST, SLOW, *OTHERS)
     ]
@@ -111,7 +110,7 @@ def _case(
 def _measured(
     kafka: str, case: ProcessCase, events: int, *, anchors: bool
 ) -> dict[str, float | None]:
-    """Measure a case: ours, and where the records are single events Kafka Streams beside it."""
+    """Measure a case: ours, and Kafka Streams if the records are single events."""
     found: dict[str, float | None] = {}
     with fresh_stack(kafka) as (addresses, folder):
         made = frames(events, case.per_record, case.contexts)
@@ -142,7 +141,7 @@ def threshold_agent(
     learner: str = "ema",
     levels: str = "",
 ) -> float:
-    """Return the records/s of a worker that drains the topic; `module` is what runs it."""
+    """Return the records/s of a worker that drains the topic; `module`: its program."""
     ports = Ports(folder)
     health = f"{HOST}:{ports.reserve('agent')}"
     environment = worker_environment(
@@ -159,7 +158,7 @@ def threshold_agent(
 
 
 def _ready(health: str) -> bool:
-    """Return whether a worker has taken up its partitions."""
+    """Return whether a worker has opened its partitions."""
     try:
         with urllib.request.urlopen(f"http://{health}/readyz", timeout=10.0):
             return True
@@ -174,7 +173,7 @@ async def _done(kafka: str) -> int:
 
 
 async def _last_commit(kafka: str) -> float:
-    """Return when the last commit was written, in Unix seconds."""
+    """Return the time of the last checkpoint, Unix seconds."""
     state = await topic_state(kafka, CHANGELOG.name)
     records = read_records(kafka, CHANGELOG.name, state.begin, state.end)
     commits = [int(record.timestamp) async for record in records if record.key == PARTITION_KEY]
@@ -182,7 +181,7 @@ async def _last_commit(kafka: str) -> float:
 
 
 def _plain_faust(addresses: Addresses, folder: Path) -> float:
-    """Return the events/s of the anchor over its first writes."""
+    """Return the events/s of plain Faust over its first writes."""
     argv = [
         sys.executable, "-P", "-m", "bench.anchors.plain_faust", addresses.kafka,
         str(folder / "plain-data"),

@@ -1,9 +1,8 @@
 """The queries of memory on a large table of episodes, and what each secondary index is worth.
 
-Episodes are loaded by COPY into the real tables, a tenth of them a day. Every query runs with
-parameters drawn anew, from one connection; then again without the index that is there for it (its
-DROP is rolled back). What an index costs is read from its size and from the rate at which the
-sink's own statement takes rows without it.
+Episodes are loaded by COPY into the real tables, a tenth of them per day. Every query runs with
+random parameters from one connection, then again without its index (the DROP is rolled back). The
+cost of an index is its size, and the rate at which the sink's statement stores rows without it.
 """
 
 from __future__ import annotations
@@ -33,6 +32,7 @@ from sinks.postgres.episodes import EpisodeSink
 from sinks.postgres.migrate import migrate
 from sinks.postgres.partitions import ensure_partitions
 from sinks.postgres.statements import load_statements
+from topics.catalogue import DAY_MS
 
 DAYS: Final = 10
 GOAL_ROWS: Final = 10_000_000
@@ -46,7 +46,6 @@ INGESTED: Final = 50_000
 TENANTS, TYPES, TOOLS, CUSTOMERS = 10, 50, 20, 10_000
 STORY: Final = 20
 """Events of one workflow."""
-DAY_MS: Final = 86_400_000
 KINDS: Final[tuple[str, ...]] = get_args(EventType)
 """The first two are frequent: 28 of 60 episodes each, the others one each."""
 TURNS: Final = 28 * KINDS[:2] + KINDS[2:]
@@ -56,7 +55,7 @@ _EVENTS: Final = load_statements("queries")["events_of_workflow"].decode()
 
 
 class QueriedContext(NamedTuple):
-    """Where parameters are drawn from: rows so far, and the first day."""
+    """The range to draw parameters from: rows so far, and the first day."""
 
     rows: int
     begin_ms: int
@@ -69,7 +68,7 @@ class QueriedContext(NamedTuple):
 
 @dataclass(frozen=True)
 class Query:
-    """What memory asks, and the index that is there for it; None: the primary key."""
+    """A query of the episodic memory, and its index; None: the primary key."""
 
     statement: str
     index: str | None
@@ -107,8 +106,8 @@ QUERIES: Final = {
         "idx_episodic_tool_time",
     ),
     "situations like this one": Query(
-        # All that hold it, then the newest: else the planner walks back in time until it has met
-        # twenty, which takes the longer the rarer the situation is.
+        # All matches, then the newest: else the planner scans back in time until it has found
+        # twenty, which takes longer the rarer the situation is.
         f"WITH found AS MATERIALIZED ({_COLUMNS} WHERE data -> 'context' @> %(context)s::jsonb"
         " AND tenant = %(tenant)s) SELECT * FROM found ORDER BY timestamp DESC LIMIT 20",
         "idx_episodic_data_context",
@@ -208,7 +207,7 @@ def _lines(place: QueriedContext, begin: int, end: int) -> Iterator[bytes]:
 async def _timed(
     connection: Connection, query: Query, place: QueriedContext, samples: int = SAMPLES
 ) -> tuple[float, float]:
-    """Return the median and the 95th percentile, in ms; infinite where one took too long."""
+    """Return the median and the 95th percentile in ms; infinite if a query timed out."""
     draw = random.Random(11)
     taken = []
     for number in range(samples + samples // 10):
@@ -256,7 +255,7 @@ def _power(tenth: float, whole: float) -> float:
 
 @asynccontextmanager
 async def _without(connection: Connection, index: str) -> AsyncIterator[None]:
-    """Do without an index, in a transaction that is rolled back."""
+    """Drop an index in a transaction that is rolled back."""
     async with connection.transaction(force_rollback=True):
         await connection.execute(f"SET LOCAL statement_timeout = '{LONGEST_S}s'".encode())
         await connection.execute(sql.SQL("DROP INDEX {}").format(sql.Identifier(index)))
@@ -264,7 +263,7 @@ async def _without(connection: Connection, index: str) -> AsyncIterator[None]:
 
 
 async def _indexes(connection: Connection, place: QueriedContext) -> list[dict[str, Any]]:
-    """Return what each index takes on disk and of the rate at which rows are stored."""
+    """Return each index's size on disk and its effect on the rate at which rows are stored."""
     found: list[dict[str, Any]] = []
     for index in sorted({each.index for each in QUERIES.values() if each.index}):
         cursor = await connection.execute(
@@ -273,7 +272,7 @@ async def _indexes(connection: Connection, place: QueriedContext) -> list[dict[s
             [index],
         )
         size = (await cursor.fetchone() or (0,))[0]
-        # Both anew: what is rolled back stays as dead rows, so a later rate is a lower one.
+        # Measure both again: rolled back rows stay as dead rows and lower later rates.
         everything = await _rate(connection, place, None)
         rate = await _rate(connection, place, index)
         found.append(

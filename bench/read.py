@@ -1,7 +1,7 @@
-"""Reading thresholds: hits in the mirror, misses next to a bare redis-py HMGET, changes, memory.
+"""Reading thresholds: cache hits, misses next to a bare redis-py HMGET, changes, memory.
 
-On a Redis of its own. The published values are as large as those of the default learner. A change
-is timed from before the publisher's call, in another process, to the first `get` that shows it.
+On a separate Redis. The published values are as large as those of the default learner. A change is
+timed from before the publisher's call, in another process, to the first `get` that returns it.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import multiprocessing
+import os
 import random
 import statistics
 import subprocess
@@ -22,7 +23,7 @@ from typing import Any, Final
 import orjson
 import redis
 
-from bench.support.measuring import say
+from bench.support.measuring import quantile, resident_mb, say
 from deploy.local import Stack, StackConfig
 from headstart.keys import context_paths, redis_key
 from headstart.thresholds.reader import Thresholds
@@ -50,7 +51,7 @@ def run() -> dict[str, Any]:
 
 
 def context(number: int) -> dict[str, object]:
-    """Return one of the contexts: 10 workflow types, 5 domains each, a user of its own."""
+    """Return one of the contexts: 10 workflow types with 5 domains each, and a separate user."""
     return {
         "tenant": TENANT,
         "workflow_type": f"workflow-{number % 10}",
@@ -78,22 +79,18 @@ def _paths(each: dict[str, object]) -> tuple[str, ...]:
     return context_paths(str(each["workflow_type"]), each.get)
 
 
-def _quantile(found: Sequence[float], share: float) -> float:
-    return sorted(found)[min(len(found) - 1, int(len(found) * share))]
-
-
 def _hits(url: str) -> dict[str, float]:
-    """A thousand contexts in random order, the follower at work beside them."""
+    """Read a thousand contexts in random order, with the update subscriber running."""
     draw = random.Random(7)
     with Thresholds(url, timeout_s=PATIENT_S) as reader:
         contexts = [context(number) for number in range(1_000)]
         for each in contexts:
             reader.get(each)
-        time.sleep(1.0)  # until they are followed
+        time.sleep(1.0)  # until they are subscribed
         clock, get = time.perf_counter, reader.get
         found, lookups = [], []
         plain = {_names(each): each for each in contexts}
-        gc.freeze()  # what the benchmark itself holds is no part of an executor's read
+        gc.freeze()  # excludes the benchmark's own objects from collections during a read
         for each in draw.choices(contexts, k=HITS):
             begun = clock()
             get(each)
@@ -102,14 +99,14 @@ def _hits(url: str) -> dict[str, float]:
             lookups.append(clock() - between)
             found.append(between - begun)
         stats = reader.stats()
-    p50, p99 = _quantile(found, 0.5) * 1e6, _quantile(found, 0.99) * 1e6
+    p50, p99 = quantile(found, 0.5) * 1e6, quantile(found, 0.99) * 1e6
     say(f"mirror hit: p50 {p50:.2f} us, p99 {p99:.2f} us; {stats['misses']} misses")
-    bare = _quantile(lookups, 0.5) * 1e6
+    bare = quantile(lookups, 0.5) * 1e6
     say(f"the same four keys looked up in a dict: p50 {bare:.2f} us")
     return {
         "mirror_p50_us": round(p50, 2),
         "dict_p50_us": round(bare, 2),
-        "dict_p99_us": round(_quantile(lookups, 0.99) * 1e6, 2),
+        "dict_p99_us": round(quantile(lookups, 0.99) * 1e6, 2),
         "mirror_p99_us": round(p99, 2),
         "mirror_hit_share": round(stats["hits"] / (stats["hits"] + stats["misses"]), 4),
     }
@@ -120,7 +117,7 @@ def _names(each: dict[str, object]) -> tuple[object, ...]:
 
 
 def _misses(url: str) -> dict[str, float]:
-    """First reads of contexts, each next to a bare HMGET of the same chain by redis-py."""
+    """Time first reads of contexts, each next to a bare HMGET of the same chain by redis-py."""
     bare = redis.Redis.from_url(url)
     chains = [
         (redis_key(TENANT, str(each["workflow_type"])), _paths(each)[::-1])
@@ -154,7 +151,7 @@ def _misses(url: str) -> dict[str, float]:
 
 
 def _changes(url: str) -> dict[str, float]:
-    """How long a change takes to be seen, next to a bare redis-py subscriber in its own process."""
+    """Time changes until they are read, next to a bare redis-py subscriber in its own process."""
     contexts = [context(number) for number in range(100)]
     with Thresholds(url, timeout_s=PATIENT_S) as reader:
         for each in contexts:
@@ -162,26 +159,26 @@ def _changes(url: str) -> dict[str, float]:
         time.sleep(1.0)
         found, plain = _watch(url, reader, contexts)
     figures = {
-        "staleness_p50_ms": _quantile(found, 0.5),
-        "staleness_p99_ms": _quantile(found, 0.99),
-        "bare_subscriber_p50_ms": _quantile(plain, 0.5),
-        "bare_subscriber_p99_ms": _quantile(plain, 0.99),
+        "staleness_p50_ms": quantile(found, 0.5),
+        "staleness_p99_ms": quantile(found, 0.99),
+        "bare_subscriber_p50_ms": quantile(plain, 0.5),
+        "bare_subscriber_p99_ms": quantile(plain, 0.99),
     }
     figures = {name: round(seconds * 1e3, 2) for name, seconds in figures.items()}
-    say(f"change seen, and heard by a bare subscriber: {figures}")
+    say(f"change read, and received by a bare subscriber: {figures}")
     return figures
 
 
 def _watch(
     url: str, reader: Thresholds, contexts: Sequence[dict[str, object]]
 ) -> tuple[list[float], list[float]]:
-    """Return the seconds from each publication to the read that showed it, and to a subscriber."""
+    """Return the seconds from each publication until it was read, and until a subscriber got it."""
     seen = dict.fromkeys(range(len(contexts)), (0, 0))
     found: list[float] = []
     began = time.monotonic_ns()
     spawn = multiprocessing.get_context("spawn")
-    heard: multiprocessing.Queue[list[float]] = spawn.Queue()
-    subscriber = spawn.Process(target=_subscribe, args=(url, contexts, heard))
+    received: multiprocessing.Queue[list[float]] = spawn.Queue()
+    subscriber = spawn.Process(target=_subscribe, args=(url, contexts, received))
     publisher = spawn.Process(target=_change, args=(url, len(contexts)))
     subscriber.start()
     publisher.start()
@@ -198,15 +195,15 @@ def _watch(
         publisher.join(60)
     if publisher.exitcode or len(found) < CHANGES // 2:
         raise RuntimeError(f"{len(found)} of {CHANGES} changes were seen")
-    plain = heard.get(timeout=60)
+    plain = received.get(timeout=60)
     subscriber.join(60)
     return found, plain
 
 
 def _subscribe(
-    url: str, contexts: Sequence[dict[str, object]], heard: multiprocessing.Queue[list[float]]
+    url: str, contexts: Sequence[dict[str, object]], received: multiprocessing.Queue[list[float]]
 ) -> None:
-    """Hear the same announcements with nothing but redis-py, in a process of its own."""
+    """Receive the same announcements with redis-py alone."""
     found: list[float] = []
     with redis.Redis.from_url(url) as client, client.pubsub() as subscription:
         subscription.subscribe(*{redis_key(TENANT, str(e["workflow_type"])) for e in contexts})
@@ -217,7 +214,7 @@ def _subscribe(
                 sent = orjson.loads(message["data"])[0]["offset"]
                 found.append((time.monotonic_ns() - sent) / 1e9)
                 quiet_at = time.monotonic() + 3.0
-    heard.put(found)
+    received.put(found)
 
 
 def _change(url: str, count: int) -> None:
@@ -236,7 +233,7 @@ def _change(url: str, count: int) -> None:
 
 
 def _memory(url: str) -> dict[str, float]:
-    """What ten thousand contexts cost a process of their own, all of them answered once."""
+    """Measure the memory of ten thousand cached contexts in a separate process."""
     program = f"from bench.read import hold; print(hold({url!r}))"
     ran = subprocess.run(
         [sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=600
@@ -246,21 +243,16 @@ def _memory(url: str) -> dict[str, float]:
     return {"memory_10000_contexts_mb": round(megabytes, 1)}
 
 
-def pause(url: str) -> float:
-    """Return by how many MB this process grows with `CONTEXTS` contexts in its mirror."""
+def hold(url: str) -> float:
+    """Return by how many MB this process grows with `CONTEXTS` contexts in its cache."""
     with Thresholds(url, timeout_s=PATIENT_S, mirror_limit=CONTEXTS) as reader:
         reader.get(context(0))
         time.sleep(1.0)
-        before = _resident()
+        before = resident_mb(os.getpid())
         for number in range(CONTEXTS):
             reader.get(context(number))
         gc.collect()
-        after = _resident()
+        after = resident_mb(os.getpid())
         if reader.stats()["contexts"] != CONTEXTS:
             raise RuntimeError("the mirror does not hold them all")
-    return (after - before) / 1e6
-
-
-def _resident() -> int:
-    pages = int(Path("/proc/self/statm").read_text().split()[1])
-    return pages * 4096
+    return after - before

@@ -19,7 +19,7 @@ REPEAT: Final = 3
 
 
 class ScaleCase(NamedTuple):
-    """One backlog and who drains it."""
+    """One backlog and the workers that drain it."""
 
     workers: int = 1
     partitions: int = 8
@@ -54,7 +54,7 @@ def run(
     """Return a table of cases, and how several workers compare with one.
 
     `vary`: what the cases differ in from the first, of `CASES`. Those of more contexts than twice
-    the events are left out, and those held to a share of a core where nobody may
+    the events are left out, and those with a CPU quota where permission for it is missing
     (`bench.support.cpu_quota`). Raises `ValueError` for another name.
     """
     if unknown := sorted(set(vary) - CASES.keys()):

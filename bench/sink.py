@@ -1,9 +1,9 @@
-"""Episode sink, all its rules on, next to bare psycopg into the same tables and indexes.
+"""The episode sink with all its features, next to bare psycopg into the same tables and indexes.
 
-The worker drains a backlog of single-event records: fetch, decode, check, store with offsets. The
-anchors do nothing but write what was prepared for them, in batches of the size that the worker's
-had, one commit each: COPY straight into the table, COPY through a stage and a merge, executemany.
-Each begins with an empty table, and with log files that were written before.
+The worker drains a backlog of single-event records: fetch, decode, validate, store with offsets.
+The anchors only write prepared rows, in batches as large as the worker's, one commit each: COPY
+into the table, COPY through a stage and a merge, executemany. Each begins with an empty table and
+existing WAL files.
 """
 
 from __future__ import annotations
@@ -42,13 +42,13 @@ from topics.epoch import read_epoch
 REPEAT: Final = 5
 PATIENCE_S: Final = 900.0
 ONCE: Final = 10_000
-"""Rows of a batch that is written before anything is measured."""
+"""Rows per batch in the warm-up."""
 MANY: Final = 100
 """Rows of one executemany."""
 MANY_SHARE: Final = 10
-"""executemany gets a tenth of the rows: its rate does not depend on how many there are."""
+"""executemany gets a tenth of the rows: its rate does not depend on their number."""
 LOOK_S: Final = 0.05
-"""Between two looks at what is stored; a commit comes every .3 s."""
+"""Polling interval of the stored offsets; there is a commit every .3 s."""
 COLUMNS: Final = (
     "id", "tenant", "event_type", "workflow_type", "workflow_id", "task_id", "user_id", "agent_id",
     "session_id", "timestamp", "tool_id", "success", "confidence", "data", "extra",
@@ -92,7 +92,7 @@ def _round(kafka: str, count: int, number: int) -> dict[str, float | None]:
 
 
 async def _write_once(dsn: str, count: int) -> None:
-    """Have Postgres make the log files that everybody then writes over, not only the first."""
+    """Let Postgres create its WAL files, which all later runs reuse."""
     await migrate(dsn)
     lines = encode_events([raw for _partition, _key, raw in events(count)])
     async with await psycopg.AsyncConnection.connect(dsn, autocommit=True) as connection:
@@ -102,7 +102,7 @@ async def _write_once(dsn: str, count: int) -> None:
 
 async def _empty(connection: Connection) -> None:
     await connection.execute("TRUNCATE episodic_events")
-    await connection.execute("CHECKPOINT")  # nobody pays for what was written before
+    await connection.execute("CHECKPOINT")  # so that no run pays for earlier writes
 
 
 def _worker(addresses: Addresses, folder: Path, count: int) -> tuple[float, int]:
@@ -137,7 +137,7 @@ async def _commits(addresses: Addresses, count: int) -> list[tuple[float, int]]:
 
 
 async def _anchors(dsn: str, count: int, batch: int, number: int) -> dict[str, float]:
-    """Return the rows/s of each anchor; who comes first changes from round to round."""
+    """Return the rows/s of each anchor; the order rotates from round to round."""
     lines = encode_events([raw for _partition, _key, raw in events(count)])
     sides: list[tuple[str, Callable[[Connection], Awaitable[float]]]] = [
         ("bare_copy", lambda at: _bare_copy(at, _blocks(lines, batch))),

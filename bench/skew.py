@@ -54,11 +54,11 @@ def skew(of: Sequence[Key], partitions: int, exponent: float, seed: int) -> Skew
 
 def run(seeds: int = SEEDS) -> dict[str, Any]:
     """Return a table: the hottest partition's share, by partitions and exponent."""
-    everybody = keys()
+    all_keys = keys()
     table = []
     for exponent in EXPONENTS:
         for partitions in PARTITIONS:
-            found = [skew(everybody, partitions, exponent, seed) for seed in range(seeds)]
+            found = [skew(all_keys, partitions, exponent, seed) for seed in range(seeds)]
             shares = sorted(each.hottest_partition for each in found)
             table.append(
                 {

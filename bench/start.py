@@ -124,7 +124,7 @@ async def _fill(addresses: Addresses, names: Sequence[str], rows: int) -> None:
 
 
 async def _commit(addresses: Addresses, group: str) -> None:
-    """Commit the first event. A broker's first group takes it seconds, whoever that is."""
+    """Commit the first event, because a broker's first group takes seconds."""
     consumer = AIOKafkaConsumer(
         bootstrap_servers=addresses.kafka, group_id=group, enable_auto_commit=False
     )

@@ -1,7 +1,7 @@
-"""What judged predictions earned, and what other policies would have earned on the same ones.
+"""The payoff of predictions with known outcomes, and that of other policies on the same ones.
 
-Every prediction is judged, speculated on or not (full feedback), so each policy's net gain is an
-exact sum over the same list. Not here: how a prediction was made, or where it was stored.
+Every prediction has an outcome, speculated on or not (full feedback), so each policy's net gain is
+an exact sum over the same list.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Final
 
 FIXED_THRESHOLD: Final = 0.92
-"""The constant that stands until anything is learned."""
+"""The threshold until anything is learned."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +69,7 @@ def fixed(prediction: JudgedGuess) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Summary:
-    """Hits and misses of what was speculated, and the net gain of four policies in seconds.
+    """Hits and misses of speculated predictions, and the net gain of four policies in seconds.
 
     `hit_rate` is hits / speculated, None when nothing was speculated. `not_startable`: predictions
     besides, by reason, that no policy could have started. `assumed`: how many rest on what.

@@ -1,4 +1,4 @@
-"""Agent runs in our own form, checked, as `headstart import runs` writes them anew."""
+"""Validates agent runs in Headstart's format, as `headstart import runs` rewrites them."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from replay.importers.agent_runs import Run, Unmapped, files_of, refuse, run_of,
 
 
 def checked_runs(files: Path | Iterable[Path], unmapped: Unmapped) -> Iterator[Run]:
-    """Yield the runs of files of runs; lines that are none are counted by their reason.
+    """Yield the runs in files; invalid lines are counted by reason.
 
     Raises `NotOfThisForm` where a file has none, `CannotRead` and `OSError`.
     """

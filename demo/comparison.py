@@ -1,7 +1,7 @@
-"""The demo's policies side by side: what each earned, how sure that is, and how it went over time.
+"""Compares the demo's policies: payoffs with intervals, and their development over time. Pure.
 
-Every policy is judged on every prediction (full feedback). Pure. Not here: the page that shows it
-(`report`), and the summary for the terminal (`accounting`).
+Every policy is evaluated on every prediction (full feedback). `demo.report` renders the result,
+`demo.accounting` summarises it for the terminal.
 """
 
 from __future__ import annotations
@@ -33,13 +33,13 @@ POLICIES: Final[Mapping[str, Policy]] = {
     "always": always,
     "never": never,
 }
-"""Those that somebody could have had."""
+"""The policies that were possible without hindsight."""
 POINTS: Final = 160
 """Points of a course."""
 
 
 def compare(judged: Sequence[JudgedGuess]) -> dict[str, Any]:
-    """Return who earned most, by how much and how surely; courses, contexts and confidences.
+    """Return the best policy, its lead with an interval, timelines, contexts and confidences.
 
     Amounts are in milliseconds, places in time in seconds since the first prediction. The winner
     is one of `POLICIES`; the best constant of hindsight is no policy that anybody could have had.
@@ -128,7 +128,7 @@ def _counts(rows: Sequence[JudgedGuess], policy: Policy) -> dict[str, Any]:
 
 
 def _over_time(rows: Sequence[JudgedGuess], arms: Mapping[str, Policy]) -> dict[str, Any]:
-    """Return by arm what was earned so far, and the hit rate, in about equal shares."""
+    """Return the cumulative payoff and the hit rate of each policy, in about equal time steps."""
     size = max(1, -(-len(rows) // POINTS))
     shares = [rows[begin : begin + size] for begin in range(0, len(rows), size)]
     first = rows[0].at if rows else 0

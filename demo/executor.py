@@ -25,7 +25,7 @@ from demo.traces import END, AgentRun, BrokenLine, Step, read_runs
 
 @dataclass(frozen=True)
 class Assignment:
-    """What one executor is to do."""
+    """The configuration of one executor."""
 
     kafka: str
     redis: str
@@ -56,7 +56,7 @@ def workflows(work: Assignment, started: float) -> Iterator[DemoWorkflow]:
     if work.traces is not None:
 
         def ignore(_broken: BrokenLine) -> None:
-            """The demo itself has named it."""
+            """The demo has reported it already."""
 
         repeats = Repeats()
         runs = filter(repeats.first, read_runs(work.traces, ignore))
@@ -82,16 +82,16 @@ def _synthetic(run: SyntheticRun) -> DemoWorkflow:
 
 
 def failed_prediction(guess: PredictedCall, *, started: bool) -> dict[str, Any]:
-    """Return what the completion of a call that failed says of its right guess: it is no hit.
+    """Return the prediction in the completion of a failed call: a right guess is not a hit then.
 
-    Whether it was started or not: the log is judged under policies that would have started it.
+    Also if it was not started: the log is evaluated under policies that would have started it.
     """
-    said = {"tool_id": guess.tool, "was_correct": False, "speculated": started}
-    return {**said, "failed": True} if started else said
+    prediction = {"tool_id": guess.tool, "was_correct": False, "speculated": started}
+    return {**prediction, "failed": True} if started else prediction
 
 
 class Executor:
-    """Executes workflows and tells Headstart everything."""
+    """Executes workflows and emits all events."""
 
     def __init__(
         self, work: Assignment, emitter: headstart.Emitter, thresholds: headstart.Thresholds

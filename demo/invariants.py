@@ -52,7 +52,7 @@ async def _dead_letters(kafka: str, tenant: str) -> int:
 
 @dataclass(frozen=True)
 class Invariant:
-    """One thing that must hold: what was found, how it was checked, and what breaks it."""
+    """One invariant: what was found, how it was checked, and violations."""
 
     name: str
     how: str

@@ -1,7 +1,7 @@
 """Guesses an agent's next tool call from its last two, learning as the runs go by.
 
-Here lives the predictor alone: counts in memory, no clock, no randomness. Not here: whether a guess
-is worth starting early (that is the learned threshold's business) and what it gains (`latency`).
+Counts in memory, no clock, no randomness. The learned threshold decides whether a guess is worth
+starting; `demo.tool_latency` defines its gain.
 """
 
 from __future__ import annotations
@@ -53,10 +53,10 @@ class _Counts:
 class Predictor:
     """Interpolated back-off over the last two tool names, one set of counts per domain.
 
-     P of order k is (count + P of order k-1) / (total + 1), from order 0 (every call of the domain)
-     to order 2; below order 0 all tools seen in the domain, and the end, are equally likely
-    . A context not seen yet thus repeats the order
-     below it. What a domain is, is the caller's choice: any text that keeps the counts apart.
+    P of order k is (count + P of order k-1) / (total + 1), from order 0 (every call of the domain)
+    to order 2; below order 0 all tools seen in the domain, and the end, are equally likely. An
+    unseen context thus has the probabilities of the order below it. A domain is any text that
+    separates the counts.
     """
 
     def __init__(self) -> None:
@@ -95,7 +95,7 @@ class Predictor:
     def _orders(self, domain: str, history: Sequence[str]) -> list[_Counts]:
         """Return the counts after `history` from order 0 up, as far as its context was seen."""
         counts = self._domains.get(domain, {})
-        # Where a context was not seen, no longer one was, so what is left has no gap.
+        # If a context is unseen, so are the longer ones, so the result has no gap.
         return [counts[context] for context in _contexts(history) if context in counts]
 
 

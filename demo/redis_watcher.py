@@ -1,4 +1,4 @@
-"""Watches Redis as an executor's mirror would: when did which version become visible?"""
+"""Records when each published version became visible to subscribers of Redis."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import threading
 import time
 from bisect import bisect_left
 from collections.abc import Iterable
-from types import TracebackType
 from typing import Any, Self
 
 import orjson
@@ -16,7 +15,7 @@ from headstart.keys import redis_key
 
 
 class RedisWatcher:
-    """Notes when each announced threshold arrived, from `with` until its end."""
+    """Records the arrival of each announced threshold within the `with` block."""
 
     def __init__(self, redis_url: str, tenant: str) -> None:
         self._client: Any = redis.Redis.from_url(redis_url)
@@ -35,12 +34,7 @@ class RedisWatcher:
         self._thread.start()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._ended.set()
         self._thread.join(2.0)
         self._pubsub.close()
@@ -51,12 +45,12 @@ class RedisWatcher:
             try:
                 message = self._pubsub.get_message(timeout=0.2)
             except (redis.RedisError, OSError):
-                return  # Redis has ended; what was seen counts
+                return  # Redis has stopped; the arrivals until now count
             if message is None:
                 continue
             arrived = time.time() * 1000
-            said = orjson.loads(message["data"])
-            for threshold in said if isinstance(said, list) else ():  # else it is of overrides
+            values = orjson.loads(message["data"])
+            for threshold in values if isinstance(values, list) else ():  # else overrides
                 self.announced += 1
                 self._offsets.setdefault(threshold["path"], []).append(threshold["offset"])
                 self._arrivals.setdefault(threshold["path"], []).append(arrived)

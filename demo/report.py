@@ -1,8 +1,4 @@
-"""The demo as one file of HTML for somebody who was not there: who won, and how that is known.
-
-Made of the parts of the backtest's report (`replay.results.page`). Not here: the figures
-(`comparison`).
-"""
+"""Renders the demo's report as one HTML file, from components of the backtest's report."""
 
 from __future__ import annotations
 
@@ -42,14 +38,14 @@ def page(found: Found) -> str:
     """Return the page."""
     broken = any(each.broken for each in found["invariants"])
     parts = [verdict(found), course(found), contexts(found), trust(found), surroundings(found)]
-    # What was lost or counted twice makes the verdict doubtful, so it is said before it.
+    # A violated invariant makes the verdict unreliable, so it comes first.
     parts.insert(0 if broken else 4, checks(found))
     body = "".join(parts)
     return document("Headstart demo: what learned thresholds were worth", body)
 
 
 def verdict(found: Found) -> str:
-    """Return what stands on top: who won, by how much, how sure that is, and all policies."""
+    """Return the headline: the best policy, its lead with an interval, and all policies."""
     ends = found["lead_interval"]
     unsure = ends is None or ends[0] <= 0.0
     kind = "unsure" if unsure else "sure" if found["winner"] == LEARNED else "worse"
@@ -67,7 +63,7 @@ def verdict(found: Found) -> str:
         f'<p class="says">{escape(sentence(found))}</p>{bars(found, ideal)}'
         '<p class="soft">Bars: time that right guesses saved minus time that wrong ones wasted. '
         "Thin lines: 95 % intervals, by bootstrap over workflows. Dashed: the one threshold for "
-        "all contexts that earned most, which nobody could know before. No tool was called: the "
+        "all contexts that earned most, which is only known in hindsight. No tool was called: the "
         "times of calls are accounted, not slept.</p></section>"
     )
 
@@ -124,8 +120,8 @@ def constant(found: Found) -> str:
 
 
 def _title(name: str) -> str:
-    told = _told(name)
-    return told[0].upper() + told[1:]
+    text = _told(name)
+    return text[0].upper() + text[1:]
 
 
 def _told(name: str) -> str:
@@ -175,7 +171,7 @@ def gained(found: Found) -> str:
     if min(values) < up.low:
         words += " What leaves the picture below lost more than it can show."
     if found["drift_at"] is not None:
-        words += " Dashed: the world changed in mid-run, and had to be learned anew."
+        words += " Dashed: the world changed in mid-run, and thresholds had to be learned again."
     drawn = chart(_time(found), up, lines[::-1], _drift(found))
     return figure("Earned so far", drawn, words, lines)
 
@@ -244,7 +240,7 @@ def _context(found: Found, own: Found) -> str:
 
 
 def _steps(used: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
-    """Return the corners of a line that stands still until it changes, at most some hundreds."""
+    """Return the corners of a step function, at most some hundreds."""
     thinned = used[:: max(1, len(used) // 200)]
     found: list[tuple[float, float]] = []
     for at, value in thinned:

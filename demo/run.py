@@ -59,7 +59,7 @@ class DemoResult:
     summary: dict[str, Any]
     broken: list[str]
     shown: dict[str, Any]
-    """What the report is made of (`demo.report`), but `settings`."""
+    """The data of the report (`demo.report`), without `settings`."""
 
 
 def check_traces(config: DemoConfig, say: Callable[[str], None]) -> None:
@@ -95,7 +95,7 @@ def run_demo(
     check: Callable[[], None],
     say: Callable[[str], None],
 ) -> DemoResult:
-    """Run the workload on a running system. `check` raises when a part of it died."""
+    """Run the workload on a running system. `check` raises if a part of it died."""
     tenant = f"demo-{secrets.token_hex(4)}"
     begun = time.monotonic()
     begin = asyncio.run(topic_state(addresses.kafka, EVENTS.name))
@@ -103,7 +103,7 @@ def run_demo(
         emitted = _run_executors(config, addresses, tenant, epoch, check, say)
         say("executors are done; draining")
         if lag := wait_drained(addresses, epoch, check, DRAIN_S):
-            raise TimeoutError(f"the workers did not take in {lag} records within {DRAIN_S:.0f} s")
+            raise TimeoutError(f"the workers did not process {lag} records within {DRAIN_S:.0f} s")
         end = asyncio.run(topic_state(addresses.kafka, EVENTS.name))
     figures = asyncio.run(gather(addresses, tenant, config.levels, dict(begin.end), dict(end.end)))
     latencies = watcher.latencies_ms(figures.log.completions)
@@ -150,13 +150,13 @@ def _run_executors(
     check: Callable[[], None],
     say: Callable[[str], None],
 ) -> int:
-    """Run the executors to their end; return how many events they emitted."""
-    nursery = ProcessGroup(config.data.resolve())
+    """Run the executors until they finish; return how many events they emitted."""
+    group = ProcessGroup(config.data.resolve())
     try:
         children = [
-            _spawn(nursery, config, addresses, tenant, number) for number in range(config.executors)
+            _spawn(group, config, addresses, tenant, number) for number in range(config.executors)
         ]
-        nursery.launched()
+        group.launched()
         said = last = 0.0
         while any(child.alive for child in children):
             time.sleep(0.2)
@@ -171,11 +171,11 @@ def _run_executors(
             child.finish(1.0, "see its log")
         return sum(_progress(child)["emitted"] for child in children)
     finally:
-        nursery.close()
+        group.close()
 
 
 def _spawn(
-    nursery: ProcessGroup, config: DemoConfig, addresses: Addresses, tenant: str, number: int
+    group: ProcessGroup, config: DemoConfig, addresses: Addresses, tenant: str, number: int
 ) -> Child:
     work = Assignment(
         kafka=addresses.kafka,
@@ -192,9 +192,9 @@ def _spawn(
         levels=config.levels,
     )
     name = f"executor-{number}"
-    nursery.claim(name)
+    group.claim(name)
     argv = [sys.executable, "-P", "-m", "demo.executor", json.dumps(asdict(work))]
-    return nursery.spawn(name, argv, _ENDING)
+    return group.spawn(name, argv, _ENDING)
 
 
 def _progress(child: Child) -> dict[str, Any]:
@@ -212,7 +212,7 @@ def _read_latencies(
     """Time reads of known contexts through the client, in microseconds."""
     contexts = [dict(part.split("=") for part in path.split("/")) for path in figures.served]
     found = []
-    gc.freeze()  # the log that this process has read is no part of an executor's read
+    gc.freeze()  # excludes this process's copy of the log from collections during a read
     with Thresholds(redis_url, levels=config.levels) as reader:
         for number in range(READS):
             context = {"tenant": tenant, **contexts[number % len(contexts)]}

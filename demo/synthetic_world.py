@@ -1,8 +1,4 @@
-"""A synthetic workload whose truth is known: Markov chains over tools that change in mid-run.
-
-Here live the world (its workflow types, domains, users and chains) and the endless runs drawn from
-it. Not here: the progress of a demo (the caller's clock), guesses (`predictor`) and latencies.
-"""
+"""A synthetic workload of known probabilities: Markov chains over tools, changed in mid-run."""
 
 from __future__ import annotations
 
@@ -109,7 +105,7 @@ class SyntheticWorld:
         return SyntheticRun(workflow_type, domain, user, str(number), drifted, tuple(steps))
 
     def _draw_row(self, context: Context, previous: str | None, drifted: bool) -> Row:
-        """Draw a row from a stream of its own, so that no row depends on which was asked first."""
+        """Draw a row from its own random stream, independent of the order of calls."""
         name = "/".join((*context, previous or "", str(drifted)))
         random = Random(f"world/{self._seed}/row/{name}")
         all_tools = WORKFLOW_TOOLS[context[0]]

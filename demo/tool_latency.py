@@ -1,7 +1,7 @@
 """Declared tool latencies: what a call takes, what a hit saves, what a miss wastes.
 
 For the synthetic workload, and for recorded runs that say no durations (`call_times`). They are
-accounted, never slept. Not here: the sums over a run (`accounting`).
+accounted, never slept.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""Recorded agent runs as a history: what a predictor would have guessed, and whether it was right.
+"""Recorded agent runs as a prediction source: guesses of the demo's predictor and their outcomes.
 
-The demo's back-off predictor learns as the runs go by, in the file's order; a guess is worth what
-the runs record of durations, else what is declared (`call_times`). Contexts: domain, + previous
-tool, + the one before. To a filter a run's source is its tenant, its domain its workflow type too.
+The back-off predictor learns from the runs in the file's order; gain and cost follow from recorded
+durations, else from declared ones (`demo.call_times`). Contexts: domain, + previous tool, + the one
+before. For filters, a run's source is its tenant, and its domain also its workflow type.
 """
 
 from __future__ import annotations
@@ -114,8 +114,8 @@ class TraceHistory:
             notes.warnings.append(f"{untimed} runs say no time, so they are in no range of time")
 
     def _outcome(self, guess: PredictedCall, actual: str, time: CallTime, basis: Basis) -> Outcome:
-        """Return a judged guess, and count what its worth rests on: the options, else `time`."""
-        # A call that failed is no hit: had it been started early, nothing was saved.
+        """Return the outcome of a guess, and count the basis of its gain and cost in `basis`."""
+        # A failed call is not a hit: starting it early would have saved nothing.
         correct, given = guess.tool == actual and not time.failed, self.reading.assumed
         outcome = Outcome(
             guess.confidence, correct, gain=time.latency.gain_ms, cost=time.latency.cost_ms
@@ -139,7 +139,7 @@ class TraceHistory:
         return self.reading.scales.applied(outcome, guess.tool)
 
     def _chosen(self, run: AgentRun) -> bool:
-        """Return whether a run is judged. Who is left out has taught the predictor all the same."""
+        """Return whether a run is evaluated. The predictor learns from the others, too."""
         chosen = self.reading.chosen
         return (
             chosen.tenant in (None, run.source)

@@ -1,8 +1,4 @@
-"""Reads agent runs from a file, one a line, and checks each field (docs/reference/files.md).
-
-Here live the records of a run and the reader. Not here: where the file is (the caller passes its
-path), how long a call takes (`latency`), and which call is guessed next (`predictor`).
-"""
+"""Reads agent runs from a file, one per line, and checks each field (docs/reference/files.md)."""
 
 from __future__ import annotations
 
@@ -18,7 +14,7 @@ from replay.files.json_lines import json_lines
 from replay.files.times import LONGEST_CALL_MS, iso_ms, refuse_other_units
 
 END: Final = "<end>"
-"""Stands for "no further call" wherever a next tool is counted or guessed; never a tool's name."""
+"""The next tool at the end of a run; never a tool's name."""
 _RELATIVE_MS: Final = FIRST_MS // 1000
 """Times below are relative to some start; from here on a number may be Unix seconds."""
 
@@ -39,7 +35,7 @@ class Step:
 
 @dataclass(frozen=True, slots=True)
 class AgentRun:
-    """One agent's run: who drove it, which task (and which repetition of it), and its calls.
+    """One agent's run: its model, task (and repetition), and calls.
 
     `started_at`: Unix milliseconds, None where the source has no time; `run_id`: None for none.
     """
@@ -56,7 +52,7 @@ class AgentRun:
 
 @dataclass(frozen=True, slots=True)
 class BrokenLine:
-    """A line that was left out; `line_number` counts from 1."""
+    """A skipped line; `line_number` counts from 1."""
 
     line_number: int
     reason: str
@@ -67,11 +63,11 @@ def read_runs(
 ) -> Iterator[AgentRun]:
     """Yield the runs of a file in its order: JSONL, or CSV with a row per call.
 
-    Empty lines are passed over. `path`: as `replay.files.input.local_file` returns it.
+    Skips empty lines. `path`: as `replay.files.input.local_file` returns it.
 
-    A broken line (not JSON, a field missing or of the wrong type) goes to `on_broken` and is left
-    out, for instance `read_runs(path, broken.append)`; without `on_broken` it raises `TraceError`.
-    There is no silent skip. A file that cannot be opened raises `OSError` at the first `next`.
+    A broken line (not JSON, a field missing or of the wrong type) is passed to `on_broken` and
+    skipped; without `on_broken` it raises `TraceError`. A file that cannot be opened raises
+    `OSError` at the first `next`.
     """
     # Bytes, because text mode gives up on the whole file at one wrong byte.
     with json_lines(Path(path)) as lines:
@@ -86,16 +82,13 @@ def read_runs(
                 if broken.step is not None and broken.step < len(lines.step_lines):
                     at = lines.step_lines[broken.step]
                 if on_broken is None:
-                    message = f"{path}, line {at}: {broken}; mend it or skip broken lines"
+                    message = f"{path}, line {at}: {broken}; fix it or skip broken lines"
                     raise TraceError(message) from broken
                 on_broken(BrokenLine(at, str(broken)))
 
 
 class _Broken(Exception):
-    """Why a line is not a run; of our own, so that no error of a caller is taken for it.
-
-    `step`: the index of the step that is wrong, None where it is another field.
-    """
+    """Why a line is not a run. `step`: the index of the invalid step, None for another field."""
 
     def __init__(self, reason: str, step: int | None = None) -> None:
         super().__init__(reason)
@@ -168,7 +161,7 @@ def _text(record: Mapping[str, object], name: str, where: str = "") -> str:
 
 
 def _run_id(record: Mapping[str, object]) -> str | None:
-    """Return what tells a run from every other; None where that is no text or number."""
+    """Return the run's id; None if it is missing, or not a text or number."""
     value = record.get("run_id")
     return str(value) if isinstance(value, str | int) and value != "" else None
 
@@ -182,7 +175,7 @@ def _optional_int(record: Mapping[str, object], name: str, where: str = "") -> i
 
 
 def _time(record: Mapping[str, object], name: str, where: str = "") -> int | None:
-    """Return a time in Unix ms: of an integer, or an ISO 8601 time; None where there is none."""
+    """Return a time in Unix ms, from an integer or an ISO 8601 time; None if there is none."""
     value = record.get(name)
     if isinstance(value, str):
         at = iso_ms(value)
@@ -211,7 +204,7 @@ def _in_range(at: int, name: str) -> int:
 
 
 def _check_times(started_at: int | None, steps: tuple[Step, ...]) -> None:
-    """Refuse what gives absurd durations: dates beside relative times, calls of days."""
+    """Reject times with absurd durations: dates beside relative times, calls of days."""
     times: list[tuple[int | None, int | None]] = [(None, started_at)]
     times += [(n, at) for n, step in enumerate(steps) for at in (step.called_at, step.returned_at)]
     if any(at is not None and at >= FIRST_MS for _, at in times):

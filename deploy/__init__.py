@@ -1,1 +1,1 @@
-"""How Headstart runs: the local stack here, images and manifests beside it."""
+"""Deployment: the local stack and its supervisor, images and manifests."""

@@ -1,4 +1,4 @@
-"""Why a worker ended, as the end of its log has it."""
+"""Finds the error that ended a worker at the end of its log."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ _TAIL_BYTES: Final = 65_536
 _MOST_CHARACTERS: Final = 500
 _STARTS, _ENDS = "worker.started", "worker.failed"
 _ERROR: Final = re.compile(r' error=(?:"((?:\\"|[^"])*)"|(\S+))')
-_SAID: Final = re.compile(r"[Ee]rror: ")
-"""What a command says last; click begins with a capital."""
+_COMMAND_ERROR: Final = re.compile(r"[Ee]rror: ")
+"""The last line of a failed command; click's begins with a capital."""
 _FAULT: Final = "this is a fault of Headstart"
 _TRACEBACK: Final = "Traceback (most recent call last)"
 _LOGGED: Final = re.compile(r"\d{4}-\d\d-\d\dT|\{")
 
 
 def why_ended(workers: Path, label: str) -> str | None:
-    """Return the error that a worker's log ends with; None where it ran since, or was killed.
+    """Return the error at the end of a worker's log; None if it runs again, or was killed.
 
-    `label`: NAME-INSTANCE. A spare that took over has a log of its own: the newer one counts.
+    `label`: NAME-INSTANCE. A spare that took over has its own log: the newer one counts.
     """
     logs = [workers / "logs" / f"{label}{more}.log" for more in ("", "-spare")]
     there = [(log.stat().st_mtime, log) for log in logs if log.exists()]
@@ -34,9 +34,9 @@ def why_ended(workers: Path, label: str) -> str | None:
 
 
 def why_log_ends(log: Path, begin: int = 0) -> str | None:
-    """Return the error that a log ends with, in one line without passwords; None: there is none.
+    """Return the error at the end of a log in one line, with passwords masked; None: no error.
 
-    `begin`: the byte at which the part of the process begins.
+    `begin`: byte offset of the process's first line.
     """
     lines = [line.rstrip() for line in _tail(log, begin)]
     return _why([line for line in lines if line])
@@ -44,13 +44,13 @@ def why_log_ends(log: Path, begin: int = 0) -> str | None:
 
 def _why(lines: Sequence[str]) -> str | None:
     if lines and _FAULT in lines[-1]:
-        lines = lines[:-1]  # the traceback above it says more
+        lines = lines[:-1]  # the traceback above it has the details
     for line in reversed(lines):
         event, error = _read(line)
         if event == _STARTS:
             return None
         if line.startswith(_TRACEBACK) and not _LOGGED.match(lines[-1]):
-            error = lines[-1]  # it ended by that: nothing was logged later
+            error = lines[-1]  # nothing was logged after the traceback
         if error is not None:
             return masked(error)[:_MOST_CHARACTERS]
     return None
@@ -66,16 +66,16 @@ def _tail(log: Path, begin: int) -> list[str]:
 
 
 def _read(line: str) -> tuple[str | None, str | None]:
-    """Return a line's event, of the two that count, and the error that ended the worker."""
-    if command := _SAID.match(line):
+    """Return a line's event (start or end of the worker, else None) and its error."""
+    if command := _COMMAND_ERROR.match(line):
         return None, line[command.end() :]
     if line.startswith("{"):
         try:
-            said: dict[str, Any] = orjson.loads(line)
+            fields: dict[str, Any] = orjson.loads(line)
         except orjson.JSONDecodeError:
             return None, None
-        event = said.get("event")
-        return event, str(said.get("error")) if event == _ENDS else None
+        event = fields.get("event")
+        return event, str(fields.get("error")) if event == _ENDS else None
     if f" {_STARTS} " in line:
         return _STARTS, None
     if f" {_ENDS} " in line and (found := _ERROR.search(line)):

@@ -1,4 +1,4 @@
-"""Refuses to run workers on a data directory whose learned state is of another partition count."""
+"""Checks that a data directory's learned state has the partition count of the topics."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from processing.partition_count import HOW, PartitionCount, read_count
 
 
 def learned_partitions(data: Path) -> PartitionCount | None:
-    """Return how many partitions the threshold workers of this directory have learned with."""
+    """Return the partition count of the learned state in this directory, None if unknown."""
     found = [
         count for path in (data / "workers").glob("thresholds-*") if (count := read_count(path))
     ]
@@ -17,13 +17,13 @@ def learned_partitions(data: Path) -> PartitionCount | None:
 
 
 def _contradicting(data: Path, partitions: int) -> PartitionCount | None:
-    """Return the number of a directory's learned state where it surely is another one."""
+    """Return the partition count of the learned state if it certainly differs."""
     learned = learned_partitions(data)
     return learned if learned is not None and learned.contradicts(partitions) else None
 
 
 def require_partitions(data: Path, partitions: int) -> None:
-    """Raise `StackError` where the directory's learned state is of another number of partitions."""
+    """Raise `StackError` if the directory's learned state has another partition count."""
     learned = _contradicting(data, partitions)
     if learned is None:
         return
@@ -35,9 +35,9 @@ def require_partitions(data: Path, partitions: int) -> None:
 
 
 def require_log_partitions(data: Path, kafka: str, partitions: int) -> None:
-    """Raise `StackError` where a running log has another number than the learned state.
+    """Raise `StackError` if a running log has another partition count than the learned state.
 
-    For what compares the two: rows and Redis would be judged by the wrong partitions.
+    For commands that compare the two: they would check rows and Redis against wrong partitions.
     """
     learned = _contradicting(data, partitions)
     if learned is None:

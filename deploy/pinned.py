@@ -1,7 +1,7 @@
-"""Prints what an image installs: constraints.txt without what only development and `up` need.
+"""Prints the packages of an image: constraints.txt without those for development and `up`.
 
-`python deploy/pinned.py constraints.txt pyproject.toml`. Needs the standard library alone, because
-it runs before anything is installed.
+`python deploy/pinned.py constraints.txt pyproject.toml`. Uses only the standard library, because it
+runs before anything is installed.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from pathlib import Path
 
 
 def left_out(project: str) -> set[str]:
-    """Return the names of the extras' packages that need neither the service nor its build."""
+    """Return the packages of the extras that neither the service nor its build needs."""
     whole = tomllib.loads(project)
     tables = whole["project"]
     needed = set(map(_name, [*tables["dependencies"], *whole["build-system"]["requires"]]))
@@ -22,7 +22,7 @@ def left_out(project: str) -> set[str]:
 
 
 def pinned(constraints: str, without: set[str]) -> str:
-    """Return the pinned packages, with their hashes, except those of `without`."""
+    """Return the pinned packages with their hashes, except those in `without`."""
     blocks = re.split(r"(?m)^(?=[A-Za-z0-9])", constraints)
     return "".join(block for block in blocks if block and _name(block) not in without)
 

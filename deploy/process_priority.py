@@ -1,7 +1,7 @@
 """Process priority: niceness, and on Linux the niceness of the session's autogroup.
 
-Linux may share processors out among sessions (sched(7), "The autogroup feature"). For a process
-that leads a session only the niceness of that session counts then.
+With autogroups, Linux schedules sessions against each other (sched(7), "The autogroup feature").
+Then only the niceness of the session counts for a session leader.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Final
 
 FOREGROUND: Final = -5
-"""Added to the niceness of processes that thresholds go through, where the system allows it
-(CAP_SYS_NICE): a threshold is late wherever its worker waits for a processor."""
+"""Added to the niceness of processes on the path of thresholds, if permitted (CAP_SYS_NICE):
+waiting for a processor delays a threshold."""
 BACKGROUND: Final = 10
 """Added to the niceness of processes that only store."""
 IDLE: Final = 19
@@ -23,7 +23,7 @@ IDLE: Final = 19
 def add_niceness(added: int, pid: int = 0) -> None:
     """Add to the niceness of a process, and to that of its session if it leads one.
 
-    `pid` 0 is this process. What the system does not allow is left as it is.
+    `pid` 0 is this process. Does nothing if the system does not permit it.
     """
     pid = pid or os.getpid()
     with contextlib.suppress(OSError):
@@ -34,9 +34,9 @@ def add_niceness(added: int, pid: int = 0) -> None:
 
 
 def copy_to_child_sessions(pid: int) -> None:
-    """Give the sessions that children of a process lead the niceness of that process.
+    """Set the niceness of the sessions led by a process's children to that of the process.
 
-    A child inherits niceness, but a new session begins at 0. Each process of Postgres leads one.
+    A child inherits niceness, but a new session starts at 0. Each Postgres process leads one.
     """
     with contextlib.suppress(OSError):
         niceness = os.getpriority(os.PRIO_PROCESS, pid)

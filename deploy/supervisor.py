@@ -1,9 +1,8 @@
-"""Keeps worker processes running: one child each, started again when it ends or is stuck.
+"""Runs worker processes, and restarts one when it exits or is stuck.
 
-Where readers wait for a worker's return a spare stands by, loaded, on the lock of its data
-directory: the kernel hands it over in the instant in which the worker is gone. What a worker does
-is its own affair (agents/worker.py); here are only its start and its end. When a report means that
-it is stuck is decided in processing/worker_report.py.
+A worker that readers depend on has a spare: a loaded process that waits for the lock of the data
+directory, which the kernel releases in the instant in which the worker exits. `agents.worker` is
+the worker's program; `processing.worker_report` decides from its reports whether it is stuck.
 """
 
 from __future__ import annotations
@@ -30,17 +29,17 @@ from processing.worker_report import (
     decode_report,
 )
 
-# A worker's state is safe at any line, so one whose owner is dead need not be asked.
+# A worker may be killed at any time without losing state, so an orphan is killed.
 _ENDING = Ending(ask=signal.SIGTERM, insist=signal.SIGTERM, orphaned=signal.SIGKILL)
 _FIRST_DELAY_S, _LONGEST_DELAY_S = 0.5, 30.0
 _HEALTHY_AFTER_S = 60.0
 SPARED: Final = ("thresholds",)
-"""Those with a spare: to load a worker's code takes seconds on a busy machine."""
+"""Workers with a spare: loading a worker's code takes seconds on a busy machine."""
 _SPARE_AFTER_S: Final = 1.0
-"""A spare is loaded when its worker is ready, and nothing is in a hurry any more."""
+"""Delay from a worker's readiness to the start of its spare."""
 _FIRST_S: Final = 10.0
-"""For so long those without a spare wait for those with one, where all have to load: a processor
-that is shared by all of them would keep readers waiting for what none of them reads."""
+"""At a restart of all, how long workers without a spare wait for those with one, which readers
+depend on and which would load more slowly beside them."""
 
 
 @dataclass
@@ -54,11 +53,11 @@ class _Worker:
     again_at: float | None = None
     spare: Child | None = None
     spare_at: float = 0.0
-    """When to look for a spare again; 0: not before the worker is ready."""
+    """When to start a spare; 0: not before the worker is ready."""
 
     @property
     def processes(self) -> list[Child]:
-        """Its process, and its spare's."""
+        """Its process, and its spare if it has one."""
         return [self.child] if self.spare is None else [self.child, self.spare]
 
 
@@ -68,7 +67,7 @@ class Supervisor:
     def __init__(
         self, data: Path, environment: Mapping[str, str], names: Sequence[str] = WORKERS
     ) -> None:
-        """`environment`: settings for the workers, HEADSTART_KAFKA and so on.
+        """`environment`: settings for the workers (HEADSTART_KAFKA etc.).
 
         HEADSTART_HEALTH is the first worker's address; the others take the ports after it.
         """
@@ -78,12 +77,12 @@ class Supervisor:
         self._data = data.resolve()
         self._instance = self._environment.get("HEADSTART_INSTANCE", "0")
         self._stuck_after_s = float(self._environment.get("HEADSTART_STUCK_AFTER_S", STUCK_AFTER_S))
-        self._nursery = ProcessGroup(self._data)
+        self._group = ProcessGroup(self._data)
         self._workers: list[_Worker] = []
         self._halted = False
 
     def start(self) -> None:
-        """Start every worker; they wait by themselves for their services."""
+        """Start every worker; each waits for its services."""
         for name in self._names:
             child = self._spawn(name, self._label(name))
             self._workers.append(_Worker(name, child, self._watchdog()))
@@ -92,24 +91,24 @@ class Supervisor:
         return Watchdog(self._stuck_after_s)
 
     def _label(self, name: str) -> str:
-        return f"{name}-{self._instance}"  # others may run beside it on the same directory
+        return f"{name}-{self._instance}"  # other instances may use the same directory
 
     def _spawn(self, name: str, label: str, *more: str) -> Child:
-        self._nursery.claim(label)
+        self._group.claim(label)
         environment = self._environment
         if health := environment.get("HEADSTART_HEALTH"):
             address = health_address(health, self._names.index(name))
             environment = {**environment, "HEADSTART_HEALTH": address}
-        # -P: the current directory may have a settings.py or cli.py of the user's.
+        # -P: the current directory may contain a settings.py or cli.py of the user.
         command = [sys.executable, "-P", "-m", "cli", "worker", name, *more]
-        child = self._nursery.spawn(label, command, _ENDING, env=environment)
-        self._nursery.launched()
+        child = self._group.spawn(label, command, _ENDING, env=environment)
+        self._group.launched()
         return child
 
     def check(self) -> list[str]:
-        """Start again what has ended, with exponential back-off; end what is stuck.
+        """Restart workers that have exited, with exponential back-off; kill those that are stuck.
 
-        Returns what there is to say. Call it every second or oftener.
+        Returns messages for the user. Call it at least every second.
         """
         said: list[str] = []
         for worker in () if self._halted else self._workers:
@@ -117,10 +116,9 @@ class Supervisor:
         return said
 
     def halt(self) -> None:
-        """Kill every worker, and start none before `resume`: their broker's log is lost.
+        """Kill every worker, and start none before `resume`, because the broker's log is lost.
 
-        One that went on would take the next log for the one it knows. Its state is safe at any
-        line, so it need not be asked.
+        A running worker would take the next log for the old one. Killing loses no state.
         """
         self._halted = True
         ending = [each for worker in self._workers for each in worker.processes]
@@ -130,14 +128,14 @@ class Supervisor:
             child.process.wait()
 
     def resume(self) -> None:
-        """Have `check` start the workers again that `halt` ended."""
+        """Let `check` restart the workers that `halt` killed."""
         self._halted = False
         now = time.monotonic()
         for worker in self._workers:
             if worker.spare is not None:
-                self._nursery.let_go(worker.spare)
+                self._group.forget(worker.spare)
                 worker.spare = None
-            worker.again_at = now  # those that readers wait for load first: see `_has_turn`
+            worker.again_at = now  # workers that readers depend on start first: see `_has_turn`
 
     def _look(self, worker: _Worker, now: float, said: list[str]) -> None:
         if worker.again_at is not None:
@@ -149,12 +147,12 @@ class Supervisor:
         elif why := worker.watchdog.observe(now, self._report(worker)):
             said.append(f"worker {worker.name} is stuck: {why}; ending it")
             worker.child.send(signal.SIGKILL)
-            worker.watchdog = self._watchdog()  # it is said once
+            worker.watchdog = self._watchdog()  # reports it only once
         elif worker.name in SPARED:
             self._keep_spare(worker, now)
 
     def _has_turn(self, worker: _Worker) -> bool:
-        """Whether it may load: not while one that readers wait for does."""
+        """Return whether it may start: not while a worker that readers depend on is loading."""
         if worker.name in SPARED:
             return True
         return all(self._is_ready(each) for each in self._workers if each.name in SPARED)
@@ -179,24 +177,24 @@ class Supervisor:
         )
 
     def _replace(self, worker: _Worker, child: Child, now: float) -> None:
-        self._nursery.let_go(worker.child)
+        self._group.forget(worker.child)
         worker.child, worker.watchdog = child, self._watchdog()
         worker.started, worker.again_at, worker.spare_at = now, None, 0.0
         worker.restarts += 1
 
     def _keep_spare(self, worker: _Worker, now: float) -> None:
-        """Have a spare a while after the worker is ready; replace one that ended."""
+        """Start a spare some time after the worker is ready; replace one that exited."""
         if worker.spare is not None:
             if worker.spare.alive:
                 return
-            self._nursery.let_go(worker.spare)
+            self._group.forget(worker.spare)
             worker.spare, worker.spare_at = None, now + _LONGEST_DELAY_S
         if worker.spare_at == 0.0:
             if self._is_ready(worker):
                 worker.spare_at = now + _SPARE_AFTER_S
         elif now >= worker.spare_at:
             label = self._label(worker.name)
-            if worker.child.name == label:  # a spare keeps its own when it takes over
+            if worker.child.name == label:  # a spare that took over keeps its own label
                 label += "-spare"
             worker.spare = self._spawn(worker.name, label, "--spare")
 
@@ -207,7 +205,7 @@ class Supervisor:
 
     @property
     def unready(self) -> list[str]:
-        """What each worker that is not ready waits for: `worker NAME waits for postgres: ...`."""
+        """Messages about the workers that are not ready: `worker NAME waits for postgres: ...`."""
         waiting = [worker for worker in self._workers if not self._is_ready(worker)]
         return [f"worker {worker.name} {self._standing(worker)}" for worker in waiting]
 
@@ -221,18 +219,18 @@ class Supervisor:
 
     @property
     def spared(self) -> bool:
-        """Whether there is a spare for every worker that is to have one."""
+        """Whether every worker in `SPARED` has a running spare."""
         wanted = [worker for worker in self._workers if worker.name in SPARED]
         return all(worker.spare is not None and worker.spare.alive for worker in wanted)
 
     def _is_ready(self, worker: _Worker) -> bool:
         if worker.again_at is not None or not worker.child.alive:
-            return False  # what it reported last says nothing any more
+            return False  # its last report is outdated
         report = self._report(worker)
         return report is not None and report.ready
 
     def _report(self, worker: _Worker) -> Report | None:
-        """Return the newest report of this very process, None if there is none yet."""
+        """Return the newest report of the worker's present process, None if there is none yet."""
         try:
             raw = (self._data / f"{worker.name}-{self._instance}" / REPORT_FILE).read_bytes()
         except OSError:
@@ -242,7 +240,7 @@ class Supervisor:
 
     @property
     def restarts(self) -> int:
-        """How often a worker had to be started again."""
+        """Number of restarts of all workers."""
         return sum(worker.restarts for worker in self._workers)
 
     @property
@@ -251,12 +249,12 @@ class Supervisor:
         return {worker.name: worker.child.pid for worker in self._workers}
 
     def stop(self) -> None:
-        """Ask every worker to end, then kill: under 8 s."""
-        self._nursery.close()
+        """Stop every worker; takes under 8 s."""
+        self._group.close()
         self._workers.clear()
 
 
 def health_address(first: str, place: int) -> str:
-    """Return the address of the worker at `place`, counted from 0; the first has `first`."""
+    """Return the health address of worker number `place`, from 0; the first has `first`."""
     host, _, port = first.rpartition(":")
     return f"{host}:{int(port) + place}"

@@ -1,10 +1,10 @@
-"""The whole of Headstart on one machine: local stack, topics, schema, workers; and its drain.
+"""Runs all of Headstart on one machine: local stack, topics, schema and workers; drains at the end.
 
-A service that dies is started again. Where that is the embedded broker its log is lost: the workers
-are ended before another one begins, and what executors had sent comes again from their spools
+A service that dies is restarted. If the embedded broker dies its log is lost: the workers are
+killed before a new log begins, and executors' spools send their events again
 (docs/decisions/0026).
 
-`headstart up`, the demo and the integration tests all run this one.
+Used by `headstart up`, the demo and the integration tests.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from sinks.epochs import known_epochs, remember_epoch
 from sinks.postgres.migrate import migrate
 from sinks.postgres.progress import stored_offsets
 from sinks.postgres.rights import require_rights
-from sinks.redis.commands import CommandPublisher, remembered_by
+from sinks.redis.commands import CommandPublisher, commands_in_redis
 from topics.catalogue import EPISODES_GROUP, EVENTS, HISTORY_GROUP, THRESHOLDS, THRESHOLDS_GROUP
 from topics.commands.log import begin_commands, is_whole, read_commands
 from topics.epoch import Epoch, ensure_topics
@@ -40,16 +40,16 @@ from topics.kafka.admin import committed_offsets, describe_topics
 
 READY_S: Final = 120.0
 _LAG_S: Final = 10.0
-"""How long to ask for the lag: without its broker a Kafka client may wait for ever."""
+"""Timeout of a lag request: without its broker a Kafka client may wait for ever."""
 _HEARD_S: Final = 1.0
-"""How long the broker outlives the workers' last commits, so that shippers hear of them and need
-not send what is taken in once more at the next start."""
+"""How long the broker outlives the workers' last commits, so that shippers read the committed
+offsets and do not send processed events again at the next start."""
 _AWAY: Final = (ConnectionError, OSError, KafkaError, psycopg.Error, LookupError)
-"""What is raised where a service is away for a while."""
+"""Errors while a service is unreachable."""
 
 
 class System:
-    """Starts everything, in order; stops it in the reverse, drained where the broker forgets."""
+    """Starts everything in order, and stops it in reverse; drains first if the log is volatile."""
 
     def __init__(
         self,
@@ -63,12 +63,11 @@ class System:
         ending: Callable[[], bool] = lambda: False,
         exact: bool = False,
     ) -> None:
-        """`environment`: further settings for the workers. `say`: where progress goes.
+        """`environment`: further settings for the workers. `say`: called with progress messages.
 
-        `exact`: refuse topics that exist with another number of partitions.
-        `spool`: a directory; its spools for the embedded broker are shipped when that begins a new
-        log, also where no executor runs any more. `ending`: whether to stop without draining to the
-        end.
+        `exact`: refuse existing topics with another partition count. `spool`: a spool directory;
+        its spools for the embedded broker are shipped when a new log begins, also if no executor
+        runs any more. `ending`: returns whether to stop draining early.
         """
         self.stack = Stack(config)
         self.data = Path(config.data)
@@ -84,12 +83,12 @@ class System:
 
     @property
     def addresses(self) -> Addresses:
-        """Where clients connect."""
+        """The addresses for clients."""
         return self.stack.addresses
 
     def start(self) -> Addresses:
-        """Start what is configured. Raises `StackError` and what topics and schema raise."""
-        # Its topics are about to be created; where a stack runs already, starting says so.
+        """Start everything. Raises `StackError`, and the errors of `prepare`."""
+        # Its topics are about to be created; if a stack runs already, starting reports that.
         if self.stack.forgets and running(self.data) is None:
             require_partitions(self.data, self._partitions)
         self._say("starting broker, Postgres and Redis")
@@ -125,7 +124,7 @@ class System:
                     f"{self.data / 'workers' / 'logs'}"
                 )
             time.sleep(0.1)
-        self.check()  # Postgres has begun processes for them since the last time
+        self.check()  # copies priorities to Postgres' new processes for the workers
 
     def _prepared(self) -> Epoch:
         epoch = asyncio.run(
@@ -142,13 +141,13 @@ class System:
         return epoch
 
     def check(self) -> None:
-        """Start services and workers again that died, and say so.
+        """Restart services and workers that died, and report it.
 
-        Returns when a service that was started answers. Raises `StackError` where one ends again
-        and again. Call it from the main thread, every second or oftener.
+        Waits until a restarted service answers. Raises `StackError` if one ends too often. Call it
+        from the main thread, at least every second.
         """
         try:
-            for outcome in self.stack.mend(self._before_restart):
+            for outcome in self.stack.restart_services(self._before_restart):
                 self._say(str(outcome))
         except StackError:
             self._given_up = True
@@ -165,7 +164,7 @@ class System:
                 self.supervisor.halt()
 
     def _begin_log(self) -> None:
-        """Make the new broker's topics and log epoch, then start the workers again."""
+        """Create the new broker's topics and log epoch, then restart the workers."""
         if self.stack.down:
             return
         try:
@@ -178,27 +177,27 @@ class System:
         self._log_lost, self._waits_for = False, ""
         self._say(
             f"the broker's log was lost with it; log epoch {self.epoch.number} begins, workers "
-            "start again, and what they had not taken in comes again from the spools"
+            "start again, and the spools send events again that were not processed"
         )
         if self.supervisor is not None:
             self.supervisor.resume()
 
     def drain(self, timeout_s: float) -> bool:
-        """Wait until the workers have taken in everything; return whether they have."""
+        """Wait until the workers have processed every record; return whether they have."""
         deadline = time.monotonic() + timeout_s
         while True:
             lag = self._lag()
             if lag == 0:
                 return True
             if time.monotonic() > deadline or self._ending():
-                left = "a service is away" if lag is None else f"{lag} records are not yet taken in"
+                left = "a service is away" if lag is None else f"{lag} records are not processed"
                 self._say(f"not drained: {left}")
                 return False
             self._check_while_draining()
             time.sleep(0.2)
 
     def _check_while_draining(self) -> None:
-        """As `check`; where a service was given up, only the workers are looked after."""
+        """Call `check`, or if a service is not restarted any more, check only the workers."""
         if not self._given_up:
             self.check()
         elif self.supervisor is not None:
@@ -206,7 +205,7 @@ class System:
                 self._say(line)
 
     def _lag(self) -> int | None:
-        """Return how many records the workers have yet to take in; None while a service is away."""
+        """Return the lag of the workers in records; None while a service is unreachable."""
         if self._log_lost or self.epoch is None:
             return None
         try:
@@ -216,12 +215,12 @@ class System:
             return None
 
     def stop(self, *, drain: bool = True, drain_s: float = 6.0) -> None:
-        """Stop everything; drain first where the broker's log ends with it."""
+        """Stop everything; drain first if the broker's log is volatile."""
         drained = False
         try:
             if drain and self.stack.forgets and self.supervisor is not None:
                 self._say("draining: the embedded broker forgets its log when it stops")
-                with contextlib.suppress(StackError):  # given up meanwhile, and said below
+                with contextlib.suppress(StackError):  # a service was given up; `drain` reports it
                     drained = self.drain(drain_s)
         finally:
             if self.supervisor is not None:
@@ -247,20 +246,19 @@ class System:
 async def prepare(
     addresses: Addresses, partitions: int, *, volatile: bool = False, exact: bool = False
 ) -> Epoch:
-    """Create what is missing on the broker and in Postgres; return the log epoch in force.
+    """Create missing topics and tables, publish modes and overrides; return the log epoch.
 
-    Modes and overrides are published to Redis. `volatile`: the broker keeps its log in memory.
-    `exact`: see `ensure_topics`.
+    `volatile`: the broker keeps its log in memory. `exact`: see `ensure_topics`.
     """
     await migrate(addresses.postgres)
-    await require_rights(addresses.postgres)  # else the worker episodes waits, and nothing says why
+    await require_rights(addresses.postgres)  # else the worker episodes waits without a message
     known = await known_epochs(addresses.postgres, addresses.redis)
     _created, epoch = await ensure_topics(
         addresses.kafka, partitions=partitions, known=known, volatile=volatile, exact=exact
     )
     await remember_epoch(addresses.redis, epoch.number)
     now = time.time_ns() // 1_000_000
-    await begin_commands(addresses.kafka, remembered_by(addresses.redis, now))
+    await begin_commands(addresses.kafka, commands_in_redis(addresses.redis, now))
     async with CommandPublisher(addresses.redis) as publisher:  # before executors can ask
         state = await read_commands(addresses.kafka)
         await publisher.serve_all(state, now, partial(is_whole, addresses.kafka, state))
@@ -270,9 +268,9 @@ async def prepare(
 def wait_drained(
     addresses: Addresses, epoch: int, check: Callable[[], None], timeout_s: float
 ) -> int:
-    """Wait until the workers have taken in everything; return how many records are left.
+    """Wait until the workers have processed every record; return how many are left.
 
-    `check` is called in between; what it raises ends the waiting.
+    `check` is called meanwhile; its errors are raised.
     """
     deadline = time.monotonic() + timeout_s
     while (lag := asyncio.run(total_lag(addresses, epoch))) > 0 and time.monotonic() < deadline:
@@ -282,7 +280,7 @@ def wait_drained(
 
 
 async def total_lag(addresses: Addresses, epoch: int) -> int:
-    """Return how many records the three groups have yet to take in, together."""
+    """Return the total lag of the three groups in records."""
     states = await describe_topics(addresses.kafka, [EVENTS.name, THRESHOLDS.name])
     events, thresholds = states[EVENTS.name], states[THRESHOLDS.name]
     learned = await committed_offsets(

@@ -24,7 +24,7 @@ from learners import hops_update
 from learners.ema import Ema
 from learners.hops import Hops
 from learners.hops_update import TOP, features, total, update_level
-from learners.policy import Policy, averaged
+from learners.policy import Policy, moving_average
 from learners.td import Td
 from processing.state.counters import CORRECT, LARGEST_COUNT, SPECULATED, SUGGESTED, VERDICT
 from processing.state.packed_state import AT as OF_AT
@@ -58,7 +58,7 @@ def compiled(function: Callable[..., Any]) -> Any:
     return inlined(FunctionType(function.__code__, scope, function.__name__))
 
 
-_ema, _td, _averaged = compiled(Ema.step), compiled(Td.step), compiled(averaged)
+_ema, _td, _averaged = compiled(Ema.step), compiled(Td.step), compiled(moving_average)
 _features, _update_level, _total = compiled(features), compiled(update_level), compiled(total)
 _hops_answer = compiled(hops_update.answer)
 

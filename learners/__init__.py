@@ -1,1 +1,1 @@
-"""Pure threshold policies: (state, outcome) to state and thresholds. No I/O and no clock."""
+"""Pure threshold policies: (state, outcome) -> state, state -> thresholds. No I/O, no clock."""

@@ -1,4 +1,4 @@
-"""The last outcomes of a context as bits of one float: exact up to 52 of them."""
+"""A sliding window of the last outcomes as bits of one float, exact up to 52 bits."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from typing import Final
 LARGEST: Final = 52
 
 
-def pushed(bits: float, bit: bool, size: int) -> float:
-    """Return the window with one more bit, the oldest of `size` gone."""
+def push_bit(bits: float, bit: bool, size: int) -> float:
+    """Return the window of `size` bits with one more bit, without the oldest."""
     return float(((int(bits) << 1) | bit) & ((1 << size) - 1))
 
 
-def share(bits: float, count: float, size: int) -> float:
-    """Return the share of ones among the last `size` of `count` bits, count above 0."""
+def share_of_ones(bits: float, count: float, size: int) -> float:
+    """Return the share of ones among the last `size` of `count` bits; `count` must be above 0."""
     return int(bits).bit_count() / min(count, size)

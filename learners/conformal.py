@@ -1,4 +1,4 @@
-"""Conformal rules: the threshold follows the errors themselves, outcome by outcome."""
+"""Conformal rules: each outcome's error moves the threshold."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from learners.threshold_rule import ThresholdRule
 class Aci(ThresholdRule):
     """Adaptive conformal inference (Gibbs & Candès 2021, eq. 2) on the threshold.
 
-    At each outcome at or above the threshold: threshold += gamma (miss - (1 - target)), so that
-    in the long run the share of hits is the target, whatever the world does. Kept per threshold:
+    At each outcome at or above the threshold: threshold += gamma (miss - (1 - target)). The
+    long-run share of hits is the target, without assumptions on the data. State per threshold:
     (threshold).
     """
 
@@ -38,10 +38,10 @@ class Aci(ThresholdRule):
 class ConformalPid(ThresholdRule):
     """Conformal PID control (Angelopoulos, Candès & Tibshirani 2023), without a scorecaster.
 
-    P, quantile tracking: base += gamma (miss - (1 - target)). I, error integration with the
-    tangent that saturates (their eq. 5): threshold = base + ki tan(E log(t + 1) / (saturation
-    (t + 1))), E the sum of (miss - (1 - target)), t the outcomes at or above the threshold. Kept
-    per threshold: (threshold, base, E, t).
+    P, quantile tracking: base += gamma (miss - (1 - target)). I, error integration with a
+    saturating tangent (their eq. 5): threshold = base + ki tan(E log(t + 1) / (saturation
+    (t + 1))), E the sum of (miss - (1 - target)), t the number of outcomes at or above the
+    threshold. State per threshold: (threshold, base, E, t).
     """
 
     gamma: float = 0.02

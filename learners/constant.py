@@ -1,4 +1,4 @@
-"""Controls: policies that learn nothing."""
+"""Control policies, which learn nothing."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from learners.outcome import Outcome, Run
 from learners.policy import START, SUGGEST_START, IndependentPolicy, State, ThresholdPair
 
 _ABOVE_ALL: Final = nextafter(1.0, 2.0)
-"""The next float above 1: no confidence reaches it."""
+"""The next float above 1, above every confidence."""
 
 
 class _Constant(IndependentPolicy):
@@ -27,13 +27,13 @@ class _Constant(IndependentPolicy):
         return state
 
     def course(self, state: State, run: Run, *, told: bool) -> tuple[State, Sequence[float]]:
-        """Return `state`, and the one threshold before each outcome if `told`."""
+        """Return `state`, and the constant threshold for each outcome if `told`."""
         return state, [self.thresholds(state).speculate] * len(run.confidence) if told else []
 
 
 @dataclass(frozen=True)
 class Fixed(_Constant):
-    """The same thresholds for all: .92 (source 000, §3.1) and .70 (source 002) unless said."""
+    """Fixed thresholds, by default .92 (source 000, §3.1) and .70 (source 002)."""
 
     speculate: float = START
     suggest: float = SUGGEST_START
@@ -41,24 +41,24 @@ class Fixed(_Constant):
     name = "fixed"
 
     def thresholds(self, state: State) -> ThresholdPair:  # noqa: ARG002
-        """Return the fixed thresholds; one that is worth starting is worth showing."""
+        """Return the fixed thresholds, `suggest` at most `speculate`."""
         return ThresholdPair(self.speculate, min(self.suggest, self.speculate))
 
 
 @dataclass(frozen=True)
 class Never(_Constant):
-    """Speculates on nothing: its threshold is the next float above 1."""
+    """Never speculates: its threshold is the next float above 1."""
 
     name = "never"
 
     def thresholds(self, state: State) -> ThresholdPair:  # noqa: ARG002
-        """Return what no confidence reaches."""
+        """Return thresholds above every confidence."""
         return ThresholdPair(_ABOVE_ALL, _ABOVE_ALL)
 
 
 @dataclass(frozen=True)
 class Always(_Constant):
-    """Speculates on everything."""
+    """Always speculates."""
 
     name = "always"
 

@@ -1,8 +1,8 @@
-"""Detectors over one context: has its threshold settled, is anything far off, did it drift.
+"""Detects convergence, anomalies and drift of one context. Pure, with a state of constant size.
 
-Pure, with a state of constant size. What is looked at are the counts that a context publishes,
-which only grow: a block is the difference of two values at least `BLOCK` outcomes apart, so that
-values that were never seen make blocks coarser and lose nothing. Of users who flood: `flooding`.
+The input is a context's published counts, which only grow. A block is the difference of two values
+at least `BLOCK` outcomes apart, so that missed values make blocks larger and lose nothing.
+`learners.flood_detector` detects users who flood.
 """
 
 from __future__ import annotations
@@ -11,37 +11,38 @@ from math import exp, log, sqrt
 from typing import Final, Literal, NamedTuple
 
 HELD_MS: Final = 300_000
-"""An outcome's time is held within the whole five minutes in which it arrived."""
+"""An outcome's time is clamped to the whole five minutes in which it arrived, ms."""
 BLOCK: Final = 128
-"""Outcomes that are looked at together, at least."""
+"""Least number of outcomes in a block."""
 MEMORY: Final = 8_192.0
-"""Outcomes over which what is usual is averaged, once there are as many."""
+"""Window of the usual averages, in outcomes."""
 WARM_UP: Final = 2_048
-"""Outcomes before anything can be far from what is usual."""
+"""Outcomes before an anomaly can be detected."""
 
 SLACK: Final = 0.075
 ALARM: Final = 25.0
 """Page-Hinkley's delta and lambda (Page 1954), in outcomes. HOPS uses .05 and 10, which give .13
-false alarms in 1,000 outcomes: good for a learner, which forgets a little, not for a person."""
+false alarms in 1,000 outcomes: fine for a learner, which only forgets a little, but not for a
+notice to a person."""
 DRIFT_WARM_UP: Final = 1_024
-"""Outcomes that make the mean which a drift is measured from."""
+"""Outcomes over which the drift test learns its mean."""
 
 RANGE: Final = 0.05
-"""Source 000, §3.3 A: the share of right ones is .80 to .90 where the target is .85."""
+"""Source 000, §3.3 A: the share of hits is .80 to .90 for a target of .85."""
 PLATEAU: Final = 5
 PLATEAU_VARIANCE: Final = 0.001
 """Source 000, §3.3 B: the last five thresholds vary by less."""
 CHI_SQUARE: Final = 3.841
 """Source 000, §3.3 C: p = .05 with one degree of freedom."""
 LEAST_STARTED: Final = 20.0
-"""Guesses that were started early, faded ones counted for what is left of them."""
+"""Least number of early starts, decayed by `_FADE` per block."""
 _FADE: Final = 1.0 - 1.0 / PLATEAU
 
 CONFIDENCE_FAR: Final = 0.1
 RIGHT_FAR: Final = 0.25
 RATE_FAR: Final = log(8.0)
 DEVIATIONS: Final = 6.0
-"""What is far: at least so much, and so many standard deviations of a block."""
+"""An anomaly exceeds both the limit and this many standard deviations of a block."""
 
 _CONVERGED, _CONFIDENCE, _RIGHT, _RATE = 1, 2, 4, 8
 
@@ -50,11 +51,11 @@ Evidence = dict[str, float | int | str]
 
 
 class OutcomeCounts(NamedTuple):
-    """What a context has published, since it began.
+    """Counts that a context has published since it was created.
 
-    Outcomes; how many of them were `right`, were `started` early, and both; the sum of their
-    confidences in millionths. `at`: event time of the newest, Unix ms. `above`: outcomes of the
-    context above it, 0 where that is not known.
+    Outcomes; how many were `right`, `started` early, and both; the sum of their confidences in
+    millionths. `at`: event time of the newest, Unix ms. `above`: outcomes of the parent context, 0
+    if unknown.
     """
 
     outcomes: int
@@ -67,10 +68,10 @@ class OutcomeCounts(NamedTuple):
 
 
 class Aim(NamedTuple):
-    """What a context's threshold is to reach. `speculate`: where it stands.
+    """The aim of a context's threshold. `speculate`: its present value.
 
-    `share` of right ones among those started early: a target, which it should neither miss nor
-    exceed, or (`exact` false) the break-even point, which it should not miss.
+    `share` of hits among early starts: a target to reach exactly, or (`exact` false) the break-even
+    point, which is a lower bound.
     """
 
     speculate: float
@@ -79,21 +80,21 @@ class Aim(NamedTuple):
 
 
 class Signal(NamedTuple):
-    """Something to be told once, and what speaks for it."""
+    """A detected change and its evidence."""
 
     kind: Kind
     evidence: Evidence
 
 
 class DetectorState(NamedTuple):
-    """What is kept of a context: what it had published when its last block ended, and the tests.
+    """A context's counts at the end of its last block, and the state of the tests.
 
-    `known`: outcomes of all blocks, `since`: of those since the mean of the drift test began.
-    `on`: what was told and still holds. `flooding`: until when, Unix ms; 0: it does not.
-    `held`: the thresholds at the ends of the last blocks. `usual`: mean confidence and its variance
-    (of one outcome), share of right ones, logarithm of the ms that an outcome takes and its
-    variance. `drift`: mean of right minus confidence, and Page-Hinkley's two sums. `reached`:
-    started early, and right among them, faded.
+    `known`: outcomes of all blocks; `since`: those since the drift test's mean was reset. `on`:
+    bits of the signals in force. `flooding`: end of a flood, Unix ms; 0: none. `held`: thresholds
+    at the ends of the last `PLATEAU` blocks. `usual`: mean confidence and its variance (of one
+    outcome), share of hits, mean logarithm of the ms between outcomes and its variance. `drift`:
+    mean of right minus confidence, and Page-Hinkley's two sums. `reached`: early starts, and hits
+    among them, decayed.
     """
 
     seen: OutcomeCounts = OutcomeCounts(0, 0, 0, 0, 0, 0)
@@ -108,20 +109,20 @@ class DetectorState(NamedTuple):
 
 
 def begin(seen: OutcomeCounts) -> DetectorState:
-    """Return the state of a context that is seen for the first time, or has begun anew.
+    """Return the state of a context that is new or was reset.
 
-    What it had published before is not looked at, but for the beginning of a block.
+    Counts published before are only used as the beginning of the first block.
     """
     return DetectorState() if seen.outcomes < BLOCK else DetectorState(seen)
 
 
 def is_block(state: DetectorState, seen: OutcomeCounts) -> bool:
-    """Return whether enough has come since the last block."""
+    """Return whether there are enough outcomes since the last block."""
     return seen.outcomes - state.seen.outcomes >= BLOCK
 
 
 def follows(state: DetectorState, seen: OutcomeCounts) -> bool:
-    """Return whether what is seen can have come of more outcomes: else the context began anew."""
+    """Return whether `seen` can follow from the state by more outcomes; else it was reset."""
     before = state.seen
     n = seen.outcomes - before.outcomes
     started = seen.started - before.started
@@ -134,10 +135,10 @@ def follows(state: DetectorState, seen: OutcomeCounts) -> bool:
 
 
 def elapsed(before: int, after: int) -> int | None:
-    """Return the ms from one time of a context to another; None where that is not known.
+    """Return the ms between two times of a context; None if unknown.
 
-    A time at a bound of its five minutes is of an outcome that said another time: it came late, or
-    before the clock had moved on. Outcomes that all say one time tell nothing either.
+    A time at a bound of its five minutes was clamped: the outcome was late, or the clock had not
+    advanced yet. Equal times give no information either.
     """
     if not before or after <= before:
         return None
@@ -149,14 +150,14 @@ def elapsed(before: int, after: int) -> int | None:
 def detect(
     state: DetectorState, seen: OutcomeCounts, aim: Aim
 ) -> tuple[DetectorState, list[Signal]]:
-    """Return the state after a block that follows, and what is to be told."""
+    """Return the state after a block, and the signals."""
     found: list[Signal] = []
     usual, on = _unusual(state, seen, found)
     drift, since = _drifted(state, seen, found)
     if not since:
         on &= ~_CONVERGED
     held = (*state.held[1:], aim.speculate)
-    judge = since >= DRIFT_WARM_UP  # nothing has settled that has just drifted
+    judge = since >= DRIFT_WARM_UP  # no convergence right after a drift
     reached, on = _converged(state, seen, on, held, aim, found if judge else None)
     known = state.known + seen.outcomes - state.seen.outcomes
     return DetectorState(seen, known, since, on, state.flooding, held, usual, drift, reached), found
@@ -165,11 +166,11 @@ def detect(
 def _unusual(
     state: DetectorState, seen: OutcomeCounts, found: list[Signal]
 ) -> tuple[tuple[float, ...], int]:
-    """Compare confidence, share of right ones and rate with the context's history.
+    """Compare confidence, share of hits and rate with the context's history.
 
-    Each is told as it goes far off, and can be told again once it has been back half the way. What
-    is usual follows what happens, so that a new usual is not told for ever. Of a rate only faster
-    is told: slower is known when it is over.
+    Each signals when it exceeds its limit, and again only after it fell below half of it. The usual
+    values are moving averages, so that a permanent change does not signal for ever. A rate signals
+    only when it is faster: a slower one is known only when it is over.
     """
     confidence, confidence_variance, right, gap, gap_variance = state.usual
     on, n = state.on, seen.outcomes - state.seen.outcomes
@@ -205,7 +206,7 @@ def _unusual(
 
 
 def _weight(n: int, before: int) -> float:
-    """Return what `n` outcomes weigh in an average of as many before them."""
+    """Return the weight of `n` outcomes in a moving average over `before` earlier ones."""
     return min(n / min(n + before, MEMORY), 1.0)
 
 
@@ -224,11 +225,11 @@ def _far(
 def _drifted(
     state: DetectorState, seen: OutcomeCounts, found: list[Signal]
 ) -> tuple[tuple[float, float, float], int]:
-    """Page-Hinkley (Page 1954), both sides, on how much oftener guesses are right than they say.
+    """Two-sided Page-Hinkley test (Page 1954) on the difference of hits and confidence.
 
     x is the mean of (right - confidence) in a block of n, m its mean so far: up <- max(0, up +
-    n (x - m - slack)), down alike; a drift where one exceeds the alarm. Then m is learned anew,
-    and nothing can be told for `DRIFT_WARM_UP` outcomes.
+    n (x - m - slack)), down alike; a drift if one exceeds the alarm. Then m is reset and learned
+    over `DRIFT_WARM_UP` outcomes, without a signal.
     """
     mean, up, down = state.drift
     n = seen.outcomes - state.seen.outcomes
@@ -253,10 +254,10 @@ def _converged(
     state: DetectorState, seen: OutcomeCounts, on: int, held: tuple[float, ...], aim: Aim,
     found: list[Signal] | None,
 ) -> tuple[tuple[float, float], int]:  # fmt: skip
-    """Apply the three tests of source 000, §3.3, all of them; told again only after it was lost.
+    """Signal convergence when all three tests of source 000, §3.3, hold.
 
-    It is lost to a drift, to a threshold that moves four times as much as a plateau's, or to a
-    share that is twice as far from its aim as it may be.
+    It ends, and can be signalled again, after a drift, at four times the variance of a plateau, or
+    at twice the allowed distance of the share from its aim.
     """
     started = state.reached[0] * _FADE + seen.started - state.seen.started
     right = state.reached[1] * _FADE + seen.started_right - state.seen.started_right

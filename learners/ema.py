@@ -1,4 +1,4 @@
-"""EMA: an exponential moving average of the success rate steers the threshold."""
+"""EMA: controls the threshold by an exponential moving average of the success rate."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ class Ema(ThresholdRule):
     Learns from outcomes at or above the threshold. Every `window` of them, with m their share of
     hits: e <- (1 - alpha) e + alpha m; err = e - target. Below target - `band` the threshold rises
     by min(max_step, gain |err|), above target + `band` it falls by the same, else beyond
-    `dead_band` it moves by -fine err. The average starts at the target. Kept per threshold:
-    (threshold, e, seen in window, hits in window).
+    `dead_band` it moves by -fine err. The average starts at the target. State per threshold:
+    (threshold, e, outcomes in window, hits in window).
     """
 
     alpha: float = 0.2
@@ -49,7 +49,7 @@ class Ema(ThresholdRule):
         return (_moved(self, threshold, rate, target, low), rate, 0.0, 0.0)
 
     def migrated(self, version: int, state: State) -> State | None:
-        """Also read version 1, which learned no `suggest`."""
+        """Also migrate version 1, which had no `suggest`."""
         if version == 1 and len(state) == 4:
             state = state + self.fresh(min(self.suggest_start, state[0]), self.suggest_target)
             version = 2

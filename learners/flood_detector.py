@@ -1,7 +1,7 @@
-"""One user who floods the context above their own: told apart by counts, and how far to weigh down.
+"""Detects a user who floods the parent context, and how far to down-weight the user. Pure.
 
-Pure. A user's share of a block is held against their share of all that came before, and their pace
-against everybody's usual one: one user who is left alone at night does not flood.
+Compares a user's share of a block with the user's earlier share, and the user's rate with the usual
+rate of all users together: a user who is alone at night does not flood.
 """
 
 from __future__ import annotations
@@ -12,26 +12,27 @@ from typing import Final, NamedTuple
 from learners.context_detectors import DetectorState, Evidence, OutcomeCounts, elapsed
 
 FLOOD: Final = 0.75
-"""Of the outcomes above, so much in a block is a flood, where ..."""
+"""A flood: at least this share of the parent's outcomes in a block, ..."""
 USUAL: Final = 0.25
-"""... it was no more than this of all before, in ..."""
+"""... at most this share before, ..."""
 FEWEST: Final = 1_024
-"""... no fewer outcomes, and where ..."""
+"""... of at least this many outcomes of the parent, ..."""
 FASTER: Final = 2.0
-"""... the user alone is so many times as fast as everybody usually is."""
+"""... and at least this many times the usual rate of all users together."""
 OVER: Final = 0.5
-"""With so little of a block the flood is over."""
+"""A flood ends at this share of a block."""
 PACE: Final = 0.125
-"""A user who floods teaches the contexts above at no more than this share of their usual pace."""
+"""A flooding user's outcomes count in the contexts above at no more than this share of their usual
+rate."""
 MOST: Final = 1_024
 LASTS_MS: Final = 86_400_000
-"""A flood is looked at anew after so much event time: by then it may be what is usual."""
+"""A flood ends after this event time, because by then it may be usual."""
 
 
 class Flood(NamedTuple):
-    """What is to be told of a user. `until`: event time to which they are weighed down, Unix ms.
+    """A flood of a user. `until`: end of the down-weighting, event time in Unix ms.
 
-    Above the user's own context one outcome in `every` counts. 1: the flood is over.
+    In the contexts above the user's own, one outcome in `every` counts. 1: the flood is over.
     """
 
     every: int
@@ -39,24 +40,24 @@ class Flood(NamedTuple):
     evidence: Evidence
 
 
-def flood(state: DetectorState, seen: OutcomeCounts, gap: float | None) -> Flood | None:
-    """Return the flood that a user's block begins or ends; None where it does neither.
+def detect_flood(state: DetectorState, seen: OutcomeCounts, gap: float | None) -> Flood | None:
+    """Return the flood that a user's block begins or ends, None if neither.
 
-    `gap`: the usual logarithm of the ms between two outcomes above, None where it is not known.
-    Where the time that a block took is not known (`elapsed`), none begins.
+    `gap`: usual logarithm of the ms between two outcomes of the parent, None if unknown. None
+    begins if the duration of the block is unknown (`elapsed`).
     """
     n, above = seen.outcomes - state.seen.outcomes, seen.above - state.seen.above
     if not state.seen.above or above < 0:
-        return None  # not known, or those above began anew
-    share = n / max(above, n)  # what is known of those above may be behind
+        return None  # unknown, or the parent was reset
+    share = n / max(above, n)  # the parent's counts may lag
     lasts = seen.at < state.flooding
     if lasts and share > OVER:
         return None
     usual = state.seen.outcomes / max(state.seen.above, state.seen.outcomes)
     evidence: Evidence = {"share": share, "usual": usual}
     passed = elapsed(state.seen.at, seen.at)
-    drowns = share >= FLOOD and usual <= USUAL and state.seen.above >= FEWEST
-    if drowns and passed is not None and gap is not None:
+    dominates = share >= FLOOD and usual <= USUAL and state.seen.above >= FEWEST
+    if dominates and passed is not None and gap is not None:
         faster = exp(gap) * n / passed
         if faster >= FASTER:
             every = min(ceil(faster / PACE), MOST)

@@ -1,10 +1,10 @@
-"""Rules that look at a window of outcomes every so often: gradient and PID."""
+"""Rules that evaluate a window of outcomes periodically: gradient and PID."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-from learners.bit_window import pushed, share
+from learners.bit_window import push_bit, share_of_ones
 from learners.bounds import BITS, COUNT, SUM, THRESHOLD, Bound
 from learners.policy import State, clamp
 from learners.threshold_rule import ThresholdRule
@@ -14,8 +14,8 @@ from learners.threshold_rule import ThresholdRule
 class Gradient(ThresholdRule):
     """Simple gradient of source 000 (§3.1, option A).
 
-    Every `every` outcomes at or above the threshold, from `least` on: +`move` where the share of
-    hits among the last `window` is below target - `band`, -`move` above target + `band`. Kept per
+    Every `every` outcomes at or above the threshold, from `least` on: +`move` if the share of hits
+    among the last `window` is below target - `band`, -`move` above target + `band`. State per
     threshold: (threshold, outcomes, window as bits).
     """
 
@@ -36,9 +36,9 @@ class Gradient(ThresholdRule):
     def step(self, own: State, correct: bool, target: float, low: float) -> State:
         """Return the next (threshold, outcomes, window)."""
         threshold, count, bits = own
-        count, bits = count + 1.0, pushed(bits, correct, self.window)
+        count, bits = count + 1.0, push_bit(bits, correct, self.window)
         if count >= self.least and count % self.every == 0.0:
-            rate = share(bits, count, self.window)
+            rate = share_of_ones(bits, count, self.window)
             if rate > target + self.band:
                 threshold = clamp(threshold - self.move, low, self.max)
             elif rate < target - self.band:
@@ -51,8 +51,8 @@ class Pid(ThresholdRule):
     """PID controller of source 000 (§3.1, option C).
 
     Every `every` outcomes at or above the threshold, err = target - share of hits among the last
-    `window`: threshold += kp err + ki sum(err) + kd change(err). The sum is held within
-    `windup`, which the source leaves open. Kept per threshold: (threshold, outcomes, window as
+    `window`: threshold += kp err + ki sum(err) + kd change(err). The sum is clamped to +-`windup`,
+    a limit that the source does not give. State per threshold: (threshold, outcomes, window as
     bits, sum, last err).
     """
 
@@ -74,9 +74,9 @@ class Pid(ThresholdRule):
     def step(self, own: State, correct: bool, target: float, low: float) -> State:
         """Return the next (threshold, outcomes, window, sum, last err)."""
         threshold, count, bits, total, last = own
-        count, bits = count + 1.0, pushed(bits, correct, self.window)
+        count, bits = count + 1.0, push_bit(bits, correct, self.window)
         if count % self.every == 0.0:
-            error = target - share(bits, count, self.window)
+            error = target - share_of_ones(bits, count, self.window)
             total = clamp(total + error, -self.windup, self.windup)
             threshold += self.kp * error + self.ki * total + self.kd * (error - last)
             threshold, last = clamp(threshold, low, self.max), error

@@ -1,4 +1,4 @@
-"""Hedge over a grid of thresholds: each is an expert, judged on every outcome."""
+"""Hedge over a grid of thresholds: each is an expert, evaluated on every outcome."""
 
 from __future__ import annotations
 
@@ -17,11 +17,10 @@ class Grid(IndependentPolicy):
     """Hedge (Freund & Schapire 1997) over `size` thresholds from `low` to `high`.
 
     Full feedback: every threshold's loss is known at every outcome, speculated on or not. With
-    r = cost / (cost + gain) (.85 where neither is known), one that speculates
-    gains (1 - r) on a hit and loses r on a miss. Log-weights grow by eta times that and decay by
-    `keep`, so that old times are forgotten. The answer is the weighted median: the majority of
-    the weight would do the same. `suggest` is the same for r = .5. State: log-weights of
-    `speculate`, then of `suggest`.
+    r = cost / (cost + gain) (.85 if both are unknown), one that speculates gains (1 - r) on a hit
+    and loses r on a miss. Log-weights grow by eta times that and decay by `keep`. The threshold is
+    the weighted median, so it decides as the majority of the weight would. `suggest` is the same
+    for r = .5. State: `size` log-weights of `speculate`, then of `suggest`.
     """
 
     size: int = 41
@@ -62,11 +61,11 @@ class Grid(IndependentPolicy):
         return ThresholdPair(speculate, min(suggest, speculate))
 
     def threshold(self, state: State, gain: float, cost: float) -> float:  # noqa: ARG002
-        """Return the weighted median for the gains and costs that were seen."""
+        """Return the weighted median, which follows from past gains and costs."""
         return self._median(state[: self.size])
 
     def flaw(self, state: State) -> str | None:
-        """Return why a finite state of this length cannot be of this policy; None: it can be."""
+        """Return why a finite state of this length is invalid; None: it is valid."""
         return outside(state, (SUM,) * len(state))
 
     def _median(self, logs: State) -> float:

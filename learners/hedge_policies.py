@@ -1,4 +1,4 @@
-"""META: Hedge over whole policies, for worlds that fit none of them for sure."""
+"""META: Hedge over whole policies, for data that may fit none of them."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ _COUNT: Final = len(_EXPERTS)
 class Meta(HierarchicalPolicy):
     """Hedge (Freund & Schapire 1997) over HOPS, histogram, grid and ACI.
 
-    Every expert answers each outcome before it learns from it. One that would have speculated
-    gains 1 - r on a hit and loses r on a miss, r = cost / (cost + gain); its log-weight grows by
-    eta times that and decays by `keep`. The answer is the weighted median of the experts'
-    thresholds. HOPS begins with `head_start` more log-weight than the others. State: the experts'
-    states one after the other, then their log-weights.
+    Every expert is evaluated on each outcome before it learns from it. One that would have
+    speculated gains 1 - r on a hit and loses r on a miss, r = cost / (cost + gain); its log-weight
+    grows by eta times that and decays by `keep`. The threshold is the weighted median of the
+    experts' thresholds. HOPS begins with `head_start` more log-weight than the others. State: the
+    concatenated states of the experts, then their log-weights.
     """
 
     eta: float = 0.3
@@ -48,13 +48,13 @@ class Meta(HierarchicalPolicy):
         return (*states, self.head_start, *(0.0,) * (_COUNT - 1))
 
     def begin(self, parent: State) -> State:
-        """Return every expert's state of a context never seen, with the parent's weights."""
+        """Return every expert's state of a new context, with the parent's weights."""
         pairs = zip(_EXPERTS, _parts(parent), strict=True)
         states = [value for expert, part in pairs for value in expert.begin(part)]
         return (*states, *parent[-_COUNT:])
 
     def below(self, state: State, parent: State) -> State:
-        """Return `state` with every expert on top of what `parent` says now."""
+        """Return `state` with every expert's state rebased on `parent`."""
         parts = zip(_EXPERTS, _parts(state), _parts(parent), strict=True)
         states = [value for expert, own, above in parts for value in expert.below(own, above)]
         return (*states, *state[-_COUNT:])
@@ -85,7 +85,7 @@ class Meta(HierarchicalPolicy):
         return weights
 
     def thresholds(self, state: State) -> ThresholdPair:
-        """Return the weighted medians of the experts' answers."""
+        """Return the weighted medians of the experts' thresholds."""
         parts = zip(_EXPERTS, _parts(state), strict=True)
         answers = [expert.thresholds(part) for expert, part in parts]
         logs = state[-_COUNT:]
@@ -93,17 +93,17 @@ class Meta(HierarchicalPolicy):
         return ThresholdPair(speculate, min(_median([a.suggest for a in answers], logs), speculate))
 
     def threshold(self, state: State, gain: float, cost: float) -> float:
-        """Return the weighted median of the experts' answers for this gain and cost."""
+        """Return the weighted median of the experts' thresholds for this gain and cost."""
         parts = zip(_EXPERTS, _parts(state), strict=True)
         answers = [expert.threshold(part, gain, cost) for expert, part in parts]
         return _median(answers, state[-_COUNT:])
 
     def deviation(self, state: State) -> LevelDeviation | None:  # noqa: ARG002
-        """Return None: the experts' vote is no calibration."""
+        """Return None: a vote of experts is not a calibration."""
         return None
 
     def pooled(self, states: Sequence[State], weights: Sequence[float]) -> State:
-        """Return what each expert makes of its own states, with the mean of the log-weights."""
+        """Return each expert's pooled state, with the mean log-weights."""
         columns = zip(*map(_parts, states), strict=True)
         experts = zip(_EXPERTS, columns, strict=True)
         values = [value for expert, own in experts for value in expert.pooled(own, weights)]
@@ -113,14 +113,14 @@ class Meta(HierarchicalPolicy):
         return (*values, *(mean / total for mean in means))
 
     def migrated(self, version: int, state: State) -> State | None:
-        """Return `state`; also read version 1, whose first expert was `Hops` version 1."""
+        """Return `state`; also migrate version 1, whose first expert was `Hops` version 1."""
         calibration = _EXPERTS[0].migrated(version, state[: _PLACES[0][1]])
         if calibration is None:
             return None
         return same_layout(self, self.version, calibration + state[_PLACES[0][1] :])
 
     def flaw(self, state: State) -> str | None:
-        """Return why a finite state of this length cannot be of this policy; None: it can be."""
+        """Return why a finite state of this length is invalid; None: it is valid."""
         for expert, part in zip(_EXPERTS, _parts(state), strict=True):
             if (found := expert.flaw(part)) is not None:
                 return f"{expert.name}: {found}"

@@ -1,4 +1,4 @@
-"""Histogram with shrinkage: counted shares of hits per bin of confidence, borrowed from above."""
+"""Histogram with shrinkage: shares of hits per bin of confidence, shrunk to the parent's."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from learners.policy import (
     HierarchicalPolicy,
     State,
     ThresholdPair,
-    middle,
     same_layout,
+    weighted_median_state,
 )
 
 
@@ -22,10 +22,10 @@ from learners.policy import (
 class Histogram(HierarchicalPolicy):
     """Histogram binning (Zadrozny & Elkan 2001), each bin shrunk to the parent's (empirical Bayes).
 
-    q = (hits + strength q_parent) / (count + strength) per bin; above the coarsest level stands
-    the confidence itself. Counts decay by `keep` per outcome of their bin. The answer is the bin's
-    lower edge from which on everything together pays best. State: gain, cost (moving averages,
-    ms), then per bin: count, hits, q of the level above.
+    q = (hits + strength q_parent) / (count + strength) per bin; the prior of the coarsest level is
+    the confidence itself. Counts decay by `keep` per outcome of their bin. The threshold is the
+    lower edge of a bin from which on the expected payoff is largest. State: gain, cost (moving
+    averages, ms), then `bins` counts, hits, and q of the level above.
     """
 
     bins: int = 20
@@ -37,16 +37,16 @@ class Histogram(HierarchicalPolicy):
     version = 1
 
     def initial(self) -> State:
-        """Return empty bins below the confidence itself."""
+        """Return empty bins whose prior is the confidence itself."""
         middles = [(place + 0.5) / self.bins for place in range(self.bins)]
         return (0.0, 0.0) + (0.0,) * (2 * self.bins) + tuple(middles)
 
     def begin(self, parent: State) -> State:
-        """Return empty bins below the parent's."""
+        """Return empty bins whose prior are the parent's."""
         return parent[:2] + (0.0,) * (2 * self.bins) + self._shares(parent)
 
     def below(self, state: State, parent: State) -> State:
-        """Return `state` on top of what `parent` says now."""
+        """Return `state` rebased on `parent`."""
         return state[: 2 + 2 * self.bins] + self._shares(parent)
 
     def learn(self, chain: Sequence[State], outcome: Outcome) -> Sequence[State]:
@@ -80,12 +80,12 @@ class Histogram(HierarchicalPolicy):
         return ThresholdPair(speculate, min(suggest, speculate))
 
     def threshold(self, state: State, gain: float, cost: float) -> float:
-        """Return the edge from which on speculating pays best, 1 where it nowhere does."""
+        """Return the edge from which on speculating pays most, 1 if it never pays."""
         if gain <= 0.0 and cost <= 0.0:
             gain, cost = state[:2]
         if gain <= 0.0 and cost <= 0.0:
             gain, cost = 1.0 - 0.85, 0.85
-        wanted(gain, cost)  # refuses what is negative
+        wanted(gain, cost)  # raises for negative values
         total = best = 0.0
         edge = 1.0
         counts, shares = state[2 : 2 + self.bins], self._shares(state)
@@ -97,19 +97,19 @@ class Histogram(HierarchicalPolicy):
         return edge
 
     def deviation(self, state: State) -> LevelDeviation | None:  # noqa: ARG002
-        """Return None: bins are no slope and intercept."""
+        """Return None: bins have no slope and intercept."""
         return None
 
     def pooled(self, states: Sequence[State], weights: Sequence[float]) -> State:
-        """Return empty bins below those whose answer lies in the middle of all."""
-        return self.begin(middle(self, states, weights))
+        """Return empty bins below the state with the weighted median threshold."""
+        return self.begin(weighted_median_state(self, states, weights))
 
     def migrated(self, version: int, state: State) -> State | None:
         """Return `state` if this version wrote it."""
         return same_layout(self, version, state)
 
     def flaw(self, state: State) -> str | None:
-        """Return why a finite state of this length cannot be of this policy; None: it can be."""
+        """Return why a finite state of this length is invalid; None: it is valid."""
         bins = self.bins
         found = outside(state, (*STAKES, *(COUNT,) * (2 * bins), *(SHARE,) * bins))
         pairs = zip(state[2 : 2 + bins], state[2 + bins : 2 + 2 * bins], strict=True)

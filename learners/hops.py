@@ -1,7 +1,7 @@
 """HOPS: hierarchical online Platt scaling with a cost-sensitive threshold.
 
-What a confidence is worth is learned at every level of the context path at once; a fine level
-only learns how it differs from the coarser ones, so that it answers well from its first outcome.
+Every level of the context path learns a calibration of confidences at once. A fine level learns
+only its deviation from the coarser ones, so that its threshold is useful from the first outcome.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from learners.pooling import pooled_calibration, typical
 
 _FAR: Final = 1e9
 _VARIANCE: Final = (1e-12, 1e3)
-"""Of any parameter: the prior's are .004 to 2, and `keep` forgets what would make them tiny."""
+"""Of any parameter: the prior's are .004 to 2, and decay by `keep` bounds them below."""
 _BOUNDS: Final = (
     Bound("depth", 0.0, 1e6), COUNT._replace(name="outcomes"), *STAKES,
     Bound("slope", -_FAR, _FAR), Bound("intercept", -_FAR, _FAR),
@@ -51,21 +51,22 @@ class Hops(Steps, HierarchicalPolicy):
     x = logit(p). Each level holds a deviation d = (da, db) of slope and intercept, with covariance
     P; a = 1 + sum da, b = sum db, q = sigma(a x + b), coarse level first. Per outcome y, with
     v = (x, 1) and s = 4 + v'P v: d <- d + 4 P v (y - q) / s, P <- P - P v v'P / s, which is a step
-    of Newton's with the weight 1/4 for q (1 - q): its bound never steps too far (Böhning 1992).
-    Before every eighth, forget: L = P^-1, L' = k L + (1 - k) prior, d <- L'^-1 k L d, k = keep^8.
-    After each, Page-Hinkley (1954) on y - q, both sides, `slack` and `alarm`. What it hears is a
-    bias, so the alarm doubts the intercept, here and at the finer levels of the chain, and leaves
-    the slope: b's precision falls to a tenth, and nine tenths of the prior's are added
+    of Newton's with the weight 1/4 for q (1 - q): this upper bound never oversteps (Böhning 1992).
+    Before every eighth, decay: L = P^-1, L' = k L + (1 - k) prior, d <- L'^-1 k L d, k = keep^8.
+    After each, a two-sided Page-Hinkley test (1954) on y - q with `slack` and `alarm`. It detects a
+    bias, so an alarm inflates the variance of the intercept, here and at the finer levels, and
+    not that of the slope: b's precision falls to a tenth, and nine tenths of the prior's are added
     (`slope_kept` below 1: the same for a, to that share).
 
-    The coarsest level also learns `cold`: what a context adds to b by being new, times
+    The coarsest level also learns `cold`, an offset of b in new contexts, weighted by
     1 / (1 + n / 2), n the outcomes of the finest level before this one. A predictor has seen as
-    little of a new context as the learner, and is mostly too sure there. n is all that a coarse
-    level sees of a finer one.
+    little of a new context as the learner, and is mostly overconfident there. n is all that a
+    coarse level uses of a finer one.
 
-    State: 0 depth, 1 outcomes, 2 gain, 3 cost (moving averages, ms), 4-5 d, 6-8 P, 9-10
-    Page-Hinkley, 11-12 cold and its variance, 13-17 what the levels above add up to: a, b, and
-    their covariance. Version 1 held L d and L in 4-8, and so for cold at the coarsest level.
+    State, 18 floats: 0 depth, 1 outcomes, 2 gain, 3 cost (moving averages, ms), 4-5 d, 6-8 P (slope
+    variance, covariance, intercept variance), 9-10 Page-Hinkley sums, 11-12 cold and its variance,
+    13-17 sums over the levels above: a, b, and their covariance. Version 1 stored L d and L in 4-8,
+    and likewise for cold at the coarsest level.
     """
 
     name = "hops"
@@ -78,14 +79,14 @@ class Hops(Steps, HierarchicalPolicy):
                 0.0, 1.0 / COLD_PRIOR, 1.0, 0.0, 0.0, 0.0, 0.0)  # fmt: skip
 
     def begin(self, parent: State) -> State:
-        """Return the prior below `parent`, whose average gain and cost it takes over."""
+        """Return the prior below `parent`, with the parent's average gain and cost."""
         depth = parent[0] + 1.0
         a, b = PRIORS[min(int(depth), len(PRIORS) - 1)]
         return (depth, 0.0, parent[2], parent[3], 0.0, 0.0, 1.0 / a, 0.0, 1.0 / b, 0.0, 0.0,
                 parent[11], parent[12], *total(parent))  # fmt: skip
 
     def below(self, state: State, parent: State) -> State:
-        """Return `state` on top of what `parent` says now."""
+        """Return `state` rebased on `parent`."""
         return (*state[:11], parent[11], parent[12], *total(parent))
 
     def learn(self, chain: Sequence[State], outcome: Outcome) -> Sequence[State]:
@@ -93,28 +94,28 @@ class Hops(Steps, HierarchicalPolicy):
         gain, cost = outcome.gain, outcome.cost
         judged = features(outcome.confidence, gain, cost), float(outcome.correct), gain, cost
         h = 1.0 / (1.0 + chain[-1][1] / FAMILIAR)
-        above, cold, doubtful = TOP, (chain[0][11], chain[0][12]), False
+        above, cold, drifted = TOP, (chain[0][11], chain[0][12]), False
         learned = []
         for own in chain:
-            state, doubtful = update_level(self, own, above, judged, h, cold, doubtful)
+            state, drifted = update_level(self, own, above, judged, h, cold, drifted)
             above, cold = total(state), (state[11], state[12])
             learned.append(state)
         return learned
 
     def thresholds(self, state: State) -> ThresholdPair:
-        """Return `speculate` for the context's average gain and cost, `suggest` from .5 on."""
+        """Return `speculate` for the context's average gain and cost, `suggest` for .5."""
         return ThresholdPair(*answer(state))
 
     def threshold(self, state: State, gain: float, cost: float) -> float:
-        """Return the least confidence that is worth this gain and cost."""
+        """Return the least confidence at which speculating pays for this gain and cost (ms)."""
         if gain <= 0.0 and cost <= 0.0:
             gain, cost = state[2], state[3]
         return solve(*calibration(state), wanted(gain, cost))
 
     def along(self, chain: Sequence[State]) -> tuple[float, float, float, float, float]:
-        """Return the calibration at the end of a chain, every level as it stands now.
+        """Return the calibration at the end of a chain with the current states of all levels.
 
-        To the bit that of `below` from level to level, in one pass and without their states.
+        Bit-identical to `below` from level to level, in one pass.
         """
         a, b, va, cab, vb = 1.0, 0.0, 0.0, 0.0, 0.0
         for state in chain:
@@ -125,14 +126,14 @@ class Hops(Steps, HierarchicalPolicy):
         return a, b + h * cold, va, cab, vb + h * h * variance
 
     def deviation(self, state: State) -> LevelDeviation:
-        """Return what this level knows beyond the level above."""
+        """Return this level's deviation from the level above."""
         depth, n, _, _, da, db, p1, p2, p3, _, _, cold, variance = state[:13]
         if depth > 0.0:
             cold = variance = 0.0
         return LevelDeviation(da, db, p1, p2, p3, cold, variance, n)
 
     def pooled(self, states: Sequence[State], weights: Sequence[float]) -> State:  # noqa: ARG002
-        """Return the prior of one more coarsest context; see `learners.pooling`."""
+        """Return the prior of another context of the coarsest level; see `learners.pooling`."""
         known = [state[4:9] for state in states]
         (a, b), (p1, p2, p3) = pooled_calibration(known, PRIORS[0])
         surest = sum(1.0 / state[12] for state in states)
@@ -142,13 +143,13 @@ class Hops(Steps, HierarchicalPolicy):
                 cold, len(states) / surest, 1.0, 0.0, 0.0, 0.0, 0.0)  # fmt: skip
 
     def migrated(self, version: int, state: State) -> State | None:
-        """Return `state`; also read version 1, which kept (L d, L) in place of (d, P)."""
+        """Return `state`; also migrate version 1, which stored (L d, L) instead of (d, P)."""
         if version == 1 and len(state) == 18 and _invertible(state):
             state, version = _inverted(state), self.version
         return same_layout(self, version, state)
 
     def flaw(self, state: State) -> str | None:
-        """Return why a finite state of this length cannot be of this policy; None: it can be."""
+        """Return why a finite state of this length is invalid; None: it is valid."""
         if (found := outside(state, _BOUNDS)) is not None:
             return found
         p1, p2, p3, va, cab, vb = *state[6:9], *state[15:18]

@@ -1,7 +1,7 @@
-"""HOPS over the outcomes of many contexts at once, for replay: the arithmetic of `hops`, flat.
+"""HOPS over the outcomes of many contexts, for backtests: the arithmetic of `Hops` as a flat loop.
 
-What `Hops` does with one chain of stored states is done here to the bit (a law in the tests of
-replay), in one pass over a chain, and only with what a later outcome reads. Contexts are numbers.
+Bit-identical to `Hops` (a law in the tests of replay), in one pass over each chain, and without
+values that no later outcome reads. Contexts are numbers.
 """
 
 from __future__ import annotations
@@ -27,29 +27,28 @@ from learners.outcome import Outcome
 from learners.policy import clamp
 
 _LEVELS: Final = 8
-"""Depths from which on all levels begin alike."""
+"""From this depth on all levels have the same prior."""
 _BETWEEN: Final = int(EVERY) - 1
-"""Of a number of outcomes, the bits that are 0 when it is time to forget: `EVERY` is a power of 2,
-and a mask is faster than a remainder."""
+"""Bit mask of a number of outcomes that is 0 when decay is due: `EVERY` is a power of 2, and a mask
+is faster than a remainder."""
 
 Step = tuple[tuple[int, ...], Outcome | None, int]
-"""A chain of contexts, coarse to fine, with no outcome and a number, where it is only asked about;
-or with its outcome and that number (-1: asked about just now)."""
+"""A chain of contexts, coarse to fine, with None and a number for a query; or with an outcome and
+the number of its query (-1: queried just now)."""
 Input = tuple[float, float, float, float, float]
-"""Logit of the confidence as it counts, truth (0 or 1), logit of the break-even point, and gain and
-cost."""
+"""Clamped logit of the confidence, truth (0 or 1), logit of the break-even point, gain, cost."""
 Known = tuple[float, float, float, float, float, float, float]
-"""A calibration, and the average gain and cost of its context."""
+"""A calibration (slope, intercept, covariance), and its context's average gain and cost."""
 Passed = Iterator[tuple[float, float, float, float, float, float, float, Input]]
-"""`Known` of each outcome when it was asked about, and its `Input`."""
+"""`Known` at the query of each outcome, and its `Input`."""
 
 
 class HopsWalk:
-    """The states of one `Hops` by context, and of what was asked about and is not yet judged.
+    """The states of one `Hops` by context, and the answers to queries without an outcome yet.
 
-    A state here: outcomes (a whole number), gain, cost, d (2), P (3), Page-Hinkley (2), as in
-    `Hops`; `cold` and its variance stand apart, by coarsest context. What `Hops` adds up of the
-    levels above is not kept, because a chain is always read from its beginning.
+    A state here: outcomes (an integer), gain, cost, d (2), P (3), Page-Hinkley (2), as in `Hops`;
+    `cold` and its variance are stored by coarsest context. The sums over the levels above are not
+    stored, because a chain is always read from its beginning.
     """
 
     def __init__(self, policy: Hops) -> None:
@@ -67,7 +66,7 @@ class HopsWalk:
     def through(
         self, steps: Sequence[Step], contexts: int, known: Sequence[tuple[float, float]]
     ) -> tuple[Sequence[float], Sequence[float]]:
-        """Answer and learn, in order; return for each judged prediction what was in force.
+        """Answer queries and learn, in order; return the thresholds in force at each outcome.
 
         That is (thresholds for the gain and cost that are known when it is decided on, thresholds
         for its context's average ones). `contexts`: how many there are; `known`: of each judged
@@ -93,20 +92,20 @@ class HopsWalk:
         return thresholds, served
 
     def forget(self, before: int) -> None:
-        """Forget what was asked about before a number and can no longer be judged."""
+        """Delete answers to queries numbered below `before`, which get no outcome any more."""
         waiting = self._waiting
         while waiting and (first := next(iter(waiting))) < before:
             del waiting[first]
 
     def reset(self, contexts: Sequence[int]) -> None:
-        """Forget contexts, which begin anew with their next outcome."""
+        """Delete the states of contexts, which start again from the prior."""
         for context in contexts:
             if context < len(self._states):
                 self._states[context] = None
             self._cold.pop(context, None)
 
     def _begun(self, chain: tuple[int, ...]) -> list[Any]:
-        """Return the states of a chain; those it does not have as they begin (`Hops.begin`)."""
+        """Return the states of a chain, initial ones (`Hops.begin`) for new contexts."""
         gain = cost = 0.0
         found = []
         for depth, level in enumerate(chain):
@@ -118,13 +117,13 @@ class HopsWalk:
         return found
 
     def _bear(self, chain: tuple[int, ...]) -> Any:
-        """Put in the states that a chain does not have yet; return the finest."""
+        """Store initial states of a chain's new contexts; return the finest state."""
         for level, state in zip(chain, self._begun(chain), strict=True):
             self._states[level] = state
         return self._states[chain[-1]]
 
     def _ask(self, chain: tuple[int, ...]) -> Known:
-        """Return what is known at the end of a chain (`Hops.along`)."""
+        """Return the calibration at the end of a chain (`Hops.along`)."""
         a, b, va, cab, vb = 1.0, 0.0, 0.0, 0.0, 0.0
         found = self._begun(chain)
         for _, _, _, da, db, p1, p2, p3, _, _ in found:
@@ -137,7 +136,7 @@ class HopsWalk:
     def _learned(  # noqa: PLR0912, PLR0915 - one flat loop: a call for each level costs a quarter
         self, steps: Sequence[Step], inputs: Sequence[Input | None]
     ) -> Passed:
-        """Learn as `Hops.learn` does, flat; yield what was known when each was asked about."""
+        """Learn as `Hops.learn` does; yield what was known at the query of each outcome."""
         policy, states, colds, waiting = self._policy, self._states, self._cold, self._waiting
         slack, alarm, stakes, between = policy.slack, policy.alarm, policy.stakes, _BETWEEN
         least, sure, unsure, noise, first_cold = SLOPE_MIN, SURE, -SURE, NOISE, self._first_cold
@@ -197,7 +196,7 @@ class HopsWalk:
 
 
 def _inputs(steps: Sequence[Step]) -> list[Input | None]:
-    """Return what outcomes come to, as `Hops.learn` sees them; None where it is only asked."""
+    """Return the features of outcomes as in `Hops.learn`, None for queries."""
     found: list[Input | None] = []
     known_gain = known_cost = even = -1.0
     for _, outcome, _ in steps:
@@ -205,7 +204,7 @@ def _inputs(steps: Sequence[Step]) -> list[Input | None]:
             found.append(None)
             continue
         gain, cost = outcome.gain, outcome.cost
-        if gain != known_gain or cost != known_cost:  # they are often the same again and again
+        if gain != known_gain or cost != known_cost:  # consecutive ones are often equal
             known_gain, known_cost, even = gain, cost, wanted(gain, cost)
         x = logit(outcome.confidence)
         far = FAR_BELOW if x < 0.0 else FAR_ABOVE

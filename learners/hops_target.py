@@ -1,4 +1,4 @@
-"""HOPS in target mode: as much speculation as keeps a share of it right."""
+"""HOPS in target mode: as much speculation as possible at a given share of hits."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ from learners.policy import (
     HierarchicalPolicy,
     State,
     ThresholdPair,
-    middle,
     same_layout,
+    weighted_median_state,
 )
 
 _BINS: Final = 40
@@ -29,12 +29,12 @@ _LOGITS: Final = tuple(logit((place + 0.5) / _BINS) for place in range(_BINS))
 
 @dataclass(frozen=True)
 class HopsTarget(HierarchicalPolicy):
-    """For people who want "85 % of what we start is right".
+    """For operators who want "85 % of what we start is right".
 
-    The lowest threshold whose predicted precision, the calibrated probability over a histogram of
-    40 bins of the confidences seen, reaches `target`. The calibration is that of `Hops` with a
-    quicker alarm that doubts the slope, too. State: that of `Hops`, then the bins' counts, which
-    decay by `keep`.
+    The lowest threshold whose predicted precision (the calibrated probability over a histogram of
+    40 bins of past confidences) reaches `target`. The calibration is that of `Hops` with a more
+    sensitive alarm, which also inflates the slope's variance. State: that of `Hops`, then 40 counts
+    of the bins, which decay by `keep`.
     """
 
     target: float = TARGET
@@ -53,16 +53,16 @@ class HopsTarget(HierarchicalPolicy):
         return self._hops.initial() + (0.0,) * _BINS
 
     def begin(self, parent: State) -> State:
-        """Return the prior below `parent` with its confidences."""
+        """Return the prior below `parent`, with the parent's histogram."""
         return self._hops.begin(parent[:-_BINS]) + parent[-_BINS:]
 
     def below(self, state: State, parent: State) -> State:
-        """Return `state` on top of what `parent` says now."""
+        """Return `state` rebased on `parent`."""
         return self._hops.below(state[:-_BINS], parent[:-_BINS]) + state[-_BINS:]
 
     def learn(self, chain: Sequence[State], outcome: Outcome) -> Sequence[State]:
         """Return every level's state after `outcome`, coarse to fine."""
-        judged = Outcome(outcome.confidence, outcome.correct)  # the target knows no gain and cost
+        judged = Outcome(outcome.confidence, outcome.correct)  # a target ignores gain and cost
         calibrated = self._hops.learn([state[:-_BINS] for state in chain], judged)
         place = min(int(outcome.confidence * _BINS), _BINS - 1)
         learned = []
@@ -73,12 +73,12 @@ class HopsTarget(HierarchicalPolicy):
         return learned
 
     def thresholds(self, state: State) -> ThresholdPair:
-        """Return both thresholds; suggestions aim at being right every other time."""
+        """Return both thresholds; the target of `suggest` is .5."""
         speculate = self._lowest(state, self.target)
         return ThresholdPair(speculate, min(self._lowest(state, SUGGEST_TARGET), speculate))
 
     def threshold(self, state: State, gain: float, cost: float) -> float:  # noqa: ARG002
-        """Return `speculate`: the target is the wish, whatever gain and cost."""
+        """Return `speculate`, which does not depend on gain and cost."""
         return self._lowest(state, self.target)
 
     def _lowest(self, state: State, target: float) -> float:
@@ -97,23 +97,23 @@ class HopsTarget(HierarchicalPolicy):
         return lowest
 
     def deviation(self, state: State) -> LevelDeviation | None:
-        """Return the calibration's: a reader may prefer its own gain and cost to the target."""
+        """Return the calibration's deviation, for readers that use their own gain and cost."""
         return self._hops.deviation(state[:-_BINS])
 
     def pooled(self, states: Sequence[State], weights: Sequence[float]) -> State:
-        """Return the calibrations pooled, over the confidences of the one in the middle."""
+        """Return the pooled calibration, with the histogram of the weighted median state."""
         calibrations = [state[:-_BINS] for state in states]
-        bins = middle(self, states, weights)[-_BINS:]
+        bins = weighted_median_state(self, states, weights)[-_BINS:]
         return self._hops.pooled(calibrations, weights) + bins
 
     def migrated(self, version: int, state: State) -> State | None:
-        """Return `state`; also read version 1, whose calibration was that of `Hops` version 1."""
+        """Return `state`; also migrate version 1, whose calibration was `Hops` version 1."""
         calibration = self._hops.migrated(version, state[:-_BINS])
         if calibration is None:
             return None
         return same_layout(self, self.version, calibration + state[-_BINS:])
 
     def flaw(self, state: State) -> str | None:
-        """Return why a finite state of this length cannot be of this policy; None: it can be."""
+        """Return why a finite state of this length is invalid; None: it is valid."""
         counts = outside(state[-_BINS:], (COUNT,) * _BINS)
         return counts or self._hops.flaw(state[:-_BINS])

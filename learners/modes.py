@@ -1,7 +1,4 @@
-"""Three answers (sources 000 and 002): speculate, suggest or ask, and how often each is wrong.
-
-Not here: how the two thresholds are learned (each policy's own affair), and who counts.
-"""
+"""The three modes (sources 000 and 002), speculate, suggest or ask, and their error rates."""
 
 from __future__ import annotations
 
@@ -16,11 +13,11 @@ MODES: Final = (EXPLICIT, SUGGESTION, SPECULATIVE)
 
 
 class Rates(NamedTuple):
-    """How a mode does: share of misses among what was acted on (`fp`), of hits missed (`fn`).
+    """Error rates of a mode.
 
-    `fp`, false positives: of what was speculated on or suggested, the share that was wrong; None
-    for `explicit`, where nothing was done. `fn`, false negatives: of what was suggested or asked,
-    the share that was right and so deserved the next bolder answer; None for `speculative`.
+    `fp`, false positives: share of misses among speculated or suggested predictions; None for
+    `explicit`. `fn`, false negatives: share of hits among suggested or asked predictions, which
+    deserved the next bolder mode; None for `speculative`.
     """
 
     outcomes: float
@@ -31,7 +28,7 @@ class Rates(NamedTuple):
 def rates(counts: State) -> dict[str, Rates]:
     """Return the rates of each mode from (count, hits) of each of `MODES`.
 
-    Both are None where it never occurred.
+    Both are None if it never occurred.
     """
     found = {}
     for place, mode in enumerate(MODES):

@@ -1,4 +1,4 @@
-"""What a learner learns from: one judged prediction, or several in order."""
+"""The input of learners: one outcome of a prediction, or several in order."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ class Outcome(msgspec.Struct, frozen=True, gc=False):
     """One prediction whose truth is known, speculated on or not (full feedback).
 
     `confidence` in [0, 1]; `gain` (latency that a hit saves) and `cost` (what a miss wastes) in
-    milliseconds, 0 where they are not known; `timestamp` of the completion in Unix milliseconds.
-    `not_startable`: why the call could not have been started whatever the threshold ("": it could);
-    policies learn from it all the same, but nothing is earned or wasted by it.
+    ms, 0 if unknown; `timestamp` of the completion in Unix ms. `not_startable`: why the call could
+    not have been started at any threshold ("": it could); policies learn from it, but it has no
+    payoff.
     """
 
     confidence: float
@@ -30,7 +30,7 @@ class Outcome(msgspec.Struct, frozen=True, gc=False):
     not_startable: str = ""
 
     def __post_init__(self) -> None:
-        """Raise `ValueError` at what nobody can learn from; NaN fails every comparison."""
+        """Raise `ValueError` for invalid numbers; NaN fails every comparison."""
         if not 0.0 <= self.confidence <= 1.0:
             raise ValueError(f"confidence must be in [0, 1], not {self.confidence!r}")
         if not (0.0 <= self.gain <= _LARGEST and 0.0 <= self.cost <= _LARGEST):
@@ -40,19 +40,19 @@ class Outcome(msgspec.Struct, frozen=True, gc=False):
 
 
 class Run(NamedTuple):
-    """Outcomes of one context in order, and what most policies look at of them, as columns."""
+    """Outcomes of one context in order, and the fields that most policies use, as columns."""
 
     outcomes: Sequence[Outcome]
     confidence: Sequence[float]
     correct: Sequence[bool]
 
     def piece(self, begin: int, end: int) -> Run:
-        """Return the outcomes from one place to before another."""
+        """Return the outcomes at `begin` to `end`, exclusive."""
         return Run(self.outcomes[begin:end], self.confidence[begin:end], self.correct[begin:end])
 
 
 class Columns(NamedTuple):
-    """Outcomes in order, as columns: what policies look at whose levels learn together."""
+    """Outcomes in order, as the columns that `HierarchicalPolicy` uses."""
 
     confidence: Sequence[float]
     correct: Sequence[bool]
@@ -61,10 +61,7 @@ class Columns(NamedTuple):
 
 
 class Part(NamedTuple):
-    """A context of a run: its state before, and the places of the outcomes that it learns from.
-
-    At least one place, in order.
-    """
+    """A context of a run: its state before, and the sorted positions of its outcomes, not empty."""
 
     state: tuple[float, ...]
     places: Sequence[int]

@@ -1,8 +1,8 @@
-"""The interface that every policy keeps, and what they share.
+"""The interface of policies, their base classes and shared functions.
 
-A policy is pure: the same states and outcome give the same next states, to the bit. A state is a
-tuple of floats of constant length, so it can be stored and compared anywhere. The contexts of one
-outcome form a chain, coarse to fine; no level reads the state of a finer one.
+A policy is pure: the same states and outcome give bit-identical next states. A state is a tuple of
+floats of constant length. The contexts of one outcome form a chain, coarse to fine; no level reads
+the state of a finer one.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from learners.outcome import Columns, Outcome, Part, Run
 State = tuple[float, ...]
 
 START = 0.92
-"""The conservative threshold before anything is known (source 000, §3.1)."""
+"""The conservative initial threshold (source 000, §3.1)."""
 TARGET = 0.85
 """Share of speculations that should be right (source 000: target success rate)."""
 SUGGEST_START = 0.70
@@ -31,14 +31,14 @@ SUGGEST_MIN = 0.40
 
 
 class ThresholdPair(NamedTuple):
-    """The least confidence, in [0, 1], that is worth starting early, and worth showing."""
+    """The least confidences, in [0, 1], at which to start early, and to show a suggestion."""
 
     speculate: float
     suggest: float
 
 
 class Policy(Protocol):
-    """A learner of thresholds: a frozen value, the same for the same parameters."""
+    """A learner of thresholds: a frozen value, equal for equal parameters."""
 
     def __hash__(self) -> int:
         """Return the hash of its parameters."""
@@ -46,7 +46,7 @@ class Policy(Protocol):
 
     @property
     def name(self) -> str:
-        """The family by which the registry calls it and that its stored states name."""
+        """Its name in the registry, stored beside its states."""
         ...
 
     @property
@@ -59,11 +59,11 @@ class Policy(Protocol):
         ...
 
     def begin(self, parent: State) -> State:
-        """Return the state of a context never seen, below `parent`."""
+        """Return the initial state of a new context below `parent`."""
         ...
 
     def below(self, state: State, parent: State) -> State:
-        """Return `state` as it reads under `parent`, which may have learned since."""
+        """Return `state` rebased on `parent`, which may have learned since."""
         ...
 
     def learn(self, chain: Sequence[State], outcome: Outcome) -> Sequence[State]:
@@ -71,45 +71,45 @@ class Policy(Protocol):
         ...
 
     def thresholds(self, state: State) -> ThresholdPair:
-        """Return what a context answers for its own average gain and cost."""
+        """Return a context's thresholds for its own average gain and cost."""
         ...
 
     def threshold(self, state: State, gain: float, cost: float) -> float:
-        """Return `speculate` for one prediction's gain and cost, in ms (0 and 0: not known)."""
+        """Return `speculate` for one prediction's gain and cost in ms (0 and 0: unknown)."""
         ...
 
     def deviation(self, state: State) -> LevelDeviation | None:
-        """Return what a reader needs for thresholds of its own; None: this holds a threshold."""
+        """Return the calibration for readers with their own gain and cost; None: there is none."""
         ...
 
     def pooled(self, states: Sequence[State], weights: Sequence[float]) -> State:
-        """Return the state in which a coarsest context begins that is one more of its kind.
+        """Return the initial state of another context of the coarsest level, a tenant's default.
 
-        `states`: one or more of the coarsest level; `weights`: how much each counts, above 0.
+        `states`: one or more of the coarsest level; `weights`: their weights, above 0.
         """
         ...
 
     def migrated(self, version: int, state: State) -> State | None:
-        """Return the state that an earlier (or this) version stored; None: it says nothing."""
+        """Return a state of this or an earlier version as one of this; None: it is unusable."""
         ...
 
     def flaw(self, state: State) -> str | None:
-        """Return why a finite state of this length cannot be of this policy; None: it can be."""
+        """Return why a finite state of this length is invalid; None: it is valid."""
         ...
 
 
 class HierarchicalPolicy:
-    """Base of policies whose levels learn together, a finer one from what a coarser one knows."""
+    """Base of policies whose levels learn together: a finer one uses the coarser ones' states."""
 
     def learn(self, chain: Sequence[State], outcome: Outcome) -> Sequence[State]:
         """Return the states of a chain, coarse to fine, after `outcome`."""
         raise NotImplementedError
 
     def learn_run(self, parts: Sequence[Part], run: Columns) -> Sequence[State]:
-        """Return the states of contexts after outcomes in order: to the bit what `learn` gives.
+        """Return the states of contexts after outcomes in order, bit-identical to `learn`.
 
         `parts`: contexts that learn from any of them, a coarser one before those below it. The
-        contexts of one outcome are a chain.
+        contexts of one outcome form a chain.
         """
         chains: list[list[int]] = [[] for _ in run.correct]
         for number, part in enumerate(parts):
@@ -126,12 +126,12 @@ class HierarchicalPolicy:
 
 
 class IndependentPolicy:
-    """Base of policies whose levels learn each on its own; what they need is `update`."""
+    """Base of policies whose levels learn independently; subclasses implement `update`."""
 
     version: int
     columns = False
-    """Whether `update` reads of an outcome only its confidence and whether it was right, so that
-    `course` needs no more than these columns of a run."""
+    """Whether `update` uses only an outcome's confidence and correctness, so that `course` needs
+    only these columns of a run."""
 
     def initial(self) -> State:
         """Return the state before any outcome."""
@@ -142,11 +142,11 @@ class IndependentPolicy:
         raise NotImplementedError
 
     def thresholds(self, state: State) -> ThresholdPair:
-        """Return what `state` answers."""
+        """Return the thresholds of `state`."""
         raise NotImplementedError
 
     def begin(self, parent: State) -> State:
-        """Return the parent's own state: a context never seen answers as its parent does."""
+        """Return the parent's state: a new context begins with its parent's thresholds."""
         return parent
 
     def below(self, state: State, parent: State) -> State:  # noqa: ARG002
@@ -168,28 +168,28 @@ class IndependentPolicy:
         return state, before
 
     def threshold(self, state: State, gain: float, cost: float) -> float:  # noqa: ARG002
-        """Return `speculate`: the rule knows nothing of gain and cost."""
+        """Return `speculate`, which does not depend on gain and cost."""
         return self.thresholds(state).speculate
 
     def deviation(self, state: State) -> LevelDeviation | None:  # noqa: ARG002
-        """Return None: no calibration is held."""
+        """Return None: there is no calibration."""
         return None
 
     def pooled(self, states: Sequence[State], weights: Sequence[float]) -> State:
-        """Return the state whose answer lies in the middle of all."""
-        return middle(self, states, weights)
+        """Return the state with the weighted median threshold."""
+        return weighted_median_state(self, states, weights)
 
     def migrated(self, version: int, state: State) -> State | None:
         """Return `state` if this version wrote it."""
         return same_layout(self, version, state)
 
     def flaw(self, state: State) -> str | None:  # noqa: ARG002
-        """Return why a finite state of this length cannot be of this policy; None: it can be."""
+        """Return None: every finite state of this length is valid."""
         return None
 
 
-def middle(policy: Any, states: Sequence[State], weights: Sequence[float]) -> State:
-    """Return the state whose `speculate` is the weighted median of all."""
+def weighted_median_state(policy: Any, states: Sequence[State], weights: Sequence[float]) -> State:
+    """Return the state with the weighted median of the thresholds."""
     places = sorted(range(len(states)), key=lambda place: policy.thresholds(states[place]))
     half = 0.5 * sum(weights)
     for place in places:
@@ -200,12 +200,12 @@ def middle(policy: Any, states: Sequence[State], weights: Sequence[float]) -> St
 
 
 def same_layout(policy: Any, version: int, state: State) -> State | None:
-    """Return `state` where version, length and values are what `policy` keeps."""
-    return state if why_not(policy, version, state) is None else None
+    """Return `state` if its version, length and values are valid for `policy`, else None."""
+    return state if layout_error(policy, version, state) is None else None
 
 
-def why_not(policy: Any, version: int, state: State) -> str | None:
-    """Return why `state` is none that this version of `policy` keeps; None where it is one."""
+def layout_error(policy: Any, version: int, state: State) -> str | None:
+    """Return why `state` is not valid for this version of `policy`; None if it is."""
     size = len(policy.initial())
     if version != policy.version or len(state) != size:
         return (
@@ -221,7 +221,7 @@ def why_not(policy: Any, version: int, state: State) -> str | None:
 
 @lru_cache(maxsize=1024)
 def spec(policy: Policy) -> str:
-    """Return what the registry reads back as `policy`: its name and what is not the default."""
+    """Return the specification of `policy`: its name and the non-default parameters."""
     standard = type(policy)()
     changed = [
         f"{field.name}={getattr(policy, field.name)!r}"
@@ -232,12 +232,12 @@ def spec(policy: Policy) -> str:
 
 
 def clamp(value: float, low: float, high: float) -> float:
-    """Return `value` held within [low, high]."""
+    """Return `value` clamped to [low, high]."""
     return low if value < low else high if value > high else value
 
 
-def averaged(average: float, value: float, rate: float) -> float:
-    """Return a moving average of what is known after a value; 0 is not known."""
+def moving_average(average: float, value: float, rate: float) -> float:
+    """Return a moving average after a value; 0 stands for unknown."""
     if value <= 0.0:
         return average
     return average + rate * (value - average) if average > 0.0 else value

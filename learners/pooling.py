@@ -1,7 +1,4 @@
-"""What contexts of one kind have in common: a prior for one more of them (empirical Bayes).
-
-Of calibrations and of typical values; each policy says what it does with them.
-"""
+"""Empirical Bayes: derives a prior for a new context from known contexts of the same kind."""
 
 from __future__ import annotations
 
@@ -10,28 +7,28 @@ from math import exp, log
 from typing import Final
 
 Known = Sequence[float]
-"""A deviation of (slope, intercept), then its covariance: (slope, both, intercept)."""
+"""A deviation of (slope, intercept), then slope variance, covariance, intercept variance."""
 _PASSES: Final = 3
 _SHARED: Final = 0.5
-"""Share of the prior's variance that contexts of one kind are held to have in common at first."""
-_DOUBT: Final = 2.0
-"""As how many contexts that first guess counts."""
+"""Initial share of the prior's variance that is common to contexts of one kind."""
+_FIRST_GUESS_COUNT: Final = 2.0
+"""Weight of the initial guess, in contexts."""
 _LEAST: Final = 0.05
-"""Of the prior's variance, what one more context may differ at the least."""
+"""Least variance between contexts, as a share of the prior's variance."""
 _LARGEST: Final = 709.0
-"""`exp` of little more overflows."""
+"""`exp` overflows slightly above."""
 
 
 def pooled_calibration(
     known: Sequence[Known], precision: tuple[float, float]
 ) -> tuple[tuple[float, float], tuple[float, float, float]]:
-    """Return mean and covariance of what one more context's deviation will be.
+    """Return mean and covariance of the deviation of a new context.
 
-    A normal hierarchy (Lindley & Smith 1972): each deviation is drawn about a common mean, by a
-    variance T between contexts, and is known as well as its covariance P says. The mean weighs
-    each by (P + T)^-1, and shrinks to 0; T is estimated by a few steps of EM from what is seen of
-    it, between a twentieth and the whole of the prior's. `precision`: the prior's, of slope and
-    intercept. The result is the mean, and its covariance plus T.
+    A normal hierarchy (Lindley & Smith 1972): deviations vary about a common mean with variance T
+    between contexts, and each is known up to its covariance P. The mean weights each by
+    (P + T)^-1, and shrinks to 0; T is estimated by a few steps of EM, bounded by a twentieth and
+    the whole of the prior's variance. `precision`: the prior's, of slope and intercept. Returns the
+    mean, and its covariance plus T.
     """
     prior = 1.0 / precision[0], 1.0 / precision[1]
     common = prior[0] * _SHARED, prior[1] * _SHARED
@@ -66,11 +63,11 @@ def _mean(
 def _between(known: Sequence[tuple[float, float]], mean: float, first: float, most: float) -> float:
     """Return the variance between contexts from (deviation, its variance) of each."""
     seen = sum((each - mean) ** 2 + variance for each, variance in known)
-    found = (_DOUBT * first + seen) / (_DOUBT + len(known))
+    found = (_FIRST_GUESS_COUNT * first + seen) / (_FIRST_GUESS_COUNT + len(known))
     return min(max(found, _LEAST * most), most)
 
 
 def typical(values: Iterable[float]) -> float:
-    """Return the geometric mean of those above 0; 0 where none is."""
+    """Return the geometric mean of the values above 0; 0 if there are none."""
     logs = [log(value) for value in values if value > 0.0]
     return exp(min(sum(logs) / len(logs), _LARGEST)) if logs else 0.0

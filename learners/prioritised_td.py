@@ -1,4 +1,4 @@
-"""TD(0) with prioritised replay: what surprised is learned from again."""
+"""TD(0) with prioritised experience replay."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from learners.policy import State, clamp
 from learners.threshold_rule import ThresholdRule
 
 _GOLDEN: Final = 0.6180339887498949
-"""Multiples of it, modulo 1, fill [0, 1) evenly: sampling without a random number."""
+"""Its multiples, modulo 1, fill [0, 1) evenly: deterministic sampling."""
 _LEAST: Final = 1e-3
-"""The least priority of an outcome: one of 0 would never be drawn."""
+"""The least priority of an outcome: with 0 it would never be drawn."""
 
 
 @dataclass(frozen=True)
@@ -22,8 +22,8 @@ class Prioritised(ThresholdRule):
     A new outcome enters with priority 1 (the source's "path never seen") in place of the oldest
     of `size`. After each, `replays` are drawn in proportion to priority^omega; one drawn with
     probability P moves V by alpha w (r - V) with w = (1 / (n P))^beta over the largest such weight
-    (Schaul et al. 2016, §3.4) and gets its new priority. `beta=0` leaves the correction out, which
-    ruins the rule. Kept per threshold: (threshold, V, count, r and priority of each).
+    (Schaul et al. 2016, §3.4) and gets its new priority. `beta=0` disables the correction, which
+    biases V. State per threshold: (threshold, V, count, `size` times r, `size` priorities).
     """
 
     alpha: float = 0.1
@@ -37,11 +37,11 @@ class Prioritised(ThresholdRule):
     version = 1
 
     def fresh(self, threshold: float, target: float) -> State:
-        """Return (threshold, target, 0, then `size` empty places)."""
+        """Return (threshold, target, 0, then an empty buffer)."""
         return (threshold, target, 0.0) + (0.0,) * (2 * self.size)
 
     def step(self, own: State, correct: bool, target: float, low: float) -> State:
-        """Return what is kept after storing the outcome and replaying."""
+        """Return the state after storing the outcome and replaying."""
         size = self.size
         threshold, value, count = own[:3]
         rewards, priorities = list(own[3 : 3 + size]), list(own[3 + size :])
@@ -66,7 +66,7 @@ class Prioritised(ThresholdRule):
         return found
 
     def _draw(self, priorities: list[float], turn: float) -> tuple[int, float]:
-        """Return a place and its importance weight, in (0, 1]."""
+        """Return a position in the buffer and its importance weight, in (0, 1]."""
         shares = [priority**self.omega for priority in priorities]
         at = (turn * _GOLDEN) % 1.0 * sum(shares)
         drawn = 0

@@ -1,4 +1,4 @@
-"""Every policy by name, and policies with parameters from a specification."""
+"""All policies by name, and parsing of specifications with parameters."""
 
 from __future__ import annotations
 
@@ -29,14 +29,14 @@ POLICIES: Final[dict[str, Policy]] = {
 }  # fmt: skip
 
 DEFAULT: Final = "hops"
-"""Earns most in the worlds and on the traces of `bench learn` (docs/decisions/0003)."""
+"""Largest payoff in the worlds and on the traces of `bench learn` (docs/decisions/0003)."""
 
 
 def policy(specification: str) -> Policy:
-    """Return the policy that a specification names: `td`, `ema:alpha=.1,target=.9`, `fixed:.8`.
+    """Return the policy of a specification: `td`, `ema:alpha=.1,target=.9`, `fixed:.8`, `default`.
 
-    `default` is the default. A single value without a name is that of the first parameter. Raises
-    `LookupError` naming the policies there are, `ValueError` naming a wrong parameter.
+    A single value without a name sets the first parameter. Raises `LookupError` for an unknown
+    policy, `ValueError` for a wrong parameter.
     """
     name, _, given = specification.strip().partition(":")
     try:
@@ -86,4 +86,4 @@ _RANGES: Final[dict[str, tuple[float, float]]] = {
     "keep": (0.5, 0.999999), "slope_kept": (0.01, 1),
     "omega": (0, 2), "beta": (0, 2), "head_start": (0, 10),
 }  # fmt: skip
-"""What each parameter may be; `_RANGE` for those that are not named here."""
+"""Ranges of parameters; `_RANGE` for all others."""

@@ -1,11 +1,11 @@
-"""Sliding window with false-positive and false-negative rates: the rule of source 002."""
+"""A sliding window with false-positive and false-negative rates: the rule of source 002."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from learners.bit_window import pushed
+from learners.bit_window import push_bit
 from learners.bounds import BITS, COUNT, THRESHOLD, outside
 from learners.outcome import Outcome, Run
 from learners.policy import IndependentPolicy, State, ThresholdPair, clamp
@@ -13,16 +13,15 @@ from learners.policy import IndependentPolicy, State, ThresholdPair, clamp
 
 @dataclass(frozen=True)
 class Sliding(IndependentPolicy):
-    """Source 002: every `every` outcomes, from `least` on, look at the last `last` of them.
+    """Source 002: every `every` outcomes, from `least` on, evaluate the last `last` of them.
 
-    False positives are misses among those at or above a threshold, false negatives hits among
-    those of the next lower answer. Where the share of false positives is over `fp`, the threshold
-    rises by rate x share; else, where the share of false negatives is over `fn`, it falls alike.
-    `speculate` starts at the source's suggestion threshold (.70), its next lower answer are
-    suggestions; `suggest` starts at the source's explicit threshold (.50), its next lower answer
-    are the predictions that nobody was shown. The source keeps 50 outcomes and reads 20 of them;
-    so 20 are kept, as bits. State: (speculate, suggest, outcomes, windows of: speculated,
-    suggested, correct).
+    False positives are misses at or above a threshold, false negatives hits of the next lower mode.
+    If the share of false positives exceeds `fp`, the threshold rises by rate x share; else, if the
+    share of false negatives exceeds `fn`, it falls alike. `speculate` starts at the source's
+    suggestion threshold (.70), its next lower mode are suggestions; `suggest` starts at the
+    source's explicit threshold (.50), its next lower mode are predictions that were not shown. The
+    source stores 50 outcomes and reads 20 of them, so 20 are stored, as bits. State: (speculate,
+    suggest, outcomes, windows of: speculated, suggested, correct).
     """
 
     start: float = 0.70
@@ -45,14 +44,14 @@ class Sliding(IndependentPolicy):
         return (self.start, self.suggest_start, 0.0, 0.0, 0.0, 0.0)
 
     def update(self, state: State, outcome: Outcome) -> State:
-        """Return the state after `outcome`, at whatever confidence."""
+        """Return the state after `outcome`, independent of its confidence."""
         speculate, suggest, count, speculated, suggested, correct = state
         count += 1.0
         started = outcome.confidence >= speculate
         shown = not started and outcome.confidence >= suggest
-        speculated = pushed(speculated, started, self.last)
-        suggested = pushed(suggested, shown, self.last)
-        correct = pushed(correct, outcome.correct, self.last)
+        speculated = push_bit(speculated, started, self.last)
+        suggested = push_bit(suggested, shown, self.last)
+        correct = push_bit(correct, outcome.correct, self.last)
         if count >= self.least and count % self.every == 0.0:
             a, b, hits = int(speculated), int(suggested), int(correct)
             rest = ((1 << self.last) - 1) & ~(a | b)
@@ -61,7 +60,7 @@ class Sliding(IndependentPolicy):
         return (speculate, suggest, count, speculated, suggested, correct)
 
     def course(self, state: State, run: Run, *, told: bool) -> tuple[State, Sequence[float]]:
-        """Do what `update` does, with the windows as integers all along."""
+        """Do what `update` does, with the windows as integers."""
         speculate, suggest, count = state[:3]
         above, below, right = map(int, state[3:])
         full, least, every = (1 << self.last) - 1, self.least, self.every
@@ -100,7 +99,7 @@ class Sliding(IndependentPolicy):
         return ThresholdPair(state[0], state[1])
 
     def flaw(self, state: State) -> str | None:
-        """Return why a finite state of this length cannot be of this policy; None: it can be."""
+        """Return why a finite state of this length is invalid; None: it is valid."""
         return outside(state, (THRESHOLD, THRESHOLD, COUNT, BITS, BITS, BITS))
 
 

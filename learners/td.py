@@ -1,4 +1,4 @@
-"""TD(0): a value of speculating is learned outcome by outcome and steers the threshold."""
+"""TD(0): learns the value of speculating and controls the threshold by it."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ class Td(ThresholdRule):
     """V(s) <- V(s) + alpha (r - V(s)): source 000 §9.1, Sutton & Barto ch. 6.
 
     Learns from outcomes at or above the threshold, r = 1 for a hit, 0 for a miss; then
-    threshold += rate (target - V). V starts at the target. Kept per threshold: (threshold, V).
+    threshold += rate (target - V). V starts at the target. State per threshold: (threshold, V).
     """
 
     alpha: float = 0.1
@@ -40,7 +40,7 @@ class Td(ThresholdRule):
         return (threshold, value)
 
     def migrated(self, version: int, state: State) -> State | None:
-        """Also read version 1, which learned no `suggest`."""
+        """Also migrate version 1, which had no `suggest`."""
         if version == 1 and len(state) == 2:
             state = state + self.fresh(min(self.suggest_start, state[0]), self.suggest_target)
             version = 2

@@ -1,4 +1,4 @@
-"""The base of rules that hold a threshold and move it by what happens at or above it."""
+"""The base of rules that store a threshold and move it by the outcomes at or above it."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ from learners.policy import (
 
 @dataclass(frozen=True)
 class ThresholdRule(IndependentPolicy):
-    """A threshold steered to a share of hits, `target`; `suggest` is steered alike, below it.
+    """Controls a threshold to a share of hits, `target`, and `suggest` to `suggest_target`.
 
-    `speculate` learns from the outcomes at or above itself, `suggest` from those between the two,
-    to a share of `suggest_target`. State: what the rule keeps for `speculate`, then the same for
-    `suggest`; each begins with its threshold.
+    `speculate` learns from the outcomes at or above itself, `suggest` from those between the two.
+    State: the rule's state for `speculate`, then that for `suggest`; each begins with its
+    threshold.
     """
 
     start: float = START
@@ -39,23 +39,23 @@ class ThresholdRule(IndependentPolicy):
 
     columns = True
     kept: ClassVar[tuple[Bound, ...]] = (THRESHOLD,)
-    """Of what is kept for one threshold."""
+    """Bounds of the state for one threshold."""
 
     def fresh(self, threshold: float, target: float) -> State:
-        """Return what the rule keeps for one threshold before any outcome."""
+        """Return the initial state for one threshold."""
         raise NotImplementedError
 
     def step(self, own: State, correct: bool, target: float, low: float) -> State:
-        """Return what is kept after an outcome at or above its threshold, bounds `low` to `max`."""
+        """Return the state for one threshold after an outcome; bounds are `low` to `max`."""
         raise NotImplementedError
 
     def initial(self) -> State:
-        """Return both thresholds' fresh states."""
+        """Return the initial states for both thresholds."""
         suggest = min(self.suggest_start, self.start)
         return self.fresh(self.start, self.target) + self.fresh(suggest, self.suggest_target)
 
     def update(self, state: State, outcome: Outcome) -> State:
-        """Return the state after `outcome`; unchanged where its confidence is below both."""
+        """Return the state after `outcome`; unchanged if its confidence is below both."""
         half = len(state) // 2
         if outcome.confidence >= state[0]:
             return self.step(state[:half], outcome.correct, self.target, self.min) + state[half:]
@@ -65,7 +65,7 @@ class ThresholdRule(IndependentPolicy):
         return state
 
     def course(self, state: State, run: Run, *, told: bool) -> tuple[State, Sequence[float]]:
-        """Do what `update` does, with what is kept for each threshold apart all along."""
+        """Do what `update` does, with the states for both thresholds as separate tuples."""
         half = len(state) // 2
         own, other = state[:half], state[half:]
         threshold, suggest = own[0], other[0]
@@ -84,9 +84,9 @@ class ThresholdRule(IndependentPolicy):
     def course_of_speculate(
         self, own: State, run: Run, *, told: bool
     ) -> tuple[State, Sequence[float]]:
-        """Return what `speculate` keeps after outcomes in order, and itself before each if `told`.
+        """Return the state for `speculate` after outcomes, and `speculate` before each if `told`.
 
-        It learns from what is at or above it, so what is kept for `suggest` is not needed.
+        It learns only from outcomes at or above itself, so the state for `suggest` is not needed.
         """
         before: list[float] = []
         step, target, low, threshold = self.step, self.target, self.min, own[0]
@@ -99,19 +99,19 @@ class ThresholdRule(IndependentPolicy):
         return own, before
 
     def thresholds(self, state: State) -> ThresholdPair:
-        """Return both thresholds; one that is worth starting is worth showing."""
+        """Return both thresholds, `suggest` at most `speculate`."""
         speculate, suggest = state[0], state[len(state) // 2]
         return ThresholdPair(speculate, suggest if suggest < speculate else speculate)
 
     def flaw(self, state: State) -> str | None:
-        """Return why a finite state of this length cannot be of this policy; None: it can be."""
+        """Return why a finite state of this length is invalid; None: it is valid."""
         half = len(state) // 2
         return self._flaw_of(state[:half]) or self._flaw_of(state[half:])
 
     def _flaw_of(self, own: State) -> str | None:
-        """Return what is wrong with what is kept for one threshold."""
+        """Return why the state for one threshold is invalid, None if it is valid."""
         return outside(own, self.kept)
 
     def threshold(self, state: State, gain: float, cost: float) -> float:  # noqa: ARG002
-        """Return `speculate`: the rule knows nothing of gain and cost."""
+        """Return `speculate`, which does not depend on gain and cost."""
         return state[0]

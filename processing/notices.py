@@ -25,7 +25,7 @@ from learners.context_detectors import (
     follows,
     is_block,
 )
-from learners.flood_detector import flood
+from learners.flood_detector import detect_flood
 from learners.policy import TARGET
 from processing.control.learner_assignments import named_policy
 from topics.notices.messages import Kind, Notice, notice_id
@@ -156,7 +156,7 @@ def _flooded(
     found: DetectedNotices,
 ) -> DetectorState:
     gap = upper.state.usual[3] if upper.state is not None and upper.state.usual[4] else None
-    signal = flood(state, after.seen, gap)
+    signal = detect_flood(state, after.seen, gap)
     if signal is None:
         return after if after.seen.at < after.flooding else after._replace(flooding=0)
     # Postgres accepts no NUL, and any program may write to the topic.

@@ -1,4 +1,4 @@
-"""A batch in, a database changed: episodes and history to Postgres, thresholds to Redis.
+"""Writes batches to databases: episodes and history to Postgres, thresholds to Redis.
 
-Knows batches, offsets and databases. Knows nothing of Faust, consumers or the CLI.
+Independent of Faust, consumers and the CLI.
 """

@@ -1,13 +1,13 @@
-"""Opens connections to Postgres and Redis, and says clearly when it cannot.
+"""Opens connections to Postgres and Redis. Does not retry.
 
-An error names the address, never the password, and what to do. Nothing here retries.
+Error messages contain the address and a remedy, never the password.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from functools import cache
 from typing import Any
 
@@ -27,17 +27,17 @@ from headstart.thresholds.reader import redis_address
 from sinks.service_errors import POSTGRES, REDIS, Trouble, postgres_trouble, redis_trouble
 
 CONNECT_TIMEOUT_S = 5
-"""How long to wait for Postgres to accept a connection."""
+"""Timeout for connecting to Postgres."""
 
 
 class DatabaseUnreachable(ConnectionError):
-    """Postgres or Redis does not serve us.
+    """Postgres or Redis cannot be used.
 
-    `trouble`: what is wrong and how to fix it, where that is known; None: nothing answers there.
+    `trouble`: the problem and its remedy, if known; None: the service probably does not run.
     """
 
     def __init__(self, at: str, trouble: Trouble | None, reason: str, setting: str) -> None:
-        """`at`: the service and its address; `setting`: what names it."""
+        """`at`: the service and its address; `setting`: where the address is configured."""
         self.trouble = trouble
         if trouble is not None:
             super().__init__(f"{at}: {trouble.what}; {trouble.remedy}")
@@ -65,11 +65,11 @@ class RedisUnreachable(DatabaseUnreachable):
 
 
 def postgres_address(dsn: str) -> str:
-    """Return `host:port/dbname` of a connection string or URL, fit to be printed."""
+    """Return `host:port/dbname` of a connection string or URL, without its password."""
     try:
         given = conninfo_to_dict(dsn)
     except psycopg.ProgrammingError:
-        return "an address that is no connection string"
+        return "an invalid connection string"
     if needs_encoding(dsn):
         return masked(dsn)
     host = given.get("host") or given.get("hostaddr") or "localhost"
@@ -79,7 +79,7 @@ def postgres_address(dsn: str) -> str:
 def _one_line(reason: BaseException, dsn: str) -> str:
     text = masked(" ".join(str(reason).split()) or type(reason).__name__)
     if isinstance(reason, psycopg.ProgrammingError):
-        return "it cannot be parsed"  # libpq's message quotes the string, password and all
+        return "it cannot be parsed"  # libpq's message quotes the string with its password
     for password in passwords_in(dsn):
         if len(password) > 3:  # a shorter one may be part of any word
             text = text.replace(password, HIDDEN)
@@ -87,7 +87,7 @@ def _one_line(reason: BaseException, dsn: str) -> str:
 
 
 async def connect_postgres(dsn: str) -> AsyncConnection[Any]:
-    """Return an open connection in autocommit mode: transactions are begun where they are meant.
+    """Return an open connection in autocommit mode; transactions are begun explicitly.
 
     JSON is decoded by orjson. Raises `PostgresUnreachable`.
     """
@@ -100,7 +100,7 @@ async def connect_postgres(dsn: str) -> AsyncConnection[Any]:
         connection: AsyncConnection[Any] = await AsyncConnection.connect(
             dsn,
             autocommit=True,
-            client_encoding="UTF8",  # what the COPY blocks are written in
+            client_encoding="UTF8",  # the encoding of the COPY blocks
             **{name: value for name, value in defaults.items() if name not in given},
         )
     except (psycopg.Error, OSError) as error:
@@ -110,30 +110,38 @@ async def connect_postgres(dsn: str) -> AsyncConnection[Any]:
 
 
 def _loads(raw: str | bytes) -> Any:
-    """Return JSON; of numbers beyond any float, which older versions stored, what is nearest."""
+    """Decode JSON; integers beyond 64 bits, which older versions stored, become floats."""
     try:
         return orjson.loads(raw)
     except orjson.JSONDecodeError:
         return json.loads(raw, parse_int=float)
 
 
-@asynccontextmanager
-async def asking_redis(url: str) -> AsyncIterator[Any]:
-    """Give a client for a few questions. Raises `RedisUnreachable` where one is not answered."""
-    client = connect_redis(url)
+@contextmanager
+def reporting_redis_errors(url: str) -> Iterator[None]:
+    """Raise `RedisUnreachable` if a command in the block fails."""
     try:
-        yield client
+        yield
     except (RedisError, OSError) as error:
         raise RedisUnreachable(url, error) from error
+
+
+@asynccontextmanager
+async def redis_client(url: str) -> AsyncIterator[Any]:
+    """Yield a client for a few commands. Raises `RedisUnreachable` if one fails."""
+    client = connect_redis(url)
+    try:
+        with reporting_redis_errors(url):
+            yield client
     finally:
         await client.aclose()
 
 
-class _Leaving:
-    """A connection that is closed where its server has become a replica.
+class _LeavesReplica:
+    """Mixin of a connection that disconnects when its server has become a replica.
 
-    After a failover such a server may keep its connections, while its name leads elsewhere; of
-    redis-py's own connections only Sentinel's leave it.
+    After a failover such a server may keep its connections, while its host name resolves to the new
+    primary; of redis-py's connections only Sentinel's reconnect then.
     """
 
     async def read_response(self, *args: Any, **more: Any) -> Any:
@@ -141,22 +149,22 @@ class _Leaving:
         try:
             return await super().read_response(*args, **more)  # type: ignore[misc]
         except ResponseError as error:
-            # Before Redis 7 what a script meets is text within an error of its own.
+            # Before Redis 7, a script's error contains the original one as text.
             if isinstance(error, (ReadOnlyError, MasterDownError)) or "-READONLY" in str(error):
                 await self.disconnect()  # type: ignore[attr-defined]
             raise
 
 
 @cache
-def _leaving(kind: Any) -> Any:
-    return type(kind.__name__, (_Leaving, kind), {})
+def _leaves_replica(kind: Any) -> Any:
+    return type(kind.__name__, (_LeavesReplica, kind), {})
 
 
 def connect_redis(url: str, timeout_s: float = 2.0) -> Redis:
-    """Return a client that connects on its first command and gives up after `timeout_s`.
+    """Return a client that connects on its first command and times out after `timeout_s`.
 
-    A connection that Redis has closed meanwhile is opened anew once; all else is the caller's.
-    Raises `RedisUnreachable` where the URL cannot be parsed.
+    Reconnects once if Redis has closed the connection; other retries are the caller's. Raises
+    `RedisUnreachable` if the URL cannot be parsed.
     """
     try:
         client: Redis = Redis.from_url(
@@ -166,9 +174,9 @@ def connect_redis(url: str, timeout_s: float = 2.0) -> Redis:
             retry=Retry(NoBackoff(), 1, supported_errors=(RedisConnectionError,)),
         )
         pool = client.connection_pool
-        pool.connection_class(**pool.connection_kwargs)  # which checks its options; nothing opens
-    except (ValueError, TypeError, RedisError) as error:  # it may quote a part of the password
+        pool.connection_class(**pool.connection_kwargs)  # validates options, does not connect
+    except (ValueError, TypeError, RedisError) as error:  # it may quote part of the password
         raise RedisUnreachable(url, ValueError(str(error))) from None
     kind: Any = pool.connection_class
-    pool.connection_class = _leaving(kind)
+    pool.connection_class = _leaves_replica(kind)
     return client

@@ -1,20 +1,18 @@
-"""The log epochs that the databases remember, so that a new one can be minted above them."""
+"""The largest log epochs stored in Postgres and Redis, so that a new one is larger."""
 
 from __future__ import annotations
 
 from typing import Final
 
-from redis.exceptions import RedisError
-
-from sinks.connections import RedisUnreachable, connect_postgres, connect_redis
+from sinks.connections import connect_postgres, redis_client
 from sinks.postgres.statements import load_statements
 
 REDIS_KEY: Final = "headstart:epoch"
-"""Where Redis keeps the largest epoch it was told of."""
+"""The key in Redis that holds the largest epoch."""
 
 _SQL = load_statements("offsets")
 
-# Never backwards, also when two processes tell it at once.
+# Only ever raised, also when two processes write at once.
 _RAISE: Final = """
 local known = tonumber(redis.call('GET', KEYS[1]) or '')
 if not known or tonumber(ARGV[1]) > known then redis.call('SET', KEYS[1], ARGV[1]) end
@@ -22,27 +20,19 @@ if not known or tonumber(ARGV[1]) > known then redis.call('SET', KEYS[1], ARGV[1
 
 
 async def known_epochs(postgres_dsn: str, redis_url: str) -> list[int]:
-    """Return the largest epoch in Postgres and the largest in Redis, where there is one.
+    """Return the largest epoch in Postgres and the largest in Redis, if any.
 
-    A database that was never migrated knows none. Raises `PostgresUnreachable` and
-    `RedisUnreachable`: minting without asking could give a number that is taken.
+    A database without our tables has none. Raises `PostgresUnreachable` and `RedisUnreachable`,
+    because a new epoch chosen without these could be in use already.
     """
     found = (await _in_postgres(postgres_dsn), await _in_redis(redis_url))
     return [epoch for epoch in found if epoch is not None]
 
 
 async def remember_epoch(redis_url: str, number: int) -> None:
-    """Tell Redis of an epoch; a smaller one than it knows changes nothing.
-
-    Raises `RedisUnreachable`.
-    """
-    client = connect_redis(redis_url)
-    try:
+    """Store an epoch in Redis unless it has a larger one. Raises `RedisUnreachable`."""
+    async with redis_client(redis_url) as client:
         await client.eval(_RAISE, 1, REDIS_KEY, str(number))
-    except (RedisError, OSError) as error:
-        raise RedisUnreachable(redis_url, error) from error
-    finally:
-        await client.aclose()
 
 
 async def _in_postgres(dsn: str) -> int | None:
@@ -55,11 +45,6 @@ async def _in_postgres(dsn: str) -> int | None:
 
 
 async def _in_redis(url: str) -> int | None:
-    client = connect_redis(url)
-    try:
+    async with redis_client(url) as client:
         value = await client.get(REDIS_KEY)
-    except (RedisError, OSError) as error:
-        raise RedisUnreachable(url, error) from error
-    finally:
-        await client.aclose()
     return None if value is None else int(value)

@@ -1,6 +1,6 @@
-"""Why Postgres or Redis does not serve us, where starting one would not help. Pure.
+"""Explains connection errors of Postgres and Redis that starting a server would not fix. Pure.
 
-A remedy names the setting. Nothing here quotes an address: it may hold a password anywhere.
+A remedy names the setting. No message quotes an address, because it may contain a password.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _ENCODED: Final = "its password must be percent-encoded: %40 for @, %2F for /, %
 
 
 class Trouble(NamedTuple):
-    """What is wrong, and what mends it."""
+    """A problem and its remedy."""
 
     what: str
     remedy: str
@@ -77,7 +77,7 @@ _SETTINGS: Final = tuple(
         (
             r'invalid "?(\w+)"? value: |invalid integer value .* for connection option "(\w+)"'
             r"|bad value for (\w+)",
-            "the address has a value of {setting} that is none",
+            "the address has an invalid value of {setting}",
             f"correct {{setting}} in {POSTGRES}",
         ),
         (
@@ -93,12 +93,12 @@ _SETTINGS: Final = tuple(
         ),
         (
             r"session is (?:not )?read-only|server is (?:not )?in hot standby",
-            "it is not of the kind that target_session_attrs asks for",
+            "it does not match target_session_attrs",
             f"correct target_session_attrs or the hosts in {POSTGRES}",
         ),
     )
 )
-"""Where a parameter of the address is wrong, whatever runs there."""
+"""Errors in a parameter of the address."""
 _NO_DATABASE: Final = re.compile(r'database "[^"]*" does not exist', re.IGNORECASE)
 _OF_REDIS: Final = tuple(
     (re.compile(pattern, re.IGNORECASE), Trouble(what, remedy))
@@ -109,7 +109,7 @@ _OF_REDIS: Final = tuple(
             WRONG_PASSWORD,
             f"correct user and password in {REDIS}",
         ),
-        # Redis answers the client's first HELLO in its own way.
+        # Redis answers the client's first HELLO with a message of its own.
         (
             r"NOAUTH|authentication required|already authenticated",
             PASSWORD_WANTED,
@@ -123,19 +123,19 @@ _OF_REDIS: Final = tuple(
         (
             r"wrong.version.number|record layer failure",
             "it does not speak TLS",
-            f"give redis:// in the place of rediss:// in {REDIS}, or its port for TLS",
+            f"use redis:// instead of rediss:// in {REDIS}, or its port for TLS",
         ),
         (
             r"certificate verify failed",
             "its certificate cannot be verified",
-            f"give ssl_ca_certs=FILE behind the ? of {REDIS}",
+            f"add ssl_ca_certs=FILE after the ? in {REDIS}",
         ),
     )
 )
 
 
 def postgres_trouble(dsn: str, reason: BaseException) -> Trouble | None:
-    """Return what is wrong with a connection to `dsn`; None: it may well not be running."""
+    """Return the problem of a connection to `dsn`; None: the server is probably not running."""
     if needs_encoding(dsn):
         return Trouble(_ENCODED, f"correct {POSTGRES}")
     try:
@@ -166,7 +166,7 @@ def _of_setting(said: str) -> Trouble | None:
 
 
 def schema_trouble(reason: UndefinedTable | UndefinedColumn) -> Trouble:
-    """Return what a database lacks, going by the error of a query, and the command that adds it."""
+    """Return what a database lacks, judging by a query's error, and the command that adds it."""
     if isinstance(reason, UndefinedTable):
         return Trouble(
             "has no tables of Headstart",
@@ -176,7 +176,7 @@ def schema_trouble(reason: UndefinedTable | UndefinedColumn) -> Trouble:
 
 
 def _is_port(text: str) -> bool:
-    """Return whether a port of a connection string is one; libpq takes none for 5432."""
+    """Return whether a port of a connection string is valid; libpq's default is 5432."""
     text = text.strip()
     return not text or (text.isascii() and text.isdecimal() and 1 <= int(text) <= HIGHEST_PORT)
 
@@ -189,7 +189,7 @@ def _createdb(name: str, host: object, port: object) -> str:
 
 
 def redis_trouble(url: str, reason: BaseException) -> Trouble | None:
-    """Return what is wrong with a connection to `url`; None: it may well not be running."""
+    """Return the problem of a connection to `url`; None: the server is probably not running."""
     if needs_encoding(url):
         return Trouble(_ENCODED, f"correct {REDIS}")
     # redis.asyncio takes `redis:/...` too, and connects to its default address.

@@ -1,1 +1,1 @@
-"""What flows: topic catalogue, schemas and golden examples, topic creation, the log epoch."""
+"""Kafka topics: catalogue, message formats, schemas, creation, and the log epoch."""

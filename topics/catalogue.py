@@ -1,4 +1,4 @@
-"""Every topic, as reviewed data: name, key, partitions, retention, what it holds and for whom."""
+"""Every topic as data: name, key, partitions, retention and contents."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ DAY_MS: Final = 86_400_000
 class Topic:
     """One topic's contract.
 
-    `partitioned`: it has as many partitions as `headstart.events` (else one). `retention_ms`
-    applies to topics cleaned by deletion; a compacted topic keeps the last record of each key, and
-    all that is younger than `compaction_lag_ms`, looked at in pieces of `segment_ms`.
+    `partitioned`: it has as many partitions as `headstart.events`, else one. `retention_ms` applies
+    to topics with cleanup `delete`. A compacted topic keeps the last record of each key and every
+    record younger than `compaction_lag_ms`; only closed segments (`segment_ms`) are compacted.
     """
 
     name: str
@@ -75,7 +75,7 @@ HANDLED: Final = Topic(
     key="PARTITION:OFFSET@TIMESTAMP of the dead letter",
     partitioned=False,
     cleanup="delete",
-    retention_ms=90 * DAY_MS,  # outlives the dead letters, which is all that it has to
+    retention_ms=90 * DAY_MS,  # must outlive the dead letters
     internal=True,
 )
 COMMANDS: Final = Topic(
@@ -83,7 +83,7 @@ COMMANDS: Final = Topic(
     holds="overrides and modes: what people set about what is served, never about what is learned",
     key="what is set: threshold 0x1f tenant 0x1f workflow type 0x1f path 0x1f tool, "
     "or mode 0x1f tenant 0x1f agent",
-    partitioned=False,  # its order is the order of what was set
+    partitioned=False,  # commands are applied in log order
     cleanup="compact",
     schema="command",
 )
@@ -118,15 +118,15 @@ CHANGELOG: Final = Topic(
     key="row key",
     partitioned=True,
     cleanup="compact",
-    # A stale row that a late writer appended is answered with the good one well before this.
+    # The owner rewrites a key that a stale writer overwrote well before compaction runs.
     compaction_lag_ms=600_000,
-    # What is not compacted is read by whoever restores from nothing. Kafka's own default is a week.
+    # A restore from nothing reads every uncompacted record. Kafka's default is a week.
     segment_ms=120_000,
-    max_record_bytes=20_971_520,  # a commit is one record batch, never cut by rows
+    max_record_bytes=20_971_520,  # a checkpoint is one record batch and is never split
     internal=True,
 )
 
 TOPICS: Final = (EVENTS, THRESHOLDS, DEAD_LETTERS, HANDLED, COMMANDS, NOTICES, EPOCHS, CHANGELOG)
 
 OF_ONE_LOG: Final = tuple(each for each in TOPICS if each.partitioned or each is EPOCHS)
-"""Topics that belong to one log epoch and its number of partitions; the others outlive it."""
+"""Topics that belong to one log epoch and its partition count; the others outlive it."""

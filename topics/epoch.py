@@ -1,8 +1,8 @@
-"""The log epoch: which life of the log an offset belongs to.
+"""The log epoch: identifies the log that an offset belongs to.
 
-A broker can forget, or a topic be recreated; offsets then begin again at 0. The epoch is minted
-when the topics are created, kept in a topic of that broker, and carried by every applied offset,
-row, sink offset and published version.
+When a broker loses its data or a topic is recreated, offsets begin again at 0. The epoch is created
+with the topics, stored in a topic of that broker, and is part of every applied offset, row, sink
+offset and published version.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from topics.kafka.admin import (
     TopicsMissing,
     create_topics,
     describe_topics,
-    settle_partitions,
+    recreate_mismatched,
 )
 from topics.kafka.fetch_patch import ISOLATION
 
@@ -30,11 +30,11 @@ _LOG = logging.getLogger("headstart.epoch")
 
 
 class Epoch(msgspec.Struct, frozen=True, omit_defaults=True):
-    """One life of the log: its number, and the partition count that belongs to it.
+    """A log epoch: its number and partition count.
 
-    `volatile`: the broker keeps the log in memory, so its end is the log's. Clients read this
-    (`headstart.shipping.volatile_broker`), and then keep what was acknowledged until it is taken
-    in.
+    `volatile`: the broker keeps the log in memory and loses it when it stops. Clients read this
+    (`headstart.shipping.volatile_broker`) and then keep acknowledged events until the workers have
+    processed them.
     """
 
     number: int
@@ -43,11 +43,11 @@ class Epoch(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class PartitionsChanged(RuntimeError):
-    """`headstart.events` no longer has the partitions its epoch was minted for."""
+    """`headstart.events` no longer has the partition count of its epoch."""
 
     def __init__(self, expected: int, found: int) -> None:
         super().__init__(
-            f"{EVENTS.name} has {found} partitions, its log epoch was minted for {expected}: keys "
+            f"{EVENTS.name} has {found} partitions, its log epoch was created for {expected}: keys "
             "would change owners, so workers do not start. Nothing is lost, and nothing has to be "
             "deleted yet: `headstart thresholds export FILE` still reads what was learned; then "
             "see docs/how-to/partitions.md"
@@ -55,7 +55,7 @@ class PartitionsChanged(RuntimeError):
 
 
 class PartitionsDiffer(RuntimeError):
-    """`headstart.events` exists, and has not the number of partitions that was asked for."""
+    """`headstart.events` exists with another partition count than requested."""
 
     def __init__(self, found: int, wanted: int) -> None:
         super().__init__(
@@ -66,12 +66,12 @@ class PartitionsDiffer(RuntimeError):
 
 
 class EpochUnreadable(RuntimeError):
-    """`headstart.epochs` has records, and none of them is a log epoch."""
+    """`headstart.epochs` has records, but none is a valid log epoch."""
 
     def __init__(self, end: int) -> None:
         super().__init__(
-            f"none of the records of {EPOCHS.name} up to offset {end} is a log epoch, so a log "
-            "that was partly taken in cannot be told from a new one. Nothing was changed. Produce "
+            f"none of the records of {EPOCHS.name} up to offset {end} is a log epoch, so a partly "
+            "processed log cannot be distinguished from a new one. Nothing was changed. Produce "
             f"the epoch to {EPOCHS.name} again, with the key `epoch` and the value "
             '{"number": N, "partitions": P}: N is the `epoch` in `headstart thresholds list '
             f"--json`, P the number of partitions of {EVENTS.name}"
@@ -90,10 +90,10 @@ async def read_epoch(kafka: str) -> Epoch:
 
 
 async def read_minted_epoch(kafka: str) -> tuple[Epoch, int]:
-    """Return the log epoch as it was minted, and how many partitions the log has now.
+    """Return the stored log epoch, and how many partitions the log has now.
 
-    For what reads only what was learned, which stays where it was. Raises `BrokerUnreachable` and
-    `TopicsMissing`.
+    For commands that only read learned state, which does not move. Raises `BrokerUnreachable`,
+    `TopicsMissing` and `EpochUnreadable`.
     """
     states = await describe_topics(kafka, [EPOCHS.name, EVENTS.name])
     missing = {EPOCHS.name, EVENTS.name} - states.keys()
@@ -104,9 +104,9 @@ async def read_minted_epoch(kafka: str) -> tuple[Epoch, int]:
 
 
 async def _last_record(kafka: str, end: int) -> Epoch | None:
-    """Read the topic of epochs to its end; the last record counts, None where there is none.
+    """Return the last valid epoch in the topic, None if the topic is empty.
 
-    Raises `EpochUnreadable` where there are records, and none of them is an epoch.
+    Raises `EpochUnreadable` if there are records but no valid one.
     """
     consumer = AIOKafkaConsumer(
         bootstrap_servers=kafka, enable_auto_commit=False, isolation_level=ISOLATION
@@ -128,14 +128,13 @@ async def _last_record(kafka: str, end: int) -> Epoch | None:
 
 
 def _epoch_in(record: Any) -> Epoch | None:
-    """Return the epoch in a record; None, with a warning, of one that is none."""
+    """Return the epoch in a record; log a warning and return None if it is invalid."""
     try:
         return msgspec.json.decode(record.value or b"", type=Epoch)
     except ValueError:
         _LOG.warning(
-            "%s: the record at offset %d is no log epoch; it is skipped",
-            EPOCHS.name, record.offset,
-        )  # fmt: skip
+            "%s: skipped the record at offset %d: not a log epoch", EPOCHS.name, record.offset
+        )
         return None
 
 
@@ -148,34 +147,32 @@ async def ensure_topics(
     volatile: bool = False,
     exact: bool = False,
 ) -> tuple[list[str], Epoch]:
-    """Create missing topics and mint a log epoch where the log is new.
+    """Create missing topics, and a log epoch if the log is new; return both.
 
-    `known`: epochs seen elsewhere (Redis, Postgres); the new one is larger than each, and at least
-    the Unix time in seconds, so that it also exceeds what only a worker's local store remembers.
-    `volatile`: the log ends with the broker's process; topics of a log without an epoch that have
-    another number of partitions are created anew, as a client's request may have created them.
-    `exact`: raise `PartitionsDiffer` where events has another number of partitions; else its number
-    is the one that counts. Also raises `PartitionsChanged`, `EpochUnreadable` and
-    `BrokerUnreachable`.
-    Returns the names created and the epoch in force.
+    `known`: epochs in Redis and Postgres. The new epoch is larger than each, and at least the Unix
+    time in seconds, so that it also exceeds one that only a worker's local store holds. `volatile`:
+    the log ends with the broker's process; if it has no epoch yet, topics with another partition
+    count are recreated, because a client's request may have created them. `exact`: raise
+    `PartitionsDiffer` if `headstart.events` has another partition count; by default the existing
+    count is kept. Also raises `PartitionsChanged`, `EpochUnreadable` and `BrokerUnreachable`.
     """
     states = await describe_topics(kafka, [EPOCHS.name, EVENTS.name])
-    # None also where a creation was interrupted.
+    # Also None after an interrupted creation.
     before = (
         await _last_record(kafka, states[EPOCHS.name].end[0]) if EPOCHS.name in states else None
     )
-    settles = volatile and before is None
-    there = states[EVENTS.name].partitions if EVENTS.name in states else None
-    if there is not None and there != partitions and not settles:
-        if exact and (before is None or before.partitions == there):
-            raise PartitionsDiffer(there, partitions)
-        partitions = there
+    may_recreate = volatile and before is None
+    existing = states[EVENTS.name].partitions if EVENTS.name in states else None
+    if existing is not None and existing != partitions and not may_recreate:
+        if exact and (before is None or before.partitions == existing):
+            raise PartitionsDiffer(existing, partitions)
+        partitions = existing
     created = await create_topics(kafka, partitions, replication)
-    if settles:
-        await settle_partitions(kafka, partitions, replication)
+    if may_recreate:
+        await recreate_mismatched(kafka, partitions, replication)
     if before is not None and EVENTS.name not in created and EPOCHS.name not in created:
         epoch = await read_epoch(kafka)
-        if volatile and not epoch.volatile:  # minted by `headstart topics create`
+        if volatile and not epoch.volatile:  # created by `headstart topics create`
             epoch = msgspec.structs.replace(epoch, volatile=True)
             await _write_epoch(kafka, epoch)
         return created, epoch

@@ -23,7 +23,13 @@ from processing.notices import (
     watchable,
 )
 from processing.records.sink_lines import SinkBatch
-from sinks.postgres.notices import NoticeRetention, add_notices, claim, keep_states, newest_values
+from sinks.postgres.notices import (
+    NoticeRetention,
+    add_notices,
+    keep_states,
+    lock_offsets,
+    newest_values,
+)
 from topics.catalogue import HISTORY_GROUP, THRESHOLDS
 from topics.schema.json_schema import PublishedThreshold
 
@@ -55,7 +61,9 @@ class NoticeDetector:
         self, unpacked: SinkBatch, offsets: Mapping[int, int], connection: AsyncConnection[Any]
     ) -> tuple[DetectedNotices, int]:
         """Add the notices of a batch to its transaction; return them, and how many are new."""
-        stored = await claim(connection, HISTORY_GROUP, THRESHOLDS.name, self._epoch, offsets)
+        stored = await lock_offsets(
+            connection, HISTORY_GROUP, THRESHOLDS.name, self._epoch, offsets
+        )
         if any(self._stored.get(partition, -1) != offset for partition, offset in stored.items()):
             self._known.clear()
             self._stored |= stored

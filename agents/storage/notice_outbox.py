@@ -21,14 +21,14 @@ from agents.config import WorkerConfig
 from agents.producer import BatchProducer
 from processing.records.partitioner import partition_for
 from sinks.connections import connect_postgres
-from sinks.postgres.notices import add_notices, forget_sent, mark_sent, unsent_notices
+from sinks.postgres.notices import add_notices, delete_sent, mark_sent, unsent_notices
 from topics.catalogue import EVENTS, NOTICES
 from topics.control.messages import control_records
 from topics.dead_letters.messages import OutgoingRecord
 from topics.epoch import Epoch
 from topics.kafka.admin import TopicsMissing
 from topics.notices.log import follow_overrides
-from topics.notices.messages import Notice, notice_record, weighing_of
+from topics.notices.messages import Notice, downweight_for, notice_record
 
 log = structlog.get_logger()
 
@@ -80,7 +80,7 @@ class NoticeOutbox:
 
     async def _delete_sent(self) -> None:
         async with await connect_postgres(self._postgres) as connection:
-            while await forget_sent(connection, self._days):
+            while await delete_sent(connection, self._days):
                 pass
         await asyncio.sleep(DELETE_S)
 
@@ -101,7 +101,7 @@ class NoticeOutbox:
     def _controls(self, found: Iterable[tuple[int, Notice]]) -> list[OutgoingRecord]:
         records: list[OutgoingRecord] = []
         for partition, notice in found:
-            weighing = weighing_of(notice)
+            weighing = downweight_for(notice)
             if weighing is not None and (self._weigh or weighing.every == 1):
                 records += control_records(weighing, [partition], self._operators_key)
         return records

@@ -17,7 +17,7 @@ import structlog
 from agents.config import WorkerConfig
 from agents.fatal import exit_fatally
 from agents.health.metrics import WorkerCounts
-from sinks.redis.commands import CommandPublisher, IsWhole, redis_place
+from sinks.redis.commands import CommandPublisher, IsWhole, redis_hash
 from sinks.redis.publish_markers import PublishMarkers
 from topics.commands.log import CommandFollower, is_whole
 from topics.commands.messages import CommandState, CommandTarget
@@ -104,13 +104,13 @@ class CommandSync:
         self._waiting |= changed | state.expired(self._expired_at, now)
         self._expired_at = now
         try:
-            run, forgotten = await self._published.forgotten([self._name])
-            if forgotten or not await self._publisher.has_all_modes(run):
+            run, unpublished = await self._published.unpublished([self._name])
+            if unpublished or not await self._publisher.has_all_modes(run):
                 mark = await self._published.begin(self._name)
                 changes = await self._publisher.serve_all(state, now, whole)
                 await self._published.remember(self._name, run, mark)
-                if forgotten or changes:  # not each second while a broker is away
-                    log.info("commands.republished", places=len(state.places), changed=changes)
+                if unpublished or changes:  # not each second while a broker is away
+                    log.info("commands.republished", places=len(state.targets), changed=changes)
                 self._checked = now
             else:
                 await self._publisher.serve(state, self._waiting, now)
@@ -139,7 +139,7 @@ class CommandSync:
             for place, what in kept.items():
                 if self._kept.get(place) != what:
                     log.warning(
-                        "commands.unknown_setting_kept", place=redis_place(place), what=what, **KEPT
+                        "commands.unknown_setting_kept", place=redis_hash(place), what=what, **KEPT
                     )
             self._kept = kept
         self._counts.kept = sum(map(len, kept.values()))

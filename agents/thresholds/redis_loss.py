@@ -37,7 +37,7 @@ class RedisLossDetector:
             services.app.consumer.commit_done(each.tp)
         try:
             if partitions := list(self._owned()):
-                run, lost = await self._markers.forgotten(partitions)
+                run, lost = await self._markers.unpublished(partitions)
                 for partition in lost:
                     await self._publish_again(partition, run)
         except ConnectionError:

@@ -75,7 +75,7 @@ class RedisPublishQueue:
     async def delete_expired(self, expired: Sequence[PublishedThreshold]) -> bool:
         """Delete contexts that were deleted long ago; return False where that has to wait."""
         try:
-            await self._publisher.bury(expired)
+            await self._publisher.delete_expired(expired)
         except ConnectionError:
             return False
         return not self.behind

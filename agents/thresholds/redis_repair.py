@@ -26,7 +26,7 @@ from processing.state.rows import CONTEXT, DEFAULT, PARTITION_KEY, context_key, 
 from sinks.redis.comparison import Expected, Repair, StoredField
 from sinks.redis.stored_fields import Field, Reach
 from sinks.redis.thresholds import encode_value
-from sinks.redis.wrong_fields import FieldVerdicts, Wrong, beyond, judged
+from sinks.redis.wrong_fields import FieldFindings, WrongField, beyond_log_end, find_wrong
 from topics.catalogue import EVENTS
 from topics.epoch import PartitionsChanged
 from topics.kafka.admin import TopicsMissing
@@ -149,15 +149,15 @@ class RedisChecks:
         wrong, ahead = self._judged(owned, stored)
         partition = owned.partition
         seen = max(self._ends.get(partition, 0), self._fetched(partition))
-        if beyond(ahead, seen):  # rare: mostly they were published ahead of their rows
+        if beyond_log_end(ahead, seen):  # rare: mostly they were published ahead of their rows
             self._ends = (
                 await self._services.clients.topic_state(self._services.kafka, EVENTS.name)
             ).end
-            wrong += beyond(ahead, self._ends[partition])
+            wrong += beyond_log_end(ahead, self._ends[partition])
         if wrong:
             await self._repair(owned, wrong)
 
-    def _judged(self, owned: OwnedPartition, stored: Iterable[StoredField]) -> FieldVerdicts:
+    def _judged(self, owned: OwnedPartition, stored: Iterable[StoredField]) -> FieldFindings:
         """Compare fields with the current rows."""
         partition, store = owned.partition, self._services.store
         row = store.get_row(partition, PARTITION_KEY)
@@ -169,9 +169,9 @@ class RedisChecks:
             row = store.get_row(partition, key)
             if (each.field.tenant, each.field.path) not in in_flight:
                 found.append((each, None if row is None else threshold_from_row(key, row), reach))
-        return judged(found)
+        return find_wrong(found)
 
-    async def _repair(self, owned: OwnedPartition, wrong: Sequence[Wrong]) -> None:
+    async def _repair(self, owned: OwnedPartition, wrong: Sequence[WrongField]) -> None:
         if any(each.fault in ("newer", "unknown") for each in wrong):
             epoch = await self._services.clients.read_epoch(self._services.kafka)
             if epoch.number != self._services.epoch.number:
@@ -188,7 +188,7 @@ class RedisChecks:
         if repaired:
             self._log(owned.partition, repaired, now)
 
-    def _log(self, partition: int, repaired: Sequence[Wrong], now: float) -> None:
+    def _log(self, partition: int, repaired: Sequence[WrongField], now: float) -> None:
         counted: Counter[str] = Counter(each.fault for each in repaired)
         self._services.counts.repaired.update(counted)
         first = repaired[0].stored

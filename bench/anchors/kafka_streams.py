@@ -31,18 +31,18 @@ def available() -> bool:
 
 def kafka_streams(kafka: str, folder: Path, events: int) -> Took:
     """Drain the events topic once. Raises `StackError` where it cannot be built or run."""
-    nursery = ProcessGroup(folder)
-    nursery.claim(_NAME)
+    group = ProcessGroup(folder)
+    group.claim(_NAME)
     try:
-        jars = kafka_jars(nursery, _NAME, _NAME)
+        jars = kafka_jars(group, _NAME, _NAME)
         argv = ["java", "-Xmx512m", "-cp", f"{jars}/*", str(_SOURCE)]
         argv += [kafka, str(folder / "streams-state"), str(events)]
-        child = nursery.spawn(_NAME, argv, _ENDING)
+        child = group.spawn(_NAME, argv, _ENDING)
         child.finish(_PATIENCE_S, "see its log")
-        nursery.let_go(child)
+        group.forget(child)
         said = [line.split() for line in child.tail() if line.startswith("took ")]
         if not said:
             raise child.failure("did not say how long it took")
         return Took(*(events / (int(nanoseconds) / 1e9) for nanoseconds in said[-1][1:]))
     finally:
-        nursery.close()
+        group.close()

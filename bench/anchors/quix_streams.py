@@ -1,6 +1,6 @@
 """The anchor of `process` in Python: Quix Streams doing the same work on the same records.
 
-It lives in an environment of its own in the user's cache, made on first use: its dependencies are
+It is installed in a separate environment in the user's cache on first use: its dependencies are
 not ours. There `python quix_streams.py BROKER STATE_DIRECTORY EVENTS` runs this file.
 """
 

@@ -1,10 +1,10 @@
-"""Threshold workers that drain a backlog, seen by their own `/metrics` while they do.
+"""Runs threshold workers that drain a backlog, and samples their `/metrics` meanwhile.
 
-CPU time an event is the figure to compare where cores are shared: it hardly depends on who else
-computes. It comes from the same answer as the count of events, so both belong to one moment.
+On shared cores compare the CPU time per event, which hardly depends on other load. It is read in
+the same response as the number of events, so both belong to one moment.
 
-A worker that stood still for longer than its session ends itself, as it must: on a machine that
-gives it no time that happens. It is started again, and the looks begin anew.
+A worker that stalls for longer than its session exits, which happens on an overloaded machine. It
+is restarted, and the samples are discarded.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _APPLIED: Final = 'headstart_applied_offset{partition="'
 
 
 class BacklogSample(NamedTuple):
-    """What one worker, or all of them together, had done at a moment."""
+    """Counters of one worker, or of all together, at one moment."""
 
     at: float
     """Seconds."""
@@ -44,23 +44,23 @@ class BacklogSample(NamedTuple):
     resident_mb: float
     """The largest worker's."""
     applied: Mapping[int, int] = {}
-    """Offset below which all took effect, of each partition that is owned; a second old."""
+    """Offset below which all records are applied, by owned partition; up to a second old."""
 
 
 @dataclass(frozen=True)
 class Workers:
-    """How many, and how they learn."""
+    """Number and configuration of the workers."""
 
     count: int = 1
     learner: str = "ema"
     levels: str = ""
     """Context keys below the workflow type."""
     cores: float | None = None
-    """Most that each of them may take; None: what there is."""
+    """CPU quota of each; None: unlimited."""
 
 
 def look(port: int) -> BacklogSample | None:
-    """Ask a worker at its health port; None while it does not answer."""
+    """Read a worker's metrics; None while it does not answer."""
     try:
         with urllib.request.urlopen(f"http://{HOST}:{port}/metrics", timeout=10.0) as answer:
             text = answer.read().decode()
@@ -82,7 +82,7 @@ def look(port: int) -> BacklogSample | None:
 
 
 def together(looks: Sequence[BacklogSample]) -> BacklogSample:
-    """Return the workers as one."""
+    """Return the sum over workers."""
     applied: dict[int, int] = {}
     for partition, done in (found for each in looks for found in each.applied.items()):
         applied[partition] = max(done, applied.get(partition, 0))
@@ -96,11 +96,11 @@ def together(looks: Sequence[BacklogSample]) -> BacklogSample:
 
 
 def drain(addresses: Addresses, folder: Path, events: int, workers: Workers) -> list[BacklogSample]:
-    """Run workers until all that is in the log took effect; return the looks taken meanwhile.
+    """Run workers until the whole log is applied; return the samples taken meanwhile.
 
-    From the first at which each of them had partitions of its own up to the first that shows all,
-    which counts as `events`. Raises `TimeoutError`, `StackError` where a worker ends again and
-    again, and `ValueError` where all was through before it was looked at.
+    From the first sample at which each worker owned partitions up to the first with all events,
+    which counts as `events`. Raises `TimeoutError`, `StackError` if a worker ends too often, and
+    `ValueError` if the log was applied before the first sample.
     """
     ends = asyncio.run(topic_state(addresses.kafka, EVENTS.name)).end
     ports = Ports(folder)
@@ -118,7 +118,7 @@ def drain(addresses: Addresses, folder: Path, events: int, workers: Workers) -> 
 
 
 class _Worker:
-    """A worker process, started again where it ends by itself."""
+    """A worker process, restarted if it exits."""
 
     def __init__(
         self,
@@ -138,7 +138,7 @@ class _Worker:
             HEADSTART_HEALTH=f"{HOST}:{self.port}",
             HEADSTART_LEARNER=workers.learner,
             HEADSTART_LEVELS=workers.levels,
-            HEADSTART_MOST_CONTEXTS="10000000",  # none goes: their number is what is measured
+            HEADSTART_MOST_CONTEXTS="10000000",  # no eviction: their number is a parameter
         )
         self._restarts = 0
         self._life = self._start()
@@ -157,14 +157,14 @@ class _Worker:
         self._life.__exit__(*error)
 
     def ended(self) -> bool:
-        """Return whether it had ended, and start it again. Raises `StackError` when too often."""
+        """Restart it if it has ended; return whether it had. Raises `StackError` at the limit."""
         try:
             self._life.check()
         except StackError as error:
             if self._restarts == MOST_RESTARTS:
                 raise
             self._restarts += 1
-            say(f"{error}\nstarting it again: what was measured until now does not count")
+            say(f"{error}\nstarting it again: the samples until now do not count")
             self._life.__exit__(None, None, None)
             self._life = self._start()
             return True
@@ -188,9 +188,9 @@ def _watch(workers: Sequence[_Worker], ends: Mapping[int, int]) -> list[BacklogS
 
 
 def shared(answers: Sequence[BacklogSample], workers: int) -> bool:
-    """Return whether every worker has answered, and has partitions that no other has.
+    """Return whether every worker has answered and each partition has one owner.
 
-    Nothing is under way then, of which the work would count for later events.
+    Then no rebalance is in progress whose CPU time would count for later events.
     """
     owners = Counter(partition for each in answers for partition in each.applied)
     return (
@@ -201,14 +201,14 @@ def shared(answers: Sequence[BacklogSample], workers: int) -> bool:
 
 
 def through(applied: Mapping[int, int], ends: Mapping[int, int]) -> bool:
-    """Return whether everything up to `ends` took effect."""
+    """Return whether every record up to `ends` is applied."""
     return all(applied.get(partition, 0) >= end for partition, end in ends.items())
 
 
 def finished(looks: Sequence[BacklogSample], events: int) -> list[BacklogSample]:
-    """Return the looks up to the first that shows all, their events counted to be `events` then.
+    """Return the samples up to the first with all events, shifted so that it has `events`.
 
-    Raises `ValueError` where there is none.
+    Raises `ValueError` if there are none.
     """
     if not looks:
         raise ValueError("the backlog was through before all workers shared it: more --events")
@@ -219,18 +219,18 @@ def finished(looks: Sequence[BacklogSample], events: int) -> list[BacklogSample]
 
 
 class Cost(NamedTuple):
-    """What draining came to, between two looks."""
+    """The cost of draining between two samples."""
 
     events_per_s: float
     cpu_us: float
-    """CPU time an event, of all workers."""
+    """CPU time per event, of all workers."""
     resident_mb: float
 
 
 def cost(looks: Sequence[BacklogSample]) -> Cost:
-    """Return the cost between the first and the last of some looks.
+    """Return the cost between the first and the last sample.
 
-    Raises `ValueError` where nothing lies between them.
+    Raises `ValueError` if there are no events between them.
     """
     first, last = looks[0], looks[-1]
     events = last.events - first.events

@@ -31,7 +31,7 @@ SPEED: Final = "us of an outcome"
 
 
 class Goal(NamedTuple):
-    """One goal: what is wanted of which figure, and what was found."""
+    """One goal: the figure, its bound, and its value."""
 
     policy: str
     figure: str

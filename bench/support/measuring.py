@@ -1,4 +1,4 @@
-"""What the benchmarks share: backlogs on the events topic, worker processes, rates from logs."""
+"""Shared by benchmarks: backlogs on the events topic, worker processes, CPU time and memory."""
 
 from __future__ import annotations
 
@@ -13,7 +13,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from types import TracebackType
 from typing import Any, Self
 
 import orjson
@@ -57,10 +56,10 @@ def events(
     begin: int = 0,
     spool: str = "",
 ) -> Iterator[tuple[int, bytes, bytes]]:
-    """Yield (partition, key, JSON) of `task_complete` events as our client sends them.
+    """Yield (partition, key, JSON) of `task_complete` events as the client sends them.
 
-    One context per workflow type, about 480 bytes an event. The first is number `begin` of its
-    spool; without one they come from a new spool.
+    One context per workflow type, about 480 bytes per event. The first has position `begin` in
+    `spool`, by default a new spool.
     """
     draw = random.Random(7)
     ids = [str(uuid.UUID(int=draw.getrandbits(128), version=4)) for _ in range(4096)]
@@ -120,9 +119,9 @@ async def produce(
     filled: bool = True,
     compression: str | None = None,
 ) -> int:
-    """Put records on the events topic; return how many.
+    """Produce records to the events topic in full record batches, or in batches of one record.
 
-    In well-filled record batches, or each in one of its own.
+    Returns the number of records.
     """
     producer = AIOKafkaProducer(
         bootstrap_servers=kafka,
@@ -166,15 +165,15 @@ def worker_environment(addresses: Addresses, data: Path, **more: str) -> Mapping
 
 
 class Running:
-    """A child process of a benchmark, from `with` until its end."""
+    """A child process of a benchmark, killed at the end of the `with` block."""
 
     def __init__(
         self, folder: Path, name: str, argv: Sequence[str], environment: Mapping[str, str]
     ) -> None:
-        self._nursery = ProcessGroup(folder)
-        self._nursery.claim(name)
-        self._child = self._nursery.spawn(name, argv, _ENDING, env={**os.environ, **environment})
-        self._nursery.launched()
+        self._group = ProcessGroup(folder)
+        self._group.claim(name)
+        self._child = self._group.spawn(name, argv, _ENDING, env={**os.environ, **environment})
+        self._group.launched()
 
     @property
     def process(self) -> int:
@@ -182,24 +181,19 @@ class Running:
         return self._child.pid
 
     def check(self) -> None:
-        """Raise `StackError` where it has ended."""
+        """Raise `StackError` if it has ended."""
         if not self._child.alive:
             raise self._child.failure(self._child.outcome)
 
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self._nursery.close()
+    def __exit__(self, *_: object) -> None:
+        self._group.close()
 
 
 def wait_until(done: Callable[[], bool], patience_s: float = 300.0, every_s: float = 0.5) -> None:
-    """Look every so often whether something is done. Raises `TimeoutError`."""
+    """Poll until `done` returns True. Raises `TimeoutError`."""
     deadline = time.monotonic() + patience_s
     while not done():
         if time.monotonic() > deadline:
@@ -208,22 +202,22 @@ def wait_until(done: Callable[[], bool], patience_s: float = 300.0, every_s: flo
 
 
 def resident_mb(process: int) -> float:
-    """Return the resident set of a process, in megabytes. Raises `OSError` where it has ended."""
+    """Return the resident set of a process in MB. Raises `OSError` if it has ended."""
     status = Path(f"/proc/{process}/status").read_text()
     found = status.partition("VmRSS:")[2].split()
-    if not found:  # it has ended, and nobody has asked for its exit code yet
+    if not found:  # a zombie
         raise ProcessLookupError(f"process {process} has ended")
     return int(found[0]) * 1024 / 1e6
 
 
 def cpu_s(process: int) -> float:
-    """Return the CPU seconds that a process has taken. Raises `OSError` where it has ended."""
+    """Return the CPU seconds of a process. Raises `OSError` if it has ended."""
     fields = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 def family_cpu_s(process: int) -> float:
-    """Return the CPU seconds of a process and of all that it started, ended ones among them."""
+    """Return the CPU seconds of a process and its descendants, including ended ones."""
     parents: dict[int, tuple[int, int]] = {}
     for folder in Path("/proc").glob("[0-9]*"):
         with suppress(OSError):
@@ -236,6 +230,11 @@ def family_cpu_s(process: int) -> float:
     return ticks / os.sysconf("SC_CLK_TCK")
 
 
+def quantile(values: Sequence[float], share: float) -> float:
+    """Return the value below which `share` of `values` lie."""
+    return sorted(values)[min(len(values) - 1, int(len(values) * share))]
+
+
 def shipping(spool: Path) -> int:
-    """Return the process that ships a directory of spools."""
+    """Return the process id of the shipper of a spool directory."""
     return int((spool / "ship.lock").read_bytes()[4:].strip(b"\0 \n"))

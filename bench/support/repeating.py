@@ -11,7 +11,7 @@ Round = Mapping[str, float | None]
 
 
 def repeated(measure: Callable[[int], Round], rounds: int) -> dict[str, Any]:
-    """Return the medians over so many rounds; `measure` is told the round's number, from 0."""
+    """Return the medians over `rounds`; `measure` is called with the round's number, from 0."""
     return medians([measure(number) for number in range(rounds)])
 
 

@@ -23,7 +23,7 @@ class Trend(NamedTuple):
     def verdict(self, limit: float) -> str:
         """Return `flat`, `grows` or `undecided`: what the interval says of growth by `limit`.
 
-        Flat is what was shown to be: a slope that nobody knows is undecided.
+        Flat must be shown: an unknown slope is undecided.
         """
         if self.slope + self.error <= limit:
             return "flat"

@@ -1,10 +1,9 @@
-"""Simulated worlds whose true probabilities are known: predictions, their truth, what they weigh.
+"""Simulated worlds with known true probabilities: predictions, their outcomes, gains and costs.
 
-Each generator is a pure function of its seed. In all of them a confidence p means a logit x, and a
-prediction is right with probability q, mostly q = sigma(a x + b) with a and b of its context. Gain
-and cost are 400 and 600 ms (worth starting from q = .6) and contexts are four users of one domain
-of one workflow type, 4,000 predictions, unless said otherwise. Not here: policies, and the sums
-over what they earn (`learn`).
+Each generator is a pure function of its seed. A confidence p has the logit x, and a prediction is
+right with probability q, mostly q = sigma(a x + b) with a and b of its context. By default gain and
+cost are 400 and 600 ms (worth starting from q = .6), and contexts are four users of one domain of
+one workflow type, 4,000 predictions.
 """
 
 from __future__ import annotations
@@ -123,7 +122,7 @@ def _drift(seed: int, share: Callable[[float], float], name: str) -> list[WorldE
 
 
 def abrupt_drift(seed: int) -> list[WorldEvent]:
-    """Half way through, what was calibrated (but for users by .05 and .2) becomes overconfident.
+    """Half way through, calibrated confidences (except for users by .05 and .2) become too high.
 
     The lines are those of the two worlds; the confidences stay as in the calibrated one.
     """
@@ -177,7 +176,7 @@ def steps(seed: int) -> list[WorldEvent]:
 
 
 def spoken(seed: int) -> list[WorldEvent]:
-    """Confidences as language models say them: .5 to 1 in eight values, each with a q of its own.
+    """Confidences as from language models: eight values from .5 to 1, each with its own q.
 
     The q of a user rise with the values and are Beta(3, 2) distributed.
     """

@@ -109,9 +109,9 @@ async def _serve(settings: Settings, key: bytes, offset: int) -> str | None:
     """Serve what is in force where a key's record was appended at an offset."""
     from sinks.redis.commands import CommandPublisher
     from topics.commands.log import is_whole, read_commands
-    from topics.commands.messages import place_of
+    from topics.commands.messages import target_of
 
-    place, state = place_of(key), await read_commands(settings.kafka)
+    place, state = target_of(key), await read_commands(settings.kafka)
     if state.version(place).offset < offset:  # never tell that something else is served
         return (
             f"recorded at offset {offset} of headstart.commands, but not yet served: the broker "

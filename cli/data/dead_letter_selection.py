@@ -13,7 +13,7 @@ from cli.support.output import FAILURE, say
 from cli.support.times import duration_ms, now_ms
 
 if TYPE_CHECKING:
-    from topics.dead_letters.log import LetterLog
+    from topics.dead_letters.log import DeadLetterLog
     from topics.dead_letters.messages import DeadLetterFilter, DeadLetterRecord
 
 Group = Annotated[
@@ -58,7 +58,7 @@ class DeadLetterSelection:
     positions: tuple[tuple[int, int], ...]
     wanted: DeadLetterFilter
 
-    async def letters(self, log: LetterLog) -> AsyncIterator[DeadLetterRecord]:
+    async def letters(self, log: DeadLetterLog) -> AsyncIterator[DeadLetterRecord]:
         """Yield the dead letters that are meant and not yet handled.
 
         Raises `LookupError` where a name names none.

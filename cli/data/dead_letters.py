@@ -32,7 +32,7 @@ from cli.support.output import FAILURE, printable, require_found, say, show_json
 from cli.support.times import now_ms
 
 if TYPE_CHECKING:
-    from topics.dead_letters.log import LetterLog
+    from topics.dead_letters.log import DeadLetterLog
     from topics.dead_letters.messages import DeadLetterRecord, OutgoingRecord
 
 app = typer.Typer(help="What the agents refused: list, show, replay, drop.", no_args_is_help=True)
@@ -59,13 +59,13 @@ def list_letters(
     Example: headstart dead-letters list --group episodes --reason workflow_id --since 2h
     """
     from settings import read_settings
-    from topics.dead_letters.log import LetterLog
+    from topics.dead_letters.log import DeadLetterLog
 
     filters = wanted(group, topic, reason, since)
     settings = read_settings(kafka=kafka, data=data)
 
-    async def run() -> tuple[LetterLog, list[DeadLetterRecord], int]:
-        log = await LetterLog.open(settings.kafka)
+    async def run() -> tuple[DeadLetterLog, list[DeadLetterRecord], int]:
+        log = await DeadLetterLog.open(settings.kafka)
         newest: deque[DeadLetterRecord] = deque(maxlen=limit)
         total = 0
         async for letter in log.letters(filters, handled=handled):
@@ -97,15 +97,15 @@ def show(
     Examples: headstart dead-letters show 0:12; headstart dead-letters show 0:12 --raw > event.json
     """
     from settings import read_settings
-    from topics.dead_letters.log import LetterLog
+    from topics.dead_letters.log import DeadLetterLog
 
     if raw and json:
         raise typer.BadParameter("--raw prints the bytes and nothing else, --json an object")
     place = position(at)
     settings = read_settings(kafka=kafka, data=data)
 
-    async def run() -> tuple[LetterLog, DeadLetterRecord]:
-        log = await LetterLog.open(settings.kafka)
+    async def run() -> tuple[DeadLetterLog, DeadLetterRecord]:
+        log = await DeadLetterLog.open(settings.kafka)
         return log, await log.letter(*place)
 
     log, letter = asyncio.run(run())
@@ -216,11 +216,13 @@ def _question(do: str, count: int) -> str:
     return f"{do} {count} dead letter{'' if count == 1 else 's'}?"
 
 
-async def _look(kafka: str, chosen: DeadLetterSelection, one_event: bool) -> tuple[LetterLog, int]:
+async def _look(
+    kafka: str, chosen: DeadLetterSelection, one_event: bool
+) -> tuple[DeadLetterLog, int]:
     """Open the log and count what is chosen; `one_event`: it must be refusals of one event."""
-    from topics.dead_letters.log import LetterLog
+    from topics.dead_letters.log import DeadLetterLog
 
-    log = await LetterLog.open(kafka)
+    log = await DeadLetterLog.open(kafka)
     count, sources = 0, set()
     async for letter in chosen.letters(log):
         count += 1
@@ -232,16 +234,16 @@ async def _look(kafka: str, chosen: DeadLetterSelection, one_event: bool) -> tup
 
 
 async def _replay(
-    kafka: str, log: LetterLog, chosen: DeadLetterSelection, corrected: bytes | None
+    kafka: str, log: DeadLetterLog, chosen: DeadLetterSelection, corrected: bytes | None
 ) -> list[tuple[str, str]]:
     """Replay what can be; return (name, reason) of what cannot."""
     from processing.dead_letter_replay import NotReplayable, replay_of
-    from topics.dead_letters.log import SENT_AT_ONCE, LetterSender
+    from topics.dead_letters.log import SENT_AT_ONCE, DeadLetterSender
     from topics.epoch import read_epoch
 
     epoch = await read_epoch(kafka)
     left: list[tuple[str, str]] = []
-    async with LetterSender(kafka) as sender:
+    async with DeadLetterSender(kafka) as sender:
         async for some in _by(SENT_AT_ONCE, chosen.letters(log)):
             at = now_ms()
             replays: list[tuple[DeadLetterRecord, OutgoingRecord]] = []
@@ -262,10 +264,10 @@ async def _replay(
     return left
 
 
-async def _drop(kafka: str, log: LetterLog, chosen: DeadLetterSelection) -> None:
-    from topics.dead_letters.log import SENT_AT_ONCE, LetterSender
+async def _drop(kafka: str, log: DeadLetterLog, chosen: DeadLetterSelection) -> None:
+    from topics.dead_letters.log import SENT_AT_ONCE, DeadLetterSender
 
-    async with LetterSender(kafka) as sender:
+    async with DeadLetterSender(kafka) as sender:
         async for some in _by(SENT_AT_ONCE, chosen.letters(log)):
             await sender.drop(some, now_ms())
 

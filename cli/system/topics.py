@@ -66,7 +66,7 @@ def create(
     from cli.support.times import now_ms
     from settings import read_with_origins
     from sinks.epochs import known_epochs, remember_epoch
-    from sinks.redis.commands import remembered_by
+    from sinks.redis.commands import commands_in_redis
     from topics.commands.log import begin_commands
     from topics.epoch import ensure_topics
 
@@ -85,7 +85,7 @@ def create(
             exact=reading.origins["partitions"] != "default",
         )
         await remember_epoch(settings.redis, epoch.number)
-        await begin_commands(settings.kafka, remembered_by(settings.redis, now_ms()))
+        await begin_commands(settings.kafka, commands_in_redis(settings.redis, now_ms()))
         return created, epoch.number
 
     created, epoch = asyncio.run(run())

@@ -147,7 +147,7 @@ async def repair_or_say(
 
 async def _commands(settings: Settings, *, dry_run: bool) -> dict[str, Any]:
     """Serve modes and overrides again; return how many places changed, and what was kept."""
-    from sinks.redis.commands import CommandPublisher, redis_place
+    from sinks.redis.commands import CommandPublisher, redis_hash
     from topics.commands.log import is_whole, read_commands
     from topics.kafka.admin import TopicsMissing
 
@@ -157,7 +157,7 @@ async def _commands(settings: Settings, *, dry_run: bool) -> dict[str, Any]:
         return {"commands": 0, "kept": [], "newer": []}  # nothing was ever set
     async with CommandPublisher(settings.redis) as publisher:
         found = await publisher.look(state, now_ms())
-        kept = [f"{redis_place(place)}: {what}" for place, said in found for what in said.kept]
+        kept = [f"{redis_hash(place)}: {what}" for place, said in found for what in said.kept]
         changed = sum(bool(s.changes) and place not in publisher.newer for place, s in found)
         if not dry_run:
             whole = partial(is_whole, settings.kafka, state)

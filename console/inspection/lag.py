@@ -119,7 +119,7 @@ class Log:
 async def ask_stored(connection: AsyncConnection[Any], epoch: int | None) -> SinkProgress:
     """Return how far the sinks are; nothing of offsets without an epoch.
 
-    Raises psycopg's errors where the schema is not there; see `naming_schema`.
+    Raises psycopg's errors where the schema is not there; see `reporting_schema_errors`.
     """
     offsets = {}
     if epoch is not None:

@@ -12,7 +12,7 @@ from psycopg import AsyncConnection
 from console.inspection.error_text import short_error
 from console.inspection.target import InspectionTarget
 from headstart.scrubbing.masking import masked_address
-from sinks.connections import asking_redis, connect_postgres, postgres_address
+from sinks.connections import connect_postgres, postgres_address, redis_client
 
 
 @dataclass(frozen=True)
@@ -78,7 +78,7 @@ async def ask_redis(target: InspectionTarget) -> ServiceAnswer:
     """Ask Redis."""
 
     async def ask() -> str | None:
-        async with asking_redis(target.redis) as client:
+        async with redis_client(target.redis) as client:
             said = await client.info("server")
         return str(said.get("valkey_version") or said.get("redis_version"))
 

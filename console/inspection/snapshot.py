@@ -18,7 +18,7 @@ from console.inspection.target import InspectionTarget
 from console.inspection.workers import Worker, ask_workers, find_workers
 from headstart.kafka_producer import BrokerUnreachable
 from headstart.scrubbing.masking import masked_address
-from sinks.postgres.reading import naming_schema
+from sinks.postgres.reading import reporting_schema_errors
 from sinks.postgres.rights import require_rights_to_store
 
 ANSWER_S: Final = 8.0
@@ -124,7 +124,7 @@ class SystemObserver:
 
 
 async def _stored(connection: AsyncConnection[Any], dsn: str, epoch: int | None) -> SinkProgress:
-    with naming_schema(dsn):
+    with reporting_schema_errors(dsn):
         return await ask_stored(connection, epoch)
 
 

@@ -3,7 +3,7 @@
     with Stack(StackConfig(data=Path(".headstart"))) as stack:
         print(stack.addresses.kafka, stack.addresses.postgres, stack.addresses.redis)
 
-Only the names listed here are public. Topics, tables and workers are not made here.
+Only the names listed here are public. `deploy.system` adds topics, tables and workers.
 """
 
 from deploy.local.config import Addresses, StackConfig

@@ -1,4 +1,4 @@
-"""Which values name a part of the stack: `embedded`, or the address of a service that runs."""
+"""Validates the options that select a service: `embedded`, or the address of a running one."""
 
 from __future__ import annotations
 
@@ -24,18 +24,18 @@ ACCEPTED: Final = {
 
 
 def why_not(part: str, value: str) -> str | None:
-    """Return what `part` (a key of `ACCEPTED`) accepts where `value` is none of it, else None.
+    """Return what `part` (a key of `ACCEPTED`) accepts if `value` is invalid, else None.
 
-    Quotes nothing of the value: a mistyped address may hold a password anywhere.
+    Never quotes the value: a mistyped address may contain a password.
     """
     known = {"kafka": _is_kafka, "postgres": _is_dsn, "redis": _is_url}[part](value)
     return None if known or value == EMBEDDED else f"accepted are {ACCEPTED[part]}"
 
 
 def same_port(parts: Mapping[str, str], ports: Mapping[str, int]) -> str | None:
-    """Return what is wrong where two services that are to run here were given one port, else None.
+    """Return an error message if two embedded services were given the same port, else None.
 
-    `parts` and `ports`: by option; 0 is a free port, and that of a service elsewhere is not used.
+    `parts` and `ports`: by option. 0 is any free port; ports of external services are ignored.
     """
     taken: dict[int, str] = {}
     for part, port in ports.items():
@@ -66,7 +66,7 @@ def _is_dsn(value: str) -> bool:
     try:
         return bool(conninfo_to_dict(value)) or value.startswith(_SCHEMES)
     except (psycopg.Error, UnicodeError):
-        return value.startswith(_SCHEMES)  # what is wrong further on is said as it is connected to
+        return value.startswith(_SCHEMES)  # connecting reports what else is wrong
 
 
 def _is_url(value: str) -> bool:

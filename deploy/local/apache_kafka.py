@@ -1,6 +1,6 @@
-"""Apache Kafka itself as the broker: one node, broker and controller in one, on 127.0.0.1.
+"""Apache Kafka as the broker: one node, combined broker and controller, on 127.0.0.1.
 
-Its log is in `<data>/kafka` and survives a restart. The jars come from `jars.py`.
+Its log is in `<data>/kafka` and survives a restart. The jars come from `kafka_jars.py`.
 """
 
 import os
@@ -24,11 +24,11 @@ _NAME = "broker"
 _OLDEST_JAVA = 17
 _FORMAT_SECONDS = 60.0
 _READY_SECONDS = 90.0
-# SIGTERM closes the log segments; without it the next start has to recover them.
+# SIGTERM closes the log segments; otherwise the next start has to recover them.
 _ENDING = Ending(ask=signal.SIGTERM, insist=signal.SIGKILL, orphaned=signal.SIGTERM)
-# Paths are relative to the server's directory, so that none of them needs escaping. A broker that
-# was killed is back soon: it can only register again when its last session has passed, and reads
-# every segment again that was not full.
+# Paths are relative to the server's directory, so that none needs escaping. Short sessions and
+# small segments shorten the restart of a killed broker: it can register again only when its last
+# session has timed out, and recovers every segment that was not full.
 _PROPERTIES = """\
 process.roles=broker,controller
 node.id=1
@@ -63,64 +63,60 @@ rootLogger.appenderRef.out.ref=out
 _JAVA_OPTIONS = (
     "-Xmx512m",
     "-XX:+UseSerialGC",  # saves half a second of three at the start
-    # A short life beside those that it serves: the optimising compiler took more of two cores in
-    # the first half minute than the broker's own work.
+    # In the first half minute the optimising compiler took more of two cores than the broker's own
+    # work.
     "-XX:TieredStopAtLevel=1",
     "-Dlog4j2.configurationFile=log4j2.properties",
 )
 
 
 class Apache:
-    """The broker as one part of the stack."""
+    """The broker as a service of the stack."""
 
-    def __init__(self, nursery: ProcessGroup, ports: Ports, port: int) -> None:
-        self._nursery = nursery
+    def __init__(self, group: ProcessGroup, ports: Ports, port: int) -> None:
+        self._group = group
         self._ports = ports
         self._wanted = port
-        self._home = nursery.data / "kafka"
+        self._home = group.data / "kafka"
         self._port = 0
         self._java: list[str] = []
         self._format: Child | None = None
-        self._server: Child | None = None
+        self.server: Child | None = None
+        """Its process, None before `launch`."""
 
     def prepare(self) -> None:
-        """Fetch Kafka on the first start ever, and format its log on the first one here."""
+        """Download Kafka if it is not cached, and format its log on the first start."""
         self._port = self._ports.reserve("Kafka", self._wanted)
         controller = self._ports.reserve("Kafka controller")
-        self._nursery.claim(_NAME)
+        self._group.claim(_NAME)
         java = _java()
-        jars = kafka_jars(self._nursery, _NAME)
+        jars = kafka_jars(self._group, _NAME)
         self._home.mkdir(exist_ok=True)
         where = {"host": HOST, "port": self._port, "controller": controller}
         (self._home / "server.properties").write_text(_PROPERTIES.format(**where))
         (self._home / "log4j2.properties").write_text(_LOGGING)
         self._java = [java, *_JAVA_OPTIONS, "-cp", f"{jars}/*"]
         if not self._formatted.exists():
-            shutil.rmtree(self._home / "log", ignore_errors=True)  # half of one was never used
+            shutil.rmtree(self._home / "log", ignore_errors=True)  # an incomplete, unused one
             cluster = urlsafe_b64encode(uuid.uuid4().bytes).rstrip(b"=").decode()
-            # The equals sign keeps an id that begins with a dash from looking like an option.
+            # With the equals sign an id that begins with a dash is not taken for an option.
             words = ["format", f"--cluster-id={cluster}", "--config", "server.properties"]
             self._format = self._run("kafka.tools.StorageTool", words, AT_ONCE)
 
     def launch(self) -> None:
-        """Start the server on its log."""
+        """Finish formatting and start the server."""
         if self._format is not None:
-            self._format.finish(_FORMAT_SECONDS, "see the log, and start again")
-            self._nursery.let_go(self._format)
+            self._format.finish(_FORMAT_SECONDS)
+            self._group.forget(self._format)
             self._format = None
             self._formatted.touch()
-        self._server = self._run("kafka.Kafka", ["server.properties"], _ENDING)
-
-    @property
-    def server(self) -> Child | None:
-        """Its process."""
-        return self._server
+        self.server = self._run("kafka.Kafka", ["server.properties"], _ENDING)
 
     def ready(self) -> str:
-        """Wait until it answers a metadata request."""
-        assert self._server is not None
+        """Wait until it answers a metadata request; return its address."""
+        assert self.server is not None
         address = f"{HOST}:{self._port}"
-        readiness.wait(self._server, lambda: readiness.kafka(address), address, _READY_SECONDS)
+        readiness.wait(self.server, lambda: readiness.kafka(address), address, _READY_SECONDS)
         return address
 
     @property
@@ -129,16 +125,17 @@ class Apache:
 
     def _run(self, program: str, words: list[str], ending: Ending) -> Child:
         argv = [*self._java, program, *words]
-        return self._nursery.spawn(_NAME, argv, ending, cwd=self._home, niceness=FOREGROUND)
+        return self._group.spawn(_NAME, argv, ending, cwd=self._home, niceness=FOREGROUND)
 
 
 def _java() -> str:
     home = os.environ.get("JAVA_HOME")
     java = shutil.which("java", path=str(Path(home) / "bin")) if home else shutil.which("java")
     if java is None:
-        raise StackError(f"Apache Kafka needs Java, and there is no java {_where(home)}: {_REMEDY}")
-    asked = subprocess.run([java, "-version"], capture_output=True, text=True, check=False)
-    found = re.search(r'version "(\d+)', asked.stderr)
+        where = f"in JAVA_HOME ({home})" if home else "on PATH"
+        raise StackError(f"Apache Kafka needs Java, and there is no java {where}: {_REMEDY}")
+    result = subprocess.run([java, "-version"], capture_output=True, text=True, check=False)
+    found = re.search(r'version "(\d+)', result.stderr)
     if found is None or int(found.group(1)) < _OLDEST_JAVA:
         raise StackError(f"{java} is too old for Apache Kafka: {_REMEDY}")
     return java
@@ -147,7 +144,3 @@ def _java() -> str:
 _REMEDY = (
     f"install Java {_OLDEST_JAVA} or newer, use the embedded broker, or give the address of one"
 )
-
-
-def _where(home: str | None) -> str:
-    return f"in JAVA_HOME ({home})" if home else "on PATH"

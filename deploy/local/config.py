@@ -1,4 +1,4 @@
-"""What a caller asks for (`StackConfig`) and gets (`Addresses`). Plain data, no behaviour."""
+"""Configuration (`StackConfig`) and resulting addresses (`Addresses`) of a stack."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -6,28 +6,28 @@ from pathlib import Path
 
 @dataclass(frozen=True)
 class Addresses:
-    """Where clients connect."""
+    """The addresses for clients."""
 
     kafka: str
     """`host:port[,host:port]`"""
     postgres: str
-    """`postgresql://postgres@127.0.0.1:5433/headstart`, or the DSN that was given"""
+    """`postgresql://postgres@127.0.0.1:5433/headstart`, or the configured DSN"""
     redis: str
-    """`redis://127.0.0.1:6380/0`, or the URL that was given"""
+    """`redis://127.0.0.1:6380/0`, or the configured URL"""
 
 
 @dataclass(frozen=True)
 class StackConfig:
-    """Which parts run here, and where they keep their data."""
+    """Which services to run, and their data directory."""
 
     data: Path
     kafka: str = "embedded"
-    """`embedded` (in memory: forgets when it stops), `apache`, or `host:port` of a broker"""
+    """`embedded` (in memory, lost when it stops), `apache`, or `host:port` of a broker"""
     postgres: str = "embedded"
-    """`embedded`, or the DSN of a server that runs already"""
+    """`embedded`, or the DSN of a running server"""
     redis: str = "embedded"
-    """`embedded`, or the URL of a server that runs already"""
+    """`embedded`, or the URL of a running server"""
     kafka_port: int = 0
-    """0: the port of the last run on this data directory, else a free one (likewise below)"""
+    """0: the port of the last run on this data directory, else a free one (also below)"""
     postgres_port: int = 0
     redis_port: int = 0

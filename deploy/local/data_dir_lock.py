@@ -1,7 +1,8 @@
-"""Who holds a data directory: a lock for the life of the process, and `stack.json` beside it.
+"""The lock of a data directory, held for the life of the process, and `stack.json`.
 
-The lock (flock on `stack.lock`) is the truth, because the kernel frees it even after kill -9; the
-JSON file only describes its holder. Child processes and their locks live in `nursery.py`.
+The lock (flock on `stack.lock`) is authoritative, because the kernel releases it even after
+kill -9; the JSON file only describes its holder. Locks of child processes are in
+`process_group.py`.
 """
 
 import fcntl
@@ -22,7 +23,7 @@ _held: set[int] = set()
 
 
 def _forget_in_fork() -> None:
-    # A forked child shares the lock with its parent, and would keep it after the parent's death.
+    # A forked child shares its parent's lock, and would hold it after the parent's death.
     for descriptor in _held:
         os.close(descriptor)
     _held.clear()
@@ -43,7 +44,7 @@ class RunningStack:
     started_at: float | None = None
     """Unix seconds"""
     restarts: Mapping[str, int] = field(default_factory=dict)
-    """how often a child that died was started again, by name, where it was"""
+    """number of restarts by name, for children that were restarted"""
 
     def __str__(self) -> str:
         if self.addresses is None:
@@ -54,7 +55,7 @@ class RunningStack:
 
 
 def running(data: Path) -> RunningStack | None:
-    """What holds the data directory now; None when nothing does (stale files do not count)."""
+    """Return the process that holds the data directory, None if none does."""
     try:
         descriptor = os.open(data / "stack.lock", os.O_RDONLY | os.O_CLOEXEC)
     except (FileNotFoundError, NotADirectoryError):
@@ -95,7 +96,7 @@ class DataDirectoryLock:
 
     @classmethod
     def acquire(cls, data: Path) -> Self:
-        """Take the directory, making it if need be; raises AlreadyRunning when it is taken."""
+        """Create the directory if needed and lock it. Raises `AlreadyRunning` and `StackError`."""
         try:
             data.mkdir(parents=True, exist_ok=True)
             flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC
@@ -122,7 +123,7 @@ class DataDirectoryLock:
         children: Mapping[str, int],
         restarts: Mapping[str, int] | None = None,
     ) -> None:
-        """Write `stack.json`, now that everything answers."""
+        """Write `stack.json` once every service answers."""
         path = self._data / "stack.json"
         part = path.with_suffix(".json.part")
         part.unlink(missing_ok=True)
@@ -133,14 +134,14 @@ class DataDirectoryLock:
             "started_at": self._started_at,
             "restarts": dict(restarts or {}),
         }
-        # 0600: a DSN that was given may carry a password.
+        # 0600: a configured DSN may contain a password.
         descriptor = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
         with naming(part), os.fdopen(descriptor, "w") as file:
             json.dump(state, file, indent=2)
         part.replace(path)
 
     def release(self) -> None:
-        """Remove `stack.json` and free the directory."""
+        """Remove `stack.json` and release the lock."""
         (self._data / "stack.json").unlink(missing_ok=True)
         _held.discard(self._descriptor)
         os.close(self._descriptor)
@@ -152,7 +153,7 @@ def _lock(descriptor: int, data: Path) -> None:
         try:
             return fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            # `running` takes the lock for an instant to look; only a lasting holder is a stack.
+            # `running` takes the lock for an instant, too; only a stack keeps it.
             if time.monotonic() > deadline:
                 break
         time.sleep(0.02)

@@ -1,4 +1,4 @@
-"""What can go wrong with the local stack. Messages are for the user: what, where, what to do."""
+"""Errors of the local stack. Messages are for the user: what failed, where, and the remedy."""
 
 import errno
 from collections.abc import Iterator
@@ -10,16 +10,16 @@ _FULL: Final = (errno.ENOSPC, errno.EDQUOT)
 
 
 class StackError(RuntimeError):
-    """The stack cannot do what was asked; the first line of the message says why and the remedy."""
+    """The stack failed; the first line of the message contains the reason and the remedy."""
 
 
 class AlreadyRunning(StackError):
-    """Another process holds the data directory; the message says which."""
+    """Another process holds the data directory; the message names it."""
 
 
 @contextmanager
 def naming(path: Path) -> Iterator[None]:
-    """Add the file to an `OSError`: that of a write has none."""
+    """Add the file name to an `OSError`: that of a write has none."""
     try:
         yield
     except OSError as error:
@@ -27,7 +27,7 @@ def naming(path: Path) -> Iterator[None]:
 
 
 def unusable(data: Path, error: OSError) -> StackError:
-    """Return the error of a data directory in which a file cannot be read or written."""
+    """Return the error for a file in the data directory that cannot be read or written."""
     where = str(data) if error.filename is None else str(error.filename)
     remedy = "make it writable for this user"
     if error.errno in _FULL:

@@ -1,6 +1,6 @@
-"""Apache Kafka's jars: fetched once with Maven into the user's cache, shared by all stacks.
+"""Downloads Apache Kafka's jars once with Maven into the user's cache, shared by all stacks.
 
-Which repository or mirror they come from is Maven's own configuration.
+Maven's configuration defines the repository or mirror.
 """
 
 import fcntl
@@ -18,7 +18,7 @@ KAFKA = "kafka_2.13"
 """The broker's artifact."""
 _PLUGIN = "org.apache.maven.plugins:maven-dependency-plugin:3.8.1:copy-dependencies"
 _FETCH_SECONDS = 300.0
-# Kafka leaves the logging backend to its distribution; without one its errors are lost.
+# Kafka's artifact has no logging backend; without one its errors are lost.
 _POM = """<project>
   <modelVersion>4.0.0</modelVersion>
   <groupId>headstart</groupId>
@@ -41,10 +41,10 @@ _POM = """<project>
 """
 
 
-def kafka_jars(nursery: ProcessGroup, name: str, artifact: str = KAFKA) -> Path:
-    """The folder with the jars of an artifact of Kafka's; the first call on a machine fetches them.
+def kafka_jars(group: ProcessGroup, name: str, artifact: str = KAFKA) -> Path:
+    """Return the folder with the jars of a Kafka artifact; the first call downloads them.
 
-    `name`: claimed in `nursery`, for whatever fetches them.
+    `name`: a name claimed in `group` for the download.
     """
     cache = _cache()
     folder = f"{artifact.partition('_')[0]}-{VERSION}"
@@ -54,9 +54,9 @@ def kafka_jars(nursery: ProcessGroup, name: str, artifact: str = KAFKA) -> Path:
     try:
         cache.mkdir(parents=True, exist_ok=True)
         with (cache / f"{folder}.lock").open("w") as lock:
-            fcntl.flock(lock, fcntl.LOCK_EX)  # another process may fetch them: wait for it
+            fcntl.flock(lock, fcntl.LOCK_EX)  # waits for a download by another process
             if not jars.is_dir():
-                _fetch(nursery, name, artifact, jars)
+                _fetch(group, name, artifact, jars)
     except OSError as error:
         raise StackError(
             f"cannot keep Apache Kafka in {cache} ({error.strerror}): set XDG_CACHE_HOME to a "
@@ -65,7 +65,7 @@ def kafka_jars(nursery: ProcessGroup, name: str, artifact: str = KAFKA) -> Path:
     return jars
 
 
-def _fetch(nursery: ProcessGroup, name: str, artifact: str, jars: Path) -> None:
+def _fetch(group: ProcessGroup, name: str, artifact: str, jars: Path) -> None:
     maven = shutil.which("mvn")
     if maven is None:
         raise StackError(
@@ -78,16 +78,16 @@ def _fetch(nursery: ProcessGroup, name: str, artifact: str, jars: Path) -> None:
         argv = [maven, "--batch-mode", "--quiet", "--strict-checksums", "-Dstyle.color=never"]
         argv += [_PLUGIN, "-f", str(part / "pom.xml"), f"-DoutputDirectory={part / 'jars'}"]
         argv += ["-DincludeScope=runtime", *_repository(part)]
-        child = nursery.spawn(name, argv, AT_ONCE, cwd=part)
+        child = group.spawn(name, argv, AT_ONCE, cwd=part)
         child.finish(_FETCH_SECONDS, "see whether Maven reaches its repository, and start again")
-        nursery.let_go(child)
+        group.forget(child)
         if not (part / "jars" / f"{artifact}-{VERSION}.jar").exists():
-            raise child.failure("fetched no Kafka")
+            raise child.failure("downloaded no Kafka")
         (part / "jars").rename(jars)
 
 
 def _repository(part: Path) -> list[str]:
-    """Maven's own store, unless the home directory cannot hold one."""
+    """Return no option if Maven's default store is writable, else one for a temporary store."""
     home = Path.home()
     store = home / ".m2"
     if os.access(store if store.exists() else home, os.W_OK):

@@ -1,10 +1,9 @@
-"""Children end when their owner ends, also on kill -9.
+"""Ends child processes when their parent dies, also on kill -9.
 
-On Linux the kernel does it (PR_SET_PDEATHSIG). Elsewhere (macOS, BSD) a small watcher process
-reads a pipe whose other end only the owner holds, and signals the children when it closes; there
-a child forked in the instant of the owner's death can be missed, and a process forked from the
-owner without exec keeps the pipe open. How children are started and stopped in good order is not
-decided here.
+On Linux the kernel does it (PR_SET_PDEATHSIG). Elsewhere (macOS, BSD) a small watcher process reads
+a pipe whose other end only the parent holds, and signals the children when it closes. There, a
+child forked in the instant of the parent's death can be missed, and a process forked from the
+parent without exec keeps the pipe open.
 """
 
 import contextlib
@@ -36,23 +35,23 @@ for pid, number in tied.items():
 
 
 class ParentDeathWatch(Protocol):
-    """Ties the life of children to that of this process."""
+    """Signals children when this process dies."""
 
     def before_exec(self, death: signal.Signals) -> Callable[[], None] | None:
-        """What the forked child calls before exec, if anything."""
+        """Return what the forked child calls before exec, if anything."""
 
     def follow(self, pid: int, death: signal.Signals) -> None:
-        """A child was started; it gets `death` when this process ends."""
+        """Register a started child; it gets `death` when this process dies."""
 
     def release(self, pid: int) -> None:
-        """A child has been waited for; its process id may belong to somebody else now."""
+        """Unregister a reaped child: its process id may be reused."""
 
     def close(self) -> None:
-        """No children are left."""
+        """Release resources once no children are left."""
 
 
-def lifeline() -> ParentDeathWatch:
-    """The best one this platform has."""
+def parent_death_watch() -> ParentDeathWatch:
+    """Return the implementation for this platform."""
     return ParentDeath() if sys.platform == "linux" else ParentWatcher()
 
 
@@ -68,19 +67,19 @@ class ParentDeath:
         self._prctl = ctypes.CDLL(None, use_errno=True).prctl
 
     def before_exec(self, death: signal.Signals) -> Callable[[], None]:
-        """Runs after the change of user, which would clear the setting."""
+        """Return a function to run after the change of user, which would clear the setting."""
         prctl, owner, number = self._prctl, os.getpid(), int(death)
 
         def tie() -> None:
-            # Nothing here may take a lock: another thread could have held it at the fork.
+            # This must not take a lock: another thread could have held it at the fork.
             prctl(_PR_SET_PDEATHSIG, number, 0, 0, 0)
-            if os.getppid() != owner:  # it died between fork and prctl
+            if os.getppid() != owner:  # the parent died between fork and prctl
                 os._exit(1)
 
         return tie
 
     def follow(self, pid: int, death: signal.Signals) -> None:
-        """Nothing to do: the kernel knows."""
+        """Nothing to do: the kernel does it."""
 
     def release(self, pid: int) -> None:
         """Nothing to do."""
@@ -90,7 +89,7 @@ class ParentDeath:
 
 
 class ParentWatcher:
-    """A process of its own that signals the children when the owner's end of a pipe closes."""
+    """A watcher process that signals the children when the parent's end of a pipe closes."""
 
     def __init__(self) -> None:
         # A session of its own, so that Ctrl-C in the terminal does not end it first.
@@ -106,12 +105,12 @@ class ParentWatcher:
         """Nothing to call in the child."""
 
     def follow(self, pid: int, death: signal.Signals) -> None:
-        """Tell the watcher of a child."""
-        self._tell(pid, int(death))
+        """Register a child with the watcher."""
+        self._send(pid, int(death))
 
     def release(self, pid: int) -> None:
-        """Tell the watcher to leave it alone."""
-        self._tell(pid, 0)
+        """Unregister a child from the watcher."""
+        self._send(pid, 0)
 
     def close(self) -> None:
         """End the watcher."""
@@ -121,8 +120,8 @@ class ParentWatcher:
                 self._process.stdin.close()
         self._process.wait()
 
-    def _tell(self, pid: int, number: int) -> None:
+    def _send(self, pid: int, number: int) -> None:
         if self._process.stdin is not None:
-            with contextlib.suppress(OSError):  # the watcher is gone: nothing left to tell it
+            with contextlib.suppress(OSError):  # the watcher has exited
                 self._process.stdin.write(b"%d %d\n" % (pid, number))
                 self._process.stdin.flush()

@@ -1,4 +1,4 @@
-"""Ports on 127.0.0.1: checked, chosen, kept free until the child has them, remembered."""
+"""Ports on 127.0.0.1: chosen, reserved until the child listens, and stored for the next start."""
 
 import contextlib
 import json
@@ -13,7 +13,7 @@ HOST = "127.0.0.1"
 
 
 class Ports:
-    """The ports of one data directory. `ports.json` keeps them, since users keep their URLs."""
+    """The ports of one data directory, stored in `ports.json` so that URLs stay valid."""
 
     def __init__(self, data: Path) -> None:
         self._path = data / "ports.json"
@@ -22,9 +22,11 @@ class Ports:
         self._last = self._read()
 
     def reserve(self, name: str, wanted: int = 0) -> int:
-        """`wanted` as it is, else the last one, else any free one."""
+        """Reserve and return `wanted`, or if 0 the last port, else a free one."""
         if not 0 <= wanted <= HIGHEST_PORT:
-            raise StackError(f"{wanted} is no port for {name}: give one from 0 to {HIGHEST_PORT}")
+            raise StackError(
+                f"{wanted} is not a valid port for {name}: give one from 0 to {HIGHEST_PORT}"
+            )
         if wanted and (other := self._of(wanted, name)):
             raise StackError(
                 f"two services were given one port: {other} and {name} are both to listen at "
@@ -44,9 +46,8 @@ class Ports:
         port: int = reserved.getsockname()[1]
         self._chosen[name] = port
         if sys.platform == "linux":
-            # Two sockets may be bound alike while none listens: nobody is given this port by
-            # chance, neither as a free one nor as the near end of a connection, until the child
-            # listens there.
+            # Several sockets may be bound to a port while none listens. So the child can bind it,
+            # and until then the kernel assigns it neither as a free port nor to a connection.
             self._reserved.append(reserved)
         else:
             reserved.close()
@@ -58,13 +59,13 @@ class Ports:
         return next((each for each, of in chosen.items() if of == port and each != name), None)
 
     def release(self) -> None:
-        """The children listen, or will not."""
+        """Close the reservations, once the children listen."""
         for reserved in self._reserved:
             reserved.close()
         self._reserved.clear()
 
     def remember(self) -> None:
-        """Keep them for the next start."""
+        """Store the ports for the next start."""
         part = self._path.with_suffix(".json.part")
         with naming(part):
             part.write_text(json.dumps(self._last | self._chosen))
@@ -79,7 +80,7 @@ class Ports:
 
 def _bound(port: int) -> socket.socket | None:
     candidate = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
-    # As the servers do: connections in TIME_WAIT do not count.
+    # As the servers do: ignore connections in TIME_WAIT.
     candidate.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
         candidate.bind((HOST, port))

@@ -1,10 +1,10 @@
 """The embedded Postgres with pgvector: its cluster, server process and database.
 
-It listens on 127.0.0.1 only and trusts every local user, as fits a laptop and nothing else. The
-cluster stays in `<data>/postgres` in all cases. For root the server runs as another account
-(`account.py`) from a place that account can reach (`install.py`). When that account cannot pass
-the parents of the data directory (a home with mode 0700), the server is given `/proc/self/cwd`
-as its data directory, which leads straight to the directory it was started in.
+It listens on 127.0.0.1 only and trusts every local user: suitable for a laptop, not for production.
+The cluster is in `<data>/postgres`. For root the server runs as another account
+(`service_account.py`) from an installation which that account can read (`postgres_install.py`). If
+the account cannot traverse the parents of the data directory (a home with mode 0700), the server
+gets `/proc/self/cwd` as its data directory, which resolves to the directory it was started in.
 """
 
 import os
@@ -24,7 +24,7 @@ from deploy.process_priority import BACKGROUND
 _NAME = "postgres"
 _DATABASE = "headstart"
 _INITDB_SECONDS = 120.0
-_READY_SECONDS = 60.0  # recovery after a crash may take its time
+_READY_SECONDS = 60.0  # recovery after a crash may take long
 _SETTINGS = {
     "listen_addresses": HOST,
     "unix_socket_directories": "",  # a path below the data directory can be too long for one
@@ -32,30 +32,31 @@ _SETTINGS = {
     "max_connections": "100",
     "log_checkpoints": "off",
 }
-# SIGINT is the fast shutdown: clients are cut, data is written, nothing to recover at the next
-# start. (SIGTERM would wait for the clients.) SIGQUIT leaves at once, and the next start recovers.
+# SIGINT is the fast shutdown: clients are disconnected, data is written. (SIGTERM would wait for
+# the clients.) After SIGQUIT, the immediate shutdown, the next start recovers.
 _ENDING = Ending(ask=signal.SIGINT, insist=signal.SIGQUIT, orphaned=signal.SIGINT)
 
 
 class Postgres:
-    """The server as one part of the stack."""
+    """The server as a service of the stack."""
 
-    def __init__(self, nursery: ProcessGroup, ports: Ports, port: int) -> None:
-        self._nursery = nursery
+    def __init__(self, group: ProcessGroup, ports: Ports, port: int) -> None:
+        self._group = group
         self._ports = ports
         self._wanted = port
-        self._cluster = nursery.data / "postgres"
-        self._fresh = nursery.data / "postgres.new"
+        self._cluster = group.data / "postgres"
+        self._fresh = group.data / "postgres.new"
         self._port = 0
         self._account: Account | None = None
         self._install = Path()
         self._initdb: Child | None = None
-        self._server: Child | None = None
+        self.server: Child | None = None
+        """Its process, None before `launch`."""
 
     def prepare(self) -> None:
-        """Make the cluster, if there is none, beside its place: half of one is never used."""
+        """Start initdb if there is no cluster, in a folder beside it, so that it is atomic."""
         self._port = self._ports.reserve("Postgres", self._wanted)
-        self._nursery.claim(_NAME)
+        self._group.claim(_NAME)
         self._account = unprivileged(self._cluster)
         self._install = installation(self._account)
         if (self._cluster / "PG_VERSION").exists():
@@ -68,29 +69,24 @@ class Postgres:
         self._initdb = self._spawn("initdb", self._fresh, options, AT_ONCE)
 
     def launch(self) -> None:
-        """Start the server on its cluster."""
+        """Finish initdb and start the server."""
         if self._initdb is not None:
-            self._initdb.finish(_INITDB_SECONDS, "remove the data directory and start again")
-            self._nursery.let_go(self._initdb)
+            self._initdb.finish(_INITDB_SECONDS)  # `prepare` removes what a failed one left
+            self._group.forget(self._initdb)
             self._initdb = None
             self._fresh.rename(self._cluster)
         _remove_stale_pid(self._cluster / "postmaster.pid")
         settings = {"port": str(self._port), **_SETTINGS}
         options = [word for name, value in settings.items() for word in ("-c", f"{name}={value}")]
-        self._server = self._spawn("postgres", self._cluster, options, _ENDING, BACKGROUND)
-
-    @property
-    def server(self) -> Child | None:
-        """Its process."""
-        return self._server
+        self.server = self._spawn("postgres", self._cluster, options, _ENDING, BACKGROUND)
 
     def ready(self) -> str:
-        """Wait for it, and make the database."""
-        assert self._server is not None
+        """Wait until it answers and create the database; return the DSN."""
+        assert self.server is not None
         base = f"postgresql://postgres@{HOST}:{self._port}"
         maintenance = f"{base}/postgres"
         at = f"{HOST}:{self._port}"
-        readiness.wait(self._server, lambda: readiness.postgres(maintenance), at, _READY_SECONDS)
+        readiness.wait(self.server, lambda: readiness.postgres(maintenance), at, _READY_SECONDS)
         _create_database(maintenance)
         return f"{base}/{_DATABASE}"
 
@@ -98,10 +94,10 @@ class Postgres:
         self, program: str, cluster: Path, options: list[str], ending: Ending, niceness: int = 0
     ) -> Child:
         argv = [str(self._install / "bin" / program), "-D", self._path(cluster), *options]
-        # PGPORT and the like are meant for other servers.
+        # PGPORT etc. are meant for other servers.
         env = {name: value for name, value in os.environ.items() if not name.startswith("PG")}
         env["LC_ALL"] = "C"
-        return self._nursery.spawn(
+        return self._group.spawn(
             _NAME, argv, ending, env=env, cwd=cluster, account=self._account, niceness=niceness
         )
 
@@ -112,16 +108,17 @@ class Postgres:
         if self._account.enters(here, cwd=cluster):
             return here
         raise StackError(
-            f"user {self._account.name}, who runs Postgres for root, cannot enter {cluster}: "
+            f"user {self._account.name}, which runs Postgres for root, cannot enter {cluster}: "
             "choose a data directory that every user can reach, or start as an ordinary user"
         )
 
 
 def _remove_stale_pid(path: Path) -> None:
-    """After a crash of a container, the pid in the file is some other program's of the new one.
+    """Remove a pid file whose pid belongs to another program, as after a container's crash.
 
-    We hold the lock that every process of this cluster holds, so nobody uses it; but Postgres only
-    sees a living process and refuses. One that is a Postgres was started by hand: let it refuse.
+    We hold the lock that every process of this cluster holds, so the cluster is unused; but
+    Postgres only checks that the process exists, and refuses to start. If the process is a
+    Postgres, it was started by hand, and the file is kept.
     """
     try:
         pid = int(path.read_text().splitlines()[0])

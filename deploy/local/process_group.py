@@ -1,8 +1,8 @@
-"""Where children are started: log file, lock, lifeline. What they run is up to their parts.
+"""Starts child processes, each with a log file, a lock and a parent death signal.
 
 Each child inherits the descriptor of a locked file (`locks/<name>.lock`), and so do its own
-children. The lock is free when the last of them is gone, however they ended: so a new start waits
-for the orphans of a killed one without guessing from process ids.
+children. The lock is released when the last of them has ended, so a new start can wait for the
+orphans of a killed one without relying on process ids.
 """
 
 import contextlib
@@ -16,7 +16,7 @@ from pathlib import Path
 
 from deploy.local.child_process import Child, Ending, end_all
 from deploy.local.errors import StackError, naming
-from deploy.local.parent_death import lifeline
+from deploy.local.parent_death import parent_death_watch
 from deploy.local.service_account import Account
 from deploy.process_priority import add_niceness
 
@@ -34,15 +34,18 @@ class ProcessGroup:
         self._children: list[Child] = []
         for folder in ("logs", "locks"):
             (data / folder).mkdir(exist_ok=True)
-        self._lifeline = lifeline()
+        self._lifeline = parent_death_watch()
 
     @property
     def children(self) -> tuple[Child, ...]:
-        """Those that have not been let go."""
+        """The children that were not forgotten."""
         return tuple(self._children)
 
     def claim(self, name: str) -> None:
-        """Wait until no process of an earlier run is left under this name; then keep it so."""
+        """Take the lock of a name, once no process of an earlier run holds it.
+
+        An orphan that does not exit is killed. Raises `StackError` if that fails.
+        """
         path = self.data / "locks" / f"{name}.lock"
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         self._locks[name] = descriptor
@@ -68,16 +71,16 @@ class ProcessGroup:
         account: Account | None = None,
         niceness: int = 0,
     ) -> Child:
-        """Start a process under a claimed name, in a session of its own.
+        """Start a process under a claimed name, in its own session.
 
-        `niceness`: added to its niceness, where the system lets us.
+        `niceness`: added to its niceness, if the system permits it.
         """
         lock = self._locks[name]
         log = self.data / "logs" / f"{name}.log"
         if log.exists() and log.stat().st_size > _LOG_LIMIT:
             log.replace(log.with_suffix(".log.1"))
         with log.open("ab") as output:
-            start = output.tell()  # now: the child will share and move the position
+            start = output.tell()  # before the child, which shares the file position, moves it
             try:
                 process = subprocess.Popen(
                     argv,
@@ -87,12 +90,12 @@ class ProcessGroup:
                     env=env,
                     cwd=cwd,
                     pass_fds=(lock,),
-                    # Ctrl-C in the terminal reaches the owner only, who ends them in order.
+                    # Ctrl-C in the terminal reaches only the parent, which stops them in order.
                     start_new_session=True,
                     user=account.uid if account else None,
                     group=account.gid if account else None,
                     extra_groups=[] if account else None,
-                    # It takes no lock, which is what makes the general warning harmless.
+                    # It takes no lock, so the linter's warning does not apply.
                     preexec_fn=self._lifeline.before_exec(ending.orphaned),  # noqa: PLW1509
                 )
             except (OSError, subprocess.SubprocessError) as error:
@@ -107,22 +110,22 @@ class ProcessGroup:
             os.pwrite(lock, str(process.pid).encode(), 0)
         return child
 
-    def let_go(self, child: Child) -> None:
-        """Forget a preparation that has ended."""
+    def forget(self, child: Child) -> None:
+        """Forget a child that has exited."""
         self._children.remove(child)
         self._lifeline.release(child.pid)
 
     def launched(self) -> None:
-        """From now on the locks belong to the children alone."""
+        """Close our copies of the locks, so that only the children hold them."""
         for descriptor in self._locks.values():
             os.close(descriptor)
         self._locks.clear()
 
     def close(self) -> None:
-        """End all children, the last one first."""
+        """End all children, the last started first."""
         end_all(self._children[::-1])
         for child in self.children:
-            self.let_go(child)
+            self.forget(child)
         self.launched()
         self._lifeline.close()
 
@@ -140,7 +143,7 @@ def _locked(descriptor: int, seconds: float) -> bool:
 
 
 def _has_open(pid: int, path: Path) -> bool:
-    """Whether that process is the orphan: a number alone may have been given out again."""
+    """Return whether a process has the file open: the process id alone may have been reused."""
     if pid <= 1 or pid == os.getpid():
         return False
     with contextlib.suppress(OSError):

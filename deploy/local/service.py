@@ -1,4 +1,4 @@
-"""What the parts of a stack have in common, and the part that somebody else runs."""
+"""The interface of a stack's services, and the external service."""
 
 from collections.abc import Callable
 from typing import Protocol
@@ -8,27 +8,27 @@ from deploy.local.readiness import unreachable
 
 
 class Service(Protocol):
-    """One service. The stack calls the three steps in this order, each for all parts in turn."""
+    """One service. The stack calls the three steps in this order, each for all services in turn."""
 
     def prepare(self) -> None:
-        """Reserve ports, start what takes time. Main thread."""
+        """Reserve ports and start slow preparations. Main thread."""
 
     def launch(self) -> None:
         """Finish the preparation and start the server. Main thread.
 
-        Once more after the server died: then it starts on the same port and data.
+        Called again after the server died: then it starts on the same port and data.
         """
 
     @property
     def server(self) -> Child | None:
-        """The server's process, None before it was launched and for an external service."""
+        """The server's process, None before `launch` and for an external service."""
 
     def ready(self) -> str:
-        """Wait until it answers; returns its address. Any thread."""
+        """Wait until it answers; return its address. Any thread."""
 
 
 class ExternalService:
-    """A service that runs already: only asked whether it answers, never started or stopped."""
+    """A service that runs elsewhere: only probed, never started or stopped."""
 
     def __init__(self, what: str, address: str, probe: Callable[[str], None]) -> None:
         self._what = what
@@ -43,13 +43,13 @@ class ExternalService:
 
     @property
     def server(self) -> Child | None:
-        """None: it is not ours."""
+        """None: it has no child process."""
         return None
 
     def ready(self) -> str:
-        """Ask once: whoever gives an address expects it to work now."""
+        """Probe once, because a configured service should be running."""
         try:
             self._probe(self._address)
-        except Exception as error:  # each client raises its own kinds, malformed URLs others
+        except Exception as error:  # each client has its own kinds, malformed URLs others
             raise unreachable(self._what, self._address, error) from error
         return self._address

@@ -1,7 +1,4 @@
-"""The unprivileged account for Postgres, which refuses to run as root, and what it can reach.
-
-Nothing here matters to a user who is not root.
-"""
+"""Chooses an unprivileged account for Postgres, which refuses to run as root."""
 
 import os
 import pwd
@@ -23,7 +20,7 @@ class Account:
     gid: int
 
     def runs(self, *argv: str, cwd: Path | None = None) -> bool:
-        """Whether a command ends well for it: the only test that knows ACLs and user namespaces."""
+        """Return whether a command succeeds as this account, which respects ACLs and namespaces."""
         try:
             done = subprocess.run(
                 argv,
@@ -41,12 +38,15 @@ class Account:
         return done.returncode == 0
 
     def enters(self, directory: Path | str, cwd: Path | None = None) -> bool:
-        """Whether it may pass through all parents of a directory into it."""
+        """Return whether it may traverse all parents of a directory and enter it."""
         return self.runs("/bin/sh", "-c", 'cd -- "$1"', "sh", str(directory), cwd=cwd)
 
 
 def unprivileged(existing: Path) -> Account | None:
-    """Who runs Postgres: None (we do), the owner of existing data, or a common system account."""
+    """Return the account to run Postgres: None (this user) unless this process runs as root.
+
+    For root: the owner of existing data, else a common system account.
+    """
     owner = existing.stat().st_uid if existing.exists() else None
     if os.geteuid() != 0:
         if owner not in (None, os.geteuid()):

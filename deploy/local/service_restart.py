@@ -1,7 +1,4 @@
-"""Starts a service again that died: when, how often, and when that is given up.
-
-What a service is and how it starts is its part's affair (`parts.py`).
-"""
+"""Restarts a service that died, with exponential back-off and a limit."""
 
 from __future__ import annotations
 
@@ -17,19 +14,19 @@ from deploy.local.service import Service
 
 MOST_ENDS: Final = 5
 WITHIN_S: Final = 300.0
-"""A service that ended so often within so many seconds is given up."""
+"""A service that ended `MOST_ENDS` times within `WITHIN_S` seconds is not restarted again."""
 _FIRST_DELAY_S, _LONGEST_DELAY_S = 0.1, 10.0
 
 
 @dataclass(frozen=True)
 class Restart:
-    """A service that died and runs again."""
+    """A service that died and was restarted."""
 
     name: str
     ended: str
-    """how its process ended, in words"""
+    """how its process ended"""
     took_s: float
-    """from when that was noticed until it answered again"""
+    """from the detection until it answered again"""
 
     def __str__(self) -> str:
         return f"{self.name} {self.ended}; started again, it answers after {self.took_s:.1f} s"
@@ -37,7 +34,7 @@ class Restart:
 
 @dataclass(frozen=True)
 class Failure:
-    """A service that died and did not start; it is tried again."""
+    """A service that died and did not start; it will be retried."""
 
     name: str
     why: str
@@ -49,11 +46,11 @@ class Failure:
 
 @dataclass
 class ServiceRestarter:
-    """Keeps one service running, on its port and data. Use it from the main thread."""
+    """Keeps one service running on its port and data. Use it from the main thread."""
 
     name: str
     part: Service
-    nursery: ProcessGroup
+    group: ProcessGroup
     restarts: int = 0
     _ends: deque[float] = field(default_factory=deque)
     _ended: str = ""
@@ -66,11 +63,11 @@ class ServiceRestarter:
         server = self.part.server
         return self._due is not None or (server is not None and not server.alive)
 
-    def look(self, before: Callable[[str], None]) -> Restart | Failure | None:
-        """Start it again where it died and it is time; return what came of it.
+    def check(self, before: Callable[[str], None]) -> Restart | Failure | None:
+        """Restart the service if it died and the delay is over; return the result, None if not.
 
-        `before` is called with its name just before. Waits until it answers. Raises `StackError`
-        where it ends again and again.
+        Calls `before` with its name first, and waits until it answers. Raises `StackError` at
+        `MOST_ENDS`.
         """
         server = self.part.server
         if server is None or not self.down:
@@ -84,7 +81,7 @@ class ServiceRestarter:
         before(self.name)
         try:
             self._start(server)
-        except Exception as error:  # also what a client raises that asks whether it answers
+        except Exception as error:  # also errors of the client that probes it
             failed = self.part.server or server
             end_all([failed])
             again_s = self._note_end(failed, time.monotonic())
@@ -95,24 +92,25 @@ class ServiceRestarter:
         return Restart(self.name, self._ended, time.monotonic() - self._noticed)
 
     def _start(self, died: Child) -> None:
-        if died in self.nursery.children:
-            self.nursery.let_go(died)
+        if died in self.group.children:
+            self.group.forget(died)
         try:
-            self.nursery.claim(self.name)
+            self.group.claim(self.name)
             self.part.launch()
         finally:
-            self.nursery.launched()
+            self.group.launched()
         self.part.ready()
 
     def _note_end(self, server: Child, now: float) -> float:
-        """Decide when it is started again; return in how many seconds."""
+        """Schedule the next start; return the delay in seconds."""
         self._ends.append(now)
         while now - self._ends[0] > WITHIN_S:
             self._ends.popleft()
         if len(self._ends) >= MOST_ENDS:
             raise server.failure(
                 f"{server.outcome}, {len(self._ends)} times within {WITHIN_S:.0f} s: it is not "
-                "started again. See its log, and start the stack again"
+                "started again",
+                "see its log, and start the stack again",
             )
         delay_s: float = min(_FIRST_DELAY_S * 4 ** (len(self._ends) - 1), _LONGEST_DELAY_S)
         self._due = now + delay_s

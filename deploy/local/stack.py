@@ -1,13 +1,11 @@
-"""The stack as a whole: which parts, in what order, and the one process that owns them.
+"""Starts and stops the services of a stack in order, owned by one process.
 
-How a part is prepared, started and asked is its own affair (`postgres.py`, `redis.py`,
-`broker.py`, `apache.py`); topics and tables are made by others.
+The services are in `postgres.py`, `redis.py`, `tansu.py` and `apache_kafka.py`.
 """
 
 import os
 from collections.abc import Callable
 from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
-from types import TracebackType
 from typing import Self
 
 from deploy.local import readiness
@@ -26,47 +24,47 @@ from deploy.process_priority import copy_to_child_sessions
 
 
 class Stack:
-    """Broker, Postgres and Redis, from `start` to `stop`, or for the length of a `with`.
+    """Broker, Postgres and Redis, from `start` to `stop`, or within a `with` block.
 
-    Start it from the main thread: on Linux the children end with the thread that forked them. The
-    children end with this process in any case; on platforms without prctl see `lifeline.py`.
+    Start it from the main thread: on Linux the children end with the thread that forked them. They
+    end with this process in any case; see `parent_death.py` for platforms without prctl.
     """
 
     def __init__(self, config: StackConfig) -> None:
         self._config = config
         self._data = config.data.expanduser().resolve()
         self._owner = 0
-        self._hold: DataDirectoryLock | None = None
-        self._nursery: ProcessGroup | None = None
+        self._lock: DataDirectoryLock | None = None
+        self._group: ProcessGroup | None = None
         self._addresses: Addresses | None = None
-        self._menders: list[ServiceRestarter] = []
+        self._restarters: list[ServiceRestarter] = []
 
     @property
     def addresses(self) -> Addresses:
-        """Where clients connect, while it runs."""
+        """The addresses for clients. Raises `StackError` if it does not run."""
         if self._addresses is None:
             raise StackError("this stack is not started: start it first")
         return self._addresses
 
     @property
     def forgets(self) -> bool:
-        """True when the broker is the embedded one, whose log is gone when it stops."""
+        """Whether the broker is the embedded one, whose log is lost when it stops."""
         return self._config.kafka == "embedded"
 
     @property
     def pids(self) -> dict[str, int]:
         """The process ids of the children, by name."""
-        return {child.name: child.pid for child in self._nursery.children} if self._nursery else {}
+        return {child.name: child.pid for child in self._group.children} if self._group else {}
 
     def start(self) -> Addresses:
-        """Start all parts, wait until each answers; a failure leaves nothing running."""
-        if self._hold is not None and self._owner == os.getpid():
+        """Start all services and wait until each answers; on a failure stop them all."""
+        if self._lock is not None and self._owner == os.getpid():
             raise StackError("this stack is started already: stop it first")
-        hold = DataDirectoryLock.acquire(self._data)
-        self._hold, self._owner = hold, os.getpid()
+        lock = DataDirectoryLock.acquire(self._data)
+        self._lock, self._owner = lock, os.getpid()
         try:
-            self._nursery = ProcessGroup(self._data)
-            self._addresses = self._start(hold, self._nursery)
+            self._group = ProcessGroup(self._data)
+            self._addresses = self._start(lock, self._group)
             return self._addresses
         except BaseException as error:
             self.stop()
@@ -75,94 +73,99 @@ class Stack:
             raise
 
     def stop(self) -> None:
-        """Ask every child to end, then kill: under 8 s. Harmless when nothing runs."""
+        """Stop every child; takes under 8 s. Does nothing if none runs."""
         if self._owner != os.getpid():  # not started, or forked from the owner
             return
         self._addresses = None
-        self._menders = []
-        if self._nursery is not None:
-            self._nursery.close()
-            self._nursery = None
-        if self._hold is not None:
-            self._hold.release()
-            self._hold = None
+        self._restarters = []
+        if self._group is not None:
+            self._group.close()
+            self._group = None
+        if self._lock is not None:
+            self._lock.release()
+            self._lock = None
 
     def check(self) -> None:
-        """Raise StackError when a child has died; have what the others began stand as they do."""
-        for child in self._nursery.children if self._nursery else ():
+        """Raise `StackError` if a child has died; copy priorities to the children's processes."""
+        for child in self._group.children if self._group else ():
             if not child.alive:
-                raise child.failure(f"{child.outcome}; start the stack again")
+                raise child.failure(child.outcome, "start the stack again")
             copy_to_child_sessions(child.pid)
 
-    def mend(self, before: Callable[[str], None] = lambda _name: None) -> list[Restart | Failure]:
-        """Start again what died, with back-off, on the same port and data; return what came of it.
+    def restart_services(
+        self, before: Callable[[str], None] = lambda _name: None
+    ) -> list[Restart | Failure]:
+        """Restart services that died, with back-off, on the same port and data; return the results.
 
-        `before` is called with a service's name just before it is started. Returns when what was
-        started answers. Raises `StackError` where a service ends again and again. Main thread.
+        Calls `before` with a service's name before starting it, and waits until it answers. Raises
+        `StackError` if a service ends too often. Main thread.
         """
-        done = [found for mender in self._menders if (found := mender.look(before)) is not None]
-        if any(isinstance(each, Restart) for each in done) and self._hold is not None:
-            self._hold.announce(self.addresses, self.pids, self.restarts)
-        for child in self._nursery.children if self._nursery else ():
+        done = [
+            found
+            for restarter in self._restarters
+            if (found := restarter.check(before)) is not None
+        ]
+        if any(isinstance(each, Restart) for each in done) and self._lock is not None:
+            self._lock.announce(self.addresses, self.pids, self.restarts)
+        for child in self._group.children if self._group else ():
             if child.alive:
                 copy_to_child_sessions(child.pid)
         return done
 
     @property
     def restarts(self) -> dict[str, int]:
-        """How often each service that died was started again, where it was."""
-        return {mender.name: mender.restarts for mender in self._menders if mender.restarts}
+        """Number of restarts by name, for services that were restarted."""
+        return {
+            restarter.name: restarter.restarts
+            for restarter in self._restarters
+            if restarter.restarts
+        }
 
     @property
     def down(self) -> list[str]:
-        """The services of this stack that have died, and do not answer again yet."""
-        return [mender.name for mender in self._menders if mender.down]
+        """The services that have died and do not answer again yet."""
+        return [restarter.name for restarter in self._restarters if restarter.down]
 
     def __enter__(self) -> Self:
         self.start()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.stop()
 
-    def _start(self, hold: DataDirectoryLock, nursery: ProcessGroup) -> Addresses:
+    def _start(self, lock: DataDirectoryLock, group: ProcessGroup) -> Addresses:
         ports = Ports(self._data)
         try:
-            # Postgres first: while initdb works, the others are prepared.
-            postgres, redis, kafka = parts = self._parts(nursery, ports)
+            # Postgres first: the others are prepared while initdb runs.
+            postgres, redis, kafka = parts = self._parts(group, ports)
             for part in parts:
                 part.prepare()
             for part in parts:
                 part.launch()
-            nursery.launched()
+            group.launched()
             found = self._all_ready({"postgres": postgres, "redis": redis, "kafka": kafka})
         finally:
             ports.release()
         addresses = Addresses(**found)
         ports.remember()
         named = {"postgres": postgres, "redis": redis, "broker": kafka}
-        self._menders = [ServiceRestarter(name, part, nursery) for name, part in named.items()]
-        hold.announce(addresses, self.pids)
+        self._restarters = [ServiceRestarter(name, part, group) for name, part in named.items()]
+        lock.announce(addresses, self.pids)
         return addresses
 
-    def _parts(self, nursery: ProcessGroup, ports: Ports) -> tuple[Service, Service, Service]:
+    def _parts(self, group: ProcessGroup, ports: Ports) -> tuple[Service, Service, Service]:
         config = self._config
         postgres: Service = ExternalService("Postgres", config.postgres, readiness.postgres)
         redis: Service = ExternalService("Redis", config.redis, readiness.redis)
         kafka: Service = ExternalService("Kafka", config.kafka, readiness.kafka)
         if config.postgres == "embedded":
-            postgres = Postgres(nursery, ports, config.postgres_port)
+            postgres = Postgres(group, ports, config.postgres_port)
         if config.redis == "embedded":
-            redis = Redis(nursery, ports, config.redis_port)
+            redis = Redis(group, ports, config.redis_port)
         if config.kafka == "embedded":
-            kafka = Tansu(nursery, ports, config.kafka_port)
+            kafka = Tansu(group, ports, config.kafka_port)
         elif config.kafka == "apache":
-            kafka = Apache(nursery, ports, config.kafka_port)
+            kafka = Apache(group, ports, config.kafka_port)
         return postgres, redis, kafka
 
     def _all_ready(self, parts: dict[str, Service]) -> dict[str, str]:
@@ -175,7 +178,7 @@ class Stack:
                     future.result()
             return {name: future.result() for name, future in waiting.items()}
         except BaseException:
-            self.stop()  # before the pool is joined: the other waits end with their children
+            self.stop()  # before joining the pool: the other threads wait for their children
             raise
         finally:
             pool.shutdown()

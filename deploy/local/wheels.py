@@ -1,5 +1,5 @@
-"""Where the wheels with the servers have been unpacked. Located, never imported: importing one
-makes directories in the user's home and brings a client along.
+"""Locates the installed wheels with the servers, without importing them: an import creates
+directories in the user's home and loads a client.
 """
 
 from importlib.util import find_spec
@@ -9,7 +9,7 @@ from deploy.local.errors import StackError
 
 
 def folder(package: str, what: str) -> Path:
-    """The directory of an installed package; StackError when it is missing."""
+    """Return the directory of an installed package. Raises `StackError` if it is missing."""
     spec = find_spec(package)
     if spec is None or spec.origin is None:
         raise StackError(

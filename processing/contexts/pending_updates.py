@@ -12,7 +12,7 @@ from operator import itemgetter
 from typing import Any
 
 from learners.outcome import Columns, Outcome, Part, Run
-from learners.policy import HierarchicalPolicy, IndependentPolicy, Policy, averaged
+from learners.policy import HierarchicalPolicy, IndependentPolicy, Policy, moving_average
 from processing.config import Objectives
 from processing.contexts.context import Context, ContextPath
 from processing.contexts.vectorized_update import STAKES_RATE, only_policy, update_from_rows
@@ -185,8 +185,8 @@ def _average(
         return  # often the same values come again and again
     for index in indexes:
         if correct[index]:
-            gain = averaged(gain, gains[index], STAKES_RATE)
+            gain = moving_average(gain, gains[index], STAKES_RATE)
         else:
-            cost = averaged(cost, costs[index], STAKES_RATE)
+            cost = moving_average(cost, costs[index], STAKES_RATE)
     numbers = context.changing()
     numbers.gain, numbers.cost = gain, cost

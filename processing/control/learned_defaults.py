@@ -13,7 +13,7 @@ from typing import Final
 
 import msgspec
 
-from learners.policy import Policy, State, why_not
+from learners.policy import Policy, State, layout_error
 from processing.control.latest_by_subject import LatestBySubject
 from processing.control.learner_assignments import named_policy
 from processing.state.rows import DEFAULT, ContextRow, control_body, default_key, evidence_key
@@ -80,7 +80,7 @@ def state_in(learned: LearnedState) -> State:
         raise ValueError(f"learner: there is no policy {learned.learner!r} in this version")
     state = policy.migrated(learned.version, learned.state)
     if state is None:
-        why = why_not(policy, learned.version, learned.state)
+        why = layout_error(policy, learned.version, learned.state)
         raise ValueError(_NONE_OF.format(learned.learner, why))
     return state
 
@@ -92,7 +92,7 @@ def refuse_unsound(path: str, row: ContextRow) -> None:
     """
     policy = named_policy(row.learner)
     if policy is not None and policy.version == row.policy_version:
-        why = why_not(policy, row.policy_version, row.state)
+        why = layout_error(policy, row.policy_version, row.state)
         if why is not None:
             raise ValueError(f"{path}: {_NONE_OF.format(row.learner, why)}")
 

@@ -14,7 +14,7 @@ from typing import Final, Generic, TypeVar
 import msgspec
 
 from learners.outcome import Outcome
-from learners.policy import averaged
+from learners.policy import moving_average
 from processing.contexts.vectorized_update import STAKES_RATE
 from replay.predictions.assumptions import COST, GAIN, MIXED, AssumedOutcome
 
@@ -56,7 +56,7 @@ class StakesHistory(Generic[Key]):
             for context in chain:
                 before = averages.get(context, 0.0)
                 if before != value:
-                    averages[context] = averaged(before, value, STAKES_RATE)
+                    averages[context] = moving_average(before, value, STAKES_RATE)
         return outcome
 
     def _filled_in(self, chain: Sequence[Key], outcome: Outcome) -> Outcome:

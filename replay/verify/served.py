@@ -20,7 +20,7 @@ from replay.verify.row_diff import Findings
 from sinks.redis.comparison import Expected, RedisComparison, Repair, StoredField
 from sinks.redis.stored_fields import EXPLAINED, Field, Reach, UnreadableValue, read_stored
 from sinks.redis.thresholds import encode_value
-from sinks.redis.wrong_fields import Wrong, beyond, judged
+from sinks.redis.wrong_fields import WrongField, beyond_log_end, find_wrong
 from topics.catalogue import EVENTS
 from topics.epoch import Epoch
 from topics.kafka.reader import topic_state
@@ -82,28 +82,28 @@ class ServedTable:
         kafka: str,
         foreign: list[dict[str, str]] | None = None,
         wanted: Wanted = lambda _field: True,
-    ) -> list[Wrong]:
+    ) -> list[WrongField]:
         """Return what is wrong in Redis; what is no context's goes to `foreign`.
 
         Raises `RedisUnreachable`, `BrokerUnreachable` and `TopicsMissing`, and `TableUnwritten`
         where that would be all that Redis still has of partitions without rows.
         """
-        wrong: list[Wrong] = []
+        wrong: list[WrongField] = []
         ahead: defaultdict[int, list[tuple[StoredField, PublishedThreshold | None]]] = defaultdict(
             list
         )
         async for stored in self._differing(comparison, foreign, wanted):
-            found = judged(map(self._with_table, stored))
+            found = find_wrong(map(self._with_table, stored))
             wrong += found.wrong
             for each in found.ahead:
                 ahead[self._partition(each[0].field)].append(each)
         ends: Mapping[int, int] = (await topic_state(kafka, EVENTS.name)).end if ahead else {}
         for partition, some in ahead.items():
-            wrong += beyond(some, ends[partition])
+            wrong += beyond_log_end(some, ends[partition])
         self._require_rows(wrong)
         return wrong
 
-    def _require_rows(self, wrong: Sequence[Wrong]) -> None:
+    def _require_rows(self, wrong: Sequence[WrongField]) -> None:
         """Raise `TableUnwritten` where thresholds would go because the table has no rows yet.
 
         A partition of a running log may have none: what has this log's own epoch there is wrong.
@@ -150,7 +150,7 @@ def _epoch_of(raw: bytes) -> int | None:
 class Repaired:
     """What was wrong in Redis, and how much of it was replaced."""
 
-    wrong: list[Wrong] = field(default_factory=list)
+    wrong: list[WrongField] = field(default_factory=list)
     foreign: list[dict[str, str]] = field(default_factory=list)
     repaired: int = 0
 
@@ -182,7 +182,7 @@ async def repair_redis(
     return found
 
 
-def named(wrong: Wrong) -> dict[str, Any]:
+def named(wrong: WrongField) -> dict[str, Any]:
     """Return it for people: where, what is wrong, and how to mend it."""
     where: dict[str, Any] = wrong.stored.field._asdict()
     if wrong.stored.other_type is not None:
@@ -199,7 +199,7 @@ def named(wrong: Wrong) -> dict[str, Any]:
     return {**where, **said, "fix": FIX}
 
 
-def add_wrong(findings: Findings, wrong: Sequence[Wrong]) -> None:
+def add_wrong(findings: Findings, wrong: Sequence[WrongField]) -> None:
     """Add what is wrong in Redis to findings."""
     for each in sorted(wrong, key=lambda each: each.stored.field):
         kind = "wrong_type" if each.stored.other_type is not None else each.fault

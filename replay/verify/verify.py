@@ -25,10 +25,10 @@ from replay.verify.served import FIX, FOREIGN_FIX, ServedTable, add_wrong
 from sinks.postgres.progress import stored_offsets
 from sinks.postgres.queries import events_not_stored
 from sinks.postgres.reading import reading_postgres
-from sinks.redis.commands import CommandPublisher, redis_place
+from sinks.redis.commands import CommandPublisher, redis_hash
 from sinks.redis.comparison import RedisComparison
 from sinks.redis.stored_fields import Field
-from sinks.redis.wrong_fields import Wrong
+from sinks.redis.wrong_fields import WrongField
 from topics.catalogue import DEAD_LETTERS, EPISODES_GROUP, EVENTS
 from topics.commands.log import read_commands
 from topics.dead_letters.messages import GROUP_HEADER
@@ -198,7 +198,7 @@ async def _refused(kafka: str) -> set[str]:
 async def _redis(config: VerifyConfig, table: ServedTable, findings: Findings) -> None:
     """Compare what Redis serves with the table; what is on its way gets time."""
     deadline = asyncio.get_running_loop().time() + REDIS_PATIENCE_S
-    wrong: dict[Field, Wrong] = {}
+    wrong: dict[Field, WrongField] = {}
     async with RedisComparison(config.redis) as comparison:
         while True:
             foreign: list[dict[str, str]] = []
@@ -225,7 +225,7 @@ async def _commands(config: VerifyConfig, findings: Findings) -> None:
     async with CommandPublisher(config.redis) as publisher:
         found = await publisher.look(state, time.time_ns() // 1_000_000)
     for place, said in found:
-        where = {"key": redis_place(place)}
+        where = {"key": redis_hash(place)}
         for kept in said.kept:
             findings.add("redis_restricting", **where, what=f"no command set {kept}", fix=KEPT_FIX)
         if said.changes:

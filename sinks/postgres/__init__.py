@@ -1,1 +1,1 @@
-"""Writes to and reads from Postgres: episodes, history, notices, migrations."""
+"""Postgres: episodes, history, notices, migrations."""

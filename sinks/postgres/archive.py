@@ -1,4 +1,4 @@
-"""Episodes read back as events, in the order in which they happened, in bounded memory."""
+"""Reads episodes back as events, ordered by time, in bounded memory."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ LAST_MS: Final = 253_402_300_800_000
 def span(
     since: int | None, until: int | None, tenant: str | None, workflow_type: str | None
 ) -> dict[str, Any]:
-    """Return which events are wanted: times in Unix ms, the end exclusive; None: any."""
+    """Return query parameters: `since` and `until` in Unix ms, `until` exclusive; None: any."""
     return {
         "since": since or 0,
         "until": LAST_MS if until is None else min(until, LAST_MS),
@@ -30,7 +30,7 @@ def span(
 
 
 async def archived_count(connection: AsyncConnection[Any], wanted: Mapping[str, Any]) -> int:
-    """Return how many events of a `span` are stored."""
+    """Return how many events in a `span` are stored."""
     row = await (await connection.execute(_SQL["extent"], wanted)).fetchone()
     return int(row[0]) if row else 0
 
@@ -38,7 +38,7 @@ async def archived_count(connection: AsyncConnection[Any], wanted: Mapping[str, 
 async def archived_events(
     connection: AsyncConnection[Any], wanted: Mapping[str, Any]
 ) -> AsyncIterator[list[dict[str, Any]]]:
-    """Yield the events of a `span` in lists, as they were emitted but for `origin`."""
+    """Yield the events in a `span` in lists, as emitted except for `origin`."""
     async with (
         connection.transaction(),
         connection.cursor("headstart_archive", row_factory=dict_row) as cursor,

@@ -1,21 +1,22 @@
-"""How a batch gets into Postgres: exactly once, fast, and past its bad rows.
+"""Writes batches to Postgres exactly once, and isolates rejected rows.
 
-One transaction per batch: COPY a block of text into the table; where that is refused, into a
-temporary stage and from there what is new (rows already there are left alone), let the caller
-deal with refused rows, advance the consumer's offsets, commit. Which table, and how a record
-becomes a line, is the subclass's.
+One transaction per batch: COPY a block of text into the table. If that fails, COPY it into a
+temporary stage and insert the new rows from there (existing rows are kept). Then pass rejected rows
+to the caller, advance the consumer's offsets and commit. Subclasses define the table and how a
+record becomes a line.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from typing import Any, ClassVar, Final, NamedTuple, Protocol, Self
+from typing import Any, ClassVar, Final, NamedTuple, Self
 
 import psycopg
 from psycopg import AsyncConnection, AsyncCursor, errors
 
 from sinks.connections import connect_postgres
+from sinks.postgres.progress import stored_offsets
 from sinks.postgres.statements import load_statements
 
 _OFFSETS = load_statements("offsets")
@@ -26,24 +27,24 @@ _BAD_ROW: Final = (
     errors.ProgramLimitExceeded,  # too large for an index or for jsonb
     errors.StatementTooComplex,  # nested too deep
 )
-"""What Postgres raises because of a row; anything else ends the batch."""
+"""Errors caused by a row; any other error fails the batch."""
 
 
 STAGED_AFTER: Final = 16
-"""Batches that go by the stage at once after one that the table did not take: whoever sends
-everything twice makes each try cost as much again."""
+"""Batches that use the stage directly after one that the table rejected: with a producer that sends
+everything twice, each attempt on the table would double the cost."""
 
 
 MOST_SEARCHED: Final = 1_500
-"""Lines of a batch in which bad ones are looked for: each takes two tries of a millisecond."""
+"""Largest batch that is searched for bad lines: each takes two attempts of a millisecond."""
 
 
 class TooManyRejectedRows(ValueError):
-    """There are bad lines in more than `MOST_SEARCHED`; nothing is stored. Store them in pieces."""
+    """A batch of more than `MOST_SEARCHED` lines has bad ones; nothing is stored. Split it."""
 
 
 class RejectedRow(NamedTuple):
-    """A line that cannot be stored: its place in the batch, from 0, and why."""
+    """A line that cannot be stored: its position in the batch, from 0, and the reason."""
 
     position: int
     reason: str
@@ -51,45 +52,21 @@ class RejectedRow(NamedTuple):
 
 OnRefused = Callable[[Sequence[RejectedRow]], Awaitable[None]]
 First = Callable[[AsyncConnection[Any]], Awaitable[None]]
-"""What else a transaction does, before anything is stored in it."""
-
-
-class Sink(Protocol):
-    """What an agent needs of a sink, whichever table is behind it."""
-
-    async def next_offsets(self, topic: str, epoch: int) -> dict[int, int]:
-        """Return the first offset not yet stored, by partition."""
-        ...
-
-    async def store(
-        self,
-        lines: Sequence[bytes],
-        offsets: Mapping[int, int],
-        *,
-        topic: str,
-        epoch: int,
-        on_refused: OnRefused,
-        first: First | None = None,
-    ) -> int:
-        """Store lines of COPY text and the offsets reached; return how many rows are new.
-
-        Raises `TooManyRejectedRows`.
-        """
-        ...
+"""Called at the beginning of the transaction."""
 
 
 class BatchWriter:
-    """Stores batches of lines of COPY text in one table; see the module for how.
+    """Stores batches of COPY text lines in one table (see the module's docstring).
 
     One connection, one batch at a time: further calls of `store` wait. When the connection breaks,
-    psycopg's error reaches the caller and nothing of the batch is stored; open a new sink.
+    psycopg's error is raised and nothing of the batch is stored; open a new sink.
     """
 
     consumer: ClassVar[str]
-    """Under which name offsets are kept."""
+    """Name under which offsets are stored."""
     sql: ClassVar[Mapping[str, bytes]]
-    """Statements `create_stage`, `copy_stage`, `clear_stage` and `merge_stage`; `copy_table` where
-    lines may go there straight."""
+    """Statements `create_stage`, `copy_stage`, `clear_stage` and `merge_stage`; optionally
+    `copy_table` to COPY into the table directly."""
 
     def __init__(self, connection: AsyncConnection[Any]) -> None:
         self._connection = connection
@@ -98,7 +75,7 @@ class BatchWriter:
 
     @staticmethod
     def encode(raws: Sequence[bytes], /) -> list[bytes]:
-        """Return records' JSON as a line of COPY text each. Raises `ValueError` if one has none."""
+        """Return a line of COPY text for each record's JSON. Raises `ValueError`."""
         raise NotImplementedError
 
     @classmethod
@@ -113,7 +90,7 @@ class BatchWriter:
         return cls(connection)
 
     async def close(self) -> None:
-        """Close the connection. Closing twice is fine."""
+        """Close the connection. May be called twice."""
         await self._connection.close()
 
     async def __aenter__(self) -> Self:
@@ -124,10 +101,8 @@ class BatchWriter:
 
     async def next_offsets(self, topic: str, epoch: int) -> dict[int, int]:
         """Return the first offset not yet stored, by partition; empty for a new epoch."""
-        of = {"consumer": self.consumer, "topic": topic, "epoch": epoch}
         async with self._one_at_a_time:
-            cursor = await self._connection.execute(_OFFSETS["next_offsets"], of)
-            return dict(await cursor.fetchall())
+            return await stored_offsets(self._connection, self.consumer, topic, epoch)
 
     async def store(
         self,
@@ -141,23 +116,22 @@ class BatchWriter:
     ) -> int:
         """Store `lines` and `offsets` (next offset by partition) in one transaction.
 
-        Returns how many rows are new. `on_refused` is awaited before the commit, and only if
-        there are refusals, in the order of the batch; if it raises, nothing is stored. `first` is
-        awaited with the connection as the transaction begins, and the same holds for it. Raises
-        `TooManyRejectedRows`.
+        Returns the number of new rows. `first` is awaited with the connection at the beginning of
+        the transaction. `on_refused` is awaited before the commit with the rejected rows in order,
+        if there are any. If one of them raises, nothing is stored. Raises `TooManyRejectedRows`.
         """
         refused: list[RejectedRow] = []
         async with self._one_at_a_time, self._connection.transaction():
             if first is not None:
                 await first(self._connection)
-            inserted = await self._take(lines, refused)
+            inserted = await self._insert_new(lines, refused)
             if refused:
                 await on_refused(refused)
             await self._advance(offsets, topic, epoch)
         return inserted
 
-    async def _take(self, lines: Sequence[bytes], refused: list[RejectedRow]) -> int:
-        """Store what can be stored; return how many rows are new."""
+    async def _insert_new(self, lines: Sequence[bytes], refused: list[RejectedRow]) -> int:
+        """Store the valid lines; return how many rows are new."""
         if lines and "copy_table" in self.sql:
             if self._staged_for:
                 self._staged_for -= 1
@@ -168,7 +142,7 @@ class BatchWriter:
         return await self._insert(lines, 0, refused)
 
     async def _copied(self, lines: Sequence[bytes]) -> bool:
-        """Return whether the table took `lines` as they are, all of them new."""
+        """COPY `lines` into the table; return False if one is rejected or exists already."""
         try:
             async with self._connection.transaction(), self._connection.cursor() as cursor:
                 await _copy(cursor, self.sql["copy_table"], lines)
@@ -177,10 +151,10 @@ class BatchWriter:
         return True
 
     async def _insert(self, lines: Sequence[bytes], at: int, refused: list[RejectedRow]) -> int:
-        """Merge `lines`, the first being number `at` of its batch; return how many rows are new.
+        """Insert `lines` through the empty stage; return how many rows are new.
 
-        The stage is empty before. A bad line is found by halving, each try in its own savepoint,
-        and added to `refused`.
+        Bad lines are found by bisection, each attempt in its own savepoint, and added to `refused`.
+        `at`: position of the first line in its batch.
         """
         if not lines:
             return 0
@@ -222,7 +196,7 @@ async def _copy(cursor: AsyncCursor[Any], statement: bytes, lines: Sequence[byte
 
 
 def _reason(error: psycopg.Error) -> str:
-    """Return what Postgres says of a row: its message and, where it gives one, the detail."""
+    """Return the error's message and, if it has one, its detail."""
     message = error.diag.message_primary or str(error)
     detail = error.diag.message_detail
     return " ".join(f"{message}: {detail}".split())[:500] if detail else message[:500]

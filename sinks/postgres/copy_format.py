@@ -1,6 +1,6 @@
-"""The text format of COPY: columns between tabs, one row a line, backslash escapes.
+"""The text format of COPY: tab-separated columns, one row per line, backslash escapes.
 
-NULL is the empty string (the statements say so). Knows no table.
+NULL is the empty string, as set in the statements.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ _BLANKS: Final = bytes.maketrans(b"\t\n\r", b"   ")
 
 
 def encode_columns(columns: Sequence[str]) -> bytes:
-    """Return text columns joined by tabs. Raises `TypeError` where one is no string."""
-    # Few identifiers need escaping, and looking at the whole line once is several times cheaper
-    # than translating each column.
+    """Return text columns joined by tabs. Raises `TypeError` if one is not a string."""
+    # Few identifiers need escaping, and checking the whole line once is several times cheaper than
+    # translating each column.
     plain = split_columns(["\t".join(columns)], len(columns))
     if plain is not None:
         return plain[0]
@@ -26,7 +26,7 @@ def encode_columns(columns: Sequence[str]) -> bytes:
 
 
 def split_columns(lines: Sequence[str], columns: int) -> list[bytes] | None:
-    """Return lines of so many columns, joined by tabs; None where any of them needs escaping."""
+    """Return tab-separated lines of `columns` columns as bytes; None if one needs escaping."""
     text = "\n".join(lines)
     plain = (
         "\\" not in text
@@ -38,7 +38,7 @@ def split_columns(lines: Sequence[str], columns: int) -> list[bytes] | None:
 
 
 def encode_time(at_ms: int) -> str:
-    """Return a Unix time in ms as a column. Raises `ValueError` past the year 9999."""
+    """Return a Unix time in ms as a column. Raises `ValueError` after the year 9999."""
     seconds, rest = divmod(at_ms, 1000)
     return _second(seconds) + _MILLISECONDS[rest]
 
@@ -60,5 +60,5 @@ def encode_jsons(texts: Sequence[bytes]) -> Sequence[bytes]:
 
 
 def encode_json(text: bytes) -> bytes:
-    """Return JSON text as a column. Within valid JSON, tabs and line ends are only white space."""
+    """Return JSON text as a column. In valid JSON, raw tabs and line ends are only white space."""
     return text.translate(_BLANKS).replace(b"\\", b"\\\\")

@@ -1,7 +1,4 @@
-"""Episodes to Postgres: the sink of `headstart.events`.
-
-Takes the JSON of events that were validated; stores each once, whatever is delivered again.
-"""
+"""The sink of `headstart.events`: stores the JSON of validated events, each once."""
 
 from __future__ import annotations
 
@@ -28,7 +25,7 @@ _BOOLEAN: Final = {True: "t", False: "f", None: ""}
 
 
 class _Columns(msgspec.Struct, gc=False):
-    """An event as its table sees it; `data` stays the text that it is."""
+    """The columns of an event; `data` stays JSON text."""
 
     id: str
     tenant: str
@@ -45,7 +42,7 @@ class _Columns(msgspec.Struct, gc=False):
     confidence: float | None = None
     data: msgspec.Raw = _ABSENT
     origin: msgspec.Raw = _ABSENT
-    """Transport only, never stored."""
+    """Only for transport, never stored."""
 
 
 class _OnlyColumns(_Columns, gc=False, forbid_unknown_fields=True):
@@ -53,9 +50,9 @@ class _OnlyColumns(_Columns, gc=False, forbid_unknown_fields=True):
 
 
 _TEXTS: Final = 13
-"""Columns of `_texts`."""
+"""Number of columns that `_texts` returns."""
 _LEAST: Final = 1e-37
-"""Confidences below are 0 to Postgres' `real`, which would refuse them."""
+"""Smaller confidences are stored as 0: Postgres' `real` rejects them."""
 _KNOWN: Final = frozenset(_Columns.__struct_fields__)
 _decode_only = msgspec.json.Decoder(_OnlyColumns).decode
 _decode_lines = msgspec.json.Decoder(_OnlyColumns).decode_lines
@@ -64,7 +61,7 @@ _decode_fields = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 
 
 def encode_events(raws: Sequence[bytes], /) -> list[bytes]:
-    """Return the JSON of events as lines of COPY text; see `encode_event`."""
+    """Return events' JSON as lines of COPY text; see `encode_event`."""
     together = _encode_together(raws) if len(raws) > 1 else None
     return together or [encode_event(raw) for raw in raws]
 
@@ -72,7 +69,7 @@ def encode_events(raws: Sequence[bytes], /) -> list[bytes]:
 def encode_event(raw: bytes, /) -> bytes:
     """Return an event's JSON as one line of COPY text, in the column order of the table.
 
-    Unknown top-level fields make the last column. Raises `ValueError`.
+    Unknown top-level fields go to the last column. Raises `ValueError`.
     """
     extra = b""
     try:
@@ -85,7 +82,7 @@ def encode_event(raw: bytes, /) -> bytes:
 
 
 def _encode_together(raws: Sequence[bytes]) -> list[bytes] | None:
-    """Return all lines by one decoding; None where an event is not as nearly all are."""
+    """Decode all events in one call; None if one has unknown fields or needs escaping."""
     try:
         events: Sequence[_Columns] = _decode_lines(b"\n".join(raws))
     except msgspec.MsgspecError:
@@ -118,7 +115,7 @@ def _texts(event: _Columns) -> tuple[str, ...]:
 
 
 def _decode_with_extra(raw: bytes) -> tuple[_Columns, bytes]:
-    """Return an event and its unknown fields as a column of JSON."""
+    """Return an event, and its unknown fields as a JSON column."""
     try:
         event, fields = _decode_known(raw), _decode_fields(raw)
     except msgspec.MsgspecError as error:
@@ -130,8 +127,8 @@ def _decode_with_extra(raw: bytes) -> tuple[_Columns, bytes]:
 class EpisodeSink(BatchWriter):
     """Stores validated events in `episodic_events`; unknown top-level fields go to `extra`.
 
-    Use: `sink = await EpisodeSink.open(dsn)`, then `await sink.store(lines, {partition: next
-    offset}, topic=..., epoch=..., on_refused=...)`, lines being what `encode` returns.
+    Example: `sink = await EpisodeSink.open(dsn)`, then `await sink.store(sink.encode(raws),
+    {partition: next offset}, topic=..., epoch=..., on_refused=...)`.
     """
 
     consumer: ClassVar = EPISODES_GROUP

@@ -1,7 +1,4 @@
-"""Threshold history to Postgres: the sink of `headstart.thresholds`.
-
-Takes the values of that topic's records; the caller leaves tombstones out.
-"""
+"""The sink of `headstart.thresholds`: stores every value; the caller omits tombstones."""
 
 from __future__ import annotations
 
@@ -25,10 +22,7 @@ def encode_thresholds(raws: Sequence[bytes], /) -> list[bytes]:
 
 
 def encode_threshold(raw: bytes, /) -> bytes:
-    """Return a threshold as one line of COPY text, in the column order of the stage.
-
-    Raises `ValueError` for what is no threshold.
-    """
+    """Return a threshold's JSON as one line of COPY text. Raises `ValueError`."""
     try:
         threshold = _decode(raw)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
@@ -50,7 +44,7 @@ def encode_threshold(raw: bytes, /) -> bytes:
 
 
 class HistorySink(BatchWriter):
-    """Stores every version of every context's thresholds in `threshold_history`, once each."""
+    """Stores every version of each context's thresholds in `threshold_history`, once."""
 
     consumer: ClassVar = HISTORY_GROUP
     sql: ClassVar = load_statements("history")

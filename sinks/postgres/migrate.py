@@ -1,7 +1,7 @@
-"""Brings a database to the newest schema: applies sinks/migrations/ in order, once each.
+"""Migrates a database to the newest schema: applies each of `migrations/` once, in order.
 
-All migrations of one run share one transaction and one advisory lock, so a run is applied whole or
-not at all, and two runs at once are safe. Migrations only go forward.
+All migrations of one run share one transaction and one advisory lock, so a run is atomic, and two
+runs at once are safe. There are no down migrations.
 """
 
 from __future__ import annotations
@@ -24,12 +24,7 @@ _SQL = load_statements("migrations")
 
 
 class MigrationError(RuntimeError):
-    """The database's schema cannot be brought to this version. Nothing was changed.
-
-    MigrationError
-    ├── MigrationChanged: the text of an applied migration is no longer the same
-    └── DatabaseNewer: a newer version has migrated this database
-    """
+    """The database cannot be migrated to this version. Nothing was changed."""
 
 
 class MigrationChanged(MigrationError):
@@ -37,11 +32,11 @@ class MigrationChanged(MigrationError):
 
 
 class DatabaseNewer(MigrationError):
-    """The database holds migrations that this version does not know."""
+    """The database has migrations of a newer version."""
 
 
 class Migration(NamedTuple):
-    """One step of the schema: the number of its file, its name, and its SQL."""
+    """One migration: the number and name of its file, and its SQL."""
 
     version: int
     name: str
@@ -68,7 +63,7 @@ def read_migrations(folder: Path = FOLDER) -> list[Migration]:
 
 
 async def migrate(dsn: str, migrations: Sequence[Migration] | None = None) -> list[str]:
-    """Apply what is missing; return the names of what was applied ("0001_episodic_events").
+    """Apply missing migrations; return their names ("0001_episodic_events").
 
     Raises `PostgresUnreachable`, `MigrationChanged`, `DatabaseNewer` and `PermissionMissing`.
     """
@@ -86,18 +81,21 @@ async def migrate(dsn: str, migrations: Sequence[Migration] | None = None) -> li
 
 
 async def _create_record(connection: AsyncConnection[Any]) -> None:
-    """Create the table of applied migrations, which needs a permission, only where it is not."""
-    there = await (await connection.execute(_SQL["has_record"])).fetchone()
-    if there is None or not there[0]:
+    """Create the table of applied migrations if it is missing: creating needs a permission."""
+    if not await _has_record(connection):
         await connection.execute(_SQL["create_record"])
 
 
+async def _has_record(connection: AsyncConnection[Any]) -> bool:
+    row = await (await connection.execute(_SQL["has_record"])).fetchone()
+    return bool(row and row[0])
+
+
 async def pending(dsn: str, migrations: Sequence[Migration] | None = None) -> list[str]:
-    """Return the names of what `migrate` would apply. Changes nothing; raises as it does."""
+    """Return the names of the migrations that `migrate` would apply; raises as it does."""
     known = read_migrations() if migrations is None else migrations
     async with await connect_postgres(dsn) as connection:
-        there = await (await connection.execute(_SQL["has_record"])).fetchone()
-        if there is None or not there[0]:
+        if not await _has_record(connection):
             return [str(migration) for migration in known]
         missing = await _missing(connection, known, postgres_address(dsn))
     return [str(migration) for migration in missing]
@@ -106,7 +104,7 @@ async def pending(dsn: str, migrations: Sequence[Migration] | None = None) -> li
 async def _missing(
     connection: AsyncConnection[Any], known: Sequence[Migration], address: str
 ) -> list[Migration]:
-    """Return the migrations not yet applied, having checked those that were."""
+    """Return the migrations not yet applied. Raises `DatabaseNewer` and `MigrationChanged`."""
     by_version = {migration.version: migration for migration in known}
     cursor = await connection.execute(_SQL["applied"])
     for version, name, checksum in await cursor.fetchall():

@@ -1,7 +1,7 @@
-"""Notices in Postgres: kept with what they follow from, marked when the topic has them, listed.
+"""Notices in Postgres: stored with the detectors' states, marked when sent, listed.
 
-What is to be told is found elsewhere (`processing.notices`). Every function takes an open
-connection; those that write beside the threshold history are called in its transaction.
+`processing.notices` detects them. Functions that write are called in the transaction of the
+threshold history.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ Key = tuple[str, str]
 """Tenant and path of a context."""
 
 
-class Newest(NamedTuple):
-    """What is stored of a context: its newest value's version and outcomes, its detectors' state.
+class StoredContext(NamedTuple):
+    """Stored version and outcomes of a context's newest value, and its detectors' state.
 
-    An epoch of None: no value is.
+    `epoch` is None if no value is stored.
     """
 
     epoch: int | None
@@ -35,23 +35,23 @@ class Newest(NamedTuple):
 
 
 class NoticeRetention(NamedTuple):
-    """A state to be kept, and the version of the value that it followed from."""
+    """A detector state to store, and the version of the value that it follows from."""
 
     epoch: int
     offset: int
     state: bytes
 
 
-async def claim(
+async def lock_offsets(
     connection: AsyncConnection[Any],
     consumer: str,
     topic: str,
     epoch: int,
     partitions: Iterable[int],
 ) -> dict[int, int]:
-    """Return the first offset not yet stored of each partition, which nobody else moves now.
+    """Lock the offsets of partitions; return the first one not yet stored of each.
 
-    To be called first in the transaction.
+    Call it first in the transaction.
     """
     of = {"consumer": consumer, "topic": topic, "epoch": epoch, "partitions": list(partitions)}
     return dict(await (await connection.execute(_SQL["claim"], of)).fetchall())
@@ -59,17 +59,17 @@ async def claim(
 
 async def newest_values(
     connection: AsyncConnection[Any], keys: Collection[Key]
-) -> dict[Key, Newest]:
-    """Return what is stored of contexts."""
+) -> dict[Key, StoredContext]:
+    """Return the stored values and states of contexts."""
     asked = {"tenants": [key[0] for key in keys], "paths": [key[1] for key in keys]}
     rows = await (await connection.execute(_SQL["known"], asked)).fetchall()
-    return {(tenant, path): Newest(*rest) for tenant, path, *rest in rows}
+    return {(tenant, path): StoredContext(*rest) for tenant, path, *rest in rows}
 
 
 async def keep_states(
     connection: AsyncConnection[Any], changed: Mapping[Key, NoticeRetention | None]
 ) -> None:
-    """Keep what detectors know; None: their context has gone."""
+    """Store detectors' states; None deletes that of a deleted context."""
     gone = [key for key, kept in changed.items() if kept is None]
     if gone:
         which = {"tenants": [key[0] for key in gone], "paths": [key[1] for key in gone]}
@@ -87,7 +87,7 @@ async def keep_states(
 
 
 async def add_notices(connection: AsyncConnection[Any], found: Sequence[tuple[int, Notice]]) -> int:
-    """Add notices, each with its partition; return how many were not there before."""
+    """Store (partition, notice) pairs; return how many are new."""
     if not found:
         return 0
     notices = [notice for _partition, notice in found]
@@ -107,7 +107,7 @@ async def add_notices(connection: AsyncConnection[Any], found: Sequence[tuple[in
 async def unsent_notices(
     connection: AsyncConnection[Any], partitions: Iterable[int], limit: int
 ) -> list[tuple[int, Notice]]:
-    """Return the oldest `limit` notices that the topic does not have, each with its partition."""
+    """Return the oldest `limit` unsent notices as (partition, notice) pairs."""
     which = {"partitions": list(partitions), "limit": limit}
     async with connection.cursor(row_factory=dict_row) as cursor:
         await cursor.execute(_SQL["unsent"], which)
@@ -116,14 +116,14 @@ async def unsent_notices(
 
 
 async def mark_sent(connection: AsyncConnection[Any], ids: Iterable[str]) -> None:
-    """Note that the topic has these notices."""
+    """Mark notices as sent."""
     await connection.execute(_SQL["mark_sent"], {"ids": list(ids)})
 
 
-async def forget_sent(connection: AsyncConnection[Any], days: float) -> int:
-    """Delete the oldest notices that were sent, found more than `days` ago; return how many.
+async def delete_sent(connection: AsyncConnection[Any], days: float) -> int:
+    """Delete sent notices detected more than `days` ago, oldest first; return how many.
 
-    Some thousands at a time, so that nobody waits for long; what is not sent stays.
+    Deletes some thousands per call, to keep locks short. Unsent notices are kept.
     """
     return (await connection.execute(_SQL["forget_sent"], {"days": days})).rowcount
 
@@ -136,9 +136,9 @@ async def newest_notices(
     tenant: str | None = None,
     kinds: Collection[str] = (),
 ) -> list[tuple[int, Notice]]:
-    """Return the newest `limit` notices, newest first, each with when it was found, Unix ms.
+    """Return the newest `limit` notices, newest first, as (detection time in Unix ms, notice).
 
-    `since`: found then or later, Unix ms; `kinds`: empty is all.
+    `since`: earliest detection time, Unix ms; `kinds`: empty for all.
     """
     which = {"limit": limit, "since": since, "tenant": tenant, "kinds": list(kinds)}
     async with connection.cursor(row_factory=dict_row) as cursor:

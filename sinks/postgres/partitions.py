@@ -1,7 +1,7 @@
-"""Keeps a daily partition of `episodic_events` ready for every day that events are expected for.
+"""Creates the daily partitions of `episodic_events` ahead of time.
 
-Called when a worker starts and now and then afterwards, never on the write path: an event whose
-day has no partition is stored in the default one, and moves when its day is made.
+Called at a worker's start and periodically, never on the write path: an event of a day without a
+partition is stored in the default one, and moves when its day's partition is created.
 """
 
 from __future__ import annotations
@@ -14,23 +14,23 @@ from psycopg import AsyncConnection, errors, sql
 
 _LOG = logging.getLogger(__name__)
 
-# Not to_regclass: it may answer from a cache filled before we waited for the other maker.
+# Not to_regclass: it may use a cache from before another process created the partition.
 _EXISTS: Final = (
     "SELECT EXISTS (SELECT FROM pg_inherits JOIN pg_class ON pg_class.oid = inhrelid"
     " WHERE inhparent = 'episodic_events'::regclass AND relname = %s)"
 )
 
-# One maker at a time, until its transaction ends.
+# One process creates partitions at a time, until its transaction ends.
 _LOCK_MAKERS: Final = "SELECT pg_advisory_xact_lock(hashtextextended('headstart partitions', 0))"
 
-# Waiting for this lock makes readers and writers wait behind us, so not for long.
+# Readers and writers queue behind our wait for this lock, so limit it.
 _LIMIT_WAITING: Final = "SET LOCAL lock_timeout = '2s'"
 
-# Nobody may add a row of this day to the default partition while its rows move.
+# No row of this day may be added to the default partition while its rows move.
 _LOCK_DEFAULT: Final = "LOCK TABLE episodic_events_default IN ACCESS EXCLUSIVE MODE"
 
-# A table apart, attached when it is full: unlike PARTITION OF, that does not stop the ingest into
-# all other days. Attaching gives it the parent's indexes and key.
+# A separate table, attached when it is filled: unlike PARTITION OF, this does not block inserts
+# into other days. Attaching adds the parent's indexes and key.
 _CREATE: Final = sql.SQL(
     "CREATE TABLE {name} (LIKE episodic_events INCLUDING DEFAULTS INCLUDING CONSTRAINTS)"
 )
@@ -47,10 +47,10 @@ _ATTACH: Final = sql.SQL(
 async def ensure_partitions(
     connection: AsyncConnection[Any], today: date, days_back: int = 8, days_ahead: int = 3
 ) -> list[str]:
-    """Make the missing partitions around `today` (UTC); return the names of those made.
+    """Create missing partitions around `today` (UTC); return their names.
 
-    Safe to call from several workers at once. Gives up until the next call, with a warning, where
-    a long query holds the default partition: nothing is lost by that.
+    Safe to call from several workers at once. If a long query holds the default partition, logs a
+    warning and returns; the next call continues.
     """
     made = []
     for distance in range(-days_back, days_ahead + 1):
@@ -60,8 +60,8 @@ async def ensure_partitions(
                 made.append(partition_name(day))
         except errors.LockNotAvailable:
             _LOG.warning(
-                "no partition for %s yet: the default partition is in use; its events go there "
-                "and are moved later",
+                "cannot create the partition for %s: the default partition is locked; events of "
+                "this day are stored there and moved later",
                 day,
             )
             break
@@ -69,7 +69,7 @@ async def ensure_partitions(
 
 
 def partition_name(day: date) -> str:
-    """Return the name of the partition that holds `day` (UTC)."""
+    """Return the name of the partition for `day` (UTC)."""
     return f"episodic_events_{day:%Y%m%d}"
 
 
@@ -85,7 +85,7 @@ async def _ensure_day(connection: AsyncConnection[Any], day: date) -> bool:
     async with connection.transaction():
         await connection.execute(_LOCK_MAKERS)
         if await _exists(connection, name):
-            return False  # another worker was faster
+            return False  # another worker created it
         await connection.execute(_LIMIT_WAITING)
         await connection.execute(_LOCK_DEFAULT)
         for statement in (_CREATE, _MOVE, _ATTACH):

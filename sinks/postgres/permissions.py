@@ -1,4 +1,4 @@
-"""Says in one line what a Postgres role may not do, and the statement that allows it."""
+"""Explains in one line which permission a Postgres role lacks, and the statement that grants it."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ REFUSED: Final = (
     psycopg.errors.UndefinedFile,
     psycopg.errors.FeatureNotSupported,
 )
-"""Errors that an administrator of the database has to mend."""
+"""Errors that an administrator of the database has to fix."""
 
 _REMEDIES: Final = (
     (r"schema (\S+)", "run as its owner: GRANT USAGE, CREATE ON SCHEMA {found} TO {role}"),
@@ -42,24 +42,24 @@ _REMEDIES: Final = (
 
 
 class PermissionMissing(RuntimeError):
-    """The role may not do what is needed; the message has the statement that allows it."""
+    """The role lacks a permission; the message contains the statement that grants it."""
 
     def __init__(self, dsn: str, error: psycopg.Error) -> None:
-        """Describe `error`, one of `REFUSED`, met on the connection `dsn`."""
-        said = " ".join((error.diag.message_primary or str(error)).split())
-        super().__init__(f"Postgres at {postgres_address(dsn)}: {said}; {_remedy(said, dsn)}")
+        """Describe `error`, one of `REFUSED`, of the connection `dsn`."""
+        message = " ".join((error.diag.message_primary or str(error)).split())
+        super().__init__(f"Postgres at {postgres_address(dsn)}: {message}; {_remedy(message, dsn)}")
 
 
-def _remedy(said: str, dsn: str) -> str:
+def _remedy(message: str, dsn: str) -> str:
     role = _role(dsn)
     for pattern, remedy in _REMEDIES:
-        if match := re.search(pattern, said):
+        if match := re.search(pattern, message):
             found = next((each for each in match.groups() if each), "")
             return remedy.format(found=found, role=role)
-    return f"grant it to {role}, or use a role that may"
+    return f"grant it to {role}, or use a role that has this permission"
 
 
 def _role(dsn: str) -> str:
-    """Return the role as SQL names it."""
+    """Return the role as an SQL identifier."""
     name = str(conninfo_to_dict(dsn).get("user") or "the role")
     return name if re.fullmatch(r"[a-z_][a-z0-9_]*|the role", name) else f'"{name}"'

@@ -1,4 +1,4 @@
-"""How far the sinks have come, for whoever waits for them. Writes nothing."""
+"""Reads the offsets that the sinks have stored."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The read side that the CLI and the demo's invariants need. Writes nothing.
+"""Queries on events and threshold history.
 
 Every function takes an open connection (`sinks.connections.connect_postgres`).
 """
@@ -17,7 +17,7 @@ _SQL = load_statements("queries")
 
 
 class EventCount(NamedTuple):
-    """Rows stored for a tenant, and how many different events they are."""
+    """Number of rows of a tenant, and of distinct events in them."""
 
     stored: int
     distinct: int
@@ -28,8 +28,8 @@ async def events_of_workflow(
 ) -> list[dict[str, Any]]:
     """Return the newest `limit` events of one workflow, newest first, as they were emitted.
 
-    Timestamps are Unix milliseconds, unknown fields are back at the top level, absent fields are
-    left out, and `confidence` has the precision of a 32-bit float.
+    Timestamps are Unix ms, unknown fields are at the top level again, absent fields are omitted,
+    and `confidence` has the precision of a 32-bit float.
     """
     which = {"tenant": tenant, "workflow_id": workflow_id, "limit": limit}
     async with connection.cursor(row_factory=dict_row) as cursor:
@@ -38,19 +38,19 @@ async def events_of_workflow(
 
 
 def event_of(row: dict[str, Any]) -> dict[str, Any]:
-    """Return an event as it was emitted from its row; its `extra` is used up."""
+    """Return the emitted event of a row; removes `extra` from `row`."""
     extra = row.pop("extra") or {}
     return {key: value for key, value in row.items() if value is not None} | extra
 
 
 async def count_events(connection: AsyncConnection[Any], tenant: str) -> EventCount:
-    """Return how many events of a tenant are stored; unequal numbers mean one stored twice."""
+    """Count a tenant's events; the two numbers differ if one is stored twice."""
     row = await (await connection.execute(_SQL["count_events"], {"tenant": tenant})).fetchone()
     return EventCount(*row) if row else EventCount(0, 0)
 
 
 async def estimate_events(connection: AsyncConnection[Any]) -> int:
-    """Return about how many events are stored, of all tenants; a second or so behind."""
+    """Return the approximate number of events of all tenants, about a second old."""
     row = await (await connection.execute(_SQL["estimate_events"])).fetchone()
     return int(row[0]) if row else 0
 
@@ -64,7 +64,7 @@ async def event_ids(connection: AsyncConnection[Any], tenant: str) -> set[str]:
 async def events_not_stored(
     connection: AsyncConnection[Any], events: Iterable[tuple[str, str, int]]
 ) -> list[str]:
-    """Return the ids of those events, given as (id, tenant, Unix ms), that have no row."""
+    """Return the ids of events, given as (id, tenant, Unix ms), that have no row."""
     ids, tenants, timestamps = zip(*events, strict=True)
     # One string each: psycopg writes arrays element by element. No tenant has control characters.
     which = {
@@ -82,8 +82,8 @@ async def history_of_context(
 ) -> list[dict[str, Any]]:
     """Return the newest `limit` thresholds of one context, newest version first.
 
-    Each has the fields of `topics.schema.json_schema.PublishedThreshold`; `at` is Unix
-    milliseconds, and so is `since`.
+    Each has the fields of `topics.schema.json_schema.PublishedThreshold`; `at` and `since` are Unix
+    ms.
     """
     which = {"tenant": tenant, "path": path, "limit": limit, "since": since}
     async with connection.cursor(row_factory=dict_row) as cursor:

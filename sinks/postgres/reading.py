@@ -1,4 +1,4 @@
-"""Opens a database to read what the sinks wrote, and says what to do where they never did."""
+"""Opens a database for queries, and explains a missing or old schema."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from sinks.service_errors import schema_trouble
 
 
 class NotMigrated(RuntimeError):
-    """The database lacks tables or columns of this version; the message has the command."""
+    """The database lacks tables or columns of this version; the message contains the command."""
 
     def __init__(self, dsn: str, reason: UndefinedTable | UndefinedColumn) -> None:
         what, remedy = schema_trouble(reason)
@@ -23,15 +23,15 @@ class NotMigrated(RuntimeError):
 
 @asynccontextmanager
 async def reading_postgres(dsn: str) -> AsyncIterator[AsyncConnection[Any]]:
-    """Give an open connection for queries. Raises `PostgresUnreachable` and `NotMigrated`."""
+    """Yield an open connection for queries. Raises `PostgresUnreachable` and `NotMigrated`."""
     async with await connect_postgres(dsn) as connection:
-        with naming_schema(dsn):
+        with reporting_schema_errors(dsn):
             yield connection
 
 
 @contextmanager
-def naming_schema(dsn: str) -> Iterator[None]:
-    """Raise `NotMigrated` where a query of the block finds no table or column of this version."""
+def reporting_schema_errors(dsn: str) -> Iterator[None]:
+    """Raise `NotMigrated` if a query in the block finds no table or column of this version."""
     try:
         yield
     except (UndefinedTable, UndefinedColumn) as error:

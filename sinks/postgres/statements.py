@@ -1,4 +1,4 @@
-"""Reads the named SQL statements of sinks/sql/. Holds no SQL and runs none."""
+"""Loads the named SQL statements in `sql/`."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ _NAME = re.compile(r"^-- name: (\w+)\n", re.MULTILINE)
 
 
 def load_statements(file: str) -> Mapping[str, bytes]:
-    """Return the statements of sinks/sql/`file`.sql by name, as bytes, which psycopg accepts.
+    """Return the statements of sql/`file`.sql by name, as bytes, which psycopg accepts.
 
-    Each begins with a line `-- name: NAME` and a comment that says what it is for.
+    Each begins with a line `-- name: NAME` and a comment on its purpose.
     """
     parts = _NAME.split((_FOLDER / f"{file}.sql").read_text(encoding="utf-8"))
     return {

@@ -1,1 +1,1 @@
-"""Writes to and reads from Redis: thresholds, overrides, modes, and their repair."""
+"""Redis: publishes, reads and repairs thresholds, overrides and modes."""

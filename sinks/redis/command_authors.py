@@ -1,7 +1,7 @@
-"""Who set what is served, when and why: kept in Redis for a log of commands that begins again.
+"""Stores commands with author, time and reason in Redis, to restore them in a new log.
 
-The embedded broker loses its log with its process, and what Redis serves to executors does not say
-this. Nothing but `config list` depends on it.
+The embedded broker loses the log of commands with its process, and the hashes that executors read
+do not contain these fields. Only `config list` depends on them.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any, Final
 import msgspec
 from redis.exceptions import ResponseError, WatchError
 
-from sinks.connections import asking_redis
+from sinks.connections import redis_client
 from topics.commands.messages import (
     Begin,
     Command,
@@ -21,36 +21,36 @@ from topics.commands.messages import (
     command_key,
     decode_command,
     encode_command,
-    place_of,
+    target_of,
 )
 
-TOLD: Final = "headstart:commands"
-"""A hash: the key of a command's record, and the command."""
+AUTHORS_KEY: Final = "headstart:commands"
+"""A hash: the key of a command's record to the command."""
 
 
 async def remember_command(redis_url: str, command: Command) -> None:
-    """Keep a command that was set. Raises `RedisUnreachable`."""
-    async with asking_redis(redis_url) as client:
-        await client.hset(TOLD, command_key(command), encode_command(command))
+    """Store a command. Raises `RedisUnreachable`."""
+    async with redis_client(redis_url) as client:
+        await client.hset(AUTHORS_KEY, command_key(command), encode_command(command))
 
 
 async def forget_command(redis_url: str, key: bytes) -> None:
-    """Forget what was set under a key. Raises `RedisUnreachable`."""
-    async with asking_redis(redis_url) as client:
-        await client.hdel(TOLD, key)
+    """Delete the command of a key. Raises `RedisUnreachable`."""
+    async with redis_client(redis_url) as client:
+        await client.hdel(AUTHORS_KEY, key)
 
 
 async def watch_commands(
     pipeline: Any, commands: Iterable[Command], left: Collection[CommandTarget]
 ) -> dict[bytes, bytes | None]:
-    """Return what the hash lacks to hold exactly `commands`, by key; None: to be deleted.
+    """Return the changes that make the hash hold exactly `commands`, by key; None deletes.
 
-    Targets in `left` stay as they are. The pipeline watches the hash from here on. A hash that
-    cannot be used lacks nothing: what is served must not depend on it.
+    Targets in `left` stay as they are. The pipeline watches the hash from here on. If the hash
+    cannot be used there are no changes: serving must not depend on it.
     """
     try:
-        await pipeline.watch(TOLD)
-        found = await pipeline.hgetall(TOLD)
+        await pipeline.watch(AUTHORS_KEY)
+        found = await pipeline.hgetall(AUTHORS_KEY)
     except ResponseError:
         return {}
     wanted = {command_key(each): encode_command(each) for each in commands}
@@ -60,39 +60,39 @@ async def watch_commands(
 
 def _may_delete(key: bytes, left: Collection[CommandTarget]) -> bool:
     try:
-        return place_of(key) not in left
-    except ValueError:  # no key that this version writes
+        return target_of(key) not in left
+    except ValueError:  # not a key of this version
         return False
 
 
 async def write_commands(pipeline: Any, changes: Mapping[bytes, bytes | None]) -> None:
-    """Make the changes, unless the hash was written to since `watch_commands`."""
+    """Apply the changes, unless the hash was written to since `watch_commands`."""
     if not changes:
         return
     pipeline.multi()
     for key, command in changes.items():
         if command is None:
-            pipeline.hdel(TOLD, key)
+            pipeline.hdel(AUTHORS_KEY, key)
         else:
-            pipeline.hset(TOLD, key, command)
+            pipeline.hset(AUTHORS_KEY, key, command)
     with suppress(WatchError, ResponseError):
         await pipeline.execute()
 
 
-async def as_told(client: Any, commands: Iterable[Command]) -> list[Command]:
-    """Return commands with `at`, `by` and `reason` where the same was set by a command kept."""
-    told = await client.hgetall(TOLD)
-    return [_as_told(each, told.get(command_key(each))) for each in commands]
+async def with_authors(client: Any, commands: Iterable[Command]) -> list[Command]:
+    """Return commands, with `at`, `by` and `reason` of the equal stored command if there is one."""
+    stored = await client.hgetall(AUTHORS_KEY)
+    return [_with_author(each, stored.get(command_key(each))) for each in commands]
 
 
-def _as_told(served: Command, raw: bytes | None) -> Command:
+def _with_author(served: Command, raw: bytes | None) -> Command:
     if raw is None:
         return served
     try:
-        told = decode_command(raw)
+        stored = decode_command(raw)
     except ValueError:
         return served
-    if isinstance(told, Begin):
+    if isinstance(stored, Begin):
         return served
-    words = {"at": served.at, "by": served.by, "reason": served.reason}
-    return told if msgspec.structs.replace(told, **words) == served else served
+    authorship = {"at": served.at, "by": served.by, "reason": served.reason}
+    return stored if msgspec.structs.replace(stored, **authorship) == served else served

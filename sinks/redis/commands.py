@@ -1,7 +1,7 @@
-"""What was set by hand to Redis, where executors read it: only what is not older, each announced.
+"""Publishes overrides and modes to Redis, where executors read them: only newer versions.
 
-Writing is idempotent and harmless from a late writer, so that whoever knows the log of commands may
-write: the command that set it, at once, and every threshold worker, also after Redis lost it.
+Writes are idempotent and a late writer does no harm. So both the CLI command that sets something
+and every threshold worker publish it, the latter also after Redis lost data.
 """
 
 from __future__ import annotations
@@ -12,16 +12,15 @@ from typing import Any, Final, NamedTuple, Self
 from urllib.parse import unquote
 
 import orjson
-from redis.exceptions import RedisError
 
 from headstart.keys import MODES, modes_key, redis_key
 from headstart.thresholds.overrides import OVERRIDES_FIELD, UNREACHABLE, read_overrides
-from sinks.connections import RedisUnreachable, asking_redis, connect_redis
-from sinks.redis.command_authors import as_told, watch_commands, write_commands
+from sinks.connections import connect_redis, redis_client, reporting_redis_errors
+from sinks.redis.command_authors import watch_commands, with_authors, write_commands
 from sinks.redis.lua import script
 from sinks.redis.modes_marker import ModesMarker, without_marker
 from sinks.redis.restrictions import Merged, StoredRestriction, merged, version_in
-from topics.commands.log import Remembered
+from topics.commands.log import PreviousCommands
 from topics.commands.messages import (
     Begin,
     Command,
@@ -31,29 +30,29 @@ from topics.commands.messages import (
     command_key,
     decode_command,
     in_force,
-    place_of,
+    target_of,
 )
 
 _SCRIPT: Final = script("serve")
 _VERSION: Final = "headstart:version:"
 _SERVED: Final = "headstart:served:"
 _AT_ONCE: Final = 100
-"""Places that are read in one request."""
+"""Targets read in one request."""
 _ATTEMPTS: Final = 5
-"""How often a place is looked at again that others write to just now."""
+"""Attempts on a target that other processes are writing to."""
 IsWhole = Callable[[], Awaitable[bool]]
-"""Asks whether a `CommandState` is what all of the log says by now."""
+"""Returns whether a `CommandState` is that of the whole log by now."""
 
 
-def redis_place(place: CommandTarget) -> str:
-    """Return the hash in which a place is served."""
+def redis_hash(place: CommandTarget) -> str:
+    """Return the key of the hash that serves a target."""
     if place.kind == "mode":
         return modes_key(place.tenant or None)
     return redis_key(place.tenant, place.workflow_type)
 
 
-def _place_of(key: str) -> CommandTarget | None:
-    """Return the place that a hash serves; None where it is no hash of ours."""
+def _target_of(key: str) -> CommandTarget | None:
+    """Return the target that a hash serves; None for any other key."""
     match [unquote(part) for part in key.split(":")]:
         case ["headstart", "thresholds", tenant, workflow_type]:
             return CommandTarget("threshold", tenant, workflow_type)
@@ -63,29 +62,29 @@ def _place_of(key: str) -> CommandTarget | None:
 
 
 def version_key(key: str) -> str:
-    """Return where the version of what is served in a hash is kept: in the same slot."""
+    """Return the key that holds the version of a hash, in the same cluster slot."""
     return f"{_VERSION}{{{key}}}"
 
 
 def _served_key(key: str) -> str:
-    """Return where that is kept which we served in a hash, to tell it from what others set."""
+    """Return the key that holds what Headstart wrote to a hash, to detect manual changes."""
     return f"{_SERVED}{{{key}}}"
 
 
-class Newer(NamedTuple):
-    """Why a place is left as it is though Redis does not serve what commands set there."""
+class NewerInRedis(NamedTuple):
+    """Why a target is not published: Redis has a newer version of it."""
 
     what: str
     remedy: str
 
     @classmethod
-    def of(cls, place: CommandTarget, known: Version, stored: bytes | None) -> Newer:
-        """`known`: of what commands set; `stored`: as Redis has it."""
-        key, there = redis_place(place), (stored or b"").decode()
+    def of(cls, place: CommandTarget, known: Version, stored: bytes | None) -> NewerInRedis:
+        """`known`: the version in the log; `stored`: that in Redis."""
+        key, there = redis_hash(place), (stored or b"").decode()
         return cls(
             f"{key} in Redis has version {there} (number of the log of commands, "
-            f"offset), and headstart.commands only {known.number} {known.offset}: Redis keeps what "
-            "it serves",
+            f"offset), and headstart.commands only {known.number} {known.offset}: Redis is left "
+            "unchanged",
             "check that the addresses of Kafka and Redis are of one installation; if they are, the "
             f"log has lost records: `redis-cli DEL '{version_key(key)}'`, then `headstart "
             "thresholds republish`",
@@ -96,16 +95,16 @@ class Newer(NamedTuple):
 
 
 class CommandPublisher:
-    """Serves the places of a `CommandState`. Connects on first use."""
+    """Publishes the targets of a `CommandState`. Connects on first use."""
 
     def __init__(self, redis_url: str, *, timeout_s: float = 2.0) -> None:
         self._url = redis_url
         self._redis: Any = connect_redis(redis_url, timeout_s)
         self._marker = ModesMarker(self._redis)
         self.kept: dict[CommandTarget, tuple[str, ...]] = {}
-        """What no command set, by place, and that stays because it restricts."""
-        self.newer: dict[CommandTarget, Newer] = {}
-        """Places that were left as they are though they differ: Redis has a newer version."""
+        """Restrictions set by hand in Redis that are kept, by target."""
+        self.newer: dict[CommandTarget, NewerInRedis] = {}
+        """Targets that differ but were left unchanged: Redis has a newer version."""
 
     async def close(self) -> None:
         """Close the connections."""
@@ -118,19 +117,19 @@ class CommandPublisher:
         await self.close()
 
     async def serve(self, state: CommandState, places: Iterable[CommandTarget], now: int) -> int:
-        """Serve what `state` says of `places` at `now` (Unix ms); return how many changed.
+        """Publish the state of `places` at `now` (Unix ms); return how many changed.
 
-        What is there though no command set it, and restricts, stays: `kept` names it. Raises
-        `RedisUnreachable`; some may be served then, and serving again does no harm.
+        Restrictions set by hand in Redis are kept, and listed in `kept`. Raises `RedisUnreachable`;
+        some targets may be published then, and repeating the call is harmless.
         """
         return (await self._serve(state, places, now))[0]
 
     async def _serve(
         self, state: CommandState, places: Iterable[CommandTarget], now: int
     ) -> tuple[int, list[CommandTarget]]:
-        """Serve as `serve` does; return also the places that others changed again and again."""
+        """Publish as `serve` does; also return the targets that others kept changing."""
         changed, todo = 0, list(places)
-        try:
+        with reporting_redis_errors(self._url):
             for _attempt in range(_ATTEMPTS):
                 again = []
                 for at in range(0, len(todo), _AT_ONCE):
@@ -142,57 +141,51 @@ class CommandPublisher:
                             again.append(place)
                 if not (todo := again):
                     break
-        except (RedisError, OSError) as error:
-            raise RedisUnreachable(self._url, error) from error
         return changed, todo
 
     async def has_all_modes(self, run: bytes | None = None) -> bool:
-        """Return whether readers are told that Redis has all modes.
+        """Return whether the marker is set that Redis has all modes.
 
-        `run`: the server's run id, where it was asked for just now. Raises `RedisUnreachable`.
+        `run`: the server's run id, if known. Raises `RedisUnreachable`.
         """
-        try:
+        with reporting_redis_errors(self._url):
             return await self._marker.is_set(run)
-        except (RedisError, OSError) as error:
-            raise RedisUnreachable(self._url, error) from error
 
     async def serve_all(
         self, state: CommandState, now: int, is_whole: IsWhole | None = None
     ) -> int:
-        """Serve everything, and take away what only an older snapshot of Redis still has.
+        """Publish every target, and remove those that only an older snapshot of Redis has.
 
-        Tells readers then that Redis has all modes; not where others changed a place again and
-        again, so that it is still to be served, nor where `is_whole` (None: it is known to be) says
-        that there are commands that `state` does not have: Redis may have lost them. On the same
-        terms the commands in force are kept with their authors (`sinks.redis.command_authors`).
-        Returns how many places changed. Raises as `serve` does.
+        Then sets the marker that Redis has all modes, and stores the commands in force with their
+        authors (`sinks.redis.command_authors`). Both are skipped if others kept changing a target,
+        so that it is still unpublished, or if `is_whole` (None: known to be) returns that the log
+        has commands that `state` lacks: Redis may have lost them. Returns how many targets changed.
+        Raises as `serve` does.
         """
         self.kept.clear()
         self.newer.clear()
-        try:
+        with reporting_redis_errors(self._url):
             token = await self._marker.begin()
-            changed, left = await self._serve(state, state.places, now)
+            changed, left = await self._serve(state, state.targets, now)
             async for found in self._places():
-                more, again = await self._serve(state, found.difference(state.places), now)
+                more, again = await self._serve(state, found.difference(state.targets), now)
                 changed, left = changed + more, left + again
             if not left:
                 await self._finish(state, now, token, is_whole)
-        except (RedisError, OSError) as error:
-            raise RedisUnreachable(self._url, error) from error
         return changed
 
     async def _finish(
         self, state: CommandState, now: int, token: bytes | None, is_whole: IsWhole | None
     ) -> None:
-        """Set the marker, and keep the commands in force, where `state` is the whole log.
+        """Set the marker and store the commands in force, if `state` is the whole log.
 
-        A command that is set after `is_whole` answered is kept after it, too: the write that would
-        undo that fails, because the hash is watched from before.
+        A command that is set after `is_whole` returned is not lost: the hash is watched from
+        before, so the write that would undo it fails.
         """
         commands = [
             each
             for each in state.commands
-            if in_force(each, now) and place_of(command_key(each)) not in self.newer
+            if in_force(each, now) and target_of(command_key(each)) not in self.newer
         ]
         async with self._redis.pipeline() as pipeline:
             changes = await watch_commands(pipeline, commands, {*self.kept, *self.newer})
@@ -204,34 +197,30 @@ class CommandPublisher:
                 await write_commands(pipeline, changes)
 
     async def not_served(self, state: CommandState, place: CommandTarget, now: int) -> str | None:
-        """Return why Redis serves something else at a place than `state` says; None: it does not.
+        """Return why Redis serves a target differently from `state`; None if it does not.
 
         Raises `RedisUnreachable`.
         """
-        try:
+        with reporting_redis_errors(self._url):
             (stored,) = await self._read([place])
-        except (RedisError, OSError) as error:
-            raise RedisUnreachable(self._url, error) from error
         if newer := self.newer.get(place):
             return str(newer)
         if not merged(state, place, stored, now).changes:
             return None
-        return f"others change {redis_place(place)} again and again: run the command again"
+        return f"other processes keep changing {redis_hash(place)}: run the command again"
 
     async def look(self, state: CommandState, now: int) -> list[tuple[CommandTarget, Merged]]:
-        """Return every place where Redis serves something else than `state` says; change nothing.
+        """Return every target that Redis serves differently from `state`; writes nothing.
 
         Raises `RedisUnreachable`.
         """
-        places = set(state.places)
-        try:
+        places = set(state.targets)
+        with reporting_redis_errors(self._url):
             async for found in self._places():
                 places |= found
             every, read = sorted(places), list[StoredRestriction]()
             for at in range(0, len(every), _AT_ONCE):
                 read += await self._read(every[at : at + _AT_ONCE])
-        except (RedisError, OSError) as error:
-            raise RedisUnreachable(self._url, error) from error
         found_there = []
         for place, stored in zip(every, read, strict=True):
             said = merged(state, place, stored, now)
@@ -241,10 +230,10 @@ class CommandPublisher:
         return found_there
 
     async def _places(self) -> AsyncIterator[set[CommandTarget]]:
-        """Yield the places at which Redis serves anything, some at a time."""
+        """Yield the targets that Redis serves, in batches."""
         for pattern in (f"{_VERSION}*", f"{MODES}*"):
             keys = [key async for key in self._redis.scan_iter(pattern, count=500)]
-            yield {place for key in keys if (place := _place_of(_hash_of(key)))}
+            yield {place for key in keys if (place := _target_of(_hash_of(key)))}
         cursor = 0
         while True:
             pattern = "headstart:thresholds:*"
@@ -256,17 +245,17 @@ class CommandPublisher:
             yield {
                 place
                 for key, has in zip(keys, there, strict=True)
-                if has == 1 and (place := _place_of(key.decode(errors="replace")))
+                if has == 1 and (place := _target_of(key.decode(errors="replace")))
             }
-            await asyncio.sleep(0.01)  # a Redis with many hashes serves others in between
+            await asyncio.sleep(0.01)  # so that a Redis with many hashes can serve others
             if not cursor:
                 return
 
     async def _read(self, places: Sequence[CommandTarget]) -> list[StoredRestriction]:
-        """Return what stands at places."""
+        """Return what Redis stores for targets."""
         async with self._redis.pipeline(transaction=False) as pipeline:
             for place in places:
-                key = redis_place(place)
+                key = redis_hash(place)
                 pipeline.get(version_key(key)).get(_served_key(key))
                 if place.kind == "mode":
                     pipeline.hgetall(key)
@@ -278,19 +267,19 @@ class CommandPublisher:
     def _is_newer(
         self, version: Version, place: CommandTarget, stored: StoredRestriction, said: Merged
     ) -> bool:
-        """Return whether what stands at a place is newer; note it where it is something else."""
+        """Return whether Redis has a newer version; record it in `newer` if it also differs."""
         self.newer.pop(place, None)
         if version >= version_in(stored.version):
             return False
         if said.changes or said.kept:
-            self.newer[place] = Newer.of(place, version, stored.version)
+            self.newer[place] = NewerInRedis.of(place, version, stored.version)
         return True
 
     async def _one(
         self, state: CommandState, place: CommandTarget, stored: StoredRestriction, now: int
     ) -> int:
-        """Serve one place; return 1 where it changed, 0 where not, -1: look again."""
-        key, version = redis_place(place), state.version(place)
+        """Publish one target; return 1 if it changed, 0 if not, -1 to try again."""
+        key, version = redis_hash(place), state.version(place)
         said = merged(state, place, stored, now)
         if self._is_newer(version, place, stored, said):
             return 0
@@ -319,7 +308,7 @@ def _marked(value: bytes | None) -> bytes:
 
 
 def _stored(version: Any, served: Any, fields: Any) -> StoredRestriction:
-    """Return what stands at a place, of answers that may be errors."""
+    """Return what Redis stores for a target; the arguments may be errors of the pipeline."""
     for each in (version, served, fields):
         if isinstance(each, Exception) and not str(each).startswith("WRONGTYPE"):
             raise each
@@ -333,24 +322,24 @@ def _stored(version: Any, served: Any, fields: Any) -> StoredRestriction:
 
 
 def _hash_of(key: bytes) -> str:
-    """Return the hash that a key is of: itself, or the one whose version it is."""
+    """Return the key of the hash that `key` is, or holds the version of."""
     text = key.decode(errors="replace")
     return text[len(_VERSION) + 1 : -1] if text.startswith(_VERSION) else text
 
 
-def remembered_by(redis_url: str, now: int) -> Callable[[], Awaitable[Remembered]]:
-    """Return what reads the commands that Redis serves, for a log that has to begin again.
+def commands_in_redis(redis_url: str, now: int) -> Callable[[], Awaitable[PreviousCommands]]:
+    """Return a function that reads the commands that Redis serves, to restore them in a new log.
 
-    Who set something, why and when is as `told` has it, where that is known. It raises
+    Author, reason and time are taken from `sinks.redis.command_authors` if known. It raises
     `RedisUnreachable`.
     """
 
-    async def read() -> Remembered:
-        async with asking_redis(redis_url) as client:
-            commands = await as_told(client, [each async for each in _served(client, now)])
+    async def read() -> PreviousCommands:
+        async with redis_client(redis_url) as client:
+            commands = await with_authors(client, [each async for each in _served(client, now)])
             keys = client.scan_iter(f"{_VERSION}*", count=500, _type="string")
             numbers = [version_in(await client.get(key))[0] async for key in keys]
-        return Remembered(commands, max(numbers, default=0))
+        return PreviousCommands(commands, max(numbers, default=0))
 
     return read
 
@@ -359,33 +348,33 @@ async def _served(client: Any, now: int) -> AsyncIterator[Command]:
     found: list[dict[str, Any]] = []
     for pattern in ("headstart:thresholds:*", f"{MODES}*"):
         async for key in client.scan_iter(pattern, count=500, _type="hash"):
-            place = _place_of(key.decode())
+            place = _target_of(key.decode())
             if place is not None and place.kind == "threshold":
-                found += _said(place, await client.hget(key, OVERRIDES_FIELD))
+                found += _override_fields(place, await client.hget(key, OVERRIDES_FIELD))
             elif place is not None:
-                found += _said_of_modes(place, await client.hgetall(key))
+                found += _mode_fields(place, await client.hgetall(key))
     for each in found:
         try:
             command = decode_command(orjson.dumps({**each, "at": now}))
         except ValueError:
-            continue  # nobody of ours wrote it
+            continue  # not written by Headstart
         if not isinstance(command, Begin) and in_force(command, now):
             yield command
 
 
-def _said(place: CommandTarget, raw: bytes | None) -> list[dict[str, Any]]:
+def _override_fields(place: CommandTarget, raw: bytes | None) -> list[dict[str, Any]]:
     where = {"set": "threshold", "tenant": place.tenant, "workflow_type": place.workflow_type}
     try:
         overrides = orjson.loads(raw or b"[]")
     except orjson.JSONDecodeError:
         return []
-    said = overrides if isinstance(overrides, list) else []
-    # What readers cannot read stays in Redis as it is: it is no command of what can be read of it.
-    sound = [each for each in said if read_overrides([each])[0].speculate != UNREACHABLE]
-    return [{**each, **where} for each in sound]
+    entries = overrides if isinstance(overrides, list) else []
+    # Entries that readers cannot parse stay in Redis and do not become commands.
+    valid = [each for each in entries if read_overrides([each])[0].speculate != UNREACHABLE]
+    return [{**each, **where} for each in valid]
 
 
-def _said_of_modes(place: CommandTarget, modes: Mapping[bytes, bytes]) -> list[dict[str, Any]]:
+def _mode_fields(place: CommandTarget, modes: Mapping[bytes, bytes]) -> list[dict[str, Any]]:
     where = {"set": "mode", "tenant": place.tenant or None}
     agents = {
         field.decode(errors="replace"): mode.decode(errors="replace")

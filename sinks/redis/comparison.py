@@ -1,8 +1,7 @@
-"""What Redis holds of contexts, compared with what it should hold, and replaced where it differs.
+"""Compares the fields of Redis with expected values, and replaces those that differ.
 
-Nothing here decides what is wrong (sinks/redis/stored_fields.py), or when to look
-(agents/thresholds/redis_repair.py). A value is replaced only while it is the one that was seen, so
-that a newer one is never lost.
+`sinks.redis.stored_fields` decides what is wrong, `agents.thresholds.redis_repair` when to check. A
+value is replaced only if it is still the one that was read, so that a newer one is never lost.
 """
 
 from __future__ import annotations
@@ -12,38 +11,38 @@ from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
 from typing import Any, Final, NamedTuple, Self
 
 import msgspec
-from redis.exceptions import NoScriptError, RedisError
+from redis.exceptions import NoScriptError
 
 from headstart.keys import redis_key
-from sinks.connections import RedisUnreachable, connect_redis
+from sinks.connections import connect_redis, reporting_redis_errors
 from sinks.redis.lua import script
 from sinks.redis.stored_fields import MOST_BYTES, Field, field_of, owner_of
 from sinks.redis.thresholds import announced_value
 from topics.schema.json_schema import PublishedThreshold
 
 AT_ONCE: Final = 100
-"""Most fields in one script call: Redis serves nobody else while a script runs."""
+"""Most fields in one script call: Redis is blocked while a script runs."""
 _PATTERN: Final = "headstart:thresholds:*"
 REPAIRED_KEPT_MS: Final = 7 * 86_400_000
-"""How long the number of a repair outlives the last path of its hash: for readers that were away
-and have to notice. It is Unix ms, unless it was set higher."""
+"""How long the repair number (Unix ms, or higher if set so) outlives the last path of its hash, so
+that readers that were disconnected notice the repair."""
 _NOTHING: Final = "?"
-"""No field holds this: what is there is returned."""
+"""An expected value that no field has, so that the stored one is returned."""
 _pack = msgspec.msgpack.Encoder().encode
 _encode = msgspec.json.Encoder().encode
 
 
 class Expected(NamedTuple):
-    """A field and the value that it should hold; None: it should not be there."""
+    """A field and its expected value; None: the field should not exist."""
 
     field: Field
     value: bytes | None
 
 
 class StoredField(NamedTuple):
-    """What a field holds instead. `raw` None: nothing; `digest` tells the value from any other.
+    """A field's actual value. `raw` None: it does not exist; `digest` identifies the value.
 
-    `other_type`: the Redis type of its key, where that is no hash.
+    `other_type`: the Redis type of its key if that is not a hash.
     """
 
     field: Field
@@ -53,7 +52,7 @@ class StoredField(NamedTuple):
 
 
 class Repair(NamedTuple):
-    """A value that was seen, and what it is to be replaced by; None: the field is to go."""
+    """A value that was read, and its replacement; None: delete the field."""
 
     stored: StoredField
     threshold: PublishedThreshold | None
@@ -73,7 +72,7 @@ _COMPARE, _REPAIR, _FIELDS = (_script(n) for n in ("compare", "repair", "fields"
 
 
 class RedisComparison:
-    """Compares fields, and replaces them. Connects on first use; calls raise `RedisUnreachable`."""
+    """Compares and replaces fields. Connects on first use; calls raise `RedisUnreachable`."""
 
     def __init__(self, redis_url: str, *, timeout_s: float = 2.0) -> None:
         self._url = redis_url
@@ -90,7 +89,7 @@ class RedisComparison:
         await self.close()
 
     async def differing(self, expected: Sequence[Expected]) -> list[StoredField]:
-        """Return the fields that hold something else than expected."""
+        """Return the fields that differ from the expected values."""
         found: list[StoredField] = []
         for at in range(0, len(expected), AT_ONCE):
             found += await self._differing(expected[at : at + AT_ONCE])
@@ -115,7 +114,7 @@ class RedisComparison:
         return _read(answer, [of_key[key] for key in keys])
 
     async def repair(self, repairs: Sequence[Repair], now: int) -> list[bool]:
-        """Replace values that are still those that were seen; return which were. `now`: Unix ms."""
+        """Replace values that are unchanged since they were read; return which. `now`: Unix ms."""
         done: dict[Field, bool] = {}
         for at in range(0, len(repairs), AT_ONCE):
             of_key: dict[str, list[Repair]] = {}
@@ -130,25 +129,24 @@ class RedisComparison:
     async def fields(
         self, foreign: list[dict[str, str]] | None = None, *, tidy_at: int = 0
     ) -> AsyncIterator[list[Field]]:
-        """Yield every field that may be a context, some at a time, perhaps more than once.
+        """Yield every field that may be a context, in batches, perhaps more than once.
 
-        Keys and fields that cannot be are appended to `foreign`. `tidy_at`, Unix ms now: hashes go
-        that hold nothing but the number of a repair of long ago; 0: Redis is only read.
+        Invalid keys and fields are appended to `foreign`. `tidy_at`: Unix ms now, to delete hashes
+        that hold only an old repair number; 0: read only.
         """
         before = tidy_at - REPAIRED_KEPT_MS if tidy_at else -1
         others: dict[tuple[bytes, bytes], dict[str, str]] = {}
         cursor = 0
         while True:
-            cursor, keys = await self._asked(
-                self._redis.scan(cursor, match=_PATTERN, count=5 * AT_ONCE)
-            )
+            with reporting_redis_errors(self._url):
+                cursor, keys = await self._redis.scan(cursor, match=_PATTERN, count=5 * AT_ONCE)
             for key in keys:
                 if owner_of(key) is None:
                     others[key, b""] = {"key": _shown(key), "field": ""}
                     continue
                 async for some in self._fields(key, others, before):
                     yield some
-            yield []  # others may look whether there is anything else to do
+            yield []  # lets the caller do other work
             if not cursor:
                 break
         if foreign is not None:
@@ -168,18 +166,11 @@ class RedisComparison:
                 return
 
     async def _run(self, script: _Script, keys: Sequence[str | bytes], *arguments: Any) -> Any:
-        try:
-            return await self._redis.evalsha(script.sha, len(keys), *keys, *arguments)
-        except NoScriptError:
-            return await self._asked(self._redis.eval(script.text, len(keys), *keys, *arguments))
-        except (RedisError, OSError) as error:
-            raise RedisUnreachable(self._url, error) from error
-
-    async def _asked(self, answer: Any) -> Any:
-        try:
-            return await answer
-        except (RedisError, OSError) as error:
-            raise RedisUnreachable(self._url, error) from error
+        with reporting_redis_errors(self._url):
+            try:
+                return await self._redis.evalsha(script.sha, len(keys), *keys, *arguments)
+            except NoScriptError:
+                return await self._redis.eval(script.text, len(keys), *keys, *arguments)
 
 
 def _shown(name: bytes) -> str:

@@ -1,4 +1,4 @@
-"""The Lua scripts that Redis runs, each with the functions that it calls."""
+"""Loads the Lua scripts, each with the shared functions that it calls."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from typing import Final
 
 _HERE: Final = Path(__file__).parent
 _SHARED: Final = ("set_aside",)
-"""Functions of several scripts, each in a file of its name: a script cannot load another."""
+"""Shared functions, each in a file of its name: a script cannot load another."""
 
 
 def script(name: str) -> str:
-    """Return the text of a script to send."""
+    """Return the text of a script."""
     text = _read(name)
     return "".join(_read(each) for each in _SHARED if f"{each}(" in text) + text
 

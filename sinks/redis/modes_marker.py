@@ -1,11 +1,11 @@
-"""The marker by which readers know that a Redis has all modes, so that an absent one is none.
+"""The marker that Redis has all modes, so that readers can trust an absent mode.
 
-A Redis that was emptied serves no kill switch. Without the marker, readers take no mode for `act`:
-the field `published` of everybody's hash of modes, which goes with whatever empties Redis. It holds
-the run id of the server; one that came back with an older snapshot has another.
+A Redis that was emptied serves no kill switch, so without the marker readers do not take a missing
+mode for `act`. The marker is the field `published` in the global hash of modes, which is lost with
+the modes. It holds the run id of the server; one that restarted with an older snapshot has another.
 
-While modes are being published the field holds a token, which all who publish share. It is replaced
-by the run id only where it is still there: else Redis lost meanwhile what was published before.
+While modes are being published the field holds a token, shared by all publishers. It is replaced by
+the run id only if it is still there: else Redis lost meanwhile what was published before.
 """
 
 from __future__ import annotations
@@ -26,21 +26,21 @@ V = TypeVar("V")
 
 
 def without_marker(tenant: str | None, fields: Mapping[bytes, V]) -> dict[bytes, V]:
-    """Return the modes in the fields of a hash of modes; `tenant`: None or "" for everybody's."""
+    """Return the modes in a hash of modes; `tenant`: None or "" for the global hash."""
     return {field: value for field, value in fields.items() if tenant or field != _FIELD}
 
 
 class ModesMarker:
-    """Sets the marker. What a client of Redis raises is raised here, unless it is said."""
+    """Reads and sets the marker. Errors of the Redis client are raised unless noted."""
 
     def __init__(self, client: Any) -> None:
         self._redis = client
 
     async def is_set(self, run: bytes | None = None) -> bool:
-        """Return whether this server's marker is there; also where the hash of modes is no hash.
+        """Return whether this server's marker is set.
 
-        Readers take that for `off`, and nothing can be set in it. `run`: the server's run id; None:
-        it is asked for.
+        Also True if the key of modes is not a hash: readers take that for `off`, and nothing can be
+        set in it. `run`: the server's run id, requested if None.
         """
         try:
             found = await self._redis.hget(MODES, PUBLISHED)
@@ -51,9 +51,9 @@ class ModesMarker:
         return found is not None and bytes(found) == (run or await self._run_id())
 
     async def begin(self) -> bytes | None:
-        """Note that all modes are about to be published; return the token to finish with.
+        """Begin publishing all modes; return the token for `finish`.
 
-        None where the marker is there already, or none can be set.
+        Returns None if the marker is set already, or cannot be set.
         """
         token = PUBLISHING + secrets.token_hex(8).encode()
         arguments = (PUBLISHED, PUBLISHING, token, await self._run_id())
@@ -61,12 +61,12 @@ class ModesMarker:
         return held
 
     async def finish(self, token: bytes) -> bool:
-        """Set the marker and announce it, if nothing was lost since `begin`; return whether."""
+        """Set and announce the marker if nothing was lost since `begin`; return whether it was."""
         arguments = (PUBLISHED, token, await self._run_id())
         return bool(await self._eval(_FINISH, arguments))
 
     async def _eval(self, text: str, arguments: tuple[str | bytes, ...]) -> Any:
-        """Run a script on the hash; None where it is no hash."""
+        """Run a script on the hash; return None if the key is not a hash."""
         try:
             return await self._redis.eval(text, 1, MODES, *arguments)
         except ResponseError as error:

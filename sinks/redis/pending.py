@@ -1,4 +1,4 @@
-"""The thresholds that wait for Redis: the newest of each context. Pure; sends nothing."""
+"""Thresholds to publish to Redis, the newest of each context. Pure."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from topics.schema.json_schema import PublishedThreshold
 class PendingThresholds:
     """Keeps the newest version of each (tenant, path) until it is drained.
 
-    Example: `pending.add(batch)`, then `batch = pending.drain()` and publish it; when that fails,
-    `pending.add(batch)` puts it back without overwriting what came meanwhile.
+    Example: `pending.add(batch)`, then publish `batch = pending.drain()`; if that fails,
+    `pending.add(batch)` puts it back without overwriting newer versions.
     """
 
     def __init__(self) -> None:
         self._newest: dict[tuple[str, str], PublishedThreshold] = {}
 
     def add(self, batch: Iterable[PublishedThreshold]) -> None:
-        """Keep each threshold unless a newer version of its context waits already."""
+        """Add each threshold unless a newer version of its context is pending."""
         for threshold in batch:
             context = (threshold.tenant, threshold.path)
             known = self._newest.get(context)
@@ -26,7 +26,7 @@ class PendingThresholds:
                 self._newest[context] = threshold
 
     def drain(self) -> list[PublishedThreshold]:
-        """Return what waits, and forget it."""
+        """Remove and return all pending thresholds."""
         waiting = list(self._newest.values())
         self._newest.clear()
         return waiting

@@ -1,4 +1,4 @@
-"""What Redis serves, listed. Reading one context's threshold is the client's (`Thresholds`)."""
+"""Lists what Redis serves. The client (`Thresholds`) reads the threshold of one context."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from redis.exceptions import ResponseError
 from headstart.keys import DEFAULT_PATH, redis_key
 from headstart.thresholds.cache_entries import REPAIRED_FIELD
 from headstart.thresholds.overrides import OVERRIDES_FIELD
-from sinks.connections import asking_redis
+from sinks.connections import redis_client
 from sinks.redis.stored_fields import UnreadableValue, owner_of, read_stored
 
 _PREFIX: Final = "headstart:thresholds:"
@@ -19,7 +19,7 @@ _PATTERN: Final = f"{_PREFIX}*"
 
 
 class UnreadableFields(NamedTuple):
-    """What stands where a threshold should, and is none. `path` "": the whole key."""
+    """A field that cannot be read as a threshold. `path` "": the whole key."""
 
     tenant: str
     workflow_type: str
@@ -32,21 +32,21 @@ class UnreadableFields(NamedTuple):
 
 
 REMEDY: Final = (
-    "a threshold worker replaces what is a context's within some minutes, at once: `headstart "
-    "thresholds republish`; other fields and keys stay until they are removed by hand"
+    "a threshold worker replaces fields of contexts within some minutes, `headstart thresholds "
+    "republish` at once; other fields and keys stay until they are removed by hand"
 )
-"""What is to be done about what is unreadable."""
+"""The remedy for unreadable fields."""
 
 
 async def served_fields(
     client: Any, tenant: str | None = None, unreadable: list[UnreadableFields] | None = None
 ) -> AsyncIterator[tuple[str, str, bytes, bytes]]:
-    """Yield tenant, workflow type, name and value of every field of every hash of thresholds.
+    """Yield tenant, workflow type, name and value of every field in every hash of thresholds.
 
-    Those whose names begin with an exclamation mark are left out: they are no thresholds. Keys
-    that are no such hash go to `unreadable`.
+    Fields whose names begin with an exclamation mark are skipped: they are not thresholds. Invalid
+    keys are appended to `unreadable`.
     """
-    told = [] if unreadable is None else unreadable
+    problems = [] if unreadable is None else unreadable
     seen: set[bytes] = set()
     async for key in client.scan_iter(_PATTERN, count=500):
         if key in seen:
@@ -56,7 +56,7 @@ async def served_fields(
         if owner is None:
             if tenant is None:
                 name = key.removeprefix(_PREFIX.encode()).decode(errors="backslashreplace")
-                told.append(
+                problems.append(
                     UnreadableFields("", name, "", "no tenant and workflow type have this key")
                 )
             continue
@@ -68,7 +68,7 @@ async def served_fields(
             if not str(error).startswith("WRONGTYPE"):
                 raise
             kind = (await client.type(key)).decode()
-            told.append(UnreadableFields(*owner, "", f"it is a {kind}, not a hash"))
+            problems.append(UnreadableFields(*owner, "", f"it is a {kind}, not a hash"))
             continue
         for name, raw in fields.items():
             if not name.startswith(b"!"):
@@ -83,22 +83,22 @@ async def served_thresholds(
     deleted: bool = False,
     unreadable: list[UnreadableFields] | None = None,
 ) -> AsyncIterator[dict[str, Any]]:
-    """Yield the served thresholds of every context, of one tenant where named.
+    """Yield the served thresholds of every context, or of one tenant's.
 
-    Overrides are none: they say what is served instead. A tenant's default is of no context;
-    `defaults` yields them too, `deleted` what says that a context has gone. What cannot be read is
-    left out, and appended to `unreadable`. Raises `RedisUnreachable`.
+    Without overrides. `defaults`: also tenants' defaults, which belong to no context; `deleted`:
+    also markers of deleted contexts. Unreadable fields are skipped and appended to `unreadable`.
+    Raises `RedisUnreachable`.
     """
-    told = [] if unreadable is None else unreadable
-    async with asking_redis(redis_url) as client:
-        async for owner, workflow_type, name, raw in served_fields(client, tenant, told):
+    problems = [] if unreadable is None else unreadable
+    async with redis_client(redis_url) as client:
+        async for owner, workflow_type, name, raw in served_fields(client, tenant, problems):
             path = name.decode(errors="backslashreplace")
             if name == DEFAULT_PATH.encode() and not defaults:
                 continue
             try:
                 served = read_stored(raw)
             except UnreadableValue as error:
-                told.append(UnreadableFields(owner, workflow_type, path, str(error)))
+                problems.append(UnreadableFields(owner, workflow_type, path, str(error)))
                 continue
             if deleted or not served.get("deleted"):
                 where = {"tenant": owner, "workflow_type": workflow_type, "path": path}
@@ -112,53 +112,52 @@ async def served_chain(
     paths: Sequence[str],
     unreadable: list[UnreadableFields] | None = None,
 ) -> tuple[list[dict[str, Any] | None], Any]:
-    """Return what is served of each path, None where nothing is, and the overrides: asked once.
+    """Return the served value of each path (None: none), and the overrides, in one request.
 
-    What cannot be read counts as nothing, as for a reader, and is appended to `unreadable`.
-    Overrides that cannot be read are returned as they stand. Raises `RedisUnreachable`.
+    Unreadable values count as missing, as for a reader, and are appended to `unreadable`.
+    Unreadable overrides are returned unparsed. Raises `RedisUnreachable`.
     """
-    told = [] if unreadable is None else unreadable
+    problems = [] if unreadable is None else unreadable
     where, key = (tenant, workflow_type), redis_key(tenant, workflow_type)
-    async with asking_redis(redis_url) as client:
+    async with redis_client(redis_url) as client:
         try:
             overrides, *raw = await client.hmget(key, [OVERRIDES_FIELD, *paths])
         except ResponseError as error:
             if not str(error).startswith("WRONGTYPE"):
                 raise
-            told.append(UnreadableFields(*where, "", "it is no hash"))
+            problems.append(UnreadableFields(*where, "", "it is not a hash"))
             return [None] * len(paths), []
     values: list[dict[str, Any] | None] = []
     for path, each in zip(paths, raw, strict=True):
         try:
             values.append(None if each is None else read_stored(each))
         except UnreadableValue as error:
-            told.append(UnreadableFields(*where, path, str(error)))
+            problems.append(UnreadableFields(*where, path, str(error)))
             values.append(None)
-    return values, _overrides(overrides, where, told)
+    return values, _overrides(overrides, where, problems)
 
 
-def _overrides(raw: bytes | None, where: tuple[str, str], told: list[UnreadableFields]) -> Any:
+def _overrides(raw: bytes | None, where: tuple[str, str], problems: list[UnreadableFields]) -> Any:
     try:
         found = [] if raw is None else orjson.loads(raw)
     except orjson.JSONDecodeError:
         found = raw
     if not isinstance(found, list):
-        told.append(
-            UnreadableFields(*where, OVERRIDES_FIELD, f"no list of overrides: {found!s:.80}")
-        )
+        reason = f"not a list of overrides: {found!s:.80}"
+        problems.append(UnreadableFields(*where, OVERRIDES_FIELD, reason))
     return found
 
 
 async def served_workflow_types(redis_url: str, tenant: str) -> set[str]:
-    """Return the workflow types of a tenant that anything is served for.
+    """Return the workflow types of a tenant that Redis serves.
 
     Raises `RedisUnreachable`.
     """
     pattern = f"{redis_key(tenant, '').translate(_GLOB)}*"
-    async with asking_redis(redis_url) as client:
+    async with redis_client(redis_url) as client:
         keys = [key async for key in client.scan_iter(pattern, count=500, _type="hash")]
         async with client.pipeline(transaction=False) as pipeline:
-            for key in keys:  # what is left of a hash that was repaired serves nothing
+            for key in keys:  # a hash that holds only a repair number serves nothing
                 pipeline.hlen(key).hexists(key, REPAIRED_FIELD)
             held = await pipeline.execute()
     owners = [

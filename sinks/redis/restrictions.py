@@ -1,11 +1,11 @@
-"""What Redis should serve of modes and overrides, where something else has written there. Pure.
+"""Merges modes and overrides of the log with those set by hand in Redis. Pure.
 
-The log of commands says what is served. But somebody in trouble may set a kill switch in Redis
-itself, and it must not be taken back behind their back. So what no command has set, and what was
-not served by us, is replaced only by what is at least as restrictive; else it is kept, and named.
-A command given since then replaces what it is about. What cannot be read restricts as much as it
-does for readers: a key of modes that is no hash is `off`, and an override that cannot be read
-starts nothing. It is about the whole place, unless its own path and tool can be read.
+The log of commands is the source of truth. But an operator in an emergency may set a kill switch in
+Redis itself, and it must not be undone silently. So a value that neither a command nor Headstart
+wrote is replaced only by one that is at least as restrictive; else it is kept and reported. A later
+command for the same key replaces it. Unreadable values restrict as they do for readers: a key of
+modes that is not a hash is `off`, and an unreadable override starts nothing, in the whole target
+unless its path and tool can be read.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from topics.commands.messages import LARGEST_NUMBER, CommandState, CommandTarget
 
 _RANKS: Final = {b"off": 0, b"observe": 1, b"act": 2}
 _LEAST: Final = 2
-"""Of no mode: executors act."""
+"""The rank without a mode: executors act."""
 _EVERY_AGENT: Final = b"*"
 _NUMBERS: Final = re.compile(rb"(\d{1,19}) (\d{1,19})")
 
@@ -33,20 +33,19 @@ Fields = Mapping[bytes, bytes]
 
 
 class StoredRestriction(NamedTuple):
-    """What stands in Redis at a place. `served`: what we served there last, as JSON."""
+    """What Redis stores for a target. `served`: what Headstart wrote there last, as JSON."""
 
     version: bytes | None
     served: bytes | None
     fields: Fields
     other_type: bool = False
-    """Whether the key is no hash."""
+    """Whether the key is not a hash."""
 
 
 class Merged(NamedTuple):
-    """What is to be served. `changes`: of fields, None where one is to go.
+    """What to serve. `changes`: by field, None deletes it.
 
-    `served`: to be remembered as what we served. `kept`: what no command set and that stays,
-    because it restricts.
+    `served`: to store as what Headstart wrote. `kept`: restrictions set by hand that are kept.
     """
 
     changes: Mapping[bytes, bytes | None]
@@ -57,9 +56,9 @@ class Merged(NamedTuple):
 
 
 def version_in(raw: bytes | None) -> tuple[int, int]:
-    """Return the version of what is served at a place; below every other where none is stored.
+    """Return the stored version of a target, below every other if there is none.
 
-    One with a number that no log can have counts as none: it would be newer than all for ever.
+    One with an impossible log number counts as none: it would be the newest for ever.
     """
     found = _NUMBERS.fullmatch(raw or b"")
     if not found or int(found[1]) > LARGEST_NUMBER:
@@ -70,22 +69,22 @@ def version_in(raw: bytes | None) -> tuple[int, int]:
 def merged(
     state: CommandState, place: CommandTarget, stored: StoredRestriction, now: int
 ) -> Merged:
-    """Return what a place is to serve at `now`, Unix ms."""
+    """Return what to serve for a target at `now`, Unix ms."""
     if place.kind == "mode":
         return _modes(state, place, stored)
     return _overrides(state, place, stored, now)
 
 
 def _explicit(state: CommandState, place: CommandTarget, stored: StoredRestriction) -> set[str]:
-    """Return what commands said something of since what is stored was served.
+    """Return the names with a command that is newer than the stored version.
 
-    Not those of the log's beginning, which are copies of what Redis served.
+    Commands before the `Begin` record do not count: they are copies of what Redis served.
     """
     number, offset = version_in(stored.version)
     since = state.begun
     if number >= state.version(place).number:
         since = max(since, offset)
-    return {name for name, at in state.said(place).items() if at > since}
+    return {name for name, at in state.last_offsets(place).items() if at > since}
 
 
 def _modes(state: CommandState, place: CommandTarget, stored: StoredRestriction) -> Merged:
@@ -96,11 +95,11 @@ def _modes(state: CommandState, place: CommandTarget, stored: StoredRestriction)
     changes: dict[bytes, bytes | None] = {}
     kept = []
     if stored.other_type:
-        # All of its fields are off for readers, and it can be replaced only as a whole.
+        # Readers take all of its fields for off, and it can only be replaced as a whole.
         if _EVERY_AGENT in explicit or wanted.get(_EVERY_AGENT) == b"off":
-            changes[_EVERY_AGENT] = None  # so that the key goes where nothing is wanted
+            changes[_EVERY_AGENT] = None  # deletes the key if no mode is wanted
         else:
-            kept, wanted = ["a key that is no hash: off holds"], {}
+            kept, wanted = ["a key that is not a hash: off applies"], {}
     for field in sorted(there.keys() | wanted.keys()):
         found, want = there.get(field), wanted.get(field)
         text = (found or b"").decode(errors="backslashreplace")
@@ -122,7 +121,7 @@ def _modes(state: CommandState, place: CommandTarget, stored: StoredRestriction)
 
 
 def _rank(mode: bytes | None) -> int:
-    """Return how much a mode permits. What is no mode counts as off, as it does for readers."""
+    """Return how much a mode permits. An invalid one counts as off, as it does for readers."""
     return _LEAST if mode is None else _RANKS.get(mode, _RANKS[b"off"])
 
 
@@ -135,7 +134,7 @@ def _overrides(
     raw = stored.fields.get(OVERRIDES_FIELD.encode())
     there = _elements(raw)
     if there is None and _name(Override()) not in explicit:
-        # Left as it is: beside others in a list it might be read otherwise.
+        # Left unchanged: as an entry of a list it might be read differently.
         shown = f"overrides {(raw or b'').decode(errors='backslashreplace'):.300}: nothing starts"
         return Merged({}, wanted, "", b"", (shown,))
     kept, reads = [], []
@@ -161,7 +160,7 @@ def _overrides(
 
 
 def _elements(raw: bytes | None) -> list[Any] | None:
-    """Return the overrides in a field's value; None where it is no list, so that nothing starts."""
+    """Return the overrides in a field's value; None if it is not a list, so that nothing starts."""
     try:
         found = None if raw is None else orjson.loads(raw)
     except orjson.JSONDecodeError:
@@ -172,14 +171,14 @@ def _elements(raw: bytes | None) -> list[Any] | None:
 
 
 def _is_among(entry: Any, read: Override, known: Sequence[Any]) -> bool:
-    """Return whether an override means the same as one of those known."""
+    """Return whether an override is equivalent to one in `known`."""
     return any(
         read == _read(each) and (read.speculate != UNREACHABLE or entry == each) for each in known
     )
 
 
 def _place(entry: Any) -> tuple[Any, Any] | None:
-    """Return the path and tool of an override, at which one holds; None where it has none."""
+    """Return the path and tool of an override; None if it has none."""
     if not isinstance(entry, dict):
         return None
     path = entry.get("path")
@@ -187,9 +186,9 @@ def _place(entry: Any) -> tuple[Any, Any] | None:
 
 
 def _stopped(entry: Mapping[str, Any], kept: Sequence[Override]) -> bool:
-    """Return whether an override would let something start that one of those kept stops.
+    """Return whether an override would allow what one of `kept`, of a coarser path, stops.
 
-    Of a coarser path that is: the finer one holds as a whole.
+    The finer override would apply as a whole.
     """
     return any(
         each.speculate == UNREACHABLE
@@ -205,8 +204,7 @@ def _read(entry: Any) -> Override:
 
 
 def _restricts(read: Override, wanted: Sequence[Mapping[str, Any]], now: int) -> bool:
-    """Return whether an override demands at least what is served of an unknown context, and at
-    least what any command demands there."""
+    """Return whether an override is at least as strict as the default and as every command."""
     if read.until is not None and read.until <= now:
         return False
     if read.speculate == UNREACHABLE:
@@ -226,7 +224,7 @@ def _name(override: Override) -> str:
 
 
 def _decoded(raw: bytes | None, kind: type) -> Any:
-    """Return the JSON in a value; nothing of the kind where there is none."""
+    """Return the JSON in a value; an empty `kind` if it is missing or invalid."""
     try:
         found = orjson.loads(raw) if raw else kind()
     except orjson.JSONDecodeError:

@@ -1,4 +1,4 @@
-"""The modes that Redis serves, as they stand there: also what was written by hand."""
+"""Reads the modes that Redis serves, including those written by hand."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from redis.exceptions import ResponseError
 
 from headstart.keys import MODES, modes_key
 from headstart.thresholds.modes import Mode, known_mode, most_restrictive
-from sinks.connections import asking_redis
+from sinks.connections import redis_client
 from sinks.redis.modes_marker import without_marker
 
 
 class ServedMode(NamedTuple):
-    """One mode in Redis. `tenant` None: everybody; `field`: `*`, or `agent/AGENT_ID`.
+    """One mode in Redis. `tenant` None: all tenants; `field`: `*`, or `agent/AGENT_ID`.
 
-    `stored`: its text, or why it cannot be read; `holds`: what executors take it for.
+    `stored`: its text, or why it cannot be read; `holds`: how executors interpret it.
     """
 
     tenant: str | None
@@ -27,12 +27,12 @@ class ServedMode(NamedTuple):
 
     @property
     def sound(self) -> bool:
-        """Whether it is a mode; else executors take it for off."""
+        """Whether it is a valid mode; executors take an invalid one for off."""
         return self.stored == self.holds
 
     @property
     def whose(self) -> str:
-        """Whom it concerns, in words."""
+        """A description of the executors that it applies to."""
         tenant = "everybody" if self.tenant is None else f"tenant {self.tenant}"
         return tenant if self.field == "*" else f"{self.field.replace('/', ' ', 1)} of {tenant}"
 
@@ -40,9 +40,9 @@ class ServedMode(NamedTuple):
 async def served_modes(
     redis_url: str, tenant: str | None = None, agent: str | None = None
 ) -> list[ServedMode]:
-    """Return the modes that concern these executors. Raises `RedisUnreachable`."""
+    """Return the modes that apply to these executors. Raises `RedisUnreachable`."""
     fields = {"*"} if agent is None else {"*", f"agent/{agent}"}
-    async with asking_redis(redis_url) as client:
+    async with redis_client(redis_url) as client:
         found = [each async for each in _modes_in(client, MODES, None) if each.field == "*"]
         if tenant is not None:
             theirs = _modes_in(client, modes_key(tenant), tenant)
@@ -51,13 +51,13 @@ async def served_modes(
 
 
 async def every_mode(redis_url: str) -> list[ServedMode]:
-    """Return what is served as a mode, of anybody. Raises `RedisUnreachable`."""
-    async with asking_redis(redis_url) as client:
+    """Return the modes of all tenants. Raises `RedisUnreachable`."""
+    async with redis_client(redis_url) as client:
         return await _every_mode(client)
 
 
 async def unsound_modes(client: Any) -> list[ServedMode]:
-    """Return what is served as a mode, of anybody, and is none."""
+    """Return the invalid modes of all tenants."""
     return [each for each in await _every_mode(client) if not each.sound]
 
 
@@ -73,7 +73,7 @@ async def _every_mode(client: Any) -> list[ServedMode]:
 async def _modes_in(client: Any, key: str | bytes, tenant: str | None) -> AsyncIterator[ServedMode]:
     try:
         stored = await client.hgetall(key)
-    except ResponseError as error:  # no hash
+    except ResponseError as error:  # the key is not a hash
         yield ServedMode(tenant, "*", str(error), "off")
         return
     for field, raw in sorted(without_marker(tenant, stored).items()):
@@ -82,5 +82,5 @@ async def _modes_in(client: Any, key: str | bytes, tenant: str | None) -> AsyncI
 
 
 def holding(modes: list[ServedMode]) -> Mode | None:
-    """Return the mode that holds of several; None where there is none."""
+    """Return the most restrictive mode, None if there is none."""
     return most_restrictive(each.holds for each in modes) if modes else None

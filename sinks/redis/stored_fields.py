@@ -1,7 +1,7 @@
-"""What a field of a hash of thresholds holds, and whether that is what the table says. Pure.
+"""Parses fields of a hash of thresholds, and compares them with the table. Pure.
 
-Redis is a cache of the table: whatever a field holds that the table cannot have published is an
-error in Redis, is named, and is replaced by what the table says.
+Redis is a cache of the table: a value that the table cannot have published is an error in Redis. It
+is reported and replaced by the table's value.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from topics.schema.json_schema import PublishedThreshold
 from topics.schema.meaning import same_threshold
 
 MOST_BYTES: Final = 65_536
-"""A longer value is not read: those that we write have a few hundred bytes."""
+"""A longer value is unreadable: those of Headstart have a few hundred bytes."""
 
 Fault = Literal["missing", "behind", "differing", "newer", "unknown", "unreadable"]
-Judgement = Fault | Literal["ahead"]
-"""`ahead`: newer than the table, and the log may have what it follows from."""
+FieldState = Fault | Literal["ahead"]
+"""`ahead`: newer than the table, and may follow from events in the log."""
 
 EXPLAINED: Final[dict[str, str]] = {
     "missing": "Redis does not have it",
@@ -45,7 +45,7 @@ class Field(NamedTuple):
 
 
 class Reach(NamedTuple):
-    """How far the table is: the log epoch, and the last offset that its rows follow from."""
+    """Progress of the table: the log epoch and the last applied offset."""
 
     epoch: int
     applied_offset: int
@@ -75,11 +75,11 @@ class _Value(_Version, kw_only=True):
 
 
 class UnreadableValue(ValueError):
-    """A stored value is none that we write; the message says why."""
+    """A stored value is invalid; the message contains the reason."""
 
 
 def read_stored(raw: bytes) -> dict[str, Any]:
-    """Return what a field's value says. Raises `UnreadableValue`."""
+    """Parse a field's value. Raises `UnreadableValue`."""
     if len(raw) > MOST_BYTES:
         raise UnreadableValue(f"it has more than {MOST_BYTES:,} bytes")
     try:
@@ -87,23 +87,24 @@ def read_stored(raw: bytes) -> dict[str, Any]:
     except orjson.JSONDecodeError as error:
         raise UnreadableValue(f"not JSON: {error}") from error
     try:
-        said = msgspec.convert(value, _Version)
-        if not said.deleted:
-            read = msgspec.convert(value, _Value)
-            value.setdefault("learner", read.learner)
-            value.setdefault("at", read.at)
+        if not msgspec.convert(value, _Version).deleted:
+            parsed = msgspec.convert(value, _Value)
+            value.setdefault("learner", parsed.learner)
+            value.setdefault("at", parsed.at)
     except msgspec.ValidationError as error:
         raise UnreadableValue(str(error)) from error
     found: dict[str, Any] = value
     return found
 
 
-def judge(expected: PublishedThreshold | None, raw: bytes | None, reach: Reach) -> Judgement | None:
-    """Return what is wrong with a field; None: nothing.
+def classify(
+    expected: PublishedThreshold | None, raw: bytes | None, reach: Reach
+) -> FieldState | None:
+    """Return what is wrong with a field, None if it is correct.
 
-    `expected`: what the table says of its context, None where it does not have it. It must have
-    been read after `raw`, together with `reach`; otherwise what was published in between is taken
-    for an error.
+    `expected`: the context's threshold in the table, None if it has none. It must have been read
+    after `raw`, together with `reach`; otherwise a value published in between is taken for an
+    error.
     """
     if raw is None:
         return None if expected is None or expected.deleted else "missing"
@@ -122,16 +123,16 @@ def judge(expected: PublishedThreshold | None, raw: bytes | None, reach: Reach) 
         return "ahead"
     if expected is not None:
         return "newer"
-    # The mark of a context that has gone outlives its row for a while, and readers pass over it.
+    # The marker of a deleted context outlives its row for a while, and readers ignore it.
     return None if value.get("deleted") and version <= reach else "unknown"
 
 
-def settled(raw: bytes, log_end: int, *, known: bool) -> Fault | None:
-    """Return what is wrong with a value that is `ahead`, now that the end of its log is known.
+def classify_ahead(raw: bytes, log_end: int, *, known: bool) -> Fault | None:
+    """Return what is wrong with a value that is `ahead`, given the end of its log.
 
     `log_end`: the next offset of the partition's log, read after the value. `known`: whether the
-    table has the context. What lies before it may be published ahead of its row, or by the next
-    owner of the partition: it is left alone.
+    table has the context. A version before `log_end` may be published ahead of its row, or by the
+    next owner of the partition: it is left unchanged.
     """
     if read_stored(raw)["offset"] < log_end:
         return None
@@ -139,10 +140,7 @@ def settled(raw: bytes, log_end: int, *, known: bool) -> Fault | None:
 
 
 def field_of(key: bytes, name: bytes) -> Field | None:
-    """Return which context a field of a hash is; None where it cannot be one.
-
-    Fields that begin with an exclamation mark are none.
-    """
+    """Return the context of a field; None if it cannot be one (names with an exclamation mark)."""
     owner = owner_of(key)
     if owner is None or name.startswith(b"!"):
         return None

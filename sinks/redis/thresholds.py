@@ -1,7 +1,7 @@
-"""Thresholds to Redis, where executors read them: only newer versions, each announced.
+"""Publishes thresholds to Redis, where executors read them: only newer versions, each announced.
 
-Writing is idempotent and harmless from a late writer. When Redis is away, `publish` says so and
-the caller keeps what waits (sinks/redis/pending.py): learning never stops for it.
+Writes are idempotent and a late writer does no harm. When Redis is unreachable, `publish` raises
+and the caller keeps the thresholds (`sinks.redis.pending`): learning does not stop.
 """
 
 from __future__ import annotations
@@ -10,39 +10,38 @@ import hashlib
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from functools import lru_cache
-from itertools import chain as chained
+from itertools import chain
 from typing import Any, Final, Self
 
 import msgspec
-from redis.exceptions import NoScriptError, RedisError
+from redis.exceptions import NoScriptError
 
 from headstart.keys import redis_key
-from sinks.connections import RedisUnreachable, connect_redis
+from sinks.connections import RedisUnreachable, connect_redis, reporting_redis_errors
 from sinks.redis.lua import script
 from topics.schema.json_schema import PublishedThreshold
 
 MAX_CALL: Final = 100
-"""Most thresholds in one script call: Redis serves nobody else while a script runs. A call for
-each hash would cost a worker with many workflow types a quarter of its time."""
+"""Most thresholds in one script call: Redis is blocked while a script runs. One call per hash would
+cost a worker with many workflow types a quarter of its time."""
 
 _SCRIPT: Final = script("publish")
-_BURY: Final = """
+_DELETE_IF_UNCHANGED: Final = """
 if redis.call('HGET', KEYS[1], ARGV[1]) == ARGV[2] then redis.call('HDEL', KEYS[1], ARGV[1]) end
 """
 _SHA: Final = hashlib.sha1(_SCRIPT.encode(), usedforsecurity=False).hexdigest()
 
 
 Call = tuple[list[str], bytes]
-"""Keys, and what publish.lua takes of them; packed as one argument, because redis-py takes a
-microsecond for every argument."""
+"""Keys, and the other arguments of publish.lua packed as one, because redis-py takes a microsecond
+per argument."""
 _key = lru_cache(maxsize=65_536)(redis_key)
 _pack = msgspec.msgpack.Encoder().encode
 _encode = msgspec.json.Encoder().encode
 
 
 class DeletedContext(msgspec.Struct):
-    """What is stored of a context that has gone: its version stays, so that no late writer brings
-    it back."""
+    """The value of a deleted context: its version stays, so that no late writer restores it."""
 
     epoch: int
     offset: int
@@ -50,21 +49,21 @@ class DeletedContext(msgspec.Struct):
 
 
 def encode_value(t: PublishedThreshold) -> bytes:
-    """Return the JSON of one field: a threshold without what key and field already name."""
-    said, begin = announced_value(t)
-    return b"{" + said[begin - 1 :]
+    """Return the JSON of one field: a threshold without the names in key and field."""
+    announced, begin = announced_value(t)
+    return b"{" + announced[begin - 1 :]
 
 
 def announced_value(t: PublishedThreshold) -> tuple[bytes, int]:
-    """Return the value with its path, as JSON, and the place in it, from 1, where the rest goes on.
+    """Return the value with its path as JSON, and the position, from 1, after the path.
 
-    The version comes behind numbers only, so that publish.lua finds it without decoding the rest.
+    Only numbers precede the version, so that publish.lua finds it without decoding the rest.
     """
     if t.deleted:
         head = b'{"path":' + _encode(t.path) + b","
         return head + _encode(DeletedContext(t.epoch, t.offset))[1:], len(head) + 1
     whole = _encode(t)
-    # No string holds a quote that is not escaped, so these are the fields.
+    # Quotes within strings are escaped, so these are the fields.
     path = whole.index(b',"path":') + 1
     rest = whole.index(b',"speculate":', path) + 1
     return b"{" + whole[path:], rest - path + 2
@@ -73,8 +72,8 @@ def announced_value(t: PublishedThreshold) -> tuple[bytes, int]:
 class ThresholdPublisher:
     """Writes thresholds to the hash `redis_key(tenant, workflow_type)`, one field per path.
 
-    Each script call publishes on the channel named like the hash what it wrote: a JSON array of
-    objects, the stored values with their `path`. Connects on first use.
+    Each script call announces what it wrote on the channel named like the hash: a JSON array of the
+    stored values with their `path`. Connects on first use.
     """
 
     def __init__(self, redis_url: str, *, timeout_s: float = 2.0) -> None:
@@ -94,39 +93,35 @@ class ThresholdPublisher:
     async def publish(self, batch: Sequence[PublishedThreshold]) -> int:
         """Publish `batch` in one round trip; return how many fields were written.
 
-        Raises `RedisUnreachable`; part of the batch may then be written, and publishing it again
-        does no harm.
+        Raises `RedisUnreachable`; part of the batch may be written then, and repeating the call is
+        harmless.
         """
         calls = _calls(batch)
         if not calls:
             return 0
-        try:
+        with reporting_redis_errors(self._url):
             results = await self._run(calls)
             lost = [c for c, r in zip(calls, results, strict=True) if isinstance(r, NoScriptError)]
-            if lost:  # Redis is new, or has forgotten its scripts
+            if lost:  # Redis is new, or its script cache was flushed
                 await self._redis.script_load(_SCRIPT)
                 results = [r for r in results if not isinstance(r, NoScriptError)]
                 results += await self._run(lost)
-        except (RedisError, OSError) as error:
-            raise RedisUnreachable(self._url, error) from error
         for result in results:
             if isinstance(result, Exception):
                 raise RedisUnreachable(self._url, result) from result
         return sum(results)
 
-    async def bury(self, gone: Iterable[PublishedThreshold]) -> None:
-        """Take the fields of contexts that have gone away, where nothing newer is there.
+    async def delete_expired(self, gone: Iterable[PublishedThreshold]) -> None:
+        """Delete the fields of deleted contexts, unless they hold something newer.
 
         Raises `RedisUnreachable`.
         """
-        try:
+        with reporting_redis_errors(self._url):
             async with self._redis.pipeline(transaction=False) as pipeline:
                 for each in gone:
                     key = redis_key(each.tenant, each.workflow_type)
-                    pipeline.eval(_BURY, 1, key, each.path, encode_value(each))
+                    pipeline.eval(_DELETE_IF_UNCHANGED, 1, key, each.path, encode_value(each))
                 await pipeline.execute()
-        except (RedisError, OSError) as error:
-            raise RedisUnreachable(self._url, error) from error
 
     async def _run(self, calls: Sequence[Call]) -> list[Any]:
         async with self._redis.pipeline(transaction=False) as pipeline:
@@ -136,21 +131,21 @@ class ThresholdPublisher:
 
 
 def _calls(batch: Sequence[PublishedThreshold]) -> list[Call]:
-    """Return what each script call takes; of several calls thresholds of a hash stand together."""
+    """Return the arguments of each script call; thresholds of a hash are grouped together."""
     if len(batch) <= MAX_CALL:
         return [_call(batch)] if batch else []
     by_owner: dict[tuple[str, str], list[PublishedThreshold]] = defaultdict(list)
     for threshold in batch:
         by_owner[threshold.tenant, threshold.workflow_type].append(threshold)
-    together = list(chained.from_iterable(by_owner.values()))
+    together = list(chain.from_iterable(by_owner.values()))
     return [_call(together[at : at + MAX_CALL]) for at in range(0, len(together), MAX_CALL)]
 
 
 def _call(thresholds: Sequence[PublishedThreshold]) -> Call:
     of_key: dict[str, list[Any]] = {}
     for each in thresholds:
-        said, begin = announced_value(each)
+        announced, begin = announced_value(each)
         of_key.setdefault(_key(each.tenant, each.workflow_type), []).extend(
-            (each.path, each.epoch, each.offset, said.decode(), begin)
+            (each.path, each.epoch, each.offset, announced.decode(), begin)
         )
     return list(of_key), _pack(list(of_key.values()))

@@ -1,7 +1,6 @@
-"""Which fields of Redis are wrong, of those that hold something else than the table says. Pure.
+"""Decides which fields of Redis that differ from the table are wrong. Pure.
 
-One rule for the workers (agents/thresholds/redis_repair.py) and for the commands
-(replay/verify/served.py).
+Used by workers (`agents.thresholds.redis_repair`) and commands (`replay.verify.served`).
 """
 
 from __future__ import annotations
@@ -10,45 +9,47 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 from sinks.redis.comparison import StoredField
-from sinks.redis.stored_fields import Fault, Reach, judge, settled
+from sinks.redis.stored_fields import Fault, Reach, classify, classify_ahead
 from topics.schema.json_schema import PublishedThreshold
 
 
-class Wrong(NamedTuple):
-    """A field that holds something else than the table says (`threshold`; None: nothing)."""
+class WrongField(NamedTuple):
+    """A field that differs from the table's `threshold` (None: the table has none)."""
 
     stored: StoredField
     threshold: PublishedThreshold | None
     fault: Fault
 
 
-class FieldVerdicts(NamedTuple):
-    """What is wrong, and what is newer than the table: whether that is wrong the log says."""
+class FieldFindings(NamedTuple):
+    """Wrong fields, and those newer than the table, which depend on the end of the log."""
 
-    wrong: list[Wrong]
+    wrong: list[WrongField]
     ahead: list[tuple[StoredField, PublishedThreshold | None]]
 
 
-def judged(found: Iterable[tuple[StoredField, PublishedThreshold | None, Reach]]) -> FieldVerdicts:
-    """Judge fields; each with what the table says of it, and how far the table is (see `judge`)."""
-    result = FieldVerdicts([], [])
+def find_wrong(
+    found: Iterable[tuple[StoredField, PublishedThreshold | None, Reach]],
+) -> FieldFindings:
+    """Classify fields, each with the threshold in the table and how far the table is."""
+    result = FieldFindings([], [])
     for stored, threshold, reach in found:
-        fault = judge(threshold, stored.raw, reach)
+        fault = classify(threshold, stored.raw, reach)
         if fault == "ahead":
             result.ahead.append((stored, threshold))
         elif fault is not None:
-            result.wrong.append(Wrong(stored, threshold, fault))
+            result.wrong.append(WrongField(stored, threshold, fault))
     return result
 
 
-def beyond(
+def beyond_log_end(
     ahead: Iterable[tuple[StoredField, PublishedThreshold | None]], log_end: int
-) -> list[Wrong]:
-    """Return those of versions that the log never had (see `settled`)."""
+) -> list[WrongField]:
+    """Return the fields with versions that the log never had (see `classify_ahead`)."""
     found = []
     for stored, threshold in ahead:
         assert stored.raw is not None
-        fault = settled(stored.raw, log_end, known=threshold is not None)
+        fault = classify_ahead(stored.raw, log_end, known=threshold is not None)
         if fault is not None:
-            found.append(Wrong(stored, threshold, fault))
+            found.append(WrongField(stored, threshold, fault))
     return found

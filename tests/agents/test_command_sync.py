@@ -15,7 +15,7 @@ from agents.thresholds.command_sync import CommandSync
 from headstart.keys import MODES, PUBLISHED, modes_key, redis_key
 from topics.catalogue import Topic
 from topics.commands import log as command_log
-from topics.commands.log import Remembered, begin_commands, send_commands
+from topics.commands.log import PreviousCommands, begin_commands, send_commands
 from topics.commands.messages import (
     Begin,
     Command,
@@ -68,7 +68,7 @@ def keeping(redis_url: str, name: str, work: Callable[[CommandSync], Awaitable[N
 
 def test_what_expired_goes(redis_url: str, tenant: str, state: CommandState, served: Any) -> None:
     async def work(sync: CommandSync) -> None:
-        await sync.serve(state, set(state.places), 40)
+        await sync.serve(state, set(state.targets), 40)
         ((override,), modes) = served()
         assert (override["speculate"], modes) == (0.9, {"*": "off"})
         await sync.serve(state, set(), 49)
@@ -83,7 +83,7 @@ def test_a_redis_that_forgot_gets_all_of_it(
     redis_url: str, tenant: str, state: CommandState, served: Any
 ) -> None:
     async def work(sync: CommandSync) -> None:
-        await sync.serve(state, set(state.places), 40)
+        await sync.serve(state, set(state.targets), 40)
         with redis.Redis.from_url(redis_url) as client:
             client.delete(redis_key(tenant, "refund"), modes_key(tenant))
             await sync.serve(state, set(), 41)
@@ -102,7 +102,7 @@ def test_what_could_not_be_served_waits(
     async def work(sync: CommandSync) -> None:
         there = CommandSync(redis_url, tenant)
         await there.serve(state_of(), set(), 39)  # so that this Redis has forgotten nothing
-        await sync.serve(state, set(state.places), 40)
+        await sync.serve(state, set(state.targets), 40)
         assert served() == ([], {})
         monkeypatch.setattr(sync, "_publisher", there._publisher)
         monkeypatch.setattr(sync, "_published", there._published)
@@ -152,21 +152,21 @@ def test_readers_are_not_told_so_before_every_command_is_read(
     monkeypatch.setattr(command_log, "COMMANDS", topic)
     said = []
 
-    async def remembered() -> Remembered:
-        return Remembered((), 0)
+    async def remembered() -> PreviousCommands:
+        return PreviousCommands((), 0)
 
     with redis.Redis.from_url(redis_url, decode_responses=True) as client:
 
         async def work(sync: CommandSync) -> None:
             await create_topics(kafka, 1, topics=[topic])
             await begin_commands(kafka, remembered)
-            serve, forgotten = sync.serve, sync._published.forgotten
+            serve, unpublished = sync.serve, sync._published.unpublished
 
             async def late(names: list[str]) -> Any:
                 if not said:
                     await send_commands(kafka, [ModeCommand(mode="off", tenant=tenant, at=1)])
                     client.delete(MODES)
-                return await forgotten(names)
+                return await unpublished(names)
 
             async def looked(*arguments: Any) -> None:
                 await serve(*arguments)
@@ -175,7 +175,7 @@ def test_readers_are_not_told_so_before_every_command_is_read(
                 if len(said) > 1 and there:
                     raise EOFError
 
-            monkeypatch.setattr(sync._published, "forgotten", late)
+            monkeypatch.setattr(sync._published, "unpublished", late)
             monkeypatch.setattr(sync, "serve", looked)
             with pytest.raises(EOFError):
                 async with asyncio.timeout(60):

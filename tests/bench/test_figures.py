@@ -55,7 +55,7 @@ def test_the_interval_holds_the_truth_about_as_often_as_it_says() -> None:
     assert 0.90 < held / 300 < 0.99
 
 
-def test_what_is_not_known_is_undecided() -> None:
+def test_an_unknown_slope_is_undecided() -> None:
     assert trend([(0.0, 1.0), (1.0, 2.0)]).error == inf
     assert trend([]).verdict(1.0) == "undecided"
     noisy = [(float(x), 50.0 * (-1) ** (x // 30)) for x in range(300)]
@@ -88,7 +88,7 @@ def test_workers_together_are_sums_and_the_largest() -> None:
     )
 
 
-def test_workers_together_are_as_far_as_whoever_saw_most_of_a_partition() -> None:
+def test_progress_is_the_maximum_over_workers_by_partition() -> None:
     first, second = (
         BacklogSample(1, 10, 1.0, 50, {0: 5, 1: 9}),
         BacklogSample(2, 5, 0.5, 70, {1: 7, 2: 3}),
@@ -96,7 +96,7 @@ def test_workers_together_are_as_far_as_whoever_saw_most_of_a_partition() -> Non
     assert together([first, second]).applied == {0: 5, 1: 9, 2: 3}
 
 
-def test_a_backlog_is_shared_when_each_worker_has_partitions_of_its_own() -> None:
+def test_a_backlog_is_shared_when_each_worker_owns_partitions() -> None:
     first, second = (
         BacklogSample(1, 10, 1.0, 50, {0: 5, 1: 5}),
         BacklogSample(1, 5, 1.0, 50, {2: 5}),
@@ -143,7 +143,7 @@ def test_of_workers_with_little_of_a_core_the_second_half_counts() -> None:
     assert _warm(BASE._replace(cores=HELD), looks) == looks[4:]
 
 
-def test_looks_end_with_the_first_that_shows_all_and_count_back_from_there() -> None:
+def test_samples_end_with_the_first_with_all_events() -> None:
     found = finished(looks(100, 300, 500, 500, 500), 2_000)
     assert [(each.at, each.events) for each in found] == [(100, 1_600), (300, 1_800), (500, 2_000)]
     with pytest.raises(ValueError, match="more --events"):
@@ -167,7 +167,7 @@ def test_growth_is_of_the_last_stretch_over_the_first() -> None:
         summary([])
 
 
-def test_every_benchmark_runs_and_every_option_is_somebodys() -> None:
+def test_every_benchmark_runs_and_every_option_is_used() -> None:
     import importlib
     import inspect
 

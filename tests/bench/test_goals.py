@@ -6,7 +6,7 @@ from bench.support.learner_goals import LEAST, SPEED, goals
 from learners.registry import DEFAULT, POLICIES
 
 
-def test_what_was_measured_is_held_against_its_goal() -> None:
+def test_figures_are_compared_with_goals() -> None:
     speed = {"us per update of 4 levels": 6.0, "us per threshold": 2.1}
     found = goals({DEFAULT: {"calibrated": 0.98, "sparse": 0.89, **speed}, "td": speed})
     assert [(each.policy, each.figure, each.met) for each in found] == [

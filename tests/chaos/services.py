@@ -22,17 +22,17 @@ class KillableServer:
     def __init__(self, make: Make, folder: Path) -> None:
         folder.mkdir(parents=True)
         self._make, self._folder = make, folder
-        self._nursery = ProcessGroup(folder)
+        self._group = ProcessGroup(folder)
         self.address = ""
 
     def start(self) -> str:
         """Start it, or start it again where it was; return its address once it answers."""
         ports = Ports(self._folder)
         try:
-            part = self._make(self._nursery, ports, 0)
+            part = self._make(self._group, ports, 0)
             part.prepare()
             part.launch()
-            self._nursery.launched()
+            self._group.launched()
             self.address = part.ready()
         finally:
             ports.release()
@@ -41,13 +41,13 @@ class KillableServer:
 
     def kill(self) -> None:
         """End it without a warning, with all that it started."""
-        for child in self._nursery.children:
+        for child in self._group.children:
             child.send(signal.SIGKILL)
             child.process.wait(10)
-            self._nursery.let_go(child)
+            self._group.forget(child)
 
     def close(self) -> None:
-        self._nursery.close()
+        self._group.close()
 
 
 def services(folder: Path) -> dict[str, KillableServer]:

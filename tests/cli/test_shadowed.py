@@ -27,7 +27,7 @@ def test_a_worker_does_not_import_from_the_current_directory(
         commands.append(command)
         return SimpleNamespace()
 
-    monkeypatch.setattr(supervisor, "_nursery", SimpleNamespace(
+    monkeypatch.setattr(supervisor, "_group", SimpleNamespace(
         claim=lambda _label: None, spawn=spawn, launched=lambda: None,
     ))  # fmt: skip
     supervisor.start()

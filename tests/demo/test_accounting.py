@@ -104,7 +104,7 @@ def test_the_summary_is_the_same_function(predictions: list[JudgedGuess]) -> Non
     assert summary.hits + summary.misses == sum(p.speculated for p in predictions)
 
 
-def test_what_no_policy_could_have_started_is_counted_apart() -> None:
+def test_unstartable_guesses_are_counted_separately() -> None:
     startable = judged(0.95, speculated=True, correct=True)
     held_back = replace(startable, speculated=False, not_startable="mode")
     found = summarise([startable, held_back, held_back])
@@ -113,7 +113,7 @@ def test_what_no_policy_could_have_started_is_counted_apart() -> None:
     assert found.not_startable == {"mode": 2}
 
 
-def test_what_figures_rest_on_is_counted() -> None:
+def test_the_basis_of_figures_is_counted() -> None:
     made = judged(0.95, speculated=True, correct=True)
     found = summarise([made, replace(made, assumed="a"), replace(made, assumed="a")])
     assert found.assumed == {"a": 2}

@@ -51,7 +51,7 @@ def test_a_miss_wastes_a_multiple_of_what_its_tool_took() -> None:
         assert found.assumed == MISS
 
 
-def test_what_is_not_recorded_is_the_mean_of_its_tool_else_declared() -> None:
+def test_a_missing_duration_is_the_tools_mean_else_declared() -> None:
     known = times()
     bare = call("pay", None, None)
     assert known.of_guess("pay", bare, None).assumed == DECLARED

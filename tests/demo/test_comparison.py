@@ -54,7 +54,7 @@ def test_no_constant_earns_more_than_the_best(predictions: list[JudgedGuess]) ->
         assert other <= earned + 1e-6
 
 
-def test_where_every_guess_is_wrong_the_best_is_to_start_none() -> None:
+def test_if_every_guess_is_wrong_starting_none_is_best() -> None:
     wrong = [JudgedGuess("a", 0.9, 0.5, True, False, 1.0, 1.0)]
     assert isinf(best_constant(wrong))
     assert compare(wrong)["best_fixed"] == 0.0
@@ -78,7 +78,7 @@ def test_the_winner_earned_most_and_courses_end_at_the_sums(predictions: list[Ju
         assert 0.0 <= (each["confidence"] or 0.0) <= 1.0
 
 
-def test_what_is_worth_it_wins_surely_over_starting_every_guess() -> None:
+def test_learned_thresholds_surely_beat_starting_every_guess() -> None:
     found = compare(judged(4_000))
     assert found["winner"] == LEARNED
     low, high = found["lead_interval"]
@@ -88,7 +88,7 @@ def test_what_is_worth_it_wins_surely_over_starting_every_guess() -> None:
     assert found["best_constant"] == pytest.approx(0.6, abs=0.1)
 
 
-def test_what_no_policy_could_have_started_is_in_no_figure() -> None:
+def test_unstartable_guesses_are_in_no_figure() -> None:
     made = judged(200)
     held_back = [replace(each, speculated=False, not_startable="mode") for each in made]
     found, alone = compare([*made, *held_back]), compare(made)

@@ -22,7 +22,7 @@ def learned(runs: list[list[str]], domain: str = "d") -> Predictor:
     return predictor
 
 
-def test_nothing_learned_is_no_guess() -> None:
+def test_without_data_there_is_no_guess() -> None:
     assert Predictor().predict("d", []) is None
     assert Predictor().probabilities("d", []) == {END: 1.0}
 
@@ -49,7 +49,7 @@ def test_an_unseen_context_backs_off_to_the_order_below() -> None:
     assert predictor.probabilities("d", ["x", "y"]) == predictor.probabilities("d", [], 0)
 
 
-def test_a_likely_end_is_no_guess() -> None:
+def test_a_likely_end_gives_no_guess() -> None:
     predictor = learned([["a"]] * 5)
     assert predictor.predict("d", ["a"]) is None
     guess = predictor.predict("d", [])

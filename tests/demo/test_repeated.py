@@ -46,7 +46,7 @@ def written(folder: Path, name: str, *lines: dict[str, Any]) -> Path:
         (run(started_at=None), run(started_at=None, reward=1.0), 1, 1, 0),
     ],
 )
-def test_what_is_there_twice(
+def test_duplicate_runs(
     tmp_path: Path, first: Any, second: Any, kept: int, dropped: int, alike: int
 ) -> None:
     apart = [written(tmp_path, "1.jsonl", first), written(tmp_path, "2.jsonl", second)]
@@ -73,7 +73,7 @@ def test_a_backtest_counts_it_once_and_says_so(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("started", [True, False])
-def test_a_right_guess_of_a_call_that_failed_is_no_hit_in_the_log(started: bool) -> None:
+def test_a_right_guess_of_a_failed_call_is_not_a_hit(started: bool) -> None:
     said = failed_prediction(PredictedCall("a", 0.9), started=started)
     assert said["was_correct"] is False
     assert said.get("failed", False) is said["speculated"] is started

@@ -40,7 +40,7 @@ def found(
     }
 
 
-def test_the_verdict_says_who_won_by_how_much_and_how_surely() -> None:
+def test_the_headline_has_winner_lead_and_interval() -> None:
     shown = page(found())
     head = shown[: shown.index('<div class="bars">')]
     assert "Learned thresholds won by " in head
@@ -76,7 +76,7 @@ def test_a_demo_that_hardly_ran_has_a_page(n: int) -> None:
     assert "<h2>Versions and settings</h2>" in page(little)
 
 
-def test_what_comes_from_elsewhere_is_escaped() -> None:
+def test_external_text_is_escaped() -> None:
     assert "<img" not in page(found(path='workflow_type=<img src="http://x">/user_id='))
 
 

@@ -44,7 +44,7 @@ def judged(file: Path, reading: ReadOptions) -> tuple[Notes, set[tuple[str, str]
     return notes, {(tenant, path.split("/")[0]) for tenant, path in judge.contexts.places}
 
 
-def test_what_is_chosen_is_judged(runs: Path) -> None:
+def test_only_selected_runs_are_evaluated(runs: Path) -> None:
     every, places = judged(runs, ReadOptions())
     assert every.filtered == 0
     assert len(places) == 6

@@ -55,7 +55,7 @@ def test_every_row_is_a_distribution(seed: int, drifted: bool) -> None:
 
 @settings(max_examples=10)
 @given(seed=SEEDS)
-def test_the_truth_does_not_depend_on_what_was_asked_first(seed: int) -> None:
+def test_probabilities_do_not_depend_on_the_order_of_calls(seed: int) -> None:
     forth, back = SyntheticWorld(seed), SyntheticWorld(seed)
     asked = [(c, previous) for c in CONTEXTS[:6] for previous in (None, "find_user")]
     there = {(c, p): forth.row(c, p, False) for c, p in asked}

@@ -50,7 +50,7 @@ def test_every_package_is_in_the_context(context: Path) -> None:
     assert not (context / ".git").exists()
 
 
-def test_what_is_copied_by_the_recipe_is_there(context: Path) -> None:
+def test_files_copied_by_the_dockerfile_exist(context: Path) -> None:
     for line in (ROOT / "deploy/Dockerfile").read_text().splitlines():
         words = line.split()
         if words[:1] == ["COPY"] and not words[1].startswith("--"):

@@ -48,7 +48,7 @@ def test_every_image_is_pinned() -> None:
         assert re.fullmatch(r"[\w./-]+:v?\d+\.\d+\.\d+[\w.-]*", image), image
 
 
-def test_the_image_runs_as_nobody_in_particular() -> None:
+def test_the_image_runs_as_any_user() -> None:
     stages = (ROOT / "deploy/Dockerfile").read_text().split("FROM ")[1:]
     assert len(stages) == 2
     assert re.search(r"(?m)^USER [1-9]\d*$", stages[-1])

@@ -118,13 +118,13 @@ def test_a_key_of_another_partition_is_not_adopted_and_nothing_is_changed() -> N
     assert (store.rows, store.sent) == (before, [])
 
 
-def test_what_an_earlier_version_adopted_into_the_wrong_partition_is_left_out() -> None:
+def test_rows_adopted_into_the_wrong_partition_are_omitted() -> None:
     store = Store(partition_for("t", OWN, 8), [OWN, OTHER])
     adopt(store, same_count=True)
     assert store.sent == [context_key("t", f"workflow_type={OWN}"), PARTITION_KEY]
 
 
-def test_where_a_system_runs_already_that_is_what_is_said(learned: Path) -> None:
+def test_a_running_system_is_reported(learned: Path) -> None:
     hold = DataDirectoryLock.acquire(learned)
     try:
         with pytest.raises(AlreadyRunning, match="runs on"):

@@ -12,7 +12,7 @@ from tests.patience import PATIENCE_S
 
 
 @pytest.mark.integration
-def test_the_reason_is_told(tmp_path: Path) -> None:
+def test_the_message_of_an_ended_worker_has_its_error(tmp_path: Path) -> None:
     environment = {"HEADSTART_LEARNER": "password=hushhush"}
     supervisor = Supervisor(tmp_path, environment, names=("episodes",))
     supervisor.start()

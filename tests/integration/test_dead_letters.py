@@ -17,7 +17,7 @@ from processing.dead_letter_replay import replay_of
 from processing.records.partitioner import partition_for
 from tests.patience import PATIENCE_S
 from topics.catalogue import EPISODES_GROUP, EVENTS, THRESHOLDS_GROUP
-from topics.dead_letters.log import LetterLog, LetterSender
+from topics.dead_letters.log import DeadLetterLog, DeadLetterSender
 from topics.dead_letters.messages import GROUP_HEADER, ORIGIN_HEADER
 from topics.epoch import read_epoch
 
@@ -181,7 +181,7 @@ def test_a_replay_repeated_after_a_crash_stores_once(
     corrected = json.dumps({**bad, "confidence": 0.7}).encode()
 
     async def twice() -> None:
-        log, epoch = await LetterLog.open(desk.kafka), await read_epoch(desk.kafka)
+        log, epoch = await DeadLetterLog.open(desk.kafka), await read_epoch(desk.kafka)
         partition, offset = map(int, at.split(":"))
         letter = await log.letter(partition, offset)
         sent = [
@@ -189,9 +189,9 @@ def test_a_replay_repeated_after_a_crash_stores_once(
             for _ in range(2)
         ]
         assert sent[0] == sent[1], "the lane says that they are the same"
-        async with LetterSender(desk.kafka) as sender:
+        async with DeadLetterSender(desk.kafka) as sender:
             await sender._send(EVENTS.name, sent)  # and the crash comes before the note
-        assert (await LetterLog.open(desk.kafka)).handling(letter) is None
+        assert (await DeadLetterLog.open(desk.kafka)).handling(letter) is None
 
     asyncio.run(twice())
     assert desk.system.drain(PATIENCE_S)

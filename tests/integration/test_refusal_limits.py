@@ -19,7 +19,7 @@ from deploy.system import System
 from headstart.keys import event_key
 from tests.patience import PATIENCE_S
 from topics.catalogue import DEAD_LETTERS, EPISODES_GROUP, EVENTS, THRESHOLDS_GROUP
-from topics.dead_letters.messages import letter_of
+from topics.dead_letters.messages import parse_dead_letter
 from topics.kafka.reader import read_records, topic_state
 
 pytestmark = [pytest.mark.integration, pytest.mark.slow]
@@ -44,7 +44,7 @@ def letters(system: System) -> Counter[str | None]:
         kafka = system.addresses.kafka
         state = await topic_state(kafka, DEAD_LETTERS.name)
         records = read_records(kafka, DEAD_LETTERS.name, state.begin, state.end)
-        return Counter([letter_of(record).group async for record in records])
+        return Counter([parse_dead_letter(record).group async for record in records])
 
     return asyncio.run(run())
 

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from learners.context_detectors import DetectorState, OutcomeCounts
-from learners.flood_detector import LASTS_MS, MOST, Flood, flood
+from learners.flood_detector import LASTS_MS, MOST, Flood, detect_flood
 
 USUAL_GAP = log(100.0)
 """Everybody together: one outcome in 100 ms."""
@@ -27,8 +27,8 @@ def after(n: int, above: int, ms: int) -> OutcomeCounts:
     return seen(was.outcomes + n, was.above + above, was.at + ms)
 
 
-def test_a_user_who_drowns_the_others_floods() -> None:
-    told = flood(BEFORE, after(128, 140, 1_400), USUAL_GAP)
+def test_a_dominating_user_floods() -> None:
+    told = detect_flood(BEFORE, after(128, 140, 1_400), USUAL_GAP)
     assert told is not None
     assert told.until == BEFORE.seen.at + 1_400 + LASTS_MS
     assert told.evidence["share"] == 128 / 140
@@ -37,40 +37,40 @@ def test_a_user_who_drowns_the_others_floods() -> None:
     assert told.every == 74
 
 
-def test_nobody_floods_who_is_alone_slow_usual_new_or_one_of_many() -> None:
-    alone_at_night = flood(BEFORE, after(128, 128, 128 * 90), USUAL_GAP)
-    one_of_many = flood(BEFORE, after(128, 300, 1_400), USUAL_GAP)
+def test_lone_slow_usual_new_or_ordinary_users_do_not_flood() -> None:
+    alone_at_night = detect_flood(BEFORE, after(128, 128, 128 * 90), USUAL_GAP)
+    one_of_many = detect_flood(BEFORE, after(128, 300, 1_400), USUAL_GAP)
     most_of_it_anyway = DetectorState(seen(2_000, 4_000, 1_000_000))
-    usual = flood(most_of_it_anyway, seen(2_128, 4_140, 1_001_400), USUAL_GAP)
+    usual = detect_flood(most_of_it_anyway, seen(2_128, 4_140, 1_001_400), USUAL_GAP)
     young = DetectorState(seen(20, 400, 1_000_000))
-    new = flood(young, seen(148, 540, 1_001_400), USUAL_GAP)
-    unknown = flood(BEFORE, after(128, 140, 1_400), None)
-    begun_anew = flood(BEFORE, after(128, -3_000, 1_400), USUAL_GAP)
+    new = detect_flood(young, seen(148, 540, 1_001_400), USUAL_GAP)
+    unknown = detect_flood(BEFORE, after(128, 140, 1_400), None)
+    begun_anew = detect_flood(BEFORE, after(128, -3_000, 1_400), USUAL_GAP)
     assert [alone_at_night, one_of_many, usual, new, unknown, begun_anew] == [None] * 6
 
 
-def test_a_flood_is_told_once_and_when_it_is_over() -> None:
+def test_a_flood_gives_one_signal_and_one_at_its_end() -> None:
     flooding = BEFORE._replace(flooding=BEFORE.seen.at + LASTS_MS)
-    assert flood(flooding, after(128, 140, 1_400), USUAL_GAP) is None
-    over = flood(flooding, after(128, 1_000, 60_000), USUAL_GAP)
+    assert detect_flood(flooding, after(128, 140, 1_400), USUAL_GAP) is None
+    over = detect_flood(flooding, after(128, 1_000, 60_000), USUAL_GAP)
     assert over == Flood(1, BEFORE.seen.at + 60_000, over.evidence if over else {})
-    assert flood(BEFORE, after(128, 1_000, 60_000), USUAL_GAP) is None
+    assert detect_flood(BEFORE, after(128, 1_000, 60_000), USUAL_GAP) is None
 
 
-def test_a_flood_that_lasts_is_told_again_where_it_has_not_become_usual() -> None:
+def test_a_lasting_flood_gives_another_signal_unless_usual() -> None:
     long_ago = BEFORE._replace(flooding=BEFORE.seen.at)
-    assert flood(long_ago, after(128, 140, 1_400), USUAL_GAP) is not None
-    assert flood(long_ago, after(128, 1_000, 60_000), USUAL_GAP) is None
+    assert detect_flood(long_ago, after(128, 140, 1_400), USUAL_GAP) is not None
+    assert detect_flood(long_ago, after(128, 1_000, 60_000), USUAL_GAP) is None
 
 
 @given(
     st.integers(128, 10_000), st.integers(0, 100_000), st.integers(0, 2**40),
     st.floats(-5, 40), st.integers(0, 2**41),
 )  # fmt: skip
-def test_what_is_told_can_always_be_followed(
+def test_a_flood_has_a_valid_down_weight(
     n: int, above: int, ms: int, gap: float, flooding: int
 ) -> None:
-    told = flood(BEFORE._replace(flooding=flooding), after(n, above, ms), gap)
+    told = detect_flood(BEFORE._replace(flooding=flooding), after(n, above, ms), gap)
     assert told is None or 1 <= told.every <= MOST
 
 
@@ -83,5 +83,5 @@ def test_users_who_come_and_go_at_random_do_not_flood() -> None:
         at += chance.expovariate(0.01)
         value = seen(counts[user], total, int(at))
         if counts[user] - states[user].seen.outcomes >= 128:
-            assert flood(states[user], value, USUAL_GAP) is None
+            assert detect_flood(states[user], value, USUAL_GAP) is None
             states[user] = DetectorState(value)

@@ -109,7 +109,7 @@ def test_a_state_that_is_none_is_refused(learner: Policy) -> None:
 
 @every_policy
 @given(several=st.lists(streams, min_size=1, max_size=4), p=st.floats(0, 1))
-def test_what_is_pooled_is_a_state_to_begin_with(
+def test_a_pooled_state_is_a_valid_initial_state(
     learner: Policy, several: list[list[Outcome]], p: float
 ) -> None:
     states = [run(learner, stream)[-1][0] for stream in several]

@@ -133,7 +133,7 @@ BROKEN: list[tuple[Law, Any, dict[str, Any]]] = [
     (laws.test_a_stored_chain_goes_on_as_if_nothing_had_happened, Impure(),
      {"stream": MIXED, "cut": 7}),
     (laws.test_a_state_that_is_none_is_refused, Credulous(), {}),
-    (laws.test_what_is_pooled_is_a_state_to_begin_with, Homeless(),
+    (laws.test_a_pooled_state_is_a_valid_initial_state, Homeless(),
      {"several": [MIXED], "p": 0.9}),
     (laws.test_a_coarse_level_does_not_read_finer_states, Upside(),
      {"stream": MIXED, "finer": MIXED[:5]}),

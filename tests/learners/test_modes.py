@@ -11,5 +11,5 @@ def test_rates_by_mode() -> None:
     }  # fmt: skip
 
 
-def test_what_never_occurred_has_no_rate() -> None:
+def test_a_mode_without_outcomes_has_no_rate() -> None:
     assert rates(())[SUGGESTION] == (0.0, None, None)

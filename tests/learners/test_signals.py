@@ -94,9 +94,7 @@ def test_a_stationary_stream_says_nothing(world: str, every: int) -> None:
 
 @pytest.mark.parametrize("every", [1, 300])
 @pytest.mark.parametrize(("by", "within"), [(0.2, 700), (0.3, 400), (0.4, 300)])
-def test_an_abrupt_drift_is_told_once_within_so_many_outcomes(
-    by: float, within: int, every: int
-) -> None:
+def test_an_abrupt_drift_gives_one_signal_in_time(by: float, within: int, every: int) -> None:
     for seed in range(6):
         values = published(seed, SETTLED + 3_000, sure, lambda p: p, lambda p: p - by)
         found = told(values, every)
@@ -108,7 +106,7 @@ def test_an_abrupt_drift_is_told_once_within_so_many_outcomes(
         assert float(evidence["statistic"]) > float(evidence["alarm"])
 
 
-def test_a_drift_back_is_told_as_well() -> None:
+def test_a_drift_back_gives_a_signal_too() -> None:
     chance, seen, state, ways = (
         random.Random(4),
         OutcomeCounts(0, 0, 0, 0, 0, 0),
@@ -130,7 +128,7 @@ def whats(found: list[tuple[int, Signal]]) -> list[tuple[int, object]]:
     return [(at, each.evidence["what"]) for at, each in found if each.kind == "anomaly"]
 
 
-def test_confidences_far_from_their_history_are_told_once() -> None:
+def test_unusual_confidences_give_one_signal() -> None:
     values = published(
         1, SETTLED + 3_000, uniform, lambda _: 0.5, then_says=lambda c: c.uniform(0.9, 1)
     )
@@ -139,14 +137,14 @@ def test_confidences_far_from_their_history_are_told_once() -> None:
     assert SETTLED < at <= SETTLED + BLOCK
 
 
-def test_right_ones_far_from_their_history_are_told_once() -> None:
+def test_an_unusual_share_of_hits_gives_one_signal() -> None:
     values = published(1, SETTLED + 1_000, lambda _: 0.8, lambda _: 0.8, lambda _: 0.2)
     ((at, what),) = whats(told(values))
     assert what == "right"
     assert SETTLED < at <= SETTLED + BLOCK
 
 
-def test_a_burst_is_told_once() -> None:
+def test_a_burst_gives_one_signal() -> None:
     values = published(1, SETTLED + 3_000, uniform, lambda p: p, then_ms=0.2)
     found = told(values)
     ((at, what),) = whats(found)
@@ -156,7 +154,7 @@ def test_a_burst_is_told_once() -> None:
     assert float(evidence["now"]) > 8 * float(evidence["usual"])
 
 
-def test_slower_is_not_told() -> None:
+def test_a_slower_rate_gives_no_signal() -> None:
     assert whats(told(published(1, SETTLED + 3_000, uniform, lambda p: p, then_ms=1e6))) == []
 
 
@@ -188,7 +186,7 @@ def test_a_threshold_that_moves_on_settles_again() -> None:
     assert second >= 30
 
 
-def test_what_happened_before_a_context_was_first_seen_is_not_looked_at() -> None:
+def test_counts_before_the_first_value_are_ignored() -> None:
     assert begin(OutcomeCounts(BLOCK - 1, 0, 0, 0, 0, 0)) == DetectorState()
     assert begin(OutcomeCounts(9_999, 5, 5, 5, 5, 5)).seen.outcomes == 9_999
 
@@ -225,7 +223,7 @@ aims = st.builds(Aim, st.floats(0, 1), st.floats(0, 1), st.booleans())
 
 
 @given(streams(), aims)
-def test_no_stream_is_told_the_same_twice_in_a_row(values: list[OutcomeCounts], aim: Aim) -> None:
+def test_no_signal_repeats_in_a_row(values: list[OutcomeCounts], aim: Aim) -> None:
     state, told_of = DetectorState(), []
     for seen in values:
         assert follows(state, seen)
@@ -252,7 +250,7 @@ def test_no_stream_is_told_the_same_twice_in_a_row(values: list[OutcomeCounts], 
         (HELD_MS - 1, HELD_MS + 5, None),
     ],
 )
-def test_what_time_passed_is_not_known_from_times_that_were_held(
+def test_elapsed_time_is_unknown_for_clamped_times(
     before: int, after: int, passed: int | None
 ) -> None:
     assert elapsed(before, after) == passed

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from learners.constant import Never
 from learners.outcome import Columns, Outcome, Part
-from learners.policy import HierarchicalPolicy, Policy, State, why_not
+from learners.policy import HierarchicalPolicy, Policy, State, layout_error
 from learners.registry import POLICIES, policy
 from tests.learners.worlds import outcomes, run, streams
 
@@ -60,7 +60,9 @@ def used(learner: Policy, states: list[State], outcome: Outcome) -> None:
 
 @every_policy
 @given(data=st.data(), outcome=outcomes)
-def test_what_is_taken_can_be_used(learner: Policy, data: st.DataObject, outcome: Outcome) -> None:
+def test_an_accepted_state_is_usable(
+    learner: Policy, data: st.DataObject, outcome: Outcome
+) -> None:
     states = [drawn(data, learner) for _ in range(2)]
     taken = [each for each in states if learner.migrated(learner.version, each) is not None]
     if taken:
@@ -71,7 +73,7 @@ def test_what_is_taken_can_be_used(learner: Policy, data: st.DataObject, outcome
 @given(stream=streams)
 def test_what_is_reached_is_taken(learner: Policy, stream: list[Outcome]) -> None:
     for chain in run(learner, stream, 3):
-        assert [why_not(learner, learner.version, state) for state in chain] == [None] * 3
+        assert [layout_error(learner, learner.version, state) for state in chain] == [None] * 3
 
 
 @pytest.mark.parametrize("name", ["hops", "hops:keep=.999999", "hops:keep=.5", "hops_target"])
@@ -83,7 +85,7 @@ def test_a_long_life_stays_sound(name: str) -> None:
         for n in range(20_000):
             right = n % 10_000 < 9_000
             chain = list(learner.learn(chain, Outcome(confidence, right, gain=1e9, cost=1e-9)))
-        assert why_not(learner, learner.version, chain[0]) is None
+        assert layout_error(learner, learner.version, chain[0]) is None
 
 
 @pytest.mark.parametrize("name", list(POLICIES))
@@ -107,4 +109,4 @@ def test_a_calibration_that_is_none_is_named(state: State, why: str) -> None:
         learner: Any = POLICIES[name]
         whole = (*state, *learner.initial()[18:])
         assert learner.migrated(learner.version, whole) is None
-        assert why in (why_not(learner, learner.version, whole) or "")
+        assert why in (layout_error(learner, learner.version, whole) or "")

@@ -162,7 +162,7 @@ def test_sliding_as_source_002_has_it() -> None:
     assert after(Sliding(), timid) == pytest.approx((0.70 - 0.035, 0.515))
 
 
-def test_prioritised_replay_draws_what_surprised_and_corrects_for_it() -> None:
+def test_prioritised_replay_draws_by_surprise_and_corrects_for_it() -> None:
     # a draw is in proportion to priority^omega, its weight the least share over its own
     place, weight = Prioritised(omega=1.0)._draw([0.1, 0.9], turn=0.0)
     assert (place, weight) == (0, 1.0)

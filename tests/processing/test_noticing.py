@@ -19,7 +19,7 @@ from processing.notices import (
     take,
     watchable,
 )
-from topics.notices.messages import Notice, weighing_of
+from topics.notices.messages import Notice, downweight_for
 from topics.schema.json_schema import Counts, PublishedThreshold
 
 TOP = "workflow_type=refund"
@@ -170,7 +170,7 @@ def test_a_user_who_floods_is_told_and_weighed_down_until_it_is_over() -> None:
     assert begun.evidence["user"] == "b%d"
     assert begun.evidence["every"] > 8
     assert 0.75 <= begun.evidence["share"] <= 1
-    held, free = weighing_of(begun), weighing_of(over)
+    held, free = downweight_for(begun), downweight_for(over)
     assert held is not None
     assert free is not None
     assert held.path == free.path == f"{RETAIL}/user_id=b%25d"
@@ -178,7 +178,7 @@ def test_a_user_who_floods_is_told_and_weighed_down_until_it_is_over() -> None:
     assert free.every == 1
     assert (held.at, held.id) < (free.at, free.id)
     others = [each for each in stored.notices if each not in told]
-    assert [weighing_of(each) for each in others] == [None] * len(others)
+    assert [downweight_for(each) for each in others] == [None] * len(others)
 
 
 def test_ids_are_different_and_what_is_needed_is_asked_for() -> None:

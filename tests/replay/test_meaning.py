@@ -23,7 +23,7 @@ from processing.state.rows import (
 )
 from replay.verify.meaning import same_row
 from replay.verify.row_diff import Findings, compare_rows
-from sinks.redis.stored_fields import Reach, judge
+from sinks.redis.stored_fields import Reach, classify
 from sinks.redis.thresholds import encode_value
 from topics.schema.json_schema import Counts, PublishedThreshold
 from topics.schema.meaning import same_threshold, same_value
@@ -84,7 +84,7 @@ def test_a_threshold_of_another_version() -> None:
 def test_verify_finds_no_fault_with_a_value_of_another_version() -> None:
     expected = orjson.loads(encode_value(THRESHOLD))
     served = {**dict(reversed(expected.items())), "cost": 0.0, "deviation": None, "later": 1}
-    assert judge(THRESHOLD, orjson.dumps(served), Reach(1, 7)) is None
+    assert classify(THRESHOLD, orjson.dumps(served), Reach(1, 7)) is None
 
 
 def row(**fields: Any) -> bytes:

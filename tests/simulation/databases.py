@@ -86,7 +86,7 @@ class Publisher:
         for thresholds in calls.values():
             await redis_call(self._process, "redis.publish", lambda r, t=thresholds: r.write(t))
 
-    async def bury(self, gone: Iterable[PublishedThreshold]) -> None:
+    async def delete_expired(self, gone: Iterable[PublishedThreshold]) -> None:
         for each in list(gone):
             await redis_call(self._process, "redis.bury", lambda r, t=each: r.bury(t))
 
@@ -100,7 +100,7 @@ class Published:
     def __init__(self, process: Process) -> None:
         self._process = process
 
-    async def forgotten(self, partitions: Sequence[int]) -> tuple[bytes, list[int]]:
+    async def unpublished(self, partitions: Sequence[int]) -> tuple[bytes, list[int]]:
         run = await redis_call(self._process, "redis.run", lambda redis: redis.run)
         held = await redis_call(
             self._process, "redis.published", lambda redis: dict(redis.published)

@@ -25,7 +25,7 @@ def what_is_ahead_is_left_alone() -> Patches:
     """What the log may yet explain is not replaced by what the table says."""
     return patch.object(
         sinks.redis.wrong_fields,
-        "settled",
+        "classify_ahead",
         lambda _raw, _end, *, known: "newer" if known else "unknown",
     )
 

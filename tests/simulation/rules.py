@@ -282,10 +282,10 @@ def dead_letters_before_the_transaction() -> Patches:
 def notice_a_forgetful_redis() -> Patches:
     """What was published is published again where Redis has lost it."""
 
-    async def forgotten(self: Any, partitions: Sequence[int]) -> tuple[bytes, list[int]]:
+    async def unpublished(self: Any, partitions: Sequence[int]) -> tuple[bytes, list[int]]:
         return b"", []
 
-    return patch.object(databases.Published, "forgotten", forgotten)
+    return patch.object(databases.Published, "unpublished", unpublished)
 
 
 def mark_while_publishing() -> Patches:

@@ -11,10 +11,10 @@ import pytest
 import redis
 
 from headstart.keys import MODES, PUBLISHED, modes_key
-from sinks.redis.command_authors import TOLD, forget_command, remember_command
-from sinks.redis.commands import CommandPublisher, IsWhole, remembered_by
+from sinks.redis.command_authors import AUTHORS_KEY, forget_command, remember_command
+from sinks.redis.commands import CommandPublisher, IsWhole, commands_in_redis
 from tests.sinks.test_commands import PATH, Log, override, serve
-from topics.commands.log import Remembered
+from topics.commands.log import PreviousCommands
 from topics.commands.messages import Command, CommandState, ModeCommand, command_key
 
 pytestmark = pytest.mark.integration
@@ -27,8 +27,8 @@ def client(redis_url: str) -> Iterator[Any]:
 
 
 def authors(redis_url: str, tenant: str) -> dict[bytes, Command]:
-    async def run() -> Remembered:
-        return await remembered_by(redis_url, 20)()
+    async def run() -> PreviousCommands:
+        return await commands_in_redis(redis_url, 20)()
 
     commands = asyncio.run(run()).commands
     return {command_key(each): each for each in commands if each.tenant == tenant}
@@ -42,7 +42,7 @@ def serve_all(url: str, state: CommandState, is_whole: IsWhole | None = None, no
     asyncio.run(run())
 
 
-def test_a_log_that_begins_again_knows_who_set_what_when(redis_url: str, tenant: str) -> None:
+def test_a_new_log_has_author_time_and_reason(redis_url: str, tenant: str) -> None:
     log = Log()
     mode = ModeCommand(mode="off", tenant=tenant, by="ann", reason="slow", at=7)
     other = ModeCommand(mode="off", tenant=tenant, agent="planner", by="bob", at=8)
@@ -74,7 +74,7 @@ def test_a_redis_that_was_emptied_gets_the_authors_again(
         log.add(command)
     log.add(gone, kept=False)
     asyncio.run(remember_command(redis_url, gone))  # its deletion did not reach Redis
-    client.hset(TOLD, "of another version", "x")
+    client.hset(AUTHORS_KEY, "of another version", "x")
 
     async def read_less() -> bool:
         return False
@@ -84,8 +84,8 @@ def test_a_redis_that_was_emptied_gets_the_authors_again(
     serve_all(redis_url, log.state(), now=20)
     expected = {command_key(mode): mode, command_key(override(tenant)): override(tenant, by="ann")}
     assert authors(redis_url, tenant) == expected
-    assert {key.encode() for key in client.hkeys(TOLD) if tenant in key} == set(expected)
-    assert client.hdel(TOLD, "of another version") == 1
+    assert {key.encode() for key in client.hkeys(AUTHORS_KEY) if tenant in key} == set(expected)
+    assert client.hdel(AUTHORS_KEY, "of another version") == 1
 
 
 def test_a_command_set_meanwhile_keeps_its_author(redis_url: str, client: Any, tenant: str) -> None:
@@ -102,7 +102,7 @@ def test_a_command_set_meanwhile_keeps_its_author(redis_url: str, client: Any, t
     assert authors(redis_url, tenant) == {command_key(new): new}
 
 
-def test_what_is_not_the_logs_keeps_its_author(redis_url: str, client: Any, tenant: str) -> None:
+def test_kept_restrictions_keep_their_author(redis_url: str, client: Any, tenant: str) -> None:
     """A restriction that no command of this log set, and what a later log published."""
     by_hand = ModeCommand(mode="off", tenant=tenant, agent="planner", by="ann", at=7)
     newer = ModeCommand(mode="off", tenant=f"{tenant}-2", by="bob", at=8)
@@ -123,11 +123,11 @@ def test_authors_that_cannot_be_kept_stop_no_command(
 ) -> None:
     log = Log()
     log.add(ModeCommand(mode="off", tenant=tenant, at=7))
-    client.delete(TOLD, MODES)
-    client.set(TOLD, "no hash")
+    client.delete(AUTHORS_KEY, MODES)
+    client.set(AUTHORS_KEY, "no hash")
     try:
         serve_all(redis_url, log.state())
         assert client.hgetall(modes_key(tenant)) == {"*": "off"}
         assert client.hget(MODES, PUBLISHED) == client.info("server")["run_id"]
     finally:
-        client.delete(TOLD)
+        client.delete(AUTHORS_KEY)

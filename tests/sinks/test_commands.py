@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from headstart.keys import MODES, modes_key, redis_key
 from headstart.thresholds.overrides import OVERRIDES_FIELD as OVERRIDES
 from sinks.connections import RedisUnreachable
-from sinks.redis.commands import CommandPublisher, remembered_by, version_key
+from sinks.redis.commands import CommandPublisher, commands_in_redis, version_key
 from sinks.redis.queries import (
     served_chain,
     served_thresholds,
@@ -67,7 +67,7 @@ class Log:
 def serve(url: str, *states: CommandState, now: int = 0) -> list[int]:
     async def run() -> list[int]:
         async with CommandPublisher(url) as publisher:
-            return [await publisher.serve(state, state.places, now) for state in states]
+            return [await publisher.serve(state, state.targets, now) for state in states]
 
     return asyncio.run(run())
 
@@ -112,7 +112,7 @@ def test_overrides_beside_the_thresholds(redis_url: str, client: Any, tenant: st
     assert set(client.hkeys(key)) == {PATH, OVERRIDES}
 
 
-def test_taken_back_and_expired_they_are_gone(redis_url: str, client: Any, tenant: str) -> None:
+def test_unset_and_expired_overrides_are_removed(redis_url: str, client: Any, tenant: str) -> None:
     log, key = Log(), redis_key(tenant, "refund")
     log.add(override(tenant, until=50))
     log.add(override(tenant, path=PATH))
@@ -142,7 +142,7 @@ def test_modes_of_a_tenant_and_of_everybody(redis_url: str, client: Any, tenant:
     assert client.hgetall(modes_key(tenant)) == {"agent/a:b/c": "act"}
 
 
-def test_what_is_no_hash_is_replaced(redis_url: str, client: Any, tenant: str) -> None:
+def test_a_key_of_another_type_is_replaced(redis_url: str, client: Any, tenant: str) -> None:
     client.set(modes_key(tenant), "off")
     client.set(redis_key(tenant, "refund"), "off")
     log = Log()
@@ -208,7 +208,7 @@ def test_an_older_state_never_undoes_a_newer_one(redis_url: str, client: Any) ->
     law()
 
 
-def test_a_later_log_counts_whatever_its_offsets(redis_url: str, client: Any, tenant: str) -> None:
+def test_a_later_log_wins_at_any_offset(redis_url: str, client: Any, tenant: str) -> None:
     old, new = Log(1), Log(2)
     for speculate in (0.1, 0.2, 0.3):
         old.add(override(tenant, speculate))
@@ -218,7 +218,7 @@ def test_a_later_log_counts_whatever_its_offsets(redis_url: str, client: Any, te
     assert served["speculate"] == 0.4
 
 
-def test_what_the_hash_lost_comes_back(redis_url: str, client: Any, tenant: str) -> None:
+def test_lost_fields_of_the_hash_are_restored(redis_url: str, client: Any, tenant: str) -> None:
     log = Log()
     log.add(override(tenant))
     log.add(ModeCommand(mode="off", tenant=tenant, at=1))
@@ -227,7 +227,7 @@ def test_what_the_hash_lost_comes_back(redis_url: str, client: Any, tenant: str)
     assert serve(redis_url, log.state(), log.state()) == [2, 0]
 
 
-def test_what_an_old_snapshot_brings_back_goes(redis_url: str, client: Any, tenant: str) -> None:
+def test_values_from_an_old_snapshot_are_removed(redis_url: str, client: Any, tenant: str) -> None:
     """Taken back so long ago that compaction took the record that said so."""
     log = Log()
     log.add(override(tenant))
@@ -252,7 +252,7 @@ def test_what_an_old_snapshot_brings_back_goes(redis_url: str, client: Any, tena
     assert client.hgetall(modes_key(f"{tenant}:%")) == {"*": "act"}
 
 
-def test_what_is_served_is_remembered_for_a_new_log(
+def test_served_commands_are_restored_in_a_new_log(
     redis_url: str, client: Any, tenant: str
 ) -> None:
     strange = b'[1, {"path": 7}, {"speculate": 0.1, "unless": "x"}]'
@@ -265,7 +265,7 @@ def test_what_is_served_is_remembered_for_a_new_log(
     log.add(override(tenant, until=10))
     log.add(ModeCommand(mode="off", tenant=tenant, agent="planner", at=1))
     serve(redis_url, log.state())
-    commands, number = asyncio.run(remembered_by(redis_url, 20)())
+    commands, number = asyncio.run(commands_in_redis(redis_url, 20)())
     mine = [each for each in commands if each.tenant == tenant]
     assert sorted(map(command_key, mine)) == sorted(
         [

@@ -29,11 +29,11 @@ from sinks.redis.stored_fields import (
     Field,
     Reach,
     UnreadableValue,
+    classify,
+    classify_ahead,
     field_of,
-    judge,
     owner_of,
     read_stored,
-    settled,
 )
 from sinks.redis.thresholds import ThresholdPublisher, encode_value
 from tests.patience import until
@@ -83,11 +83,11 @@ def value(**fields: Any) -> bytes:
 
 
 @pytest.mark.parametrize("raw", UNREADABLE.values(), ids=UNREADABLE)
-def test_what_no_service_wrote_is_unreadable(raw: bytes) -> None:
+def test_invalid_values_are_unreadable(raw: bytes) -> None:
     with pytest.raises(UnreadableValue):
         read_stored(raw)
-    assert judge(threshold(), raw, REACH) == "unreadable"
-    assert judge(None, raw, REACH) == "unreadable"
+    assert classify(threshold(), raw, REACH) == "unreadable"
+    assert classify(None, raw, REACH) == "unreadable"
 
 
 GONE = threshold(deleted=True)
@@ -123,22 +123,22 @@ JUDGED: list[tuple[PublishedThreshold | None, bytes | None, str | None]] = [
 
 
 @pytest.mark.parametrize(("expected", "raw", "found"), JUDGED)
-def test_what_is_wrong_with_a_value(
+def test_classification_of_a_value(
     expected: PublishedThreshold | None, raw: bytes | None, found: str | None
 ) -> None:
-    assert judge(expected, raw, REACH) == found
+    assert classify(expected, raw, REACH) == found
 
 
-def test_what_is_ahead_is_wrong_only_beyond_the_end_of_the_log() -> None:
+def test_a_newer_version_is_wrong_only_beyond_the_end_of_the_log() -> None:
     raw = value(offset=120)
-    assert settled(raw, 121, known=True) is None
-    assert settled(raw, 120, known=True) == "newer"
-    assert settled(raw, 120, known=False) == "unknown"
+    assert classify_ahead(raw, 121, known=True) is None
+    assert classify_ahead(raw, 120, known=True) == "newer"
+    assert classify_ahead(raw, 120, known=False) == "unknown"
 
 
 @given(st.binary(max_size=40) | st.text(max_size=40).map(str.encode))
 def test_no_bytes_break_the_judgement(raw: bytes) -> None:
-    assert judge(threshold(), raw, REACH) == "unreadable"
+    assert classify(threshold(), raw, REACH) == "unreadable"
     field_of(redis_key("t", "refund").encode(), raw)
     owner_of(raw)
     owner_of(b"headstart:thresholds:" + raw)
@@ -188,7 +188,7 @@ def publish(url: str, *batch: PublishedThreshold) -> None:
 
 
 @pytest.mark.integration
-def test_only_what_differs_is_found_and_replaced(redis_url: str, tenant: str) -> None:
+def test_only_differing_fields_are_replaced(redis_url: str, tenant: str) -> None:
     right = [
         threshold(tenant, workflow_type=kind, path=f"workflow_type={kind}/n={n}")
         for kind in ("a", "b")
@@ -350,7 +350,7 @@ def listed(url: str, tenant: str, told: list[UnreadableFields]) -> list[str]:
 
 
 @pytest.mark.integration
-def test_what_cannot_be_read_is_named_and_the_rest_listed(redis_url: str, tenant: str) -> None:
+def test_unreadable_values_are_named_and_the_rest_listed(redis_url: str, tenant: str) -> None:
     publish(redis_url, threshold(tenant), threshold(tenant, path=f"{PATH}/domain=d"))
     key = redis_key(tenant, "refund")
     with redis.Redis.from_url(redis_url) as client:

@@ -13,7 +13,7 @@ import pytest
 from headstart.events.schema import new_id
 from sinks.connections import connect_postgres
 from sinks.postgres import batch_writer as staging
-from sinks.postgres.batch_writer import STAGED_AFTER, RejectedRow, Sink, TooManyRejectedRows
+from sinks.postgres.batch_writer import STAGED_AFTER, RejectedRow, TooManyRejectedRows
 from sinks.postgres.episodes import EpisodeSink, encode_event, encode_events
 from sinks.postgres.queries import count_events, event_ids, events_of_workflow
 
@@ -69,8 +69,7 @@ def test_a_batch_delivered_twice_is_stored_once(migrated: str, tenant: str) -> N
     events = [make_event(tenant) for _ in range(50)]
 
     async def twice() -> None:
-        async with await EpisodeSink.open(migrated) as episodes:
-            sink: Sink = episodes
+        async with await EpisodeSink.open(migrated) as sink:
             for expected in (50, 0):
                 rows = lines(events)
                 stored = await sink.store(rows, {}, topic=TOPIC, epoch=7, on_refused=accept_none)
@@ -265,7 +264,7 @@ def test_a_cut_connection_stores_nothing_and_says_so(migrated: str, tenant: str)
         (b"{", b"[", "not an event"),
     ],
 )
-def test_what_is_no_event_has_no_line(good: bytes, bad: bytes, reason: str) -> None:
+def test_invalid_events_have_no_line(good: bytes, bad: bytes, reason: str) -> None:
     raw = orjson.dumps(make_event("t", timestamp=1)).replace(good, bad, 1)
     for several in ([raw], [orjson.dumps(make_event("t")), raw]):
         with pytest.raises(ValueError, match=reason):

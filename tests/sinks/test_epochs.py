@@ -39,7 +39,7 @@ def test_the_largest_epoch_of_each_database_is_found(database: str, redis_url: s
     [
         ("postgresql://u:secret@127.0.0.1:1/shop", "127.0.0.1:1/shop"),
         ("host=127.0.0.1 port=1 dbname=shop password=secret", "127.0.0.1:1/shop"),
-        ("secret is no dsn", "no connection string"),
+        ("secret is no dsn", "an invalid connection string"),
     ],
 )
 def test_postgres_away_is_one_clear_line_without_the_password(dsn: str, address: str) -> None:

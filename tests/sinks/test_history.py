@@ -77,12 +77,12 @@ def test_sinks_keep_their_offsets_apart(migrated: str, tenant: str) -> None:
      orjson.dumps(change("t", 1, speculate="0.9")), orjson.dumps(change("t", 1, at=None))],
     ids=lambda value: str(value[:12]),
 )  # fmt: skip
-def test_what_is_no_threshold_is_refused(value: bytes) -> None:
+def test_invalid_thresholds_are_rejected(value: bytes) -> None:
     with pytest.raises(ValueError, match="not a threshold"):
         encode_threshold(value)
 
 
-def test_a_default_and_what_has_gone_have_rows_too(migrated: str, tenant: str) -> None:
+def test_defaults_and_deleted_contexts_have_rows_too(migrated: str, tenant: str) -> None:
     default = change(tenant, 5, workflow_type="", path="default")
     gone = change(tenant, 6, learner="", outcomes=0)
 

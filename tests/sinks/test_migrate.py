@@ -117,9 +117,7 @@ def limited_role(database: str) -> Iterator[str]:
         connection.execute(sql.SQL("DROP ROLE {}").format(role))
 
 
-def test_what_a_role_may_not_do_is_one_line_with_the_grant(
-    database: str, limited_role: str
-) -> None:
+def test_a_missing_permission_is_one_line_with_the_grant(database: str, limited_role: str) -> None:
     """Follow the remedies, one after the other, until it works."""
     name = str(conninfo_to_dict(limited_role)["user"])
 
@@ -163,9 +161,7 @@ async def _partitions(dsn: str) -> list[str]:
         return await ensure_partitions(connection, date(2026, 1, 1), 0, 0)
 
 
-def test_a_role_that_only_writes_is_told_all_it_lacks_at_once(
-    migrated: str, writing_role: str
-) -> None:
+def test_a_writing_role_gets_all_missing_grants_at_once(migrated: str, writing_role: str) -> None:
     """One that migrates without error, and could not create the partitions of the next days."""
     assert asyncio.run(migrate(writing_role)) == []
     with pytest.raises(psycopg.errors.InsufficientPrivilege):
@@ -184,7 +180,7 @@ def test_a_role_that_only_writes_is_told_all_it_lacks_at_once(
     assert asyncio.run(_partitions(writing_role)) == ["episodic_events_20260101"]
 
 
-def test_a_role_without_any_right_is_told_all_it_lacks_at_once(
+def test_a_role_without_rights_gets_all_missing_grants_at_once(
     migrated: str, limited_role: str
 ) -> None:
     asyncio.run(_required_to_store(limited_role))  # it stores nothing

@@ -11,7 +11,7 @@ import redis
 import redis.asyncio
 
 from headstart.keys import MODES, PUBLISHED, modes_key
-from sinks.redis.commands import CommandPublisher, remembered_by, version_key
+from sinks.redis.commands import CommandPublisher, commands_in_redis, version_key
 from sinks.redis.modes_marker import ModesMarker
 from sinks.redis.served_modes import every_mode, served_modes
 from topics.commands.messages import (
@@ -84,7 +84,7 @@ def test_it_is_not_set_where_redis_was_emptied_meanwhile(redis_url: str, client:
     marking(redis_url, work)
 
 
-def test_those_who_publish_at_the_same_time_share_the_token(redis_url: str, client: Any) -> None:
+def test_concurrent_publishers_share_the_token(redis_url: str, client: Any) -> None:
     async def work(marker: ModesMarker) -> None:
         tokens = [await marker.begin() for _ in range(3)]
         assert len(set(tokens)) == 1
@@ -107,11 +107,11 @@ def test_modes_that_are_no_hash_have_none(redis_url: str, client: Any) -> None:
 
 
 @pytest.mark.parametrize("marker", ["a run id", "begun 0123", "off"])
-def test_it_is_no_mode(redis_url: str, client: Any, tenant: str, marker: str) -> None:
+def test_the_marker_is_not_a_mode(redis_url: str, client: Any, tenant: str, marker: str) -> None:
     client.hset(MODES, PUBLISHED, marker)
     assert [each for each in asyncio.run(every_mode(redis_url)) if each.tenant is None] == []
     assert asyncio.run(served_modes(redis_url, tenant)) == []
-    commands = asyncio.run(remembered_by(redis_url, 20)()).commands
+    commands = asyncio.run(commands_in_redis(redis_url, 20)()).commands
     assert not [e for e in commands if isinstance(e, ModeCommand) and e.tenant is None]
     state = state_of(ModeCommand(mode="act", tenant=tenant, at=1))
 
@@ -153,7 +153,7 @@ def test_one_place_alone_does_not_set_it(redis_url: str, client: Any) -> None:
 
     async def run() -> None:
         async with CommandPublisher(redis_url) as publisher:
-            await publisher.serve(state, state.places, 0)
+            await publisher.serve(state, state.targets, 0)
 
     asyncio.run(run())
     assert client.hgetall(MODES) == {"*": "off"}

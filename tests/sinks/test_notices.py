@@ -17,10 +17,10 @@ from processing.records.sink_lines import SinkBatch, unpack_thresholds
 from sinks.connections import connect_postgres
 from sinks.postgres.history import HistorySink, encode_thresholds
 from sinks.postgres.notices import (
-    Newest,
     NoticeRetention,
+    StoredContext,
     add_notices,
-    forget_sent,
+    delete_sent,
     keep_states,
     mark_sent,
     newest_notices,
@@ -96,7 +96,7 @@ STREAM = [*drifting(5, 5_000, 3_000), value(RETAIL, 9_000, 0, 0, 0.0, deleted=Tr
 EXPECTED = sorted(each.id for each in run(STREAM).notices)
 
 
-def test_there_is_something_to_tell() -> None:
+def test_expected_signals_are_not_empty() -> None:
     assert len(EXPECTED) >= 1
 
 
@@ -163,7 +163,7 @@ def test_a_user_who_floods_is_found_across_restarts(migrated: str) -> None:
         assert {row[0] for row in users} == {"b%d"}
 
 
-def test_what_is_stored_of_contexts_is_the_newest(migrated: str) -> None:
+def test_the_newest_values_of_contexts_are_stored(migrated: str) -> None:
     async def go() -> None:
         worker = Worker(migrated)
         await worker.store(STREAM[:50], 0)
@@ -171,8 +171,9 @@ def test_what_is_stored_of_contexts_is_the_newest(migrated: str) -> None:
             here, gone = ("acme", RETAIL), ("acme", "gone")
             found = await newest_values(connection, [here, gone])
             assert found == {
-                here: Newest(EPOCH, 50, 50, None), gone: Newest(None, None, None, None),
-            }  # fmt: skip
+                here: StoredContext(EPOCH, 50, 50, None),
+                gone: StoredContext(None, None, None, None),
+            }
             kept = {here: NoticeRetention(3, 50, b"\0\1"), gone: NoticeRetention(3, 1, b"x")}
             await keep_states(connection, kept)
             await keep_states(connection, {gone: None, here: NoticeRetention(3, 51, b"\2")})
@@ -183,7 +184,7 @@ def test_what_is_stored_of_contexts_is_the_newest(migrated: str) -> None:
     asyncio.run(go())
 
 
-def test_what_is_unsent_comes_oldest_first_until_it_is_marked(migrated: str) -> None:
+def test_unsent_notices_are_oldest_first_until_marked(migrated: str) -> None:
     async def go() -> None:
         async with await connect_postgres(migrated) as connection:
             for name, partition in (("a", 1), ("b", 2), ("c", 1)):
@@ -202,16 +203,16 @@ def test_what_is_unsent_comes_oldest_first_until_it_is_marked(migrated: str) -> 
     asyncio.run(go())
 
 
-def test_what_was_sent_long_ago_is_forgotten_and_what_was_not_stays(migrated: str) -> None:
+def test_old_sent_notices_are_deleted_and_unsent_ones_kept(migrated: str) -> None:
     async def go() -> None:
         async with await connect_postgres(migrated) as connection:
             await add_notices(connection, [(0, notice(name)) for name in ("old", "unsent", "new")])
             await mark_sent(connection, ["old", "new"])
             aged = "UPDATE notices SET found = found - interval '31 days' WHERE id <> 'new'"
             await connection.execute(aged)
-            assert await forget_sent(connection, 31.5) == 0
-            assert await forget_sent(connection, 30.5) == 1
-            assert await forget_sent(connection, 30.5) == 0
+            assert await delete_sent(connection, 31.5) == 0
+            assert await delete_sent(connection, 30.5) == 1
+            assert await delete_sent(connection, 30.5) == 0
             assert sorted(each.id for _, each in await newest_notices(connection, 9)) == [
                 "new", "unsent",
             ]  # fmt: skip
@@ -219,7 +220,7 @@ def test_what_was_sent_long_ago_is_forgotten_and_what_was_not_stays(migrated: st
     asyncio.run(go())
 
 
-def test_a_user_whose_name_no_database_holds_is_told_of_all_the_same(migrated: str) -> None:
+def test_a_user_name_with_nul_still_gives_a_notice(migrated: str) -> None:
     values = [
         msgspec.structs.replace(each, offset=place, path=each.path.replace("b%25d", "b%00d"))
         for place, each in enumerate(flooded(9_000, range(6_000, 7_500)))

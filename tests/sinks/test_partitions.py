@@ -103,7 +103,7 @@ def test_a_held_default_partition_is_left_for_the_next_call(
     with psycopg.connect(migrated) as reader:
         reader.execute("SELECT FROM episodic_events_default")
         assert asyncio.run(ensure(migrated, 0, 5)) == []
-    assert "the default partition is in use" in caplog.text
+    assert "the default partition is locked" in caplog.text
     assert len(asyncio.run(ensure(migrated, 0, 5))) == 6
 
 

@@ -28,39 +28,39 @@ def check(redis_url: str, body: Callable[[PublishMarkers, Redis], Awaitable[None
     asyncio.run(run())
 
 
-def test_what_was_published_is_remembered_until_it_is_gone(redis_url: str) -> None:
+def test_a_published_partition_is_marked_until_redis_loses_it(redis_url: str) -> None:
     async def body(published: PublishMarkers, redis: Redis) -> None:
-        run, forgotten = await published.forgotten([P])
-        assert forgotten == [P]
+        run, unpublished = await published.unpublished([P])
+        assert unpublished == [P]
         mark = await published.begin(P)
-        assert (await published.forgotten([P]))[1] == [P]
+        assert (await published.unpublished([P]))[1] == [P]
         await published.remember(P, run, mark)
-        assert await published.forgotten([P]) == (run, [])
+        assert await published.unpublished([P]) == (run, [])
         await redis.hdel(KEY, str(P))
-        assert await published.forgotten([P]) == (run, [P])
+        assert await published.unpublished([P]) == (run, [P])
 
     check(redis_url, body)
 
 
 def test_a_redis_emptied_in_mid_publication_is_noticed(redis_url: str) -> None:
     async def body(published: PublishMarkers, redis: Redis) -> None:
-        run, _ = await published.forgotten([P])
+        run, _ = await published.unpublished([P])
         mark = await published.begin(P)
         await redis.hdel(KEY, str(P))
         await published.remember(P, run, mark)
-        assert (await published.forgotten([P]))[1] == [P]
+        assert (await published.unpublished([P]))[1] == [P]
 
     check(redis_url, body)
 
 
 def test_of_two_publications_at_once_the_later_one_counts(redis_url: str) -> None:
     async def body(published: PublishMarkers, _redis: Redis) -> None:
-        run, _ = await published.forgotten([P])
+        run, _ = await published.unpublished([P])
         first, second = await published.begin(P), await published.begin(P)
         await published.remember(P, run, first)
-        assert (await published.forgotten([P]))[1] == [P]
+        assert (await published.unpublished([P]))[1] == [P]
         await published.remember(P, run, second)
-        assert (await published.forgotten([P]))[1] == []
+        assert (await published.unpublished([P]))[1] == []
 
     check(redis_url, body)
 
@@ -73,22 +73,22 @@ def test_a_server_that_has_become_a_replica_is_left(redis_url: str) -> None:
             return {each["id"] for each in await redis.client_list()}
 
         others = await connected()
-        await published.forgotten([P])
+        await published.unpublished([P])
         ours = await connected() - others
         await redis.replicaof("127.0.0.1", 1)
         try:
             with pytest.raises(RedisUnreachable, match="role"):
-                await published.forgotten([P])
+                await published.unpublished([P])
             assert ours
             assert not ours & await connected()
         finally:
             await redis.replicaof("NO", "ONE")
-        await published.forgotten([P])
+        await published.unpublished([P])
 
     check(redis_url, body)
 
 
-def test_the_servers_clock_is_told(redis_url: str) -> None:
+def test_the_servers_clock_is_returned(redis_url: str) -> None:
     async def body(published: PublishMarkers, _redis: Redis) -> None:
         before = time.time_ns() // 1_000_000
         now = await published.now_ms()

@@ -65,7 +65,7 @@ def test_tables_of_an_older_version(migrated: str) -> None:
     ],
     ids=" ".join,
 )
-def test_what_commands_say(database: str, command: tuple[str, ...]) -> None:
+def test_commands_without_tables_name_migrate(database: str, command: tuple[str, ...]) -> None:
     ended = subprocess.run(
         [sys.executable, "-m", "cli", *command, "--postgres", database],
         capture_output=True,

@@ -68,7 +68,7 @@ def changes(state: CommandState, fields: dict[bytes, bytes], version: bytes, ser
         ("off", None, b"off"),
     ],
 )
-def test_only_what_restricts_no_less_replaces_what_no_command_set(
+def test_a_manual_restriction_is_replaced_only_by_an_equal_or_stricter_one(
     logged: str | None, found: bytes | None, becomes: bytes | None
 ) -> None:
     state = state_of((mode(logged or "act"), logged is not None))
@@ -78,7 +78,7 @@ def test_only_what_restricts_no_less_replaces_what_no_command_set(
     assert bool(said.kept) == (becomes == found != (logged and logged.encode()))
 
 
-def test_a_command_since_then_replaces_what_it_is_about_and_nothing_else() -> None:
+def test_a_newer_command_replaces_only_its_own_key() -> None:
     fields = {b"*": b"off", b"agent/a": b"observe"}
     state = state_of((mode("act"), True))
     said = changes(state, fields, b"1 0", b"{}")
@@ -88,7 +88,7 @@ def test_a_command_since_then_replaces_what_it_is_about_and_nothing_else() -> No
     assert changes(taken_back, fields, b"1 1", b"{}").changes == {b"*": None}
 
 
-def test_what_we_served_ourselves_is_not_kept() -> None:
+def test_values_written_by_headstart_are_not_kept() -> None:
     """An older snapshot of Redis, and a log that compaction has shortened."""
     said = changes(state_of(), {b"*": b"off"}, b"1 0", b'{"*":"off"}')
     assert (said.changes, said.kept) == ({b"*": None}, ())
@@ -221,7 +221,7 @@ def test_an_override_of_no_tool_takes_no_other_ones_place() -> None:
         ([("act", "a"), ("observe", None)], 1, False),
     ],
 )
-def test_a_key_that_is_no_hash_is_off_for_everything(
+def test_a_mode_key_of_another_type_is_off(
     commands: list[tuple[str, str | None]], seen: int, stays: bool
 ) -> None:
     state = state_of(*[(mode(name, agent), True) for name, agent in commands])
@@ -232,7 +232,7 @@ def test_a_key_that_is_no_hash_is_off_for_everything(
     assert said.changes == ({} if stays else expected)
 
 
-def test_what_a_new_log_copied_from_redis_is_no_command_since_then() -> None:
+def test_commands_copied_from_redis_do_not_count_as_newer() -> None:
     state, act = CommandState(), mode("act")
     state.apply(command_key(act), encode_command(act), 0)
     state.apply(b"log", encode_command(Begin(number=2)), 1)
@@ -289,7 +289,7 @@ def test_keys_of_other_types_hinder_no_command(redis_url: str, client: Any, tena
 
 
 @pytest.mark.integration
-def test_a_key_that_is_no_hash_stays_until_a_command(
+def test_a_mode_key_of_another_type_stays_until_a_command(
     redis_url: str, client: Any, tenant: str
 ) -> None:
     """The kill switch, set by SET where it should have been HSET."""

@@ -154,7 +154,7 @@ def test_a_key_of_another_type_is_set_aside_and_hinders_nothing(
 
 
 @pytest.mark.integration
-def test_a_version_that_is_no_number_is_overwritten(redis_url: str, tenant: str) -> None:
+def test_an_invalid_version_is_overwritten(redis_url: str, tenant: str) -> None:
     with redis.Redis.from_url(redis_url) as client:
         client.hset(redis_key(tenant, "refund"), "workflow_type=refund", '{"epoch":NaN,"offset":1}')
     assert asyncio.run(publish(redis_url, [threshold(tenant)])) == [1]
@@ -185,7 +185,7 @@ def test_the_newest_of_each_context_waits(arrivals: list[tuple[str, str, tuple[i
     assert pending.drain() == []
 
 
-def test_what_is_put_back_does_not_overwrite_what_came_meanwhile() -> None:
+def test_thresholds_put_back_do_not_overwrite_newer_ones() -> None:
     pending = PendingThresholds()
     old, new = threshold("t", 1, 1), threshold("t", 2, 0)
     pending.add([old])
@@ -208,10 +208,10 @@ def test_a_context_that_went_leaves_its_version_until_it_is_buried(redis_url: st
             assert stored(redis_url, tenant) == {path: {"epoch": 1, "offset": 5, "deleted": True}}
             with Thresholds(redis_url) as reader:
                 assert not reader.get(tenant=tenant, workflow_type="refund").known
-            await publisher.bury([gone])
+            await publisher.delete_expired([gone])
             assert stored(redis_url, tenant) == {}
             await publisher.publish([threshold(tenant, offset=6)])
-            await publisher.bury([gone])  # it is back
+            await publisher.delete_expired([gone])  # it is back
             assert stored(redis_url, tenant)[path]["offset"] == 6
 
     asyncio.run(run())

@@ -19,8 +19,8 @@ from sinks.connections import (
     DatabaseUnreachable,
     PostgresUnreachable,
     RedisUnreachable,
-    asking_redis,
     connect_postgres,
+    redis_client,
 )
 from sinks.service_errors import postgres_trouble
 
@@ -32,7 +32,7 @@ async def _open(dsn: str) -> None:
 
 
 async def _ping(url: str) -> None:
-    async with asking_redis(url) as client:
+    async with redis_client(url) as client:
         await client.ping()
 
 
@@ -110,7 +110,7 @@ def test_a_dsn_that_cannot_be_parsed(dsn: str) -> None:
         ("FATAL:  sorry, too many clients already", "no connection left", "max_connections"),
     ],
 )
-def test_what_postgres_says(message: str, what: str, remedy: str) -> None:
+def test_messages_of_postgres(message: str, what: str, remedy: str) -> None:
     error = PostgresUnreachable("postgresql://u@h/d", OSError(message))
     assert error.trouble is not None
     assert what in error.trouble.what
@@ -157,7 +157,7 @@ def test_a_url_that_cannot_be_parsed(url: str) -> None:
         ("keepalives=x", "keepalives"),
     ],
 )
-def test_a_parameter_with_a_value_that_is_none(parameter: str, setting: str) -> None:
+def test_a_parameter_with_an_invalid_value(parameter: str, setting: str) -> None:
     said = refused_postgres(f"postgresql://u:{SECRET}@127.0.0.1:1/x?{parameter}")
     assert f"correct {setting} in --postgres DSN or HEADSTART_POSTGRES" in said
 
@@ -171,7 +171,7 @@ def test_a_parameter_with_a_value_that_is_none(parameter: str, setting: str) -> 
         ("session is read-only", "correct target_session_attrs"),
     ],
 )
-def test_what_starting_a_postgres_would_not_help(reason: str, remedy: str) -> None:
+def test_problems_that_starting_postgres_would_not_fix(reason: str, remedy: str) -> None:
     found = postgres_trouble("postgresql://h/x", psycopg.OperationalError(reason))
     assert found is not None
     assert remedy in found.remedy

@@ -146,7 +146,7 @@ def test_reading_is_bounded_on_both_sides(kafka: str, topic: Topic) -> None:
 @pytest.mark.parametrize(
     ("begin", "end"), [({}, {}), ({0: 0}, {0: 0}), ({0: 7}, {0: 7}), ({0: 9}, {0: 7})]
 )
-def test_reading_an_empty_range_asks_nobody(
+def test_reading_an_empty_range_sends_no_request(
     begin: dict[int, int], end: dict[int, int], closed_port: str
 ) -> None:
     assert asyncio.run(read(closed_port, "any", begin, end)) == {}

@@ -74,7 +74,7 @@ def test_a_note_outlives_its_dead_letter() -> None:
     assert HANDLED.retention_ms >= 2 * DEAD_LETTERS.retention_ms
 
 
-def test_what_must_be_kept_for_ever_is_compacted() -> None:
+def test_topics_without_retention_are_compacted() -> None:
     kept = {topic.name for topic in TOPICS if topic.cleanup == "compact"}
     assert kept == {
         "headstart.thresholds",

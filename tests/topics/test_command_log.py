@@ -17,7 +17,7 @@ from topics.catalogue import COMMANDS, Topic
 from topics.commands import log as module
 from topics.commands.log import (
     CommandFollower,
-    Remembered,
+    PreviousCommands,
     begin_commands,
     is_whole,
     read_commands,
@@ -49,8 +49,8 @@ def own(kafka: str, monkeypatch: pytest.MonkeyPatch) -> str:
 
 
 def remembering(*commands: Command, number: int = 0) -> module.Callable[..., object]:
-    async def remembered() -> Remembered:
-        return Remembered(commands, number)
+    async def remembered() -> PreviousCommands:
+        return PreviousCommands(commands, number)
 
     return remembered
 
@@ -72,7 +72,7 @@ def test_the_last_one_counts_until_it_is_taken_back(kafka: str, own: str) -> Non
     asyncio.run(run())
 
 
-def test_it_is_begun_once_with_what_is_remembered(kafka: str, own: str) -> None:
+def test_a_new_log_begins_once_with_earlier_commands(kafka: str, own: str) -> None:
     async def run() -> None:
         with pytest.raises(TopicsMissing, match="headstart topics create"):
             await read_commands(kafka)
@@ -96,7 +96,7 @@ def test_a_beginning_that_was_cut_off_is_repeated(kafka: str, own: str) -> None:
     asyncio.run(run())
 
 
-def test_what_is_no_command_is_passed_over(kafka: str, own: str) -> None:
+def test_invalid_commands_are_skipped(kafka: str, own: str) -> None:
     async def run() -> None:
         await begin_commands(kafka, remembering())
         producer = await start_producer(kafka)
@@ -242,7 +242,7 @@ def test_a_follower_passes_an_open_transaction(kafka: str, own: str, committed: 
                 await send_commands(kafka, [OBSERVE])
                 await until(changes, ours)
                 assert follower.state.modes(ours) == {"*": "observe"}
-                assert theirs not in follower.state.places
+                assert theirs not in follower.state.targets
                 await (producer.commit_transaction() if committed else producer.abort_transaction())
                 await until(changes, theirs if committed else all_)
                 assert follower.state.modes(all_) == {"*": "off"}

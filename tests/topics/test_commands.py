@@ -22,8 +22,8 @@ from topics.commands.messages import (
     command_key,
     decode_command,
     encode_command,
-    place_of,
     served_overrides,
+    target_of,
 )
 from topics.schema.json_schema import schemas
 
@@ -95,7 +95,7 @@ def test_the_last_command_about_a_thing_counts(made: list[tuple[Command, bool]])
     state = state_of(log_of(made))
     assert {command_key(each): each for each in state.commands} == expected
     assert all(key in state for key in expected)
-    assert set(state.places) == {place_of(command_key(command)) for command, _ in made}
+    assert set(state.targets) == {target_of(command_key(command)) for command, _ in made}
 
 
 @given(changes, st.integers(0, 31))
@@ -104,7 +104,7 @@ def test_versions_only_grow_and_name_what_is_served(
 ) -> None:
     records = log_of(made)
     before, after = state_of(records[: cut + 1]), state_of(records)
-    for place in before.places:
+    for place in before.targets:
         assert before.version(place) <= after.version(place)
         if before.version(place) == after.version(place):
             assert before.overrides(place, 0) == after.overrides(place, 0)
@@ -121,15 +121,15 @@ def test_a_compacted_log_says_the_same(made: list[tuple[Command, bool]]) -> None
     assert {command_key(each): each for each in compacted.commands} == {
         command_key(each): each for each in whole.commands
     }
-    for place in whole.places:
+    for place in whole.targets:
         assert compacted.version(place) == whole.version(place)
 
 
 @given(st.lists(commands, unique_by=command_key, max_size=30))
-def test_what_is_served_is_what_is_set_there(made: list[Command]) -> None:
+def test_redis_serves_the_commands_in_force(made: list[Command]) -> None:
     state, now = state_of(log_of([(each, True) for each in made])), 50
     served: list[Any] = []
-    for place in state.places:
+    for place in state.targets:
         found = state.overrides(place, now)
         assert all((each.tenant, each.workflow_type) == place[1:] for each in found)
         served += found
@@ -184,11 +184,11 @@ VALID = {"set": "threshold", "tenant": "t", "workflow_type": "refund", "speculat
         [],
     ],
 )
-def test_what_is_no_command(value: Any) -> None:
+def test_invalid_commands_are_rejected(value: Any) -> None:
     state = CommandState()
     with pytest.raises(ValueError, match=r"\S+ .*"):
         state.apply(b"threshold\x1ft\x1frefund\x1f\x1f", json.dumps(value).encode(), 0)
-    assert (state.commands, state.places) == ([], [])
+    assert (state.commands, state.targets) == ([], [])
 
 
 @pytest.mark.parametrize("key", [None, b"", b"log", b"threshold\x1ft", b"\xff", b"mode\x1ft\x1fa"])

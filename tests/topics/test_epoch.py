@@ -28,7 +28,7 @@ from topics.kafka.admin import (
     TopicsMissing,
     create_topics,
     partition_counts,
-    settle_partitions,
+    recreate_mismatched,
 )
 
 pytestmark = pytest.mark.integration
@@ -46,7 +46,7 @@ def own(monkeypatch: pytest.MonkeyPatch) -> tuple[Topic, Topic]:
         epoch_module, "create_topics", partial(create_topics, topics=(events, epochs))
     )
     monkeypatch.setattr(
-        epoch_module, "settle_partitions", partial(settle_partitions, topics=(events, epochs))
+        epoch_module, "recreate_mismatched", partial(recreate_mismatched, topics=(events, epochs))
     )
     return events, epochs
 
@@ -111,7 +111,7 @@ def test_recreated_events_begin_a_new_epoch_and_the_last_record_counts(
     asyncio.run(run())
 
 
-def test_what_is_no_epoch_is_skipped(kafka: str, own: tuple[Topic, Topic]) -> None:
+def test_invalid_epochs_are_skipped(kafka: str, own: tuple[Topic, Topic]) -> None:
     async def run() -> None:
         _created, epoch = await ensure_topics(kafka, partitions=2)
         producer = await start_producer(kafka)
@@ -125,7 +125,7 @@ def test_what_is_no_epoch_is_skipped(kafka: str, own: tuple[Topic, Topic]) -> No
     asyncio.run(run())
 
 
-def test_a_log_whose_epoch_cannot_be_read_is_no_new_log(
+def test_an_unreadable_epoch_is_not_taken_for_a_new_log(
     kafka: str, own: tuple[Topic, Topic]
 ) -> None:
     async def run() -> None:
@@ -142,7 +142,7 @@ def test_a_log_whose_epoch_cannot_be_read_is_no_new_log(
     asyncio.run(run())
 
 
-def test_an_interrupted_creation_is_mended(kafka: str, own: tuple[Topic, Topic]) -> None:
+def test_an_interrupted_creation_is_completed(kafka: str, own: tuple[Topic, Topic]) -> None:
     async def run() -> None:
         await create_topics(kafka, 3, topics=own)  # and then it was killed
         with pytest.raises(TopicsMissing):
@@ -165,14 +165,14 @@ def test_another_number_of_partitions_is_refused(kafka: str, own: tuple[Topic, T
                 await ask
             message = str(caught.value)
             assert f"{events.name} has 3 partitions" in message
-            assert "minted for 4" in message
+            assert "created for 4" in message
             assert "`headstart thresholds export FILE`" in message
             assert "delete" not in message.replace("nothing has to be deleted", "")
 
     asyncio.run(run())
 
 
-def test_what_a_client_s_request_created_in_a_new_volatile_log_is_created_anew(
+def test_topics_auto_created_in_a_new_volatile_log_are_recreated(
     kafka: str, own: tuple[Topic, Topic]
 ) -> None:
     """The embedded broker creates a topic that is asked for, with four partitions."""

@@ -18,7 +18,7 @@ from topics.dead_letters.messages import (
     DeadLetterFilter,
     DeadLetterRecord,
     DeadLetterSource,
-    letter_of,
+    parse_dead_letter,
 )
 
 
@@ -47,10 +47,10 @@ OURS: list[tuple[str, bytes | None]] = [
 ]
 
 
-def test_what_an_agent_of_ours_wrote() -> None:
-    assert letter_of(record(OURS)) == letter()
+def test_parsing_a_dead_letter() -> None:
+    assert parse_dead_letter(record(OURS)) == letter()
     assert letter().at == "0:7"
-    place = letter_of(record([*OURS, ("headstart.frame.place", b"2")])).source
+    place = parse_dead_letter(record([*OURS, ("headstart.frame.place", b"2")])).source
     assert place is not None
     assert place.place == 2
 
@@ -58,14 +58,14 @@ def test_what_an_agent_of_ours_wrote() -> None:
 @pytest.mark.parametrize("name", [TOPIC_HEADER, PARTITION_HEADER, OFFSET_HEADER])
 def test_without_its_whole_origin_it_has_none(name: str) -> None:
     rest = [(each, value) for each, value in OURS if each != name]
-    assert letter_of(record(rest)).source is None
+    assert parse_dead_letter(record(rest)).source is None
 
 
 @pytest.mark.parametrize("number", [b"9" * 20, b"-" + b"9" * 20, b"9" * 5_000, b"1e3", b""])
-def test_a_number_that_no_offset_can_be_is_none(number: bytes) -> None:
+def test_an_impossible_offset_is_none(number: bytes) -> None:
     headers = [(name, number if name == OFFSET_HEADER else value) for name, value in OURS]
-    assert letter_of(record(headers)).source is None
-    place = letter_of(record([*OURS, ("headstart.frame.place", number)])).source
+    assert parse_dead_letter(record(headers)).source is None
+    place = parse_dead_letter(record([*OURS, ("headstart.frame.place", number)])).source
     assert place is not None
     assert place.place is None
 
@@ -74,10 +74,10 @@ def test_a_number_that_no_offset_can_be_is_none(number: bytes) -> None:
     st.lists(st.tuples(st.sampled_from([name for name, _ in OURS]), st.none() | st.binary())),
     st.none() | st.binary(),
 )
-def test_what_a_stranger_wrote_is_read_all_the_same(
+def test_records_of_other_writers_are_parsed(
     headers: list[tuple[str, bytes | None]], value: bytes | None
 ) -> None:
-    found = letter_of(record(headers, value=value))
+    found = parse_dead_letter(record(headers, value=value))
     assert found.value == (value or b"")
     assert DeadLetterFilter().takes(found)
     DeadLetterFilter("a", "b", "c", 1).takes(found)
@@ -109,7 +109,7 @@ def test_every_criterion_must_hold(wanted: DeadLetterFilter, takes: bool) -> Non
     assert wanted.takes(letter()) is takes
 
 
-def test_a_filter_never_takes_what_says_nothing() -> None:
+def test_a_filter_never_matches_a_missing_value() -> None:
     silent = letter(group=None, source=None, reason="")
     assert not DeadLetterFilter(group="episodes").takes(silent)
     assert not DeadLetterFilter(topic="headstart.events").takes(silent)

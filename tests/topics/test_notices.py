@@ -18,9 +18,9 @@ from topics.notices.messages import (
     Notice,
     OverrideNotices,
     decode_notice,
+    downweight_for,
     notice_id,
     notice_record,
-    weighing_of,
 )
 
 NOW = 1_760_000_000_000
@@ -54,7 +54,7 @@ class Log:
         return [(each.kind, each.at) for each in self.follower.due(now)]
 
 
-def test_an_override_is_told_when_it_is_set_and_when_it_ends() -> None:
+def test_an_override_gives_notices_when_set_and_expired() -> None:
     log = Log()
     log.add(override(until=NOW + 10, reason="slow"))
     assert log.told(NOW + 9) == [("override_set", NOW)]
@@ -68,14 +68,14 @@ def test_an_override_is_told_when_it_is_set_and_when_it_ends() -> None:
     }  # fmt: skip
 
 
-def test_every_setting_is_told_also_one_that_was_replaced_at_once() -> None:
+def test_every_override_gives_a_notice_even_if_replaced_at_once() -> None:
     log = Log()
     log.add(override(until=NOW + 10))
     log.add(override(at=NOW + 1))
     assert log.told(NOW + 20) == [("override_set", NOW), ("override_set", NOW + 1)]
 
 
-def test_what_was_taken_back_before_its_end_does_not_expire() -> None:
+def test_an_override_unset_before_its_end_does_not_expire() -> None:
     early, late = Log(), Log()
     for log, at in ((early, NOW + 9), (late, NOW + 10)):
         log.add(override(until=NOW + 10))
@@ -84,7 +84,7 @@ def test_what_was_taken_back_before_its_end_does_not_expire() -> None:
     assert late.told(NOW + 99) == [("override_set", NOW), ("override_expired", NOW + 10)]
 
 
-def test_a_log_that_begins_again_tells_nothing_twice() -> None:
+def test_a_new_log_repeats_no_notice() -> None:
     first, second = Log(), Log(begun=False)
     first.add(override(until=NOW + 10))
     second.add(override(until=NOW + 10, at=NOW + 5))  # as it was remembered
@@ -93,7 +93,7 @@ def test_a_log_that_begins_again_tells_nothing_twice() -> None:
     assert second.follower.due(NOW + 10) == first.follower.due(NOW + 10)[1:]
 
 
-def test_two_who_follow_say_the_same() -> None:
+def test_two_followers_yield_the_same() -> None:
     one, other = Log(), Log()
     for log in (one, other):
         log.add(override(until=NOW + 10))
@@ -102,7 +102,7 @@ def test_two_who_follow_say_the_same() -> None:
     assert len({each.id for each in one.follower.due(NOW + 50)}) == 3
 
 
-def test_what_no_database_could_hold_stops_nothing() -> None:
+def test_notices_that_no_database_can_store_are_skipped() -> None:
     log = Log()
     log.add(override(at=2**63))
     log.add(override(until=10**30))
@@ -113,7 +113,7 @@ def test_what_no_database_could_hold_stops_nothing() -> None:
     assert (notice.evidence["reason"], notice.evidence["by"]) == ("a\ufffdb", "\ufffd")
 
 
-def test_what_is_long_ago_or_no_override_is_not_told() -> None:
+def test_old_and_invalid_overrides_give_no_notice() -> None:
     log = Log()
     log.add(override(until=NOW + 10))
     log.add(ModeCommand(mode="off", at=NOW))
@@ -141,14 +141,14 @@ def test_a_record_comes_back_and_goes_where_its_events_are() -> None:
 
 
 @pytest.mark.parametrize("raw", [b"", b"{}", b"[]", b"\xff", b"[" * 99_999, b'{"id": "x"}'])
-def test_what_is_no_notice(raw: bytes) -> None:
+def test_invalid_notices_are_rejected(raw: bytes) -> None:
     with pytest.raises(ValueError, match="not a notice"):
         decode_notice(raw)
 
 
-def test_only_a_user_who_floods_is_weighed() -> None:
-    found = weighing_of(notice())
+def test_only_a_flooding_user_is_downweighted() -> None:
+    found = downweight_for(notice())
     assert found is not None
     assert (found.id, found.at, found.every, found.until) == (notice().id, NOW, 9, NOW + 5)
-    assert weighing_of(notice(kind="drift")) is None
-    assert weighing_of(notice(evidence={"what": "rate"})) is None
+    assert downweight_for(notice(kind="drift")) is None
+    assert downweight_for(notice(evidence={"what": "rate"})) is None

@@ -1,1 +1,1 @@
-"""The topic of overrides and modes: messages and log."""
+"""`headstart.commands`, the topic of overrides and modes: messages and log."""

@@ -1,4 +1,4 @@
-"""The log of commands on the broker: begun once, read to its end or followed, and added to."""
+"""Creates, reads, follows and appends to the log of commands on the broker."""
 
 from __future__ import annotations
 
@@ -28,28 +28,28 @@ from topics.kafka.reader import read_records, reading, topic_state
 
 BY_HEADER: Final = "headstart.by"
 REASON_HEADER: Final = "headstart.reason"
-"""Of a record without a value, which says who no longer wants something set, and why."""
-_PATIENCE_S: Final = 5.0
-"""How long a broker that is asked where the log ends may take."""
-_MOST_AHEAD_S: Final = 1_000 * 366 * 86_400
-"""How far a log's number may be ahead of the clock. It grows with the clock, so that a log that
-begins anew after one with the largest number can still have a larger one."""
+"""Author and reason of a tombstone, which has no value to hold them."""
+_END_TIMEOUT_S: Final = 5.0
+"""Timeout of the request for the log's end."""
+_MAX_NUMBER_AHEAD_S: Final = 1_000 * 366 * 86_400
+"""How far a log's number may be ahead of the clock. The limit grows with the clock, so that a new
+log can always have a larger number than the one before."""
 
 
-class Remembered(NamedTuple):
-    """What an earlier log left elsewhere: what was in force, and the log's number, 0 if none."""
+class PreviousCommands(NamedTuple):
+    """The commands in force and the number of an earlier log (0: none), as stored elsewhere."""
 
     commands: Sequence[Command]
     number: int
 
 
 async def read_commands(kafka: str) -> CommandState:
-    """Return what is in force now. What is no command is passed over.
+    """Return the commands in force now. Invalid records are skipped.
 
-    Commands that an open transaction holds back count, up to the high watermark, unless they are
-    part of a transaction themselves: see `topics.commands.tail`.
+    Reads up to the high watermark: commands behind an open transaction count, unless they are part
+    of a transaction themselves (see `topics.commands.tail`).
 
-    Raises `BrokerUnreachable`, and `TopicsMissing` where the log was not begun.
+    Raises `BrokerUnreachable`, and `TopicsMissing` if the log has no `Begin` record.
     """
     found = await _read(kafka)
     if found.number is None:
@@ -58,7 +58,7 @@ async def read_commands(kafka: str) -> CommandState:
 
 
 async def _read(kafka: str) -> CommandState:
-    state, found = await topic_state(kafka, COMMANDS.name), _nothing_read()
+    state, found = await topic_state(kafka, COMMANDS.name), _empty_state()
     async for record in read_records(kafka, COMMANDS.name, state.begin, state.end):
         _apply(found, record)
     async for record in outside_transactions(kafka, COMMANDS.name, state.end[0], state.high[0]):
@@ -68,40 +68,41 @@ async def _read(kafka: str) -> CommandState:
 
 
 async def is_whole(kafka: str, state: CommandState) -> bool:
-    """Return whether `state` is what all of the log says: nothing was appended since it was read.
+    """Return whether nothing was appended to the log since `state` was read.
 
-    False, too, where the broker does not say in time where the log ends.
+    Also False if the broker does not return the log's end in time.
     """
     try:
-        async with asyncio.timeout(_PATIENCE_S):
+        async with asyncio.timeout(_END_TIMEOUT_S):
             now = await topic_state(kafka, COMMANDS.name)
-    except (KafkaError, OSError, TopicsMissing):  # of which one is `TimeoutError`
+    except (KafkaError, OSError, TopicsMissing):  # `TimeoutError` is an `OSError`
         return False
     return max(now.end[0], now.high[0]) == state.read_to
 
 
-def _nothing_read() -> CommandState:
-    return CommandState(int(time.time()) + _MOST_AHEAD_S)
+def _empty_state() -> CommandState:
+    return CommandState(int(time.time()) + _MAX_NUMBER_AHEAD_S)
 
 
 def _apply(state: CommandState, record: Any) -> CommandTarget | None:
-    """Take a record; what is no command is passed over: the worker that follows the log says so."""
+    """Apply a record. Invalid ones are skipped: the worker that follows the log reports them."""
     with suppress(ValueError):
         return state.apply(record.key, record.value, record.offset)
     return None
 
 
-async def begin_commands(kafka: str, remembered: Callable[[], Awaitable[Remembered]]) -> int | None:
-    """Begin the log where it is new; return its number, None where it had begun already.
+async def begin_commands(
+    kafka: str, previous: Callable[[], Awaitable[PreviousCommands]]
+) -> int | None:
+    """Begin a new log; return its number, None if the log has one already.
 
-    The embedded broker forgets its log whenever it stops: what was in force until then is what
-    `remembered` returns, and is set again. Nobody can have set anything since, for nobody adds to a
-    log that has no beginning. Raises `BrokerUnreachable`, `TopicsMissing`, and what `remembered`
-    raises.
+    The embedded broker loses its log when it stops. The commands that `previous` returns are then
+    appended first. No command can be lost in between: none is appended to a log without `Begin`.
+    Raises `BrokerUnreachable`, `TopicsMissing`, and what `previous` raises.
     """
     if (await _read(kafka)).number is not None:
         return None
-    earlier = await remembered()
+    earlier = await previous()
     begin = Begin(number=max(int(time.time()), earlier.number + 1))
     records = [(command_key(each), encode_command(each)) for each in (*earlier.commands, begin)]
     await _send(kafka, records)
@@ -109,7 +110,7 @@ async def begin_commands(kafka: str, remembered: Callable[[], Awaitable[Remember
 
 
 async def send_commands(kafka: str, commands: Iterable[Command]) -> int:
-    """Set something; return the last record's offset, -1 without any, once the broker has it.
+    """Append commands; return the last acknowledged offset, -1 if there were none.
 
     Raises `BrokerUnreachable`.
     """
@@ -117,10 +118,7 @@ async def send_commands(kafka: str, commands: Iterable[Command]) -> int:
 
 
 async def unset_commands(kafka: str, keys: Iterable[bytes], by: str, reason: str) -> int:
-    """Take back what is set under these keys; return as `send_commands` does.
-
-    Raises `BrokerUnreachable`.
-    """
+    """Append tombstones for these keys; return the last offset. Raises `BrokerUnreachable`."""
     headers = [(BY_HEADER, by.encode()), (REASON_HEADER, reason.encode())]
     return await _send(kafka, [(key, None) for key in keys], headers)
 
@@ -134,7 +132,7 @@ async def _send(
     try:
         producer = await start_producer(kafka)
         try:
-            for key, value in records:  # one after the other: their order is what they mean
+            for key, value in records:  # one after the other, because their order has a meaning
                 sent = await producer.send_and_wait(
                     COMMANDS.name, value, key=key, partition=0, headers=list(headers)
                 )
@@ -147,25 +145,25 @@ async def _send(
 
 
 class CommandFollower:
-    """Follows the log outside any group; `state` is what is in force as far as it was read."""
+    """Follows the log without a consumer group; `state` is what is in force so far."""
 
     def __init__(self, kafka: str) -> None:
         self._kafka = kafka
-        self.state = self._committed = _nothing_read()
+        self.state = self._committed = _empty_state()
         self._tail = CommandTail(kafka, COMMANDS.name)
 
     async def changes(
         self, refused: Callable[[int, str], None], idle_ms: int
     ) -> AsyncGenerator[set[CommandTarget], None]:
-        """Yield the places that changed; the first time, once all of the log is read.
+        """Yield the targets that changed; the first time, once the whole log is read.
 
-        After `idle_ms` without a change it yields none. What an open transaction holds back is read
-        as `read_commands` does. `refused` is told the offset of what is no command, and why. Raises
-        `BrokerUnreachable` and `TopicsMissing`; a broker that is only away for a while is waited
-        for.
+        Yields an empty set after `idle_ms` without a change. Commands behind an open transaction
+        are read as in `read_commands`. `refused` is called with the offset of an invalid record and
+        the reason. Retries while the broker is away for a short time. Raises `BrokerUnreachable`
+        and `TopicsMissing`.
         """
         log = await topic_state(self._kafka, COMMANDS.name)
-        self.state = self._committed = _nothing_read()
+        self.state = self._committed = _empty_state()
         self._tail = CommandTail(self._kafka, COMMANDS.name)
         tp, changed = TopicPartition(COMMANDS.name, 0), set[CommandTarget]()
         begin, earliest = {0: log.begin[0]}, {"auto_offset_reset": "earliest"}
@@ -187,9 +185,9 @@ class CommandFollower:
                 raise BrokerUnreachable(self._kafka, error) from error
 
     async def _overlay(self, at: int, high: int, changed: set[CommandTarget]) -> bool:
-        """Have `state` be that up to `high`; add the places that changed since the last time.
+        """Set `state` to that at offset `high`, and add to `changed` what differs from before.
 
-        Return False where what is held back between `at` and `high` could not be read.
+        Return False if the records between `at` and `high` could not be read.
         """
         before = {each.offset for each in self._tail.records}
         whole = await self._tail.read(at, high)
@@ -198,9 +196,9 @@ class CommandFollower:
         else:
             self.state = deepcopy(self._committed)
             for record in self._tail.records:
-                place = _apply(self.state, record)
-                if place is not None and record.offset not in before:
-                    changed.add(place)
+                target = _apply(self.state, record)
+                if target is not None and record.offset not in before:
+                    changed.add(target)
         return whole
 
     def _apply(
@@ -209,9 +207,9 @@ class CommandFollower:
         changed = set()
         for record in records:
             try:
-                place = self._committed.apply(record.key, record.value, record.offset)
+                target = self._committed.apply(record.key, record.value, record.offset)
             except ValueError as error:
                 refused(record.offset, str(error))
             else:
-                changed |= {place} if place else set()
+                changed |= {target} if target else set()
         return changed

@@ -1,8 +1,8 @@
-"""Commands: what people set about what is served, and what follows from the log of them. Pure.
+"""Overrides and modes as commands, and the state that follows from the log of them. Pure.
 
-`headstart.commands` is the record of overrides and modes; Redis only serves them. The topic has one
-partition, so its order is the order of what was set: of two commands about the same thing the later
-one counts, whoever is slow. Nothing here changes what is learned.
+`headstart.commands` is the source of truth for overrides and modes; Redis only serves them. The
+topic has one partition, so of two commands with the same key the later one counts. Commands change
+what is served, never what is learned.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ Mode = Literal["off", "observe", "act"]
 
 BEGIN_KEY: Final = b"log"
 LARGEST_NUMBER: Final = 10**12
-"""Of a log. Numbers are Unix seconds, or one above the number before; see `CommandState`."""
+"""Largest number of a log. Numbers are Unix seconds, or one above the previous number."""
 
 
 class ThresholdOverride(msgspec.Struct, tag_field="set", tag="threshold", kw_only=True):
@@ -79,9 +79,9 @@ _decode = msgspec.json.Decoder(ThresholdOverride | ModeCommand | Begin).decode
 
 
 class CommandTarget(NamedTuple):
-    """What is served as a whole: the overrides of a workflow type, or the modes of a tenant.
+    """One Redis hash that commands change: the overrides of a workflow type, or a tenant's modes.
 
-    `tenant` "" is everybody, which only modes know; a place of modes has no workflow type.
+    `tenant` "" stands for all tenants (modes only); a target of modes has no workflow type.
     """
 
     kind: Literal["threshold", "mode"]
@@ -90,14 +90,14 @@ class CommandTarget(NamedTuple):
 
 
 class Version(NamedTuple):
-    """Of what is served: the log's number and an offset in it; the higher pair is the newer."""
+    """Version of a served target: the log's number and an offset in it; the higher is newer."""
 
     number: int
     offset: int
 
 
 def command_key(command: Command | Begin) -> bytes:
-    """Return the key of a command's record: it names what is set, so a later one replaces it."""
+    """Return the key of a command's record. A later command with the same key replaces it."""
     match command:
         case ThresholdOverride():
             parts = ["threshold", command.tenant, command.workflow_type, command.path]
@@ -109,31 +109,31 @@ def command_key(command: Command | Begin) -> bytes:
     return SEPARATOR.join(parts).encode()
 
 
-def place_of(key: bytes) -> CommandTarget:
-    """Return where the thing that a key names is served. Raises `ValueError`."""
+def target_of(key: bytes) -> CommandTarget:
+    """Return the target that a record's key belongs to. Raises `ValueError`."""
     match key.decode().split(SEPARATOR):
         case ["threshold", tenant, workflow_type, _path, _tool]:
             return CommandTarget("threshold", tenant, workflow_type)
         case ["mode", tenant, _agent]:
             return CommandTarget("mode", tenant)
-    raise ValueError(f"no command has the key {key!r:.200}")
+    raise ValueError(f"{key!r:.200} is not the key of a command")
 
 
-def _name_of(key: bytes) -> str:
-    """Return the name, within its place, of what a key names; see `CommandState.said`."""
-    kind, *_place, last = key.decode().split(SEPARATOR)
+def _name_within_target(key: bytes) -> str:
+    """Return what a key names within its target; see `CommandState.last_offsets`."""
+    kind, *parts, last = key.decode().split(SEPARATOR)
     if kind == "threshold":
-        return CommandState.name_of_override(_place[-1], last)
+        return CommandState.name_of_override(parts[-1], last)
     return f"agent/{last}" if last else "*"
 
 
 def encode_command(command: Command | Begin) -> bytes:
-    """Return a command's record."""
+    """Return a command as JSON."""
     return msgspec.json.encode(command)
 
 
 def decode_command(raw: bytes) -> Command | Begin:
-    """Return the command of a record. Raises `ValueError`, which says what is wrong."""
+    """Return the command in a record's value. Raises `ValueError` with the reason."""
     try:
         command: Command | Begin = _decode(raw)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
@@ -149,30 +149,29 @@ def decode_command(raw: bytes) -> Command | Begin:
 
 
 class CommandState:
-    """What is in force after a prefix of the log."""
+    """The commands in force after a prefix of the log."""
 
     def __init__(self, newest: int = LARGEST_NUMBER) -> None:
         """`newest`: the largest number that this log can have by now."""
         self._newest = newest
         self.number: int | None = None
-        """Of the log; None until its beginning is complete."""
+        """The log's number; None until its `Begin` record was read."""
         self.begun = -1
-        """Offset of the record that completed the beginning. What stands before it was copied from
-        Redis: no command was given there."""
+        """Offset of the `Begin` record. Records before it were copied from Redis."""
         self._commands: defaultdict[CommandTarget, dict[bytes, Command]] = defaultdict(dict)
         self._offsets: dict[CommandTarget, int] = {}
-        self._said: defaultdict[CommandTarget, dict[str, int]] = defaultdict(dict)
-        """Offset of the newest record about each thing, be it that it is no longer set."""
+        self._last_offsets: defaultdict[CommandTarget, dict[str, int]] = defaultdict(dict)
+        """Offset of the newest record of each name, tombstones included."""
         self._read = -1
         self.read_to = 0
-        """Offset up to which (not including) the log was read."""
+        """Offset up to which the log was read, exclusive."""
 
     def apply(self, key: bytes | None, value: bytes | None, offset: int) -> CommandTarget | None:
-        """Take the next record; return the place where something changed, if any.
+        """Apply the next record; return the target that changed, if any.
 
-        No value: what the key names is no longer set. Raises `ValueError` for what is no command;
-        nothing is changed then. A log's number never falls: Redis would refuse all that is served
-        under a smaller one. The same number again is of two that began the log at once.
+        A record without a value unsets its key. Raises `ValueError` for an invalid record, and
+        changes nothing then. A log's number never falls, because Redis refuses versions with a
+        smaller one. It may repeat: two processes began the log at once.
         """
         self._read = offset
         if key is None:
@@ -183,13 +182,13 @@ class CommandState:
         if isinstance(command, Begin):
             self._begin(command.number, offset)
             return None
-        place = place_of(key)
+        target = target_of(key)
         if command is None:
-            self._commands[place].pop(key, None)
+            self._commands[target].pop(key, None)
         else:
-            self._commands[place][key] = command
-        self._offsets[place] = self._said[place][_name_of(key)] = offset
-        return place
+            self._commands[target][key] = command
+        self._offsets[target] = self._last_offsets[target][_name_within_target(key)] = offset
+        return target
 
     def _begin(self, number: int, offset: int) -> None:
         if number > self._newest:
@@ -203,59 +202,56 @@ class CommandState:
 
     @property
     def commands(self) -> list[Command]:
-        """All that is set, also what has expired."""
+        """All commands that are set, expired ones included."""
         return [each for at in self._commands.values() for each in at.values()]
 
     @property
-    def places(self) -> list[CommandTarget]:
-        """Every place that the log says something about, be it that nothing is set any more."""
+    def targets(self) -> list[CommandTarget]:
+        """Every target with a record in the log, also those where nothing is set any more."""
         return list(self._offsets)
 
-    def version(self, place: CommandTarget) -> Version:
-        """Return the version of what is served at a place.
+    def version(self, target: CommandTarget) -> Version:
+        """Return the version of a target.
 
-        Where the log says nothing of it (compaction may have taken what it said) that is so up to
-        the last record. Raises `LookupError` where the log's beginning is not complete.
+        A target without records (compaction may have removed them) has the version of the last
+        record read. Raises `LookupError` before the `Begin` record.
         """
         if self.number is None:
             raise LookupError("the log of commands has no beginning yet")
-        return Version(self.number, self._offsets.get(place, self._read))
+        return Version(self.number, self._offsets.get(target, self._read))
 
-    def said(self, place: CommandTarget) -> Mapping[str, int]:
-        """Return the offset of the newest record about each thing at a place.
+    def last_offsets(self, target: CommandTarget) -> Mapping[str, int]:
+        """Return the offset of the newest record of each name in a target.
 
         A mode's name is its field; an override's is `name_of_override`.
         """
-        return self._said.get(place, {})
+        return self._last_offsets.get(target, {})
 
     @staticmethod
     def name_of_override(path: str, tool: str | None) -> str:
-        """Return the name of an override in `said`."""
+        """Return the name of an override in `last_offsets`."""
         return f"{path}{SEPARATOR}{tool or ''}"
 
-    def _at(self, place: CommandTarget) -> Iterable[Command]:
-        return self._commands.get(place, {}).values()
-
-    def overrides(self, place: CommandTarget, now: int) -> list[ThresholdOverride]:
-        """Return the overrides in force at `now` (Unix ms), in an order of their own."""
+    def overrides(self, target: CommandTarget, now: int) -> list[ThresholdOverride]:
+        """Return the overrides in force at `now` (Unix ms), ordered by key."""
         found = [
             each
-            for each in self._at(place)
+            for each in self._commands.get(target, {}).values()
             if isinstance(each, ThresholdOverride) and in_force(each, now)
         ]
         return sorted(found, key=command_key)
 
-    def modes(self, place: CommandTarget) -> dict[str, Mode]:
+    def modes(self, target: CommandTarget) -> dict[str, Mode]:
         """Return the modes of a tenant by field: `*`, and `agent/AGENT_ID`."""
         found = {
             f"agent/{each.agent}" if each.agent else "*": each.mode
-            for each in self._at(place)
+            for each in self._commands.get(target, {}).values()
             if isinstance(each, ModeCommand)
         }
         return dict(sorted(found.items()))
 
     def expired(self, since: int, now: int) -> set[CommandTarget]:
-        """Return the places where an override ended after `since` and by `now`, in Unix ms."""
+        """Return the targets where an override expired in (`since`, `now`], Unix ms."""
         return {
             CommandTarget("threshold", each.tenant, each.workflow_type)
             for each in self.commands
@@ -266,12 +262,12 @@ class CommandState:
 
 
 def in_force(command: Command, now: int) -> bool:
-    """Return whether a command has not expired at `now`, in Unix ms."""
+    """Return whether a command has not expired at `now`, Unix ms."""
     until = command.until if isinstance(command, ThresholdOverride) else None
     return until is None or now < until
 
 
 def served_overrides(overrides: Iterable[ThresholdOverride]) -> bytes:
-    """Return the JSON array that readers are served (docs/reference/redis.md)."""
+    """Return overrides as the JSON array in Redis (docs/reference/redis.md)."""
     names = ("path", "tool", "speculate", "suggest", "until", "by", "reason")
     return msgspec.json.encode([{name: getattr(o, name) for name in names} for o in overrides])

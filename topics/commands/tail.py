@@ -1,9 +1,8 @@
-"""Commands behind the first record of an open transaction: they count as soon as they are there.
+"""Reads commands behind an open transaction, up to the high watermark.
 
-A consumer of committed records stops where a transaction begins that is still open, whoever wrote
-it. A mode `off` that was sent after that must not wait for it. No command of Headstart's is part of
-a transaction, so records that are not are read up to the high watermark; those that are count once
-their transaction was committed, when the consumer of committed records comes to them.
+A `read_committed` consumer stops at the first record of the oldest open transaction, and a mode
+`off` that was sent later must not wait for it. Headstart never sends commands in transactions, so
+records outside transactions are read here at once; those within count when they are committed.
 """
 
 from __future__ import annotations
@@ -16,11 +15,11 @@ from typing import Any, Final
 from topics.kafka.readable_batches import IN_TRANSACTION
 from topics.kafka.reader import LogTruncated, read_records
 
-_PATIENCE_S: Final = 10.0
+_READ_TIMEOUT_S: Final = 10.0
 
 
 async def outside_transactions(kafka: str, topic: str, begin: int, end: int) -> AsyncIterator[Any]:
-    """Yield the records from `begin` to `end` (exclusive) of partition 0 that no transaction has.
+    """Yield the records of partition 0 from `begin` to `end` (exclusive) outside transactions.
 
     Raises `BrokerUnreachable` and `LogTruncated`.
     """
@@ -31,7 +30,7 @@ async def outside_transactions(kafka: str, topic: str, begin: int, end: int) -> 
 
 
 class CommandTail:
-    """The records outside transactions from the last stable offset on; each is read once."""
+    """The records outside transactions behind the last stable offset; each is read once."""
 
     def __init__(self, kafka: str, topic: str) -> None:
         self._kafka, self._topic = kafka, topic
@@ -39,17 +38,17 @@ class CommandTail:
         self.records: list[Any] = []
 
     async def read(self, begin: int, end: int) -> bool:
-        """Have `records` be those from `begin` to `end` (exclusive); return whether they are.
+        """Update `records` to those from `begin` to `end` (exclusive); return whether it succeeded.
 
-        Where they are not, the log changed meanwhile: try again with its new offsets. Raises
+        It fails if the log was truncated meanwhile: try again with its new offsets. Raises
         `BrokerUnreachable`.
         """
-        if begin < self._begin:  # the log was begun anew
+        if begin < self._begin:  # this is a new log
             self.records, self._end = [], begin
         self._begin, self._end = begin, max(begin, self._end)
         self.records = [each for each in self.records if each.offset >= begin]
         with suppress(LogTruncated, TimeoutError):
-            async with asyncio.timeout(_PATIENCE_S):
+            async with asyncio.timeout(_READ_TIMEOUT_S):
                 found = outside_transactions(self._kafka, self._topic, self._end, end)
                 new = [each async for each in found]
             self.records += new

@@ -1,1 +1,1 @@
-"""Control records within the event topic: messages and how they are sent."""
+"""Control records in `headstart.events`: messages and sending."""

@@ -1,4 +1,4 @@
-"""Sends a control record until it is in every partition of `headstart.events`."""
+"""Sends control records to partitions of `headstart.events`, with retries."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ from topics.kafka.reader import topic_state
 from topics.kafka.sender import send_all
 
 PATIENCE_S: Final = 30.0
-"""How long a broker that refuses is asked again."""
-_AGAIN_S: Final = 0.5
+"""How long a failed send is retried."""
+_RETRY_S: Final = 0.5
 
 
 class NotEverywhere(RuntimeError):
-    """A control record is in some partitions and not in others."""
+    """A control record reached some partitions and not others."""
 
     def __init__(self, missing: Sequence[int], cause: BaseException) -> None:
         places = ", ".join(map(str, sorted(missing)))
         super().__init__(
-            f"it did not reach partition {places} ({cause}); those that have it act on it already. "
+            f"it did not reach partition {places} ({cause}); the others apply it already. "
             "Give the same command again when the broker answers: the later record holds"
         )
 
@@ -40,10 +40,10 @@ async def send_control(
     only: Sequence[int] | None = None,
     patience_s: float = PATIENCE_S,
 ) -> dict[int, int]:
-    """Send a control record into every partition, or `only` some; return its offset in each.
+    """Send a control record to every partition, or `only` some; return its offset by partition.
 
-    What a lost answer repeats does no harm. Raises `BrokerUnreachable`, `TopicsMissing` and, where
-    part of the partitions would not take it for `patience_s` seconds, `NotEverywhere`.
+    Repeating it after a lost acknowledgement is harmless. Raises `BrokerUnreachable`,
+    `TopicsMissing`, and `NotEverywhere` if a partition fails for `patience_s` seconds.
     """
     partitions = (await topic_state(kafka, EVENTS.name)).partitions
     try:
@@ -73,7 +73,7 @@ async def send_control(
             if waiting and asyncio.get_running_loop().time() > deadline:
                 raise NotEverywhere(list(waiting), failed[0])
             if waiting:
-                await asyncio.sleep(_AGAIN_S)
+                await asyncio.sleep(_RETRY_S)
     finally:
         await end_producer(producer, 5.0)
     return offsets
@@ -87,10 +87,10 @@ async def send_in_order(
     *,
     patience_s: float = PATIENCE_S,
 ) -> list[int]:
-    """Send control records into one partition, one after the other; return their offsets.
+    """Send control records to one partition, one after the other; return their offsets.
 
-    What a lost answer repeats does no harm. Raises `BrokerUnreachable`, and `NotEverywhere` where
-    the broker would not take one for `patience_s` seconds.
+    Repeating one after a lost acknowledgement is harmless. Raises `BrokerUnreachable`, and
+    `NotEverywhere` if one fails for `patience_s` seconds.
     """
     try:
         producer = await start_producer(kafka)
@@ -100,13 +100,13 @@ async def send_in_order(
     try:
         for control in controls:
             (record,) = control_records(control, [partition], operators_key)
-            offsets.append(await _send_patiently(producer, record, patience_s))
+            offsets.append(await _send_with_retries(producer, record, patience_s))
     finally:
         await end_producer(producer, 5.0)
     return offsets
 
 
-async def _send_patiently(
+async def _send_with_retries(
     producer: AIOKafkaProducer, record: OutgoingRecord, patience_s: float
 ) -> int:
     deadline = asyncio.get_running_loop().time() + patience_s
@@ -116,7 +116,7 @@ async def _send_patiently(
         except (KafkaError, OSError) as error:
             if asyncio.get_running_loop().time() > deadline:
                 raise NotEverywhere([record.partition], error) from error
-            await asyncio.sleep(_AGAIN_S)
+            await asyncio.sleep(_RETRY_S)
 
 
 async def _send(producer: AIOKafkaProducer, record: OutgoingRecord) -> int:

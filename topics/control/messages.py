@@ -1,8 +1,8 @@
-"""Control records in `headstart.events`: what changes what is learned, the same in every partition.
+"""Control records in `headstart.events`: format, signature, and the records to send.
 
-A control record has the header `headstart.control` and is for the threshold agent's group alone.
-It takes effect at its offset, so a replay sees it at the same one. Here: its form, its signature,
-and the record to be sent. What it does is processing's affair, who sends it that of `control_log`.
+A control record changes what is learned. It has the header `headstart.control`, is for the
+threshold group alone, and takes effect at its offset, so a replay applies it at the same one.
+`processing.control` applies them, `topics.control.log` sends them.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from topics.dead_letters.messages import GROUP_HEADER, OutgoingRecord
 CONTROL_HEADER: Final = "headstart.control"
 SIGNATURE_HEADER: Final = "headstart.signature"
 CONTROL_KEY: Final = b"@control"
-"""Key of every control record; no event has it, for it lacks the separator."""
+"""Key of every control record; no event has it, because it lacks the separator."""
 MAX_PATTERN: Final = 2_048
-"""Longest pattern, in characters."""
+"""Length limit of a pattern, in characters."""
 
 _Time = Annotated[int, msgspec.Meta(ge=0, le=LAST_MS)]
 _Now = Annotated[int, msgspec.Meta(ge=UnixMs.__metadata__[0].min, le=LAST_MS)]
@@ -32,7 +32,7 @@ _Path = _Pattern
 _Tenant = Annotated[
     str, msgspec.Meta(min_length=1, max_length=MAX_IDENTIFIER, pattern=r"^[^\x00\x1f]*\Z")
 ]
-"""As of events: with a separator in it, it would be another tenant's once its row is read back."""
+"""As in events: a tenant with a separator would be read back from a row as another tenant."""
 _Learner = Annotated[str, msgspec.Meta(min_length=1, max_length=200)]
 _Milliseconds = Annotated[float, msgspec.Meta(ge=0, le=1e15)]
 _Count = Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]
@@ -43,12 +43,12 @@ _State = Annotated[tuple[float, ...], msgspec.Meta(max_length=1_000)]
 class LearnerChoice(
     msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag_field="kind", tag="learner"
 ):
-    """Which policy learns in the contexts that a pattern holds for.
+    """Which policy learns in the contexts that match a pattern.
 
     `pattern`: see `processing.control.learner_assignments`. `learner`: a specification of
-    `learners.registry`; None takes an earlier choice of the same pattern back. `tenant`: whose
-    contexts; None: everybody's. Of two choices with one pattern and tenant the later (`at`, Unix
-    ms, then `id`) holds, whichever arrives last: so a record may be sent as often as it takes.
+    `learners.registry`; None revokes an earlier choice with the same pattern. `tenant`: None
+    applies to all tenants. Of two choices with one pattern and tenant the later (`at`, Unix ms,
+    then `id`) counts, in whichever order they arrive, so resending a record is harmless.
     """
 
     id: _Id
@@ -59,7 +59,7 @@ class LearnerChoice(
 
 
 class LearnedState(msgspec.Struct, frozen=True, forbid_unknown_fields=True, gc=False):
-    """A learner's state. `version`: of its layout; `outcomes`: how many it was learned from."""
+    """A learner's state. `version`: of its layout; `outcomes`: the number it was learned from."""
 
     learner: _Learner
     version: Annotated[int, msgspec.Meta(ge=0, lt=2**15)]
@@ -68,7 +68,7 @@ class LearnedState(msgspec.Struct, frozen=True, forbid_unknown_fields=True, gc=F
 
 
 class TypeEvidence(LearnedState, frozen=True, forbid_unknown_fields=True, gc=False):
-    """What is learned of one workflow type. `path`: its context path."""
+    """The learned state of one workflow type. `path`: its context path."""
 
     path: _Path
 
@@ -76,10 +76,10 @@ class TypeEvidence(LearnedState, frozen=True, forbid_unknown_fields=True, gc=Fal
 class Evidence(
     msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag_field="kind", tag="evidence"
 ):
-    """What a partition has learned of a tenant's workflow types, for the tenant's default.
+    """A partition's learned state of a tenant's workflow types, input for the tenant's default.
 
-    It follows from the partition's rows at (`epoch`, `offset`): the highest holds, and no two of
-    one place differ. Only in the first partition, whose owner merges.
+    It follows from the partition's rows at (`epoch`, `offset`): the highest counts, and two with
+    the same version are equal. Sent to partition 0 only, whose owner merges.
     """
 
     id: _Id
@@ -94,9 +94,9 @@ class Evidence(
 class Default(
     msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag_field="kind", tag="default"
 ):
-    """In what state a tenant's next workflow type begins; `learned` None: as without a default.
+    """The initial state of a tenant's next workflow type; `learned` None: no default.
 
-    It follows from the first partition's rows at (`epoch`, `offset`): the highest holds.
+    It follows from the rows of partition 0 at (`epoch`, `offset`): the highest counts.
     """
 
     id: _Id
@@ -108,10 +108,10 @@ class Default(
 
 
 class Reset(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag_field="kind", tag="reset"):
-    """Which contexts are forgotten, to learn anew: those that a pattern holds for, as a choice's.
+    """Deletes the learned state of the contexts that match a pattern (as in `LearnerChoice`).
 
-    Of one pattern and tenant the latest counts (`at`, Unix ms, then `id`), so a repetition of it,
-    or an earlier one that comes after it, forgets nothing more.
+    Of one pattern and tenant the latest counts (`at`, Unix ms, then `id`), so a repetition, or an
+    earlier one that arrives later, deletes nothing more.
     """
 
     id: _Id
@@ -121,11 +121,11 @@ class Reset(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag_field="
 
 
 class Seeded(LearnedState, frozen=True, forbid_unknown_fields=True, gc=False, omit_defaults=True):
-    """What a context is to have learned. `path`: whose; counts as `headstart thresholds export`.
+    """The state to give to the context `path`, with fields as in `headstart thresholds export`.
 
-    The rest may be missing, as in exports of old. `at`: event time of the newest outcome, Unix ms;
-    `gain` and `cost`: moving averages, ms; `counts`: all of `topics.schema.json_schema.Counts`, in
-    its order.
+    Fields with a default may be missing, as in old exports. `at`: event time of the newest outcome,
+    Unix ms; `gain` and `cost`: moving averages, ms; `counts`: all of
+    `topics.schema.json_schema.Counts`, in its order.
     """
 
     path: _Path
@@ -138,10 +138,10 @@ class Seeded(LearnedState, frozen=True, forbid_unknown_fields=True, gc=False, om
 
 
 class Seed(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag_field="kind", tag="seed"):
-    """What contexts of a tenant are to have learned, coarse before fine; for their own partition.
+    """States to give to contexts of a tenant, coarse before fine; sent to their own partition.
 
-    Of one tenant the later (`at`, `id`, `place`) counts: the records of an import have one `at` and
-    `id`, and `place` counts them, so a repetition of one changes nothing.
+    Of one tenant the later (`at`, `id`, `place`) counts. The records of one import share `at` and
+    `id`, and `place` numbers them, so repeating one changes nothing.
     """
 
     id: _Id
@@ -154,10 +154,10 @@ class Seed(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag_field="k
 class Staged(
     msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag_field="kind", tag="staged"
 ):
-    """Rows of a partition of the table as a rebuild found them: (key, row) each, in base64.
+    """Rows of a rebuilt partition of the table: (key, row) pairs in base64.
 
-    They do nothing until the `Rebuild` of the same `id` comes; `place` counts the records of one.
-    `partition`: see `Rebuild`.
+    They take effect with the `Rebuild` of the same `id`; `place` numbers its records. `partition`:
+    see `Rebuild`.
     """
 
     id: _Id
@@ -170,14 +170,14 @@ class Staged(
 class Rebuild(
     msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag_field="kind", tag="rebuild"
 ):
-    """What a partition's table is from here on: staged rows, and what the log says since.
+    """Replaces a partition's table by the staged rows, plus the log since.
 
-    `offset` of log `epoch`: the last that the staged rows have applied; `places`: how many records
-    they came in; `digest`: see `processing.rebuild`; `rules`: of whoever made them, which have to
-    be ours; `choice`: the learner of some contexts, as if chosen before the log began. Of two the
-    later (`at`, `id`) counts, so a repetition changes nothing. `partition`: the only partition in
-    which it counts, set by `control_records`, so that a signed record cannot be copied into another
-    one. Earlier versions did not write it: see `processing.rebuild`.
+    `offset` of log `epoch`: the last one applied in the staged rows; `places`: number of `Staged`
+    records; `digest`: see `processing.rebuild`; `rules`: learning configuration of the rebuild,
+    which must equal the worker's; `choice`: the learner of some contexts, as if chosen before the
+    log began. Of two the later (`at`, `id`) counts, so a repetition changes nothing. `partition`:
+    set by `control_records`, so that a signed record cannot be copied to another partition. Earlier
+    versions did not write it: see `processing.rebuild`.
     """
 
     id: _Id
@@ -194,10 +194,10 @@ class Rebuild(
 class Downweight(
     msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag_field="kind", tag="weigh"
 ):
-    """How far a user's outcomes count in the contexts above their own, whose `path` this is.
+    """Down-weights a user's outcomes in the contexts above the user's own, which is `path`.
 
-    One in `every` does, of those that arrive before `until` (Unix ms); 1: all do again. Of one
-    tenant and path the later (`at`, then `id`) holds, so a repetition changes nothing.
+    One in `every` counts until `until` (Unix ms, by arrival); 1: all count again. Of one tenant and
+    path the later (`at`, then `id`) counts, so a repetition changes nothing.
     """
 
     id: _Id
@@ -209,10 +209,10 @@ class Downweight(
 
 
 class Clock(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag_field="kind", tag="clock"):
-    """What time it is by the clock of the worker that owns the partition: `at`, Unix ms.
+    """The time (`at`, Unix ms) by the clock of the worker that owns the partition.
 
-    Contexts, starts, weighings and positions of spools expire by it, not by what events say. Only
-    ever in the partition that the worker owns; a repetition, or one that comes late, does no harm.
+    Contexts, open predictions, down-weights and spool positions expire by it, not by event times.
+    Sent only to the worker's own partition; repeated or late records are harmless.
     """
 
     id: _Id
@@ -226,12 +226,12 @@ _decode = msgspec.json.Decoder(Control).decode
 
 
 def is_control(headers: Iterable[tuple[str, bytes | None]]) -> bool:
-    """Return whether a record's headers say that it is no event but a control record."""
+    """Return whether a record's headers mark it as a control record."""
     return any(name == CONTROL_HEADER for name, _value in headers)
 
 
 def decode_control(value: bytes) -> Control:
-    """Return the control record in `value`. Raises `ValueError` with what is wrong."""
+    """Return the control record in `value`. Raises `ValueError` with the reason."""
     try:
         control: Control = _decode(value)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
@@ -240,16 +240,16 @@ def decode_control(value: bytes) -> Control:
 
 
 def signature(value: bytes, operators_key: bytes) -> bytes:
-    """Return the signature of a control record's bytes: HMAC-SHA256, in hex."""
+    """Return the HMAC-SHA256 of a control record's bytes, in hex."""
     return hmac.new(operators_key, value, "sha256").hexdigest().encode()
 
 
 def control_records(
     control: Control, partitions: Sequence[int], operators_key: bytes | None
 ) -> list[OutgoingRecord]:
-    """Return the records that bring it into partitions, signed where there is a key.
+    """Return the records to send to `partitions`, signed if there is a key.
 
-    Those of a rebuild name their partition, which the signature covers.
+    Records of a rebuild contain their partition, which the signature covers.
     """
     return [_outgoing(control, partition, operators_key) for partition in partitions]
 
@@ -265,11 +265,11 @@ def _outgoing(control: Control, partition: int, operators_key: bytes | None) -> 
 
 
 def refuse_misplaced(control: Control, partition: int) -> None:
-    """Raise `ValueError` where a control record was made for another partition than the given one.
+    """Raise `ValueError` if a control record was made for another partition than `partition`.
 
-    The other kinds do no harm there: choices, resets and defaults are for every partition, seeds
-    and weighings name contexts, of which each partition takes its own, and a clock record says the
-    time of a worker, which is the same everywhere.
+    Only rebuilds and evidence are bound to one. Choices, resets and defaults are for all; seeds and
+    down-weights name contexts, and each partition applies those it owns; the time is the same
+    everywhere.
     """
     if isinstance(control, Staged | Rebuild):
         right = control.partition

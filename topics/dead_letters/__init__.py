@@ -1,1 +1,1 @@
-"""The topic of refused events: messages and log."""
+"""`headstart.dead-letters`, the topic of refused records: messages and log."""

@@ -1,15 +1,14 @@
-"""The dead letters on the broker: read in order, sent again, and what was done about each.
+"""Reads, replays and drops dead letters.
 
-A log cannot forget one record, so what was replayed or dropped is noted in a topic of its own.
-First the replay is acknowledged, then it is noted: a crash between the two repeats a replay, which
-its lane shows to be the same, and never loses one.
+Single records of a log cannot be deleted, so `headstart.dead-letters-handled` records which were
+replayed or dropped. A replay is acknowledged before it is recorded: a crash in between repeats the
+replay, which is deduplicated by its origin, and never loses one.
 """
 
 from __future__ import annotations
 
 import logging
 from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
-from types import TracebackType
 from typing import Annotated, Any, Final, Literal, Self
 
 import msgspec
@@ -22,7 +21,7 @@ from topics.dead_letters.messages import (
     DeadLetterFilter,
     DeadLetterRecord,
     OutgoingRecord,
-    letter_of,
+    parse_dead_letter,
 )
 from topics.kafka.admin import TopicState
 from topics.kafka.limits import LARGEST_MS
@@ -32,7 +31,7 @@ from topics.kafka.sender import send_all
 _LOG = logging.getLogger("headstart.dead_letters")
 
 SENT_AT_ONCE: Final = 200
-"""How many dead letters to send together; bounds memory, and what a crash repeats."""
+"""Dead letters per batch; bounds memory and what a crash repeats."""
 
 
 class Handling(msgspec.Struct, frozen=True):
@@ -42,15 +41,15 @@ class Handling(msgspec.Struct, frozen=True):
     at: Annotated[int, msgspec.Meta(ge=0, le=LARGEST_MS)]
 
 
-class LetterLog:
-    """The dead letters there were when it was opened. Later ones are not seen."""
+class DeadLetterLog:
+    """The dead letters that existed when it was opened."""
 
     def __init__(self, kafka: str, state: TopicState, handled: Mapping[str, Handling]) -> None:
         self._kafka, self._state, self._handled = kafka, state, handled
 
     @classmethod
     async def open(cls, kafka: str) -> Self:
-        """Return the log as it is now. Raises `BrokerUnreachable` and `TopicsMissing`."""
+        """Open the log as it is now. Raises `BrokerUnreachable` and `TopicsMissing`."""
         state = await topic_state(kafka, DEAD_LETTERS.name)
         notes = await topic_state(kafka, HANDLED.name)
         handled, skipped = {}, list[int]()
@@ -63,16 +62,16 @@ class LetterLog:
         return cls(kafka, state, handled)
 
     def handling(self, letter: DeadLetterRecord) -> Handling | None:
-        """Return what was done about a dead letter."""
+        """Return how a dead letter was handled, None if it was not."""
         return self._handled.get(letter.identity)
 
     async def letters(
         self, wanted: DeadLetterFilter, *, handled: bool = False
     ) -> AsyncIterator[DeadLetterRecord]:
-        """Yield what is wanted, oldest first; `handled`: also what was replayed or dropped."""
+        """Yield matching dead letters, oldest first; `handled`: also those already handled."""
         begin, end = self._state.begin, self._state.end
         async for record in read_records(self._kafka, DEAD_LETTERS.name, begin, end):
-            letter = letter_of(record)
+            letter = parse_dead_letter(record)
             if wanted.takes(letter) and (handled or self.handling(letter) is None):
                 yield letter
 
@@ -82,7 +81,7 @@ class LetterLog:
         if begin is not None and begin <= offset < end:
             place = {partition: offset}, {partition: offset + 1}
             async for record in read_records(self._kafka, DEAD_LETTERS.name, *place):
-                return letter_of(record)
+                return parse_dead_letter(record)
         there = [f"{p}:{self._state.begin[p]} to {p}:{n - 1}" for p, n in self._ends() if n]
         raise LookupError(
             f"there is no dead letter {partition}:{offset}; "
@@ -95,26 +94,28 @@ class LetterLog:
 
 
 def _note_in(record: Any) -> tuple[str, Handling] | None:
-    """Return which dead letter was handled, and how; None where the record does not say so.
+    """Return the identity of a handled dead letter, and how it was handled; None if invalid.
 
-    The topic is open to be written to, and such a record must not hide all dead letters.
+    Any client may write to the topic, and one invalid record must not break the listing.
     """
     try:
         return record.key.decode(), msgspec.json.decode(record.value or b"", type=Handling)
-    except (AttributeError, ValueError):  # no key, or what is no note; msgspec's are ValueErrors
+    except (AttributeError, ValueError):  # no key, or invalid; msgspec's errors are ValueErrors
         return None
 
 
 def _warn_of(skipped: Sequence[int]) -> None:
-    """Say once how many records say of no dead letter that it was handled."""
+    """Log one warning for all invalid records."""
     if skipped:
         _LOG.warning(
-            "%s: records that name no handled dead letter are skipped: %d, the first at offset %d",
-            HANDLED.name, len(skipped), skipped[0],
-        )  # fmt: skip
+            "%s: skipped %d invalid records, the first at offset %d",
+            HANDLED.name,
+            len(skipped),
+            skipped[0],
+        )
 
 
-class LetterSender:
+class DeadLetterSender:
     """Replays and drops dead letters."""
 
     def __init__(self, kafka: str) -> None:
@@ -129,12 +130,7 @@ class LetterSender:
             raise BrokerUnreachable(self._kafka, error) from error
         return self
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         """Disconnect."""
         if self._producer is not None:
             await self._producer.stop()
@@ -142,12 +138,12 @@ class LetterSender:
     async def replay(
         self, replays: Sequence[tuple[DeadLetterRecord, OutgoingRecord]], at: int
     ) -> None:
-        """Send each again and, once all are acknowledged, note it. Raises `KafkaError`."""
+        """Send records and, once all are acknowledged, record it. Raises `KafkaError`."""
         await self._send(EVENTS.name, [outgoing for _letter, outgoing in replays])
         await self._note([letter for letter, _outgoing in replays], Handling("replayed", at))
 
     async def drop(self, letters: Sequence[DeadLetterRecord], at: int) -> None:
-        """Note that nothing more shall be done about these. Raises `KafkaError`."""
+        """Record that these were dropped. Raises `KafkaError`."""
         await self._note(letters, Handling("dropped", at))
 
     async def _note(self, letters: Iterable[DeadLetterRecord], handling: Handling) -> None:

@@ -1,7 +1,7 @@
-"""A dead letter as its topic holds it: the headers' names, and the record read back.
+"""The format of dead letters: header names and parsing.
 
-Headers follow Kafka Connect's dialect, so that its tools read them. Who makes dead letters is in
-processing/records/dead_letters.py, how they are read and marked in topics/dead_letters/log.py.
+Headers follow Kafka Connect, so that its tools read them. `processing.records.dead_letters` creates
+dead letters; `topics.dead_letters.log` reads and marks them.
 """
 
 from __future__ import annotations
@@ -17,18 +17,18 @@ PARTITION_HEADER: Final = "__connect.errors.partition"
 OFFSET_HEADER: Final = "__connect.errors.offset"
 REASON_HEADER: Final = "__connect.errors.exception.message"
 GROUP_HEADER: Final = "headstart.group"
-"""On a dead letter: who refused it. On a record of any other topic: the only group it is for."""
+"""On a dead letter: the group that refused it. On other records: the only group it is for."""
 TIMESTAMP_HEADER: Final = "headstart.timestamp"
 PLACE_HEADER: Final = "headstart.frame.place"
 TRUNCATED_HEADER: Final = "headstart.truncated.from"
 SHA256_HEADER: Final = "headstart.truncated.sha256"
 ORIGIN_HEADER: Final = "headstart.origin"
-"""On a record: SPOOL:POSITION, the lane it came by as a whole."""
+"""SPOOL:POSITION: overrides the origins of the record's events (replays of dead letters)."""
 
 
 @dataclass(frozen=True)
 class DeadLetterSource:
-    """What was refused: a record, or the event at `place` of its frame. `timestamp`: Unix ms."""
+    """The refused record, or the event at `place` in its frame. `timestamp`: Unix ms."""
 
     topic: str
     partition: int
@@ -39,9 +39,9 @@ class DeadLetterSource:
 
 @dataclass(frozen=True)
 class DeadLetterRecord:
-    """One dead letter. `refused_at`: Unix ms; `truncated_from`: bytes before it was cut.
+    """One dead letter. `refused_at`: Unix ms; `truncated_from`: size before truncation, bytes.
 
-    `source` and `group` are None where the topic holds a record that no agent of ours wrote.
+    `source` and `group` are None for a record that no worker wrote.
     """
 
     partition: int
@@ -62,12 +62,12 @@ class DeadLetterRecord:
 
     @property
     def identity(self) -> str:
-        """What no other dead letter has, even after the topic was recreated."""
+        """A unique name, also after the topic was recreated."""
         return f"{self.at}@{self.refused_at}"
 
 
-def letter_of(record: Any) -> DeadLetterRecord:
-    """Return the dead letter in a record of aiokafka's."""
+def parse_dead_letter(record: Any) -> DeadLetterRecord:
+    """Return the dead letter in an aiokafka record."""
     headers = {name: (value or b"").decode(errors="replace") for name, value in record.headers}
     return DeadLetterRecord(
         partition=record.partition,
@@ -93,7 +93,7 @@ def _source(headers: Mapping[str, str]) -> DeadLetterSource | None:
 
 
 def _integer(headers: Mapping[str, str], name: str) -> int | None:
-    """Return the number in a header; None where there is none that a dead letter of ours has."""
+    """Return the number in a header; None if it is missing, invalid or out of range."""
     try:
         found = int(headers[name])
     except (KeyError, ValueError):
@@ -103,10 +103,10 @@ def _integer(headers: Mapping[str, str], name: str) -> int | None:
 
 @dataclass(frozen=True)
 class DeadLetterFilter:
-    """Which dead letters are meant: each criterion that is not None must hold.
+    """Selects dead letters: each criterion that is not None must match.
 
-    `group` may leave out the prefix `headstart-`; `topic` is the source's; `reason` is any part of
-    it, in any case; `since` is the earliest `refused_at`, Unix ms.
+    `group` may omit the prefix `headstart-`; `topic` is the source's; `reason` is a substring,
+    ignoring case; `since` is the earliest `refused_at`, Unix ms.
     """
 
     group: str | None = None
@@ -115,7 +115,7 @@ class DeadLetterFilter:
     since: int | None = None
 
     def takes(self, letter: DeadLetterRecord) -> bool:
-        """Return whether a dead letter is meant."""
+        """Return whether a dead letter matches."""
         return (
             (self.group is None or letter.group in (self.group, f"headstart-{self.group}"))
             and (self.topic is None or (letter.source and letter.source.topic) == self.topic)
@@ -125,7 +125,7 @@ class DeadLetterFilter:
 
 
 class OutgoingRecord(NamedTuple):
-    """A record to be sent."""
+    """A record to send."""
 
     partition: int
     key: bytes

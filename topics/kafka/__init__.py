@@ -1,1 +1,1 @@
-"""Kafka itself: admin, reading, transactions, compression, batches."""
+"""Kafka access: admin, readers, transactions, compression, record batches."""

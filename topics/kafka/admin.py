@@ -1,4 +1,4 @@
-"""Topics on the broker: create, describe, offsets. Never auto-created, never altered silently."""
+"""Creates, describes and deletes topics and groups; reads offsets."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from topics.kafka import fetch_patch
 
 FETCH_TIMEOUT_S: Final = 30.0
 _SETTLE_ATTEMPTS: Final = 20
-"""How often topics are created again that a client's request creates in between."""
+"""How often topics are recreated that a client's request auto-creates meanwhile."""
 _DELETED_S: Final = 30.0
 
 
@@ -44,10 +44,10 @@ class TopicsMissing(LookupError):
 
 @dataclass(frozen=True)
 class TopicState:
-    """What the broker says of a topic; offsets by partition.
+    """A topic as the broker describes it; offsets by partition.
 
-    `end`: the last stable offset, up to which (not including) committed records can be read.
-    `high`: the high watermark, where known; beyond `end` while a transaction is open.
+    `end`: the last stable offset, the exclusive end of readable committed records. `high`: the high
+    watermark, if known; larger than `end` while a transaction is open.
     """
 
     name: str
@@ -58,7 +58,7 @@ class TopicState:
 
     @property
     def held_back(self) -> dict[int, int]:
-        """Return how many offsets an open transaction holds back, by partition that has one."""
+        """Return how many offsets lie behind an open transaction, for partitions that have one."""
         return {n: high - self.end[n] for n, high in self.high.items() if high > self.end[n]}
 
 
@@ -80,7 +80,7 @@ async def admin_client(kafka: str) -> AsyncIterator[AIOKafkaAdminClient]:
 async def create_topics(
     kafka: str, partitions: int, replication: int = 1, topics: Iterable[Topic] = TOPICS
 ) -> list[str]:
-    """Create what is missing and return the names created.
+    """Create missing topics and return their names.
 
     Raises `BrokerUnreachable`, or `KafkaError` with the broker's reason.
     """
@@ -105,46 +105,45 @@ async def create_topics(
     return created
 
 
-class PartitionsUnsettled(KafkaError):  # type: ignore[misc]
-    """Clients create topics with another number of partitions, again and again."""
+class PartitionCountUnstable(KafkaError):  # type: ignore[misc]
+    """Clients keep auto-creating topics with another partition count."""
 
     def __init__(self, kafka: str, names: Iterable[str]) -> None:
         super().__init__(
-            f"clients of the broker at {kafka} create {', '.join(sorted(names))} with another "
-            "number of partitions, again and again: stop them until the topics are there"
+            f"clients of the broker at {kafka} keep creating {', '.join(sorted(names))} with "
+            "another number of partitions: stop them until the topics exist"
         )
 
 
 async def partition_counts(kafka: str, names: Iterable[str]) -> dict[str, int]:
-    """Return how many partitions those of `names` have that exist. Raises `BrokerUnreachable`."""
+    """Return the partition counts of the topics that exist. Raises `BrokerUnreachable`."""
     async with admin_client(kafka) as client:
-        return await _counted(client, names)
+        return await _partition_counts(client, names)
 
 
-async def settle_partitions(
+async def recreate_mismatched(
     kafka: str, partitions: int, replication: int = 1, topics: Sequence[Topic] = TOPICS
 ) -> None:
-    """Delete and create again each topic that has another number of partitions than it should.
+    """Recreate each topic that has another partition count than it should.
 
-    Only for a log without a log epoch: a broker that creates a topic when a client asks for it
-    (the embedded one) may have made it, and no shipper has sent anything yet. Raises
-    `BrokerUnreachable` and `KafkaError`.
+    Only for a log without a log epoch: the embedded broker auto-creates topics on a client's
+    request, and no shipper has sent anything yet. Raises `BrokerUnreachable` and `KafkaError`.
     """
     wanted = {each.name: partitions if each.partitioned else 1 for each in topics}
     for _attempt in range(_SETTLE_ATTEMPTS):
         async with admin_client(kafka) as client:
-            found = await _counted(client, wanted)
+            found = await _partition_counts(client, wanted)
             wrong = [name for name, count in found.items() if count != wanted[name]]
             if wrong:
                 await client.delete_topics(wrong)
         if not wrong and found.keys() == wanted.keys():
             return
         await create_topics(kafka, partitions, replication, topics)
-    raise PartitionsUnsettled(kafka, wrong)
+    raise PartitionCountUnstable(kafka, wrong)
 
 
 async def delete_topics(kafka: str, names: Iterable[str]) -> list[str]:
-    """Delete those of `names` that exist; return them once the broker lists none of them.
+    """Delete the topics that exist; return them once the broker lists none of them.
 
     Raises `BrokerUnreachable`, `KafkaError` with the broker's reason, and `TimeoutError`.
     """
@@ -163,11 +162,11 @@ async def delete_topics(kafka: str, names: Iterable[str]) -> list[str]:
 
 
 async def delete_groups(kafka: str, groups: Iterable[str], patience_s: float) -> None:
-    """Delete consumer groups with what they remember: offsets, and who had which partitions.
+    """Delete consumer groups with their offsets and assignments.
 
-    The broker keeps a member that ended until its session is over, and gives a member of the same
-    name its partitions again, also where the topic has others by now. So members are waited for.
-    Raises `GroupInUse` where one is left after `patience_s` seconds, and `BrokerUnreachable`.
+    The broker keeps a member that ended until its session times out, and would assign a member of
+    the same name its old partitions again, even if the topic has others by now. So this waits until
+    no member is left. Raises `GroupInUse` after `patience_s` seconds, and `BrokerUnreachable`.
     """
     deadline = time.monotonic() + patience_s
     async with admin_client(kafka) as client:
@@ -189,10 +188,10 @@ class GroupInUse(RuntimeError):
 
 
 async def _delete_group(client: AIOKafkaAdminClient, group: str) -> type[KafkaError] | None:
-    """Ask the group's coordinator to delete it; return its refusal, None where it has gone."""
+    """Ask the group's coordinator to delete it; return the error, None if the group is gone."""
     try:
         node = await client.find_coordinator(group)
-    except KafkaError as refusal:  # it is being loaded
+    except KafkaError as refusal:  # the coordinator is loading
         return type(refusal)
     response = await client._send_request_to_node(node, DeleteGroupsRequest([group]))
     ((_group, code),) = response.results
@@ -200,19 +199,19 @@ async def _delete_group(client: AIOKafkaAdminClient, group: str) -> type[KafkaEr
     return error if code and error is not GroupIdNotFound else None
 
 
-async def _counted(client: AIOKafkaAdminClient, names: Iterable[str]) -> dict[str, int]:
+async def _partition_counts(client: AIOKafkaAdminClient, names: Iterable[str]) -> dict[str, int]:
     existing = set(await client.list_topics())
-    wanted = [name for name in names if name in existing]  # others would be created by asking
+    wanted = [name for name in names if name in existing]  # the request would create others
     described = await client.describe_topics(wanted) if wanted else []
     return {topic["topic"]: len(topic["partitions"]) for topic in described}
 
 
 async def describe_topics(kafka: str, names: Iterable[str]) -> dict[str, TopicState]:
-    """Return the state of those of `names` that exist. Raises `BrokerUnreachable`."""
+    """Return the state of the topics that exist. Raises `BrokerUnreachable`."""
     counts = await partition_counts(kafka, names)
     if not counts:
         return {}
-    fetch_patch.install()  # where the broker does not say where a log ends, its records are read
+    fetch_patch.install()  # `_end_offsets` may have to fetch records
     consumer = AIOKafkaConsumer(
         bootstrap_servers=kafka,
         enable_auto_commit=False,
@@ -223,11 +222,13 @@ async def describe_topics(kafka: str, names: Iterable[str]) -> dict[str, TopicSt
     try:
         tps = [TopicPartition(name, n) for name, count in counts.items() for n in range(count)]
         begin = await consumer.beginning_offsets(tps)
-        high = await high_watermarks(consumer, tps)  # first: what is appended meanwhile is stable
+        high = await high_watermarks(consumer, tps)  # before `end`, so that `high` is not too large
         end = await _end_offsets(consumer, begin)
         high = {tp: max(at, end[tp]) for tp, at in high.items()}
         return {
-            name: TopicState(name, count, *(_of_topic(name, each) for each in (begin, end, high)))
+            name: TopicState(
+                name, count, *(_by_partition(name, each) for each in (begin, end, high))
+            )
             for name, count in counts.items()
         }
     finally:
@@ -235,7 +236,7 @@ async def describe_topics(kafka: str, names: Iterable[str]) -> dict[str, TopicSt
 
 
 async def topic_settings(kafka: str, names: Iterable[str]) -> dict[str, dict[str, str]]:
-    """Return what the broker has set for topics, by name. Raises `BrokerUnreachable`."""
+    """Return the configuration of topics by name. Raises `BrokerUnreachable`."""
     async with admin_client(kafka) as client:
         wanted = [ConfigResource(ConfigResourceType.TOPIC, name) for name in names]
         answers = await client.describe_configs(wanted) if wanted else []
@@ -247,16 +248,16 @@ async def topic_settings(kafka: str, names: Iterable[str]) -> dict[str, dict[str
     }
 
 
-def _of_topic(name: str, offsets: Mapping[TopicPartition, int]) -> dict[int, int]:
+def _by_partition(name: str, offsets: Mapping[TopicPartition, int]) -> dict[int, int]:
     return {tp.partition: offset for tp, offset in offsets.items() if tp.topic == name}
 
 
 async def high_watermarks(
     consumer: AIOKafkaConsumer, tps: Sequence[TopicPartition]
 ) -> dict[TopicPartition, int]:
-    """Return the high watermarks of partitions, whatever the consumer's isolation level.
+    """Return the high watermarks of partitions, independent of the consumer's isolation level.
 
-    aiokafka asks at the level of its fetcher, so nothing may be fetched meanwhile.
+    aiokafka uses the level of its fetcher, so nothing may be fetched meanwhile.
     """
     fetcher = consumer._fetcher
     level, fetcher._isolation_level = fetcher._isolation_level, READ_UNCOMMITTED
@@ -270,14 +271,15 @@ async def high_watermarks(
 async def _end_offsets(
     consumer: AIOKafkaConsumer, begin: Mapping[TopicPartition, int]
 ) -> dict[TopicPartition, int]:
-    """Return the last stable offsets of the partitions of `begin`, as the answer to a fetch has it.
+    """Return the last stable offsets of the partitions of `begin`, from fetch responses.
 
-    Asked for its offsets, the embedded broker (Tansu 0.6) counts one record of the last batch only.
+    In a list-offsets response the embedded broker (Tansu 0.6) counts only one record of the last
+    batch.
     """
     end: dict[TopicPartition, int] = await consumer.end_offsets(list(begin))
     filled = [tp for tp in begin if end[tp] > begin[tp]]
     if filled:
-        consumer.assign(filled)  # once: a second time, aiokafka's fetcher may not stop any more
+        consumer.assign(filled)  # once: after a second call aiokafka's fetcher may not stop
     for tp in filled:
         consumer.seek(tp, end[tp] - 1)
     async with asyncio.timeout(FETCH_TIMEOUT_S):
@@ -287,7 +289,7 @@ async def _end_offsets(
 
 
 async def committed_offsets(kafka: str, group: str, topic: str, partitions: int) -> dict[int, int]:
-    """Return a group's committed offset by partition, 0 where it has none."""
+    """Return a group's committed offset by partition, 0 if it has none."""
     consumer = AIOKafkaConsumer(bootstrap_servers=kafka, group_id=group, enable_auto_commit=False)
     await consumer.start()
     try:

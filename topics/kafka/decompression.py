@@ -1,4 +1,4 @@
-"""What is compressed in a record batch, up to a size: a few kilobytes may stand for gigabytes."""
+"""Decompresses record batches up to a size limit: a few kilobytes may expand to gigabytes."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _XERIAL_BLOCKS_AT: Final = 16
 
 
 class TooLarge(ValueError):
-    """There is more in a batch than it may hold (topics/kafka/limits.py)."""
+    """A batch exceeds a limit of `topics.kafka.limits`."""
 
 
 def _too_large() -> TooLarge:
@@ -27,9 +27,9 @@ def _too_large() -> TooLarge:
 
 
 def decompressed(codec: int, section: bytes) -> bytes:
-    """Return what was compressed; `codec`: Kafka's number, 1 to 4.
+    """Return decompressed records; `codec`: Kafka's number, 1 to 4.
 
-    Raises `TooLarge`, and `CorruptRecordException` for what nobody compressed.
+    Raises `TooLarge`, and `CorruptRecordException` if the data is not compressed with `codec`.
     """
     try:
         return _BY_CODEC[codec](section)
@@ -71,7 +71,7 @@ def _zstd(section: bytes) -> bytes:
 
 
 def _into_room(decompress: Callable[[bytes, mmap.mmap], int], section: bytes) -> bytes:
-    # Pages of it that are not written take no memory.
+    # Only pages that are written take memory.
     with mmap.mmap(-1, MOST_BYTES) as room:
         try:
             size = decompress(section, room)

@@ -1,4 +1,4 @@
-"""Fetches that keep what they are read from, and can be read whatever a stranger wrote."""
+"""Replaces aiokafka's fetch reader by one that keeps the raw data and reads every batch safely."""
 
 from __future__ import annotations
 
@@ -10,31 +10,31 @@ from aiokafka.record.memory_records import MemoryRecords
 from topics.kafka.readable_batches import ReadableBatch
 
 ISOLATION: Final = "read_committed"
-"""Isolation level of every consumer: records of aborted transactions are skipped, and nothing is
-read past the last stable offset, where the first transaction begins that is still open."""
+"""Isolation level of every consumer: records of aborted transactions are skipped, and reads stop at
+the last stable offset, the first offset of the oldest open transaction."""
 
-# Places in a record batch of format 2 (Kafka protocol guide, "Record Batch").
+# Byte offsets in a record batch of format 2 (Kafka protocol guide, "Record Batch").
 _LENGTH_AT: Final = 8
 _BEFORE_LENGTH: Final = 12
 
 
 class ReadableRecords(MemoryRecords):  # type: ignore[misc]
-    """The records of a fetch; their batches can be read where aiokafka's own cannot."""
+    """The records of a fetch, as batches that can always be read."""
 
     def __init__(self, data: bytes) -> None:
-        """`data`: record batches, the last perhaps cut off."""
+        """`data`: record batches, the last perhaps truncated."""
         super().__init__(data)
         self.data, self._next = data, 0
         self._peeked: ReadableBatch | None = None
         self._suspect = self._ended = False
 
     def has_next(self) -> bool:
-        """Return whether there is a batch to be read.
+        """Return whether there is another batch to read.
 
-        Not where one may have been damaged on its way: a reader that ends there fetches it again.
-        Not behind one that is damaged either: it may have been the marker that ended an aborted
-        transaction, and the producer's later records, which are committed, would be passed over.
-        The broker says with the next fetch which transactions are aborted from there on.
+        False at a batch that may have been damaged in transit, so that it is fetched again. Also
+        False behind a damaged batch: it may have been the marker that ended an aborted transaction,
+        and the producer's later, committed records would be skipped. The next fetch response lists
+        the aborted transactions from there on.
         """
         if self._ended:
             return False
@@ -44,9 +44,9 @@ class ReadableRecords(MemoryRecords):  # type: ignore[misc]
         return self._peeked is not None and not self._suspect
 
     def size_in_bytes(self) -> int:
-        """Return the bytes there are; 0 where they are to be fetched again.
+        """Return the number of bytes; 0 if they have to be fetched again.
 
-        aiokafka takes bytes without a batch for one that is larger than a fetch, and goes on.
+        aiokafka takes bytes without a batch for a batch larger than a fetch, and skips them.
         """
         return 0 if self._suspect else int(super().size_in_bytes())
 
@@ -69,15 +69,15 @@ class ReadableRecords(MemoryRecords):  # type: ignore[misc]
 
 
 class RetainedRecords(ReadableRecords):
-    """The same, with how far they have been read by compiled code."""
+    """The same, with the position up to which compiled code has read them."""
 
     cursor = 0
 
     def rest(self) -> ReadableRecords:
-        """Return what has not been read, for aiokafka to read."""
+        """Return the unread records, for aiokafka to read."""
         return ReadableRecords(self.data[self.cursor :])
 
 
 def install() -> None:
-    """Have fetches of every consumer of aiokafka that is made from now on kept."""
+    """Install `RetainedRecords` for every aiokafka consumer created from now on."""
     aiokafka.consumer.fetcher.MemoryRecords = RetainedRecords

@@ -1,4 +1,4 @@
-"""Who owns what in consumer groups, as the broker has it."""
+"""Members and assigned partitions of consumer groups, as the broker reports them."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ _MEMBERLESS: Final = ("Empty", "Dead")
 
 @dataclass(frozen=True)
 class GroupState:
-    """A consumer group at one moment; one that is being balanced anew is not described.
+    """A consumer group that is not rebalancing.
 
-    `owned`: partitions that members own, by topic; None where the broker does not say, as the
-    embedded one, which also keeps members that have ended.
+    `owned`: assigned partitions by topic; None if the broker does not report them. The embedded
+    broker does not, and also keeps members that have ended.
     """
 
     members: int
@@ -28,16 +28,13 @@ class GroupState:
 
 
 async def describe_groups(kafka: str, groups: Iterable[str]) -> dict[str, GroupState]:
-    """Return the state of each group of which the broker says it.
-
-    Raises `BrokerUnreachable`.
-    """
+    """Return the state of each group that can be described. Raises `BrokerUnreachable`."""
     found = {}
     async with admin_client(kafka) as client:
-        for group in groups:  # the embedded broker's answer about several cannot be read
+        for group in groups:  # the embedded broker's response about several cannot be parsed
             try:
                 (answer,) = await client.describe_consumer_groups([group])
-            except KafkaError:  # a coordinator that is being moved, or may not be asked
+            except KafkaError:  # the coordinator is moving, or access is denied
                 continue
             ((code, _name, state, _type, _protocol, members, *_more),) = answer.groups
             if not code and (described := _state(state, members)) is not None:

@@ -1,7 +1,7 @@
-"""What the records of one batch may be: a broker looks at the head of a batch, and at little else.
+"""Limits on the content of a record batch, because a broker checks little more than its header.
 
-It takes a batch up to 1 MiB as it is compressed. One with more in it than this, or with records
-that cannot be, is read as one record, the whole batch, which whoever reads it refuses.
+A broker accepts a compressed batch of up to 1 MiB. A batch that exceeds these limits, or cannot be
+parsed, is returned as one record whose value is the whole batch, and consumers dead-letter it.
 """
 
 from __future__ import annotations
@@ -9,31 +9,31 @@ from __future__ import annotations
 from typing import Final
 
 MOST_BYTES: Final = 64_000_000
-"""Of its records, unpacked."""
+"""Size of the decompressed records."""
 MOST_RECORDS: Final = 200_000
-"""Each takes some three hundred bytes as an object."""
+"""Each takes about 300 bytes as an object."""
 MOST_HEADERS: Final = 500_000
-"""Of all its records together: each takes 64 bytes and a microsecond. A batch that is not
-compressed has no room for more."""
+"""Headers of all records together: each takes 64 bytes and a microsecond. An uncompressed batch
+has no room for more."""
 LARGEST_MS: Final = 2**61
-"""Unix ms, and before 1970 as many: sums of two fit 64 bits. Clients that write nanoseconds are far
+"""Limit of the absolute Unix ms: sums of two fit 64 bits. Timestamps in nanoseconds are far
 below."""
 
 
 class WholeBytes(bytes):
-    """A record batch that cannot be read, in place of a record's value, and why.
+    """A record batch that cannot be read, as a record's value, with the reason.
 
-    Not a header, which a producer could write as well.
+    The reason is not in a header, because a producer could write one as well.
     """
 
     reason: str
     first: int
-    """Offset of the batch's first record; 0 where its format does not say that."""
+    """Offset of the batch's first record; 0 if its format does not contain that."""
     end: int
-    """The offset behind its last record."""
+    """The offset after its last record."""
 
     def __new__(cls, raw: bytes, reason: str, first: int, end: int) -> WholeBytes:
-        """Return the bytes `raw` with a reason and the offsets that they stand for."""
+        """Return the bytes `raw` with a reason and the offsets of the batch."""
         made = super().__new__(cls, raw)
         made.reason, made.first, made.end = reason, first, end
         return made

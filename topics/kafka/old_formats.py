@@ -1,7 +1,7 @@
-"""Records of Kafka's message formats 0 and 1, from before record batches (Kafka 0.11).
+"""Reads Kafka's message formats 0 and 1, from before record batches (Kafka 0.11).
 
-No broker takes them from producers any more since Kafka 4.0, but segments that were written before
-an upgrade hold them, and are sent as they are.
+Since Kafka 4.0 brokers reject them from producers, but segments written before an upgrade contain
+them and are served unchanged.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ from topics.kafka.decompression import decompressed
 from topics.kafka.limits import LARGEST_MS, MOST_RECORDS
 
 NO_TIMESTAMP: Final = -1
-"""What Kafka itself gives as the timestamp of a record that has none, as in format 0."""
+"""Kafka's timestamp of a record that has none, as in format 0."""
 
-# Places in a message (Kafka documentation, "Old Message Format"), counted from its offset.
+# Byte offsets in a message (Kafka documentation, "Old Message Format"), from its offset field.
 _MAGIC_AT: Final = 16
 _ATTRIBUTES_AT: Final = 17
 _CODEC: Final = 0x07
@@ -23,7 +23,7 @@ _KEY_AT: Final = {0: 18, 1: 26}
 
 
 class OldRecord(NamedTuple):
-    """A record of format 0, with a timestamp: aiokafka gives None, which no reader expects."""
+    """A record of format 0 with a timestamp: aiokafka's is None, which no consumer expects."""
 
     offset: int
     timestamp: int
@@ -35,13 +35,13 @@ class OldRecord(NamedTuple):
 
 
 def read_old(batch: Any, data: bytes, begin: int, end: int) -> list[Any]:
-    """Return the records of aiokafka's legacy `batch`, which is `data` from `begin` to `end`.
+    """Return the records of aiokafka's legacy `batch`, which is `data[begin:end]`.
 
-    Raises `TooLarge` and `ValueError`, and whatever aiokafka raises where they cannot be read.
+    Raises `TooLarge`, `ValueError`, and aiokafka's errors if they cannot be read.
     """
     magic, codec = data[begin + _MAGIC_AT], data[begin + _ATTRIBUTES_AT] & _CODEC
     if codec:
-        decompressed(codec, _value(data, begin + _KEY_AT[magic], end))  # only to see how much
+        decompressed(codec, _value(data, begin + _KEY_AT[magic], end))  # checks the size
     records = [
         OldRecord(each.offset, NO_TIMESTAMP, None, each.key, each.value)
         if each.timestamp is None
@@ -51,7 +51,7 @@ def read_old(batch: Any, data: bytes, begin: int, end: int) -> list[Any]:
     before, last = -1, batch.next_offset - 1
     for record in records:
         if not before < record.offset <= last or abs(record.timestamp) > LARGEST_MS:
-            raise ValueError(f"a record that says it is at {record.offset}")
+            raise ValueError(f"a record has the impossible offset {record.offset} or timestamp")
         before = record.offset
     if not 0 < len(records) <= MOST_RECORDS:
         raise ValueError(f"{len(records)} records in one message")

@@ -1,4 +1,7 @@
-"""Record batches read whatever a stranger wrote: their records, or else one, the whole batch."""
+"""Reads record batches defensively: a batch that cannot be parsed is returned as one record.
+
+Its value is the whole batch, which consumers dead-letter.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +21,7 @@ from topics.kafka.old_formats import NO_TIMESTAMP, read_old
 
 _LOG: Final = logging.getLogger("headstart.batches")
 
-# Places in a record batch of format 2 (Kafka protocol guide, "Record Batch").
+# Byte offsets in a record batch of format 2 (Kafka protocol guide, "Record Batch").
 _CODEC_AT: Final = 22
 _CODEC: Final = 0x07
 _MAGIC_AT: Final = 16
@@ -28,15 +31,15 @@ _COUNT_AT: Final = 57
 _HEADER: Final = 61
 _UNREADABLE: Final = (
     CorruptRecordException,
-    ValueError,  # `TooLarge`, names that are no text, and a number that is none
+    ValueError,  # `TooLarge`, header names that are not UTF-8, invalid numbers
     IndexError,
-    OverflowError,  # this and the next aiokafka raises over sizes near 2^63
+    OverflowError,  # aiokafka raises this and the next for sizes near 2^63
     MemoryError,
 )
 
 
 class UnreadableBatch(NamedTuple):
-    """What stands for the records of a batch that cannot be read: all of it, as it is."""
+    """A record in place of those of an unreadable batch; its value is the whole batch."""
 
     offset: int
     timestamp: int
@@ -48,25 +51,25 @@ class UnreadableBatch(NamedTuple):
 
 
 IN_TRANSACTION: Final = -1
-"""In the place of a record's checksum, which format 2 has not: the record is of a transaction.
+"""Marks a record of a transaction, in the field of its checksum, which format 2 does not have.
 
-aiokafka's `ConsumerRecord` hands it on, and has no field that says this.
+aiokafka's `ConsumerRecord` passes the checksum on, and has no field for transactions.
 """
 
 
 _NO_MARKER: Final = UnreadableBatch(0, 0, 0, b"\0\0\0\1", b"")
-"""A commit: for a reader it changes nothing."""
+"""A commit marker, which has no effect on a consumer."""
 _MOST_SUSPECTS: Final = 1_000
 _suspects: set[bytes] = set()
-"""Digests of batches that had the wrong checksum when they were fetched last."""
+"""Digests of batches that had the wrong checksum once."""
 
 
 class ReadableBatch:
-    """A batch of aiokafka's, whose records are as they should be, or else one: the whole batch.
+    """Wraps an aiokafka batch; yields its validated records, or one `UnreadableBatch`.
 
-    aiokafka unpacks whatever it may become, cannot read headers whose names are no text, and
-    believes each record its offset. No broker refuses those, and each fetch would end at them, or
-    go on where there is nothing. A broker need not compare checksums either: see `suspect`.
+    aiokafka decompresses without a limit, cannot read header names that are not UTF-8, and trusts
+    the offset in each record. Brokers accept such batches, and a consumer would stop there for ever
+    or continue at a wrong offset. Brokers may not verify checksums either: see `suspect`.
     """
 
     def __init__(self, batch: Any, data: bytes, begin: int, end: int) -> None:
@@ -77,20 +80,19 @@ class ReadableBatch:
         return getattr(self._batch, name)
 
     def validate_crc(self) -> bool:
-        """Return True: what has the wrong checksum is read as one record, the whole batch."""
+        """Return True: a batch with a wrong checksum is read as one record."""
         return True
 
     @property
     def damaged(self) -> bool:
-        """Whether it has the wrong checksum: nothing in its head can be relied on."""
+        """Whether its checksum is wrong, so that nothing in its header is reliable."""
         return not self._intact
 
     @property
     def suspect(self) -> bool:
-        """Whether it has the wrong checksum for the first time, so that it is to be fetched again.
+        """Whether its checksum is wrong for the first time, so that it should be fetched again.
 
-        What was damaged on its way is whole the next time; the same bytes again are what the
-        broker holds.
+        Damage in transit is gone the next time; the same bytes again are stored by the broker.
         """
         if self._intact:
             return False
@@ -106,35 +108,35 @@ class ReadableBatch:
 
     @property
     def next_offset(self) -> int:
-        """The offset after it. One that is not after its first would be read again for ever.
+        """The offset after it, always beyond its first offset, else it would be read for ever.
 
-        Of a batch whose checksum is wrong, the first offset of the batch behind it: where it says
-        that it ends may be what is damaged.
+        For a batch with a wrong checksum it is the first offset of the following batch, because its
+        own end may be damaged.
         """
-        first, told = int(self._batch.base_offset), int(self._batch.next_offset)
+        first, following = int(self._batch.base_offset), int(self._batch.next_offset)
         if not self._intact:
             data, _, end = self._where
-            behind = data[end : end + _OFFSET_BYTES]
-            if len(behind) == _OFFSET_BYTES:
-                told = int.from_bytes(behind, "big", signed=True)
-        return max(told, first + 1)
+            offset = data[end : end + _OFFSET_BYTES]
+            if len(offset) == _OFFSET_BYTES:
+                following = int.from_bytes(offset, "big", signed=True)
+        return max(following, first + 1)
 
     @property
     def is_control_batch(self) -> bool:
-        """Whether it is a marker of the broker's."""
+        """Whether it holds a transaction marker."""
         return self._intact and bool(self._batch.is_control_batch)
 
     @property
     def is_transactional(self) -> bool:
-        """Whether it is of a transaction."""
+        """Whether it is part of a transaction."""
         return self._intact and bool(self._batch.is_transactional)
 
     def __next__(self) -> Any:
-        """Return the marker in a control batch, one that ends nothing where it cannot be read."""
+        """Return the marker in a control batch, or one without effect if it cannot be parsed."""
         try:
             record = next(self._batch)
             ControlRecord.parse(record.key)
-        except Exception:  # a producer's, of any form; brokers write none that cannot be read
+        except Exception:  # written by a producer; those of brokers can always be parsed
             return _NO_MARKER
         return record
 
@@ -170,7 +172,7 @@ class ReadableBatch:
 
 
 def _in_transaction(record: Any) -> UnreadableBatch:
-    """Return a record as it is, marked as one of a transaction."""
+    """Return a copy of a record, marked as part of a transaction."""
     at, kind = record.timestamp, record.timestamp_type
     key, value, headers = record.key, record.value, record.headers
     return UnreadableBatch(record.offset, at, kind, key, value, headers, IN_TRANSACTION)
@@ -183,7 +185,7 @@ def _reason(error: Exception) -> str:
 
 
 def _read(batch: Any, data: bytes, begin: int, end: int) -> list[Any]:
-    """Return the records of a batch. Raises what is `_UNREADABLE`."""
+    """Return the records of a batch. Raises the errors in `_UNREADABLE`."""
     head, codec = data[begin : begin + _HEADER], data[begin + _CODEC_AT] & _CODEC
     count = int.from_bytes(head[_COUNT_AT:], "big")
     if count > MOST_RECORDS:
@@ -202,18 +204,18 @@ def _read(batch: Any, data: bytes, begin: int, end: int) -> list[Any]:
 
 
 def _checked(records: list[Any], batch: Any) -> list[Any]:
-    """Return records in the order of their offsets. Raises `ValueError`."""
+    """Return `records`. Raises `ValueError` if offsets or timestamps are out of range."""
     before, last = batch.base_offset - 1, batch.next_offset - 1
     for record in records:
         offset = record.offset
         if not before < offset <= last or abs(record.timestamp) > LARGEST_MS:
-            raise ValueError(f"a record that says it is at {offset}")
+            raise ValueError(f"a record has the impossible offset {offset} or timestamp")
         before = offset
     return records
 
 
 def _headers_in(records: bytes, count: int) -> int:
-    """Return how many headers so many records have. Raises `IndexError` and `ValueError`."""
+    """Return the number of headers of `count` records. Raises `IndexError` and `ValueError`."""
     at = found = 0
     for _record in range(count):
         at, headers, _ = _outline(records, at)
@@ -222,12 +224,12 @@ def _headers_in(records: bytes, count: int) -> int:
 
 
 def _plain(head: bytes) -> bytes:
-    """Return the head of a batch whose records are not compressed any more."""
+    """Return a batch header with the codec set to none."""
     return b"%s%c%s" % (head[:_CODEC_AT], head[_CODEC_AT] & ~_CODEC, head[_CODEC_AT + 1 :])
 
 
 def header_name(name: bytes) -> str:
-    """Return the name of a header; of one that is no UTF-8 what is not ASCII is `?`."""
+    """Return a header's name; if it is not UTF-8, non-ASCII bytes become `?`."""
     try:
         return name.decode()
     except UnicodeDecodeError:
@@ -235,7 +237,7 @@ def header_name(name: bytes) -> str:
 
 
 def _named(head: bytes, records: bytearray, count: int) -> Any:
-    """Return a batch with names of headers that are text. Raises `IndexError` and `ValueError`."""
+    """Return a batch with readable header names. Raises `IndexError` and `ValueError`."""
     at = 0
     for _record in range(count):
         at = _name_headers(records, at)
@@ -243,7 +245,7 @@ def _named(head: bytes, records: bytearray, count: int) -> Any:
 
 
 def _name_headers(records: bytearray, at: int) -> int:
-    """Make the names of one record's headers text; return where it ends."""
+    """Replace invalid header names of one record in place; return where it ends."""
     end, count, at = _outline(records, at)
     for _header in range(count):
         size, at = decode_varint(records, at)
@@ -256,7 +258,7 @@ def _name_headers(records: bytearray, at: int) -> int:
 
 
 def _outline(records: bytes | bytearray, at: int) -> tuple[int, int, int]:
-    """Return where the record at `at` ends, how many headers it has, and where they begin."""
+    """Return the end of the record at `at`, its number of headers, and where they begin."""
     length, at = decode_varint(records, at)
     end = at + length
     if length < 0 or end > len(records):

@@ -1,4 +1,4 @@
-"""Topics read back from outside any group: nothing is committed, nobody is disturbed."""
+"""Reads topics without a consumer group: no offsets are committed, no group rebalances."""
 
 from __future__ import annotations
 
@@ -16,27 +16,27 @@ from topics.kafka.admin import TopicsMissing, TopicState, describe_topics
 
 
 class LogTruncated(LookupError):
-    """The broker no longer has what was to be read next.
+    """The broker no longer has the next offset to read.
 
-    `offset`: what that was; `begin`: where the log begins now, not after `offset` where it is a
-    new log that has not come so far.
+    `offset`: that offset; `begin`: the log's first offset now, at most `offset` if this is a new,
+    shorter log.
     """
 
     def __init__(self, topic: str, partition: int, offset: int, begin: int) -> None:
-        super().__init__(topic, partition, offset, begin)  # as given: processes hand it on
+        super().__init__(topic, partition, offset, begin)  # so that it can be pickled
         self.topic, self.partition, self.offset, self.begin = topic, partition, offset, begin
 
     def __str__(self) -> str:
-        where = f"{self.topic}, partition {self.partition}: offset {self.offset} was to be read"
+        where = f"{self.topic}, partition {self.partition}: cannot read offset {self.offset}"
         if self.begin <= self.offset:
-            return f"{where}, and the log has not come so far: it was begun anew. Try again"
+            return f"{where}: this is a new log, which has not reached it. Try again"
         remedy = "Try again"
         if self.topic == EVENTS.name:
             remedy = (
                 f"Begin there (--from-offset {self.partition}:{self.begin}), or read the archive "
                 "in Postgres (--source archive)"
             )
-        return f"{where}, and the log begins at {self.begin} now: retention took it. {remedy}"
+        return f"{where}: retention deleted it, the log begins at {self.begin} now. {remedy}"
 
 
 async def topic_state(kafka: str, topic: str) -> TopicState:
@@ -51,14 +51,13 @@ async def topic_state(kafka: str, topic: str) -> TopicState:
 async def reading(
     kafka: str, topic: str, begin: Mapping[int, int], **settings: Any
 ) -> AsyncIterator[AIOKafkaConsumer]:
-    """Give a consumer of some partitions, each from an offset on.
+    """Yield a consumer of the partitions in `begin`, each from its offset on.
 
-    Only committed records are read, unless `isolation_level` says otherwise. Raises
-    `BrokerUnreachable`, and `LogTruncated` where what is to be read next is gone, unless
-    `auto_offset_reset` says where to go on then.
+    Reads only committed records by default (`isolation_level`). Raises `BrokerUnreachable`, and
+    `LogTruncated` if the next offset is gone, unless `auto_offset_reset` is given.
     """
     fetch_patch.install()
-    # By default aiokafka would go on at the end, and nobody would know what was passed over.
+    # aiokafka's default resets to the end and would skip records silently.
     settings = {
         "auto_offset_reset": "none",
         "fetch_max_wait_ms": 200,
@@ -96,10 +95,10 @@ async def _truncated(
 async def drop_finished(
     consumer: AIOKafkaConsumer, topic: str, wanted: set[int], end: Mapping[int, int]
 ) -> None:
-    """Take partitions that were read to their end out of `wanted`, and fetch them no more."""
+    """Remove partitions that were read to their end from `wanted`, and pause them."""
     for partition in list(wanted):
         tp = TopicPartition(topic, partition)
-        # Positions, not records: the last offsets may belong to no record.
+        # Compare positions: the last offsets may belong to no record.
         if await consumer.position(tp) >= end[partition]:
             wanted.discard(partition)
             consumer.pause(tp)
@@ -112,10 +111,10 @@ async def read_records(
     end: Mapping[int, int] | None = None,
     isolation_level: str = fetch_patch.ISOLATION,
 ) -> AsyncGenerator[Any, None]:
-    """Yield records (aiokafka's) from `begin` on, by partition: up to `end`, or without end.
+    """Yield aiokafka records from the offsets `begin` to `end` (exclusive; None: without end).
 
-    Offsets in `end` are exclusive. Raises `BrokerUnreachable`, and `LogTruncated` where retention
-    is faster. Without an end nothing is promised to be there: it goes on with the oldest record.
+    Raises `BrokerUnreachable`, and `LogTruncated` if retention deletes the next offset. Without an
+    end it continues with the oldest record instead.
     """
     wanted = {p for p in begin if end is None or begin[p] < end[p]}
     if not wanted:
@@ -125,7 +124,7 @@ async def read_records(
         settings["auto_offset_reset"] = "earliest"
     async with reading(kafka, topic, {p: begin[p] for p in wanted}, **settings) as consumer:
         while wanted:
-            # Of these alone: what is behind the end of another may be gone, and nobody cares.
+            # Only these: offsets beyond the end of the others may be deleted already.
             unread = [TopicPartition(topic, partition) for partition in wanted]
             for tp, records in (await consumer.getmany(*unread, timeout_ms=500)).items():
                 for record in records:

@@ -1,4 +1,4 @@
-"""Sends records that say themselves where they go, and waits for the broker."""
+"""Sends records to their partitions and waits for the acknowledgements."""
 
 from __future__ import annotations
 

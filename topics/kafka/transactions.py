@@ -1,8 +1,8 @@
-"""Transactions that are open on the broker: what they hold back, and for how long they have.
+"""Finds open transactions, how many records they hold back, and since when.
 
-A consumer that reads committed records stops at the first record of the oldest open transaction. A
-producer that neither commits nor aborts thus stops everybody until the broker aborts for it
-(transaction.timeout.ms), or for ever where the broker has lost track of it.
+A `read_committed` consumer stops at the first record of the oldest open transaction. A producer
+that neither commits nor aborts thus blocks every consumer until the broker aborts the transaction
+(transaction.timeout.ms), or for ever if it is a hanging transaction.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from topics.kafka.admin import TopicState
 from topics.kafka.reader import reading
 
 LONG_S: Final = 30.0
-"""A transaction that is open for longer is worth telling; most take milliseconds."""
+"""Transactions that are open for longer are reported; most take milliseconds."""
 _PATIENCE_S: Final = 3.0
 
 
@@ -25,8 +25,8 @@ _PATIENCE_S: Final = 3.0
 class OpenTransaction:
     """The oldest open transaction of a partition.
 
-    `offset`: of its first record; `records`: offsets from there to the high watermark, its own and
-    those of others; `since`: timestamp of its first record, Unix ms, None where that is not known.
+    `offset`: of its first record; `records`: number of offsets from there to the high watermark;
+    `since`: timestamp of its first record, Unix ms, None if unknown.
     """
 
     topic: str
@@ -36,11 +36,11 @@ class OpenTransaction:
     since: int | None = None
 
     def age_s(self, now: float) -> float:
-        """Return for how many seconds it has been open at `now` (Unix seconds)."""
+        """Return for how many seconds it is open at `now` (Unix seconds)."""
         return 0.0 if self.since is None else max(0.0, now - self.since / 1000)
 
     def described(self, now: float) -> str:
-        """Return what is told of it."""
+        """Return a description for the user."""
         return (
             f"{self.topic} partition {self.partition}: a transaction open for "
             f"{self.age_s(now):.0f} s at offset {self.offset} holds {self.records:,} records back"
@@ -50,7 +50,7 @@ class OpenTransaction:
 async def open_transactions(kafka: str, states: Iterable[TopicState]) -> list[OpenTransaction]:
     """Return the open transactions of topics that were just described.
 
-    Raises `BrokerUnreachable`, and `LogTruncated` where retention is faster.
+    Raises `BrokerUnreachable`, and `LogTruncated` if retention deletes their records meanwhile.
     """
     found = []
     for state in states:
@@ -64,7 +64,7 @@ async def open_transactions(kafka: str, states: Iterable[TopicState]) -> list[Op
 
 
 def long_open(found: Iterable[OpenTransaction], now: float) -> list[OpenTransaction]:
-    """Return those that are open for longer than `LONG_S` at `now` (Unix seconds)."""
+    """Return those open for longer than `LONG_S` at `now` (Unix seconds)."""
     return [each for each in found if each.age_s(now) > LONG_S]
 
 

@@ -1,1 +1,1 @@
-"""The topic of notices: messages and log."""
+"""`headstart.notices`, the topic of notices: messages and log."""

@@ -1,6 +1,6 @@
-"""The notices on the broker, followed, each once; and those of overrides, from the log of commands.
+"""Follows notices on the broker, and derives those about overrides from the log of commands.
 
-Who sends notices keeps them in Postgres first (`agents.storage.notice_outbox`).
+Notices are stored in Postgres before they are sent (`agents.storage.notice_outbox`).
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from topics.notices.messages import Notice, OverrideNotices, decode_notice
 
 
 async def notices_end(kafka: str) -> Mapping[int, int]:
-    """Return where the topic ends now. Raises `BrokerUnreachable` and `TopicsMissing`."""
+    """Return the topic's end offsets. Raises `BrokerUnreachable` and `TopicsMissing`."""
     return (await topic_state(kafka, NOTICES.name)).end
 
 
 async def follow_notices(kafka: str, begin: Mapping[int, int]) -> AsyncGenerator[Notice, None]:
-    """Yield notices from `begin` on, without end; one that was sent twice may come twice.
+    """Yield notices from `begin` on, without end; a resent one may occur twice.
 
     Raises `BrokerUnreachable`.
     """
@@ -30,26 +30,26 @@ async def follow_notices(kafka: str, begin: Mapping[int, int]) -> AsyncGenerator
         try:
             yield decode_notice(record.value or b"")
         except ValueError:
-            continue  # somebody else's; the topic is open to be written to
+            continue  # any client may write to the topic
 
 
 async def follow_overrides(
     kafka: str, now: Callable[[], int], idle_ms: int
 ) -> AsyncGenerator[list[Notice], None]:
-    """Yield all that is to be told of overrides: once the log is read, then every `idle_ms`.
+    """Yield all notices about overrides once the log is read, then again every `idle_ms`.
 
-    What was yielded comes again. `now`: Unix ms. Raises `BrokerUnreachable` and `TopicsMissing`; a
-    broker that is only away for a while is waited for.
+    `now` returns Unix ms. Retries while the broker is away for a short time. Raises
+    `BrokerUnreachable` and `TopicsMissing`.
     """
-    log, told = await topic_state(kafka, COMMANDS.name), OverrideNotices()
+    log, notices = await topic_state(kafka, COMMANDS.name), OverrideNotices()
     tp, earliest = TopicPartition(COMMANDS.name, 0), {"auto_offset_reset": "earliest"}
     async with reading(kafka, COMMANDS.name, {0: log.begin[0]}, **earliest) as consumer:
         try:
             while True:
                 for records in (await consumer.getmany(tp, timeout_ms=idle_ms)).values():
                     for each in records:
-                        told.apply(each.key, each.value, each.offset, each.timestamp)
+                        notices.apply(each.key, each.value, each.offset, each.timestamp)
                 if await consumer.position(tp) >= log.end[0]:
-                    yield told.due(now())
+                    yield notices.due(now())
         except (KafkaError, OSError) as error:
             raise BrokerUnreachable(kafka, error) from error

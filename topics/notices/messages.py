@@ -1,7 +1,7 @@
-"""Notices: what is told of a context once, when it changes (`headstart.notices`). Pure.
+"""Notices about changes of contexts (`headstart.notices`), and those about overrides. Pure.
 
-Those of learned contexts are found by `processing.notices`, those of overrides follow from the
-log of commands, here.
+`processing.notices` detects changes of learned contexts; notices about overrides are derived here
+from the log of commands.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ from topics.control.messages import Downweight
 from topics.dead_letters.messages import OutgoingRecord
 
 OVERRIDES_FOR_MS: Final = 7 * 86_400_000
-"""How long after an override was set or expired that is still told, of a log found for the first
-time: what was set long ago is no news."""
+"""How long after an override was set or expired its notice is still sent, when a log is read for
+the first time."""
 
 Kind = Literal["threshold_converged", "drift", "anomaly", "override_set", "override_expired"]
 KINDS: Final[tuple[str, ...]] = get_args(Kind)
 
 _LARGEST: Final = 2**62
-"""What is larger is no time, and nothing that a database could hold."""
+"""Larger times are invalid, and do not fit a database column."""
 
 _NAMESPACE: Final = UUID("6f0c2f0e-6d9b-4a39-9d3f-3f7c3e0f3a11")
 
@@ -52,17 +52,17 @@ _decode = msgspec.json.Decoder(Notice).decode
 
 
 def notice_id(kind: Kind, *place: str | int) -> str:
-    """Return the id of a notice: of its kind there is one about a place, an UUID of version 5."""
+    """Return the id of a notice: a UUID of version 5 that follows from its kind and `place`."""
     return str(uuid5(_NAMESPACE, SEPARATOR.join((kind, *map(str, place)))))
 
 
 def encode_notice(notice: Notice) -> bytes:
-    """Return a notice's record."""
+    """Return a notice as JSON."""
     return _encode(notice)
 
 
 def decode_notice(raw: bytes) -> Notice:
-    """Return the notice of a record. Raises `ValueError`."""
+    """Return the notice in a record's value. Raises `ValueError`."""
     try:
         return _decode(raw)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
@@ -70,15 +70,15 @@ def decode_notice(raw: bytes) -> Notice:
 
 
 def notice_record(notice: Notice, partition: int) -> OutgoingRecord:
-    """Return the record to be sent, in the partition of the context's events."""
+    """Return the record to send, in the partition of the context's events."""
     key = threshold_key(notice.tenant, notice.path)
     return OutgoingRecord(partition, key, encode_notice(notice), [])
 
 
-def weighing_of(notice: Notice) -> Downweight | None:
-    """Return the control record that belongs to a notice: that of a user who floods, or no longer.
+def downweight_for(notice: Notice) -> Downweight | None:
+    """Return the control record of a notice that a user begins or stops flooding, else None.
 
-    It follows from the notice alone, so whoever sends it again says the same.
+    It follows from the notice alone, so resending it is harmless.
     """
     evidence = notice.evidence
     if notice.kind != "anomaly" or evidence.get("what") != "user":
@@ -94,11 +94,11 @@ def weighing_of(notice: Notice) -> Downweight | None:
 
 
 class OverrideNotices:
-    """What is to be told of overrides, after a prefix of `headstart.commands`.
+    """The notices about overrides after a prefix of `headstart.commands`.
 
-    Every record that sets one is told, and each one's end where nothing took it back before. What
-    stands in front of the log's beginning was set in an earlier life of it, and told then; an end
-    is known by what ended, so both lives say the same of it.
+    There is a notice for every record that sets an override, and for its expiry unless it was unset
+    before. Overrides before the `Begin` record were set, and reported, in an earlier log. The id of
+    an expiry follows from the override, so both logs give the same.
     """
 
     def __init__(self) -> None:
@@ -107,16 +107,16 @@ class OverrideNotices:
         self._due: dict[str, Notice] = {}
 
     def apply(self, key: bytes | None, value: bytes | None, offset: int, timestamp: int) -> None:
-        """Take the next record, `timestamp` being its own. What is no command says nothing."""
+        """Apply the next record; `timestamp` is the record's. Invalid records are skipped."""
         try:
             command = None if value is None else decode_command(value)
         except ValueError:
-            return  # the threshold worker that follows the log says so
+            return  # the threshold worker that follows the log reports it
         if key is None or (command is not None and command_key(command) != key):
             return
         before = self._ending.pop(key, None)
         if before is not None and before.until is not None and before.until <= timestamp:
-            self._tell_of_end(before)
+            self._add_expired(before)
         if isinstance(command, Begin):
             self._begun = True
         if not isinstance(command, ThresholdOverride):
@@ -124,25 +124,25 @@ class OverrideNotices:
         if not (0 <= command.at < _LARGEST and 0 <= (command.until or 0) < _LARGEST):
             return
         if self._begun:
-            self._tell("override_set", command, command.at, offset)
+            self._add("override_set", command, command.at, offset)
         if command.until is not None:
             self._ending[key] = command
 
     def due(self, now: int) -> list[Notice]:
-        """Return what is to be told at `now`, Unix ms: also what was returned before."""
+        """Return the notices due at `now`, Unix ms, including those returned before."""
         for key, each in list(self._ending.items()):
             if each.until is not None and each.until <= now:
                 del self._ending[key]
-                self._tell_of_end(each)
+                self._add_expired(each)
         oldest = now - OVERRIDES_FOR_MS
         self._due = {name: each for name, each in self._due.items() if each.at > oldest}
         return list(self._due.values())
 
-    def _tell_of_end(self, override: ThresholdOverride) -> None:
-        assert override.until is not None, "only what ends is kept"
-        self._tell("override_expired", override, override.until, "")
+    def _add_expired(self, override: ThresholdOverride) -> None:
+        assert override.until is not None, "`_ending` holds only overrides that expire"
+        self._add("override_expired", override, override.until, "")
 
-    def _tell(self, kind: Kind, override: ThresholdOverride, at: int, offset: int | str) -> None:
+    def _add(self, kind: Kind, override: ThresholdOverride, at: int, offset: int | str) -> None:
         where = override.tenant, override.workflow_type, override.path
         evidence = {
             "tool": override.tool,

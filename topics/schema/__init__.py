@@ -1,1 +1,1 @@
-"""The schemas of what flows, as structs and as JSON Schema, with golden examples."""
+"""Schemas of the topics, as structs and as JSON Schema, with golden examples."""

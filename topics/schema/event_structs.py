@@ -1,7 +1,7 @@
 """The event as the service decodes it: msgspec structs derived from the client's record types.
 
-Deriving keeps one contract. The structs refuse what `headstart.events.validation` refuses, except
-for what its guard in `processing.records.decode` looks for first: control characters and depth.
+The structs reject what `headstart.events.validation` rejects, except control characters and depth,
+which the guard in `processing.records.decode` checks first.
 """
 
 from __future__ import annotations
@@ -65,16 +65,16 @@ class EventFields(Protocol):
 
 Scalar = str | int | float | bool | None
 _ID = msgspec.Meta(min_length=36, max_length=36)
-"""Of an id in the form that nearly all have. As text: a UUID made of it is 30 % of decoding."""
+"""An id in the usual form. Kept as text: converting it to a UUID takes 30 % of decoding."""
 
 
 def derive(record: Any, *, documented: bool, closed: bool = False) -> Any:
     """Return a msgspec struct type for a TypedDict of the client.
 
-    `documented`: keep patterns and plain text ids, for the JSON Schema; otherwise leave patterns
-    to the guard and parse ids in C, for speed. `closed`: refuse unknown fields, and nesting where
-    anything is allowed, so that nothing of an event goes unseen; ids stay text of 36 characters,
-    whose form the guard looks at.
+    `documented`: keep patterns and text ids, for the JSON Schema; otherwise patterns are left to
+    the guard and ids are parsed in C, for speed. `closed`: reject unknown fields, and nesting in
+    free-form values, so that every part of an event is checked; ids stay text of 36 characters,
+    whose form the guard checks.
     """
     fields: list[Any] = []
     hints = get_type_hints(record, include_extras=True)
@@ -127,6 +127,6 @@ def _meta(bound: Text | Bounds, documented: bool) -> msgspec.Meta:
 
 
 CLOSED_EVENT: Any = derive(Event, documented=False, closed=True)
-"""What nearly every event decodes into: nothing unknown in it, nothing nested freely."""
+"""The struct for most events: no unknown fields, no nested free-form values."""
 EVENT: Any = derive(Event, documented=False)
-"""The struct that agents decode into; instances satisfy `EventFields`."""
+"""The struct for all events; instances satisfy `EventFields`."""

@@ -1,7 +1,7 @@
-"""The JSON Schema of what flows, generated from the client's record types.
+"""Generates the JSON Schemas of the topics from the record types.
 
-`python -m topics.schema.json_schema` writes the files under topics/schema/json/; a test keeps them
-true.
+`python -m topics.schema.json_schema` writes the files under topics/schema/json/; a test checks that
+they are up to date.
 """
 
 from __future__ import annotations
@@ -109,7 +109,7 @@ def schemas() -> dict[str, dict[str, Any]]:
 
 
 def render(document: dict[str, Any]) -> bytes:
-    """Return a schema document as it is kept in the repository."""
+    """Return a schema document as stored in the repository."""
     return orjson.dumps(document, option=orjson.OPT_INDENT_2 | orjson.OPT_APPEND_NEWLINE)
 
 

@@ -1,7 +1,7 @@
-"""Whether two published values mean the same: compared as parsed, never as bytes.
+"""Compares published values as parsed, not as bytes.
 
-Another version of Headstart may write fields in another order, leave out one that has its default
-value, or add one. None of this is a difference.
+Another version of Headstart may write fields in another order, omit one with its default value, or
+add one. None of this is a difference.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ _FIELDS: Final = frozenset(PublishedThreshold.__struct_fields__) - {
     "workflow_type",
     "path",
 }
-"""Fields of a threshold but those that say whose it is: keys and columns name these."""
+"""Fields of a threshold, except those in its key."""
 
 
 def same_value(one: Any, other: Any) -> bool:
-    """Return whether two parsed values (JSON, MessagePack) mean the same.
+    """Return whether two parsed values (JSON, MessagePack) are equivalent.
 
-    What only one of them has must be a default: null, false, 0, or empty.
+    A field that only one of them has must hold a default: null, false, 0, or empty.
     """
     if isinstance(one, Mapping) and isinstance(other, Mapping):
         return all(same_value(one.get(key), other.get(key)) for key in one.keys() | other.keys())
@@ -39,10 +39,9 @@ def same_value(one: Any, other: Any) -> bool:
 
 
 def same_threshold(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
-    """Return whether two published thresholds of one context mean the same, their version included.
+    """Return whether two parsed thresholds of one context are equivalent, version included.
 
-    As parsed from Redis or `headstart.thresholds`. Fields that this version does not know are
-    passed over.
+    Fields that this version does not know are ignored.
     """
     return all(same_value(one.get(name), other.get(name)) for name in _FIELDS)
 

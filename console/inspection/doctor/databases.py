@@ -10,9 +10,9 @@ from console.inspection.error_text import short_error
 from headstart.scrubbing.masking import masked_address
 from sinks.connections import (
     DatabaseUnreachable,
-    asking_redis,
     connect_postgres,
     postgres_address,
+    redis_client,
 )
 from sinks.postgres.migrate import MigrationError, pending
 from sinks.postgres.rights import missing_rights
@@ -77,7 +77,7 @@ async def check_redis(url: str, now: Callable[[], float]) -> tuple[list[Finding]
     """Return the findings, and how far its clock is ahead of ours, in seconds."""
     at = masked_address(url)
     try:
-        async with asking_redis(url) as client:
+        async with redis_client(url) as client:
             began = now()
             seconds, micros = await client.time()
             ahead = seconds + micros / 1e6 - (began + now()) / 2

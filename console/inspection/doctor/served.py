@@ -6,8 +6,8 @@ import asyncio
 from collections.abc import Callable
 
 from console.inspection.doctor.findings import NOTE, WRONG, Finding
-from sinks.connections import asking_redis
-from sinks.redis.commands import CommandPublisher, redis_place
+from sinks.connections import redis_client
+from sinks.redis.commands import CommandPublisher, redis_hash
 from sinks.redis.queries import REMEDY, UnreadableFields, served_thresholds
 from topics.commands.log import read_commands
 
@@ -40,7 +40,7 @@ async def _thresholds(redis: str) -> list[Finding]:
     if told:
         what = f"{len(told)} values of thresholds cannot be read, the first: {told[0]}"
         found.append(Finding("served", WRONG, what, REMEDY))
-    async with asking_redis(redis) as client:
+    async with redis_client(redis) as client:
         aside = [key async for key in client.scan_iter(_SET_ASIDE, count=500)]
     if aside:
         first = aside[0].decode(errors="backslashreplace")
@@ -80,11 +80,11 @@ async def _not_served(kafka: str, redis: str, now: Callable[[], float]) -> list[
             what = f"Redis does not serve what commands set: {newer.what}"
             found.append(Finding("served", WRONG, what, newer.remedy))
         elif said.changes:
-            what = f"Redis does not serve what commands set at {redis_place(place)}"
+            what = f"Redis does not serve what commands set at {redis_hash(place)}"
             found.append(Finding("served", WRONG, what, _UNSERVED_REMEDY))
     remedy = "set it by `headstart config set`, or set it there and then unset it"
     return found + [
-        Finding("served", NOTE, f"no command set {what}: {redis_place(place)}", remedy)
+        Finding("served", NOTE, f"no command set {what}: {redis_hash(place)}", remedy)
         for place, said in looked
         for what in said.kept
     ]

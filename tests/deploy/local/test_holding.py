@@ -19,7 +19,7 @@ Own = Callable[..., Any]
 Wait = Callable[..., None]
 
 
-def test_a_second_start_says_what_runs(make: MakeStack, tmp_path: Path) -> None:
+def test_a_second_start_names_the_running_stack(make: MakeStack, tmp_path: Path) -> None:
     data = tmp_path / "data"
     assert running(data) is None
     with make() as stack:

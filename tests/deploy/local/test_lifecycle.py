@@ -102,7 +102,7 @@ def test_only_the_embedded_broker_forgets(make: MakeStack) -> None:
     assert not make(kafka="127.0.0.1:9092").forgets
 
 
-def test_who_goes_first(make: MakeStack) -> None:
+def test_process_priorities(make: MakeStack) -> None:
     own = os.getpriority(os.PRIO_PROCESS, 0)
     ahead = foreground()
     with make() as stack:

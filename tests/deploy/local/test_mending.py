@@ -21,7 +21,7 @@ MakeStack = Callable[..., Stack]
 def mended(stack: Stack, before: Callable[[str], None] = lambda _name: None) -> Restart | Failure:
     """Look until something was started again, or tried."""
     deadline = time.monotonic() + PATIENCE_S
-    while not (found := stack.mend(before)):
+    while not (found := stack.restart_services(before)):
         assert time.monotonic() < deadline
         time.sleep(0.02)
     (restart,) = found
@@ -35,7 +35,7 @@ def test_each_service_comes_back_where_it_was(make: MakeStack, tmp_path: Path) -
             connection.execute("CREATE TABLE kept AS SELECT 7 AS value")
         with Redis.from_url(at.redis) as redis:
             redis.set("kept", "7")
-        assert stack.mend() == []
+        assert stack.restart_services() == []
         told: list[str] = []
         for name, pid in began.items():
             os.kill(pid, signal.SIGKILL)
