@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -10,33 +9,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from cli.support.options import Data, Json, Kafka, Postgres
+from cli.support.options import Json, KafkaPostgresOptions
 from cli.support.output import claim_outputs, say, show_json, show_table
 from cli.support.progress import Bar
-from cli.support.source_options import (
-    Cost,
-    CostScale,
-    DomainOnly,
-    FromOffset,
-    Gain,
-    GainScale,
-    Include,
-    Levels,
-    Processes,
-    Since,
-    Source,
-    TenantOnly,
-    ToOffset,
-    Until,
-    WorkflowOnly,
-    assumed,
-    open_source,
-    reading_of,
-    span,
-)
+from cli.support.source_options import HistoryOptions, open_source
+from cli.support.times import now_ms
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Mapping
 
     from replay.execution.runner import Backtest
     from replay.sources.base import ReadOptions
@@ -79,28 +59,13 @@ def backtest(
     policy: Policies = None,
     more: More = None,
     grid: Grid = None,
-    source: Source = "broker",
-    since: Since = None,
-    until: Until = None,
-    from_offset: FromOffset = None,
-    to_offset: ToOffset = None,
-    tenant: TenantOnly = None,
-    workflow_type: WorkflowOnly = None,
-    domain: DomainOnly = None,
-    levels: Levels = None,
-    gain: Gain = None,
-    cost: Cost = None,
-    include: Include = None,
-    gain_scale: GainScale = None,
-    cost_scale: CostScale = None,
     thresholds_out: ThresholdsOut = None,
     html: Html = None,
     csv: Csv = None,
     resume: Resume = None,
-    processes: Processes = None,
-    kafka: Kafka = None,
-    postgres: Postgres = None,
-    data: Data = None,
+    *,
+    history: HistoryOptions,
+    options: KafkaPostgresOptions,
     json: Json = False,
 ) -> None:
     """Say what policies would have earned on what really happened.
@@ -117,21 +82,22 @@ def backtest(
     headstart backtest --since 3d --tenant acme --html report.html;
     headstart backtest --source log.jsonl.zst hops --grid 'ema:alpha=.05..0.5x8' --cost-scale 2
     """
-    from settings import read_settings
+    from learners.registry import POLICIES
+    from replay.execution.runner import Backtest, named
+    from replay.predictions.policy_grid import chosen
 
-    claim_outputs(html, csv, inputs=[outcomes or source, resume], json=json)
-    _check_places(thresholds_out, resume, outcomes or source)
-    settings = read_settings(kafka=kafka, postgres=postgres, data=data)
-    if outcomes and levels is None:
-        levels = "domain,user_id"
-    part = span(since, until, from_offset, to_offset, now := _now(resume))
-    reading = reading_of(settings, levels, part, tenant, workflow_type, domain)
-    reading = replace(reading, assumed=assumed(gain, cost, include))
-    reading = _scaled(reading, gain_scale, cost_scale)
-    history = open_source(outcomes or source, reading, settings, outcomes=bool(outcomes))
-    names, begun = [*(policy or []), *(more or [])], round(now.timestamp() * 1000)
-    work = _work(history, names, grid or [], thresholds_out, suggest=outcomes is not None)
-    found = _run(replace(work, begun=begun), resume, processes)
+    if outcomes:
+        history = replace(history, source=outcomes, levels=history.levels or "domain,user_id")
+    claim_outputs(html, csv, inputs=[history.source, resume], json=json)
+    _check_places(thresholds_out, resume, history.source)
+    settings = options.read()
+    reading = history.read_options(settings, now := _now(resume))
+    source = open_source(history.source, reading, settings, outcomes=bool(outcomes))
+    names = chosen([*(policy or []), *(more or [])], grid or []) or list(POLICIES)
+    work = Backtest(
+        source, named(names), suggest=outcomes is not None, thresholds_out=thresholds_out, begun=now
+    )
+    found = _run(work, resume, history.processes)
     _warn_of_scales(found, reading)
     _show(found, html, csv, json=json)
 
@@ -155,32 +121,16 @@ def _check_places(thresholds_out: Path | None, resume: Path | None, source: str)
             ) from error
 
 
-def _now(resume: Path | None) -> datetime:
-    """Return from when times ago are counted: where a run goes on, from when it began."""
+def _now(resume: Path | None) -> int:
+    """Return the time that ages refer to, Unix ms: of a resumed run, when it first began."""
     from replay.execution.resume_file import begun
 
     at = None if resume is None else begun(resume)
-    then = datetime.fromtimestamp((time.time_ns() // 1_000_000 if at is None else at) / 1000, UTC)
-    if at is not None:
-        say(f"{resume}: goes on with what began at {then:%Y-%m-%d %H:%M:%S} UTC")
-    return then
-
-
-def _scaled(reading: Any, gain: Sequence[str] | None, cost: Sequence[str] | None) -> Any:
-    from replay.predictions.what_if import read_scales
-
-    return replace(reading, scales=read_scales(gain or [], cost or []))
-
-
-def _work(
-    history: Any, names: Sequence[str], grid: Sequence[str], out: Path | None, *, suggest: bool
-) -> Backtest:
-    from learners.registry import POLICIES
-    from replay.execution.runner import Backtest, named
-    from replay.predictions.policy_grid import chosen
-
-    policies = named(chosen(names, grid) or list(POLICIES))
-    return Backtest(history, policies, suggest=suggest, thresholds_out=out)
+    if at is None:
+        return now_ms()
+    then = datetime.fromtimestamp(at / 1000, UTC)
+    say(f"{resume}: goes on with what began at {then:%Y-%m-%d %H:%M:%S} UTC")
+    return at
 
 
 def _run(work: Backtest, resume: Path | None, processes: int | None) -> dict[str, Any]:

@@ -2,49 +2,35 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from cli.support.options import Data, Json, Kafka, Postgres
+from cli.support.option_groups import Fields
+from cli.support.options import Json, KafkaPostgresOptions
 from cli.support.output import say, show_json, show_table
 from cli.support.progress import Bar
-from cli.support.source_options import (
-    Cost,
-    Gain,
-    Processes,
-    Since,
-    Source,
-    TenantOnly,
-    Until,
-    WorkflowOnly,
-    assumed,
-    open_source,
-    reading_of,
-    span,
-)
+from cli.support.source_options import HistoryOptions
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from replay.sources.base import PredictionSource
 
+ExperimentHistory = Annotated[
+    HistoryOptions,
+    Fields(
+        "source", "since", "until", "tenant", "workflow_type", "gain", "cost", "processes",
+    ),
+]  # fmt: skip
+
 
 def experiment(
     name: Annotated[str, typer.Argument(help="The experiment's name: it decides who is where.")],
     arm: Annotated[list[str], typer.Option(help="ARM=SHARE; repeat, the control first.")],
-    source: Source = "broker",
-    since: Since = None,
-    until: Until = None,
-    tenant: TenantOnly = None,
-    workflow_type: WorkflowOnly = None,
-    gain: Gain = None,
-    cost: Cost = None,
-    processes: Processes = None,
-    kafka: Kafka = None,
-    postgres: Postgres = None,
-    data: Data = None,
+    *,
+    history: ExperimentHistory,
+    options: KafkaPostgresOptions,
     json: Json = False,
 ) -> None:
     """Say what the arms of an experiment earned by what executors really started.
@@ -56,17 +42,13 @@ def experiment(
     headstart experiment bolder --arm control=90 --arm bolder=10 --source log.jsonl.zst --json
     """
     from replay.results.experiments import read_arms
-    from settings import read_settings
 
     shares = read_arms(arm)
-    settings = read_settings(kafka=kafka, postgres=postgres, data=data)
-    part = span(since, until, None, None)
-    reading = reading_of(settings, None, part, tenant, workflow_type)
-    reading = replace(reading, assumed=assumed(gain, cost))
-    history = open_source(source, reading, settings)
-    if not history.live:
-        raise ValueError(f"{history.name} does not say what was started; nothing can be compared")
-    found, apart = _earned(name, shares, history, processes)
+    settings = options.read()
+    source = history.open(settings)
+    if not source.live:
+        raise ValueError(f"{source.name} does not say what was started; nothing can be compared")
+    found, apart = _earned(name, shares, source, history.processes)
     if json:
         control = next(iter(shares))
         show_json({"experiment": name, "control": control, "arms": found, **apart})

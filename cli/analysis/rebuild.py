@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from cli.data.dead_letter_selection import Yes, confirm
-from cli.support.options import Data, Json, Kafka, Learner, Redis
+from cli.support.option_groups import Fields
+from cli.support.options import Json, SettingOptions
 from cli.support.output import say, show_json, show_table
 from cli.thresholds.republish import repair_or_say
 
@@ -44,10 +45,8 @@ def rebuild(
     dry_run: DryRun = False,
     yes: Yes = False,
     wait: Wait = 300.0,
-    kafka: Kafka = None,
-    redis: Redis = None,
-    learner: Learner = None,
-    data: Data = None,
+    *,
+    options: Annotated[SettingOptions, Fields("kafka", "redis", "data", "learner")],
     json: Json = False,
 ) -> None:
     """Learn thresholds anew from the log, and have the workers go on from there.
@@ -65,12 +64,12 @@ def rebuild(
     from processing.control.learner_assignments import parts
     from replay.log.snapshots import read_snapshot
     from replay.rebuild.rebuild import RebuildConfig, Rebuilding
-    from settings import read_settings, rules_of
+    from settings import rules_of
 
     parts(pattern)
     if policy is None and (pattern != "*" or tenant is not None):
         raise typer.BadParameter("--pattern and --tenant say where --policy is to learn: give it")
-    settings = read_settings(kafka=kafka, redis=redis, learner=learner, data=data)
+    settings = options.read()
     config = RebuildConfig(
         settings.kafka,
         rules_of(settings),

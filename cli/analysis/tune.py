@@ -2,32 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from cli.data.dead_letter_selection import Yes, confirm
-from cli.support.options import Data, Json, Kafka, Learner, Postgres
+from cli.support.option_groups import Fields
+from cli.support.options import Json, SettingOptions
 from cli.support.output import claim_outputs, say, show_json, show_table
 from cli.support.progress import Bar
-from cli.support.source_options import (
-    Cost,
-    DomainOnly,
-    Gain,
-    Include,
-    Levels,
-    Processes,
-    Since,
-    Source,
-    TenantOnly,
-    Until,
-    WorkflowOnly,
-    assumed,
-    open_source,
-    reading_of,
-    span,
-)
+from cli.support.source_options import HistoryOptions
 
 if TYPE_CHECKING:
     from replay.execution.tuning import Tuned
@@ -56,30 +40,26 @@ Html = Annotated[
     typer.Option(metavar="FILE", help="Write the report of the later part to this file."),
 ]
 
+TuneHistory = Annotated[
+    HistoryOptions,
+    Fields(
+        "source", "since", "until", "tenant", "workflow_type", "domain", "levels", "gain", "cost",
+        "include", "processes",
+    ),
+]  # fmt: skip
+
 
 def tune(
     policy: Candidates = None,
     grid: Grid = None,
     split: Share = 0.6,
-    source: Source = "broker",
-    since: Since = None,
-    until: Until = None,
-    tenant: TenantOnly = None,
-    workflow_type: WorkflowOnly = None,
-    domain: DomainOnly = None,
-    levels: Levels = None,
-    gain: Gain = None,
-    cost: Cost = None,
-    include: Include = None,
     html: Html = None,
     apply: Apply = None,
     dry_run: DryRun = False,
     yes: Yes = False,
-    processes: Processes = None,
-    kafka: Kafka = None,
-    postgres: Postgres = None,
-    learner: Learner = None,
-    data: Data = None,
+    *,
+    history: TuneHistory,
+    options: Annotated[SettingOptions, Fields("kafka", "postgres", "learner", "data")],
     json: Json = False,
 ) -> None:
     """Search settings on the first part of the log, and confirm the best on the rest.
@@ -94,28 +74,26 @@ def tune(
     from processing.control.learner_assignments import parts
     from replay.execution.tuning import tune as run
     from replay.predictions.policy_grid import chosen
-    from settings import read_settings
 
     if apply is not None:
         parts(apply)
     elif dry_run or yes:
         raise typer.BadParameter("--dry-run and --yes belong to --apply PATTERN")
-    claim_outputs(html, inputs=[source], json=json)
-    settings = read_settings(kafka=kafka, postgres=postgres, learner=learner, data=data)
+    claim_outputs(html, inputs=[history.source], json=json)
+    settings = options.read()
     candidates = chosen(policy or [], grid or []) or list(SEARCHED)
-    part = span(since, until, None, None)
-    reading = reading_of(settings, levels, part, tenant, workflow_type, domain)
-    reading = replace(reading, assumed=assumed(gain, cost, include))
-    history = open_source(source, reading, settings)
+    source = history.open(settings)
     with Bar(None) as bar:
-        found = run(history, candidates, settings.learner, bar, share=split, processes=processes)
+        found = run(
+            source, candidates, settings.learner, bar, share=split, processes=history.processes
+        )
     for warning in found.confirmed["read"]["warnings"]:
         say(warning)
     _write_report(html, found)
     say(found.conclusion)
     applied = None
     if apply is not None:
-        applied = _apply(found, apply, tenant, settings, dry_run=dry_run, yes=yes)
+        applied = _apply(found, apply, history.tenant, settings, dry_run=dry_run, yes=yes)
     _show(found, applied, json=json)
 
 

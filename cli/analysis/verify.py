@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from cli.support.options import Data, Json, Kafka, Learner, Postgres, Redis
+from cli.support.options import Json, LearnerOptions
 from cli.support.output import say, show_json, show_table
 from cli.support.targets import require_own_log
 
@@ -27,11 +27,8 @@ def verify(
             "them."
         ),
     ] = False,
-    kafka: Kafka = None,
-    postgres: Postgres = None,
-    redis: Redis = None,
-    learner: Learner = None,
-    data: Data = None,
+    *,
+    options: LearnerOptions,
     json: Json = False,
 ) -> None:
     """Replay the log through the learner and compare with the table, Redis and Postgres.
@@ -45,11 +42,9 @@ def verify(
     from replay.log.snapshots import read_snapshot
     from replay.verify.verify import VerifyConfig
     from replay.verify.verify import verify as run
-    from settings import read_with_origins, rules_of
+    from settings import rules_of
 
-    reading = read_with_origins(
-        kafka=kafka, postgres=postgres, redis=redis, learner=learner, data=data
-    )
+    reading = options.load()
     settings = reading.settings
     config = VerifyConfig(
         kafka=settings.kafka,

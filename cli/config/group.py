@@ -11,29 +11,26 @@ import typer
 from cli.config.apply import COLUMNS, row, shown
 from cli.config.mode import get_mode, set_mode, unset_mode
 from cli.config.threshold import get_threshold, set_threshold, unset_threshold
+from cli.support.option_groups import CommandGroup, Fields
 from cli.support.options import (
-    Data,
     Json,
-    Kafka,
-    Learner,
+    KafkaRedisOptions,
     Limit,
-    Partitions,
-    Postgres,
-    Redis,
+    SettingOptions,
     Since,
 )
 from cli.support.output import FAILURE, require_found, say, show_json, show_table
-from cli.support.times import now_ms, since_ms
+from cli.support.times import now_ms, parse_since
 
 if TYPE_CHECKING:
     from topics.commands.messages import Command
 
-app = typer.Typer(
-    help="Overrides and modes: set, unset, get, list; and settings: show.", no_args_is_help=True
+app = CommandGroup(
+    help="Overrides and modes: set, unset, get, list; and settings: show.",
 )
-_set = typer.Typer(help="Set a threshold or a mode by hand.", no_args_is_help=True)
-_unset = typer.Typer(help="Take a threshold or a mode back.", no_args_is_help=True)
-_get = typer.Typer(help="Show one threshold or mode that was set.", no_args_is_help=True)
+_set = CommandGroup(help="Set a threshold or a mode by hand.")
+_unset = CommandGroup(help="Take a threshold or a mode back.")
+_get = CommandGroup(help="Show one threshold or mode that was set.")
 _set.command("threshold")(set_threshold)
 _set.command("mode")(set_mode)
 _unset.command("threshold")(unset_threshold)
@@ -51,9 +48,8 @@ def list_commands(
     since: Since = None,
     limit: Limit = 1000,
     expired: Annotated[bool, typer.Option("--expired", help="Also what has expired.")] = False,
-    kafka: Kafka = None,
-    redis: Redis = None,
-    data: Data = None,
+    *,
+    options: KafkaRedisOptions,
     json: Json = False,
 ) -> None:
     """List every override and mode in force; --since: those set then.
@@ -62,11 +58,10 @@ def list_commands(
 
     Example: headstart config list --tenant acme
     """
-    from settings import read_settings
     from topics.commands.log import read_commands
     from topics.commands.messages import command_key, in_force
 
-    settings, begin = read_settings(kafka=kafka, redis=redis, data=data), since_ms(since)
+    settings, begin = options.read(), parse_since(since)
     state, now = asyncio.run(read_commands(settings.kafka)), now_ms()
     found = [
         each
@@ -119,12 +114,10 @@ def _say_by_hand(redis: str, commands: Sequence[Command]) -> None:
 @app.command("show")
 def show(
     name: Annotated[str | None, typer.Argument(help="Only this setting.")] = None,
-    kafka: Kafka = None,
-    postgres: Postgres = None,
-    redis: Redis = None,
-    data: Data = None,
-    learner: Learner = None,
-    partitions: Partitions = None,
+    *,
+    options: Annotated[
+        SettingOptions, Fields("kafka", "postgres", "redis", "data", "learner", "partitions")
+    ],
     json: Json = False,
 ) -> None:
     """Show every setting: its value, where that comes from, what it means. Passwords are masked.
@@ -136,20 +129,12 @@ def show(
 
     Example: headstart config show redis
     """
-    from settings import read_with_origins
     from settings.executor import refused
     from settings.origins import shown as settings_of
     from settings.suggestions import did_you_mean
     from settings.variables import unread
 
-    reading = read_with_origins(
-        kafka=kafka,
-        postgres=postgres,
-        redis=redis,
-        data=data,
-        learner=learner,
-        partitions=partitions,
-    )
+    reading = options.load()
     for note in unread(reading.origins):
         say(note)
     if wrong := list(refused()):

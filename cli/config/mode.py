@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from cli.config.apply import COLUMNS, By, Reason, row, set_and_show, shown, unset_and_say, user_name
-from cli.support.options import Data, Json, Kafka, Redis
+from cli.support.options import Json, KafkaRedisOptions
 from cli.support.output import say, show_json, show_table
 from cli.support.times import now_ms
 
@@ -38,9 +38,8 @@ def set_mode(
     everybody: Everybody = False,
     reason: Reason = "",
     by: By = None,
-    kafka: Kafka = None,
-    redis: Redis = None,
-    data: Data = None,
+    *,
+    options: KafkaRedisOptions,
     json: Json = False,
 ) -> None:
     """Tell executors how far they may go: everybody, those of a tenant, or one agent of it.
@@ -51,11 +50,10 @@ def set_mode(
     Examples: headstart config set mode off --everybody --reason incident;
     headstart config set mode observe --tenant acme --agent planner
     """
-    from settings import read_settings
 
     command = _command(tenant, agent, everybody, mode)
     command.by, command.reason, command.at = user_name(by), reason, now_ms()
-    settings = read_settings(kafka=kafka, redis=redis, data=data)
+    settings = options.read()
     set_and_show(settings, command, json=json)
 
 
@@ -65,20 +63,18 @@ def unset_mode(
     everybody: Everybody = False,
     reason: Reason = "",
     by: By = None,
-    kafka: Kafka = None,
-    redis: Redis = None,
-    data: Data = None,
+    *,
+    options: KafkaRedisOptions,
     json: Json = False,
 ) -> None:
     """Take a mode back: of those that are left the most restrictive holds.
 
     Example: headstart config unset mode --everybody
     """
-    from settings import read_settings
     from topics.commands.messages import command_key
 
     key = command_key(_command(tenant, agent, everybody))
-    settings = read_settings(kafka=kafka, redis=redis, data=data)
+    settings = options.read()
     unset_and_say(settings, key, user_name(by), reason, "taken back", json=json)
 
 
@@ -86,9 +82,8 @@ def get_mode(
     tenant: Whose = None,
     agent: Agent = None,
     everybody: Everybody = False,
-    kafka: Kafka = None,
-    redis: Redis = None,
-    data: Data = None,
+    *,
+    options: KafkaRedisOptions,
     json: Json = False,
 ) -> None:
     """Show every mode set that concerns these executors; the most restrictive one holds.
@@ -98,13 +93,12 @@ def get_mode(
 
     Example: headstart config get mode --tenant acme --agent planner
     """
-    from settings import read_settings
     from sinks.redis.served_modes import holding
     from topics.commands.log import read_commands
     from topics.commands.messages import ModeCommand
 
     wanted = _command(tenant, agent, everybody)
-    settings = read_settings(kafka=kafka, redis=redis, data=data)
+    settings = options.read()
     state = asyncio.run(read_commands(settings.kafka))
     found = [
         each

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from cli.config.apply import COLUMNS, By, Reason, row, set_and_show, shown, unset_and_say, user_name
-from cli.support.options import Data, Json, Kafka, Redis, Tenant
+from cli.support.options import Json, KafkaOptions, KafkaRedisOptions, Tenant
 from cli.support.output import say, show_json, show_table
-from cli.support.times import duration_ms, moment_ms, now_ms
+from cli.support.times import now_ms, parse_age, parse_moment
 
 if TYPE_CHECKING:
     from settings import Settings
@@ -47,9 +47,8 @@ def set_threshold(
     reason: Reason = "",
     by: By = None,
     tenant: Tenant = "default",
-    kafka: Kafka = None,
-    redis: Redis = None,
-    data: Data = None,
+    *,
+    options: KafkaRedisOptions,
     json: Json = False,
 ) -> None:
     """Serve this threshold in the place of the learned one, for a context and all below it.
@@ -60,12 +59,11 @@ def set_threshold(
     Example: headstart config set threshold --workflow-type refund --speculate .97 --for 2h
     --reason "refund API is slow"
     """
-    from settings import read_settings
     from topics.commands.messages import ThresholdOverride
 
     ends = _ends(until, lasting)
     _check(speculate, suggest)
-    settings = read_settings(kafka=kafka, redis=redis, data=data)
+    settings = options.read()
     command = ThresholdOverride(
         tenant=tenant,
         workflow_type=workflow_type,
@@ -91,18 +89,16 @@ def unset_threshold(
     reason: Reason = "",
     by: By = None,
     tenant: Tenant = "default",
-    kafka: Kafka = None,
-    redis: Redis = None,
-    data: Data = None,
+    *,
+    options: KafkaRedisOptions,
     json: Json = False,
 ) -> None:
     """Take an override back: what is learned is served again. Name context and tool as when set.
 
     Example: headstart config unset threshold --workflow-type refund --domain retail
     """
-    from settings import read_settings
 
-    settings = read_settings(kafka=kafka, redis=redis, data=data)
+    settings = options.read()
     key = _key(tenant, workflow_type, path_of(settings, workflow_type, domain, user, context), tool)
     done = "taken back: what is learned is served again"
     unset_and_say(settings, key, user_name(by), reason, done, json=json)
@@ -115,8 +111,8 @@ def get_threshold(
     context: Further = None,
     tool: Tool = None,
     tenant: Tenant = "default",
-    kafka: Kafka = None,
-    data: Data = None,
+    *,
+    options: KafkaOptions,
     json: Json = False,
 ) -> None:
     """Show the override of exactly this context and tool; exit code 1 where there is none.
@@ -125,11 +121,10 @@ def get_threshold(
 
     Example: headstart config get threshold --workflow-type refund --domain retail --json
     """
-    from settings import read_settings
     from topics.commands.log import read_commands
     from topics.commands.messages import command_key, in_force
 
-    settings = read_settings(kafka=kafka, data=data)
+    settings = options.read()
     key = _key(tenant, workflow_type, path_of(settings, workflow_type, domain, user, context), tool)
     state = asyncio.run(read_commands(settings.kafka))
     found = [each for each in state.commands if command_key(each) == key]
@@ -194,9 +189,9 @@ def _ends(until: str | None, lasting: str | None) -> int | None:
     if until is not None and lasting is not None:
         raise typer.BadParameter("give --until or --for, not both")
     now = now_ms()
-    ends = None if until is None else moment_ms(until)
+    ends = None if until is None else parse_moment(until)
     if lasting is not None:
-        ends = now + duration_ms(lasting)
+        ends = now + parse_age(lasting)
     if ends is not None and ends <= now:
         raise typer.BadParameter(f"it would have ended already: {until or lasting}")
     return ends

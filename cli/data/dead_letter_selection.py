@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from cli.support.output import FAILURE, say
-from cli.support.times import duration_ms, now_ms
+from cli.support.times import now_ms, parse_age
 
 if TYPE_CHECKING:
     from topics.dead_letters.log import LetterLog
@@ -40,7 +40,7 @@ def wanted(
 
     if since is None:
         return DeadLetterFilter(group, topic, reason)
-    return DeadLetterFilter(group, topic, reason, now_ms() - duration_ms(since))
+    return DeadLetterFilter(group, topic, reason, now_ms() - parse_age(since))
 
 
 def position(text: str) -> tuple[int, int]:

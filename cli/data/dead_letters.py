@@ -27,7 +27,8 @@ from cli.data.dead_letter_selection import (
     wanted,
 )
 from cli.data.dead_letter_view import fields, page, row, with_value
-from cli.support.options import Data, Json, Kafka, Limit
+from cli.support.option_groups import CommandGroup
+from cli.support.options import Json, KafkaOptions, Limit
 from cli.support.output import FAILURE, printable, require_found, say, show_json, show_table
 from cli.support.times import now_ms
 
@@ -35,7 +36,7 @@ if TYPE_CHECKING:
     from topics.dead_letters.log import LetterLog
     from topics.dead_letters.messages import DeadLetterRecord, OutgoingRecord
 
-app = typer.Typer(help="What the agents refused: list, show, replay, drop.", no_args_is_help=True)
+app = CommandGroup(help="What the agents refused: list, show, replay, drop.")
 
 
 @app.command("list")
@@ -48,8 +49,8 @@ def list_letters(
     handled: Annotated[
         bool, typer.Option("--handled", help="Also what was replayed or dropped.")
     ] = False,
-    kafka: Kafka = None,
-    data: Data = None,
+    *,
+    options: KafkaOptions,
     json: Json = False,
 ) -> None:
     """List dead letters, newest first, without those that were replayed or dropped.
@@ -58,11 +59,10 @@ def list_letters(
 
     Example: headstart dead-letters list --group episodes --reason workflow_id --since 2h
     """
-    from settings import read_settings
     from topics.dead_letters.log import LetterLog
 
     filters = wanted(group, topic, reason, since)
-    settings = read_settings(kafka=kafka, data=data)
+    settings = options.read()
 
     async def run() -> tuple[LetterLog, list[DeadLetterRecord], int]:
         log = await LetterLog.open(settings.kafka)
@@ -88,21 +88,20 @@ def list_letters(
 def show(
     at: At,
     raw: Annotated[bool, typer.Option("--raw", help="Only the bytes, exactly.")] = False,
-    kafka: Kafka = None,
-    data: Data = None,
+    *,
+    options: KafkaOptions,
     json: Json = False,
 ) -> None:
     """Show one dead letter: the reason, where it came from, and the original bytes.
 
     Examples: headstart dead-letters show 0:12; headstart dead-letters show 0:12 --raw > event.json
     """
-    from settings import read_settings
     from topics.dead_letters.log import LetterLog
 
     if raw and json:
         raise typer.BadParameter("--raw prints the bytes and nothing else, --json an object")
     place = position(at)
-    settings = read_settings(kafka=kafka, data=data)
+    settings = options.read()
 
     async def run() -> tuple[LetterLog, DeadLetterRecord]:
         log = await LetterLog.open(settings.kafka)
@@ -131,8 +130,8 @@ def replay(
         Path | None, typer.Option(help="Replay the corrected bytes in this file instead.")
     ] = None,
     yes: Yes = False,
-    kafka: Kafka = None,
-    data: Data = None,
+    *,
+    options: KafkaOptions,
     json: Json = False,
 ) -> None:
     """Send dead letters to headstart.events again, each for the group that refused it alone.
@@ -145,13 +144,12 @@ def replay(
     headstart dead-letters replay --all --reason "belongs to partition" --yes
     """
     from replay.files.input import read_input
-    from settings import read_settings
 
     chosen = choice(positions, every, group, topic, reason, since)
     if file is not None and every:
         raise typer.BadParameter("--file corrects one event, --all means many")
     corrected = None if file is None else read_input(file)
-    settings = read_settings(kafka=kafka, data=data)
+    settings = options.read()
     log, count = asyncio.run(_look(settings.kafka, chosen, corrected is not None))
     if count:
         confirm(_question("replay", count), yes)
@@ -177,8 +175,8 @@ def drop(
     reason: Reason = None,
     since: Since = None,
     yes: Yes = False,
-    kafka: Kafka = None,
-    data: Data = None,
+    *,
+    options: KafkaOptions,
     json: Json = False,
 ) -> None:
     """Note that nothing more shall be done about dead letters: `list` hides them from then on.
@@ -188,10 +186,9 @@ def drop(
 
     Examples: headstart dead-letters drop 0:12; headstart dead-letters drop --all --since 1h --yes
     """
-    from settings import read_settings
 
     chosen = choice(positions, every, group, topic, reason, since)
-    settings = read_settings(kafka=kafka, data=data)
+    settings = options.read()
     log, count = asyncio.run(_look(settings.kafka, chosen, one_event=False))
     if count:
         confirm(_question("drop", count), yes)

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from cli.support.options import Data, Json, Kafka
+from cli.support.options import Json, KafkaOptions
 from cli.support.output import FAILURE, say, show_json
 
 
@@ -16,8 +16,8 @@ def emit(
     file: Annotated[
         str, typer.Argument(help="JSONL file, one event a line, or CSV; - for JSONL from stdin.")
     ],
-    kafka: Kafka = None,
-    data: Data = None,
+    *,
+    options: KafkaOptions,
     json: Json = False,
 ) -> None:
     """Send events from a JSONL file, or from standard input.
@@ -30,9 +30,8 @@ def emit(
     from headstart.emitting.jsonl import emit_lines
     from headstart.kafka_producer import require_broker
     from replay.files.json_lines import json_lines
-    from settings import read_settings
 
-    settings = read_settings(kafka=kafka, data=data)
+    settings = options.read()
     report = emit_lines(
         file,
         settings.kafka,

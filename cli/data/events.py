@@ -8,14 +8,15 @@ from typing import TYPE_CHECKING, Annotated, Any
 import orjson
 import typer
 
-from cli.support.options import Data, Json, Kafka, Limit, Since
+from cli.support.option_groups import CommandGroup
+from cli.support.options import Json, KafkaOptions, Limit, Since
 from cli.support.output import put_json, require_found, show_json
-from cli.support.times import since_ms
+from cli.support.times import parse_since
 
 if TYPE_CHECKING:
     from topics.kafka.admin import TopicState
 
-app = typer.Typer(help="The events on the log.", no_args_is_help=True)
+app = CommandGroup(help="The events on the log.")
 
 
 @app.callback()
@@ -28,8 +29,8 @@ def tail(
     since: Since = None,
     limit: Limit = 10,
     follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on until Ctrl-C.")] = False,
-    kafka: Kafka = None,
-    data: Data = None,
+    *,
+    options: KafkaOptions,
     json: Json = False,
 ) -> None:
     """Print the newest records of headstart.events, one event a line, as they were emitted.
@@ -38,12 +39,11 @@ def tail(
 
     Examples: headstart events tail --limit 3; headstart events tail -f | jq .event_type
     """
-    from settings import read_settings
 
-    settings = read_settings(kafka=kafka, data=data)
+    settings = options.read()
     if follow and json:
         raise typer.BadParameter("--json prints one object at the end, --follow has no end")
-    shown = asyncio.run(_tail(settings.kafka, limit, since_ms(since), follow, quiet=json))
+    shown = asyncio.run(_tail(settings.kafka, limit, parse_since(since), follow, quiet=json))
     if json:
         show_json({"events": shown})
     if not follow:

@@ -13,6 +13,8 @@ from typing import Any, NamedTuple
 import typer
 from typer.core import TyperGroup
 
+from cli.support.option_groups import expand_options
+
 
 class CommandSpec(NamedTuple):
     """Where a command lives, and the first line of its help."""
@@ -60,5 +62,5 @@ def _load(name: str, where: str) -> Any:
     if isinstance(found, typer.Typer):
         holder.add_typer(found, name=name)
     else:
-        holder.command(name)(found)
+        holder.command(name)(expand_options(found))
     return typer.main.get_group(holder).commands[name]

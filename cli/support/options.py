@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+
+from cli.support.option_groups import Fields, OptionGroup
+
+if TYPE_CHECKING:
+    from settings import LoadedSettings, Settings
 
 KafkaPart = Annotated[
     str, typer.Option(help="embedded, apache (also started here), or the address of one that runs.")
@@ -28,3 +34,37 @@ Since = Annotated[
     str | None, typer.Option(metavar="AGE", help="Only what is not older: 90s, 30m, 2h, 7d.")
 ]
 Json = Annotated[bool, typer.Option("--json", help="One JSON object on the last line of stdout.")]
+
+
+@dataclass(frozen=True)
+class SettingOptions(OptionGroup):
+    """Options that override settings; a command selects those that it needs."""
+
+    kafka: Kafka = None
+    postgres: Postgres = None
+    redis: Redis = None
+    data: Data = None
+    learner: Learner = None
+    partitions: Partitions = None
+    health: Health = None
+
+    def read(self, **more: Any) -> Settings:
+        """Return the settings; `more`: other options of the command. Raises `SettingsError`."""
+        return self.load(**more).settings
+
+    def load(self, **more: Any) -> LoadedSettings:
+        """Return the settings with their origins. Raises `SettingsError`."""
+        from settings import read_with_origins
+
+        return read_with_origins(**vars(self) | more)
+
+
+KafkaOptions = Annotated[SettingOptions, Fields("kafka", "data")]
+PostgresOptions = Annotated[SettingOptions, Fields("postgres", "data")]
+RedisOptions = Annotated[SettingOptions, Fields("redis", "data")]
+KafkaRedisOptions = Annotated[SettingOptions, Fields("kafka", "redis", "data")]
+KafkaPostgresOptions = Annotated[SettingOptions, Fields("kafka", "postgres", "data")]
+ServiceOptions = Annotated[SettingOptions, Fields("kafka", "postgres", "redis", "data")]
+HealthOptions = Annotated[SettingOptions, Fields("kafka", "postgres", "redis", "data", "health")]
+LearnerOptions = Annotated[SettingOptions, Fields("kafka", "postgres", "redis", "learner", "data")]
+StackOptions = Annotated[SettingOptions, Fields("data", "partitions", "learner")]

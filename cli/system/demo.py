@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from cli.support.options import Data, Json, KafkaPart, Learner, Part, Partitions
+from cli.support.options import Json, KafkaPart, Part, StackOptions
 from cli.support.output import FAILURE, claim_outputs, say, show_json, show_table
 from cli.support.terminal import LiveView, draws
 
@@ -38,12 +38,11 @@ def demo(
         bool, typer.Option(help="End at a broken line of the traces instead of skipping it.")
     ] = False,
     html: Html = None,
-    data: Data = None,
     kafka: KafkaPart = "embedded",
     postgres: Part = "embedded",
     redis: Part = "embedded",
-    partitions: Partitions = None,
-    learner: Learner = None,
+    *,
+    options: StackOptions,
     json: Json = False,
 ) -> None:
     """Run executors on the whole pipeline and say what the learned thresholds were worth.
@@ -55,10 +54,9 @@ def demo(
     """
     from demo.run import DemoConfig, check_traces, run_demo
     from replay.files.input import local_file
-    from settings import read_settings
 
     claim_outputs(html, inputs=[traces], json=json)
-    settings = read_settings(data=data, partitions=partitions, learner=learner)
+    settings = options.read()
     config = DemoConfig(
         data=settings.data,
         executors=executors,

@@ -6,15 +6,12 @@ import asyncio
 
 import typer
 
-from cli.support.options import Data, Json, Kafka, Postgres, Redis
+from cli.support.options import Json, ServiceOptions
 from cli.support.output import FAILURE, put, say, show_json
 
 
 def doctor(
-    kafka: Kafka = None,
-    postgres: Postgres = None,
-    redis: Redis = None,
-    data: Data = None,
+    options: ServiceOptions,
     json: Json = False,
 ) -> None:
     """Check services, topics, schema, versions, disk and clock; say how to mend what is wrong.
@@ -26,9 +23,8 @@ def doctor(
     from cli.support.targets import target_of
     from console.inspection.doctor.findings import OK, WRONG
     from console.inspection.doctor.run import diagnose
-    from settings import read_settings
 
-    settings = read_settings(kafka=kafka, postgres=postgres, redis=redis, data=data)
+    settings = options.read()
     findings = asyncio.run(diagnose(target_of(settings)))
     wrong = [each for each in findings if each.state == WRONG]
     if json:

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import asyncio
 
-from cli.support.options import Data, Json, Postgres
+from cli.support.options import Json, PostgresOptions
 from cli.support.output import say, show_json
 
 
-def migrate(postgres: Postgres = None, data: Data = None, json: Json = False) -> None:
+def migrate(
+    options: PostgresOptions,
+    json: Json = False,
+) -> None:
     """Apply what the database lacks of the schema, whole or not at all; twice is harmless.
 
     The sinks do so as they start; on its own it is a job before a roll-out. Run it as the workers'
@@ -20,11 +23,10 @@ def migrate(postgres: Postgres = None, data: Data = None, json: Json = False) ->
 
     Example: headstart migrate --postgres postgresql://headstart@db:5432/headstart
     """
-    from settings import read_settings
     from sinks.postgres.migrate import migrate as apply
     from sinks.postgres.rights import RightsMissing, require_rights
 
-    settings = read_settings(postgres=postgres, data=data)
+    settings = options.read()
     applied = asyncio.run(apply(settings.postgres))
     lacking: RightsMissing | None = None
     try:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
-from cli.support.options import Data, Health, Json, Kafka, Postgres, Redis
+from cli.support.options import HealthOptions, Json
 from cli.support.output import FAILURE, put, say, show_json, show_table
 
 if TYPE_CHECKING:
@@ -31,11 +31,8 @@ def status(
     workers: Annotated[
         bool, typer.Option(help="Whether workers must run on this data directory.")
     ] = True,
-    kafka: Kafka = None,
-    postgres: Postgres = None,
-    redis: Redis = None,
-    data: Data = None,
-    health: Health = None,
+    *,
+    options: HealthOptions,
     json: Json = False,
 ) -> None:
     """Say whether services and workers are well: the verdict first, then each of them.
@@ -48,18 +45,16 @@ def status(
     from console.inspection.health import assess
     from console.inspection.snapshot import SystemObserver
     from deploy.supervisor import WORKERS
-    from settings import read_with_origins
 
     if timeout is not None and not exit_when_ready:
         raise typer.BadParameter("--timeout is for --exit-when-ready")
-    given = {"kafka": kafka, "postgres": postgres, "redis": redis, "data": data, "health": health}
     expected = WORKERS if workers else ()
     until = None if timeout is None else time.monotonic() + timeout
 
     async def run() -> HealthSummary:
         while True:
             # Each time anew: a stack that starts now says where it is when it is there.
-            reading = read_with_origins(**given)
+            reading = options.load()
             look = await SystemObserver(target_of(reading.settings), contexts=False).look()
             verdict = _without_stack(assess(look, workers=expected), look, reading)
             ended = verdict.healthy if exit_when_ready else not watch

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import signal
 import sys
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from cli.support.options import Data, Health, Kafka, Postgres, Redis
+from cli.support.options import HealthOptions, SettingOptions
 
 if TYPE_CHECKING:
+    from cli.support.options import SettingOptions
     from console.inspection.snapshot import SystemObserver
 
 
@@ -18,11 +19,8 @@ def top(
     every: Annotated[float, typer.Option(min=0.1, help="Seconds between two looks.")] = 2.0,
     looks: Annotated[int | None, typer.Option(min=1, help="End after so many looks.")] = None,
     tenant: Annotated[str | None, typer.Option(help="Only this tenant's contexts.")] = None,
-    kafka: Kafka = None,
-    postgres: Postgres = None,
-    redis: Redis = None,
-    data: Data = None,
-    health: Health = None,
+    *,
+    options: HealthOptions,
 ) -> None:
     """Show how the system is, what flows, what is learned and what it is worth, until Ctrl-C.
 
@@ -33,10 +31,9 @@ def top(
     """
     from cli.support.terminal import LiveView
 
-    given = {"kafka": kafka, "postgres": postgres, "redis": redis, "data": data, "health": health}
     for number in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, _end)
-    view = LiveView(lambda: _looking(given, tenant), every, whole=True, stream=sys.stdout)
+    view = LiveView(lambda: _looking(options, tenant), every, whole=True, stream=sys.stdout)
     view.limit = looks
     try:
         with view:
@@ -49,12 +46,11 @@ def top(
         raise view.failed
 
 
-def _looking(given: dict[str, Any], tenant: str | None) -> SystemObserver:
+def _looking(options: SettingOptions, tenant: str | None) -> SystemObserver:
     from cli.support.targets import target_of
     from console.inspection.snapshot import SystemObserver
-    from settings import read_settings
 
-    return SystemObserver(target_of(read_settings(**given)), tenant=tenant)
+    return SystemObserver(target_of(options.read()), tenant=tenant)
 
 
 def _end(number: int, _frame: object) -> None:

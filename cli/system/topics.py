@@ -7,7 +7,12 @@ from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
-from cli.support.options import Data, Json, Kafka, Partitions, Postgres, Redis
+from cli.support.option_groups import CommandGroup, Fields
+from cli.support.options import (
+    Json,
+    KafkaOptions,
+    SettingOptions,
+)
 from cli.support.output import say, show_json, show_table
 
 if TYPE_CHECKING:
@@ -16,20 +21,22 @@ if TYPE_CHECKING:
 MEMBERS_S: Final = 20.0
 """Longer than the session of an ended worker (agents/health/stall_guard.py): it has to be over."""
 
-app = typer.Typer(help="The topics: list, create, delete, describe.", no_args_is_help=True)
+app = CommandGroup(help="The topics: list, create, delete, describe.")
 
 
 @app.command("list")
-def list_topics(kafka: Kafka = None, data: Data = None, json: Json = False) -> None:
+def list_topics(
+    options: KafkaOptions,
+    json: Json = False,
+) -> None:
     """List every topic of the catalogue and what the broker has of it.
 
     Example: headstart topics list --json
     """
-    from settings import read_settings
     from topics.catalogue import TOPICS
     from topics.kafka.admin import describe_topics
 
-    settings = read_settings(kafka=kafka, data=data)
+    settings = options.read()
     states = asyncio.run(describe_topics(settings.kafka, [topic.name for topic in TOPICS]))
     rows = [
         {
@@ -49,12 +56,9 @@ def list_topics(kafka: Kafka = None, data: Data = None, json: Json = False) -> N
 
 @app.command("create")
 def create(
-    kafka: Kafka = None,
-    postgres: Postgres = None,
-    redis: Redis = None,
-    data: Data = None,
-    partitions: Partitions = None,
     replication: Annotated[int, typer.Option(min=1, help="Copies of each partition.")] = 1,
+    *,
+    options: Annotated[SettingOptions, Fields("kafka", "postgres", "redis", "data", "partitions")],
     json: Json = False,
 ) -> None:
     """Create the topics that are missing, and mint a log epoch where the log is new.
@@ -64,15 +68,12 @@ def create(
     Example: headstart topics create --kafka broker:9092 --partitions 32 --replication 3
     """
     from cli.support.times import now_ms
-    from settings import read_with_origins
     from sinks.epochs import known_epochs, remember_epoch
     from sinks.redis.commands import remembered_by
     from topics.commands.log import begin_commands
     from topics.epoch import ensure_topics
 
-    reading = read_with_origins(
-        kafka=kafka, postgres=postgres, redis=redis, data=data, partitions=partitions
-    )
+    reading = options.load()
     settings = reading.settings
 
     async def run() -> tuple[list[str], int]:
@@ -100,8 +101,8 @@ def delete(
     yes: Annotated[
         bool, typer.Option("--yes", help="Delete; without it they are only named.")
     ] = False,
-    kafka: Kafka = None,
-    data: Data = None,
+    *,
+    options: KafkaOptions,
     json: Json = False,
 ) -> None:
     """Delete the topics of the log that the broker has, to create them with other partitions.
@@ -113,11 +114,10 @@ def delete(
 
     Example: headstart topics delete --yes
     """
-    from settings import read_settings
     from topics.catalogue import EPISODES_GROUP, HISTORY_GROUP, OF_ONE_LOG, THRESHOLDS_GROUP
     from topics.kafka.admin import delete_groups, delete_topics, partition_counts
 
-    settings = read_settings(kafka=kafka, data=data)
+    settings = options.read()
     names = [topic.name for topic in OF_ONE_LOG]
 
     async def run() -> list[str]:
@@ -163,15 +163,14 @@ async def _require_no_workers(settings: Settings) -> None:
 @app.command("describe")
 def describe(
     name: Annotated[str, typer.Argument(help="A topic of `headstart topics list`.")],
-    kafka: Kafka = None,
-    data: Data = None,
+    *,
+    options: KafkaOptions,
     json: Json = False,
 ) -> None:
     """Show a topic's contract and its offsets; `held_back`: by transactions that are open.
 
     Example: headstart topics describe headstart.events
     """
-    from settings import read_settings
     from settings.suggestions import did_you_mean
     from topics.catalogue import TOPICS
     from topics.kafka.admin import describe_topics
@@ -183,7 +182,7 @@ def describe(
         raise LookupError(
             f"there is no topic {name!r} in the catalogue{nearest}; there are {known}"
         )
-    settings = read_settings(kafka=kafka, data=data)
+    settings = options.read()
     state = asyncio.run(describe_topics(settings.kafka, [name])).get(name)
     described = {
         "name": topic.name,

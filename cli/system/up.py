@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
-from cli.support.options import Data, Json, KafkaPart, Learner, Part, Partitions
+from cli.support.options import Json, KafkaPart, Part, StackOptions
 from cli.support.output import put, show_json
 from cli.support.stop_signals import Asked, say_if_heard
 
@@ -22,16 +22,15 @@ Port = Annotated[
 
 
 def up(
-    data: Data = None,
     kafka: KafkaPart = "embedded",
     postgres: Part = "embedded",
     redis: Part = "embedded",
     kafka_port: Port = 0,
     postgres_port: Port = 0,
     redis_port: Port = 0,
-    partitions: Partitions = None,
-    learner: Learner = None,
     workers: Annotated[bool, typer.Option(help="Run the workers too.")] = True,
+    *,
+    options: StackOptions,
     json: Json = False,
 ) -> None:
     """Start broker, Postgres, Redis and the workers, and keep them running until Ctrl-C.
@@ -47,10 +46,10 @@ def up(
     """
     from deploy.local import StackConfig
     from deploy.system import System
-    from settings import environment, read_with_origins
+    from settings import environment
 
     _require_accepted((kafka, postgres, redis), (kafka_port, postgres_port, redis_port))
-    reading = read_with_origins(data=data, partitions=partitions, learner=learner)
+    reading = options.load()
     settings = reading.settings
     asked = Asked()
     system = System(

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from cli.support.options import Data, Kafka, Learner, Postgres, Redis
+from cli.support.options import LearnerOptions
 from cli.support.output import say
 
 if TYPE_CHECKING:
@@ -27,11 +27,6 @@ class Name(StrEnum):
 
 def worker(
     name: Annotated[Name, typer.Argument(help="Which worker; all: one supervised child each.")],
-    kafka: Kafka = None,
-    postgres: Postgres = None,
-    redis: Redis = None,
-    data: Data = None,
-    learner: Learner = None,
     instance: Annotated[
         str | None, typer.Option(help="Name within the group, one per process [default: 0].")
     ] = None,
@@ -52,6 +47,8 @@ def worker(
             "--spare", help="Stand by, loaded, until the worker of this data directory ends."
         ),
     ] = False,
+    *,
+    options: LearnerOptions,
 ) -> None:
     """Run a worker: events to Postgres, outcomes to thresholds, thresholds to history.
 
@@ -62,18 +59,8 @@ def worker(
     Examples: headstart worker thresholds --instance b; headstart worker all;
     headstart worker all --health 127.0.0.1:8080
     """
-    from settings import read_settings
 
-    settings = read_settings(
-        kafka=kafka,
-        postgres=postgres,
-        redis=redis,
-        data=data,
-        learner=learner,
-        instance=instance,
-        health=health,
-        stuck_after_s=stuck_after_s,
-    )
+    settings = options.read(instance=instance, health=health, stuck_after_s=stuck_after_s)
     if name is Name.ALL:
         _supervise(settings)
     else:

@@ -7,9 +7,9 @@ from typing import Annotated, Any
 
 import typer
 
-from cli.support.options import Data, Json, Kafka, Limit, Redis, Since
+from cli.support.options import Json, KafkaRedisOptions, Limit, Since
 from cli.support.output import require_found, say, show_json, show_table
-from cli.support.times import since_ms
+from cli.support.times import parse_since
 from cli.support.unreadable import described, say_unreadable
 from cli.thresholds.learned_times import LearnedTimes, read_learned_times
 
@@ -19,9 +19,8 @@ def contexts(
     workflow_type: Annotated[str | None, typer.Option(help="Only this workflow type's.")] = None,
     since: Since = None,
     limit: Limit = 100,
-    kafka: Kafka = None,
-    redis: Redis = None,
-    data: Data = None,
+    *,
+    options: KafkaRedisOptions,
     json: Json = False,
 ) -> None:
     """List contexts with what was counted in them, those that learned last first.
@@ -34,11 +33,10 @@ def contexts(
 
     Example: headstart contexts --tenant acme --since 1h --limit 20
     """
-    from settings import read_settings
     from sinks.redis.queries import UnreadableFields, served_thresholds
 
-    settings = read_settings(kafka=kafka, redis=redis, data=data)
-    begin = since_ms(since)
+    settings = options.read()
+    begin = parse_since(since)
     unreadable: list[UnreadableFields] = []
 
     async def run() -> tuple[list[dict[str, Any]], LearnedTimes]:

@@ -8,14 +8,15 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from cli.support.options import Data, Json, Kafka, Limit, Since
+from cli.support.option_groups import CommandGroup
+from cli.support.options import Json, KafkaOptions, Limit, Since
 from cli.support.output import require_found, say, show_json, show_table
-from cli.support.times import since_ms
+from cli.support.times import parse_since
 
 if TYPE_CHECKING:
     from settings import Settings
 
-app = typer.Typer(help="Which policy learns where: choose, list.", no_args_is_help=True)
+app = CommandGroup(help="Which policy learns where: choose, list.")
 
 Pattern = Annotated[
     str, typer.Argument(help="key=value parts joined by /, a value may be *; * alone: everywhere.")
@@ -31,8 +32,8 @@ def choose(
     ] = None,
     back: Annotated[bool, typer.Option("--back", help="Take the pattern's choice back.")] = False,
     tenant: Tenant = None,
-    kafka: Kafka = None,
-    data: Data = None,
+    *,
+    options: KafkaOptions,
     json: Json = False,
 ) -> None:
     """Have a policy learn in every context that has all parts of a pattern.
@@ -49,13 +50,12 @@ def choose(
     from learners.policy import spec
     from learners.registry import policy as find
     from processing.control.learner_assignments import parts
-    from settings import read_settings
 
     if (policy is None) is not back:
         raise typer.BadParameter("name a policy, or give --back")
     parts(pattern)
     learner = None if policy is None else spec(find(policy))
-    settings = read_settings(kafka=kafka, data=data)
+    settings = options.read()
     held = asyncio.run(_holders(settings.kafka, pattern, tenant)) if back else 0
     sent = send_choice(settings, pattern, learner, tenant)
     if json:
@@ -102,8 +102,8 @@ def send_choice(
 def list_choices(
     since: Since = None,
     limit: Limit = 1000,
-    kafka: Kafka = None,
-    data: Data = None,
+    *,
+    options: KafkaOptions,
     json: Json = False,
 ) -> None:
     """List the choices that hold, as each partition of the live table has them.
@@ -111,10 +111,9 @@ def list_choices(
     Example: headstart learner list --json
     """
     from replay.log.live_table import read_whole_table
-    from settings import read_settings
     from topics.epoch import read_epoch
 
-    settings, begin = read_settings(kafka=kafka, data=data), since_ms(since)
+    settings, begin = options.read(), parse_since(since)
 
     async def run() -> list[dict[str, Any]]:
         tables = await read_whole_table(settings.kafka, await read_epoch(settings.kafka))

@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from cli.support.options import Data, Json, Kafka, Limit, Postgres, Since
+from cli.support.option_groups import CommandGroup
+from cli.support.options import Json, KafkaPostgresOptions, Limit, Since
 from cli.support.output import require_found, say, show_json, show_table
-from cli.support.times import now_ms, shown_moment, since_ms
+from cli.support.times import now_ms, parse_since, shown_moment
 
 if TYPE_CHECKING:
     from topics.notices.messages import Notice
@@ -26,7 +27,7 @@ class _Listing(TyperGroup):
         return super().parse_args(ctx, args)
 
 
-app = typer.Typer(
+app = CommandGroup(
     cls=_Listing, help="Thresholds that settled, drifts, anomalies and overrides: list, follow."
 )
 
@@ -47,9 +48,8 @@ def list_notices(
         bool, typer.Option("--follow", help="Go on with those that come, until Ctrl-C.")
     ] = False,
     limit: Limit = 20,
-    kafka: Kafka = None,
-    postgres: Postgres = None,
-    data: Data = None,
+    *,
+    options: KafkaPostgresOptions,
     json: Json = False,
 ) -> None:
     """List notices, newest first; docs/notices.md says what each means and what to do.
@@ -58,7 +58,6 @@ def list_notices(
 
     Example: headstart notices list --kind drift --since 2h
     """
-    from settings import read_settings
     from topics.notices.messages import KINDS
 
     if follow and json:
@@ -66,8 +65,8 @@ def list_notices(
     for each in kind or ():
         if each not in KINDS:
             raise typer.BadParameter(f"{each!r} is no kind: {', '.join(KINDS)}")
-    begin, kinds = since_ms(since), frozenset(kind or ())
-    settings = read_settings(kafka=kafka, postgres=postgres, data=data)
+    begin, kinds = parse_since(since), frozenset(kind or ())
+    settings = options.read()
 
     if follow:
         asyncio.run(_follow(settings, limit, begin, tenant, kinds))

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from cli.support.options import Data, Json, Kafka, Redis
+from cli.support.options import Json, KafkaRedisOptions
 from cli.support.output import FAILURE, require_found, say, show_json, show_table
 from cli.support.targets import require_own_log
 from cli.support.times import now_ms
@@ -31,9 +31,8 @@ def republish(
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Say what is wrong, and replace nothing.")
     ] = False,
-    kafka: Kafka = None,
-    redis: Redis = None,
-    data: Data = None,
+    *,
+    options: KafkaRedisOptions,
     json: Json = False,
 ) -> None:
     """Make Redis say what the table says: missing, differing, unreadable and foreign values.
@@ -48,9 +47,8 @@ def republish(
     Examples: headstart thresholds republish --dry-run; headstart thresholds republish --tenant acme
     """
     from replay.verify.served import named
-    from settings import read_with_origins
 
-    reading = read_with_origins(kafka=kafka, redis=redis, data=data)
+    reading = options.load()
     settings = reading.settings
 
     async def run() -> tuple[Repaired, dict[str, Any], int]:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, NamedTuple, NoReturn
 import typer
 
 from cli.data.dead_letter_selection import confirm
-from cli.support.options import Data, Json, Kafka, Redis
+from cli.support.options import Json, KafkaRedisOptions
 from cli.support.output import FAILURE, say, show_json
 from cli.thresholds.republish import repair_or_say
 
@@ -35,9 +35,8 @@ def reset(
     ] = None,
     dry_run: DryRun = False,
     yes: Yes = False,
-    kafka: Kafka = None,
-    redis: Redis = None,
-    data: Data = None,
+    *,
+    options: KafkaRedisOptions,
     json: Json = False,
 ) -> None:
     """Forget what was learned in every context that has all parts of a pattern.
@@ -52,11 +51,10 @@ def reset(
     """
     from headstart.events.schema import new_id
     from processing.control.learner_assignments import parts
-    from settings import read_settings
     from topics.control.messages import Reset
 
     parts(pattern)
-    settings = read_settings(kafka=kafka, redis=redis, data=data)
+    settings = options.read()
     now = time.time_ns() // 1_000_000
     said = Reset(new_id(now), now, pattern, tenant)
     whose = f"of {tenant}" if tenant else "of every tenant"
@@ -72,9 +70,8 @@ def import_learned(
     tenant: Annotated[str | None, typer.Option(help="Only this tenant's.")] = None,
     dry_run: DryRun = False,
     yes: Yes = False,
-    kafka: Kafka = None,
-    redis: Redis = None,
-    data: Data = None,
+    *,
+    options: KafkaRedisOptions,
     json: Json = False,
 ) -> None:
     """Have contexts stand as an export says, and go on learning from there.
@@ -90,9 +87,8 @@ def import_learned(
     from headstart.events.schema import new_id
     from replay.rebuild.learned_state_file import NotLearned, read_learned
     from replay.rebuild.seed_rehearsal import seeds_of
-    from settings import read_settings
 
-    settings = read_settings(kafka=kafka, redis=redis, data=data)
+    settings = options.read()
     header, lines = read_learned(file)
     if header.levels != settings.levels:
         wanted = ",".join(header.levels)

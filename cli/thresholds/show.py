@@ -11,9 +11,16 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from cli.config.threshold import Domain, Further, User, WorkflowType, path_of, warn_of_unknown
-from cli.support.options import Data, Json, Limit, Postgres, Redis, Since, Tenant
+from cli.support.options import (
+    Json,
+    Limit,
+    PostgresOptions,
+    RedisOptions,
+    Since,
+    Tenant,
+)
 from cli.support.output import printable, put, require_found, say, show_json, show_table
-from cli.support.times import now_ms, shown_moment, since_ms
+from cli.support.times import now_ms, parse_since, shown_moment
 from cli.support.unreadable import described, say_unreadable
 
 if TYPE_CHECKING:
@@ -32,8 +39,8 @@ def show(
     context: Further = None,
     tool: Tool = None,
     tenant: Tenant = "default",
-    redis: Redis = None,
-    data: Data = None,
+    *,
+    options: RedisOptions,
     json: Json = False,
 ) -> None:
     """Show the threshold that an executor is told for one context, and why.
@@ -45,9 +52,8 @@ def show(
     Example: headstart thresholds show --workflow-type refund --domain retail --user u7
     """
     from console.inspection.explain import explain
-    from settings import read_settings
 
-    settings = read_settings(redis=redis, data=data)
+    settings = options.read()
     paths = _paths(path_of(settings, workflow_type, domain, user, context), workflow_type)
     asked = explain(settings.redis, tenant, workflow_type, paths, tool, now_ms())
     found = asyncio.run(asked)
@@ -148,22 +154,21 @@ def history(
     tenant: Tenant = "default",
     since: Since = None,
     limit: Limit = 100,
-    postgres: Postgres = None,
-    data: Data = None,
+    *,
+    options: PostgresOptions,
     json: Json = False,
 ) -> None:
     """Show how a context's threshold moved: a plot, and its newest changes, oldest first.
 
     Example: headstart thresholds history --workflow-type refund --domain retail --since 7d
     """
-    from settings import read_settings
     from sinks.postgres.queries import history_of_context
     from sinks.postgres.reading import reading_postgres
 
-    settings = read_settings(postgres=postgres, data=data)
+    settings = options.read()
     path = path_of(settings, workflow_type, domain, user, context)
     path = path or _paths("", workflow_type)[0]
-    begin = since_ms(since)
+    begin = parse_since(since)
 
     async def run() -> list[dict[str, Any]]:
         async with reading_postgres(settings.postgres) as connection:
